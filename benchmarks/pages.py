@@ -3,9 +3,10 @@
     python -m benchmarks.pages [--runs 5]
 
 The trace is the bundled one grown to a little over a million events. A page counts as open when every timeline on it is
-drawn; the browser is Debian's Chromium, started before the clock, a fresh context for each load. Frames are counted
-while the timeline of `report --full`, which holds every event by itself, moves to and fro. `serve` is ready when its
-page can be asked for; its timeline counts as open when it shows what the server sent for its width.
+painted; the browser is Debian's Chromium, started before the clock, a fresh context for each load. The files are opened
+before the server starts. Frames are counted while the timeline of `report --full`, which holds every event by itself,
+moves to and fro. `serve` is ready when its page can be asked for; its timeline counts as open when it shows what the
+server sent for its width.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import Any
 
 from benchmarks.inputs import grown, traces
 from benchmarks.runs import ENVIRONMENT, ROOT, TIMESINK, Row, Run, at_most, noted, run, show
@@ -39,7 +41,7 @@ MOVED = """async ([keys, shots]) => {
     return (1000 * shots) / (performance.now() - began);
 }"""
 SENT = "#timeline canvas[data-tile]"
-DRAWN = "[...document.querySelectorAll('figure.timeline')].every(f => f.querySelector('canvas[data-to]'))"
+DRAWN = "[...document.querySelectorAll('figure.timeline')].every(f => f.querySelector('canvas[data-tops]'))"
 
 
 def rows(runs: int, megabytes: int = MEGABYTES) -> Iterator[Row]:
@@ -55,19 +57,17 @@ def rows(runs: int, megabytes: int = MEGABYTES) -> Iterator[Row]:
         made = run([*TIMESINK, "report", "--full", "--no-cache", str(trace), "-o", str(full)])
         yield noted(NAME, "`report --full`, every event by itself", made)
         yield Row(NAME, "the full report", f"{full.stat().st_size / 1e6:.1f} MB")
-        with served(trace) as (address, ready):
-            yield noted(NAME, f"`timesink serve` until its page is there, {what}", ready)
-            try:
-                opened_s, asked_s, whole, near = shown(page.as_uri(), address, full.as_uri(), runs)
-            except (ImportError, FileNotFoundError) as absent:
-                print(f"the report was not opened: {absent}", file=sys.stderr)
-                return
-        yield at_most(NAME, "opening it in Chromium, every timeline drawn", opened_s, OPEN_S, "s")
-        yield at_most(NAME, "opening the page of `timesink serve`, findings made meanwhile", asked_s, OPEN_S, "s")
-        for what, frames in (("all of it", whole), ("an eighth of it", near)):
-            rate = f"{frames:.0f} frames a second"
-            bar = f">= {FRAMES_PER_S} frames a second"
-            yield Row(NAME, f"moving a timeline of every event, {what} in view", rate, bar, frames >= FRAMES_PER_S)
+        with browser() as chromium:
+            if chromium:
+                opened_s = opening_s(chromium, page.as_uri(), runs)
+                yield at_most(NAME, "opening it in Chromium, every timeline drawn", opened_s, OPEN_S, "s")
+                yield from _moving(chromium, full.as_uri())
+            with served(trace) as (address, ready):
+                yield noted(NAME, f"`timesink serve` until its page is there, {what}", ready)
+                if chromium:
+                    asked_s = opening_s(chromium, address, runs, shows=SENT)
+                    what = "opening the page of `timesink serve`, findings made meanwhile"
+                    yield at_most(NAME, what, asked_s, OPEN_S, "s")
 
 
 @contextmanager
@@ -91,34 +91,53 @@ def _used(pid: int) -> tuple[float, float]:
     return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK"), int(peak.split()[1]) * 1024 / 1e6
 
 
-def shown(page: str, live: str, full: str, runs: int) -> tuple[float, float, float, float]:
-    """The median time of that many loads of `page` and of `live`, and the frames a second of `full` with all and an
-    eighth in view; `ImportError` or `FileNotFoundError` where there is no browser to ask."""
-    from playwright.sync_api import sync_playwright
-
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Chromium; None, and a word of why, where there is none to ask."""
     chromium = shutil.which("chromium")
-    if chromium is None:
-        raise FileNotFoundError("there is no Chromium on this machine")
-    taken_s: dict[str, list[float]] = {}
+    try:
+        if chromium is None:
+            raise ImportError("there is no Chromium on this machine")
+        from playwright.sync_api import sync_playwright
+    except ImportError as absent:
+        print(f"no page was opened: {absent}", file=sys.stderr)
+        yield None
+        return
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        for address in [page, live] * runs + [full]:
-            context = browser.new_context(offline=address != live)
-            tab = context.new_page()
-            began = perf_counter()
-            tab.goto(address)
-            tab.wait_for_selector(SENT if address == live else "#timeline canvas[data-to]")
-            while not tab.evaluate(DRAWN):
-                tab.wait_for_timeout(5)
-            taken_s.setdefault(address, []).append(perf_counter() - began)
-            if address == full:
-                whole = tab.evaluate(MOVED, [["0"], SHOTS])
-                for _ in range(3):
-                    tab.locator("#timeline").get_by_role("button", name="zoom in").click()
-                near = tab.evaluate(MOVED, [["d", "a"], SHOTS])
-            context.close()
-        browser.close()
-    return statistics.median(taken_s[page]), statistics.median(taken_s[live]), whole, near
+        started = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()
+
+
+def opening_s(chromium: Any, address: str, runs: int, shows: str = "#timeline canvas[data-to]") -> float:
+    """The median time of that many loads."""
+    taken_s = []
+    for _ in range(runs):
+        with chromium.new_context(offline=address.startswith("file:")) as context:
+            taken_s.append(_opened(context.new_page(), address, shows))
+    return statistics.median(taken_s)
+
+
+def _opened(tab: Any, address: str, shows: str) -> float:
+    began = perf_counter()
+    tab.goto(address)
+    tab.wait_for_selector(shows)
+    while not tab.evaluate(DRAWN):
+        tab.wait_for_timeout(5)
+    return perf_counter() - began
+
+
+def _moving(chromium: Any, full: str) -> Iterator[Row]:
+    """The frames a second of a timeline with all and with an eighth in view."""
+    with chromium.new_context(offline=True) as context:
+        tab = context.new_page()
+        _opened(tab, full, "#timeline canvas[data-to]")
+        for what, keys, zooms in (("all of it", ["0"], 0), ("an eighth of it", ["d", "a"], 3)):
+            for _ in range(zooms):
+                tab.locator("#timeline").get_by_role("button", name="zoom in").click()
+            frames = tab.evaluate(MOVED, [keys, SHOTS])
+            rate, bar = f"{frames:.0f} frames a second", f">= {FRAMES_PER_S} frames a second"
+            yield Row(NAME, f"moving a timeline of every event, {what} in view", rate, bar, frames >= FRAMES_PER_S)
 
 
 def _events(trace: Path) -> int:

@@ -15,6 +15,7 @@ import timesink
 from timesink.capture import stage_log
 from timesink.capture.errors import CaptureError
 from timesink.measures.communication.stage_logs import read_stage_logs
+from timesink.views.pipeline import PipelineGate, Staged, compared_page, pipeline_page
 
 
 def test_a_logged_loop_is_read_as_the_stages_that_it_worked(tmp_path: Path) -> None:
@@ -71,6 +72,31 @@ def test_a_part_that_fails_is_logged_and_its_error_goes_on(tmp_path: Path) -> No
     with pytest.raises(ZeroDivisionError), timesink.stages(tmp_path / "run.jsonl") as log, log.stage("A"):
         _ = 1 / 0
     assert len((tmp_path / "run.jsonl").read_text().splitlines()) == 2
+
+
+def test_of_each_ten_items_two_are_timed_and_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Item k takes k times 10 us in A and 5 ms more in B, and the next begins 1 us later."""
+    now = [0]
+    monkeypatch.setattr(stage_log, "time", SimpleNamespace(perf_counter_ns=lambda: now[0]))
+    with timesink.stages(tmp_path / "run.jsonl", every=10) as log:
+        for item in range(100):
+            with log.stage("A"):
+                now[0] += 10_000 * item
+            with log.stage("B"):
+                now[0] += 5_000_000
+            now[0] += 1_000
+    logs = read_stage_logs([tmp_path / "run.jsonl"])
+    assert logs.series["item"].to_list() == [item for item in range(100) if item % 10 == 1]
+    assert logs.series["period_ns"].to_list() == [1_000 + 10_000 * item + 5_000_000 for item in range(1, 100, 10)]
+    assert logs.series["stage0_ns"].to_list() == [10_000 * item + 5_000_000 for item in range(1, 100, 10)]
+    assert logs.series["idle0_ns"].null_count() == logs.series["mesh_idle_ns"].null_count() == 10
+    page, _ = pipeline_page(Staged(logs), PipelineGate(None))
+    assert any(note.startswith("2 of each 10 items were timed") for note in page.notes)
+    assert not [column for sheet in page.sheets for column in sheet.columns if "idle" in column.key]
+    sides = (Staged(logs), Staged(logs))
+    assert "idle" not in str(compared_page(sides, PipelineGate(None))[0].sheets)
+    with pytest.raises(CaptureError, match="no count of items"):
+        timesink.stages(tmp_path / "run.jsonl", every=0)
 
 
 def test_what_cannot_be_logged_says_so(tmp_path: Path) -> None:

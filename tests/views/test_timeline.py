@@ -153,7 +153,8 @@ def test_what_is_packed_is_what_was_given(trace: Trace, most: int) -> None:
     plain = json.loads(zlib.decompress(base64.b64decode(packed(timeline))))
     assert plain["length"] == timeline.end_ns - timeline.start_ns
     for lane, given_lane in zip(plain["lanes"], timeline.lanes, strict=True):
-        for row, runs in zip(lane["rows"], given_lane.rows, strict=True):
+        for text, runs in zip(lane["rows"], given_lane.rows, strict=True):
+            row = json.loads(text)
             n = row["n"]
             gap, length, idle = (np.broadcast_to(row[key], n) for key in ("gap", "length", "idle"))
             ends = np.cumsum(gap + length) + timeline.start_ns

@@ -15,7 +15,7 @@ from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.communication.depths import Depths, Stage, depths
 from timesink.measures.communication.pipelines import OverlapScore
 from timesink.measures.communication.schedules import Schedule, ideal_bubble, schedule
-from timesink.measures.communication.stage_logs import Part, StageLogs, read_stage_logs
+from timesink.measures.communication.stage_logs import RUN, Part, StageLogs, read_stage_logs
 from timesink.measures.communication.stage_traces import traced_stages
 from timesink.measures.steps.steps import step_times
 from timesink.model.record import dataclass, replace
@@ -107,13 +107,13 @@ _GANTT_ITEMS: Final = 10  # as many as can be told apart
 
 
 def gantt_chart(logs: StageLogs) -> GanttChart | None:
-    """Who worked on which item, when, for the last items; None where only sums of stages are known.
+    """Who worked on which item, when, for the last items; None where only sums of stages, or some items, are known.
 
     Without one clock every rank is drawn on its own, from its own first item on.
     """
     items = logs.series["item"].tail(_GANTT_ITEMS).to_list()
     kept = [rank.spans.filter(pl.col("item").is_in(items)) for rank in logs.ranks]
-    if not all(spans.height for spans in kept):
+    if logs.is_sample or not all(spans.height for spans in kept):
         return None
     first = [int(spans["begin_ns"].min()) for spans in kept]  # type: ignore[arg-type]
     origin = [min(first)] * len(first) if logs.one_clock else first
@@ -259,6 +259,11 @@ def notes(logs: StageLogs) -> tuple[str, ...]:
     said = ["OverlapScore: 0 one stage after another, 1 the period is the longest stage; parts of a rank are one stage"]
     if not logs.one_clock:
         said.append("the ranks have clocks of their own, which are not compared: when no stage works is not known")
+    if logs.is_sample:
+        said.append(
+            f"{RUN} of each {logs.every} items were timed, one after the other: figures are of the second of them, and "
+            "what the ranks did meanwhile for items that were not timed is not known, so no idle time is given"
+        )
     if logs.left_out:
         said.append(f"{logs.left_out} items that not every rank logged are left out")
     return tuple(said)
@@ -266,13 +271,14 @@ def notes(logs: StageLogs) -> tuple[str, ...]:
 
 def _stages(logs: StageLogs) -> Sheet:
     """The longest sets the pace, so it stands first."""
-    columns = (Field("stage", "stage", is_name=True), *_QUANTILES, Field("idle_ns", "idle p50", unit="ns"))
+    idle = () if logs.is_sample else (Field("idle_ns", "idle p50", unit="ns"),)
+    columns = (Field("stage", "stage", is_name=True), *_QUANTILES, *idle)
     longest_first = sorted(logs.ranks, key=lambda rank: -_median(logs.series[f"stage{rank.rank}_ns"]))
     rows = tuple(
         (
             rank.name,
             *_quantiles(logs.series[f"stage{rank.rank}_ns"]),
-            _median(logs.series[f"idle{rank.rank}_ns"]),
+            *(_median(logs.series[f"idle{rank.rank}_ns"]) for _ in idle),
         )
         for rank in longest_first
     )
@@ -329,7 +335,7 @@ def _items(logs: StageLogs) -> Sheet:
     """A row per item, whole in JSON and CSV."""
     shown = [(column, words) for column, words in _timed(logs)]
     stages = [(f"stage{rank.rank}_ns", f"rank {rank.rank}") for rank in logs.ranks]
-    idle = [(f"idle{rank.rank}_ns", f"rank {rank.rank} idle") for rank in logs.ranks]
+    idle = [(f"idle{rank.rank}_ns", f"rank {rank.rank} idle") for rank in logs.ranks if not logs.is_sample]
     fields = [Field(column, words, unit="ns") for column, words in (shown[0], *stages, *shown[1:], *idle)]
     columns = (Field("item", "item", unit="1"), *fields, Field("bubble_ratio", "bubble", unit="ratio"))
     rows = tuple(logs.series.select(column.key for column in columns).iter_rows())
@@ -406,7 +412,7 @@ def _changes(before: StageLogs, after: StageLogs, deviation: RunDeviation | None
         **{f"idle{rank.rank}_ns": f"rank {rank.rank} idle" for rank in after.ranks},
     }
     for column, words in named.items():
-        if column not in before.series.columns:
+        if column not in before.series.columns or not (before.series[column].count() and after.series[column].count()):
             continue
         old, new = _median(before.series[column]), _median(after.series[column])
         is_time = column == "period_ns" or column.startswith("stage")  # waits and gaps may be nothing: no ratio

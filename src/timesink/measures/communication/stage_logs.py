@@ -3,7 +3,8 @@
 A log holds one record a line, JSON or CSV: an item (`item`, else the order of the lines), its `rank` (else one rank a
 file) and timestamps. `tA0` and `tA1` are the begin and end of part A, `tDecode` and `tEmit` those of the part
 ``decode``; `tSend` and `tRecv` are when an item left its rank and came back; parts named send, recv or transfer move
-data and are no work. A JSON line without an item may say `unit`, `rank`, `clock` and `facts` for the rest of its file.
+data and are no work. A JSON line without an item may say `unit`, `rank`, `clock`, `facts` and
+`every` for the rest of its file: of so many items the first two were timed.
 
 All parts of a rank are one stage: they share a device, so they cannot hide each other. Every rank has a clock of its
 own, and only times of one rank are subtracted, unless all logs name one clock. Of item k:
@@ -42,6 +43,7 @@ _BOUNDARY: Final = re.compile(profiler_texts.STAGE_BOUNDARY)
 _MOVES: Final = ("send", "recv", "transfer")  # parts that move data
 _DECODE: Final = ("decode", "tDecode", "tEmit")
 _AWAY: Final = ("tSend", "tRecv")
+RUN: Final = 2  # as many items are timed, one after another, of those that a log says `every` of
 _HEAD: Final = "timesink_stages"  # what the first line of a log of `timesink.stages` has
 _ITEM: Final = ("step", "item")
 _TIMES: Final = ("end_ns", "stage_ns", "moved_ns", "away_ns")
@@ -86,6 +88,8 @@ class StageLogs:
     smaller_ns, hidden_ns, transfer_ns (null where nothing logs it), away_ns (null likewise), idle<rank>_ns (the rank
     did not work, between the ends of this item and the one before), mesh_idle_ns (no rank worked; null unless
     `one_clock`: all logs name one clock) and bubble_ratio (1 - sum of stages / (ranks x period)).
+    Where `every` is above 2, only the first two of so many items are timed: the second has a row, and what ranks did
+    meanwhile for items that are not timed is not known, so idle times are null.
     `left_out` items were not logged by every rank. `facts` are what the logs say of the run.
     """
 
@@ -94,6 +98,12 @@ class StageLogs:
     one_clock: bool
     left_out: int
     facts: Mapping[str, str]
+    every: int = 1
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether some items were not timed."""
+        return self.every > RUN
 
     @property
     def overlap(self) -> OverlapScore:
@@ -119,6 +129,7 @@ class _File:
     rank: int
     factor: int
     clock: str = ""
+    every: int = 1
     facts: dict[str, str] = field(default_factory=dict)
 
 
@@ -158,21 +169,21 @@ def read_stage_logs(paths: Sequence[Path], unit: str = "s", columns: Sequence[Pa
     ranks = tuple(_rank(paths[0], rank, records, columns) for rank, records in sorted(merged.items()))
     one_clock = len({file.clock for file in files}) == 1 and bool(files[0].clock)
     facts = {name: value for file in files for name, value in file.facts.items()}
-    return stage_logs(paths[0], ranks, one_clock, skip, facts)
+    return stage_logs(paths[0], ranks, one_clock, skip, facts, max(file.every for file in files))
 
 
 def stage_logs(
-    path: Path, ranks: Sequence[LoggedRank], one_clock: bool, skip: int, facts: Mapping[str, str]
+    path: Path, ranks: Sequence[LoggedRank], one_clock: bool, skip: int, facts: Mapping[str, str], every: int = 1
 ) -> StageLogs:
     """What ranks say together whose items are known; `UnreadableTrace` of `path` where there are too few."""
-    series, left_out = _series(ranks, one_clock, skip)
+    series, left_out = _series(ranks, one_clock, skip, every)
     if series.height < REPEATS.whole - 1:
         raise UnreadableTrace(
             path,
             f"{series.height + bool(series.height)} items are too few for a period",
             remedy="record at least three items on every rank, with the same item numbers",
         )
-    return StageLogs(tuple(ranks), series, one_clock, left_out, facts)
+    return StageLogs(tuple(ranks), series, one_clock, left_out, facts, every)
 
 
 def _parts(record: Mapping[str, object], columns: Sequence[Part]) -> list[Part]:
@@ -218,17 +229,24 @@ def _length(begins: Sequence[float], ends: Sequence[float]) -> int:
     return Intervals.union_of(np.array(begins, np.int64), np.array(ends, np.int64)).total_ns
 
 
-def _series(ranks: Sequence[LoggedRank], one_clock: bool, skip: int) -> tuple[pl.DataFrame, int]:
+def _series(ranks: Sequence[LoggedRank], one_clock: bool, skip: int, every: int) -> tuple[pl.DataFrame, int]:
     """The rows of `StageLogs.series`, and how many items not every rank logged."""
     table = _common(ranks)
     left_out = pl.concat([rank.items.select(_ITEM) for rank in ranks]).unique().height - table.height
     begins = [_of(rank, "end_ns").shift(1).over("step").alias(f"begin_ns.{rank.rank}") for rank in ranks]
-    table = table.with_columns(*begins, order=pl.int_range(pl.len()).over("step")).filter(pl.col("order") > skip)
+    after = pl.col("item") - pl.col("item").shift(1).over("step")
+    table = table.with_columns(*begins, after=after, order=pl.int_range(pl.len()).over("step"))
+    is_sample = every > RUN
+    table = table.filter(pl.col("order") > skip, (pl.col("after") == 1) if is_sample else pl.lit(True))
     stages = np.stack([table[f"stage_ns.{rank.rank}"].to_numpy() for rank in ranks])
     leaving = _leaving(ranks)
     period, serial = _own_period(table, leaving), stages.sum(axis=0)
     smaller = serial - stages.max(axis=0, initial=0)
-    idle = {rank.rank: _own_period(table, rank) - _worked(rank.work, table, rank) for rank in ranks}
+    unknown = pl.Series([None] * table.height, dtype=pl.Int64)
+    idle = {
+        rank.rank: unknown if is_sample else _own_period(table, rank) - _worked(rank.work, table, rank)
+        for rank in ranks
+    }
     columns = {
         "item": table["item"],
         "period_ns": period,
@@ -239,8 +257,8 @@ def _series(ranks: Sequence[LoggedRank], one_clock: bool, skip: int) -> tuple[pl
         "away_ns": _beyond(table, ranks),
         **{f"idle{rank}_ns": own for rank, own in idle.items()},
         "mesh_idle_ns": period - _worked(Intervals.union_all(rank.work for rank in ranks), table, leaving)
-        if one_clock
-        else pl.Series([None] * table.height, dtype=pl.Int64),
+        if one_clock and not is_sample
+        else unknown,
         "bubble_ratio": np.maximum(0.0, 1 - serial / np.maximum(1, len(ranks) * period)),
     }
     return pl.DataFrame(columns), left_out
@@ -312,6 +330,8 @@ def _of_file(file: _File, record: Mapping[str, object]) -> None:
     file.factor = UNITS_NS.get(str(record.get("unit")), file.factor)
     if isinstance(rank := record.get("rank"), int):
         file.rank = rank
+    if isinstance(every := record.get("every"), int) and every > 0:
+        file.every = every
     file.clock = str(record.get("clock") or file.clock)
     if isinstance(facts := record.get("facts"), dict):
         file.facts.update({str(name): str(value) for name, value in facts.items()})

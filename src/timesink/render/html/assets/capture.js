@@ -2,7 +2,8 @@
 // The packed timeline as typed columns, the questions that the drawing asks of it, and what all drawings share.
 const Capture = (() => {
   const unpacked = async (text) => {
-    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    const letters = atob(text), bytes = new Uint8Array(letters.length);
+    for (let at = 0; at < bytes.length; at += 1) bytes[at] = letters.charCodeAt(at);
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
     return JSON.parse(await new Response(stream).text());
   };
@@ -18,7 +19,7 @@ const Capture = (() => {
     if (text) node.textContent = text;
     return node;
   };
-  const full = (values, n) => (values.length === n ? Int32Array.from(values) : new Int32Array(n).fill(values.length ? values[0] : -1));
+  const full = (values, n) => (values.length === n ? new Int32Array(values) : new Int32Array(n).fill(values.length ? values[0] : -1));
   const columns = (row) => {
     const { n } = row, start = new Float64Array(n), end = new Float64Array(n), busy = new Float64Array(n), from = new Float64Array(n);
     const of = (values, at) => (values.length === 1 ? values[0] : values[at]);
@@ -31,6 +32,19 @@ const Capture = (() => {
     }
     const count = full(row.count, n).map((more) => more + 1);
     return { n, start, end, busy, from, count, kind: full(row.kind, n), name: full(row.name, n), detail: full(row.detail, n), lane: full(row.lane, n) };
+  };
+  // Rows of a lane, each unpacked when it is first looked at: most are folded away, or below the screen.
+  const lazily = (texts) => {
+    const rows = new Array(texts.length);
+    texts.forEach((text, depth) => Object.defineProperty(rows, depth, {
+      configurable: true, enumerable: true,
+      get() {
+        const value = columns(JSON.parse(text));
+        Object.defineProperty(rows, depth, { value });
+        return value;
+      },
+    }));
+    return rows;
   };
   // The first run of a row that ends after an instant; runs of a row do not overlap.
   const after = (row, time) => {
@@ -51,7 +65,7 @@ const Capture = (() => {
   class Model {
     constructor(plain) {
       Object.assign(this, plain);
-      this.lanes = plain.lanes.map((lane) => ({ ...lane, rows: lane.rows.map(columns) }));
+      this.lanes = plain.lanes.map((lane) => ({ ...lane, rows: lazily(lane.rows) }));
       this.firstRank = Math.min(...this.lanes.filter((lane) => lane.rank >= 0).map((lane) => lane.rank));
     }
     name(event) { return event.name < 0 ? "several short ones" : this.short[event.name] || this.texts[event.name]; }

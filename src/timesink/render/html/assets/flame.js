@@ -60,8 +60,7 @@
         event.preventDefault();
         acts[event.key]();
       });
-      let width = 0;
-      new ResizeObserver(() => { if (this.canvas.clientWidth !== width) { width = this.canvas.clientWidth; this.draw(); } }).observe(this.canvas);
+      new ResizeObserver(() => { if (this.canvas.clientWidth !== this.width) this.draw(); }).observe(this.canvas);
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     }
 
@@ -139,6 +138,7 @@
 
     draw() {
       const { canvas } = this, width = canvas.clientWidth, ratio = window.devicePixelRatio || 1;
+      this.width = width;
       if (!width) return;
       const style = getComputedStyle(document.documentElement), colour = (name) => style.getPropertyValue(name).trim();
       const { boxes, height } = this.place(width);
@@ -237,11 +237,11 @@
   }
 
   const KINDS = { areas: Areas, change: Change };
-  Capture.unpacked(store.content.textContent).then((trees) => {
+  later(() => Capture.unpacked(store.content.textContent).then((trees) => {
     // The same strength is the same change in every graph of the page.
     const changed = Object.values(trees).filter((tree) => tree.before), change = (tree) => tree.names.reduce((most, _, node) => Math.max(most, Math.abs(tree.after[node] - tree.before[node])), 1);
     const most = Math.max(...changed.map(change), 1);
     for (const tree of changed) tree.most = most;
     for (const figure of document.querySelectorAll("figure.flame")) new (KINDS[figure.dataset.kind] || Flame)(figure, trees[figure.dataset.flame]);
-  }).catch((error) => { for (const figure of document.querySelectorAll("figure.flame")) figure.append(made("p", "quiet", `This browser cannot unpack the graph (${error.message}): the table below holds its costliest paths.`)); });
+  }).catch((error) => { for (const figure of document.querySelectorAll("figure.flame")) figure.append(made("p", "quiet", `This browser cannot unpack the graph (${error.message}): the table below holds its costliest paths.`)); }));
 })();

@@ -1,4 +1,6 @@
 "use strict";
+// `later` draws what stands below the timelines: once these, the `first`, are there and the browser has time.
+const first = [], later = (draw) => Promise.allSettled(first).then(() => (window.requestIdleCallback || setTimeout)(() => draw()));
 // Pictures made on the server: what a pointer is over, and what the arrow keys choose, is told below the picture.
 (() => {
   for (const figure of document.querySelectorAll("figure.picture")) {

@@ -51,10 +51,12 @@
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (event.ctrlKey || event.metaKey || event.altKey || (!by && event.key !== "Enter")) return;
     event.preventDefault();
+    if (!plot) draw();
     if (!by) { if (chosen >= 0) go(chosen); return; }
     chosen = Math.min(Math.max(chosen + by, 0), steps.length - 1);
     plot.setCursor({ left: plot.valToPos(steps[chosen], "x"), top: 10 });
   });
+  const wide = () => Math.max(place.clientWidth, 200);
   const draw = () => {
     if (plot) plot.destroy();
     const shown = [...bars(series[rank]), ...lines], stacked = shown.length > lines.length;
@@ -62,7 +64,7 @@
     const goes = (made) => made.over.addEventListener("click", () => { if (made.cursor.idx !== null) go(made.cursor.idx); });
     plot = new uPlot({
       hooks: { ready: [goes] },
-      width: Math.max(place.clientWidth, 200), height: 260, scales: { x: { time: false, range: (_, from, to) => [from - 0.6, to + 0.6] }, y: { range: (_, from, to) => (stacked ? [0, to * 1.05] : [from - (to - from) * 0.1 - 1e-6, to + (to - from) * 0.1 + 1e-6]) } },
+      width: wide(), height: 260, scales: { x: { time: false, range: (_, from, to) => [from - 0.6, to + 0.6] }, y: { range: (_, from, to) => (stacked ? [0, to * 1.05] : [from - (to - from) * 0.1 - 1e-6, to + (to - from) * 0.1 + 1e-6]) } },
       axes: [{ ...axis, label: "step", labelSize: 20, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 1e4, 1e5, 1e6] }, { ...axis, label: "ms", labelSize: 20, size: 56 }],
       series: [{ label: "step" }, ...shown.map((line) => ({
         label: line.label, ...(line.part ? { fill: partColour(line.part), stroke: partColour(line.part), paths: uPlot.paths.bars({ size: [0.8, 60] }) } : { stroke: colour(line.name) }),
@@ -81,10 +83,9 @@
     label.append(choice);
     place.before(label);
   }
-  draw();
-  let width = place.clientWidth;
-  new ResizeObserver(() => {
-    if (place.clientWidth !== width) { width = place.clientWidth; draw(); }
-  }).observe(place);
+  later(() => {
+    draw();
+    new ResizeObserver(() => { if (plot.width !== wide()) draw(); }).observe(place);
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 })();

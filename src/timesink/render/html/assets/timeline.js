@@ -18,7 +18,10 @@
     communication: "communication", copy: "copies",
   };
   const { timeText, made } = Capture;
-  const style = () => { const all = getComputedStyle(document.documentElement); return (name) => all.getPropertyValue(name).trim(); };
+  const style = () => {
+    const all = getComputedStyle(document.documentElement), known = new Map();
+    return (name) => { if (!known.has(name)) known.set(name, all.getPropertyValue(name).trim()); return known.get(name); };
+  };
   const colours = (model, colour) => model.kinds.map((kind) => colour(`--k-${FAMILY[kind] || kind}`) || colour("--k-gpu"));
   const same = (a, b) => a && b && a.lane === b.lane && a.depth === b.depth && a.start === b.start && a.end === b.end;
   const tall = (lane) => (lane.kind === "ranks" ? Math.min(ROW, Math.max(3, Math.floor(512 / lane.rows.length))) : ROW);
@@ -58,6 +61,14 @@
       pen.fillRect(column, top, 1, height);
     }
     pen.globalAlpha = 1;
+  };
+
+  // Timelines to paint in the next frame. To read a width once one is painted lays the page out anew, so all are read first.
+  const due = new Set();
+  const paintDue = () => {
+    const lines = [...due], colour = style(), widths = lines.map(({ canvas, mini }) => [canvas.clientWidth, mini ? mini.clientWidth : 0]);
+    due.clear();
+    lines.forEach((line, at) => line.paint(colour, ...widths[at]));
   };
 
   class Timeline {
@@ -187,10 +198,9 @@
         this.mini.addEventListener("pointerdown", go);
         this.mini.addEventListener("pointermove", go);
       }
-      let width = 0;
-      new ResizeObserver(() => { if (canvas.clientWidth !== width) { width = canvas.clientWidth; this.backdrop = null; this.draw(); } }).observe(canvas);
+      new ResizeObserver(() => { if (canvas.clientWidth !== this.width) this.draw(); }).observe(canvas);
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.backdrop = null; this.draw(); });
-      window.addEventListener("beforeprint", () => this.paint(PAPER)); // paper is as wide whatever the window was
+      window.addEventListener("beforeprint", () => this.paint(style(), PAPER)); // paper is as wide whatever the window was
       window.addEventListener("afterprint", () => this.draw());
     }
 
@@ -426,17 +436,18 @@
     }
 
     draw() {
-      if (this.asked) return;
-      this.asked = true;
-      requestAnimationFrame(() => { this.asked = false; this.paint(); });
+      if (!due.size) requestAnimationFrame(paintDue);
+      due.add(this);
     }
 
-    paint(paper) {
-      const { canvas } = this, width = paper || canvas.clientWidth;
+    // As wide as said, with the map of the whole; on paper there is none.
+    paint(colour, width, mini) {
+      const { canvas } = this, paper = mini === undefined;
+      this.width = width;
       if (!width) return;
       const { tops, height } = this.laid();
       canvas.dataset.tops = JSON.stringify(Object.fromEntries(this.lanes.map(({ number }, place) => [number, tops[place] + LABEL])));
-      const colour = style(), kinds = colours(this.model, colour), pen = this.sized(canvas, width, height);
+      const kinds = colours(this.model, colour), pen = this.sized(canvas, width, height);
       const scale = width / (this.to - this.from), x = (time) => (time - this.from) * scale;
       this.axis(pen, x, colour, width, height);
       pen.fillStyle = colour("--band");
@@ -461,7 +472,7 @@
       });
       this.mark(pen, x, boxes, colour, width);
       if (!paper) this.refine(width);
-      if (this.mini && !paper) this.overview(colour, kinds);
+      if (mini) this.overview(colour, kinds, mini);
     }
 
     // Which rank a strip is of, on every strip that is some lines below the last such number.
@@ -514,9 +525,7 @@
     }
 
     // The streams of the whole capture, drawn once, with a frame around what is shown.
-    overview(colour, kinds) {
-      const width = this.mini.clientWidth;
-      if (!width) return;
+    overview(colour, kinds, width) {
       if (!this.backdrop || this.backdrop.width !== width) {
         this.backdrop = document.createElement("canvas");
         this.backdrop.width = width;
@@ -613,7 +622,9 @@
   };
   if (awaits) ask().catch(() => awaits.remove());
   const captures = [...new Set(figures.map(captureOf))];
-  Promise.all(captures.map((capture) => begin(capture, figures.filter((figure) => captureOf(figure) === capture)))).then((shown) => {
-    if (shown.length === 2) [shown[0].twin, shown[1].twin] = [shown[1], shown[0]];
-  }).catch((error) => { for (const figure of figures) figure.append(made("p", "quiet", `This browser cannot unpack the timeline (${error.message}): the tables below hold the same figures.`)); });
+  const shown = Promise.all(captures.map((capture) => begin(capture, figures.filter((figure) => captureOf(figure) === capture)))).then((lines) => {
+    if (lines.length === 2) [lines[0].twin, lines[1].twin] = [lines[1], lines[0]];
+  });
+  first.push(shown);
+  shown.catch((error) => { for (const figure of figures) figure.append(made("p", "quiet", `This browser cannot unpack the timeline (${error.message}): the tables below hold the same figures.`)); });
 })();

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds, checks, times and captures a set of pairs on one GPU, in about four minutes: `run_unseen.sh unseen2 OUT`.
 #
-# Needs nvcc, PyTorch and Nsight Compute (NCU names another than the newest). Leaves in OUT one packed report of the CUDA
+# Needs nvcc (or PAIRS, the program built elsewhere), PyTorch and Nsight Compute (NCU names another than the newest). Leaves in OUT one packed report of the CUDA
 # faults and its details page, one of each PyTorch fault, times.json, verify.txt and machine.txt.
 set -u
 out=$(realpath -m "$2"); mkdir -p "$out"
@@ -26,7 +26,7 @@ PY
   xz -9e -c "$raw/small_$name.ncu-rep" >"$out/$name.ncu-rep.xz"
 }
 
-said build; bash ../build.sh "$raw" sm_90a "$PWD/pairs" || exit
+said build; if [[ -n ${PAIRS:-} ]]; then cp "$PAIRS" "$raw/pairs"; else bash ../build.sh "$raw" sm_90a "$PWD/pairs"; fi || exit
 { nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu --format=csv
   "$ncu" --version | tail -1; nvcc --version | tail -2
   python3 -c 'import torch; print("PyTorch", torch.__version__)'; } >"$out/machine.txt" 2>&1

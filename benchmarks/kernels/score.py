@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from timesink.measures.counters.limiter import KernelLimits, fused_bound, kernel_limits
+from timesink.measures.counters.bounds import fused_bound
+from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.rules.ncu._family import FUSE, explain_limiter, is_tiny
+from timesink.rules.ncu._family import explain_limiter
+from timesink.rules.ncu._tiny import FUSE, is_tiny
 
 HERE = Path(__file__).resolve().parent
 WANTED_RATIO = 0.9

@@ -25,6 +25,9 @@ ISSUES_OF_CYCLE: Final = 4  # warp instructions a multiprocessor issues at most:
 RESIDENT_THREADS: Final = 2048  # of a multiprocessor, on compute capability 8.0 and 9.0
 ALIGNED_BYTES: Final = 16  # what one instruction loads at most: operands aligned to it need no more of them
 HOPPER: Final = (9, 0)  # its warp-group products take aligned operands only
+# Cycles of a load from L1, L2 and DRAM with nothing else on the way. On an H100 (benchmarks/kernels) chases through L2
+# wait 259 (far_away), through DRAM 612 to 730 (page_list, list_walk, page_table, automaton).
+LOAD_CYCLES: Final = (35, 270, 700)
 FIRST_WITH_TF32: Final = 8  # compute capability, major
 
 

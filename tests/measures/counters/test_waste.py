@@ -213,3 +213,11 @@ def test_instructions_that_no_lane_executes_by_hand(executing: float, seen: int,
     other = {"smsp__average_warps_issue_stalled_wait_per_issue_active.ratio": 9.0}
     assert not waste_of(kernel(STALLED | accesses | predicated | other)).shares[Cause.LATENCY]
     assert not waste_of(kernel(STALLED | accesses)).shares[Cause.LATENCY]
+
+
+def test_a_loop_that_compares_and_swaps_conflicts_in_its_swaps_alone() -> None:
+    """Half of the shared accesses are loads without a conflict: 40 of 200 passes are conflicts, all of atomics."""
+    conflicts = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
+    counted = kernel({**WHOLE, f"{conflicts}.sum": 40, f"{conflicts}_op_atom.sum": 40})
+    assert waste_of(counted).of(Cause.ATOMICS, Resource.L1) == pytest.approx(40 / 200)
+    assert waste_of(counted).of(Cause.BANK_CONFLICTS, Resource.L1) == 0

@@ -29,6 +29,8 @@ from timesink.model.record import dataclass
 _MOST_COALESCED_PASSES = 4
 # What a warp's instruction occupies whether or not its lanes are on.
 _OF_INSTRUCTIONS = (*ARITHMETIC - {Resource.TENSOR}, Resource.ISSUE, Resource.CONTROL)
+_EXECUTING = "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio"
+_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
 _COPIES = ("smsp__inst_executed_op_ldgsts.sum", "smsp__sass_inst_executed_op_tma_ld.sum")
 _ACCESSES = tuple(
     f"smsp__sass_inst_executed_op_{kind}.sum" for kind in ("shared", "global_ld", "global_st", "global_atom")
@@ -109,20 +111,22 @@ def waste_of(kernel: KernelCounters) -> Waste:
 
     Arithmetic units and issue slots do the work of idle lanes too, so an instruction with n active lanes wastes
     1 - n / 32 of them, and as much of the one pass through L1 that each request needs. Atomics in shared memory
-    conflict as other accesses do: conflicts are split between both causes by the share of atomic instructions.
+    conflict as other accesses do: both causes have their conflicts, or where they are not counted apart a share by
+    instructions.
     """
     access = access_of(kernel)
     lanes = active_lanes(kernel)
     idle_lanes = 0.0 if lanes is None else max(0.0, 1 - lanes / gpus.LANES)
     local = _ratio(_local_instructions(kernel), kernel.first("smsp__inst_executed.sum", "inst_executed"))
     atomic_sectors = _ratio(_atomic_sectors(kernel), _sectors(kernel, "l2"))
+    of_atomics = _conflicts_of_atomics(kernel, access)
     shares = {
         Cause.REGISTER_SPILLS: _spills(kernel, access, local),
         Cause.ATOMICS: {
-            Resource.L1: _shared_conflicts(access) * access.shared_atomic_share,
+            Resource.L1: _shared_conflicts(access) * of_atomics,
             Resource.L2: atomic_sectors,
         },
-        Cause.BANK_CONFLICTS: {Resource.L1: _shared_conflicts(access) * (1 - access.shared_atomic_share)},
+        Cause.BANK_CONFLICTS: {Resource.L1: _shared_conflicts(access) * (1 - of_atomics)},
         Cause.UNCOALESCED: _uncoalesced(kernel, access),
         Cause.DIVERGENCE: dict.fromkeys(_OF_INSTRUCTIONS, idle_lanes)
         | {Resource.L1: idle_lanes * _ratio(1.0, access.wavefronts_per_request)},
@@ -136,7 +140,7 @@ def access_of(kernel: KernelCounters) -> Access:
     """The memory instructions of one kernel. Passes without conflicts are those counted less the conflicts counted."""
     sectors, ideal = _global_sectors(kernel)
     shared = kernel.first("memory_l1_wavefronts_shared", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")
-    conflicts = kernel.get("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum")
+    conflicts = kernel.get(f"{_CONFLICTS}.sum")
     ideal_shared = kernel.get("memory_l1_wavefronts_shared_ideal")
     if ideal_shared is None and shared is not None and conflicts is not None:
         ideal_shared = max(0.0, shared - conflicts)
@@ -163,10 +167,25 @@ def access_of(kernel: KernelCounters) -> Access:
 
 
 def active_lanes(kernel: KernelCounters) -> float | None:
-    """Mean number of active lanes of an executed instruction, of 32."""
+    """Mean number of active lanes of an executed instruction, of 32. Where predicates switch most of those off, as a
+    compiler writes short branches, what is left; but for what runs along to barriers, which is `_empty`."""
     ratio = kernel.get("smsp__thread_inst_executed_per_inst_executed.ratio")
     threads, instructions = kernel.get("thread_inst_executed"), kernel.get("inst_executed")
-    return ratio if ratio is not None or not instructions or threads is None else threads / instructions
+    lanes = ratio if ratio is not None or not instructions or threads is None else threads / instructions
+    executing = kernel.get(_EXECUTING)
+    is_off = lanes is not None and executing is not None and executing < lanes / 2 and not _waits_at_barriers(kernel)
+    return executing if is_off else lanes
+
+
+def _waits_at_barriers(kernel: KernelCounters) -> bool:
+    stalls = stalls_of(kernel)
+    return stalls is not None and stalls.top is not None and stalls.top[0] == "barrier"
+
+
+def _conflicts_of_atomics(kernel: KernelCounters, access: Access) -> float:
+    """The share of shared memory's conflicts that atomics have: loads of a loop that compares and swaps have none."""
+    every, of_atomics = (kernel.get(f"{_CONFLICTS}{op}.sum") for op in ("", "_op_atom"))
+    return access.shared_atomic_share if of_atomics is None or not every else _ratio(of_atomics, every)
 
 
 def _global_sectors(kernel: KernelCounters) -> tuple[float | None, float | None]:
@@ -269,9 +288,8 @@ def _empty(kernel: KernelCounters) -> dict[Resource, float]:
                                     16                 0.6                        1   0                        0.5
                                     32                 0.6                     0.25   0                        0
     """
-    stalls, lanes = stalls_of(kernel), active_lanes(kernel)
-    executing = kernel.get("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio")
-    if stalls is None or stalls.top is None or stalls.top[0] != "barrier" or not lanes or executing is None:
+    lanes, executing = active_lanes(kernel), kernel.get(_EXECUTING)
+    if not _waits_at_barriers(kernel) or not lanes or executing is None:
         return {}
     off = max(0.0, 1 - executing / lanes)
     requests = _memory_instructions(kernel) * (kernel.first("smsp__inst_executed.sum", "inst_executed") or 0.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from math import inf, isfinite
+from math import isfinite
 from typing import Final
 
 from timesink.diagnosis.registry import rule_modules
@@ -28,21 +28,16 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.knowledge.kernel_names import short_name
+from timesink.measures.counters.bounds import PRODUCT_WORK, is_fp32_product
 from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.counters import KernelCounters, Resource, kernel_counters
-from timesink.measures.counters.limiter import (
-    PRODUCT_WORK,
-    KernelLimits,
-    fused_bound,
-    is_fp32_product,
-    kernel_limits,
-    why_unexplained,
-)
+from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.counters.waste import Cause
 from timesink.model.record import dataclass, replace
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, KERNEL_METRICS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
-from timesink.units import NS_PER_MS, NS_PER_US, share_text, time_text
+from timesink.rules.ncu._tiny import is_tiny, together
+from timesink.units import NS_PER_MS, share_text, time_text
 
 _CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
 WASTE_RATIO: Final = Limit(
@@ -51,21 +46,11 @@ WASTE_RATIO: Final = Limit(
     why="below a fifth of the kernel's time another cause is larger or the kernel is near its roof",
     source="34 kernels of known limiter (benchmarks/kernels)",
 )
-ALONE_US: Final = Limit(
-    default=5.0,
-    unit="us",
-    why="launch, ramp-up and the last blocks take most of a shorter kernel, whatever is done to its code",
-    source="a kernel that does nothing takes 0.65 to 2 us, and two passes through DRAM another: docs/assumptions.md",
-)
-FUSE: Final = (
-    "Too small to profile alone: fuse it with its neighbours (torch.compile, a fused operator), or replay a CUDA graph."
-)
 ALLOW_TF32: Final = (
     'Allow TF32: torch.set_float32_matmul_precision("high"); or run the products in bf16 under autocast: the tensor '
     "cores do them at many times the rate."
 )
 _LEVELS: Final = (Resource.DRAM, Resource.L2, Resource.L1)
-_WAITING: Final = (Cause.OCCUPANCY, Cause.LATENCY)
 _SHARE: Final = "share of the kernel's time"
 _NAMES_SHOWN: Final = 3  # as many as fit in a sentence
 
@@ -146,7 +131,7 @@ def cause_verdict(pattern: CausePattern, trace: Trace, limit: float | None = Non
         if group.longest.limiter is cause or (limit is not None and group.longest.shares[cause] > limit)
     ]
     if tiny and cause is Cause.OCCUPANCY:
-        findings.append(_together(tiny, alone_us, kernel_matches(trace)))
+        findings.append(together(tiny, alone_us, kernel_matches(trace)))
     if findings:
         return Found(tuple(findings))
     kernels = zip(kernel_counters(trace), all_limits, strict=True)
@@ -263,61 +248,6 @@ def _finding(group: LaunchGroup, pattern: CausePattern, limit: float | None) -> 
         verify="Profile the kernel again with the same clock and cache settings: its time falls by at most the stated "
         "part. The milliseconds are of the profiled launches; a timeline says what they are of a step.",
         stated=Quantity(group.gain_ns / NS_PER_MS, "ms", low=0.0, high=group.most_ns / NS_PER_MS),
-    )
-
-
-def is_tiny(limits: KernelLimits, alone_us: float = ALONE_US.default) -> bool:
-    """Whether it waits, and is too short for anything done to it alone to matter."""
-    return limits.limiter in _WAITING and (limits.kernel.duration_ns or inf) < alone_us * NS_PER_US
-
-
-def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[int, int], KernelMatch]) -> Finding:
-    """The one finding about kernels that are too small to profile alone."""
-    longest = max(tiny, key=lambda limits: (limits.kernel.duration_ns or 0.0, -limits.kernel.profile))
-    total_ns = sum(limits.kernel.duration_ns or 0.0 for limits in tiny)
-    waiting = sum((limits.kernel.duration_ns or 0.0) * sum(limits.shares[c] for c in _WAITING) for limits in tiny)
-    kernels = len({limits.kernel.name for limits in tiny})
-    what = (
-        f"{kernels} kernels ({len(tiny)} launches, {time_text(total_ns)}) are"
-        if kernels > 1
-        else f"kernel {short_name(longest.kernel.name)} ({time_text(total_ns)}) is"
-    )
-    evidence = Evidence(
-        "longest launch too small to profile alone",
-        Quantity((longest.kernel.duration_ns or 0.0) / NS_PER_US, "us"),
-        f"of {len(tiny)} launches that wait for launch, blocks or loads",
-        limit=Quantity(alone_us, "us"),
-        table="kernel_profiles",
-        rows=tuple(limits.kernel.profile for limits in tiny),
-    )
-    finding = Finding(
-        message=f"{what} too small to profile alone: a launch takes less than {alone_us:g} us, "
-        f"{share_text(waiting / total_ns)} of it waiting; fuse {'them' if kernels > 1 else 'it'}",
-        bottleneck=Bottleneck.OCCUPANCY,
-        where=Where(kernel=longest.kernel.name),
-        evidence=(evidence,),
-        advice=FUSE,
-        verify="Capture a timeline again: fewer launches, and less time in them.",
-        stated=Quantity(
-            waiting / NS_PER_MS, "ms", low=0.0, high=total_ns * (1 - 1 / fused_bound(total_ns)) / NS_PER_MS
-        ),
-    )
-    found = {id(match): match for one in tiny if (match := matches.get((one.kernel.rank, one.kernel.profile)))}
-    return _in_steps(finding, list(found.values()), waiting / total_ns) if found else finding
-
-
-def _in_steps(finding: Finding, matches: list[KernelMatch], ratio: float) -> Finding:
-    """The finding about several kernels with the time that a timeline gives them; `ratio` of it could be saved."""
-    intervals = dict(matches[0].intervals)
-    for match in matches[1:]:
-        for device, some in match.intervals.items():
-            intervals[device] = intervals[device] | some if device in intervals else some
-    step_ms = sum(match.step_ns for match in matches) / NS_PER_MS
-    return replace(
-        finding,
-        message=f"{finding.message}; in the timeline they take {time_text(step_ms * NS_PER_MS)} of a step",
-        claim=Claim(intervals),
-        stated=Quantity(step_ms * ratio, "ms", low=0.0, high=step_ms),
     )
 
 

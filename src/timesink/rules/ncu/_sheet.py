@@ -253,15 +253,23 @@ def _way(sheet: KernelSheet) -> Iterator[str]:
         yield from _waiting(sheet, limits)
     else:
         yield f"Its side is {side}: the time goes to work there, or to waste of it."
+        if (queue := limits.queued_loads) is not None:
+            yield f"A load waits {queue.waited:.0f} cycles, in an idle memory {queue.idle:.0f}: loads queue for memory."
         if side == "instruction issue" and limits.roofline is not None and limits.roofline.is_memory_side is not None:
             nearer = "bytes, left of" if limits.roofline.is_memory_side else "operations, right of"
-            yield f"Issue slots serve both sides; by the roofline it is bound by its {nearer} the ridge of DRAM."
+            idle = ", though DRAM is less than half as busy: by instructions" if _is_left_of_idle(limits) else ""
+            yield f"Issue slots serve both sides; by the roofline it is bound by its {nearer} the ridge of DRAM{idle}."
         yield from (_compute(sheet) if side == "compute" else _memory(sheet, limits))
     product = product_parts(sheet.kernel)
     if product is not None:
         yield _product(product)
     parts = [cause for cause in limits.ranked if limits.shares[cause] >= _LEAST_SHOWN or cause is limits.limiter]
     yield f"Of the time: {', '.join(_part(limits, cause) for cause in parts)}. The limiter is the first."
+
+
+def _is_left_of_idle(limits: KernelLimits) -> bool:
+    line = limits.roofline
+    return line is not None and line.is_memory_side is True and limits.shares[Cause.COMPUTE] > 0
 
 
 def _part(limits: KernelLimits, cause: Cause) -> str:

@@ -24,8 +24,9 @@ from __future__ import annotations
 
 from timesink.diagnosis.verdicts import Bottleneck, Limit
 from timesink.knowledge.gpus import HOPPER
+from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.counters import Resource
-from timesink.measures.counters.limiter import KernelLimits, is_fp32_product
+from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.rules.ncu._family import (
     ALLOW_TF32,

@@ -9,15 +9,15 @@ the loop early or never had work are time paid for nothing.
 
 ## How it is measured
 Active lanes per executed instruction, mean over the kernel. Where issue slots or an arithmetic pipe are the busiest
-unit, idle lanes are that share of its busy time; of the waiting time they count in the same proportion.
+unit, idle lanes are that share of its busy time; of the waiting time they count in the same proportion. Where
+predicates switch off more than half of the active lanes, those count as idle too.
 
 ## What to do
 Sort or bucket the work so that the lanes of a warp take the same branch and loop equally often; give a long item to a
 whole warp; replace short branches by selection; let all lanes work on one element of the row each.
 
 ## When it misleads
-Lanes are also idle in the last, partly filled warp of a block: a block size that is no multiple of 32 shows here. Lanes
-that are predicated off count as active.
+Lanes are also idle in the last, partly filled warp of a block: a block size that is no multiple of 32 shows here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from timesink.rules.ncu._family import WASTE_RATIO, Explanation, cause_rule, cou
 def explain(limits: KernelLimits) -> Explanation:
     """What this cause means for one launch."""
     lanes = limits.waste.active_lanes or 0.0
-    how = "threads executed over warp instructions executed; a warp has 32"
+    how = "threads executed (not switched off, where most are) over warp instructions; a warp has 32"
     return Explanation(
         "on lanes that are idle while their warp executes",
         (counter_evidence("active lanes", lanes, "lanes", how, limits),),

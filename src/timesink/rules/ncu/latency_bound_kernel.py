@@ -33,14 +33,12 @@ from timesink.diagnosis.verdicts import Limit
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.rules.ncu._family import (
-    ALONE_US,
-    FUSE,
     Explanation,
     cause_rule,
     counter_evidence,
-    is_tiny,
     operands_advice,
 )
+from timesink.rules.ncu._tiny import ALONE_US, FUSE, is_tiny
 
 _ADVICE = {
     "barrier": "Synchronise less: balance the warps of a block, use smaller blocks, warp-level reductions, or barriers "

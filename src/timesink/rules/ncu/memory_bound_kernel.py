@@ -2,7 +2,7 @@
 
 ## What it detects
 Kernels whose busiest unit is a memory level at work on accesses without known waste, and kernels left of the roofline's
-ridge whose issue slots are the busiest unit.
+ridge whose issue slots are the busiest unit. Kernels, too, whose loads queue for memory though no unit is busy.
 
 ## Why it matters
 Arithmetic is free there: faster mathematics, tensor cores or more warps change nothing. Only fewer bytes through that
@@ -11,7 +11,8 @@ level do.
 ## How it is measured
 Utilisation of the leaves of the profiler's throughput breakdown (not of its compute and memory summaries, which
 overlap) and the roofline: bytes at each level over its peak, operations over theirs. What waste of known causes takes
-is taken off first.
+is taken off first. Loads queue where a warp waits half as long again for one as an idle memory would let it, given the
+hit rates (waiting cycles over loads); what is beyond that is work of the memory, as when many SMs ask for few lines.
 
 ## What to do
 DRAM: fuse neighbouring element-wise kernels, store narrower types, read each byte once, keep the working set in L2.
@@ -25,8 +26,9 @@ in a loop than in its program: the profiler flushes caches between passes unless
 
 from __future__ import annotations
 
+from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.counters import Resource
-from timesink.measures.counters.limiter import KernelLimits, is_fp32_product
+from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.rules.ncu._family import ALLOW_TF32, Explanation, cause_rule, counter_evidence, operands_advice
 from timesink.units import share_text
@@ -37,11 +39,12 @@ _LEVELS = {
     Resource.L1: "L1, shared memory or load-store",
     Resource.HIDDEN: "a memory unit the report does not name",
 }
+_REUSE = "Reuse through shared memory and registers: larger tiles, fewer passes over the same data."
 
 
 def explain(limits: KernelLimits) -> Explanation:
     """What this cause means for one launch."""
-    level = _LEVELS.get(limits.top.resource, "memory, through its issue slots")
+    level, queue = _LEVELS.get(limits.top.resource, "memory, through its issue slots"), limits.queued_loads
     evidence = [counter_evidence("busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak", limits)]
     if limits.roofline is not None and limits.roofline.nearest is not None:
         name, share = limits.roofline.nearest
@@ -55,6 +58,10 @@ def explain(limits: KernelLimits) -> Explanation:
             for roof in limits.roofline.memory
             if roof.bytes is not None
         ]
+    if queue is not None:
+        how = f"cycles of a warp, by stalls and loads; {queue.idle:.0f} in an idle memory"
+        evidence.append(counter_evidence("wait for a load", queue.waited, "cycles", how, limits))
+        return Explanation("in loads that queue for memory", tuple(evidence), _REUSE)
     return Explanation(f"moving bytes through {level}", tuple(evidence), _advice(limits))
 
 
@@ -65,8 +72,7 @@ def _advice(limits: KernelLimits) -> str:
         case Resource.L1:
             return "Reuse in registers: larger tiles per thread, 16-byte loads per lane, matrix loads for tensor cores."
         case Resource.L2:
-            tiles = "Reuse through shared memory and registers: larger tiles, fewer passes over the same data."
-            return " ".join(filter(None, (tiles, operands_advice(limits))))
+            return " ".join(filter(None, (_REUSE, operands_advice(limits))))
         case Resource.DRAM | Resource.HIDDEN:
             return "Move fewer bytes: fuse with the neighbouring kernels, store narrower types, read each byte once."
         case _:

@@ -1,0 +1,178 @@
+"""How much faster a kernel could be at most without one cause: the next ceiling.
+
+Its time cannot fall below what the remaining units still need. Of latency that is less than all units do: a fix may
+wait for fewer barriers or loads, and what they pass through goes with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from timesink.knowledge.assumptions import machines
+from timesink.knowledge.gpus import LANES, SECTORS_OF_PASS, Precision, peaks
+from timesink.knowledge.kernel_names import library_of
+from timesink.knowledge.kernels import KernelFamily, decode
+from timesink.measures.counters.counters import ARITHMETIC, MEMORY, KernelCounters, Leaf, Resource, Stalls
+from timesink.measures.counters.roofline import KernelRoofline
+from timesink.measures.counters.waste import Cause, Waste, least_passes
+from timesink.units import NS_PER_US
+
+BARRIERS = "pipe_adu"  # the unit that executes barriers: fewer of them, less of it
+TAGS = "tag_requests"  # one for up to four sectors of a line
+FOR_LOADS = frozenset({"long_scoreboard"})
+MOSTLY = 0.5  # of the waiting
+# Units that count requests, not the passes a request takes: coalescing and conflicts leave them as they are.
+_REQUESTS = ("lsuin_requests", "inst_executed_pipe_lsu", "mio_inst", "inst_executed_pipe_adu")
+# What tests, votes and loops around barriers go through: how much of it leaves with them is not known.
+_GUARDS = (Resource.ISSUE, Resource.ALU, Resource.CONTROL)
+_AT_BARRIERS = frozenset({"barrier"})
+# What stays with fewer loads: traffic with DRAM, and arithmetic that is not of integers or addresses.
+_STAYS_WITHOUT_LOADS = (Resource.DRAM, Resource.TENSOR, Resource.FP64, Resource.XU)
+PRODUCT_WORK = (Cause.COMPUTE, Cause.MEMORY)  # what other products than those of fp32 units do otherwise
+_HALF_OF_FMA = ("fmaheavy", "fmalite")
+_SCATTERED = 0.5  # of the bytes of each sector that a store touches
+
+
+def is_fp32_product(kernel: KernelCounters) -> bool:
+    """Whether the kernel is a library's product or convolution in fp32, which tensor cores would take in TF32."""
+    decoded = decode(kernel.name)
+    is_product = decoded.family in (KernelFamily.GEMM, KernelFamily.CONVOLUTION)
+    return is_product and decoded.math == "fp32" and library_of(kernel.name) != ""
+
+
+def bound_in_tf32(kernel: KernelCounters, roofline: KernelRoofline | None) -> float:
+    """How many times as fast an fp32 product is on tensor cores at most: its operations at their peak and its traffic
+    with DRAM stay (of a convolution they do not: it may have gone by way of transforms), its instructions and its way
+    through the caches are other ones. 1 where that is not known."""
+    sheet = peaks(kernel.gpu)
+    rate = None if sheet is None else sheet.flops_of(Precision.TF32)
+    if rate is None or roofline is None or not roofline.flops:
+        return 1.0
+    dram = None if decode(kernel.name).family is KernelFamily.CONVOLUTION else roofline.memory_of("dram")
+    products = roofline.flops / rate / (roofline.duration_ns / 1e9)
+    return 1 / max(products, 0.0 if dram is None else dram.share)
+
+
+def used(leaf: Leaf) -> float:
+    """The share of what the unit reaches at most, 0 to 1."""
+    return min(1.0, leaf.busy / (machines.DRAM_BUSY.value if leaf.resource is Resource.DRAM else 1.0))
+
+
+def bound_without(cause: Cause, units: tuple[Leaf, ...], waste: Waste) -> float:
+    """The largest speedup without the cause: 1 / (busy share of the busiest unit that is left), at least 1."""
+    return _inverse(used(leaf) * _kept(cause, leaf, waste) for leaf in _visible(units))
+
+
+def _visible(units: tuple[Leaf, ...]) -> Iterator[Leaf]:
+    return (leaf for leaf in units if leaf.resource is not Resource.HIDDEN)
+
+
+def _inverse(remaining: Iterable[float]) -> float:
+    """The speedup that the busiest of what remains allows, at least 1; 1 where nothing was measured."""
+    ceiling = max(remaining, default=1.0)
+    return max(1.0, 1 / ceiling) if ceiling > 0 else float("inf")
+
+
+def bound_of_fewer_waits(
+    units: tuple[Leaf, ...], waste: Waste, top: Leaf, stalls: Stalls | None, roofline: KernelRoofline | None
+) -> float:
+    """The largest speedup where a fix waits for fewer barriers or loads: the larger of both, 1 where neither is what
+    warps wait for.
+
+    Barriers take along what guards them and what is handed over in shared memory between them. Loads take along their
+    way through the caches, their addresses and their loops: counted operations and bytes of DRAM stay. Asynchronous
+    copies stay as they are: more of them on the way are no fewer bytes.
+    """
+    bound = 1.0
+    if BARRIERS in top.name or (stalls is not None and stalls.of(_AT_BARRIERS) >= MOSTLY):
+        bound = _inverse(used(leaf) * _kept_without_barriers(leaf, waste) for leaf in _visible(units))
+    has_dram = any(leaf.resource is Resource.DRAM for leaf in units)
+    if stalls is not None and stalls.of(FOR_LOADS) >= MOSTLY and has_dram and not waste.copies_ahead:
+        is_counted = roofline is not None and roofline.counts_flops
+        stays = (*_STAYS_WITHOUT_LOADS, *(() if is_counted else (Resource.FMA,)))
+        work = [roof.share for roof in roofline.compute] if roofline is not None else []
+        bound = max(bound, _inverse([*(used(leaf) for leaf in units if leaf.resource in stays), *work]))
+    return bound
+
+
+def bound_of_any(kernel: KernelCounters) -> float:
+    """The largest speedup of any kernel of that time: none is shorter than one that does nothing."""
+    least_ns = machines.KERNEL_FLOOR_US.high * NS_PER_US
+    return float("inf") if kernel.duration_ns is None else max(1.0, kernel.duration_ns / least_ns)
+
+
+def _kept_without_barriers(leaf: Leaf, waste: Waste) -> float:
+    """The share of a unit's busy time that stays without barriers and what goes with them; of L1 passes for global
+    memory alone."""
+    if leaf.resource in _GUARDS:
+        return 0.0
+    kept = _kept(Cause.LATENCY, leaf, waste)
+    if leaf.resource is not Resource.L1:
+        return kept
+    passes = waste.access.wavefronts
+    is_request = any(word in leaf.name for word in _REQUESTS)
+    return 0.0 if is_request or not passes else min(kept, max(0.0, 1 - waste.access.other_wavefronts / passes))
+
+
+def _kept(cause: Cause, leaf: Leaf, waste: Waste) -> float:
+    """The share of a unit's busy time that stays when the cause is gone: an underestimate, so that the bound holds."""
+    is_request = any(word in leaf.name for word in _REQUESTS)
+    match cause:
+        case Cause.MEMORY | Cause.COMPUTE:
+            return _kept_of_other_side(cause, leaf, waste, is_request)
+        case Cause.OCCUPANCY:
+            return 1.0
+        case Cause.LATENCY:
+            return 0.0 if BARRIERS in leaf.name else 1 - waste.of(cause, leaf.resource)
+        case Cause.DIVERGENCE:
+            lanes = 1.0 if waste.active_lanes is None else min(1.0, waste.active_lanes / LANES)
+            return 1.0 if leaf.resource is Resource.DRAM else lanes
+        case Cause.REGISTER_SPILLS:
+            is_instruction = is_request or leaf.resource in (Resource.ALU, Resource.ISSUE, Resource.CONTROL)
+            return 0.0 if is_instruction else 1 - waste.of(cause, leaf.resource)
+        case _:
+            return _kept_of_accesses(cause, leaf, waste, is_request)
+
+
+def _kept_of_other_side(cause: Cause, leaf: Leaf, waste: Waste, is_request: bool) -> float:
+    """Without bytes to move arithmetic stays, and of the issue slots those of other than load-store instructions;
+    without arithmetic the memory units stay, except what counts instructions.
+    """
+    if cause is Cause.COMPUTE:
+        return 1.0 if leaf.resource in MEMORY and not is_request else 0.0
+    if leaf.resource is Resource.ISSUE:
+        return 1 - waste.memory_instructions
+    return 1.0 if leaf.resource in ARITHMETIC and not any(word in leaf.name for word in _HALF_OF_FMA) else 0.0
+
+
+def _kept_of_accesses(cause: Cause, leaf: Leaf, waste: Waste, is_request: bool) -> float:
+    """Coalescing and conflict-free layouts leave the number of requests as it is; combining atomics does not."""
+    if is_request and cause is not Cause.ATOMICS:
+        return 1.0
+    if cause is Cause.UNCOALESCED and leaf.resource in (Resource.L1, Resource.L2):
+        return kept_when_coalesced(leaf, waste)
+    return 1 - waste.of(cause, leaf.resource)
+
+
+def kept_when_coalesced(leaf: Leaf, waste: Waste) -> float:
+    """What is left of an L1 or L2 unit's busy time: passes shrink to one per 128 bytes, tag look-ups to one per four
+    sectors, and traffic of each direction by its own excess."""
+    access = waste.access
+    if access.excess_ratio is None:
+        return 1.0 if leaf.resource is Resource.L2 else 0.0
+    if leaf.resource is Resource.L1:
+        return least_passes(access)
+    kept = 1 - waste.of(Cause.UNCOALESCED, Resource.L2)
+    if kept < 1 and access.used_of_stores is not None and access.used_of_stores < _SCATTERED:
+        kept = min(kept, access.used_of_stores)  # scattered stores push out of L1 what loads would find there
+    if TAGS in leaf.name:
+        return kept / SECTORS_OF_PASS
+    used = {"xbar2lts": access.used_of_stores, "l1tex2xbar": access.used_of_stores, "lts2xbar": access.used_of_loads}
+    direction = next((share for word, share in used.items() if word in leaf.name), 1.0)
+    return 0.0 if direction is None else min(kept, direction)
+
+
+def fused_bound(total_ns: float) -> float:
+    """How many times as fast launches of this time together are at most as one: no kernel is shorter than one that does
+    nothing."""
+    return max(1.0, total_ns / (machines.KERNEL_FLOOR_US.high * NS_PER_US))

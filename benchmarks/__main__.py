@@ -21,7 +21,7 @@ from benchmarks.runs import Row, show
 from benchmarks import counts, decode, end_to_end, pages, shapes, sqlite, startup, window
 
 SIZES = (125, 500, 2000)
-QUICK_SIZES = (15, 30, 60)
+QUICK_SIZES = (15, 30)
 
 
 def plans(runs: int, quick: bool, hta: str, tracelens: str) -> dict[str, Callable[[], Iterator[Row]]]:
@@ -34,7 +34,7 @@ def plans(runs: int, quick: bool, hta: str, tracelens: str) -> dict[str, Callabl
             decode.NAME: lambda: decode.rows(1, QUICK_SIZES[0]),
             end_to_end.NAME: lambda: end_to_end.rows(1, QUICK_SIZES),
             sqlite.NAME: lambda: chain(
-                sqlite.rows(1, 20_000, 40_000), sqlite.growth(64_000, 128_000), sqlite.beside_nsys_ai(4_000, 8_000)
+                sqlite.rows(1, 20_000, 40_000), sqlite.growth(8_000, 16_000), sqlite.beside_nsys_ai(4_000, 8_000)
             ),
             window.NAME: lambda: window.rows(1, QUICK_SIZES[0], 20_000),
             scale.NAME: lambda: scale.growth(2_000, (2, 4)),

@@ -139,10 +139,12 @@ def _meant(base: str) -> tuple[str, str]:
 def _misspelt(base: str) -> str:
     """The known name that differs by a slip in one word; "" where words differ by what they mean: `fp32` is no slip for
     `fp64`, nor `memory_dependency` for `membar`; a word of another known name is no slip at all."""
-    for near in difflib.get_close_matches(base, _table(), n=3, cutoff=0.85):
+    known = _words().intersection(base.split("_"))
+    fitting = [name for name in _table() if known.issubset(name.split("_"))]
+    for near in difflib.get_close_matches(base, fitting, n=3, cutoff=0.85):
         left = [word for word in base.split("_") if word not in near.split("_")]
         right = [word for word in near.split("_") if word not in base.split("_")]
-        if len(left) == len(right) and not _words().intersection(left) and all(map(_alike, left, right)):
+        if len(left) == len(right) and all(map(_alike, left, right)):
             return near
     return ""
 

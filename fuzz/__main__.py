@@ -94,10 +94,10 @@ class Slice:
 
 def left_of(spent: Counter[str], taken: Counter[str], minutes: float, names: list[str], seed: int) -> list[Slice]:
     """The slices that are left of a budget for each target, taking turns, each with a seed of its own."""
-    left = []
+    left, least = [], min(SLICE_S, 60 * minutes) / 20  # what is less was spent: a slice ends with an input
     for name in names:
         number, rest = taken[name], 60 * minutes - spent[name]
-        while rest > SLICE_S / 20:
+        while rest > least:
             left.append((number, Slice(name, min(SLICE_S, rest), seed + 1_000 * number)))
             number, rest = number + 1, rest - SLICE_S
     return [one for _, one in sorted(left, key=lambda entry: entry[0])]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from fuzz import answers
+from fuzz import answers, written
 
 # Every tool that opens a file, and what it is asked with; FILE is the input's name below the root.
 ASKED: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -44,7 +44,7 @@ def asked(path: Path, kind: str) -> None:
     for document in _answers(path):
         answers.check_document(document)
     for made in path.parent.glob("out.*"):
-        answers.check_file(made)
+        written.check_file(made)
 
 
 def _answers(path: Path) -> Iterator[dict[str, Any]]:

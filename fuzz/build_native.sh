@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Build the two libFuzzer targets, with AddressSanitizer and UndefinedBehaviorSanitizer, into build/fuzz. Needs clang.
+# Build the two libFuzzer targets, with AddressSanitizer and UndefinedBehaviorSanitizer, into build/fuzz. Needs clang and its
+# sanitizers: apt-get install clang libclang-rt-dev.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p build/fuzz

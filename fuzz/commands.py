@@ -15,11 +15,14 @@ from functools import cache, partial
 from http.server import ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from threading import Thread
 from unittest import mock
 
-from fuzz import answers, laws, records, seeds
+from benchmarks import shapes
+from fuzz import answers, graphs, laws, records, seeds, written
 from timesink.cli.serve.server import BadRequest, Server
+from timesink.views.timeline.tiles import Tiles
 
 TRACES = "kineto_json nsys_sqlite nsys_arrow"
 REPORTS = "ncu_report ncu_csv"
@@ -39,8 +42,11 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("diagnose FILE --window 1ms:20ms -f json", TRACES),
         ("diagnose FILE --unprofiled-step-ms 3 -f json", TRACES),
         ("diagnose @graphs --capture FILE -f json", "eager"),
+        ("diagnose FILE --capture @eager -f json", "graphs"),
         ("diagnose FILE -f sarif -o OUT.json", TRACES),
         ("diagnose @kineto_json -f json", SETTINGS),
+        ("diagnose @collectives @rank-0 -f json", "link-times"),
+        ("diagnose FILE @rank-0 -f json", "collectives"),
     ),
     "report": (
         ("report FILE -o OUT.html", EVERY),
@@ -86,7 +92,8 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("classify @graphs --capture FILE -f json", "eager"),
         ("classify --model-config FILE --gpu H200 -f json", "hugging-face memory-configuration"),
     ),
-    "ranks": (("ranks FILE -f json", TRACES),),
+    "ranks": (("ranks FILE -f json", f"{TRACES} collectives"), ("ranks FILE @rank-0 -f json", "collectives")),
+    "capture nccl-bench": (("capture nccl-bench --sizes-of FILE", "collectives"),),  # no launcher: refused then
     "pipeline": (
         ("pipeline FILE -f json", "stage-log kineto_json"),
         ("pipeline FILE --against @", "stage-log"),
@@ -154,7 +161,7 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
 # What opens no file of a stranger, and why.
 _RUNS = "runs a program with the rights of whoever asks; the files that it writes are read as others are"
 NOT_FUZZED: Mapping[str, str] = {
-    **{f"capture {tool}": _RUNS for tool in ("torch", "nsys", "ncu", "nccl-bench")},
+    **{f"capture {tool}": _RUNS for tool in ("torch", "nsys", "ncu")},
     **dict.fromkeys(("loop", "verify", "calibrate", "baseline update"), _RUNS),
     **dict.fromkeys(("demo", "doctor", "rules", "explain", "metrics check"), "takes no file"),
 }
@@ -172,8 +179,10 @@ def kinds() -> Mapping[str, tuple[str, Callable[[], tuple[bytes, ...]]]]:
     beside = {
         # Some with steps, causes and prices; the traps for the decoder alone are its reader's.
         "kineto_json": ("trace.json", lambda: (*seeds.kineto()[:7], *laws.programs())),
-        "graphs": ("graphs.json", lambda: (laws.capture("graph_decode"),)),
-        "eager": ("eager.json", lambda: (laws.capture("eager_decode"),)),
+        "graphs": ("graphs.json", lambda: (graphs.replayed(),)),
+        "eager": ("eager.json", lambda: (graphs.eager(), graphs.recorded())),
+        "collectives": ("rank1.json", _collectives),
+        "rank-0": ("rank0.json", _collectives),
         "diagnosis": ("diagnosis.json", _diagnosis),
         "configuration": ("pyproject.toml", lambda: (_CONFIGURATION,)),
         "declared": ("commands.toml", lambda: (b'[commands]\ntest = "pytest -q"\ntrain = ["python", "train.py"]\n',)),
@@ -207,8 +216,8 @@ def work_of(command: str, kind: str) -> Callable[[Path], None]:
     return work
 
 
-def commanded(path: Path, line: str, kind: str) -> None:
-    """Run a line: it may refuse its input, and neither break nor say that somebody interrupted it."""
+def commanded(path: Path, line: str, kind: str) -> int:
+    """The code a line ends with: it may refuse its input, and neither break nor say that somebody interrupted it."""
     from timesink.cli.app import run
 
     if line.startswith("baseline show"):
@@ -227,8 +236,9 @@ def commanded(path: Path, line: str, kind: str) -> None:
         answers.checked_json(said.getvalue())
     else:
         answers.check_text(said.getvalue())
-    for made in path.parent.glob("out.*"):
-        answers.check_file(made)
+    for made in {*path.parent.glob("out.*"), *path.parent.rglob("*.html")}:
+        written.check_file(made)
+    return code
 
 
 def _word(word: str, path: Path, kind: str) -> str:
@@ -275,6 +285,7 @@ def _alone() -> Iterator[None]:
     """No socket, no other process: servers answer here, a query is asked here."""
     with (
         mock.patch("timesink.cli.serve.server.Server", _Asked),
+        mock.patch("timesink.cli.serve.serve.Thread", _AtOnce),
         mock.patch("timesink.export.perfetto.serve_once", return_value=True),
         mock.patch("timesink.export.sql.apart", lambda work, seconds, memory_bytes: work()),
         mock.patch("timesink.cli.watch.watch.time.sleep"),
@@ -283,28 +294,44 @@ def _alone() -> Iterator[None]:
         yield
 
 
+class _AtOnce(Thread):
+    """Work beside the server, done before it is asked, so that what breaks is seen."""
+
+    def start(self) -> None:
+        self.run()
+
+
 class _Asked(Server):
     """The server of `timesink serve`, asked here for what a browser asks for, and for what makes no sense."""
 
-    def __init__(self, port: int, token: str, page: str, tiles: Any) -> None:  # without a socket
+    def __init__(self, port: int, token: str, page: str, tiles: Tiles) -> None:  # without a socket
         with mock.patch.object(ThreadingHTTPServer, "__init__", lambda *_: None):
             super().__init__(port, token, page, tiles)
-        self.tiles, self.server_port = tiles, port
+        self.server_port = port
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:
-        """One round of requests."""
-        span = self.tiles.timeline.end_ns - self.tiles.timeline.start_ns
-        for asked in (
-            "", "ready", "search?text=a", "around?lane=0&depth=0&start=0",
-            f"tile?rows=0.3,1.1&from=0&to={span}&pixel=1e5",
-            f"budget?rank=0&device=0&from=0&to={span}", "tile?rows=9.9&from=-9&to=9&pixel=nan", "search?text=%00",
-            f"budget?rank=0&device=7&from={span}&to={1 << 62}", "around?lane=-1&depth=0&start=9", "nothing",
-        ):  # fmt: skip
-            with contextlib.suppress(BadRequest):
-                self.answer(f"/{self.token}/{asked}")
+        """One round of requests to each page."""
+        for token, shown in self._shown.items():
+            start, end = shown.tiles.timeline.start_ns, shown.tiles.timeline.end_ns
+            for asked in (
+                "", "ready", "search?text=a", "around?lane=0&depth=0&start=0", f"around?lane=1&depth=0&start={start}",
+                f"tile?rows=0.3,1.1&from={start}&to={end}&pixel=1e5", f"budget?rank=0&device=0&from={start}&to={end}",
+                "tile?rows=9.9&from=-9&to=9&pixel=nan", "search?text=%00",
+                f"budget?rank=0&device=7&from={end}&to={1 << 62}", "around?lane=-1&depth=0&start=9", "nothing",
+            ):  # fmt: skip
+                with contextlib.suppress(BadRequest):
+                    _check_answer(*self.answer(f"/{token}/{asked}"))
 
     def server_close(self) -> None:
         """Nothing was opened."""
+
+
+def _check_answer(kind: str, content: bytes) -> None:
+    if kind.startswith("text/html"):
+        written.check_page(content.decode("utf-8"))
+    else:
+        head = content[4 : 4 + int.from_bytes(content[:4], "little")] if kind.endswith("octet-stream") else content
+        written.check_strings(answers.checked_json(head.decode("ascii")))
 
 
 def _diagnosis() -> tuple[bytes, ...]:
@@ -314,6 +341,14 @@ def _diagnosis() -> tuple[bytes, ...]:
     from timesink.render import render
 
     return (render(diagnose(read(seeds.demos()[0], cache=False)), "json").encode(),)
+
+
+def _collectives() -> tuple[bytes, ...]:
+    """A trace of collectives of sixteen groups of two ranks."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        shapes.write("collectives", 400, path)
+        return (path.read_bytes(),)
 
 
 _CONFIGURATION = b"""[project]

@@ -26,7 +26,7 @@ from fuzz.seeds import ROOT
 from timesink.diagnosis.verdicts import Diagnosis
 
 Tree = dict[str, Any]
-_CAPTURES = ("broken_in_pieces", "workspace_per_call", "weights_cast_every_call", "large_products", "odd_width")
+CAPTURES = ("broken_in_pieces", "workspace_per_call", "weights_cast_every_call", "large_products", "odd_width")
 _SHIFT_US = 7_000_000_000  # two hours
 _SLOWER = 2
 _RENAMED = "_as_renamed"
@@ -35,7 +35,7 @@ _RENAMED = "_as_renamed"
 @cache
 def programs() -> tuple[bytes, ...]:
     """Captures of the fault suite, the smallest of each program, with times that begin near zero."""
-    return tuple(_written(_near_zero(json.loads(capture(name)))) for name in _CAPTURES)
+    return tuple(_written(_near_zero(json.loads(capture(name)))) for name in CAPTURES)
 
 
 def capture(program: str) -> bytes:

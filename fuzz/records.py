@@ -10,7 +10,7 @@ from typing import Any
 
 from fuzz import seeds
 from timesink.capture import Capture
-from timesink.capture.recorded_run import recorded_run
+from timesink.capture.recorded_run import link_times, recorded_run
 from timesink.capture.redaction import redact
 from timesink.measures.communication.stage_logs import read_stage_logs
 from timesink.memory_plan.config import read_configuration, read_model
@@ -87,6 +87,8 @@ _CONFIGURATION = {"name": "gpt", "model": _MODEL, "train": {"batch": 8, "sequenc
 _HUGGING = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
 _STAGES = tuple({"step": n // 4, "tA0": n * 1.0, "tA1": n + 0.4, "tB0": n + 0.5, "tB1": n + 0.9} for n in range(12))
 _STAGES_CSV = b"step,tA0,tA1\n0,0,0.5\n0,1,1.5\n0,2,2.5\n1,9,9.5\n"
+_LINKS = [{"kind": "allreduce", "bytes": 4 << 2 * power, "time_ns": 1e4 + 2**power} for power in range(12)]
+_LINK_TIMES = {"timesink_nccl_bench": 1, "ranks": 2, "gpu": "H200", "library": "NCCL 2.28", "calls": _LINKS}
 _COUNTERS = {"graph breaks": 3, "tokens/s": {"value": 812, "better": "higher", "how": "exact", "unit": "tokens/s"}}
 
 RECORDS = (
@@ -95,6 +97,7 @@ RECORDS = (
     Record("ledger", "ledger.jsonl", (_text(*_LEDGER), _text(_LEDGER[0])), ledger.read),
     Record("manifest", "manifest.json", (_manifest("torch"), _manifest("nsys")), environment.read_manifest),
     Record("capture-folder", "manifest.json", (_manifest("torch"),), lambda path: Capture.load(path.parent)),
+    Record("link-times", "nccl-bench.json", (_text(_LINK_TIMES),), lambda path: link_times([path.parent])),
     Record("capture-steps", "manifest.json", (_manifest("torch"),), lambda path: recorded_run([path.parent])),
     Record("counters", "counters.json", (_text(_COUNTERS),), counters.read_counters),
     Record("history", "history.jsonl", (_text(*({"mean": n / 100} for n in range(1, 9))),), changepoint.read_history),

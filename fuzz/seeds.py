@@ -6,6 +6,7 @@ An input is always bytes: a format that is a folder stands as a tar archive of i
 from __future__ import annotations
 
 import contextlib
+import csv
 import gzip
 import io
 import json
@@ -13,6 +14,7 @@ import lzma
 import pickle
 import sqlite3
 import tarfile
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -135,7 +137,37 @@ def ncu_csv() -> tuple[bytes, ...]:
         f'"Rule Description"\n{launch},"0","8.6","GPU Speed Of Light","Duration","us","1.23","","",""\n'
         f'{launch},"0","8.6","","","","","SOLBottleneck","WRN","This kernel is slow"\n'
     )
-    return (raw.encode(), details.encode())
+    return (raw.encode(), details.encode(), _raw_page())
+
+
+def _raw_page() -> bytes:
+    """The raw page of two of our own kernels, with the counters that rules read."""
+    from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
+    from timesink.readers import read
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.ncu-rep"
+        path.write_bytes(ncu_report()[0])
+        trace = read(path, cache=False)
+    sources = (ROOT / "src" / "timesink" / part for part in ("measures/counters", "readers/ncu", "knowledge"))
+    read_by_rules = "".join(path.read_text("utf-8") for part in sources for path in sorted(part.rglob("*.py")))
+    known = [name for name in trace[KERNEL_METRICS]["metric"].unique().to_list() if name.split(".")[0] in read_by_rules]
+    wanted = pl.col("metric").cast(pl.String).is_in(known)
+    values = trace[KERNEL_METRICS].filter(wanted, pl.col("value").is_not_null(), pl.col("profile") < 2)
+    wide = values.pivot("metric", index="profile", values="value", aggregate_function="first").drop_nulls()
+    units = dict(values.select("metric", "unit").unique("metric").rows())
+    fixed = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size")
+    fixed += ("Grid Size", "Device", "CC")
+    rows = [[*fixed, *wide.columns[1:]], ["" for _ in fixed] + [units[name] or "" for name in wide.columns[1:]]]
+    for number, *row in wide.rows():
+        kernel = trace[KERNEL_PROFILES].row(number, named=True)
+        block, grid = (str(tuple(kernel[f"{part}_{axis}"] for axis in "xyz")) for part in ("block", "grid"))
+        rows.append(
+            [str(number), "12", "python", "here", kernel["name"], "1", "7", block, grid, "0", "9.0", *map(str, row)]
+        )
+    written = io.StringIO()
+    csv.writer(written, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
+    return written.getvalue().encode()
 
 
 def torch_logs() -> tuple[bytes, ...]:

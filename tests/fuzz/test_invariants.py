@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from fuzz.__main__ import left_of, tried
 from fuzz.agent import ASKED, NO_FILE
-from fuzz.commands import LINES, NOT_FUZZED, OF_RUNS, WRITES
+from fuzz.commands import LINES, NOT_FUZZED, OF_RUNS, WRITES, commanded, kinds
 from fuzz.guard import Broken, holds
 from fuzz.mutations import mutated
 from fuzz.seeds import OF_FORMAT, ROOT, files_of, tar_of
 from fuzz.targets import groups, targets
 from typer.core import TyperGroup
 
-from fuzz import answers
+from fuzz import answers, written
 from timesink.cli.app import COMMANDS, loaded
 from timesink.errors import UnreadableTrace
 from timesink.readers import readers
@@ -95,6 +95,23 @@ def test_an_answer_that_does_not_add_up_is_told(document: dict[str, Any]) -> Non
         answers.check_document({"rows": [document]})
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<script>alert(1)</script>", "<b onclick=a()>", "<a href=javascript:a()>", "<a href=//evil/x.html>",
+        "<img src=x>", "<p style=color:red>", "<style>b{}</style>", "<style>b", "a&#x202e;b", "<base href=#a>",
+        "<b title='&#x202e;'>",
+        '<script type="application/json">{"a": NaN}</script>',
+        '<script type="application/json">["\\u001b[2J"]</script>', "<meta http-equiv=refresh content=0>",
+    ],
+)  # fmt: skip
+def test_a_page_that_acts_is_told(body: str) -> None:
+    head = "<!doctype html><meta http-equiv=Content-Security-Policy content=\"default-src 'none'\">"
+    written.check_page(f"{head}<a href=#a>fine &lt;script&gt;</a><a href=run.json.html>next</a>")
+    with pytest.raises(AssertionError):
+        written.check_page(f"{head}{body}")
+
+
 @pytest.mark.parametrize("text", ["\x1b[2J", "::error::boom", "  ::set-output name=a", "a\u202eb"])
 def test_text_that_acts_is_told(text: str) -> None:
     with pytest.raises(AssertionError):
@@ -109,6 +126,7 @@ def test_a_run_of_the_fuzzer_goes_on_where_its_log_ends() -> None:
     spent, taken = Counter({"one": 120.0}), Counter({"one": 2})
     rest = left_of(spent, taken, minutes, names, 7)
     assert [one for one in rest if one.name == "one"] == [one for one in whole if one.name == "one"][2:]
+    assert [one.seconds for one in left_of(Counter(), Counter(), 0.02, names, 7)] == pytest.approx([1.2, 1.2])
 
 
 @pytest.mark.slow
@@ -125,6 +143,23 @@ def test_mutations_of_real_files_break_no_invariant(name: str) -> None:
 def test_what_broke_an_invariant_once_does_so_no_more(file: Path) -> None:
     named = [name for name in targets() if file.name.startswith(f"{name}-")]
     tried(targets()[max(named, key=len)], file.read_bytes())
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_captures_that_the_fuzzer_begins_with_are_joined(number: int, tmp_path: Path) -> None:
+    name, made = kinds()["eager"]
+    path = tmp_path / name
+    path.write_bytes(made()[number])
+    assert commanded(path, "summary @graphs --capture FILE -f json", "eager") == 0
+
+
+def test_what_breaks_beside_the_server_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(kinds()["kineto_json"][1]()[-1])
+    assert commanded(path, "serve FILE --no-browser", "kineto_json") == 0
+    monkeypatch.setattr("timesink.views.report.live_report", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        commanded(path, "serve FILE --no-browser", "kineto_json")
 
 
 def test_the_same_seed_gives_the_same_mutations() -> None:

@@ -1,6 +1,7 @@
 """Hold what a plan foretells of single changes, of every rung of a ladder and of their order against what was measured.
 
 python -m benchmarks.ladders score [--split tune] [--tool torch] [--blind] [--details] [--only a,b]
+python -m benchmarks.ladders score --noise  # what either round of the measurements foretells of the other
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from benchmarks.ladders import suite
 from benchmarks.ladders.adopt import unpacked
 from benchmarks.ladders.truth import Order, Truth
 
+from timesink.diagnosis.plan.order import expected, in_order
+from timesink.diagnosis.verdicts import Quantity
+
 TOOLS = {"torch": "json", "nsys": "sqlite"}
+ROUNDS = ("first round", "second round")
 
 
 class Foretold:
@@ -37,20 +42,30 @@ class Foretold:
         offered = candidates(trace, timesink.diagnose(trace))
         self.joint = Joint(trace, 0, self.step_ms, offered)
 
-    def gain(self, changes: Iterable[str]) -> float:
+    def quantity(self, changes: Iterable[str]) -> Quantity | None:
         chosen = set(changes)
         if {"compile", "cuda_graph"} <= chosen:
             chosen = chosen - {"compile", "cuda_graph"} | {"compile_graph"}
-        worth = self.joint.gain(chosen & self.joint.offered.keys())
+        return self.joint.gain(chosen & self.joint.offered.keys())
+
+    def gain(self, changes: Iterable[str]) -> float:
+        worth = self.quantity(changes)
         return worth.value / self.step_ms if worth and self.step_ms else 0.0
 
     def order(self) -> Order:
-        """All changes, each time the one that adds most; of equals the one that comes first in the program's list."""
-        taken: list[str] = []
-        while len(taken) < len(self.names):
-            rest = [name for name in self.names if name not in taken]
-            taken.append(max(rest, key=lambda name: self.gain([*taken, name])))
-        return tuple(taken)
+        """All changes as a plan orders them."""
+        return in_order(self.names, self.quantity)
+
+
+class Repeated(Foretold):
+    """The same by what one round of the measurements says."""
+
+    def __init__(self, truth: Truth) -> None:
+        self.truth, self.step_ms, self.names = truth, truth.base_ms, truth.ladder.changes
+
+    def quantity(self, changes: Iterable[str]) -> Quantity | None:
+        gain = self.truth.gain(changes) if set(changes) else 0.0
+        return None if gain is None else Quantity(gain * self.step_ms, "ms", gain * self.step_ms, gain * self.step_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +86,7 @@ class Scored:
         return self.first in self.best
 
 
-def scored(name: str, tool: str, capture: Path, blind: bool) -> Scored:
-    truth = Truth(name)
-    told = Foretold(capture, None if blind else truth.base_ms, truth.ladder.changes)
+def scored(name: str, tool: str, told: Foretold, truth: Truth) -> Scored:
     order, best = told.order(), truth.best_order()
     prefixes = [best[: count + 1] for count in range(len(best))]
     return Scored(
@@ -81,7 +94,7 @@ def scored(name: str, tool: str, capture: Path, blind: bool) -> Scored:
         tool,
         {one: (told.gain([one]), gain) for one in truth.ladder.changes if (gain := truth.gain([one])) is not None},
         {rung: (told.gain(rung), gain) for rung in prefixes if (gain := truth.gain(rung)) is not None},
-        order[0],
+        max(truth.ladder.changes, key=lambda one: expected(told.quantity([one]))),
         truth.best(),
         order,
         truth.spent_ms(order) / truth.spent_ms(best) - 1,
@@ -111,7 +124,7 @@ def table(found: Sequence[Scored]) -> str:
     """A Markdown table: a line a split and tool."""
     rows = [HEADINGS, ["---"] * len(HEADINGS)]
     for split in suite.SPLITS:
-        for tool in TOOLS:
+        for tool in (*TOOLS, *ROUNDS):
             part = [one for one in found if one.tool == tool and suite.split(one.name) == split]
             if part:
                 rows.append(row(split, tool, part))
@@ -130,12 +143,17 @@ def detailed(one: Scored) -> str:
 def selected(given: argparse.Namespace) -> list[Scored]:
     names = [one.name for one in suite.LADDERS if given.split in ("", suite.split(one.name))]
     names = [name for name in names if not given.only or name in given.only.split(",")]
+    if given.noise:
+        pairs = [(name, at, Truth(name, at), Truth(name, 1 - at)) for name in names for at in range(len(ROUNDS))]
+        return [scored(name, ROUNDS[at], Repeated(one), other) for name, at, one, other in pairs]
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for tool in [given.tool] if given.tool else TOOLS:
             unpacked(tool, Path(folder))
             for name in names:
-                found.append(scored(name, tool, Path(folder) / f"{name}.{TOOLS[tool]}", given.blind))
+                truth = Truth(name)
+                step_ms, capture = None if given.blind else truth.base_ms, Path(folder) / f"{name}.{TOOLS[tool]}"
+                found.append(scored(name, tool, Foretold(capture, step_ms, truth.ladder.changes), truth))
                 if given.details:
                     print(detailed(found[-1]), flush=True)
     return found
@@ -147,6 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> Any:
     parser.add_argument("--tool", choices=list(TOOLS), default="")
     parser.add_argument("--only", default="", help="names of programs, separated by commas")
     parser.add_argument("--blind", action="store_true", help="withhold the step without a profiler")
+    parser.add_argument("--noise", action="store_true", help="score either round of the measurements by the other")
     parser.add_argument("--details", action="store_true")
     found = selected(parser.parse_args(arguments))
     print(table(found))

@@ -25,16 +25,18 @@ def everything() -> dict[str, dict[str, Any]]:
 class Truth:
     """Steps in ms of one program by its set of changes.
 
-    A step is the lower quartile of its blocks in all rounds: what else runs on a host only ever makes one longer.
+    A step is the lower quartile of its blocks in all rounds, or in the one that is asked for: what else runs on a host
+    only ever makes one longer.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, only: int | None = None) -> None:
         self.ladder = find(name)
         self.steps: dict[frozenset[str], float] = {}
         measured = everything()[name]
         for changes in self.ladder.variants():
             found = measured[slug(changes)]
-            blocks = [block for of_round in found["blocks_ms"] for block in of_round]
+            rounds = found["blocks_ms"] if only is None else found["blocks_ms"][only : only + 1]
+            blocks = [block for of_round in rounds for block in of_round]
             if blocks and found["equal"]:
                 self.steps[frozenset(changes)] = statistics.quantiles(blocks)[0]
 

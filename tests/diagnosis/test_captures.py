@@ -18,6 +18,8 @@ from tests.diagnosis.test_one_price import same_prices
 from tests.profiles import ABSENT, PROFILES, swept
 
 from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.plan.joint import WORTH
+from timesink.diagnosis.plan.ladder import plan
 from timesink.diagnosis.verdicts import Clear, Found, Undecided
 from timesink.errors import TimesinkError
 from timesink.model.trace import Trace
@@ -61,6 +63,19 @@ def check(trace: Trace, accumulated: int = 1) -> None:
     assert faults_of_screen(diagnosis) == []
 
 
+def one_story(trace: Trace) -> bool:
+    """The plan begins with a change of the first finding, at its price, or says why it does not."""
+    diagnosis = diagnose(trace)
+    made = plan(trace, diagnosis)
+    if not diagnosis.findings or not made.rungs:
+        return not diagnosis.findings or bool(made.refused or made.floor)
+    (card, finding), first = diagnosis.findings[0], made.rungs[0]
+    same = card.code in first.findings and finding.recoverable is not None
+    apart_ms = abs(first.gain.value - finding.recoverable.value) if same and finding.recoverable else None
+    alike = apart_ms is not None and apart_ms < WORTH.default * (made.step_ms or 0.0)
+    return alike or any(card.code in note for note in made.notes)
+
+
 @pytest.mark.parametrize(
     ("program", "tool"),
     [  # of every program one tool at once, in turn, and the other one in CI
@@ -75,6 +90,7 @@ def test_a_planted_fault_is_told_truly_on_one_screen_with_one_price(program: str
         if name.endswith("high.fault"):
             check(trace, micro_batches(name))
             assert same_prices(trace)
+            assert one_story(trace)
 
 
 @pytest.mark.slow
@@ -84,6 +100,7 @@ def test_every_capture_is_told_truly_on_one_screen_with_one_price(archive: Path,
     for name, trace in captured(archive, tmp_path):
         check(trace, micro_batches(name))
         same_prices(trace)
+        assert one_story(trace)
         steps_ms = measured.get(f"{archive.name.split('.')[0]}/{name.split('.')[1]}", {}).get("fault_ms")
         if steps_ms:
             same_prices(trace.with_unprofiled_step(min(steps_ms) * 1e6))

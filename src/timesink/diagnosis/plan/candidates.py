@@ -11,10 +11,11 @@ from timesink.diagnosis.plan.catalogue import CHANGES, Effort, PlannedChange
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.measures.habits.repeated_calls import repeated_calls
 from timesink.measures.kernels.conversions import layout_kernels
-from timesink.measures.kernels.fusion import eager_runs, optimizer_kernels, unfused_attention
+from timesink.measures.kernels.fusion import eager_runs, optimizer_kernels, scores_beside, unfused_attention
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
-from timesink.measures.kernels.shapes import misaligned_products
+from timesink.measures.kernels.shapes import misaligned_if_narrow, misaligned_products
 from timesink.measures.kernels.small_grids import small_grids
+from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
 from timesink.whatif.change import Change, Selection, Touches
@@ -85,11 +86,15 @@ class Candidate:
         proposed = [cast("Change | None", finding.change) for _, finding in self.findings if _on(finding, rank)]
         return tuple(part for part in proposed if part is not None)
 
+    def on_rank(self, rank: int) -> tuple[Finding, ...]:
+        """Its findings of a rank."""
+        return tuple(finding for _, finding in self.findings if _on(finding, rank))
+
     def unreplayed(self, rank: int) -> tuple[Finding, ...]:
         """Findings of a rank whose gain no replay says."""
         if self.build is not None:
             return ()
-        return tuple(finding for _, finding in self.findings if finding.change is None and _on(finding, rank))
+        return tuple(finding for finding in self.on_rank(rank) if finding.change is None)
 
 
 def candidates(trace: Trace, diagnosis: Diagnosis) -> tuple[Candidate, ...]:
@@ -149,17 +154,32 @@ def _tf32(trace: Trace, _: Beside) -> Iterable[Change]:
 
 
 def _bf16(trace: Trace, beside: Beside) -> Iterable[Change]:
-    """A compiler fuses the casts; padded products are fast in 16 bits, others are not."""
-    compiled = bool(beside.chosen & _COMPILES)
+    """Products may be misaligned in 16 bits. A compiler fuses the casts, and pads products but those of attention
+    written out, which memory bounds; attention in one kernel has neither such products nor scores to cast."""
+    compiled, fused, padded = (bool(beside.chosen & some) for some in (_COMPILES, {"fused_attention"}, {"padding"}))
+    written_out = {attention.device: attention for attention in scores_beside(trace)}
     for kernels in four_byte_kernels(trace):
-        part = _aligned(kernels) if compiled or "padding" in beside.chosen else kernels
-        yield fixes.autocast(part, compiled)
+        scores, misaligned = written_out.get(kernels.device), misaligned_if_narrow(trace)[kernels.device]
+        of_scores = misaligned[:0] if scores is None else scores.rows
+        if padded or compiled:
+            misaligned = misaligned[:0] if padded else np.intersect1d(misaligned, of_scores)
+        if fused:
+            misaligned = np.setdiff1d(misaligned, of_scores)
+        part = _moved(_aligned(kernels) if compiled or padded else kernels, misaligned)
+        yield fixes.autocast(part, compiled, None if fused else scores)
 
 
 def _aligned(kernels: Selection) -> Selection:
     groups = dict(kernels.groups)
     groups["tf32"] = np.union1d(groups["tf32"], groups.pop("misaligned"))
     return replace(kernels, groups=groups)
+
+
+def _moved(kernels: Selection, misaligned: Int64Array) -> Selection:
+    """The fp32 products that 16 bits misalign in a role of their own."""
+    own = np.intersect1d(kernels.groups.get("fp32", misaligned[:0]), misaligned)
+    rest = {role: np.setdiff1d(rows, own) for role, rows in kernels.groups.items()}
+    return replace(kernels, groups={**rest, "fp32_misaligned": own})
 
 
 def _attention(trace: Trace, beside: Beside) -> Iterable[Change]:

@@ -41,12 +41,14 @@ NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
 
 class Joint:
-    """What sets of changes win on a rank, in ms per step; each set is replayed once."""
+    """What sets of changes win on a rank, in ms per step; each set is replayed once. `claimed` are changes of sets that
+    no replay prices."""
 
     def __init__(self, trace: Trace, rank: int, step_ms: float, offered: Sequence[Candidate]) -> None:
         self.trace, self.rank, self.step_ms = trace, rank, step_ms
         self.least_ms = min((least_step_ns(trace) or step_ms * NS_PER_MS) / NS_PER_MS, step_ms)
         self.offered = {candidate.id: candidate for candidate in offered}
+        self.claimed: Chosen = frozenset()
         self._known: dict[tuple[Chosen, bool], Quantity | None] = {}
 
     def gain(self, chosen: Iterable[str], eased: bool | None = None) -> Quantity | None:
@@ -75,9 +77,13 @@ class Joint:
         own = [candidate for name, candidate in self.offered.items() if name in chosen]  # in one order, always
         changes = self.parts(chosen, eased)
         worth = self._of_changes(changes, chosen) if changes else NOTHING
-        if worth is None:
-            return None
         unreplayed = [finding for candidate in own for finding in candidate.unreplayed(self.rank)]
+        if worth is None:  # then, as in a diagnosis, a gain is what its findings claim
+            unreplayed = [finding for candidate in own for finding in candidate.on_rank(self.rank)]
+            if not unreplayed:
+                return None
+            worth = NOTHING
+            self.claimed |= chosen
         if unreplayed:
             others = [finding for candidate in own for _, finding in candidate.findings if finding not in unreplayed]
             apart, whole = (self._stated(unreplayed, beside) for beside in (others, ()))

@@ -12,23 +12,17 @@ from typing import Final
 
 from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.plan.candidates import candidates
+from timesink.diagnosis.plan.candidates import Chosen, Named, candidates
 from timesink.diagnosis.plan.catalogue import PlannedChange
 from timesink.diagnosis.plan.joint import GRAPHS, NOTHING, WORTH, Joint
+from timesink.diagnosis.plan.order import allowed, best, following, repairs
 from timesink.diagnosis.pricing import TO_P90
-from timesink.diagnosis.verdicts import Diagnosis, Finding, Limit, Quantity
+from timesink.diagnosis.verdicts import Diagnosis, Finding, Quantity
 from timesink.knowledge.assumptions import replay
 from timesink.measures.timeline.replay import pricers
 from timesink.model.record import dataclass, field
 from timesink.model.trace import Trace
 from timesink.units import share_text
-
-NEARLY: Final = Limit(
-    default=0.75,
-    unit="ratio",
-    why="a change that a cause asks for comes first where it wins this much of one that nothing or a symptom asks for",
-    source="benchmarks/faults: broken_in_pieces, whose graph breaks win 0.76 of what a CUDA graph of the pieces does",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +86,7 @@ def plan(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = WORTH.
         return Plan(step_ms, refused=refused or "the trace has no device work")
     rank = _rank(trace, diagnosis)
     joint = Joint(trace, rank, step_ms, candidates(trace, diagnosis))
-    return _climbed(joint, worth)
+    return _climbed(joint, worth, next(iter(diagnosis.findings), None))
 
 
 def _refused(trace: Trace, diagnosis: Diagnosis) -> str:
@@ -112,32 +106,34 @@ def _rank(trace: Trace, diagnosis: Diagnosis) -> int:
     return next((rank for _, f in diagnosis.findings if (rank := f.where.rank or 0) in ranks), min(ranks))
 
 
-def _climbed(joint: Joint, worth: float) -> Plan:
+def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
     least_ms = worth * joint.step_ms
     singles = {name: gain for name in joint.offered if (gain := joint.gain({name})) is not None}
     unpriced = tuple((name, "the trace cannot be replayed") for name in joint.offered if name not in singles)
-    if unpriced and not any(gain.value for gain in singles.values()):
+    if unpriced and not any(gain.low for gain in singles.values()):
         return Plan(joint.step_ms, refused="its steps cannot be replayed, and a plan is replays", unpriced=unpriced)
     chosen: list[str] = []
     rungs: list[Rung] = []
     won = NOTHING
     while True:
-        rest = [name for name in singles if name not in chosen and _allowed(joint, name, chosen)]
-        rest = [name for name in rest if not _waits_first(joint, name, chosen, least_ms)]
+        rest = following(joint, singles, chosen)
         gains = {name: gain for name in rest if (gain := joint.gain({*chosen, name})) is not None}
-        best = _best(joint, gains, won, least_ms)
-        if best is None:
+        before_ms = joint.step_ms - won.value
+        more = {name: _marginal(gain, won, before_ms) if won.value else gain for name, gain in gains.items()}
+        found = best(joint, more, chosen, least_ms, None if top is None else top[1])
+        if found is None:
             break
-        rungs.append(_rung(joint, best, won, gains[best], [*chosen, best]))
-        chosen.append(best)
-        won = gains[best]
+        chosen.append(found)
+        rungs.append(_rung(joint, found, before_ms, more[found], gains[found], chosen))
+        won = gains[found]
     left = {name: _marginal(gain, won, joint.step_ms) for name, gain in gains.items() if gain.value > won.value}
     every = joint.gain(_compatible(joint, [*chosen, *rest]))
     after_ms = rungs[-1].after.low if rungs and rungs[-1].after.low is not None else joint.step_ms
     floor_ms = min(after_ms, max(joint.step_ms - ((every and every.high) or 0.0), 0.0))
     said = _why_it_ends(joint, chosen, worth)
     lost = {name: won.value - gain.value for name, gain in gains.items() if won.value - gain.value >= least_ms}
-    notes = (*_notes(rungs), *_costly(rungs, singles, lost))
+    told = () if top is None else _beside_diagnosis(joint, rungs, singles, top, least_ms)
+    notes = (*told, *_notes(rungs, joint.claimed), *_costly(rungs, singles, lost))
     return Plan(joint.step_ms, tuple(rungs), singles, left, floor_ms, said, "", unpriced, notes)
 
 
@@ -155,6 +151,33 @@ def _why_it_ends(joint: Joint, chosen: Sequence[str], worth: float) -> str:
     return f"{end}; {more}" if more else end
 
 
+def _beside_diagnosis(
+    joint: Joint, rungs: Sequence[Rung], singles: Mapping[str, Quantity], top: Named, least_ms: float
+) -> Iterator[str]:
+    """Why the ladder does not begin with the first finding; or why its first change wins more or less than that."""
+    if not rungs:
+        return
+    (card, finding), first = top, rungs[0]
+    own = [name for name in singles if repairs(joint, name, finding)]
+    counted = finding.recoverable
+    if first.id in own:
+        if counted is not None and abs(first.gain.value - counted.value) >= least_ms:
+            how = "time that other findings claim goes with it" if first.gain.value > counted.value else "priced alone"
+            yield f"{first.id} wins {first.gain.value:.3g} ms, {card.code} counts {counted.value:.3g} ms of it: {how}"
+        return
+    name = max(own, key=lambda name: (singles[name].value, name), default="")
+    if not name:
+        yield f"{card.code}, the first finding, has no change that can be replayed: the plan begins with {first.id}"
+    elif singles[name].value < least_ms:
+        yield f"{name}, for {card.code}, the first finding, wins less than {100 * WORTH.default:g} % of the step"
+    else:
+        low_ms = first.gain.low or 0.0
+        yield (
+            f"{first.id} comes before {name}, for {card.code}, the first finding: it wins {low_ms:.3g} ms even at its "
+            f"least, and {name} {singles[name].value:.3g} ms"
+        )
+
+
 def _costly(rungs: Sequence[Rung], singles: Mapping[str, Quantity], lost: Mapping[str, float]) -> Iterator[str]:
     """Changes that cost more than they win: in ms beside all rungs (`lost`), or each by itself."""
     for name, more_ms in sorted(lost.items()):
@@ -165,9 +188,12 @@ def _costly(rungs: Sequence[Rung], singles: Mapping[str, Quantity], lost: Mappin
             yield f"{rung.id} by itself makes the step {more_ms:.3g} ms longer: only after those before it"
 
 
-def _notes(rungs: Sequence[Rung]) -> tuple[str, ...]:
-    """What the prices leave out."""
+def _notes(rungs: Sequence[Rung], claimed: Chosen) -> tuple[str, ...]:
+    """What the prices leave out, those of `claimed` changes a replay."""
     notes = []
+    bounds = ", ".join(rung.id for rung in rungs if rung.id in claimed)
+    if bounds:
+        notes.append(f"no replay says what {bounds} wins: that is at most what its findings claim")
     if any(not rung.findings for rung in rungs):
         notes.append("a change without findings rests on the replay alone: no rule asks for it in the program of today")
     hungry = [rung.id for rung in rungs if "memory of" in rung.costs or "memory for" in rung.costs]
@@ -179,52 +205,12 @@ def _notes(rungs: Sequence[Rung]) -> tuple[str, ...]:
 def _compatible(joint: Joint, names: Sequence[str]) -> list[str]:
     kept: list[str] = []
     for name in names:
-        if _allowed(joint, name, kept):
+        if allowed(joint, name, kept):
             kept.append(name)
     return kept
 
 
-def _allowed(joint: Joint, name: str, chosen: Sequence[str]) -> bool:
-    """Whether a change can still be made: no other of the plan makes it, excludes it or lacks it."""
-    change = joint.offered[name].change
-    others = [joint.offered[other].change for other in chosen]
-    made = any(name in other.subsumes or name in other.excludes for other in others)
-    return not made and not set(change.excludes) & set(chosen) and set(change.needs) <= set(chosen)
-
-
-def _waits_first(joint: Joint, name: str, chosen: Sequence[str], least_ms: float) -> bool:
-    """Whether it takes a graph of a step that still waits for the device, which no graph can hold."""
-    if name not in GRAPHS or "remove_sync" in chosen:
-        return False
-    waits = joint.gain({"remove_sync"})
-    return waits is not None and waits.value >= least_ms
-
-
-def _best(joint: Joint, gains: Mapping[str, Quantity], won: Quantity, least_ms: float) -> str | None:
-    """The change that wins most; the lesser of two that make the same where the greater adds too little.
-
-    What no finding asks for must win so much even where it wins least. Before it, and before what only mends a
-    symptom, comes a change for a cause that wins nearly as much.
-    """
-    worthy = {name: gain.value - won.value for name, gain in gains.items() if gain.value - won.value >= least_ms}
-    for name in list(worthy):
-        if not joint.offered[name].findings and (_marginal(gains[name], won, joint.step_ms).low or 0.0) < least_ms:
-            del worthy[name]
-    if not worthy:
-        return None
-    best = min(worthy, key=lambda name: (-worthy[name], name))
-    if not joint.offered[best].mends_a_cause:
-        causes = [name for name in worthy if joint.offered[name].mends_a_cause]
-        best = max([best, *causes], key=lambda name: worthy[name] * (1.0 if name == best else 1.0 / NEARLY.default))
-    for lesser in joint.offered[best].change.subsumes:
-        if lesser in worthy and worthy[best] - worthy[lesser] < least_ms:
-            return lesser
-    return best
-
-
-def _rung(joint: Joint, name: str, won: Quantity, now: Quantity, chosen: Sequence[str]) -> Rung:
-    before_ms = joint.step_ms - won.value
-    gain = _marginal(now, won, before_ms) if won.value else now
+def _rung(joint: Joint, name: str, before_ms: float, gain: Quantity, now: Quantity, chosen: Sequence[str]) -> Rung:
     after = Quantity(before_ms - gain.value, "ms", before_ms - gain.most, before_ms - (gain.low or 0.0))
     candidate = joint.offered[name]
     codes = tuple(sorted({card.code for card, _ in candidate.findings}))

@@ -132,6 +132,16 @@ AUTOCAST_OF_FP32: Final = Assumption(
 AUTOCAST_STREAMING: Final = Assumption(
     1.0, 0.9, 0.4, _KEPT, "half the bytes, where autocast lets kernels have two-byte types", f"bytes moved; {_AUTOCAST}"
 )
+AUTOCAST_MISALIGNED: Final = Assumption(
+    0.67, 0.42, 0.25, _KEPT, "fp32 products whose operands are misaligned in two bytes: loaded in pieces",
+    "benchmarks/worked, GPT-2 (H200): products over 50,257 rows take 36.9 ms a step in fp32, 15.4 in bf16; cautiously "
+    "the ratio of peaks over what an aligned product takes of a misaligned one's time (0.12 of 0.18)",
+)  # fmt: skip
+AUTOCAST_SCORES: Final = Assumption(
+    1.5, 1.25, 0.5, "of a softmax's time added",
+    "autocast runs a softmax in four bytes: the scores are cast before and after it, 12 bytes beside the 8 that it "
+    "moves, backwards 12 beside 12", "bytes moved",
+)  # fmt: skip
 BF16_PRODUCTS_COMPILED: Final = Assumption(
     0.75, 0.45, 0.35, _KEPT, "twice the rate; a compiler writes the casts into the kernels around a product",
     "data sheets; benchmarks/worked, GPT-2 (H200): aligned products of 25.2 ms a step in TF32 take 10.4 in bf16",

@@ -14,7 +14,7 @@ from timesink.knowledge.op_names import ALLOCATES, CHECKS_FOR_NAN, FILLS
 from timesink.knowledge.os_calls import FILE_STATE
 from timesink.measures.habits.extra_work import WAITING_CAUSES, ExtraWork, HostTimes, extra_work, launch_order, together
 from timesink.measures.timeline.attribution import attribution, host_nesting, launch_links
-from timesink.measures.timeline.autograd import backward_operators, inside_backward
+from timesink.measures.timeline.autograd import backward_operators
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
@@ -90,15 +90,15 @@ def _waits_after(trace: Trace, first: Int64Array, last: Int64Array) -> HostTimes
 
 def _with_stacks(trace: Trace, host: HostTimes) -> HostTimes:
     """The same, and the host's time in which anomaly mode stores a Python stack for each node of the graph: an
-    operator that makes one then is `_STACK_US` or longer in nothing that it calls. Without operators it is known by
-    the files it looks up."""
+    operator that makes one then is `_STACK_US` or longer in nothing that it calls, be it of a layer that is run again
+    in the backward pass. Without operators it is known by the files it looks up."""
     ops = trace.get(HOST_OPS)
     if not ops.height:
         return together(host, _looking_up(trace))
     nodes = (ops["sequence_number"].fill_null(-1) >= 0).to_numpy() if "sequence_number" in ops.columns else None
     if nodes is None:
         return host
-    nodes &= ~inside_backward(trace)
+    nodes &= ~backward_operators(trace)
     calls, stacks = trace.get(API_CALLS), {}
     for (rank, process, thread), first, last in thread_slices(ops):
         own = ops[first:last].select("start_ns", "end_ns")
@@ -115,18 +115,20 @@ def _with_stacks(trace: Trace, host: HostTimes) -> HostTimes:
 def _looking_up(trace: Trace) -> HostTimes:
     """By (process, thread): from the first to the last of the look-ups of files that follow each other, with no call of
     CUDA between and a pause of `_STACK_PAUSE_US` at most: Python asks for the state of each file of a stack it stores,
-    then writes the stack."""
+    then writes the stack. The last of them is written in what such pauses take, or less: until the next call."""
     asked = trace.get(OS_CALLS)
     asked = asked.filter(matches(asked["name"], FILE_STATE)).sort("rank", "process", "thread", "start_ns")
     calls, found = trace.get(API_CALLS), {}
     for key, first, last in thread_slices(asked):
         start, end = (asked[column][first:last].to_numpy() for column in ("start_ns", "end_ns"))
         begun, ended = slice_of(calls, ("rank", "process", "thread"), key)
-        called = np.sort(calls["start_ns"][begun:ended].to_numpy())
-        apart = np.searchsorted(called, start[1:]) > np.searchsorted(called, start[:-1])
-        apart |= start[1:] - end[:-1] > _STACK_PAUSE_US * NS_PER_US
-        begins = np.append(0, 1 + np.flatnonzero(apart))
-        found[key[1], key[2]] = Intervals.union_of(start[begins], np.maximum.reduceat(end, begins))
+        called = np.append(np.sort(calls["start_ns"][begun:ended].to_numpy()), np.iinfo(np.int64).max)
+        following, pause_ns = np.searchsorted(called, start), start[1:] - end[:-1]
+        apart = (following[1:] > following[:-1]) | (pause_ns > _STACK_PAUSE_US * NS_PER_US)
+        writing = pause_ns[~apart & (pause_ns >= _STACK_US * NS_PER_US)]
+        begins, lasts = np.append(0, 1 + np.flatnonzero(apart)), np.append(np.flatnonzero(apart), start.size - 1)
+        written = end[lasts] + (int(np.median(writing)) if writing.size else 0)
+        found[key[1], key[2]] = Intervals.union_of(start[begins], np.minimum(written, called[following[lasts]]))
     return found
 
 

@@ -65,6 +65,26 @@ def unfused_attention(trace: Trace) -> tuple[Selection, ...]:
     return tuple(devices)
 
 
+@remembered
+def scores_beside(trace: Trace) -> tuple[Selection, ...]:
+    """Per device with attention written out in four bytes: its products; `usual` is the time of the softmaxes between
+    them, as a share of theirs."""
+    facts, found = kernel_facts(trace), []
+    for attention in unfused_attention(trace):
+        rows = attention.groups.get("product_wide", np.empty(0, np.int64))
+        kernels = facts.on(attention.device).select("row", "length", "family")
+        of_products = pl.col("row").is_in(pl.Series(rows).implode())
+        between = pl.col("row").is_in(pl.Series(attention.rows).implode())
+        products_ns, softmax_ns = (
+            float(kernels.filter(own)["length"].sum())
+            for own in (of_products, between & (pl.col("family") == "softmax"))
+        )
+        if products_ns:
+            share = np.full(rows.size, softmax_ns / products_ns)
+            found.append(Selection(attention.device, {"product": rows}, usual=share))
+    return tuple(found)
+
+
 def _mostly_wide(kernels: pl.DataFrame, products: Int64Array) -> bool:
     """Whether most of the products' time is in a four-byte type, by the names of their kernels."""
     own = kernels.filter(pl.col("row").is_in(pl.Series(products).implode()))

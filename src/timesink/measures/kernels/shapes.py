@@ -8,7 +8,7 @@ the operands. With shapes the attainable bound of a product is known too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from timesink.knowledge.operators import Operator, Tensor
 from timesink.knowledge.work import matmul
 from timesink.measures.kernels.facts import device_peaks, kernel_facts
 from timesink.measures.timeline.device_timeline import Device
+from timesink.model.arrays import Int64Array
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
@@ -43,6 +44,19 @@ def misaligned_products(trace: Trace) -> tuple[Selection, ...]:
         if products.height:
             devices.append(_misaligned(trace, device, products, gpus.get(device)))
     return tuple(devices)
+
+
+@remembered
+def misaligned_if_narrow(trace: Trace) -> Mapping[Device, Int64Array]:
+    """Per device: the fp32 products whose operands would not be aligned in two bytes, by recorded shapes."""
+    facts, found = kernel_facts(trace), {}
+    host = trace.get(HOST_OPS).select(pl.col(name).cast(pl.String) for name in _SIGNATURE)
+    for device in facts.devices:
+        products = facts.on(device).filter((pl.col("family") == "gemm") & (pl.col("math") == "fp32"))
+        signed = _signatures(trace, products, host)
+        rows = [row for _, text, (row, _, op, _) in signed if text is not None and op >= 0 and _misaligned_at(2, *text)]
+        found[device] = np.array(rows, np.int64)
+    return found
 
 
 def alignment_known(trace: Trace) -> bool:
@@ -93,29 +107,40 @@ def _narrow_loads(name: str, math: str | None) -> bool:
 
 
 @lru_cache(maxsize=65536)  # distinct names and signatures of one program
-def _work(
-    name: str, shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None
-) -> tuple[bool, float, float] | None:
+def _work(name: str, *signature: str | None) -> tuple[bool, float, float] | None:
     """Whether a product is misaligned, its operations and its bytes; None where the operator is no known product."""
+    operator = _product(name, *signature)
+    done = matmul(operator) if operator else None
+    return None if done is None else (_misaligned_at(None, name, *signature), done.flops, float(done.bytes))
+
+
+def _product(
+    name: str, shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None
+) -> Operator | None:
     if not _PRODUCTS.match(name) or not shapes or not dtypes:
         return None
-    operator = Operator.recorded(name, shapes, dtypes, strides, concrete)
-    done = matmul(operator) if operator else None
-    if operator is None or done is None:
-        return None
+    return Operator.recorded(name, shapes, dtypes, strides, concrete)
+
+
+@lru_cache(maxsize=65536)  # distinct names and signatures of one program
+def _misaligned_at(item_bytes: int | None, name: str, *signature: str | None) -> bool:
+    """Whether any operand or the result is misaligned in elements of so many bytes, or in those it has."""
+    operator = _product(name, *signature)
+    if operator is None or matmul(operator) is None:
+        return False
     matrices = [tensor for tensor in operator.tensors() if len(tensor.shape) >= 2]
     columns = matrices[-1].shape[-2 if name.endswith("linear") else -1]
-    result = columns * matrices[-1].itemsize % gpus.ALIGNED_BYTES != 0
-    return result or any(_unaligned(tensor) for tensor in matrices), done.flops, float(done.bytes)
+    result = columns * (item_bytes or matrices[-1].itemsize) % gpus.ALIGNED_BYTES != 0
+    return result or any(_unaligned(tensor, item_bytes or tensor.itemsize) for tensor in matrices)
 
 
-def _unaligned(matrix: Tensor) -> bool:
+def _unaligned(matrix: Tensor, item_bytes: int) -> bool:
     """Whether its rows (columns, where transposed) start at addresses that are no multiples of 16 bytes."""
     rows, columns = matrix.shape[-2:]
     if rows == 1 or columns == 1:
         return False
     leading = max(matrix.strides[-2:]) if len(matrix.strides) == len(matrix.shape) else columns
-    return leading * matrix.itemsize % gpus.ALIGNED_BYTES != 0
+    return leading * item_bytes % gpus.ALIGNED_BYTES != 0
 
 
 def _bound_ns(work: tuple[bool, float, float], math: str | None, gpu: GpuPeaks) -> float | None:

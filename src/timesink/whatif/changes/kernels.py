@@ -271,18 +271,35 @@ class UnderAutocast:
         return edit.done()
 
 
-def autocast(kernels: Selection, compiled: bool = False) -> UnderAutocast:
-    """`to_bf16` under autocast, less the casts around each product, which a compiler writes into kernels around it."""
+def autocast(kernels: Selection, compiled: bool = False, scores: Selection | None = None) -> UnderAutocast:
+    """`to_bf16` under autocast, less the casts around each product, which a compiler writes into kernels around it.
+
+    `scores` are products of attention written out, with the time of its softmax as their share in `usual`: the casts
+    around that count as theirs.
+    """
     if compiled:
         roles = fixes.BF16_PRODUCTS_COMPILED, fixes.BF16_OF_FP32_COMPILED, fixes.BF16_STREAMING_COMPILED
     else:
         roles = fixes.AUTOCAST_OF_TF32, fixes.AUTOCAST_OF_FP32, fixes.AUTOCAST_STREAMING
     products = Selection(kernels.device, {role: own for role, own in kernels.groups.items() if role != "streaming"})
-    return UnderAutocast(_in_bf16(kernels, *roles), products.rows)
+    change = _in_bf16(kernels, *roles)
+    if scores is not None and not compiled:
+        change = replace(change, keep=tuple(_with_casts(change, scores, case) for case in Case))
+    return UnderAutocast(change, products.rows)
+
+
+def _with_casts(change: ShortenKernels, scores: Selection, case: Case) -> Float64Array:
+    """The shares that a case keeps with the casts around softmaxes: no product takes longer than it did."""
+    keep, (_, own, of_scores) = change.keep[case.value].copy(), np.intersect1d(
+        change.rows, scores.rows, assume_unique=True, return_indices=True
+    )  # fmt: skip
+    keep[own] = np.minimum(keep[own] + fixes.AUTOCAST_SCORES.at(case) * scores.usual[of_scores], 1.0)
+    return keep
 
 
 def _in_bf16(kernels: Selection, tf32: Assumption, fp32: Assumption, streaming: Assumption) -> ShortenKernels:
     kept = {"tf32": tf32, "fp32": fp32, "misaligned": fixes.BF16_MISALIGNED, "streaming": streaming}
+    kept["fp32_misaligned"] = fixes.AUTOCAST_MISALIGNED
     return shorten("precision bf16", kernels, floored=True, **kept)
 
 

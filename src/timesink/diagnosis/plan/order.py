@@ -1,0 +1,114 @@
+"""Which change comes next: what is expected of it and of the one after it, causes before symptoms, and the first
+finding's change first, unless another surely wins more.
+
+What is expected of a gain whose tenth, fiftieth and ninetieth percentiles are known is three, four and three tenths of
+them (Swanson's rule; Hurst, Brown and Swanson, AAPG Bulletin 84, 2000): an interval that reaches far up counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from timesink.diagnosis.plan.joint import GRAPHS, WORTH, Joint
+from timesink.diagnosis.verdicts import Finding, Limit, Quantity
+
+NEARLY: Final = Limit(
+    default=0.75,
+    unit="ratio",
+    why="a change comes before one that wins more where it wins this much of that, and mends a cause, or leads further",
+    source="benchmarks/faults: broken_in_pieces, whose graph breaks win 0.76 of what a CUDA graph of the pieces does",
+)
+_MIDDLE, _END = 0.4, 0.3  # Swanson's weights of the median and of either end
+Gain = Callable[[Collection[str]], Quantity | None]
+
+
+def expected(gain: Quantity | None) -> float:
+    """What is to be expected of a gain, by its interval; nothing of one without a price."""
+    if gain is None:
+        return 0.0
+    return _MIDDLE * gain.value + _END * ((gain.low or 0.0) + gain.most)
+
+
+def leads_to(name: str, chosen: Sequence[str], after: Iterable[str], gain: Gain) -> float:
+    """What is expected after this change and the best after it: the time that both rungs take off the steps on the
+    way. Changes of launches and changes of kernels often win little without each other."""
+    taken = {*chosen, name}
+    return expected(gain(taken)) + max((expected(gain({*taken, other})) for other in after if other != name), default=0)
+
+
+def in_order(names: Sequence[str], gain: Gain) -> tuple[str, ...]:
+    """All of some changes, whatever they win, in the order in which they are to be made."""
+    taken: list[str] = []
+    while len(taken) < len(names):
+        rest = [name for name in names if name not in taken]
+        near = _near({name: expected(gain({*taken, name})) - expected(gain(taken)) for name in rest})
+        taken.append(max(near, key=lambda name: leads_to(name, taken, rest, gain)))
+    return tuple(taken)
+
+
+def _near(worth: Mapping[str, float]) -> list[str]:
+    """Those that win nearly as much as the best; the best where it wins nothing."""
+    most = max(worth.values())
+    return [name for name, gain in worth.items() if gain == most or gain >= NEARLY.default * most > 0]
+
+
+def following(joint: Joint, names: Iterable[str], chosen: Sequence[str]) -> list[str]:
+    """Those of some changes that can be made after the chosen ones."""
+    return [
+        name
+        for name in names
+        if name not in chosen and allowed(joint, name, chosen) and not _waits_first(joint, name, chosen)
+    ]
+
+
+def allowed(joint: Joint, name: str, chosen: Sequence[str]) -> bool:
+    """Whether a change can still be made: no other of the plan makes it, excludes it or lacks it."""
+    change = joint.offered[name].change
+    others = [joint.offered[other].change for other in chosen]
+    made = any(name in other.subsumes or name in other.excludes for other in others)
+    return not made and not set(change.excludes) & set(chosen) and set(change.needs) <= set(chosen)
+
+
+def _waits_first(joint: Joint, name: str, chosen: Sequence[str]) -> bool:
+    """Whether it takes a graph of a step that still waits for the device, which no graph can hold."""
+    if name not in GRAPHS or "remove_sync" in chosen:
+        return False
+    waits = joint.gain({"remove_sync"})
+    return waits is not None and waits.value >= WORTH.default * joint.step_ms
+
+
+def best(
+    joint: Joint, more: Mapping[str, Quantity], chosen: Sequence[str], least_ms: float, top: Finding | None
+) -> str | None:
+    """The next change, by what each wins `more` than the chosen ones: of those that win nearly most, one that mends a
+    cause, and that leads furthest; the lesser of two that make the same where the greater adds too little.
+
+    What no finding asks for must win so much even where it wins least. Where nothing is chosen yet, the change of the
+    `top` finding comes first, or what wins more even at its least.
+    """
+    worthy = {name: gain for name, gain in more.items() if gain.value >= least_ms}
+    sure = {name for name, gain in worthy.items() if (gain.low or 0.0) >= least_ms}
+    worthy = {name: gain for name, gain in worthy.items() if name in sure or joint.offered[name].findings}
+    if not worthy:
+        return None
+    of_top = [name for name in worthy if not chosen and repairs(joint, name, top)]
+    if of_top:
+        most = max(worthy[name].value for name in of_top)
+        worthy = {name: gain for name, gain in worthy.items() if name in of_top or (gain.low or 0.0) > most}
+    near = _near({name: expected(gain) for name, gain in worthy.items()})
+    near = [name for name in near if joint.offered[name].mends_a_cause] or near
+    found = max(sorted(near), key=lambda name: _furthest(joint, name, chosen, more))
+    for lesser in joint.offered[found].change.subsumes:
+        if lesser in worthy and worthy[found].value - worthy[lesser].value < least_ms:
+            return lesser
+    return found
+
+
+def repairs(joint: Joint, name: str, finding: Finding | None) -> bool:
+    """Whether a change repairs this finding."""
+    return any(own is finding for _, own in joint.offered[name].findings)
+
+
+def _furthest(joint: Joint, name: str, chosen: Sequence[str], names: Iterable[str]) -> float:
+    return leads_to(name, chosen, following(joint, names, [*chosen, name]), joint.gain)

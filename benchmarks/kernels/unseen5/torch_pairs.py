@@ -44,7 +44,7 @@ def cell_by_hand():
         i, f, g, o = (of_input + of_state).chunk(4, 1)
         return torch.sigmoid(o) * torch.tanh(torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g))
 
-    return lambda fixed: torch._thnn_fused_lstm_cell(of_input, of_state, cell)[0] if fixed else by_hand()
+    return lambda fixed: torch.ops.aten._thnn_fused_lstm_cell(of_input, of_state, cell)[0] if fixed else by_hand()
 
 
 def losses_each():

@@ -11,7 +11,7 @@ from benchmarks.kernels import score
 
 from timesink.model.tables import KERNEL_RULES
 
-SETS = ("", "unseen", "unseen2", "unseen3", "unseen4")
+SETS = ("", "unseen", "unseen2", "unseen3", "unseen4", "unseen5")
 FIRST = "largest estimated speedup"
 HEADINGS = ("set", "kernels", "timesink", "ncu: first rule", "ncu: any rule")
 MEMORY, LATENCY, COMPUTE = "memory_bound_kernel", "latency_bound_kernel", "compute_bound_kernel"

@@ -20,7 +20,7 @@ from timesink.units import NS_PER_US
 BARRIERS = "pipe_adu"  # the unit that executes barriers: fewer of them, less of it
 TAGS = "tag_requests"  # one for up to four sectors of a line
 FOR_LOADS = frozenset({"long_scoreboard"})
-MOSTLY = 0.5  # of the waiting
+MOSTLY, FAR_FROM_FULL = 0.5, 0.6  # of the waiting; of its peak
 # Units that count requests, not the passes a request takes: coalescing and conflicts leave them as they are.
 _REQUESTS = ("lsuin_requests", "inst_executed_pipe_lsu", "mio_inst", "inst_executed_pipe_adu")
 # What tests, votes and loops around barriers go through: how much of it leaves with them is not known.
@@ -58,6 +58,14 @@ def used(leaf: Leaf) -> float:
     return min(1.0, leaf.busy / (machines.DRAM_BUSY.value if leaf.resource is Resource.DRAM else 1.0))
 
 
+def is_between_barriers(top: Leaf, units: tuple[Leaf, ...], stalls: Stalls | None) -> bool:
+    """Whether issue slots go to tests and branches between barriers: warps wait for those most of all, the unit that
+    executes them is full as well, and no arithmetic is busier."""
+    barriers = max((used(leaf) for leaf in units if BARRIERS in leaf.name), default=0.0)
+    is_top = stalls is not None and stalls.top is not None and stalls.top[0] == "barrier"
+    return is_top and top.resource in (Resource.ISSUE, Resource.CONTROL) and barriers >= FAR_FROM_FULL
+
+
 def bound_without(cause: Cause, units: tuple[Leaf, ...], waste: Waste) -> float:
     """The largest speedup without the cause: 1 / (busy share of the busiest unit that is left), at least 1."""
     return _inverse(used(leaf) * _kept(cause, leaf, waste) for leaf in _visible(units))
@@ -84,7 +92,8 @@ def bound_of_fewer_waits(
     copies stay as they are: more of them on the way are no fewer bytes.
     """
     bound = 1.0
-    if BARRIERS in top.name or (stalls is not None and stalls.of(_AT_BARRIERS) >= MOSTLY):
+    waits_there = BARRIERS in top.name or (stalls is not None and stalls.of(_AT_BARRIERS) >= MOSTLY)
+    if waits_there or is_between_barriers(top, units, stalls):
         bound = _inverse(used(leaf) * _kept_without_barriers(leaf, waste) for leaf in _visible(units))
     has_dram = any(leaf.resource is Resource.DRAM for leaf in units)
     if stalls is not None and stalls.of(FOR_LOADS) >= MOSTLY and has_dram and not waste.copies_ahead:

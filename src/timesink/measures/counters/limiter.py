@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from timesink.knowledge.gpus import LANES
 from timesink.measures.counters.bounds import (
     BARRIERS,
+    FAR_FROM_FULL,
     FOR_LOADS,
     MOSTLY,
     PRODUCT_WORK,
@@ -25,6 +26,7 @@ from timesink.measures.counters.bounds import (
     bound_of_any,
     bound_of_fewer_waits,
     bound_without,
+    is_between_barriers,
     is_fp32_product,
     kept_when_coalesced,
     used,
@@ -64,7 +66,7 @@ _UNIT_ROOFS = {
     Resource.XU: "special functions",
     Resource.CONTROL: "control pipes",
 }
-_FAR_FROM_FULL, _NO_QUEUE = 0.6, 0.1  # of its peak; of the waiting
+_NO_QUEUE = 0.1  # of the waiting
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +100,7 @@ class KernelLimits:
         waits for or wastes, not by that unit's work ("Kernel Profiling Guide", speed of light)."""
         has_queue = self.top.resource is Resource.L1 and self.stalls is not None and self.stalls.of(FULL) >= _NO_QUEUE
         queues = has_queue or self.queued_loads is not None
-        return used(self.top) < _FAR_FROM_FULL and not queues and not is_fp32_product(self.kernel)
+        return used(self.top) < FAR_FROM_FULL and not queues and not is_fp32_product(self.kernel)
 
     @property
     def queued_loads(self) -> LoadWait | None:
@@ -146,7 +148,8 @@ def limits_of(kernel: KernelCounters) -> KernelLimits | None:
     shares = dict.fromkeys(Cause, 0.0)
     left = _share_out_busy(shares, busy, top, waste)
     queue = _queued(top, kernel)
-    shares[Cause.LATENCY if queue is None and _is_under_waits(top, stalls) else _work(top, roofline)] += left
+    is_waiting = (queue is None and _is_under_waits(top, stalls)) or is_between_barriers(top, units, stalls)
+    shares[Cause.LATENCY if is_waiting else _work(top, roofline)] += left
     _share_out_idle(shares, 1 - busy, waste, occupancy, stalls, queue)
     bounds = {cause: bound_without(cause, units, waste) if shares[cause] > 0 else 1.0 for cause in Cause}
     if shares[Cause.LATENCY] > 0:
@@ -173,7 +176,7 @@ def _top(units: tuple[Leaf, ...], waste: Waste) -> Leaf:
     """The busiest leaf. Atomics on few words keep one slice of L2 busy while the average is low: then that slice. To
     ask whether a copy has arrived keeps the unit of barriers busy; where another unit is full, that one."""
     visible = [leaf for leaf in units if leaf.resource is not Resource.HIDDEN] or list(units)
-    full = [leaf for leaf in visible if BARRIERS not in leaf.name and used(leaf) >= _FAR_FROM_FULL]
+    full = [leaf for leaf in visible if BARRIERS not in leaf.name and used(leaf) >= FAR_FROM_FULL]
     top = max(full if waste.copies_ahead and full else visible, key=used)
     hot = [
         leaf for leaf in visible if leaf.resource is Resource.L2 and leaf.hottest * waste.atomic_requests > used(top)
@@ -211,13 +214,13 @@ def _work(top: Leaf, roofline: KernelRoofline | None) -> Cause:
 
 def _is_under_waits(top: Leaf, stalls: Stalls | None) -> bool:
     """Whether warps wait for loads and not for the busiest unit: one of the SM, far from full, whose queue is empty."""
-    if top.resource is not Resource.L1 or stalls is None or top.busy >= _FAR_FROM_FULL:
+    if top.resource is not Resource.L1 or stalls is None or top.busy >= FAR_FROM_FULL:
         return False
     return stalls.of(FULL) < _NO_QUEUE and stalls.of(_LOAD_STALLS) >= MOSTLY
 
 
 def _queued(top: Leaf, kernel: KernelCounters) -> LoadWait | None:
-    wait = load_wait(kernel) if used(top) < _FAR_FROM_FULL else None
+    wait = load_wait(kernel) if used(top) < FAR_FROM_FULL else None
     return wait if wait is not None and wait.queued else None
 
 

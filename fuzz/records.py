@@ -13,7 +13,7 @@ from timesink.capture import Capture
 from timesink.capture.recorded_run import link_times, recorded_run
 from timesink.capture.redaction import redact
 from timesink.measures.communication.stage_logs import read_stage_logs
-from timesink.memory_plan.config import read_configuration, read_model
+from timesink.memory_plan.config import configuration, read_model, stored_configuration
 from timesink.verify import baseline, calibration, changepoint, counters, environment, ledger
 from timesink.verify.processes import Finished
 from timesink.verify.runs import JsonFile, StepsFile
@@ -114,7 +114,12 @@ RECORDS = (
         lambda path: JsonFile(path, "step_times_ms").collect(path.parent, _finished(path)),
     ),
     Record("stage-log", "stages.jsonl", (_text(*_STAGES), _STAGES_CSV), lambda path: read_stage_logs([path])),
-    Record("memory-configuration", "config.json", (_text(_CONFIGURATION),), read_configuration),
+    Record(
+        "memory-configuration",
+        "config.json",
+        (_text(_CONFIGURATION),),
+        lambda path: configuration(stored_configuration(path)),
+    ),
     Record("hugging-face", "config.json", (_text(_HUGGING),), read_model),
     Record("redact-json", "trace.json", (_manifest("torch"),), _redacted),
     Record("redact-log", "compile.log", (b"user somebody on host\n/home/somebody/x.py TOKEN=abc\n",), _redacted),

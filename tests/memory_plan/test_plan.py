@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timesink.errors import UsageError
-from timesink.memory_plan.config import Configuration, configuration, read_configuration
+from timesink.memory_plan.config import Configuration, configuration, stored_configuration
 from timesink.memory_plan.plan import moments_of, peak_bytes, plan, terms_of
 from timesink.memory_plan.states import MemoryCategory
 
@@ -185,7 +185,7 @@ def test_a_wrong_configuration_is_named(given_: Any, words: str) -> None:
 def test_a_configuration_file_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model": GPT, "train": {"batch": 3, "sequence": 7}}))
-    assert read_configuration(path).training.batch == 3
+    assert configuration(stored_configuration(path)).training.batch == 3
     path.write_text("{")
     with pytest.raises(UsageError, match="no JSON"):
-        read_configuration(path)
+        stored_configuration(path)

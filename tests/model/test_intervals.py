@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timesink.model import intervals
-from timesink.model.intervals import Intervals, union_ns
+from timesink.model.intervals import Intervals, begun_in, union_ns
 
 PAIRS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=12)
 
@@ -134,3 +134,11 @@ def test_what_is_empty_or_outside_covers_nothing() -> None:
     assert (union.start_ns.tolist(), union.end_ns.tolist()) == ([2, 10], [4, 20])
     assert union.covered_ns([0, 0, 3, 30, 12], [2, 11, 4, 40, 12]).tolist() == [0, 3, 1, 0, 0]
     assert (union & Intervals.one(4, 10)).total_ns == 0
+
+
+@given(st.lists(st.integers(0, 20)), st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), max_size=4))
+def test_as_many_instants_begin_in_a_window_as_lie_in_it(instants: list[int], windows: list[tuple[int, int]]) -> None:
+    start = np.array([begin for begin, _ in windows], np.int64)
+    end = np.array([begin + length for begin, length in windows], np.int64)
+    expected = [sum(begin <= instant < begin + length for instant in instants) for begin, length in windows]
+    assert begun_in(np.array(instants, np.int64), start, end).tolist() == expected

@@ -15,9 +15,15 @@ from timesink.cli.options import Commands, NoCache, PageOutput
 from timesink.cli.output import sink
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
-from timesink.memory_plan.config import OptimizerName, Precision, Recompute, Sharding, configuration
+from timesink.memory_plan.config import (
+    OptimizerName,
+    Precision,
+    Recompute,
+    Sharding,
+    configuration,
+    stored_configuration,
+)
 from timesink.model.record import asdict, dataclass
-from timesink.untrusted.plain_json import document
 
 app = Commands(help="Show, plan and compare what holds GPU memory.")
 
@@ -177,22 +183,10 @@ def diff(
 
 def _stored(path: Path | None, model_path: Path | None) -> dict[str, Any]:
     """The configuration of a file, its model taken from a Hugging Face config.json where one is given."""
-    stored = _read(path) if path else {}
+    stored = stored_configuration(path) if path else {}
     if model_path is not None:
         from timesink.memory_plan.config import read_model
 
         stored["model"] = asdict(read_model(model_path))
         stored.setdefault("name", model_path.parent.name if model_path.name == "config.json" else model_path.stem)
     return stored
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        given = document(path)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}", remedy="check the path") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}", remedy="see docs/how-to/memory.md for an example") from error
-    if not isinstance(given, dict) or not all(isinstance(part, (dict, str)) for part in given.values()):
-        raise UsageError(f"{path} is no configuration: a JSON object of objects")
-    return given

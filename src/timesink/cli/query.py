@@ -12,6 +12,7 @@ from timesink.cli.options import NoCache, PageOutput, Window
 from timesink.cli.output import working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError, unknown
+from timesink.model.record import dataclass
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
@@ -20,17 +21,23 @@ if TYPE_CHECKING:
 _UNITS = {"_ns": "ns", "_bytes": "bytes", "_ratio": "ratio"}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instead:
+    """What is shown, or asked, where nobody writes a query."""
+
+    listing: Annotated[bool, typer.Option("--list", help="List the tables and columns instead.")] = False
+    examples: Annotated[bool, typer.Option("--examples", help="Show ten questions and their queries.")] = False
+    example: Annotated[
+        str | None,
+        typer.Option("--example", metavar="NAME", help="Run that example.", autocompletion=completion.examples),
+    ] = None
+
+
 def command(
     path: Annotated[
         Path | None, typer.Argument(metavar="TRACE", help="A trace, or a folder.", show_default=False)
     ] = None,
     sql: Annotated[str | None, typer.Argument(metavar="SQL", help="One SELECT.", show_default=False)] = None,
-    listing: Annotated[bool, typer.Option("--list", help="List the tables and columns instead.")] = False,
-    examples: Annotated[bool, typer.Option("--examples", help="Show ten questions and their queries.")] = False,
-    example: Annotated[
-        str | None,
-        typer.Option("--example", metavar="NAME", help="Run that example.", autocompletion=completion.examples),
-    ] = None,
     rows: Annotated[int, typer.Option("--rows", min=1, metavar="N", help="Rows to show at most.")] = 1_000,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.01, metavar="S", help="Longest the query may take, in seconds.")
@@ -38,6 +45,7 @@ def command(
     window: Window = None,
     no_cache: NoCache = False,
     *,
+    instead: Instead,
     writing: PageOutput,
 ) -> int:
     """Answer SQL over the tables of a trace.
@@ -46,17 +54,17 @@ def command(
     else. Columns whose names end in _ns, _bytes or _ratio are shown in such units.
     """
     target = writing.sink([path] if path else [])
-    if examples:
+    if instead.examples:
         target.show(_examples_page())
         return 0
     if path is None:
         raise UsageError("there is no trace to query", remedy="timesink query TRACE 'SELECT ...'")
     trace = read_traces([path], cache=not no_cache, window=window)
-    if listing:
+    if instead.listing:
         target.show(_tables_page(trace))
         return 0
     with working("querying"):
-        target.show(_answer_page(trace, _chosen(sql, example), rows, timeout))
+        target.show(_answer_page(trace, _chosen(sql, instead.example), rows, timeout))
     return 0
 
 

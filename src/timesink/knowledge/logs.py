@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.knowledge.pattern import Pattern
+from timesink.knowledge.ranges import COMPILED_GRAPH
 
 LINE: Final = Pattern(
     r"(?:\[[\w.]+\]:)*?(?:\[rank(?P<rank>\d{1,9})\]:)?(?P<level>[VIWEC])(?P<month>\d\d)(?P<day>\d\d) "
@@ -42,7 +43,7 @@ KERNEL_STACKS: Final = Pattern(
     ('{"triton_poi_fused_add_0:1": [', '{"extern_kernels.mm:2": {"stack_traces": []'), '{"traceEvents": [',
 )  # fmt: skip
 GRAPH_KEY: Final = Pattern(
-    r'"key": ?"(?P<key>f[a-z2-7]{51})"', "key of a compiled graph in the cache",
+    rf'"key": ?"(?P<key>{COMPILED_GRAPH})"', "key of a compiled graph in the cache",
     '"key": "fq2qocr2katu3xr5mwv7qvrpa3sk6jzudnk27ctfg25gox7ohmtp"', '"key": "short"',
 )  # fmt: skip
 NODE_FILE: Final = Pattern(

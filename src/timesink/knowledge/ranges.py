@@ -153,8 +153,8 @@ GRAPH_CALL: Final = Pattern(
     r"^## Call CompiledFxGraph", "the graph of a compiled region is called", "## Call CompiledFxGraph fabc ##",
     "Torch-Compiled Region: 0/1", "torch.compile",
 )  # fmt: skip
-GRAPH_KEY: Final = Pattern(
-    r"\b(f[a-z2-7]{51})\b", "key of a compiled graph in the cache",
+COMPILED_GRAPH: Final = Pattern(
+    r"\bf[a-z2-7]{51}\b", "key of a compiled graph in the cache",
     "## Call CompiledFxGraph fq2qocr2katu3xr5mwv7qvrpa3sk6jzudnk27ctfg25gox7ohmtp ##", "## Call CompiledFxGraph ##",
     "torch.compile",
 )  # fmt: skip

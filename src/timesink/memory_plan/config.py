@@ -169,15 +169,17 @@ Part = TypeVar("Part")
 _PARTS = {"train": Training, "serve": Serving, "parallel": Parallel, "gpu": Gpu}
 
 
-def read_configuration(path: Path) -> Configuration:
-    """The configuration in a JSON file. `UsageError` names what is missing, unknown or out of place."""
+def stored_configuration(path: Path) -> dict[str, Any]:
+    """What a JSON file says of a configuration, which may leave some out. `UsageError` where it is none."""
     try:
         given = document(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", remedy="check the path") from error
     except ValueError as error:
         raise UsageError(f"{path} is no JSON: {error}", remedy="see docs/how-to/memory.md for an example") from error
-    return configuration(given)
+    if not isinstance(given, dict) or not all(isinstance(part, (dict, str)) for part in given.values()):
+        raise UsageError(f"{path} is no configuration: a JSON object of objects")
+    return given
 
 
 def configuration(given: Any) -> Configuration:

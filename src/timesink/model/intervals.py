@@ -140,6 +140,13 @@ def _joined(parts: list[Int64Array]) -> Int64Array:
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
+def begun_in(instants_ns: Int64Array, start_ns: Int64Array, end_ns: Int64Array) -> Int64Array:
+    """How many of the instants, in any order, lie in each of some half-open windows."""
+    ordered = np.sort(instants_ns)
+    counts: Int64Array = np.searchsorted(ordered, end_ns) - np.searchsorted(ordered, start_ns)
+    return counts
+
+
 def union_ns(group: Int64Array, start_ns: Int64Array, end_ns: Int64Array, group_count: int) -> Int64Array:
     """For each group 0 .. group_count - 1, how many nanoseconds its intervals cover together.
 

@@ -13,6 +13,8 @@ from timesink.model.record import dataclass
 
 DType = type[pl.DataType] | pl.DataType
 ColumnValues = dict[str, Any]
+SHOWN_ROWS: Final = 5
+"""Rows of a table that evidence points to: as many as people look at."""
 """What `Table.build` takes: by the name of a column its values, one value for all rows, or None for null."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
-from timesink.model.intervals import Intervals
+from timesink.model.intervals import Intervals, begun_in
 from timesink.units import NS_PER_US
 from timesink.whatif.change import HostWindows
 from timesink.whatif.graph import Graph
@@ -165,8 +165,8 @@ class Edit:
         """
         calls = self.graph.program.calls
         for thread, part in windows.items():
-            starts = np.sort(calls.start_ns[launching & (calls.thread == thread)])
-            count = np.searchsorted(starts, part.end_ns) - np.searchsorted(starts, part.start_ns)
+            begun_ns = calls.start_ns[launching & (calls.thread == thread)]
+            count = begun_in(begun_ns, part.start_ns, part.end_ns)
             cost_ns = (fixed_us + count * per_launch_us) * NS_PER_US
             share = 1.0 - np.minimum(cost_ns / np.maximum(part.lengths_ns, 1), 1.0)
             self.save_host_parts(thread, part.start_ns, part.end_ns, np.where(count >= least, share, 0.0))

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 app = Commands(help="Keep baselines: run summaries of the trunk, committed beside the code.")
 
 Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why the baseline changes; kept in the file.")]
-Runs = Annotated[int, typer.Option("--runs", metavar="N", help="Runs to add.")]
-Fresh = Annotated[
-    bool, typer.Option("--replace", help="Forget earlier runs: the program changed its speed on purpose.")
-]
-Sha = Annotated[str, typer.Option("--sha", metavar="COMMIT", help="The commit that was timed.")]
 Metrics = Annotated[
     Path | None, typer.Option("--metrics", metavar="FILE", help="Counters to keep, as JSON.", show_default=False)
 ]
@@ -49,17 +44,26 @@ class KeptCounters:
     capture: Captured = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedRuns:
+    """How many runs are added, to which baseline."""
+
+    runs: Annotated[int, typer.Option("--runs", metavar="N", help="Runs to add.")] = 10
+    fresh: Annotated[
+        bool, typer.Option("--replace", help="Forget earlier runs: the program changed its speed on purpose.")
+    ] = False
+    sha: Annotated[str, typer.Option("--sha", metavar="COMMIT", help="The commit that was timed.")] = ""
+    suite: Suite = "default"
+    root: Root = Path(".timesink")
+
+
 @app.command("update")
 def update(
     reason: Why,
     program: Program = None,
-    runs: Runs = 10,
-    fresh: Fresh = False,
-    sha: Sha = "",
-    suite: Suite = "default",
-    root: Root = Path(".timesink"),
     output: OutputFile = None,
     *,
+    added: AddedRuns,
     kept_counters: KeptCounters,
     times: StepTimeOptions,
     work: WorkFacts,
@@ -72,28 +76,28 @@ def update(
 
     if not reason.strip():
         raise UsageError("an update needs a reason", remedy="say why with --reason")
-    if runs < 1:
-        raise UsageError(f"{runs} runs add nothing", remedy="make at least 1, better 10")
+    if added.runs < 1:
+        raise UsageError(f"{added.runs} runs add nothing", remedy="make at least 1, better 10")
     command = one_command(program)
     here = environment(command)
     workload = work.workload(command, times.facts)
-    path = baselines.location(root, suite, here)
-    old = stored(path, fresh)
+    path = baselines.location(added.root, added.suite, here)
+    old = stored(path, added.fresh)
     with session.launcher({"before": command, "after": command}, times.source()) as launcher:
         rows = []
-        for number in range(1, runs + 2):
+        for number in range(1, added.runs + 2):
             row = launcher.launch("before", number)
-            session.tell(f"run {number} of {runs + 1}: {row.mean_s * 1e3:.4g} ms per step")
+            session.tell(f"run {number} of {added.runs + 1}: {row.mean_s * 1e3:.4g} ms per step")
             rows.append(row)
     now = datetime.now(UTC)
-    blank = baselines.Baseline(suite, here.hard, workload, ())
-    start = blank if old is None or fresh else replace(old, workload=workload)
-    if old is not None and old.workload != workload and not fresh:
+    blank = baselines.Baseline(added.suite, here.hard, workload, ())
+    start = blank if old is None or added.fresh else replace(old, workload=workload)
+    if old is not None and old.workload != workload and not added.fresh:
         raise UsageError("the baseline timed other work", remedy="start it anew with --replace")
     kept = replace(start, updates=old.updates if old else ())
     measured = counters(kept_counters.metrics, kept_counters.capture)
-    reason_given = (now.date().isoformat(), reason, sha)
-    new = updated(kept, baselines.summaries(rows[1:], now, sha), measured, reason_given)
+    reason_given = (now.date().isoformat(), reason, added.sha)
+    new = updated(kept, baselines.summaries(rows[1:], now, added.sha), measured, reason_given)
     before = baselines.text(old, __version__) if old else ""
     baselines.save(path, new, __version__)
     lines = difflib.unified_diff(

@@ -12,33 +12,16 @@ from timesink.cli.output import working
 from timesink.cli.reading import of_run, read_traces
 from timesink.cli.verify.runs import CodeQuality, GateOutput, Threshold, share
 from timesink.errors import UsageError
+from timesink.model.record import dataclass
 
 if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
+    from timesink.verify.calibration import RunDeviation
 
 SIDE = "A capture, or a folder of the ranks of one job."
 Before = Annotated[Path, typer.Argument(metavar="BEFORE", help=SIDE)]
 After = Annotated[Path, typer.Argument(metavar="AFTER", help=SIDE)]
-CalibrationFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--calibration", metavar="FILE", help="Run-to-run deviation from timesink calibrate.", show_default=False
-    ),
-]
-AssumedSd = Annotated[
-    str | None,
-    typer.Option(
-        "--assume-run-sd",
-        metavar="SHARE",
-        help="Assume this deviation; the verdict can fail no gate.",
-        show_default=False,
-    ),
-]
-Allow = Annotated[
-    list[str] | None,
-    typer.Option("--allow-env-diff", metavar="FACT", help="This fact may differ, such as gpu.", show_default=False),
-]
 StepsMs = Annotated[
     list[float] | None,
     typer.Option(
@@ -52,18 +35,53 @@ StepsMs = Annotated[
 NoFindings = Annotated[bool, typer.Option("--no-findings", help="Apply no rules.")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What a difference is held against: how much runs of an unchanged program differ, and which facts may."""
+
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibration", metavar="FILE", help="Run-to-run deviation from timesink calibrate.", show_default=False
+        ),
+    ] = None
+    assume_run_sd: Annotated[
+        str | None,
+        typer.Option(
+            "--assume-run-sd",
+            metavar="SHARE",
+            help="Assume this deviation; the verdict can fail no gate.",
+            show_default=False,
+        ),
+    ] = None
+    threshold: Threshold = "2%"
+    allow_env_diff: Annotated[
+        list[str] | None,
+        typer.Option("--allow-env-diff", metavar="FACT", help="This fact may differ, such as gpu.", show_default=False),
+    ] = None
+
+    def deviation(self) -> RunDeviation | None:
+        """As the options say, if they do."""
+        from timesink.verify.calibration import RunDeviation, read
+
+        if self.calibration and self.assume_run_sd:
+            raise UsageError(
+                "the deviation is measured or assumed", remedy="give --calibration or --assume-run-sd, not both"
+            )
+        if self.calibration is not None:
+            return RunDeviation.measured(read(self.calibration))
+        return RunDeviation.stated(share(self.assume_run_sd)) if self.assume_run_sd is not None else None
+
+
 def command(
     before: Before,
     after: After,
-    calibration: CalibrationFile = None,
-    assume_run_sd: AssumedSd = None,
-    threshold: Threshold = "2%",
-    allow_env_diff: Allow = None,
     no_findings: NoFindings = False,
     unprofiled: StepsMs = None,
     gitlab_codequality: CodeQuality = None,
     no_cache: NoCache = False,
     *,
+    judged: Judgement,
     stepping: Stepping,
     writing: GateOutput,
 ) -> int:
@@ -72,18 +90,8 @@ def command(
     The parts of the step sum to its change, to the nanosecond. One capture per side is no basis for a verdict: without
     a calibration it is inconclusive, and `timesink verify` decides.
     """
-    from timesink.verify.calibration import RunDeviation, read
-
     target = writing.sink((before, after))
-    if calibration and assume_run_sd:
-        raise UsageError(
-            "the deviation is measured or assumed", remedy="give --calibration or --assume-run-sd, not both"
-        )
-    deviation = None
-    if calibration is not None:
-        deviation = RunDeviation.measured(read(calibration))
-    elif assume_run_sd is not None:
-        deviation = RunDeviation.stated(share(assume_run_sd))
+    deviation = judged.deviation()
     known = (unprofiled[0], unprofiled[1]) if unprofiled and len(unprofiled) == 2 else (None, None)
     if unprofiled and None in known:
         raise UsageError(
@@ -99,15 +107,15 @@ def command(
         from timesink.verify.compare import compare_captures
         from timesink.verify.environment import capture_facts, trace_facts
 
-        if calibration is not None:
-            check_calibration(calibration, trace_facts(traces[0]).get("gpu", ""))
+        if judged.calibration is not None:
+            check_calibration(judged.calibration, trace_facts(traces[0]).get("gpu", ""))
         result = compare_captures(
             traces,
             None if no_findings else _diagnoses(traces),
-            threshold_ratio=share(threshold),
+            threshold_ratio=share(judged.threshold),
             deviation=deviation,
             facts=capture_facts((before, after), traces),
-            allowed=allow_env_diff or (),
+            allowed=judged.allow_env_diff or (),
         )
     return writing.write(result, target, code_quality=gitlab_codequality)
 

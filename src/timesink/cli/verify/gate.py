@@ -73,6 +73,12 @@ class GatedCounters:
         str, typer.Option("--share-tolerance", metavar="SHARE", help="Shares may differ by this, in points.")
     ] = "2%"
 
+    @property
+    def files(self) -> list[Path]:
+        """Every file that is read."""
+        named = [file for file in (self.metrics, self.metrics_before) if file is not None]
+        return [*(self.capture or ()), *(self.capture_before or ()), *named]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBaseline:
@@ -98,9 +104,18 @@ class StoredBaseline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableLimits:
-    """Numbers of tables of files, held to limits: no program runs."""
+class NothingRuns:
+    """Files that are judged as they are, without a program: a history, or numbers of tables held to limits."""
 
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            metavar="FILE",
+            help='Look for a lasting change in these run means (JSON lines with "mean").',
+            show_default=False,
+        ),
+    ] = None
     report: Annotated[
         list[Path] | None,
         typer.Option(
@@ -128,11 +143,22 @@ class TableLimits:
     ] = None
 
     @property
-    def are_given(self) -> bool:
-        """Whether any of the options is."""
+    def has_limits(self) -> bool:
+        """Whether any option of the limits is given."""
         return bool(self.report or self.baseline or self.limit)
 
-    def gate(self, suite: str) -> GateResult:
+    @property
+    def files(self) -> list[Path]:
+        """Every file that is read."""
+        return [*(self.report or ()), *(self.baseline or ()), *([self.history] if self.history else ())]
+
+    def check_alone(self, sides: Sides) -> None:
+        """`UsageError` where commands, or the other way to run nothing, are asked for besides."""
+        asked = "--history" if self.history is not None else "--report, --baseline and --limit" * self.has_limits
+        if asked and (sides.are_two or sides.program or (self.history is not None and self.has_limits)):
+            raise UsageError(f"{asked}: runs nothing", remedy="leave the commands out, or leave that out")
+
+    def held(self, suite: str) -> GateResult:
         """The limits' result. `UsageError` where the options name no limit, or nothing to hold to it."""
         from timesink.verify.table_limits import gate_tables, parse_limit
 
@@ -163,19 +189,10 @@ class GateReports(GateOutput):
 
 
 def command(
-    history: Annotated[
-        Path | None,
-        typer.Option(
-            "--history",
-            metavar="FILE",
-            help='Look for a lasting change in these run means (JSON lines with "mean").',
-            show_default=False,
-        ),
-    ] = None,
     *,
+    files: NothingRuns,
     sides: Sides,
     measured: GatedCounters,
-    tables: TableLimits,
     times: StepTimeOptions,
     looks: Looks,
     work: WorkFacts,
@@ -193,27 +210,18 @@ def command(
     --strict); 4: the comparison is invalid (no baseline, another machine, other work, another result, no such number);
     5: a program failed.
     """
-    read = [history, measured.metrics, measured.metrics_before]
-    target = writing.sink(
-        [
-            *(tables.report or ()),
-            *(tables.baseline or ()),
-            *(measured.capture or ()),
-            *(measured.capture_before or ()),
-            *(file for file in read if file is not None),
-        ]
-    )
+    target = writing.sink([*files.files, *measured.files])
     source = times.source()
     if not sides.are_two and (looks.at_least or looks.statistic != "mean"):
         raise UsageError("--at-least and --statistic judge two sides", remedy="give --before and --after, or --toggle")
-    _check_nothing_runs(history, tables, sides)
-    if tables.are_given:
-        return writing.report(tables.gate("" if stored.suite == "default" else stored.suite), target)
+    files.check_alone(sides)
+    if files.has_limits:
+        return writing.report(files.held("" if stored.suite == "default" else stored.suite), target)
     new, tolerance = counters(measured.metrics, measured.capture), share(measured.share_tolerance)
-    if history is not None:
+    if files.history is not None:
         from timesink.verify.changepoint import gate_history
 
-        result = gate_history(history, stored.suite, share(looks.threshold))
+        result = gate_history(files.history, stored.suite, share(looks.threshold))
     elif sides.are_two:
         from timesink.verify.counters import gate_counters
 
@@ -232,13 +240,6 @@ def command(
                 program, workload, launcher, new, allowed=stored.allow_env_diff or (), progress=session.tell
             )
     return writing.report(result, target)
-
-
-def _check_nothing_runs(history: Path | None, tables: TableLimits, sides: Sides) -> None:
-    """`UsageError` where what runs nothing is asked for together with commands, or with what else runs nothing."""
-    asked = "--history" if history is not None else "--report, --baseline and --limit" * tables.are_given
-    if asked and (sides.are_two or sides.program or (history is not None and tables.are_given)):
-        raise UsageError(f"{asked}: runs nothing", remedy="leave the commands out, or leave that out")
 
 
 def two_sides(plan: ExperimentPlan, launcher: Launcher, suite: str, progress: Callable[[str], None]) -> GateResult:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +22,33 @@ from timesink.cli.verify.runs import (
     one_command,
 )
 from timesink.errors import UsageError
+from timesink.model.record import dataclass, replace
+
+if TYPE_CHECKING:
+    from timesink.verify.experiment import Verification
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """The entry of the ledger that a verification closes."""
+
+    ledger: Annotated[
+        int | None,
+        typer.Option(
+            "--ledger", metavar="N", help="Close this entry of the ledger with the outcome.", show_default=False
+        ),
+    ] = None
+    root: Root = Path(".timesink")
+
+    def close(self, verification: Verification) -> None:
+        """Close it with the outcome and the gain, where one is named."""
+        if self.ledger is None:
+            return
+        from timesink.verify.experiment import gain_ms
+        from timesink.verify.ledger import Gain, close
+
+        gain = gain_ms(verification)
+        close(self.root / "ledger.jsonl", self.ledger, verification.verdict.outcome, Gain(*gain) if gain else None)
 
 
 def command(
@@ -36,15 +62,9 @@ def command(
         ),
     ] = 1,
     suite: Suite = "",
-    ledger: Annotated[
-        int | None,
-        typer.Option(
-            "--ledger", metavar="N", help="Close this entry of the ledger with the outcome.", show_default=False
-        ),
-    ] = None,
-    root: Root = Path(".timesink"),
     openmetrics: OpenMetrics = None,
     *,
+    entry: LedgerEntry,
     sides: Sides,
     times: StepTimeOptions,
     looks: Looks,
@@ -67,12 +87,7 @@ def command(
     with session.launcher(commands, source) as launcher:
         verification = verify(plan, launcher.launch, session.tell)
         remark = launcher.watch.remark
-    if ledger is not None:
-        from timesink.verify.experiment import gain_ms
-        from timesink.verify.ledger import Gain, close
-
-        gain = gain_ms(verification)
-        close(root / "ledger.jsonl", ledger, verification.verdict.outcome, Gain(*gain) if gain else None)
+    entry.close(verification)
     result = to_result(verification, suite)
     if remark:
         result = replace(result, notes=(*result.notes, remark))

@@ -20,7 +20,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import Int64Array
-from timesink.model.intervals import Intervals
+from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES
@@ -68,8 +68,7 @@ class SmallCollectives:
         small = self.calls.filter(mine & (pl.col("bytes") < below_bytes))
         start, end = small["start_ns"].to_numpy(), small["end_ns"].to_numpy()
         exposed = Intervals.of(self.exposed.filter(mine)) & Intervals.union_of(start, end)
-        begin, over = step_windows(self.trace, device)
-        inside = np.searchsorted(np.sort(start), over) - np.searchsorted(np.sort(start), begin)
+        inside = begun_in(start, *step_windows(self.trace, device))
         step_ns, period = per_step_ns(self.trace, device, exposed), period_ns(self.trace, device)
         launch_ns = small["launch_length_ns"].drop_nulls().to_numpy()
         per_step = float(inside.mean()) if inside.size else 0.0

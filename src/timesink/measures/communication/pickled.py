@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from timesink.measures.steps.steps import steps
+from timesink.measures.steps.per_step import begun_per_step
 from timesink.model.tables import COLLECTIVES
 from timesink.model.trace import Trace
 
@@ -17,16 +17,10 @@ _LENGTH_BYTES = 8  # one int64: how long the pickled object is
 
 def pickled_per_step(trace: Trace, rank: int) -> float:
     """Exchanges of pickled objects per steady step of a rank; over all of the trace where it has no steps."""
-    of_rank = pl.col("rank") == rank
-    frame = trace.get(COLLECTIVES).filter(of_rank).sort("start_ns")
+    frame = trace.get(COLLECTIVES).filter(pl.col("rank") == rank).sort("start_ns")
     dtype = frame["dtype"].cast(pl.String)
     length = (dtype == "Long") & (frame["in_bytes"] == _LENGTH_BYTES)
     sent = frame.filter(
         (dtype == "Byte") & length.shift(1, fill_value=False) & (frame["kind"] == frame["kind"].shift(1))
     )
-    kept = steps(trace).kept.filter(of_rank).sort("host_start_ns")
-    if not kept.height:
-        return float(sent.height)
-    begun = kept["host_start_ns"].search_sorted(sent["start_ns"], side="right")
-    ended = kept["host_end_ns"].sort().search_sorted(sent["start_ns"], side="right")
-    return float((begun > ended).sum()) / kept.height
+    return begun_per_step(trace, rank, sent["start_ns"])

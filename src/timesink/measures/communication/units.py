@@ -26,7 +26,7 @@ from timesink.measures.ranks.job import job
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.intervals import Intervals
+from timesink.model.intervals import Intervals, begun_in
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS
 from timesink.model.trace import Trace
@@ -64,10 +64,8 @@ def collective_units(trace: Trace) -> tuple[CollectiveUnits, ...]:
         host = _beyond_usual(own)
         if not host:
             continue
-        begin, end = step_windows(trace, key)
         mine = calls.filter((pl.col("rank") == key[0]) & (pl.col("device") == key[1]))
-        start = np.sort(mine["start_ns"].to_numpy())
-        per_step = float(np.mean(np.searchsorted(start, end) - np.searchsorted(start, begin)))
+        per_step = float(np.mean(begun_in(mine["start_ns"].to_numpy(), *step_windows(trace, key))))
         size = mine["bytes"].mean()
         near = Intervals.union_all(
             Intervals.union_of(part.start_ns, part.end_ns + _LATENCY_NS) for part in host.values()

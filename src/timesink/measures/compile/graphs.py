@@ -38,7 +38,7 @@ from timesink.measures.timeline.attribution import host_nesting, host_places, la
 from timesink.measures.timeline.device_timeline import Device, device_gaps
 from timesink.measures.timeline.launches import launches
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
-from timesink.model.intervals import Intervals
+from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
@@ -94,9 +94,8 @@ def _per_step(trace: Trace, regions: pl.DataFrame) -> float:
     kept = own.filter(pl.col("status") == KEPT)
     if not kept.height:
         return regions.height / max(own.height, 1)
-    begins = np.sort(regions["start_ns"].to_numpy())
-    first, last = (np.searchsorted(begins, kept[side].to_numpy()) for side in ("host_start_ns", "host_end_ns"))
-    return float(np.median(last - first))
+    begins, first, last = regions["start_ns"], kept["host_start_ns"], kept["host_end_ns"]
+    return float(np.median(begun_in(begins.to_numpy(), first.to_numpy(), last.to_numpy())))
 
 
 def _recurring(trace: Trace, regions: pl.DataFrame) -> pl.Series:

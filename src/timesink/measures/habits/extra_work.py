@@ -15,7 +15,7 @@ from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int64Array
-from timesink.model.intervals import Intervals
+from timesink.model.intervals import Intervals, begun_in
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
@@ -93,9 +93,8 @@ def _launching(trace: Trace, flags: BoolArray) -> HostTimes:
 
 
 def _per_step(trace: Trace, device: Device, rows: Int64Array) -> float:
-    starts = np.sort(trace.get(DEVICE_OPS)["start_ns"].to_numpy()[rows])
-    begin, end = step_windows(trace, device)
-    return float(np.mean(np.searchsorted(starts, end) - np.searchsorted(starts, begin)))
+    starts = trace.get(DEVICE_OPS)["start_ns"].to_numpy()[rows]
+    return float(np.mean(begun_in(starts, *step_windows(trace, device))))
 
 
 def together(some: HostTimes, others: HostTimes) -> HostTimes:

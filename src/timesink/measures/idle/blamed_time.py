@@ -39,6 +39,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.record import dataclass
+from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Case
@@ -52,7 +53,6 @@ _DISPATCH: Final = ("dispatch", "cuda_call", "launch_latency", "untraced")
 _PYTHON: Final = ("python", "untraced", "logging", "checkpoint")
 _LAUNCHING: Final = (*_DISPATCH, "python", "optimizer")
 _PLACE: Final = ["thread", "call", "host_op", "range", "frame"]
-_SHOWN_ROWS: Final = 5  # as many as people look at
 _READ: Final = ("rank", "device", "start_ns", "end_ns", "cause", "process", "op_row", "frame_row", *_PLACE)
 
 
@@ -199,7 +199,7 @@ def _placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict
     """Who kept the device waiting inside `intervals`, and the place with the most of that time."""
     length = pl.Series("length", intervals.covered_ns(stretches["start_ns"].to_numpy(), stretches["end_ns"].to_numpy()))
     stretches = stretches.with_columns(length).filter(length > 0)
-    longest = stretches.filter(pl.col("length") >= pl.col("length").top_k(_SHOWN_ROWS).min())
+    longest = stretches.filter(pl.col("length") >= pl.col("length").top_k(SHOWN_ROWS).min())
     longest = longest.sort("length", "start_ns", descending=[True, False])
     places = stretches.group_by(_PLACE).agg(pl.col("length").sum())
     place = (
@@ -212,7 +212,7 @@ def _placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict
     return {
         "host": _by_thread(stretches, intervals),
         "place_ratio": place["length"] / int(length.sum()),
-        "rows": tuple(longest["op_row"].head(_SHOWN_ROWS).to_list()),
+        "rows": tuple(longest["op_row"].head(SHOWN_ROWS).to_list()),
         "file": file,
         "line": line,
         **{name: place[name] for name in _PLACE},

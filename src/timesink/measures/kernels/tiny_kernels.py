@@ -10,7 +10,7 @@ from timesink.knowledge.assumptions import machines
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import period_ns, share_of_step, step_windows
 from timesink.measures.timeline.device_timeline import device_timeline
-from timesink.model.arrays import Int64Array
+from timesink.model.intervals import begun_in
 from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
@@ -44,14 +44,9 @@ def tiny_kernels(trace: Trace) -> tuple[TinyKernels, ...]:
         found.append(
             TinyKernels(
                 kernels=Selection(device, {"tiny": tiny["row"].to_numpy()}, best=beyond),
-                per_step=_per_step(tiny["start_ns"].to_numpy(), windows),
-                of_per_step=_per_step(kernels["start_ns"].to_numpy(), windows),
+                per_step=float(np.mean(begun_in(tiny["start_ns"].to_numpy(), *windows))),
+                of_per_step=float(np.mean(begun_in(kernels["start_ns"].to_numpy(), *windows))),
                 busy_ratio=share_of_step(trace, device, device_timeline(trace)[device].busy),
             )
         )
     return tuple(found)
-
-
-def _per_step(starts: Int64Array, windows: tuple[Int64Array, Int64Array]) -> float:
-    """The mean number of these sorted instants in the windows."""
-    return float(np.mean(np.searchsorted(starts, windows[1]) - np.searchsorted(starts, windows[0])))

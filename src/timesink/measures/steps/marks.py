@@ -150,16 +150,10 @@ def step_of_ops(trace: Trace) -> Int32Array:
 
 def _profiler_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
     """Steps by ProfilerStep ranges, of the thread of a process that has most of them."""
-    parts = []
-    for frame in (trace.get(RANGES), trace.get(HOST_OPS)):
-        rows = frame.filter(matches(frame["name"], PROFILER_STEP))
-        parts.append(rows.select(*_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"))
-    marks = {}
-    for process, steps in _by_process(pl.concat(parts).unique(maintain_order=True)):
-        counts = steps["thread"].value_counts().sort(["count", "thread"], descending=[True, False])
-        of_thread = steps.filter(pl.col("thread") == counts["thread"][0])
-        marks[process] = _marks_of(of_thread, process, StepMarker.PROFILER_STEP, "ProfilerStep")
-    return marks
+    return {
+        process: _marks_of(steps, process, StepMarker.PROFILER_STEP, "ProfilerStep")
+        for process, steps in _named(trace, PROFILER_STEP)
+    }
 
 
 def _range_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
@@ -272,15 +266,21 @@ def _by_process(rows: pl.DataFrame) -> Iterator[tuple[tuple[int, int], pl.DataFr
         yield (int(rank), int(process)), part
 
 
-def _matching_ranges(trace: Trace, pattern: str) -> Iterator[_ProcessMarks]:
-    """Steps by the ranges and operators whose names match, of the thread of a process that has most of them."""
+def _named(trace: Trace, pattern: str) -> Iterator[tuple[tuple[int, int], pl.DataFrame]]:
+    """Of each process the ranges and operators whose names match, on the thread that has most of them."""
     parts = []
     for frame in (trace.get(RANGES), trace.get(HOST_OPS)):
         rows = frame.filter(matches(frame["name"], pattern))
         parts.append(rows.select(*_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"))
     for process, found in _by_process(pl.concat(parts).unique(maintain_order=True)):
         counts = found["thread"].value_counts().sort(["count", "thread"], descending=[True, False])
-        of_thread = found.filter(pl.col("thread") == counts["thread"][0]).sort("start_ns", -pl.col("end_ns"))
+        yield process, found.filter(pl.col("thread") == counts["thread"][0])
+
+
+def _matching_ranges(trace: Trace, pattern: str) -> Iterator[_ProcessMarks]:
+    """Steps by the ranges and operators whose names match, of the thread of a process that has most of them."""
+    for process, found in _named(trace, pattern):
+        of_thread = found.sort("start_ns", -pl.col("end_ns"))
         outer = of_thread.filter(pl.col("end_ns").cum_max().shift(1).fill_null(0) <= pl.col("start_ns"))
         if outer.height > 1:
             yield _marks_of(outer, process, StepMarker.RANGE, str(outer["name"][0]))

@@ -56,6 +56,16 @@ def share_of_step(trace: Trace, device: Device, intervals: Intervals) -> float:
     return per_step_ns(trace, device, intervals) / period if period else 0.0
 
 
+def begun_per_step(trace: Trace, rank: int, instants: pl.Series) -> float:
+    """How many of some instants of a rank's host lie in a kept step, the mean; all of them where there are no steps."""
+    kept = steps(trace).kept.filter(pl.col("rank") == rank).sort("host_start_ns")
+    if not kept.height:
+        return float(instants.len())
+    begun = kept["host_start_ns"].search_sorted(instants, side="right")
+    ended = kept["host_end_ns"].sort().search_sorted(instants, side="right")
+    return float((begun > ended).sum()) / kept.height
+
+
 def largest_per_step_ns(trace: Trace, claimed: Mapping[Device, Intervals]) -> float:
     """The largest of several devices' times per step, slow steps counted as often as they come (`weights`).
 

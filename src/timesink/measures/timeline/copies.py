@@ -7,6 +7,7 @@ import polars as pl
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
+from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 
@@ -102,6 +103,5 @@ def _group(part: pl.DataFrame, device: Device, direction: str, pageable: bool, e
         bytes=moved,
         gigabytes_per_s=moved / sized_ns if sized_ns and moved else None,
         exposed=Intervals.of(part) & exposed,
-        # As many as people look at.
-        rows=tuple(part.sort("length_ns", "row", descending=[True, False])["row"].head(5).to_list()),
+        rows=tuple(part.sort("length_ns", "row", descending=[True, False])["row"].head(SHOWN_ROWS).to_list()),
     )

@@ -12,6 +12,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, DeviceTimeline, device_gaps, device_timeline
 from timesink.model.arrays import Int32Array, Int64Array
+from timesink.model.intervals import begun_in
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
@@ -196,6 +197,4 @@ def _per_step(op_start: Int64Array, windows: pl.DataFrame) -> float | None:
     """Launches whose first op starts in a kept step's window, per step."""
     if not windows.height:
         return None
-    ordered = np.sort(op_start)
-    last, first = (np.searchsorted(ordered, windows[name].to_numpy()) for name in ("end_ns", "start_ns"))
-    return float((last - first).mean())
+    return float(begun_in(op_start, windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()).mean())

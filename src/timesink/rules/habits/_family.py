@@ -15,7 +15,7 @@ from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
-from timesink.rules.kernels._family import place_of
+from timesink.rules.kernels._family import ONE_PERCENT, place_of
 from timesink.units import NS_PER_MS, time_text
 from timesink.whatif.change import Case, Change, Selection, Target
 from timesink.whatif.changes import Together
@@ -25,7 +25,7 @@ from timesink.whatif.changes.kernels import ShortenKernels, drop_work
 HABIT_READS: Final = (*BLAME_READS, DEVICES)
 """What rules on habits read beside kernels and calls."""
 
-habit_rule: Final = partial(Rule, needs=(DEVICE_OPS, API_CALLS), reads=HABIT_READS)
+habit_rule: Final = partial(Rule, needs=(DEVICE_OPS, API_CALLS), reads=HABIT_READS, limits={"saved_ratio": ONE_PERCENT})
 """Declares a rule on work that a step can do without."""
 
 

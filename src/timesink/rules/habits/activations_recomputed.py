@@ -35,7 +35,6 @@ from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.recomputed import recomputed
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
-from timesink.rules.kernels._family import ONE_PERCENT
 
 _ADVICE = (
     "Where memory is free, checkpoint fewer layers or none; else recompute only what is cheap and large "
@@ -70,6 +69,5 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 RULE = habit_rule(
     "HAB101",
     check,
-    limits={"saved_ratio": ONE_PERCENT},
     references=("https://docs.pytorch.org/docs/stable/checkpoint.html",),
 )

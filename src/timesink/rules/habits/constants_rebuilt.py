@@ -32,7 +32,6 @@ from timesink.measures.habits.constants import rebuilt_constants
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
-from timesink.rules.kernels._family import ONE_PERCENT
 
 
 def _subject(trace: Trace, work: ExtraWork) -> str:
@@ -63,7 +62,6 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 RULE = habit_rule(
     "HAB105",
     check,
-    limits={"saved_ratio": ONE_PERCENT},
     references=(
         "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
     ),

@@ -38,7 +38,6 @@ from timesink.measures.habits.debugging import filled_memory, nan_checks
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import Habit, habit_rule, judged
-from timesink.rules.kernels._family import ONE_PERCENT
 
 
 def _checks(trace: Trace, work: ExtraWork) -> str:
@@ -86,7 +85,6 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 RULE = habit_rule(
     "HAB103",
     check,
-    limits={"saved_ratio": ONE_PERCENT},
     references=(
         "https://docs.pytorch.org/docs/stable/autograd.html#anomaly-detection",
         "https://docs.pytorch.org/docs/stable/notes/randomness.html",

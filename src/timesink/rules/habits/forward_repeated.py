@@ -31,7 +31,6 @@ from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.repeated_forward import repeated_forward
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
-from timesink.rules.kernels._family import ONE_PERCENT
 
 
 def _subject(_: Trace, work: ExtraWork) -> str:
@@ -62,6 +61,5 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 RULE = habit_rule(
     "HAB106",
     check,
-    limits={"saved_ratio": ONE_PERCENT},
     references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",),
 )

@@ -42,6 +42,7 @@ from timesink.diagnosis.words import of_period
 from timesink.measures.habits.blocking import BlockingLaunches, blocking_launches
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.model.schema import SHOWN_ROWS
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import habit_rule
 from timesink.units import NS_PER_MS, share_text
@@ -63,7 +64,7 @@ def _judge(trace: Trace, blocking: BlockingLaunches, limit: float) -> tuple[Find
         f"of {blocking.count} kernels with a launch of their own",
         limit=Quantity(limit, "ratio"),
         table="device_ops",
-        rows=tuple(blocking.rows[:5].tolist()),  # as many as people look at
+        rows=tuple(blocking.rows[:SHOWN_ROWS].tolist()),
     )
     idle_ns = per_step_ns(trace, blocking.device, blocking.idle)
     if blocking.ratio <= limit or not idle_ns:
@@ -75,7 +76,10 @@ def _judge(trace: Trace, blocking: BlockingLaunches, limit: float) -> tuple[Find
         f"device {number} waits {of_period(trace, blocking.device, idle_ns)} meanwhile",
         bottleneck=Bottleneck.LAUNCHES_BLOCKING,
         where=Where(rank=rank, device=number),
-        evidence=(evidence,),
+        evidence=(
+            evidence,
+            Evidence("idle time within those launches", Quantity(idle_ns / NS_PER_MS, "ms"), "per steady step"),
+        ),
         advice="Unset CUDA_LAUNCH_BLOCKING (job script, shell profile, os.environ in the program).",
         verify="Capture again: launches return in a few microseconds, before their kernels start.",
         claim=Claim({blocking.device: blocking.idle}),

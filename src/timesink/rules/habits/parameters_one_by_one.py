@@ -34,7 +34,6 @@ from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.loops import parameter_loops
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
-from timesink.rules.kernels._family import ONE_PERCENT
 from timesink.whatif.changes.kernels import FuseOptimizer
 
 
@@ -65,6 +64,5 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 RULE = habit_rule(
     "HAB104",
     check,
-    limits={"saved_ratio": ONE_PERCENT},
     references=("https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html",),
 )

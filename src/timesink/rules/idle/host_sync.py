@@ -47,7 +47,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.diagnosis.words import per_period
 from timesink.measures.communication.pickled import pickled_per_step
 from timesink.measures.idle.blamed_time import BlamedTime, drained_time
-from timesink.measures.steps.steps import steps
+from timesink.measures.steps.per_step import begun_per_step
 from timesink.measures.timeline.replay import deflated_pricers, pricers
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.tables import COLLECTIVES
@@ -120,13 +120,7 @@ def _undecided(hidden: float) -> Undecided:
 
 def _per_step(trace: Trace, rank: int) -> float:
     """Blocking calls of a rank per kept step; all of them where there are no steps."""
-    calls = synchronisations(trace).calls.filter(pl.col("rank") == rank)
-    kept_steps = steps(trace).kept.filter(pl.col("rank") == rank).sort("host_start_ns")
-    if not kept_steps.height:
-        return float(calls.height)
-    start = kept_steps["host_start_ns"].search_sorted(calls["start_ns"], side="right")
-    end = kept_steps["host_end_ns"].sort().search_sorted(calls["start_ns"], side="right")
-    return float((start > end).sum()) / kept_steps.height
+    return begun_per_step(trace, rank, synchronisations(trace).calls.filter(pl.col("rank") == rank)["start_ns"])
 
 
 RULE = idle_rule(

@@ -38,6 +38,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
 )
 from timesink.measures.kernels.attainable import FarOperator, far_operators
+from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, GPU_METRICS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
@@ -51,8 +52,6 @@ _BOTTLENECKS = {
     "latency": Bottleneck.LATENCY_BOUND_KERNEL,
 }
 
-_SHOWN = 5  # as many as people look at
-
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per operator and shape that is far from its bound."""
@@ -64,7 +63,11 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     far = [operator for operator in operators if operator.attained_ratio < limits["attained_ratio"]]
     verdicts = [_verdict(trace, operator, limits) for operator in far]
     findings = tuple(finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings)
-    return Found(findings) if findings else Clear(tuple(_attained(operator, limits) for operator in operators[:_SHOWN]))
+    return (
+        Found(findings)
+        if findings
+        else Clear(tuple(_attained(operator, limits) for operator in operators[:SHOWN_ROWS]))
+    )
 
 
 def _verdict(trace: Trace, operator: FarOperator, limits: Limits) -> Verdict:

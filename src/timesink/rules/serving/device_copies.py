@@ -40,14 +40,13 @@ from timesink.measures.idle.engine_late import is_engine
 from timesink.measures.steps.per_step import per_step_ns, period_ns, step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
+from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.units import bytes_text
 from timesink.whatif.change import Selection
 from timesink.whatif.changes.kernels import drop_work
-
-_SHOWN_ROWS = 5  # as many as people look at
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -70,7 +69,7 @@ def _judged(trace: Trace, device: Device, limit: float) -> tuple[Finding | None,
         limit=Quantity(limit, "ratio"),
         table="device_ops",
         rows=tuple(
-            copies.sort(pl.col("end_ns") - pl.col("start_ns"), descending=True)["row"].head(_SHOWN_ROWS).to_list()
+            copies.sort(pl.col("end_ns") - pl.col("start_ns"), descending=True)["row"].head(SHOWN_ROWS).to_list()
         ),
     )
     if share <= limit:

@@ -18,6 +18,7 @@ from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass, replace
+from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.change import Case, Figure, Range, Selection, Target, Touches, chosen_ops, host_windows
@@ -126,7 +127,7 @@ class ShortenKernels:
         """The device time in which any of the kernels runs."""
         return Intervals.union_of(*self._times(trace))
 
-    def longest(self, trace: Trace, count: int = 5) -> tuple[int, ...]:  # as many as people look at
+    def longest(self, trace: Trace, count: int = SHOWN_ROWS) -> tuple[int, ...]:
         """Rows of the longest kernels, longest first."""
         start, end = self._times(trace)
         order = np.lexsort((self.rows, start - end))

@@ -52,7 +52,6 @@ def test_launching_and_python_never_claim_more_than_the_idle_time(trace: Trace) 
     for part in (*launching_time(trace), *python_time(trace)):
         assert part.intervals.total_ns <= device_timeline(trace)[part.device].idle_ns
         assert 0 <= part.share <= 1
-        assert 0 <= part.place_ratio <= 1
 
 
 def test_gaps_behind_a_wait_are_the_waits_until_the_host_is_ahead_again() -> None:

@@ -34,7 +34,6 @@ def test_a_kernel_belongs_to_the_innermost_operator_around_its_launch() -> None:
     rows = found.operators.select("name", "calls", "kernels", "self_device_ns", "total_device_ns").rows()
     assert rows == [("aten::linear", 1, 1, 10, 40), ("aten::mm", 1, 1, 30, 30), ("aten::add", 1, 1, 5, 5)]
     assert (found.total_ns, found.unattributed_ns, found.unattributed_count) == (46, 1, 1)
-    assert found.disagreements == 0
 
 
 def test_the_kernels_of_an_operator_are_those_it_launched_or_that_were_launched_inside_it() -> None:
@@ -91,7 +90,6 @@ def test_the_place_of_the_launch_outweighs_the_external_id() -> None:
         """)
     found = attribution(trace)
     assert dict(found.operators.select("name", "self_device_ns").rows()) == {"aten::mm": 30, "aten::detach_": 0}
-    assert found.disagreements == 1
 
 
 def test_kernels_of_a_graph_go_to_the_operator_around_the_replay_or_to_nobody() -> None:
@@ -107,7 +105,7 @@ def test_kernels_of_a_graph_go_to_the_operator_around_the_replay_or_to_nobody() 
         | captured | aten::mm   |       50 |     60 |           7 |
         """
     found = attribution(trace_of(text))
-    assert (found.unattributed_ns, found.graph_ns) == (40, 40)
+    assert found.unattributed_ns == 40
     assert launch_links(trace_of(text)).shared.all()
     around = attribution(trace_of(text + "| around | graph_replay | 10 | 20 | 8 |"))
     assert dict(around.operators.select("name", "self_device_ns").rows()) == {"graph_replay": 40, "aten::mm": 0}
@@ -164,7 +162,7 @@ def test_an_op_with_a_place_is_held_by_its_operator_and_by_no_smaller_one(trace:
 def test_the_order_of_rows_attributes_no_more_and_no_less(trace: Trace) -> None:
     """Of two operators with the same interval either may own a kernel; whether one does must not depend on order."""
     here, there = attribution(trace), attribution(reordered(trace, pl.DataFrame.reverse))
-    figures = ("total_ns", "unattributed_ns", "unattributed_count", "graph_ns")
+    figures = ("total_ns", "unattributed_ns", "unattributed_count")
     assert [getattr(here, name) for name in figures] == [getattr(there, name) for name in figures]
 
 

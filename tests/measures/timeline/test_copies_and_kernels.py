@@ -1,14 +1,15 @@
 from __future__ import annotations
 
+from statistics import median
+
 import polars as pl
 from hypothesis import given
-from hypothesis import strategies as st
 from tests.strategies import traces
 from tests.tables import trace_of
 
 from timesink.knowledge.op_class import op_class
 from timesink.measures.communication.communication import communication
-from timesink.measures.kernels.kernels import kernels, small_kernels
+from timesink.measures.kernels.kernels import kernels, median_kernel_ns
 from timesink.measures.timeline.copies import copies
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
@@ -67,27 +68,12 @@ def test_kernels_of_a_name_are_summed_per_device() -> None:
     ]
 
 
-def test_small_kernels_that_overlap_take_busy_time_once() -> None:
-    (found,) = small_kernels(
-        trace_of("""
-        | device_ops | name | stream | start_ns | end_ns |
-        | large      | gemm |      7 |        0 |     80 |
-        | small      | add  |      7 |       80 |     89 |
-        | beside it  | add  |     20 |       80 |     89 |
-        | at limit   | add  |      7 |       90 |    100 |
-        """),
-        10,
-    )
-    assert (found.count, found.kernel_count, found.union_ns, found.busy_ratio) == (2, 4, 9, 9 / 99)
-    assert (found.count / found.kernel_count, found.median_ns) == (0.5, 9.5)
-
-
-@given(traces(), st.integers(0, 40))
-def test_small_kernels_are_no_more_than_kernels(trace: Trace, limit_ns: int) -> None:
-    for found in small_kernels(trace, limit_ns):
-        assert 0 <= found.count <= found.kernel_count
-        assert 0 <= found.busy_ratio <= 1
-        assert found.union_ns <= limit_ns * found.count
+@given(traces())
+def test_the_median_kernel_of_a_device_is_the_middle_of_its_kernels(trace: Trace) -> None:
+    lengths: dict[tuple[int, int], list[int]] = {}
+    for op in trace.get(DEVICE_OPS).filter(pl.col("kind") == "kernel").iter_rows(named=True):
+        lengths.setdefault((op["rank"], op["device"]), []).append(op["end_ns"] - op["start_ns"])
+    assert median_kernel_ns(trace) == {device: median(some) for device, some in lengths.items()}
 
 
 @given(traces())

@@ -146,8 +146,7 @@ def test_loading_on_threads_that_launch_nothing_costs_nothing_directly() -> None
     worker = worker.replace(
         "ProfilerStep#1 |      100 |    200 |", "ProfilerStep#1 | 100 | 200 | 1 |\n| w | load_batch | 0 | 90 | 9 |"
     )
-    found = input_pipeline(trace_of(worker))
-    assert (found.elsewhere_count, found[0].inferred) == (1, True)
+    assert input_pipeline(trace_of(worker))[0].inferred
 
 
 def test_names_that_say_loading() -> None:
@@ -169,7 +168,6 @@ def test_names_that_say_loading() -> None:
     rows = "\n".join(f"| r | {name} | {10 * i} | {10 * i + 5} |" for i, name in enumerate(names))
     found = input_pipeline(trace_of(f"| ranges | name | start_ns | end_ns |\n{rows}"))
     assert set(found.frame["name"]) == {name for name, loads in names.items() if loads}
-    assert not found.threads_known
 
 
 @given(traces())
@@ -201,7 +199,7 @@ def test_what_a_trace_can_be_trusted_for() -> None:
     found = quality(trace)
     assert (found.device_op_count, found.linked_count, found.head_count) == (4, 2, 1)
     assert (found.launch_count, found.dead_launch_count) == (3, 1)
-    assert (found.graph_op_count, found.graph_ratio) == (1, 30 / 80)
+    assert found.graph_ratio == 30 / 80
     assert (found.overhead_ns, found.lost_count) == (20, 7)
     assert (found.linked_ratio, found.resolution_ns) == (0.5, 10)
 

@@ -99,7 +99,6 @@ def test_kernels_of_a_graph_replay_go_to_no_captured_operator(load: Load) -> Non
     trace = load("public/kineto/vllm_decode_graph.json.gz")
     owned = np.bincount(launch_links(trace).call)
     assert owned.max() == 421  # of 425 kernels
-    assert quality(trace).graph_op_count == 421
     replayed = launch_links(trace).call == owned.argmax()
     launch = trace[API_CALLS].row(int(owned.argmax()), named=True)
     assert "GraphLaunch" in launch["name"]

@@ -54,7 +54,7 @@ def test_launches_of_a_device() -> None:
     found = launches(trace_of(THREE_GAPS))[0, 0]
     assert found.launch_count == 3
     assert (found.latency_p50_ns, found.run_ahead_p50_ns, found.interval_p50_ns) == (5.0, 10.0, 23.0)
-    assert (found.host_late_ns, found.host_late_ratio) == (22, 22 / 70)
+    assert found.host_late_ratio == 22 / 70
     assert found.empty_queue_ratio == 2 / 3
 
 

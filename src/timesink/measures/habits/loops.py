@@ -15,7 +15,6 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import mapped, matches
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 
@@ -25,17 +24,10 @@ _SIZES: Final = 2  # parameters of a model have several sizes, steps of a scan o
 _SHOWN: Final = 60  # characters of a kernel's name that tell its operation
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ParameterLoops:
-    """`work` per device, without the optimizer's own kernels, and `loops`, how many stretches of it there are."""
-
-    work: tuple[ExtraWork, ...]
-    loops: int
-
-
 @remembered
-def parameter_loops(trace: Trace) -> ParameterLoops:
-    """Stretches of plain passes that repeat with a period, over tensors of several sizes, without a wait in between."""
+def parameter_loops(trace: Trace) -> tuple[ExtraWork, ...]:
+    """Stretches of plain passes that repeat with a period, over tensors of several sizes, without a wait in between,
+    per device; the optimizer's own kernels are left out."""
     order = launched(trace)
     frame = order.frame.join(
         kernel_facts(trace).frame.select("row", "optimizer", "fused", "casts"), on="row", maintain_order="left"
@@ -50,15 +42,13 @@ def parameter_loops(trace: Trace) -> ParameterLoops:
         plain = plain & ~frame.select(of_thread).to_series().to_numpy()
     flags = np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
     row, kind, code = frame["row"].to_numpy(), short.to_numpy(), frame["code"].to_numpy()
-    loops = 0
     casts = frame["casts"].fill_null(False).to_numpy()
     for first, last in _stretches(plain, _breaks(trace, frame)):
         for begin, end in _loops(kind[first:last], code[first:last]):
             if casts[first + begin : first + end].all():
                 continue  # weights cast one after another: `dtype-conversion` speaks of them
             flags[row[first + begin : first + end]] = True
-            loops += 1
-    return ParameterLoops(extra_work(trace, flags), loops)
+    return extra_work(trace, flags)
 
 
 def _breaks(trace: Trace, frame: pl.DataFrame) -> BoolArray:

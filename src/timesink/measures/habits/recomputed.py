@@ -21,28 +21,19 @@ from timesink.measures.timeline.autograd import backward_operators, inside_backw
 from timesink.model.arrays import BoolArray
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import thread_slices
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Recomputed:
-    """`work` per device; `by_number`: known by sequence numbers, else by the order of kernels alone."""
-
-    work: tuple[ExtraWork, ...]
-    by_number: bool
-
-
 @remembered
-def recomputed(trace: Trace) -> Recomputed | None:
-    """What is recomputed; None where neither operators nor a thread of the backward pass was recorded."""
+def recomputed(trace: Trace) -> tuple[ExtraWork, ...] | None:
+    """What is recomputed, per device; None where neither operators nor a thread of the backward pass was recorded."""
     ops = trace.get(HOST_OPS)
     numbered = "sequence_number" in ops.columns and bool((ops["sequence_number"].fill_null(-1) >= 0).any())
     if not numbered and not launched(trace).of_backward:
         return None
     flags, host = _by_number(trace) if numbered else _by_order(trace)
-    return Recomputed(extra_work(trace, flags, host), numbered)
+    return extra_work(trace, flags, host)
 
 
 def _by_number(trace: Trace) -> tuple[BoolArray, HostTimes]:

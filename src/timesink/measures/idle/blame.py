@@ -15,7 +15,7 @@ from timesink.measures.timeline.replay import work_of
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices, slice_of
-from timesink.model.record import dataclass, field
+from timesink.model.record import dataclass
 from timesink.model.schema import Table, stacked
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace, remembered
@@ -53,12 +53,6 @@ class IdleBlame:
     """
 
     frame: pl.DataFrame
-    totals: pl.DataFrame = field(init=False)
-
-    def __post_init__(self) -> None:
-        length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns")
-        totals = self.frame.group_by("rank", "device", "cause").agg(length, pl.len().alias("stretches"))
-        object.__setattr__(self, "totals", totals.sort("rank", "device", pl.col("cause").to_physical()))
 
     @property
     def idle_ns(self) -> int:

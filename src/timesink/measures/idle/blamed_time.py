@@ -62,9 +62,9 @@ class BlamedTime:
 
     `period` says what that step is: the recorded window, where there are no steps. `host` holds the same time per
     (process, thread) that kept the device waiting. `thread`, `call`, `host_op`, `range`, `frame` name the place with
-    the most of that time (None where no name was recorded); `place_ratio` is that place's share of it; `file` and
-    `line` are the program's own frame around it, where stacks were recorded. Names are untrusted text. `rows` are rows
-    of `device_ops` that ended the longest stretches.
+    the most of that time (None where no name was recorded); `file` and `line` are the program's own
+    frame around it, where stacks were recorded. Names are untrusted text. `rows` are rows of `device_ops` that ended
+    the longest stretches.
     """
 
     device: Device
@@ -78,7 +78,6 @@ class BlamedTime:
     host_op: str | None
     range: str | None
     frame: str | None
-    place_ratio: float
     rows: tuple[int, ...]
     file: str | None = None
     line: int | None = None
@@ -192,7 +191,7 @@ def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: In
     )
 
 
-_NOWHERE: Final[dict[str, Any]] = {"host": {}, "place_ratio": 0.0, "rows": (), **dict.fromkeys(_PLACE)}
+_NOWHERE: Final[dict[str, Any]] = {"host": {}, "rows": (), **dict.fromkeys(_PLACE)}
 
 
 def _placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[str, Any]:
@@ -211,7 +210,6 @@ def _placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict
     file, line = _own_line(trace, stretches, place)
     return {
         "host": _by_thread(stretches, intervals),
-        "place_ratio": place["length"] / int(length.sum()),
         "rows": tuple(longest["op_row"].head(SHOWN_ROWS).to_list()),
         "file": file,
         "line": line,

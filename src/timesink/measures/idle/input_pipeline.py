@@ -80,15 +80,13 @@ class RankInput:
 class InputPipeline:
     """Per rank with any data loading on a launching thread; `frame` lists its ranges and stretches.
 
-    Columns: rank, process, thread, name (null where inferred), start_ns, end_ns. `elsewhere_count` counts named ranges
-    on threads that launch nothing (workers): they cost the GPU nothing directly and are left out. Where the trace
-    records no launches, every thread may be the launching one and `threads_known` is false.
+    Columns: rank, process, thread, name (null where inferred), start_ns, end_ns. Named ranges on
+    threads that launch nothing (workers) cost the GPU nothing directly and are left out. Where the trace records no
+    launches, every thread may be the launching one.
     """
 
     by_rank: Mapping[int, RankInput]
     frame: pl.DataFrame
-    elsewhere_count: int
-    threads_known: bool
 
     def __getitem__(self, rank: int) -> RankInput:
         return self.by_rank[rank]
@@ -100,10 +98,9 @@ class InputPipeline:
 @remembered
 def input_pipeline(trace: Trace) -> InputPipeline:
     """Find data loading, and the idle time it coincides with."""
-    everywhere, launching = _named_rows(trace), _launching_threads(trace)
-    named = everywhere
+    named, launching = _named_rows(trace), _launching_threads(trace)
     if launching.height:
-        named = everywhere.join(launching, on=_THREAD, how="semi", maintain_order="left")
+        named = named.join(launching, on=_THREAD, how="semi", maintain_order="left")
     rows = pl.concat([named, _between_epochs(trace, named), _inferred_rows(trace).join(named, on="rank", how="anti")])
     rows = rows.sort(*_THREAD, "start_ns", "end_ns", "name")
     return InputPipeline(
@@ -111,8 +108,6 @@ def input_pipeline(trace: Trace) -> InputPipeline:
             rank: _rank(trace, rank, rows.filter(pl.col("rank") == rank)) for rank in rows["rank"].unique().sort()
         },
         frame=rows,
-        elsewhere_count=everywhere.height - named.height,
-        threads_known=bool(launching.height),
     )
 
 

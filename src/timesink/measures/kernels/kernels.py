@@ -10,13 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import polars as pl
 
 from timesink.knowledge.kernels import function_name
 from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.steps.per_step import per_step_ns, step_windows
-from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
@@ -35,23 +33,6 @@ class Kernels:
     """
 
     frame: pl.DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class SmallKernels:
-    """Kernels of one device shorter than `limit_ns`: `count` of `kernel_count`, and their share of the busy time.
-
-    `busy_ratio` is a union over streams, so it never passes 1; `median_ns` is over all kernels of the device.
-    """
-
-    rank: int
-    device: int
-    limit_ns: int
-    count: int
-    kernel_count: int
-    union_ns: int
-    busy_ratio: float
-    median_ns: float
 
 
 @remembered
@@ -87,28 +68,11 @@ def kernel_lengths(trace: Trace, names: Sequence[str]) -> Mapping[tuple[int, int
     return {key: (part["end_ns"] - part["start_ns"]).to_numpy() for key, part in parts.items()}
 
 
-def small_kernels(trace: Trace, limit_ns: int) -> tuple[SmallKernels, ...]:
-    """Kernels shorter than `limit_ns` on each device, in order of (rank, device)."""
-    lines = device_timeline(trace)
-    devices = []
-    for (rank, device), kernels in _kernel_rows(trace).group_by("rank", "device", maintain_order=True):
-        length = (kernels["end_ns"] - kernels["start_ns"]).to_numpy()
-        small = kernels.filter(pl.Series(length < limit_ns))
-        union_ns = Intervals.of(small).total_ns
-        busy_ns = lines[int(rank), int(device)].busy_ns
-        devices.append(
-            SmallKernels(
-                rank=int(rank),
-                device=int(device),
-                limit_ns=limit_ns,
-                count=small.height,
-                kernel_count=kernels.height,
-                union_ns=union_ns,
-                busy_ratio=union_ns / busy_ns if busy_ns else 0.0,
-                median_ns=float(np.median(length)),
-            )
-        )
-    return tuple(devices)
+def median_kernel_ns(trace: Trace) -> Mapping[tuple[int, int], float]:
+    """How long the median kernel of each device takes, by rank and device."""
+    length = (pl.col("end_ns") - pl.col("start_ns")).median()
+    rows = _kernel_rows(trace).group_by("rank", "device").agg(length).iter_rows()
+    return {(rank, device): median for rank, device, median in rows}
 
 
 def _kernel_rows(trace: Trace) -> pl.DataFrame:

@@ -136,9 +136,7 @@ class Attribution:
     `operators`: one row per (rank, name), most device time first, with calls, kernels (neither copies nor memsets),
     self_device_ns (device ops launched by the operator itself), total_device_ns (by it and all inside it; a recursive
     call counts once), self_host_ns, total_host_ns. Device times are sums of durations, work that ran at once counts in
-    full: the sum of self_device_ns + unattributed_ns = total_ns. `disagreements` counts device ops whose external id
-    names another operator than the one around the launch; `graph_ns` is the part of total_ns that graph replays
-    launched and nothing says which operators recorded.
+    full: the sum of self_device_ns + unattributed_ns = total_ns.
     """
 
     host_op: Int32Array
@@ -146,8 +144,6 @@ class Attribution:
     total_ns: int
     unattributed_ns: int
     unattributed_count: int
-    graph_ns: int
-    disagreements: int
 
 
 @remembered
@@ -159,7 +155,6 @@ def attribution(trace: Trace) -> Attribution:
     recorded = graph_replays(trace).node >= 0
     if recorded.any():
         host_op[recorded] = asked_at(trace, host_nesting(trace))[recorded]
-    disagreements = _disagreements(trace, host_op)
     without_place = np.flatnonzero((host_op < 0) & ~links.shared)
     host_op[without_place] = _by_external_id(trace, without_place)
     length = (ops["end_ns"] - ops["start_ns"]).to_numpy()
@@ -171,27 +166,7 @@ def attribution(trace: Trace) -> Attribution:
         total_ns=int(length.sum()),
         unattributed_ns=int(length[unattributed].sum()),
         unattributed_count=int(np.count_nonzero(unattributed)),
-        graph_ns=int(length[links.shared & ~recorded | (ops["kind"] == "graph").to_numpy()].sum()),
-        disagreements=disagreements,
     )
-
-
-def _disagreements(trace: Trace, host_op: Int32Array) -> int:
-    """How many device ops carry the external id of another operator of the trace than `host_op`, the one around them.
-
-    Only row 2 of these counts: id 9 is another operator's, while 0 and 7 are no operator's (ids 5, 6 and 9)::
-
-        op  its external id  id of the operator around its launch
-        0   5                5
-        1   0                5
-        2   9                5
-        3   7                6
-    """
-    ops, host, placed = trace.get(DEVICE_OPS), trace.get(HOST_OPS), np.flatnonzero(host_op >= 0)
-    op_id = ops["external_id"].gather(placed).fill_null(0).to_numpy()
-    around_id = host["external_id"].gather(host_op[placed]).fill_null(0).to_numpy()
-    others = op_id[(op_id != around_id) & (op_id != 0) & (around_id != 0)]
-    return int(np.isin(others, host["external_id"].drop_nulls().to_numpy()).sum()) if others.size else 0
 
 
 def _by_external_id(trace: Trace, rows: Int64Array) -> Int64Array:

@@ -31,8 +31,8 @@ class DeviceLaunches:
     Medians in ns, None where nothing was launched: `latency_p50_ns` (op start less end of the call, never below 0,
     since an op may start before its call returns), `run_ahead_p50_ns` (op start less start of the call),
     `interval_p50_ns` (start to start of consecutive launching calls). `empty_queue_ratio`: share of launches made while
-    every earlier launch onto their stream had started. `host_late_ns`: time of gaps before the call that ends the gap
-    began; `host_late_ratio` is its share of the span. `launches_per_step`: None without steps.
+    every earlier launch onto their stream had started. `host_late_ratio`: time of gaps before the call that ends the gap
+    began, over the span. `launches_per_step`: None without steps.
     """
 
     rank: int
@@ -42,7 +42,6 @@ class DeviceLaunches:
     run_ahead_p50_ns: float | None
     interval_p50_ns: float | None
     empty_queue_ratio: float
-    host_late_ns: int
     host_late_ratio: float
     launches_per_step: float | None
 
@@ -183,7 +182,6 @@ def _measure(line: DeviceTimeline, units: _Units, host_late_ns: int, windows: pl
         run_ahead_p50_ns=_median(op_start - call_start),
         interval_p50_ns=_median(np.diff(call_start)),
         empty_queue_ratio=float(np.mean(units.queue_depth == 0)) if units.op.size else 0.0,
-        host_late_ns=host_late_ns,
         host_late_ratio=host_late_ns / line.span_ns if line.span_ns else 0.0,
         launches_per_step=_per_step(op_start, windows),
     )

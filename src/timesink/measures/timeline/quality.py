@@ -44,7 +44,6 @@ class Quality:
     head_count: int
     launch_count: int
     dead_launch_count: int
-    graph_op_count: int
     graph_ratio: float
     resolution_ns: int | None
     overhead_ns: int
@@ -72,7 +71,6 @@ def quality(trace: Trace) -> Quality:
         head_count=_head_count(trace),
         launch_count=int(np.count_nonzero(launching)),
         dead_launch_count=int(np.count_nonzero(launching & ~launched)),
-        graph_op_count=int(np.count_nonzero(graphs)),
         graph_ratio=int(length[graphs].sum()) / total_ns if total_ns else 0.0,
         resolution_ns=_resolution_ns(trace),
         overhead_ns=sum(Intervals.of(part).total_ns for _, part in overhead.group_by("rank")),

@@ -58,12 +58,12 @@ HABIT = Habit(
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where the repeated work passes the limit."""
-    found = recomputed(trace)
-    if found is None:
+    work = recomputed(trace)
+    if work is None:
         return NotApplicable("no backward pass can be told from a forward pass")
-    if not found.work:
+    if not work:
         return NotApplicable("the backward pass repeats nothing of the forward pass")
-    return habit_verdict(trace, HABIT, found.work, limits["saved_ratio"])
+    return habit_verdict(trace, HABIT, work, limits["saved_ratio"])
 
 
 RULE = habit_rule(

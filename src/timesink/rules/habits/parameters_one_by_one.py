@@ -55,10 +55,10 @@ HABIT = Habit(
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where such loops pass the limit."""
-    loops = parameter_loops(trace)
-    if not loops.work:
+    work = parameter_loops(trace)
+    if not work:
         return NotApplicable("no loop runs the same operations on one tensor after another")
-    return habit_verdict(trace, HABIT, loops.work, limits["saved_ratio"])
+    return habit_verdict(trace, HABIT, work, limits["saved_ratio"])
 
 
 RULE = habit_rule(

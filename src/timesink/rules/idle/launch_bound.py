@@ -29,7 +29,7 @@ from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Limit, Quantity, Undecided, Verdict
 from timesink.measures.habits.blocking import launches_block
 from timesink.measures.idle.blamed_time import BlamedTime, launching_time
-from timesink.measures.kernels.kernels import small_kernels
+from timesink.measures.kernels.kernels import median_kernel_ns
 from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.launches import DeviceLaunches, launches
 from timesink.model.trace import Trace
@@ -75,8 +75,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 def _starved(trace: Trace, device: Device) -> bool:
     """The median kernel is shorter than the median interval between launches."""
     queue = launches(trace)[device]
-    median_ns = {(kernels.rank, kernels.device): kernels.median_ns for kernels in small_kernels(trace, 0)}
-    return median_ns.get(device, 0.0) < (queue.interval_p50_ns or 0.0)
+    return median_kernel_ns(trace).get(device, 0.0) < (queue.interval_p50_ns or 0.0)
 
 
 def _queue_fact(queue: DeviceLaunches) -> Evidence:

@@ -31,8 +31,8 @@ class DeviceLaunches:
     Medians in ns, None where nothing was launched: `latency_p50_ns` (op start less end of the call, never below 0,
     since an op may start before its call returns), `run_ahead_p50_ns` (op start less start of the call),
     `interval_p50_ns` (start to start of consecutive launching calls). `empty_queue_ratio`: share of launches made while
-    every earlier launch onto their stream had started. `host_late_ratio`: time of gaps before the call that ends the gap
-    began, over the span. `launches_per_step`: None without steps.
+    every earlier launch onto their stream had started. `host_late_ratio`: time of gaps before the call that ends the
+    gap began, over the span. `launches_per_step`: None without steps.
     """
 
     rank: int

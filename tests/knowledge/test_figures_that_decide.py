@@ -17,7 +17,7 @@ from timesink.measures.communication import clocks, pipelines, schedules, stage_
 from timesink.measures.communication.matching import TokenSequence, align_sequences, match_collectives
 from timesink.measures.communication.schedules import Schedule
 from timesink.measures.compile import graphs
-from timesink.measures.counters import limiter
+from timesink.measures.counters import bounds
 from timesink.measures.counters.counters import Resource
 from timesink.measures.idle.blamed_time import SyncGain
 from timesink.measures.idle.os_time import os_time
@@ -297,7 +297,7 @@ def test_a_step_of_which_half_is_profiling_prices_no_change_of_the_host() -> Non
 
 def test_device_memory_is_full_at_nineteen_twentieths_of_its_cycles() -> None:
     def used(busy: float) -> float:
-        return limiter._used(SimpleNamespace(busy=busy, resource=Resource.DRAM))  # type: ignore[arg-type]
+        return bounds.used(SimpleNamespace(busy=busy, resource=Resource.DRAM))  # type: ignore[arg-type]
 
     assert used(0.76) == pytest.approx(0.8)
     assert used(0.96) == 1.0

@@ -27,6 +27,7 @@ from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
 
+_DISTINCT: Final = 65536  # names and signatures of one program
 _ITEM_BYTES: Final = {"bf16": 2, "fp16": 2, "tf32": 4, "fp8": 1, "int8": 1}
 _LOAD: Final = re.compile(kernel_traits.LOADS_AT_ONCE)
 _PRODUCTS: Final = re.compile(op_names.PRODUCTS)
@@ -98,7 +99,7 @@ def _signatures(trace: Trace, products: pl.DataFrame, host: pl.DataFrame) -> Ite
         yield from zip(names, texts, some.rows(), strict=True)
 
 
-@lru_cache(maxsize=65536)  # distinct names and signatures of one program
+@lru_cache(maxsize=_DISTINCT)
 def _narrow_loads(name: str, math: str | None) -> bool:
     """Whether the kernel loads less than 16 bytes at a time, by its name."""
     loads = [int(first or second) for first, second in _LOAD.findall(name)]
@@ -106,7 +107,7 @@ def _narrow_loads(name: str, math: str | None) -> bool:
     return bool(loads) and item is not None and min(loads) * item < gpus.ALIGNED_BYTES
 
 
-@lru_cache(maxsize=65536)  # distinct names and signatures of one program
+@lru_cache(maxsize=_DISTINCT)
 def _work(name: str, *signature: str | None) -> tuple[bool, float, float] | None:
     """Whether a product is misaligned, its operations and its bytes; None where the operator is no known product."""
     operator = _product(name, *signature)
@@ -122,7 +123,7 @@ def _product(
     return Operator.recorded(name, shapes, dtypes, strides, concrete)
 
 
-@lru_cache(maxsize=65536)  # distinct names and signatures of one program
+@lru_cache(maxsize=_DISTINCT)
 def _misaligned_at(item_bytes: int | None, name: str, *signature: str | None) -> bool:
     """Whether any operand or the result is misaligned in elements of so many bytes, or in those it has."""
     operator = _product(name, *signature)

@@ -202,7 +202,8 @@ def main() -> None:
     if rank == 0:
         (out / "measured.json").write_text(json.dumps(measured))
         if "--cost" in sys.argv:
-            cost(out)
+            for every in (1, 4, 10):
+                cost(out, every)
             costs_of_events()
     dist.destroy_process_group()
 
@@ -231,9 +232,9 @@ def traced(side: Callable[..., None], depth: int, out: Path, rank: int, groups: 
         synchronize()
 
 
-def cost(out: Path) -> None:
+def cost(out: Path, every: int) -> None:
     """What an item of two parts costs the thread that logs it, between kernels that it launches; and what is left."""
-    log = stages(out / "cost.jsonl")
+    log = stages(out / "cost.jsonl", every=every)
     value = torch.ones(256, 256, device=DEVICE)
     each: list[int] = []
     for item in range(2000):
@@ -249,7 +250,9 @@ def cost(out: Path) -> None:
     spilled = [value for value in each if value > 1_000_000]
     rest = sorted(value for value in each if value <= 1_000_000)
     mean, median, p99 = sum(rest) / len(rest), rest[len(rest) // 2], rest[int(0.99 * len(rest))]
-    print(f"an item of two parts: mean {mean:.0f}, median {median}, p99 {p99} ns; {len(spilled)} spilled {spilled}")
+    print(
+        f"two of {every} items timed: mean {mean:.0f}, median {median}, p99 {p99} ns; {len(spilled)} spilled {spilled}"
+    )
     begin = time.perf_counter_ns()
     log.close()
     print(f"close: {(time.perf_counter_ns() - begin) / 2000:.0f} ns an item of two parts")

@@ -5,20 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from timesink.diagnosis import headline
 from timesink.diagnosis.budgets import step_budgets
+from timesink.diagnosis.headline import is_of_few_steps
 from timesink.diagnosis.in_short import statements
 from timesink.diagnosis.pricing import in_order, price, share_claims, within_claim
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.saving import saving_text
-from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Limit, Note, Quantity, Ruling
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Card,
+    Diagnosis,
+    Finding,
+    Found,
+    Limit,
+    Note,
+    Quantity,
+    Ruling,
+    Undecided,
+)
 from timesink.diagnosis.words import of_mean
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
 from timesink.measures.steps.per_step import period_name
+from timesink.measures.steps.usual import usual_steps
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
@@ -49,10 +62,12 @@ def diagnose(
         trace = trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS)
     overrides_of = _overrides_by_code(rules, overrides)
     barred = headline.not_diagnosable(trace)
-    rulings = tuple(Ruling(rule.card, barred or rule.verdict(trace, overrides_of.get(rule.code, {}))) for rule in rules)
-    step_ms = headline.step_ms(trace)
-    findings = _ranked_findings(rulings, trace, step_ms)
-    bottleneck, statement = _conclusion(findings, step_ms, trace)
+    usual = None if barred else usual_steps(trace)
+    judged = [_ruling(rule, trace, usual, overrides_of.get(rule.code, {}), barred) for rule in rules]
+    rulings = tuple(ruling for ruling, _ in judged)
+    ranked = _ranked_findings(judged, trace)
+    findings = tuple((found.card, found.finding) for found in ranked)
+    bottleneck, statement = _conclusion(ranked, trace, usual)
     return Diagnosis(
         sources=headline.sources(trace),
         steps=headline.step_figures(trace),
@@ -62,7 +77,7 @@ def diagnose(
         bottleneck=bottleneck,
         statement=statement,
         partial="; ".join(trace.damage),
-        notes=(*headline.notes(trace), *(Note(sentence) for sentence in changed())),
+        notes=(*headline.notes(trace), *headline.steps_apart(usual), *(Note(sentence) for sentence in changed())),
         budgets=step_budgets(trace),
         profiled_kernels=trace.get(KERNEL_PROFILES).height,
         statements=() if barred else statements(trace),
@@ -70,61 +85,78 @@ def diagnose(
     )
 
 
-def _ranked_findings(
-    rulings: Iterable[Ruling], trace: Trace, step_ms: float | None
-) -> tuple[tuple[Card, Finding], ...]:
+def _ruling(
+    rule: Rule, trace: Trace, usual: Trace | None, overrides: Mapping[str, float], barred: Undecided | None
+) -> tuple[Ruling, Trace]:
+    """What a rule says, and of which steps: of the `usual` ones if it finds anything there, else of all."""
+    if barred:
+        return Ruling(rule.card, barred), trace
+    if usual is not None and not rule.every_step:
+        verdict = rule.verdict(usual, overrides)
+        if isinstance(verdict, Found):
+            return Ruling(rule.card, verdict), usual
+    return Ruling(rule.card, rule.verdict(trace, overrides)), trace
+
+
+class _Ranked(NamedTuple):
+    """A finding; `is_apart` says that it is not of the usual step."""
+
+    card: Card
+    finding: Finding
+    is_apart: bool
+
+
+def _ranked_findings(judged: Iterable[tuple[Ruling, Trace]], trace: Trace) -> tuple[_Ranked, ...]:
     """Findings by value, those that claim the same device time sharing it; ties by code and message.
 
-    Roots take their time before symptoms do: a slow launch after a blocking wait is charged to the wait.
+    Roots take their time before symptoms do: a slow launch after a blocking wait is charged to the wait. What only
+    a few slow steps have comes after all that is worth a change of the usual step.
     """
-    period, is_mean = period_name(trace), of_mean(trace)
+    has_usual = usual_steps(trace) is not None
     priced = [
-        (
-            ruling.card,
-            replace(finding, recoverable=gain, priced_by=worth.by, period=period, of_ms=step_ms, of_mean=is_mean),
-        )
-        for ruling in rulings
+        _Ranked(ruling.card, _priced(finding, own), (has_usual and own is trace) or is_of_few_steps(finding, own))
+        for ruling, own in judged
         if isinstance(ruling.verdict, Found)
         for finding in ruling.verdict.findings
-        for worth in (price(finding, trace),)
-        for gain in (in_order(within_claim(worth, finding, trace)),)
     ]
-    roots_first = sorted(priced, key=lambda entry: (entry[0].symptom, _rank(entry)))
-    shared = share_claims(roots_first, trace, step_ms)
-    return tuple(sorted(shared, key=lambda entry: (not _may_head(entry[1], step_ms, trace), *_rank(entry))))
+    roots_first = sorted(priced, key=lambda one: (has_usual and one.is_apart, one.card.symptom, _rank(one)))
+    shared = share_claims([one[:2] for one in roots_first], trace, headline.step_ms(trace))
+    ranked = [_Ranked(*own, one.is_apart) for one, own in zip(roots_first, shared, strict=True)]
+    return tuple(sorted(ranked, key=lambda one: (one.is_apart or not _is_material(one.finding), *_rank(one))))
 
 
-def _may_head(finding: Finding, step_ms: float | None, trace: Trace) -> bool:
-    """Whether it is worth a change of the usual step: a few slow steps come after all that are."""
-    return _is_material(finding, step_ms) and not headline.is_of_few_steps(finding, trace)
+def _priced(finding: Finding, trace: Trace) -> Finding:
+    worth = price(finding, trace)
+    gain = in_order(within_claim(worth, finding, trace))
+    step_ms, period, is_mean = headline.step_ms(trace), period_name(trace), of_mean(trace)
+    return replace(finding, recoverable=gain, priced_by=worth.by, period=period, of_ms=step_ms, of_mean=is_mean)
 
 
-def _is_material(finding: Finding, step_ms: float | None) -> bool:
+def _is_material(finding: Finding) -> bool:
     worth_ms = finding.recoverable.value if finding.recoverable else 0.0
-    return step_ms is None or worth_ms >= MATERIAL.default * step_ms
+    return finding.of_ms is None or worth_ms >= MATERIAL.default * finding.of_ms
 
 
-def _rank(entry: tuple[Card, Finding]) -> tuple[float, float, str, str]:
-    card, finding = entry
+def _rank(entry: _Ranked) -> tuple[float, float, str, str]:
+    card, finding, _ = entry
     worth = finding.recoverable or Quantity(0.0, "ms")
     return (-worth.value, -(worth.high or worth.value), card.code, finding.message)
 
 
-def _conclusion(
-    findings: Sequence[tuple[Card, Finding]], step_ms: float | None, trace: Trace
-) -> tuple[Bottleneck, str]:
+def _conclusion(ranked: Sequence[_Ranked], trace: Trace, usual: Trace | None) -> tuple[Bottleneck, str]:
     """The first finding decides, if it is worth at least the material share of a step.
 
-    Where that is one of a few slow steps, nothing in the usual step is worth a change, and the sentence says so.
+    Where that is one of a few slow steps, nothing in the usual step is worth a change, and the sentence says so. Of two
+    steps nobody knows which is the usual one: only what both have is said.
     """
-    if findings:
-        _, first = findings[0]
-        if _is_material(first, step_ms):
-            usual = "the usual step holds nothing worth a change; " if headline.is_of_few_steps(first, trace) else ""
-            worth = first.recoverable and first.recoverable.value
-            saving = f"; a fix {saving_text(first, interval=False)}" if worth else ""
-            return first.bottleneck, f"{usual}{first.message}{saving}"
-    return Bottleneck.NONE, headline.no_bottleneck(trace, bool(findings))
+    of_two = headline.too_few_steps(trace) if usual else ""
+    if ranked and _is_material(ranked[0].finding) and not (of_two and ranked[0].is_apart):
+        _, first, is_apart = ranked[0]
+        apart = "the usual step holds nothing worth a change; " if is_apart else ""
+        worth = first.recoverable and first.recoverable.value
+        saving = f"; a fix {saving_text(first, interval=False)}" if worth else ""
+        return first.bottleneck, f"{of_two}{apart}{first.message}{saving}"
+    return Bottleneck.NONE, f"{of_two}{headline.no_bottleneck(usual or trace, bool(ranked))}"
 
 
 def _overrides_by_code(rules: Sequence[Rule], overrides: Mapping[str, float]) -> dict[str, dict[str, float]]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from timesink.diagnosis.verdicts import DeviceFigures, Finding, Limit, Note, StepFigures, Undecided
 from timesink.diagnosis.words import number, period_text
@@ -21,7 +22,7 @@ from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, parity_facts
 from timesink.measures.steps.marks import StepMarker, step_candidates
 from timesink.measures.steps.per_step import period_ns, share_of_step, step_windows
-from timesink.measures.steps.steps import StepTimes, step_times, steps
+from timesink.measures.steps.steps import STANDS_OUT, StepTimes, step_times, steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.graph_capture import graph_capture
@@ -66,6 +67,24 @@ def is_of_few_steps(finding: Finding, trace: Trace) -> bool:
         if len(claimed)
     ]
     return 0 < max(shares, default=0.0) < FEW.default
+
+
+def too_few_steps(trace: Trace) -> str:
+    """How the sentence begins on a trace of two steady steps that differ; '' of any other."""
+    periods = sorted(steps(trace).windows.group_by("step").agg(pl.col("period_ns").max())["period_ns"].to_list())
+    if len(periods) != 2:
+        return ""
+    short, long = map(time_text, periods)
+    return f"two steady steps, of {short} and {long}, do not tell which is the usual one: this is what both have; "
+
+
+def steps_apart(usual: Trace | None) -> tuple[Note, ...]:
+    """Which steps the findings on the usual step do not hold."""
+    if usual is None:
+        return ()
+    labels = steps(usual).frame.filter(pl.col("status") == STANDS_OUT)["label"].unique(maintain_order=True).to_list()
+    verb = "stands" if len(labels) == 1 else "stand"
+    return (Note(f"{', '.join(labels)} {verb} out: findings are of the other steps, and what it lost is said apart"),)
 
 
 def sources(trace: Trace) -> tuple[Mapping[str, str | int | None], ...]:
@@ -262,7 +281,7 @@ def _main_cause(trace: Trace) -> str:
         return ""
     totals: Counter[str] = Counter()
     for share in idle_shares(trace):
-        totals[share.cause] += share.idle_ns
+        totals[share.cause] += round(share.per_step_ns) if trace.left_out else share.idle_ns
     if not totals.total():
         return ""
     cause = min(totals, key=lambda cause: (-totals[cause], cause))

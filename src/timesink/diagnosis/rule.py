@@ -30,7 +30,8 @@ class Rule:
     `code` is three letters and a number, never reused. `needs` are the tables that `check` cannot do without: where one
     is missing, the rule is undecided before `check` runs. `reads` are the tables it uses where they exist. `capture` is
     the command that records the needed tables, `since` the version the rule first appeared in. `symptom` says that
-    other causes look like this one too: where claims overlap, its findings take what the others leave.
+    other causes look like this one too: where claims overlap, its findings take what the others leave. `every_step`
+    says that it looks for steps that stand out: they are not left out for it.
     """
 
     code: str
@@ -40,6 +41,7 @@ class Rule:
     limits: Mapping[str, Limit] = field(default_factory=dict)
     references: tuple[str, ...] = ()
     symptom: bool = False
+    every_step: bool = False
     capture: str = "timesink capture nsys -- python train.py"
     since: str = "0.1.0"
 

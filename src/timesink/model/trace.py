@@ -81,7 +81,7 @@ class Trace(Presentable):
     rank sets it, as in a synchronous job; `unprofiled_steps_ns` are its steps, where each was timed. `facts` are what
     the run was, by name (resolution: 512), as its author said. `settings` are what no profiler records and the manifest
     of the capture has (threads: 16); none without a manifest. `link_times` are what collectives take on the machine of
-    the run, as `timesink capture nccl-bench` measured them.
+    the run, as `timesink capture nccl-bench` measured them. `left_out` are numbers of steps that are not steady.
     """
 
     source: str
@@ -94,6 +94,7 @@ class Trace(Presentable):
     facts: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     link_times: tuple[LinkTime, ...] = ()
+    left_out: frozenset[int] = frozenset()
 
     def __contains__(self, table: Table | str) -> bool:
         return any(own.name == table for own in self.tables) if isinstance(table, str) else table in self.tables
@@ -182,6 +183,10 @@ class Trace(Presentable):
     def with_steps(self, choice: StepChoice) -> Self:
         """The same tables, with steps told apart as the user says."""
         return replace(self, step_choice=choice)
+
+    def without_steps(self, numbers: frozenset[int]) -> Self:
+        """The same tables, without steps of those numbers among the steady ones."""
+        return replace(self, left_out=numbers)
 
     def with_unprofiled_step(self, step_ns: float, steps_ns: tuple[float, ...] = ()) -> Self:
         """The same tables, to be held against that step time. Measures remember each of the two traces on its own."""

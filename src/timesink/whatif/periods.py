@@ -169,7 +169,10 @@ class Anchors:
         if windows.uneven:
             bounds = zip(windows.start_ns.tolist(), windows.end_ns.tolist(), strict=True)
             return windows.mean(np.array([self._busy_between_ns(replay, *bound) for bound in bounds], np.float64))
-        return self._busy_between_ns(replay, windows.start_ns[0], windows.end_ns[-1]) / max(len(windows), 1)
+        apart = np.flatnonzero(windows.start_ns[1:] > windows.end_ns[:-1])  # steps between them do not count
+        begins, ends = windows.start_ns[np.append(0, apart + 1)], windows.end_ns[np.append(apart, len(windows) - 1)]
+        runs = zip(begins.tolist(), ends.tolist(), strict=True)
+        return sum(self._busy_between_ns(replay, *run) for run in runs) / max(len(windows), 1)
 
     def _busy_between_ns(self, replay: Replay, begin_ns: int, over_ns: int) -> float:
         """Time in which the busiest device ran work launched between two instants."""

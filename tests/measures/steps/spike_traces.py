@@ -90,22 +90,29 @@ def slowed(seed: int, factor: float) -> tuple[Trace, int]:
     return simulated(seed, None, clock=factor)
 
 
-def simulated(seed: int, kind: str | None, steps: int = 40, clock: float = 1.0) -> tuple[Trace, int]:
-    """A loop whose step number `at` is slow for the reason `kind`, and `at`; without a kind all steps are alike."""
+def simulated(
+    seed: int, kind: str | None, steps: int = 40, clock: float = 1.0, load_ns: int = 30 * US, kernels: int = 1
+) -> tuple[Trace, int]:
+    """A loop whose step number `at` is slow for the reason `kind`, and `at`; without a kind all steps are alike.
+
+    Each step takes `load_ns` to fetch its batch; `kernels` are so many times as long.
+    """
     chance = random.Random(seed)
     loop = Loop(chance)
-    at = chance.randrange(4, steps - 3)
-    kernels = [chance.randrange(8, 120) * US for _ in range(chance.randrange(8, 16))]
-    step_ns, read_every = sum(kernels) + len(kernels) * 10 * US, chance.choice((1, 4, 8))
+    at = chance.randrange(4, steps - 3) if steps > 7 else chance.randrange(1, steps - 1)
+    lengths = [kernels * chance.randrange(8, 120) * US for _ in range(chance.randrange(8, 16))]
+    step_ns, read_every = sum(lengths) + len(lengths) * 10 * US, chance.choice((1, 4, 8) if steps > 13 else (1, 4))
     length_ns = int((read_every + 1 + chance.uniform(1.0, 20.0)) * step_ns)
     for number in range(steps):
         begin, strikes = loop.now, kind is not None and number == at
         slow_batch = strikes and kind == "slow_batch"
-        loop.range("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 30 * US + slow_batch * length_ns)
-        place = chance.randrange(len(kernels))
-        for index, kernel_ns in enumerate(kernels):
+        loop.range("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", load_ns + slow_batch * length_ns)
+        place = chance.randrange(len(lengths))
+        for index, kernel_ns in enumerate(lengths):
             if strikes and index == place and kind is not None:
+                loop.chance = random.Random(seed)  # all other steps are as without it
                 loop.strike(kind, length_ns)
+                loop.chance = chance
             loop.now += loop.about(4 * US)
             loop.launch(f"kernel_{index}", int(kernel_ns * (clock if number == at else 1.0)))
         if number % read_every == 0:

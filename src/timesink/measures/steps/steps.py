@@ -23,14 +23,13 @@ from timesink.model.names import matches
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.model.window import Window
 
 _PROCESS: Final = ("rank", "process")
 _STEP: Final = (*_PROCESS, "step")
 
 KEPT, WARM_UP, TRUNCATED, NO_DEVICE_WORK = "kept", "warm_up", "truncated", "no_device_work"
-BEGUN_BEFORE = "begun_before"
-Status = pl.Enum([KEPT, WARM_UP, TRUNCATED, NO_DEVICE_WORK, BEGUN_BEFORE])
+BEGUN_BEFORE, STANDS_OUT = "begun_before", "stands_out"
+Status = pl.Enum([KEPT, WARM_UP, TRUNCATED, NO_DEVICE_WORK, BEGUN_BEFORE, STANDS_OUT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def steps(trace: Trace) -> Steps:
     begun_before = _begun_before(marks.frame, lead, trace)
     # Where steps went on before the window, its first ones are no warm-up: they were asked for.
     fresh = _periods(marks.frame, lead).join(begun_before, on=_PROCESS, how="anti")
-    frame = _with_status(marks.frame, lead, _warm_up_count(trace, fresh), begun_before, trace.cut_to)
+    frame = _with_status(marks.frame, lead, _warm_up_count(trace, fresh), begun_before, trace)
     kept = frame.filter(pl.col("status") == KEPT).select(_STEP)
     windows = (
         anchors.join(kept, on=_STEP, how="semi")
@@ -191,9 +190,10 @@ def _begun_before(frame: pl.DataFrame, lead: pl.DataFrame, trace: Trace) -> pl.D
 
 
 def _with_status(
-    frame: pl.DataFrame, lead: pl.DataFrame, warm_up: pl.DataFrame, begun_before: pl.DataFrame, window: Window | None
+    frame: pl.DataFrame, lead: pl.DataFrame, warm_up: pl.DataFrame, begun_before: pl.DataFrame, trace: Trace
 ) -> pl.DataFrame:
     """The steps with their status. Of a trace cut to a window, a step of which only launches are in it is left out."""
+    window = trace.cut_to
     anchored = frame.join(lead.select(*_STEP, "start_ns", "end_ns"), on=_STEP, how="left")
     anchored = anchored.join(
         lead.select(_PROCESS).unique().with_columns(on_device=pl.lit(True)), on=_PROCESS, how="left"
@@ -216,6 +216,8 @@ def _with_status(
         .then(pl.lit(TRUNCATED))
         .when(pl.col("on_device") & without_period)
         .then(pl.lit(NO_DEVICE_WORK))
+        .when(pl.col("step").is_in(sorted(trace.left_out)))
+        .then(pl.lit(STANDS_OUT))
         .otherwise(pl.lit(KEPT))
     )
     return anchored.with_columns(status.cast(Status).alias("status")).select(*frame.columns, "status")

@@ -21,12 +21,12 @@ from timesink.measures.steps.steps import WARM_UP, steps
 from timesink.model.arrays import BoolArray, Float64Array
 from timesink.model.trace import Trace, remembered
 
-_SLOW: Final = 1.5  # times the median: no jitter of a steady step is as long
+SLOW: Final = 1.5  # times the median: no jitter of a steady step is as long
 
 
 def slow(periods_ns: Float64Array) -> BoolArray:
     """Which steps take far longer than the median one."""
-    return np.asarray(periods_ns > _SLOW * np.median(periods_ns), np.bool_) if periods_ns.size else periods_ns > 0
+    return np.asarray(periods_ns > SLOW * np.median(periods_ns), np.bool_) if periods_ns.size else periods_ns > 0
 
 
 @remembered
@@ -44,13 +44,13 @@ def slow_rates(trace: Trace) -> Mapping[int, float]:
         usual = np.median(length[~warm_up])
         excess = (periods[slow_ones] - np.median(periods)).min()
         # A host that runs ahead waits in some steps for many: what it then takes says nothing of the device's.
-        long = (length > _SLOW * usual) & (length - usual >= excess / _SLOW)
+        long = (length > SLOW * usual) & (length - usual >= excess / SLOW)
         steady_long = length[long & ~warm_up]
         if not steady_long.size:  # the host did not stand still: the device alone shows it
             rates[int(rank)] = float(slow_ones.mean())
             continue
         worst = float(steady_long.max())
-        like_them = ~warm_up | ((length >= worst / _SLOW) & (length <= worst * _SLOW))
+        like_them = ~warm_up | ((length >= worst / SLOW) & (length <= worst * SLOW))
         rates[int(rank)] = float((long & like_them).sum() / (~long | like_them).sum())
     return rates
 
@@ -62,3 +62,11 @@ def weights(rate: float | None, periods_ns: Float64Array) -> Float64Array:
         return np.ones(periods_ns.size)
     parts = np.where(long, rate / long.sum(), (1 - rate) / max((~long).sum(), 1))
     return np.asarray(parts * periods_ns.size, np.float64)
+
+
+def usual_weights(periods_ns: Float64Array) -> Float64Array:
+    """1 on average for steps that are not far longer than the others, and nothing for those that are."""
+    if not periods_ns.size:
+        return periods_ns
+    usual = periods_ns <= SLOW * np.quantile(periods_ns, 0.5, method="lower")
+    return np.asarray(usual * (periods_ns.size / usual.sum()), np.float64)

@@ -16,7 +16,7 @@ from timesink.knowledge.assumptions import replay
 from timesink.measures.communication.waits import exposed_waits
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.steps.steps import steps
-from timesink.measures.steps.weights import slow, slow_rates, weights
+from timesink.measures.steps.weights import slow, slow_rates, usual_weights, weights
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
@@ -67,6 +67,8 @@ def pricers(trace: Trace) -> Mapping[int, Pricer]:
     for rank, rate in slow_rates(trace).items():
         if rank in found:
             found[rank] = found[rank].weighing(weights(rate, found[rank].periods_ns))
+    if trace.left_out:  # the host may have stood still in another step than the one that is long on the device
+        found = {rank: pricer.weighing(usual_weights(pricer.periods_ns)) for rank, pricer in found.items()}
     return found
 
 

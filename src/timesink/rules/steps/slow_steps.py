@@ -145,4 +145,5 @@ RULE = idle_rule(
     },
     references=("https://arxiv.org/abs/2410.12588",),
     symptom=True,
+    every_step=True,
 )

@@ -200,7 +200,7 @@ def host_windows(graph: Graph, target: Target) -> dict[int, Intervals]:
                 own = launched[calls.thread[launched] == n]
                 windows[n] = Intervals.union_of(calls.start_ns[own], calls.end_ns[own])
         case "op" | "range" | "frame" | "call":
-            windows = _named_windows(graph, target)
+            windows = dict(graph.once((target.kind, target.pattern), lambda: _named_windows(graph, target)))
     # a range of the thread that waits for a worker encloses what the worker does on its behalf
     for owner, worker in sorted(set(zip(bursts.owner.tolist(), bursts.worker.tolist(), strict=True))):
         if owner in windows:

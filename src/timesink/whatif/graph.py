@@ -14,7 +14,8 @@ replay of this trace can be trusted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -22,7 +23,7 @@ import polars as pl
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import replay
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
-from timesink.model.record import dataclass, fields, replace
+from timesink.model.record import dataclass, field, fields, replace
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
@@ -30,6 +31,8 @@ from timesink.whatif.device import Blocks, Costs, Ops, measure_costs, read_ops, 
 from timesink.whatif.host import Bursts, Calls, HostPoints, burst_points, find_bursts, host_points, read_calls
 from timesink.whatif.network import EdgeKind, Edges, Network, Replay
 from timesink.whatif.waits import EventEdges, Releases, find_event_edges, find_releases
+
+_Kept = TypeVar("_Kept")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -261,7 +264,8 @@ class Graph:
 
     `kappa` is the share of profiled host time that calibration left, 1 where it was not needed; `slowdown` is the
     profiled step over the unprofiled one. `tables` are those of the trace the program was read from; where that was an
-    excerpt, `op_rows` leads back to rows of the whole trace.
+    excerpt, `op_rows` leads back to rows of the whole trace. `kept` holds what was worked out of these and of the
+    program alone, for all networks of them.
     """
 
     tables: Mapping[Table, pl.DataFrame]
@@ -270,6 +274,7 @@ class Graph:
     kappa: float = 1.0
     slowdown: float = 1.0
     op_rows: IntArray | None = None
+    kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_trace(cls, trace: Trace, rank: int | None = None) -> Graph:
@@ -288,6 +293,12 @@ class Graph:
     def with_network(self, network: Network) -> Graph:
         """The same program with other costs or edges."""
         return replace(self, network=network)
+
+    def once(self, what: Hashable, work_out: Callable[[], _Kept]) -> _Kept:
+        """What does not depend on costs and edges, worked out once; whoever gets it leaves it as it is."""
+        if what not in self.kept:
+            self.kept[what] = work_out()
+        return self.kept[what]  # type: ignore[no-any-return]
 
     def table(self, table: Table) -> pl.DataFrame:
         """A table of the trace; empty where it was not recorded."""

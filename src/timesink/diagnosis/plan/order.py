@@ -98,7 +98,7 @@ def best(
         worthy = {name: gain for name, gain in worthy.items() if name in of_top or (gain.low or 0.0) > most}
     near = _near({name: expected(gain) for name, gain in worthy.items()})
     near = [name for name in near if joint.offered[name].mends_a_cause] or near
-    found = max(sorted(near), key=lambda name: _furthest(joint, name, chosen, more))
+    found = near[0] if len(near) == 1 else max(sorted(near), key=lambda name: _furthest(joint, name, chosen, more))
     for lesser in joint.offered[found].change.subsumes:
         if lesser in worthy and worthy[found].value - worthy[lesser].value < least_ms:
             return lesser

@@ -65,12 +65,16 @@ class RemoveSyncs(TargetedChange):
 
 def _values_read(graph: Graph, waits: BoolArray) -> BoolArray:
     """Copies of a few bytes to the host that the marked calls waited for; one flag per op."""
-    program = graph.program
-    frame = graph.tables[DEVICE_OPS][program.ops.row].select("copy_kind", "bytes")
-    small = ((frame["copy_kind"] == "d2h") & (frame["bytes"] <= fixes.VALUE_BYTES.whole)).fill_null(False).to_numpy()
+    program, small = graph.program, graph.once("values", lambda: _small_reads(graph))
     awaited = np.zeros(len(program.blocks), bool)
     awaited[program.releases.block[waits[program.releases.call]]] = True
     return np.asarray(small & awaited[program.ops.block], np.bool_)
+
+
+def _small_reads(graph: Graph) -> BoolArray:
+    frame = graph.tables[DEVICE_OPS][graph.program.ops.row].select("copy_kind", "bytes")
+    few = (frame["copy_kind"] == "d2h") & (frame["bytes"] <= fixes.VALUE_BYTES.whole)
+    return np.asarray(few.fill_null(False).to_numpy(), np.bool_)
 
 
 def _holding(intervals: Intervals, times_ns: Int64Array) -> Intervals:

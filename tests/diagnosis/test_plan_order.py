@@ -110,7 +110,7 @@ def test_a_plan_says_where_its_price_is_not_the_diagnosis_s(wins: Quantity, coun
     ("own", "said"),
     [
         ({"loader_workers": gain(20, 48, 60)}, "compile_graph comes before loader_workers, for AAA101, the first"),
-        ({"loader_workers": gain(0, 1, 2)}, "loader_workers, for AAA101, the first finding, wins less than 2 % of"),
+        ({"loader_workers": gain(0, 1, 2)}, "loader_workers, for AAA101, the first finding, wins too little"),
         ({}, "AAA101, the first finding, has no change that can be replayed: the plan begins with compile_graph"),
     ],
 )

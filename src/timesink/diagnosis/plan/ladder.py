@@ -169,7 +169,7 @@ def _beside_diagnosis(
     if not name:
         yield f"{card.code}, the first finding, has no change that can be replayed: the plan begins with {first.id}"
     elif singles[name].value < least_ms:
-        yield f"{name}, for {card.code}, the first finding, wins less than {100 * WORTH.default:g} % of the step"
+        yield f"{name}, for {card.code}, the first finding, wins too little of the step to be a rung"
     else:
         low_ms = first.gain.low or 0.0
         yield (

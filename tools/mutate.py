@@ -59,7 +59,7 @@ MODULES = {
     "edit": ("whatif/edit.py", "whatif/test_edit.py whatif/test_changes.py"),
     "clocks": (
         "measures/communication/clocks.py",
-        "measures/communication/test_clocks_by_hand.py measures/communication/test_clocks.py",
+        "measures/communication/test_clocks_by_hand.py measures/communication/test_clocks_in_rounds.py",
     ),
     "pieces": ("measures/idle/pieces.py", "measures/idle/test_pieces.py"),
     "lateness": ("measures/ranks/lateness.py", "measures/ranks/test_lateness.py measures/communication/test_waits.py"),

@@ -25,6 +25,9 @@ def test_bounds_between_two_calls_by_hand() -> None:
     low, high = BOUNDS.at(array(0, 100_000, 900_000, 1_000_000, 1_100_000, -100_000, 900_001))
     assert low.tolist() == [-50, -100, -50, 0, -50, -100, -50]
     assert high.tolist() == [50, 100, 70, 20, 70, 100, 70]
+    tight = clocks._Bounds(array(0, 1_000_000, 2_000_000), array(-50, 0, 1_300), array(50, 20, 1_400))
+    low, high = tight.at(array(-100_000, 1_500_000))  # only the nearest calls say what the bounds are
+    assert (low.tolist(), high.tolist()) == ([-100, 1_050], [100, 270])
     low, high = clocks._Bounds(array(), array(), array()).at(array(5))
     assert (low.tolist(), high.tolist()) == ([-UNKNOWN], [UNKNOWN])
 
@@ -99,7 +102,8 @@ def test_a_line_of_one_clock_by_hand() -> None:
 @pytest.mark.parametrize(
     ("fit", "low", "high", "offset", "error", "consistent"),
     [(10, -5, 15, 10, 15, True), (30, -5, 15, 15, 20, True), (-9, -5, 15, -5, 20, True), (10, 20, 5, 10, None, False),
-     (10, None, None, 10, None, True)],
+     (10, None, None, 10, None, True), (10, 7, 7, 7, 0, True), (10, -UNKNOWN, 15, 10, None, True),
+     (10, -5, UNKNOWN, 10, None, True)],
 )  # fmt: skip
 def test_an_offset_is_moved_into_its_bounds(
     fit: int, low: int | None, high: int | None, offset: int, error: int | None, consistent: bool
@@ -113,6 +117,7 @@ def test_an_offset_is_moved_into_its_bounds(
     assert placed.select("offset_ns", "error_ns").row(0) == (offset, error)
     first, placed = clocks._place(frame, clocks._Fit(fit, 0.0, 100, 3), bounds, 0)
     assert (first.offset_ns, first.error_ns, placed.select("offset_ns", "error_ns").row(0)) == (0, 0, (0, 0))
+    assert (first.residual_ns, first.drift_ratio, first.consistent) == (3, 0.0, True)
     silent, placed = clocks._place(frame, None, bounds, 2)
     assert (silent.offset_ns, silent.error_ns, silent.residual_ns) == (0, None, 0)
     assert placed.select("offset_ns", "error_ns").row(0) == (0, None)
@@ -124,6 +129,12 @@ def test_the_worst_error_is_that_of_the_farther_bound_at_any_call() -> None:
     )
     assert placed["error_ns"].to_list() == [60, 260, 10]
     assert (clock.offset_ns, clock.error_ns, clock.calls) == (10, 260, 3)
+
+
+def test_one_contradiction_leaves_no_error_known() -> None:
+    bounds = clocks._Bounds(array(0, 10**9), array(-5, 20), array(15, 5))
+    clock, placed = clocks._place(pl.DataFrame({"start_ns": [0, 10**9]}), clocks._Fit(10, 0.0, 0, 3), bounds, 1)
+    assert (clock.consistent, clock.error_ns, placed["error_ns"].to_list()) == (False, None, [None, None])
 
 
 def shown(*clock: tuple[int, int | None, bool]) -> Clocks:
@@ -142,7 +153,7 @@ HOME = {"rank": [0, 1], "host": [None, None], "device": [0, 1], "visible_devices
         ({"host": ["a", None]}, 5, 5, False), ({"device": [0, 0]}, 5, 5, False),
         ({"visible_devices": [2, 3]}, 5, 5, False),
         ({"visible_devices": [1, 1]}, 5, 5, False), ({"visible_devices": [None, None]}, 5, 5, False),
-        ({"rank": [0, 0]}, 5, 5, False),
+        ({"rank": [0, 0]}, 5, 5, False), ({"rank": [0, 0], "device": [0, 0]}, 5, 5, False),
         ({"visible_devices": [8, 8]}, 5, 5, True),
     ],
 )  # fmt: skip
@@ -156,6 +167,7 @@ def test_ranks_seem_to_share_a_host(members: dict[str, list], offset: int, error
 def test_the_worst_error_of_all_clocks() -> None:
     assert shown((0, 0, True), (5, 9, True), (5, 3, True)).worst_error_ns == 9
     assert shown((0, 0, True), (5, None, True)).worst_error_ns is None
+    assert shown().worst_error_ns == 0
 
 
 def test_clocks_are_numbered_by_the_lowest_rank_with_calls() -> None:

@@ -25,29 +25,35 @@ def job(*hosts: str | None, visible: int | None = None) -> pl.DataFrame:
     return pl.DataFrame(columns, schema_overrides=types)
 
 
-COLLECTIVE = frame((0, 0, "allreduce", 0, 100), (0, 1, "allreduce", 1_090, 1_110))
-PAIR = frame((1, 0, "send", 200, 210), (1, 1, "recv", 1_200, 1_300))
+@pytest.fixture
+def collective() -> pl.DataFrame:
+    return frame((0, 0, "allreduce", 0, 100), (0, 1, "allreduce", 1_090, 1_110))
 
 
-def test_collectives_place_a_clock_and_pairs_bound_it() -> None:
+@pytest.fixture
+def pair() -> pl.DataFrame:
+    return frame((1, 0, "send", 200, 210), (1, 1, "recv", 1_200, 1_300))
+
+
+def test_collectives_place_a_clock_and_pairs_bound_it(collective: pl.DataFrame, pair: pl.DataFrame) -> None:
     """Neither began after the other ended: at least 1090 - 100, at most 1110 - 0; received no earlier than sent: at
     most 1300 - 200. Common ends say 1110 - 100, wherever the pair ended."""
-    aligned = align_clocks(COLLECTIVE, job("a", "b"), PAIR)
+    aligned = align_clocks(collective, job("a", "b"), pair)
     assert [(one.name, one.ranks, one.offset_ns, one.error_ns, one.calls) for one in aligned.clocks] == [
         ("a", (0,), 0, 0, 2), ("b", (1,), 1_010, 90, 2),
     ]  # fmt: skip
     assert aligned.calls.select("instance", "rank", "offset_ns").rows() == [(0, 0, 0), (0, 1, 1_010)]
     assert aligned.pairs.select("instance", "rank", "offset_ns", "error_ns").rows() == [(1, 0, 0, 0), (1, 1, 1_010, 90)]
-    assert aligned.calls.columns == [*COLLECTIVE.columns, "offset_ns", "error_ns"]
+    assert aligned.calls.columns == [*collective.columns, "offset_ns", "error_ns"]
     assert (aligned.shared_clock_ok, aligned.assumed_shared) == (None, False)
-    assert align_clocks(COLLECTIVE, job("a", "b")).clocks[1].error_ns == 100
+    assert align_clocks(collective, job("a", "b")).clocks[1].error_ns == 100
 
 
-def test_pairs_place_a_clock_that_collectives_do_not_reach() -> None:
-    aligned = align_clocks(COLLECTIVE.filter(rank=0), job("a", "b"), PAIR)
+def test_pairs_place_a_clock_that_collectives_do_not_reach(collective: pl.DataFrame, pair: pl.DataFrame) -> None:
+    aligned = align_clocks(collective.filter(rank=0), job("a", "b"), pair)
     assert [one.offset_ns for one in aligned.clocks] == [0, 1_090]
     assert aligned.clocks[1].error_ns is None  # nothing says how late it may be
-    assert [one.name for one in align_clocks(PAIR.clear(), job("b", "a", "c")).clocks] == ["b", "a", "c"]
+    assert [one.name for one in align_clocks(pair.clear(), job("b", "a", "c")).clocks] == ["b", "a", "c"]
 
 
 def test_ranks_that_seem_to_share_a_host_share_its_clock() -> None:

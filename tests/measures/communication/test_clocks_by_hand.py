@@ -162,6 +162,7 @@ def test_ranks_seem_to_share_a_host(members: dict[str, list], offset: int, error
     assert clocks._on_one_host(frame, shown((0, 0, True), (offset, error, True))) is same
     assert not clocks._on_one_host(frame, shown((0, 0, True), (offset, error, False)))
     assert not clocks._on_one_host(frame, shown((0, 0, True)))
+    assert not clocks._on_one_host(frame, shown((0, 0, True), (offset, error, True), (99, 5, True)))
 
 
 def test_the_worst_error_of_all_clocks() -> None:

@@ -27,8 +27,7 @@ QUICK_SIZES = (15, 30)
 def plans(runs: int, quick: bool, hta: str, tracelens: str) -> dict[str, Callable[[], Iterator[Row]]]:
     """The benchmarks by name, in the order of the table."""
     if quick:
-        return {
-            counts.NAME: counts.rows,
+        return {  # without what a test of its own counts
             shapes.NAME: lambda: shapes.rows((200, 200, 400), ("nested",)),
             startup.NAME: lambda: startup.rows(1),
             decode.NAME: lambda: decode.rows(1, QUICK_SIZES[0]),
@@ -68,7 +67,7 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--hta", default="", metavar="PYTHON")
     parser.add_argument("--tracelens", default="", metavar="PYTHON")
-    parser.add_argument("--only", choices=list(plans(1, True, "", "")), action="append")
+    parser.add_argument("--only", choices=list(plans(1, False, "", "")), action="append")
     options = parser.parse_args()
     known = plans(options.runs, options.quick, options.hta, options.tracelens)
     show(everything({name: rows for name, rows in known.items() if not options.only or name in options.only}))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,53 @@ def test_a_plan_is_compared_with_a_run_term_by_term(capsys: pytest.CaptureFixtur
 def test_a_snapshot_differs_from_itself_in_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     page = said(capsys, "memory", "diff", str(SNAPSHOT), str(SNAPSHOT))
     assert {row["change_bytes"] for row in page["categories"]} == {0}
+
+
+def calls_of(*arguments: str) -> int:
+    """How many functions a command calls, Python's own and compiled ones: its work, on a busy machine too."""
+    calls = 0
+
+    def count(_frame: object, event: str, _what: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        assert run([*arguments, "--format", "json"]) == 0
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def deep_snapshot(path: Path, allocations: int) -> Path:
+    """A snapshot of allocations that stay, each from a stack of its own, 40 frames deep, that differs in one line."""
+    address, size = 1 << 20, 512
+    trace: list[dict[str, Any]] = []
+    blocks: list[dict[str, Any]] = []
+    for number in range(allocations):
+        lines = [*range(20), number, *range(21, 40)]
+        frames = [{"filename": "train.py", "line": line, "name": "f"} for line in lines]
+        place = {"size": size, "frames": frames}
+        trace.append({"action": "alloc", "addr": address, "stream": 0, "time_us": 10 + number, **place})
+        blocks.append({"address": address, "requested_size": size, "state": "active_allocated", **place})
+        address += size
+    total = allocations * size
+    segment = {
+        "device": 0, "address": 1 << 20, "total_size": total, "allocated_size": total, "active_size": total,
+        "requested_size": total, "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0),
+        "is_expandable": False, "frames": [], "blocks": blocks,
+    }  # fmt: skip
+    path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [trace]}))
+    return path
+
+
+@pytest.mark.parametrize("command", [("compare",), ("memory", "diff")], ids=" ".join)
+def test_trust_a_snapshot_is_compared_in_work_that_grows_as_it_does(command: tuple[str, ...], tmp_path: Path) -> None:
+    """One comparison of 90 kB was once seen to take 39 s."""
+    small, large = (str(deep_snapshot(tmp_path / f"{count}.pickle", count)) for count in (200, 800))
+    calls_of(*command, small, small)  # what is imported and remembered once
+    assert calls_of(*command, large, large) < 4.5 * calls_of(*command, small, small)
+    assert calls_of(*command, str(SNAPSHOT), str(SNAPSHOT)) < 500_000
 
 
 def test_a_trace_without_memory_and_an_empty_request_are_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,7 +125,7 @@ def _turns(trace: Trace) -> tuple[Int64Array, Sequence[str]]:
     texts = ranges["name"].cast(pl.String).to_list()
     is_call = matches(ranges["name"], GRAPH_CALL).to_numpy()
     found = (_KEY.search(text) if called else None for text, called in zip(texts, is_call, strict=True))
-    keys = [match[1] if match else "" for match in found]
+    keys = [match[0] if match else "" for match in found]
     own = np.where(is_call, np.arange(ranges.height), -1)
     around = np.append(range_nesting(trace).innermost_value(own), -1)
     calls = np.append(range_nesting(trace).innermost_of(trace.get(API_CALLS)), -1)

@@ -9,6 +9,9 @@ A step is lone where no other is nearly as far beyond the rest:
     10 10 11 30 29       none      it comes back: the program has such steps; so too where the host shows another
     10 14 19 30          none      they all differ
     10 30                30        which of two is the usual one is not known, but both have what the shorter one has
+
+Of twenty steps and more none is left out: one of them moves the others' figures little, and what fewer than a tenth of
+the steps have comes last anyway (`timesink.diagnosis.headline.is_of_few_steps`).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from timesink.units import SIGMA_PER_MAD
 
 _ALIKE: Final = 2  # a step whose excess is more than one part in two of another's is like it
 _FEWER: Final = 3  # of all steps, at most one in three is left out
+_MANY: Final = 20  # the docstring says why
 
 
 @remembered
@@ -36,7 +40,7 @@ def usual_steps(trace: Trace) -> Trace | None:
     periods = _periods(trace)
     most = max((len(own) for own in periods.values()), default=0)
     left_out: set[int] = set()
-    while len(left_out) < max(most // _FEWER, 1):
+    while most < _MANY and len(left_out) < max(most // _FEWER, 1):
         lone = {step for own in periods.values() if (step := _lone(own, left_out)) is not None}
         if len(lone) != 1:  # none, or other ranks have others
             break

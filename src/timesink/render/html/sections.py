@@ -75,7 +75,7 @@ def _longest(marked: MarkedWindow) -> Sheet:
     return Sheet("longest", "Longest in this window", _COLUMNS, marked.longest)
 
 
-SHOWN_STEPS = 200
+SHOWN_STEPS = 50
 _RANK = Field("rank", "rank", unit="1")
 _KERNELS = (
     _RANK,

@@ -18,7 +18,7 @@ from benchmarks.ladders import suite
 from benchmarks.ladders.adopt import unpacked
 from benchmarks.ladders.truth import Order, Truth
 
-from timesink.diagnosis.plan.order import expected, in_order
+from timesink.diagnosis.plan.order import Gain, expected, leads_to, near_best
 from timesink.diagnosis.verdicts import Quantity
 
 TOOLS = {"torch": "json", "nsys": "sqlite"}
@@ -53,8 +53,18 @@ class Foretold:
         return worth.value / self.step_ms if worth and self.step_ms else 0.0
 
     def order(self) -> Order:
-        """All changes as a plan orders them."""
+        """All changes, whatever they win, as a plan orders them."""
         return in_order(self.names, self.quantity)
+
+
+def in_order(names: Sequence[str], gain: Gain) -> Order:
+    """All of some changes, whatever they win, in the order in which a plan makes them."""
+    taken: list[str] = []
+    while len(taken) < len(names):
+        rest = [name for name in names if name not in taken]
+        near = near_best({name: expected(gain({*taken, name})) - expected(gain(taken)) for name in rest})
+        taken.append(max(near, key=lambda name: leads_to(name, taken, rest, gain)))
+    return tuple(taken)
 
 
 class Repeated(Foretold):

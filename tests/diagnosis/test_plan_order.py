@@ -8,11 +8,12 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from benchmarks.ladders.score import in_order
 
 from timesink.diagnosis.plan import ladder
 from timesink.diagnosis.plan.catalogue import BY_ID
 from timesink.diagnosis.plan.joint import Joint
-from timesink.diagnosis.plan.order import best, expected, in_order
+from timesink.diagnosis.plan.order import best, expected
 from timesink.diagnosis.verdicts import Finding, Quantity
 
 STEP_MS = 100.0

@@ -27,12 +27,12 @@ from types import TracebackType
 from typing import Any, Final, TextIO
 
 from timesink.capture.errors import CaptureError, Fault
+from timesink.knowledge.profiler_texts import STAGE_RUN
 
 _HELD: Final = 2048  # parts before the first of them are read and written, all at once
 _READY: Final = (
     2 * _HELD
 )  # events that exist before the first part begins: to make one costs half as much as to record it
-_RUN: Final = 2  # items that are timed one after another: a period begins with the end of the item before
 _SAME_NS: Final = 2_000  # of the host: no program in Python launches anything in less
 
 _UNTIMED: Final = nullcontext()
@@ -59,7 +59,7 @@ class StageLog:
         self._due = _HELD
         head = {"timesink_stages": 1, "unit": "ns", "rank": rank, "clock": self._clock.name}
         said = {"facts": {name: str(value) for name, value in facts.items()}}
-        self._write([json.dumps(head | ({"every": every} if every > _RUN else {}) | said)])
+        self._write([json.dumps(head | ({"every": every} if every > STAGE_RUN else {}) | said)])
         atexit.register(self.close)
 
     def stage(self, name: str, item: int | None = None) -> AbstractContextManager[None]:
@@ -68,7 +68,7 @@ class StageLog:
         if part is None or part.is_open:
             part = self._parts[name] = _Part(self, name, -1 if part is None else part.item)
         part.item = part.item + 1 if item is None else item
-        return part if part.item % self._every < _RUN else _UNTIMED
+        return part if part.item % self._every < STAGE_RUN else _UNTIMED
 
     def send(self, item: int | None = None) -> AbstractContextManager[None]:
         """A context: handing an item on."""

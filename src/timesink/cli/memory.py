@@ -21,6 +21,8 @@ from timesink.memory_plan.config import (
     Recompute,
     Sharding,
     configuration,
+    json_object,
+    read_model,
     stored_configuration,
 )
 from timesink.model.record import asdict, dataclass
@@ -129,8 +131,6 @@ class PlanSettings:
 
 
 def _section(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    from timesink.memory_plan.config import json_object
-
     return json_object(stored.get(name, {}), name)
 
 
@@ -185,8 +185,6 @@ def _stored(path: Path | None, model_path: Path | None) -> dict[str, Any]:
     """The configuration of a file, its model taken from a Hugging Face config.json where one is given."""
     stored = stored_configuration(path) if path else {}
     if model_path is not None:
-        from timesink.memory_plan.config import read_model
-
         stored["model"] = asdict(read_model(model_path))
         stored.setdefault("name", model_path.parent.name if model_path.name == "config.json" else model_path.stem)
     return stored

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from timesink.diagnosis import headline
 from timesink.diagnosis.budgets import step_budgets
-from timesink.diagnosis.headline import is_of_few_steps
 from timesink.diagnosis.in_short import statements
 from timesink.diagnosis.pricing import in_order, price, share_claims, within_claim
 from timesink.diagnosis.registry import all_rules
@@ -33,7 +32,7 @@ from timesink.knowledge.assumptions import changed
 from timesink.measures.steps.per_step import period_name
 from timesink.measures.steps.usual import usual_steps
 from timesink.model.tables import KERNEL_PROFILES
-from timesink.model.trace import Trace
+from timesink.model.trace import Trace, remembered
 from timesink.units import NS_PER_MS
 
 MATERIAL: Final = Limit(
@@ -65,7 +64,7 @@ def diagnose(
     usual = None if barred else usual_steps(trace)
     judged = [_ruling(rule, trace, usual, overrides_of.get(rule.code, {}), barred) for rule in rules]
     rulings = tuple(ruling for ruling, _ in judged)
-    ranked = _ranked_findings(judged, trace)
+    ranked = _ranked_findings(judged, trace, usual)
     findings = tuple((found.card, found.finding) for found in ranked)
     bottleneck, statement = _conclusion(ranked, trace, usual)
     return Diagnosis(
@@ -106,15 +105,19 @@ class _Ranked(NamedTuple):
     is_apart: bool
 
 
-def _ranked_findings(judged: Iterable[tuple[Ruling, Trace]], trace: Trace) -> tuple[_Ranked, ...]:
+def _ranked_findings(judged: Iterable[tuple[Ruling, Trace]], trace: Trace, usual: Trace | None) -> tuple[_Ranked, ...]:
     """Findings by value, those that claim the same device time sharing it; ties by code and message.
 
     Roots take their time before symptoms do: a slow launch after a blocking wait is charged to the wait. What only
     a few slow steps have comes after all that is worth a change of the usual step.
     """
-    has_usual = usual_steps(trace) is not None
+    has_usual = usual is not None
     priced = [
-        _Ranked(ruling.card, _priced(finding, own), (has_usual and own is trace) or is_of_few_steps(finding, own))
+        _Ranked(
+            ruling.card,
+            _priced(finding, own),
+            (has_usual and own is trace) or headline.is_of_few_steps(finding, own),
+        )
         for ruling, own in judged
         if isinstance(ruling.verdict, Found)
         for finding in ruling.verdict.findings
@@ -128,8 +131,13 @@ def _ranked_findings(judged: Iterable[tuple[Ruling, Trace]], trace: Trace) -> tu
 def _priced(finding: Finding, trace: Trace) -> Finding:
     worth = price(finding, trace)
     gain = in_order(within_claim(worth, finding, trace))
-    step_ms, period, is_mean = headline.step_ms(trace), period_name(trace), of_mean(trace)
-    return replace(finding, recoverable=gain, priced_by=worth.by, period=period, of_ms=step_ms, of_mean=is_mean)
+    return replace(finding, recoverable=gain, priced_by=worth.by, **_step_of(trace))
+
+
+@remembered
+def _step_of(trace: Trace) -> Mapping[str, Any]:
+    """What a finding says of the step that its gain is a share of."""
+    return {"period": period_name(trace), "of_ms": headline.step_ms(trace), "of_mean": of_mean(trace)}
 
 
 def _is_material(finding: Finding) -> bool:

@@ -77,6 +77,8 @@ STAGE_BOUNDARY: Final = Pattern(
     r"^t([A-Za-z]\w*?)([01])$", "a column with the begin or end of a stage", ("tLoad0", "tLoad1"), "step",
     "logs of pipelines",
 )  # fmt: skip
+STAGE_RUN: Final = 2
+"""So many items are timed one after another, where a log times some: a period begins where the item before ended."""
 KINETO_EVENTS: Final = {
     "CUDA API calls": Pattern(
         r'"cat": ?"cuda_(?:runtime|driver)"', "category of a call", '"cat": "cuda_runtime"', '"cat": "kernel"', "Kineto"

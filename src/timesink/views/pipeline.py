@@ -12,10 +12,11 @@ import polars as pl
 
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
+from timesink.knowledge.profiler_texts import STAGE_RUN
 from timesink.measures.communication.depths import Depths, Stage, depths
 from timesink.measures.communication.pipelines import OverlapScore
 from timesink.measures.communication.schedules import Schedule, ideal_bubble, schedule
-from timesink.measures.communication.stage_logs import RUN, Part, StageLogs, read_stage_logs
+from timesink.measures.communication.stage_logs import Part, StageLogs, read_stage_logs
 from timesink.measures.communication.stage_traces import traced_stages
 from timesink.measures.steps.steps import step_times
 from timesink.model.record import dataclass, replace
@@ -261,8 +262,9 @@ def notes(logs: StageLogs) -> tuple[str, ...]:
         said.append("the ranks have clocks of their own, which are not compared: when no stage works is not known")
     if logs.is_sample:
         said.append(
-            f"{RUN} of each {logs.every} items were timed, one after the other: figures are of the second of them, and "
-            "what the ranks did meanwhile for items that were not timed is not known, so no idle time is given"
+            f"{STAGE_RUN} of each {logs.every} items were timed, one after the other: figures are of the second "
+            "of them, and what the ranks did meanwhile for items that were not timed is not known, "
+            "so no idle time is given"
         )
     if logs.left_out:
         said.append(f"{logs.left_out} items that not every rank logged are left out")

@@ -38,17 +38,7 @@ def leads_to(name: str, chosen: Sequence[str], after: Iterable[str], gain: Gain)
     return expected(gain(taken)) + max((expected(gain({*taken, other})) for other in after if other != name), default=0)
 
 
-def in_order(names: Sequence[str], gain: Gain) -> tuple[str, ...]:
-    """All of some changes, whatever they win, in the order in which they are to be made."""
-    taken: list[str] = []
-    while len(taken) < len(names):
-        rest = [name for name in names if name not in taken]
-        near = _near({name: expected(gain({*taken, name})) - expected(gain(taken)) for name in rest})
-        taken.append(max(near, key=lambda name: leads_to(name, taken, rest, gain)))
-    return tuple(taken)
-
-
-def _near(worth: Mapping[str, float]) -> list[str]:
+def near_best(worth: Mapping[str, float]) -> list[str]:
     """Those that win nearly as much as the best; the best where it wins nothing."""
     most = max(worth.values())
     return [name for name, gain in worth.items() if gain == most or gain >= NEARLY.default * most > 0]
@@ -97,7 +87,7 @@ def best(
     if of_top:
         most = max(worthy[name].value for name in of_top)
         worthy = {name: gain for name, gain in worthy.items() if name in of_top or (gain.low or 0.0) > most}
-    near = _near({name: expected(gain) for name, gain in worthy.items()})
+    near = near_best({name: expected(gain) for name, gain in worthy.items()})
     near = [name for name in near if joint.offered[name].mends_a_cause] or near
     found = near[0] if len(near) == 1 else max(sorted(near), key=lambda name: _furthest(joint, name, chosen, more))
     for lesser in joint.offered[found].change.subsumes:

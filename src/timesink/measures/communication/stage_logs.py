@@ -3,8 +3,8 @@
 A log holds one record a line, JSON or CSV: an item (`item`, else the order of the lines), its `rank` (else one rank a
 file) and timestamps. `tA0` and `tA1` are the begin and end of part A, `tDecode` and `tEmit` those of the part
 ``decode``; `tSend` and `tRecv` are when an item left its rank and came back; parts named send, recv or transfer move
-data and are no work. A JSON line without an item may say `unit`, `rank`, `clock`, `facts` and
-`every` for the rest of its file: of so many items the first two were timed.
+data and are no work. A JSON line without an item may say `unit`, `rank`, `clock`, `facts` and `every` for the rest of
+its file: of so many items the first two were timed.
 
 All parts of a rank are one stage: they share a device, so they cannot hide each other. Every rank has a clock of its
 own, and only times of one rank are subtracted, unless all logs name one clock. Of item k:
@@ -43,7 +43,6 @@ _BOUNDARY: Final = re.compile(profiler_texts.STAGE_BOUNDARY)
 _MOVES: Final = ("send", "recv", "transfer")  # parts that move data
 _DECODE: Final = ("decode", "tDecode", "tEmit")
 _AWAY: Final = ("tSend", "tRecv")
-RUN: Final = 2  # as many items are timed, one after another, of those that a log says `every` of
 _HEAD: Final = "timesink_stages"  # what the first line of a log of `timesink.stages` has
 _ITEM: Final = ("step", "item")
 _TIMES: Final = ("end_ns", "stage_ns", "moved_ns", "away_ns")
@@ -103,7 +102,7 @@ class StageLogs:
     @property
     def is_sample(self) -> bool:
         """Whether some items were not timed."""
-        return self.every > RUN
+        return self.every > profiler_texts.STAGE_RUN
 
     @property
     def overlap(self) -> OverlapScore:
@@ -236,7 +235,7 @@ def _series(ranks: Sequence[LoggedRank], one_clock: bool, skip: int, every: int)
     begins = [_of(rank, "end_ns").shift(1).over("step").alias(f"begin_ns.{rank.rank}") for rank in ranks]
     after = pl.col("item") - pl.col("item").shift(1).over("step")
     table = table.with_columns(*begins, after=after, order=pl.int_range(pl.len()).over("step"))
-    is_sample = every > RUN
+    is_sample = every > profiler_texts.STAGE_RUN
     table = table.filter(pl.col("order") > skip, (pl.col("after") == 1) if is_sample else pl.lit(True))
     stages = np.stack([table[f"stage_ns.{rank.rank}"].to_numpy() for rank in ranks])
     leaving = _leaving(ranks)

@@ -62,7 +62,7 @@ def is_between_barriers(top: Leaf, units: tuple[Leaf, ...], stalls: Stalls | Non
     """Whether issue slots go to tests and branches between barriers: warps wait for those most of all, the unit that
     executes them is full as well, and no arithmetic is busier."""
     barriers = max((used(leaf) for leaf in units if BARRIERS in leaf.name), default=0.0)
-    is_top = stalls is not None and stalls.top is not None and stalls.top[0] == "barrier"
+    is_top = stalls is not None and stalls.is_at_barriers
     return is_top and top.resource in (Resource.ISSUE, Resource.CONTROL) and barriers >= FAR_FROM_FULL
 
 

@@ -294,6 +294,11 @@ class Stalls:
         """The largest reason and its share."""
         return max(self.shares.items(), key=lambda item: (item[1], item[0]), default=None)
 
+    @property
+    def is_at_barriers(self) -> bool:
+        """Whether warps wait for barriers most of all."""
+        return self.top is not None and self.top[0] == "barrier"
+
 
 def stalls_of(kernel: KernelCounters) -> Stalls | None:
     """The stall reasons of one kernel, None where neither counters nor samples were collected."""

@@ -75,7 +75,7 @@ class KernelLimits:
 
     `shares` maps every cause to its share of the kernel's time; they sum to 1. `limiter` is what binds it. `bounds`
     holds for each the largest possible speedup if that cause were gone and nothing else changed, limited by the next
-    unit.
+    unit. `queued_loads` is the wait of its loads, where they queue for memory though no unit is 60 % busy.
     """
 
     kernel: KernelCounters
@@ -88,6 +88,7 @@ class KernelLimits:
     stalls: Stalls | None
     waste: Waste
     top: Leaf
+    queued_loads: LoadWait | None
 
     @property
     def limiter(self) -> Cause:
@@ -101,11 +102,6 @@ class KernelLimits:
         has_queue = self.top.resource is Resource.L1 and self.stalls is not None and self.stalls.of(FULL) >= _NO_QUEUE
         queues = has_queue or self.queued_loads is not None
         return used(self.top) < FAR_FROM_FULL and not queues and not is_fp32_product(self.kernel)
-
-    @property
-    def queued_loads(self) -> LoadWait | None:
-        """The wait of its loads, where they queue for memory though no unit is 60 % busy."""
-        return _queued(self.top, self.kernel)
 
     @property
     def nearest_roof(self) -> tuple[str, float] | None:
@@ -147,7 +143,8 @@ def limits_of(kernel: KernelCounters) -> KernelLimits | None:
     busy = used(top)
     shares = dict.fromkeys(Cause, 0.0)
     left = _share_out_busy(shares, busy, top, waste)
-    queue = _queued(top, kernel)
+    wait = load_wait(kernel, units, stalls) if busy < FAR_FROM_FULL else None
+    queue = wait if wait is not None and wait.queued else None
     is_waiting = (queue is None and _is_under_waits(top, stalls)) or is_between_barriers(top, units, stalls)
     shares[Cause.LATENCY if is_waiting else _work(top, roofline)] += left
     _share_out_idle(shares, 1 - busy, waste, occupancy, stalls, queue)
@@ -158,7 +155,9 @@ def limits_of(kernel: KernelCounters) -> KernelLimits | None:
     if is_fp32_product(kernel):
         in_tf32 = bound_in_tf32(kernel, roofline)
         bounds |= {cause: max(bounds[cause], in_tf32) for cause in PRODUCT_WORK if shares[cause] > 0}
-    return KernelLimits(kernel, units, is_complete(kernel), shares, bounds, roofline, occupancy, stalls, waste, top)
+    return KernelLimits(
+        kernel, units, is_complete(kernel), shares, bounds, roofline, occupancy, stalls, waste, top, queue
+    )
 
 
 def why_unexplained(kernel: KernelCounters) -> str:
@@ -219,18 +218,13 @@ def _is_under_waits(top: Leaf, stalls: Stalls | None) -> bool:
     return stalls.of(FULL) < _NO_QUEUE and stalls.of(_LOAD_STALLS) >= MOSTLY
 
 
-def _queued(top: Leaf, kernel: KernelCounters) -> LoadWait | None:
-    wait = load_wait(kernel) if used(top) < FAR_FROM_FULL else None
-    return wait if wait is not None and wait.queued else None
-
-
 def _share_out_idle(
     shares: dict[Cause, float],
     idle: float,
     waste: Waste,
     occupancy: Occupancy,
     stalls: Stalls | None,
-    queue: LoadWait | None = None,
+    queue: LoadWait | None,
 ) -> None:
     """Give the time in which even the busiest unit waits to what it waits for; queues of loads are work of memory."""
     without_blocks = min(idle, occupancy.sm_idle or 0.0)

@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.knowledge.gpus import DRAM_ACCESS_SECTORS, LOAD_CYCLES
-from timesink.measures.counters.counters import MEMORY, KernelCounters, leaves, stalls_of
+from timesink.measures.counters.bounds import FOR_LOADS, MOSTLY
+from timesink.measures.counters.counters import MEMORY, KernelCounters, Leaf, Stalls
 from timesink.model.record import dataclass
 
 _WAITS: Final = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
@@ -31,7 +32,6 @@ _OTHERS: Final = (
     "l1tex__t_requests_pipe_tex_mem_surface_op_ld.sum",
 )
 _FEW: Final = 0.05  # of the loads: others than those of global memory
-_MOSTLY: Final = 0.5  # of the waiting
 _QUEUED: Final = 1.5  # times an idle memory's wait; of loads that wait for each other it was 0.7 to 1.1
 _TRAFFIC: Final = 0.2  # of some memory unit's peak: with less, waits have another reason (first touches, page look-ups)
 
@@ -49,16 +49,16 @@ class LoadWait:
         return 1 - self.idle / self.waited if self.waited >= _QUEUED * self.idle else 0.0
 
 
-def load_wait(kernel: KernelCounters) -> LoadWait | None:
+def load_wait(kernel: KernelCounters, units: tuple[Leaf, ...], stalls: Stalls | None) -> LoadWait | None:
     """The wait of a kernel whose warps wait for loads of global memory most of all; None for others, and where counters
-    are missing."""
+    are missing. `units` are its `leaves`."""
     issued, loads = kernel.first("smsp__inst_issued.sum", "smsp__inst_executed.sum"), kernel.get(_LOADS)
-    waiting, stalls = kernel.get(_WAITS), stalls_of(kernel)
+    waiting = kernel.get(_WAITS)
     if waiting is None or not issued or not loads or stalls is None:
         return None
-    if stalls.shares.get("long_scoreboard", 0.0) < _MOSTLY or (kernel.total(*_OTHERS) or 0.0) > _FEW * loads:
+    if stalls.of(FOR_LOADS) < MOSTLY or (kernel.total(*_OTHERS) or 0.0) > _FEW * loads:
         return None
-    if max((leaf.busy for leaf in leaves(kernel) if leaf.resource in MEMORY), default=0.0) < _TRAFFIC:
+    if max((leaf.busy for leaf in units if leaf.resource in MEMORY), default=0.0) < _TRAFFIC:
         return None
     hits = kernel.share("l1tex__t_sector_hit_rate.pct"), kernel.share("lts__t_sector_hit_rate.pct")
     return None if None in hits else LoadWait(waiting * issued / loads, _idle_cycles(hits[0] or 0.0, hits[1] or 0.0))

@@ -179,7 +179,7 @@ def active_lanes(kernel: KernelCounters) -> float | None:
 
 def _waits_at_barriers(kernel: KernelCounters) -> bool:
     stalls = stalls_of(kernel)
-    return stalls is not None and stalls.top is not None and stalls.top[0] == "barrier"
+    return stalls is not None and stalls.is_at_barriers
 
 
 def _conflicts_of_atomics(kernel: KernelCounters, access: Access) -> float:

@@ -62,9 +62,9 @@ class BlamedTime:
 
     `period` says what that step is: the recorded window, where there are no steps. `host` holds the same time per
     (process, thread) that kept the device waiting. `thread`, `call`, `host_op`, `range`, `frame` name the place with
-    the most of that time (None where no name was recorded); `file` and `line` are the program's own
-    frame around it, where stacks were recorded. Names are untrusted text. `rows` are rows of `device_ops` that ended
-    the longest stretches.
+    the most of that time (None where no name was recorded); `file` and `line` are the program's own frame
+    around it, where stacks were recorded. Names are untrusted text. `rows` are rows of `device_ops` that ended the
+    longest stretches.
     """
 
     device: Device

@@ -80,9 +80,9 @@ class RankInput:
 class InputPipeline:
     """Per rank with any data loading on a launching thread; `frame` lists its ranges and stretches.
 
-    Columns: rank, process, thread, name (null where inferred), start_ns, end_ns. Named ranges on
-    threads that launch nothing (workers) cost the GPU nothing directly and are left out. Where the trace records no
-    launches, every thread may be the launching one.
+    Columns: rank, process, thread, name (null where inferred), start_ns, end_ns. Named ranges on threads
+    that launch nothing (workers) cost the GPU nothing directly and are left out. Where the trace records no launches,
+    every thread may be the launching one.
     """
 
     by_rank: Mapping[int, RankInput]

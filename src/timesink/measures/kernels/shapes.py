@@ -55,7 +55,11 @@ def misaligned_if_narrow(trace: Trace) -> Mapping[Device, Int64Array]:
     for device in facts.devices:
         products = facts.on(device).filter((pl.col("family") == "gemm") & (pl.col("math") == "fp32"))
         signed = _signatures(trace, products, host)
-        rows = [row for _, text, (row, _, op, _) in signed if text is not None and op >= 0 and _misaligned_at(2, *text)]
+        rows = [
+            row
+            for _, text, (row, _, op, _) in signed
+            if text is not None and op >= 0 and _misaligned_in_two_bytes(*text)
+        ]
         found[device] = np.array(rows, np.int64)
     return found
 
@@ -112,7 +116,14 @@ def _work(name: str, *signature: str | None) -> tuple[bool, float, float] | None
     """Whether a product is misaligned, its operations and its bytes; None where the operator is no known product."""
     operator = _product(name, *signature)
     done = matmul(operator) if operator else None
-    return None if done is None else (_misaligned_at(None, name, *signature), done.flops, float(done.bytes))
+    return None if operator is None or done is None else (_misaligned_at(None, operator), done.flops, float(done.bytes))
+
+
+@lru_cache(maxsize=_DISTINCT)
+def _misaligned_in_two_bytes(name: str, *signature: str | None) -> bool:
+    """Whether a known product would be misaligned in elements of two bytes."""
+    operator = _product(name, *signature)
+    return operator is not None and matmul(operator) is not None and _misaligned_at(2, operator)
 
 
 def _product(
@@ -123,14 +134,10 @@ def _product(
     return Operator.recorded(name, shapes, dtypes, strides, concrete)
 
 
-@lru_cache(maxsize=_DISTINCT)
-def _misaligned_at(item_bytes: int | None, name: str, *signature: str | None) -> bool:
+def _misaligned_at(item_bytes: int | None, product: Operator) -> bool:
     """Whether any operand or the result is misaligned in elements of so many bytes, or in those it has."""
-    operator = _product(name, *signature)
-    if operator is None or matmul(operator) is None:
-        return False
-    matrices = [tensor for tensor in operator.tensors() if len(tensor.shape) >= 2]
-    columns = matrices[-1].shape[-2 if name.endswith("linear") else -1]
+    matrices = [tensor for tensor in product.tensors() if len(tensor.shape) >= 2]
+    columns = matrices[-1].shape[-2 if product.name.endswith("linear") else -1]
     result = columns * (item_bytes or matrices[-1].itemsize) % gpus.ALIGNED_BYTES != 0
     return result or any(_unaligned(tensor, item_bytes or tensor.itemsize) for tensor in matrices)
 

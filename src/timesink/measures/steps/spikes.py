@@ -27,6 +27,7 @@ from timesink.knowledge.op_class import COMPUTE, OpClass, class_of_ops
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.causes import CAUSE_CODE
 from timesink.measures.steps.steps import steps
+from timesink.measures.steps.weights import usual_and_deviation
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int8Array, Int64Array
 from timesink.model.names import matches
@@ -34,7 +35,6 @@ from timesink.model.nesting import slice_of
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.units import SIGMA_PER_MAD
 
 # Finding the longest common blocks takes quadratic time: of more operations, position is compared with position.
 _LONGEST: Final = 4_000
@@ -115,8 +115,7 @@ def _standing_out(period_ns: Int64Array) -> Int64Array:
     """Places of the steps that are too long to be a matter of chance."""
     if period_ns.size < assumed.SPIKE_STEPS.whole:
         return np.empty(0, np.int64)
-    median = float(np.median(period_ns))
-    deviation = SIGMA_PER_MAD * float(np.median(np.abs(period_ns - median)))
+    median, deviation = usual_and_deviation(period_ns)
     return np.flatnonzero(
         period_ns - median > max(assumed.SPIKE_DEVIATIONS.value * deviation, assumed.SPIKE_EXCESS.value * median)
     )

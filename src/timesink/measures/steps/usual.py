@@ -24,10 +24,9 @@ import polars as pl
 
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.steps.steps import steps
-from timesink.measures.steps.weights import SLOW
+from timesink.measures.steps.weights import SLOW, usual_and_deviation
 from timesink.model.arrays import Int64Array
 from timesink.model.trace import Trace, remembered
-from timesink.units import SIGMA_PER_MAD
 
 _ALIKE: Final = 2  # a step whose excess is more than one part in two of another's is like it
 _FEWER: Final = 3  # of all steps, at most one in three is left out
@@ -76,8 +75,7 @@ def _lone(periods: Mapping[int, int], left_out: set[int]) -> int | None:
         return None
     longest = max(kept, key=lambda step: (kept[step], -step))
     others: Int64Array = np.array([period for step, period in kept.items() if step != longest], np.int64)
-    usual = float(np.median(others))
+    usual, deviation = usual_and_deviation(others)
     excess = kept[longest] - usual
-    deviation = SIGMA_PER_MAD * float(np.median(np.abs(others - usual)))
     stands_out = excess > max(assumed.SPIKE_DEVIATIONS.value * deviation, assumed.SPIKE_PAUSE.value * usual)
     return longest if stands_out and _ALIKE * (float(others.max()) - usual) < excess else None

@@ -35,14 +35,16 @@ def end_of(times: list[Any], steps: int, recorded: int = suite.STEPS) -> Any:
 
 
 def outermost(operators: list[dict[str, Any]]) -> list[float]:
-    """When the operators of the thread that began first began, without those within others."""
+    """When the operators of the thread that began first began: those within no other, and of these the names that
+    every step has equally often."""
     thread = min(operators, key=lambda event: event["ts"])["tid"]
-    begins, end = [], float("-inf")
+    begins: dict[str, list[float]] = {}
+    end = float("-inf")
     for event in sorted((e for e in operators if e["tid"] == thread), key=lambda e: (e["ts"], -e["dur"])):
         if event["ts"] >= end:
-            begins.append(event["ts"])
+            begins.setdefault(event["name"], []).append(event["ts"])
             end = event["ts"] + event["dur"]
-    return begins
+    return sorted(begin for of_name in begins.values() if len(of_name) % suite.STEPS == 0 for begin in of_name)
 
 
 def shorter_torch(text: bytes, steps: int) -> dict[str, Any]:

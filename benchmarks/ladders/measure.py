@@ -3,7 +3,8 @@
     python -m benchmarks.ladders.measure graph_training --out raw/ [--tool nsys] [--wait] [--dry]
 
 Everything is built, compiled and warmed up first. With `--wait` the process then writes `raw/NAME.TOOL.ready` and
-waits for `raw/NAME.TOOL.go`: processes compile side by side and are timed one at a time.
+waits for `raw/NAME.TOOL.go`, which says for how many seconds: processes compile side by side and are timed one at a
+time, on cores that nobody else keeps busy.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import gc
 import json
 import math
+import os
 import statistics
 import time
 import traceback
@@ -29,7 +31,11 @@ from benchmarks.ladders.parts import Context
 from benchmarks.ladders.suite import Ladder, slug
 from torch.profiler import ProfilerActivity, profile
 
-BLOCK_S, BLOCK_STEPS, BLOCKS = 0.05, 6, 4
+BLOCK_S, BLOCK_STEPS, BLOCKS = 0.03, 4, 4
+AGREE = 0.01
+"""A variant whose `BLOCKS` shortest blocks are the same within this share is timed no more."""
+CORES, PROBES, MOVE_S = 4, 6, 2.0
+"""A process gets so many cores, those that do a piece of work soonest, and is moved after so long."""
 PREFETCHED = 14
 """Steps that use up what a loader's workers had ready."""
 WARM = 6
@@ -61,13 +67,61 @@ def built(machine: Machine, ladder: Ladder, variants: list[tuple[str, ...]]) -> 
     return steps, found
 
 
-def timed(machine: Machine, ladder: Ladder, steps: dict[str, Step], blocks: int) -> dict[str, list[float]]:
-    """Block means in ms, all variants in order, then in the reverse order, and so on."""
+def piece_of_work() -> float:
+    """Seconds that about half a millisecond of Python takes now."""
+    began = time.perf_counter()
+    sum(number * number for number in range(8000))
+    return time.perf_counter() - began
+
+
+def siblings(core: int) -> frozenset[int]:
+    """The threads of one physical core, where the machine says so."""
+    path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+    text = path.read_text() if path.exists() else str(core)
+    ends = [part.split("-") for part in text.strip().split(",")]
+    return frozenset(number for part in ends for number in range(int(part[0]), int(part[-1]) + 1))
+
+
+def move_to_quiet_cores(every: frozenset[int]) -> str:
+    """Pin all threads of this process to physical cores on which work takes least now; what was seen of all cores."""
+    took: dict[int, float] = dict.fromkeys(every, 0.0)
+    for _ in range(PROBES):
+        for core in every:
+            os.sched_setaffinity(0, {core})
+            took[core] += piece_of_work() / PROBES
+    chosen: list[int] = []
+    for core in sorted(every, key=lambda core: took[core]):
+        if not siblings(core) & set(chosen) and len(chosen) < CORES:
+            chosen.append(core)
+    for thread in Path("/proc/self/task").iterdir():
+        try:
+            os.sched_setaffinity(int(thread.name), chosen)
+        except OSError:  # it has ended
+            continue
+    return f"cores {chosen}, " + " ".join(f"{took[core] * 1e3:.2f}" for core in sorted(every)) + " ms"
+
+
+def agreed(blocks: list[float]) -> bool:
+    """Whether the shortest blocks are the same."""
+    least = sorted(blocks)[:BLOCKS]
+    return len(least) == BLOCKS and least[-1] <= (1 + AGREE) * least[0]
+
+
+def timed(machine: Machine, ladder: Ladder, steps: dict[str, Step], seconds: float) -> dict[str, list[float]]:
+    """Block means in ms, all variants in order, then in the reverse order, and so on, for so long; at least `BLOCKS`
+    of each."""
     sets = {slug(changes): changes for changes in ladder.variants()}
     times: dict[str, list[float]] = {name: [] for name in steps}
     counts: dict[str, int] = {}
-    for number in range(blocks):
-        for name in list(steps) if number % 2 == 0 else reversed(steps):
+    every, moved, number = frozenset(os.sched_getaffinity(0)), 0.0, 0
+    until = time.monotonic() + seconds
+    while open_ones := [name for name in steps if not agreed(times[name])]:
+        if number >= (1 if machine.tiny else BLOCKS) and time.monotonic() > until:
+            break
+        for name in open_ones if number % 2 == 0 else reversed(open_ones):
+            if time.monotonic() > moved + MOVE_S:
+                print(f"{ladder.name}: {move_to_quiet_cores(every)}", flush=True)
+                moved = time.monotonic()
             chosen(machine, sets[name])
             settle = PREFETCHED if "loader_workers" in sets[name] else 2
             if name not in counts:
@@ -75,6 +129,7 @@ def timed(machine: Machine, ladder: Ladder, steps: dict[str, Step], blocks: int)
                 counts[name] = max(BLOCK_STEPS, min(100, math.ceil(BLOCK_S * 1e3 / max(first, 1e-3))))
             wanted = (1, 1) if machine.tiny else (settle, counts[name])
             times[name].append(round(timed_ms(machine, steps[name], *wanted), 5))
+        number += 1
     return times
 
 
@@ -106,21 +161,23 @@ def under_nsys(machine: Machine, step: Step) -> None:
         torch.cuda.profiler.stop()
 
 
-def turn(out: Path, name: str, wait: bool) -> None:
-    """Wait until this process is the only one at work."""
+def turn(out: Path, name: str, wait: bool) -> float:
+    """Wait until this process is the only one at work; for how many seconds it may be."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     gc.collect()
     gc.freeze()
     (out / f"{name}.ready").touch()
-    while wait and not (out / f"{name}.go").exists():
+    go = out / f"{name}.go"
+    while wait and not go.exists():
         time.sleep(0.05)
+    return float(go.read_text()) if wait else 0.0
 
 
 def measured(machine: Machine, ladder: Ladder, given: argparse.Namespace) -> None:
     steps, found = built(machine, ladder, ladder.variants())
-    turn(given.out, f"{ladder.name}.{given.label}", given.wait)
-    for name, values in timed(machine, ladder, steps, given.blocks).items():
+    seconds = turn(given.out, f"{ladder.name}.{given.label}", given.wait)
+    for name, values in timed(machine, ladder, steps, seconds).items():
         found[name] |= {
             "ms": round(statistics.median(values), 5),
             "blocks_ms": values,
@@ -137,6 +194,7 @@ def captured(machine: Machine, ladder: Ladder, given: argparse.Namespace) -> Non
     if "base" not in steps:
         raise SystemExit(found["base"]["failed"])
     turn(given.out, f"{ladder.name}.{given.label}", given.wait)
+    print(move_to_quiet_cores(frozenset(os.sched_getaffinity(0))), flush=True)
     under_nsys(machine, steps["base"])
 
 
@@ -146,7 +204,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--label", default="measure0", help="measureK, of which the first captures too, or nsys")
     parser.add_argument("--wait", action="store_true", help="be timed when told so")
-    parser.add_argument("--blocks", type=int, default=BLOCKS)
     parser.add_argument("--dry", action="store_true", help="tiny sizes on the CPU: does everything run?")
     given = parser.parse_args()
     torch._dynamo.config.recompile_limit = 64

@@ -30,9 +30,11 @@ NSYS = (
     "-t", "cuda,osrt", "-c", "cudaProfilerApi", "--capture-range-end=stop", "--sample=none", "--cpuctxsw=none",
     "--resolve-symbols=false", "--force-overwrite=true",
 )  # fmt: skip
-ROUNDS = (("measure0",), ("nsys", "measure1"))
-"""Processes started together; a round begins when the one before is done."""
-BUILD_S, TURN_S, PACK_S = 230.0, 60.0, 25.0
+ROUNDS = ("measure0", "measure1", "nsys")
+"""A round begins when the one before is done."""
+BUILD_S, TURN_S, PACK_S = 230.0, 40.0, 25.0
+NSYS_S = 45.0
+"""What is kept for the last round."""
 LAST_NS = 1 << 62
 
 
@@ -85,29 +87,52 @@ def ended(process: subprocess.Popen[bytes], limit_s: float) -> None:
         process.wait()
 
 
-def one_round(site: Site, names: Iterable[str], labels: Sequence[str]) -> None:
-    """Start all, wait until all are warm, then let one after another do its work."""
+def one_round(site: Site, names: Sequence[str], label: str) -> None:
+    """Start all, wait until all are warm, then let one after another do its work while the others are stopped."""
     began = time.monotonic()
-    processes = {(name, label): started(site, name, label) for label in labels for name in names}
+    processes = {name: started(site, name, label) for name in names}
     warm = []
-    for (name, label), process in processes.items():
+    for name, process in processes.items():
         ready = site.scratch / f"{name}.{label}.ready"
         if waited(site, [ready], process, BUILD_S - (time.monotonic() - began)):
-            warm.append((name, label))
+            warm.append(name)
         else:
             site.say(f"{name} {label}: not built: {tail(site, name, label)}")
             ended(process, 1)
-    site.say(f"{len(warm)} of {len(processes)} are warm")
+    site.say(f"{len(warm)} of {len(processes)} are warm; stolen so far {stolen_s():.1f} s")
+    built_s = time.monotonic() - began
+    if label != "nsys":
+        for name in warm:
+            os.killpg(processes[name].pid, signal.SIGSTOP)
     with ThreadPoolExecutor(8) as after:
-        for name, label in warm:
-            process = processes[name, label]
-            (site.scratch / f"{name}.{label}.go").touch()
-            waited(site, [site.scratch / f"{name}.{label}.done"], process, TURN_S)
+        for at, name in enumerate(warm):
+            process = processes[name]
+            os.killpg(process.pid, signal.SIGCONT)
+            share_s = turn_s(site, label, built_s, (len(warm) - at, len(warm)))
+            part = site.scratch / f"{name}.{label}.part"
+            part.write_text(f"{share_s:.1f}")
+            part.rename(part.with_suffix(".go"))
+            waited(site, [site.scratch / f"{name}.{label}.done"], process, share_s + TURN_S)
             if label == "nsys":
                 after.submit(ended, process, 40)
             else:
                 ended(process, 10)
-                site.say(f"{name} {label}: {merged(site, name)}")
+                site.say(f"{name} {label} {share_s:.0f} s, stolen {stolen_s():.1f} s: {merged(site, name)}")
+
+
+def turn_s(site: Site, label: str, built_s: float, turns: tuple[int, int]) -> float:
+    """Seconds for the next of (turns left, turns in a round): the first round keeps as many for the second, and the
+    time to build that."""
+    left, whole = turns
+    if label == ROUNDS[0]:
+        return max(5.0, (site.left_s() - NSYS_S - built_s) / (left + whole) - 4)
+    return max(5.0, (site.left_s() - NSYS_S) / left - 2)
+
+
+def stolen_s() -> float:
+    """Seconds of this machine's cores that its host gave to others, since it started."""
+    with Path("/proc/stat").open() as stat:
+        return int(stat.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def tail(site: Site, name: str, label: str) -> str:
@@ -176,10 +201,10 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     site = Site(given.out, given.scratch, time.monotonic() + given.seconds - PACK_S, given.nsys, given.dry)
     names = [ladder.name for ladder in suite.LADDERS if not given.only or ladder.name in given.only.split(",")]
-    for labels, tool in zip(ROUNDS, ("torch", "nsys"), strict=True):
-        one_round(site, names, labels)
-        if not site.dry or tool == "torch":
-            packed(site, tool, names)
+    for label in ROUNDS:
+        one_round(site, names, label)
+    for tool in ("torch",) if site.dry else ("torch", "nsys"):
+        packed(site, tool, names)
     with tarfile.open(site.out / "logs.tar.xz", "w:xz") as archive:
         for path in sorted(site.scratch.glob("*.log")):
             archive.add(path, arcname=path.name)

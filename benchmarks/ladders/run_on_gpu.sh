@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole suite on one GPU, in about eight minutes: `run_on_gpu.sh OUT [--seconds 540]`; then `python -m benchmarks.ladders adopt OUT`.
+# The whole suite on one GPU, in about nine minutes: `run_on_gpu.sh OUT [--seconds 540]`; then `python -m benchmarks.ladders adopt OUT`.
 # Needs PyTorch with CUDA and Triton, and nsys. DEBS: a folder of Debian packages with libdw1 and libelf1, where nsys needs them.
 set -uo pipefail
 cd "$(dirname "$0")/../.."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import statistics
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
@@ -25,8 +24,8 @@ def everything() -> dict[str, dict[str, Any]]:
 class Truth:
     """Steps in ms of one program by its set of changes.
 
-    A step is the lower quartile of its blocks in all rounds, or in the one that is asked for: what else runs on a host
-    only ever makes one longer.
+    A step is the shortest of its blocks in all rounds, or in the one that is asked for: what else runs on a host only
+    ever makes one longer.
     """
 
     def __init__(self, name: str, only: int | None = None) -> None:
@@ -38,7 +37,7 @@ class Truth:
             rounds = found["blocks_ms"] if only is None else found["blocks_ms"][only : only + 1]
             blocks = [block for of_round in rounds for block in of_round]
             if blocks and found["equal"]:
-                self.steps[frozenset(changes)] = statistics.quantiles(blocks)[0]
+                self.steps[frozenset(changes)] = min(blocks)
 
     @property
     def base_ms(self) -> float:

@@ -46,6 +46,15 @@ def test_a_capture_is_cut_after_whole_steps() -> None:
     assert [event["name"] for event in cut["traceEvents"]] == ["aten::add", "aten::mm"] * 3
 
 
+def test_an_operator_that_not_every_step_has_ends_no_step() -> None:
+    stray = {"ph": "X", "cat": "cpu_op", "name": "aten::copy_", "tid": 1, "ts": 26.0, "dur": 1.0}
+    trace = five_steps()
+    trace["traceEvents"] = [*trace["traceEvents"], stray]  # type: ignore[misc]
+    cut = columns.joined_trace(adopt.shorter_torch(json.dumps(trace).encode(), 3))
+    names = [event["name"] for event in cut["traceEvents"] if event["name"] != "aten::copy_"]
+    assert names == ["aten::add", "aten::mm"] * 3
+
+
 def five_steps() -> dict[str, object]:
     names = ["aten::add", "aten::mm"] * suite.STEPS
     return {

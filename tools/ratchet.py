@@ -89,6 +89,8 @@ def regexes(tree: ast.Module) -> Iterator[Place]:
                 passed.add(id(inner))
             case ast.Call(func=ast.Attribute(value=of, attr=method), args=[first, *_]) if _takes_one(of, method):
                 given.add(id(first))
+            case ast.Call(func=ast.Name(id="regex"), args=[first, *_]):
+                given.add(id(first))
             case ast.JoinedStr():
                 passed |= {id(part) for part in node.values}
     for node in ast.walk(tree):

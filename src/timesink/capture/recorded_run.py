@@ -11,7 +11,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from timesink.capture.nccl_bench import KINDS
 from timesink.untrusted.plain_json import document
 
 MANIFEST: Final = "manifest.json"
@@ -69,6 +68,8 @@ def link_times(paths: Iterable[Path]) -> tuple[tuple[str, int, int, float], ...]
 
 
 def _link_time(call: Any, ranks: Any) -> tuple[str, int, int, float] | None:
+    from timesink.capture.nccl_bench import KINDS  # and ctypes and statistics, for the few that have such a file
+
     if not isinstance(call, dict) or call.get("kind") not in KINDS:
         return None
     size, time_ns = call.get("bytes"), _time(call.get("time_ns"))

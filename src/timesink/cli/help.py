@@ -7,7 +7,8 @@ Typer shows the types of Python (`<list[Path]>`, `<int range>`); people see what
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin
@@ -23,6 +24,7 @@ FORMER_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "--only": ("--select",),
     "--skip": ("--ignore",),
 }
+_SMALL_BYTES: Final = 4_000_000  # a trace of 40 MB, packed
 
 
 class ShownCommand(TyperCommand):
@@ -33,7 +35,9 @@ class ShownCommand(TyperCommand):
         begin(ctx.command_path.partition(" ")[2])
         ctx.default_map = _configured({name for param in self.params for name in param.opts}, args)
         _read_plainly(self.get_params(ctx))
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        _on_one_thread(ctx.params.get("paths") or [Path()])
+        return rest
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """`[OPTIONS] PATH... [SQL]`."""
@@ -76,6 +80,15 @@ class ShownGroup(TyperGroup):
     def make_parser(self, ctx: Any) -> Any:
         """The parser, which knows former spellings too."""
         return _with_former_options(self, super().make_parser(ctx))
+
+
+def _on_one_thread(paths: Sequence[Path]) -> None:
+    """Let Polars, where it is not loaded yet, read small files on one thread: a diagnosis asks a thousand questions of
+    small tables, and waking others for a part of one takes longer than the part.
+    """
+    if "polars" not in sys.modules and all(path.is_file() for path in paths):
+        if sum(path.stat().st_size for path in paths) <= _SMALL_BYTES:
+            os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 
 class _Plainly:

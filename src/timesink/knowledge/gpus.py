@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
+from timesink.knowledge.pattern import regex
 from timesink.model.record import dataclass, field
 
 # What every NVIDIA GPU of today has in common, by the CUDA programming guide and the guide of Nsight Compute.
@@ -169,7 +170,7 @@ def _nvidia(
     entry = GpuPeaks(
         product, capability, sms, dram_gb * 1e9, int(l2_mib * 2**20), flops, source, note, specified, _said(product)
     )
-    return re.compile(pattern, re.IGNORECASE), entry
+    return regex(pattern, re.IGNORECASE), entry
 
 
 def _amd(
@@ -177,7 +178,7 @@ def _amd(
 ) -> tuple[re.Pattern[str], GpuPeaks]:
     note = "sm_count counts compute units; l2_bytes is the L2, not the Infinity Cache"
     entry = GpuPeaks(product, None, units, dram_gb * 1e9, int(l2_mb * 2**20), flops, _CDNA, note)
-    return re.compile(pattern, re.IGNORECASE), entry
+    return regex(pattern, re.IGNORECASE), entry
 
 
 _HOPPER = _rates(33.5, 66.9, 66.9, 494.7, 989.4, 989.4, 1978.9, None, 1978.9)

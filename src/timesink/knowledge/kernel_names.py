@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from timesink.knowledge.kernels import KernelFamily, decode, function_name
+from timesink.knowledge.pattern import regex
 
 _MOST_READ: Final = 2_000  # characters of a name: what tells kernels apart for people stands before that
 _MOST_SHOWN: Final = 80
@@ -21,50 +22,46 @@ _WORDS_APART = 3
 _LONGEST_WORD = 24
 
 _LIBRARIES: Final = (
-    ("nvjet", re.compile(r"^nvjet_")),
-    ("xmma", re.compile(r"^sm\d+_xmma_")),
-    ("cutlass", re.compile(r"cutlass")),
-    ("Tensile", re.compile(r"^Cijk_")),
-    ("MIOpen", re.compile(r"^igemm_|^miopen")),
-    ("cudnn", re.compile(r"scudnn|^cudnn|cudnn::|fft2d_(?:r2c|c2r)_|mult_and_sum_complex|implicit_convolve")),
-    ("cublas", re.compile(r"^(?:volta|turing|ampere|maxwell|hopper|sm\d+)_\w*gemm|cublas")),
+    ("nvjet", regex(r"^nvjet_")),
+    ("xmma", regex(r"^sm\d+_xmma_")),
+    ("cutlass", regex(r"cutlass")),
+    ("Tensile", regex(r"^Cijk_")),
+    ("MIOpen", regex(r"^igemm_|^miopen")),
+    ("cudnn", regex(r"scudnn|^cudnn|cudnn::|fft2d_(?:r2c|c2r)_|mult_and_sum_complex|implicit_convolve")),
+    ("cublas", regex(r"^(?:volta|turing|ampere|maxwell|hopper|sm\d+)_\w*gemm|cublas")),
 )
-_ALIGNED: Final = re.compile(r"_align(\d+)")
+_ALIGNED: Final = regex(r"_align(\d+)")
 _TILES: Final = (
-    re.compile(r"(?:GemmShape|MatrixShape)<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+)"),
-    re.compile(r"Shape<cute::C<(?:\(int\))?(\d+)>, ?cute::C<(?:\(int\))?(\d+)>"),
-    re.compile(r"_bt(\d+)x(\d+)x"),
-    re.compile(r"_(\d{2,4})x(\d{1,4})_"),
+    regex(r"(?:GemmShape|MatrixShape)<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+)"),
+    regex(r"Shape<cute::C<(?:\(int\))?(\d+)>, ?cute::C<(?:\(int\))?(\d+)>"),
+    regex(r"_bt(\d+)x(\d+)x"),
+    regex(r"_(\d{2,4})x(\d{1,4})_"),
 )
 _DIRECTIONS: Final = (
-    ("conv fprop", re.compile(r"xmma_fprop|\dfprop|igemm_fwd")),
-    ("conv dgrad", re.compile(r"xmma_dgrad|\ddgrad|igemm_bwd")),
-    ("conv wgrad", re.compile(r"xmma_wgrad|\dwgrad|igemm_wrw")),
-    ("conv winograd", re.compile(r"scudnn_winograd")),
-    ("conv", re.compile(r"scudnn_\d")),
+    ("conv fprop", regex(r"xmma_fprop|\dfprop|igemm_fwd")),
+    ("conv dgrad", regex(r"xmma_dgrad|\ddgrad|igemm_bwd")),
+    ("conv wgrad", regex(r"xmma_wgrad|\dwgrad|igemm_wrw")),
+    ("conv winograd", regex(r"scudnn_winograd")),
+    ("conv", regex(r"scudnn_\d")),
 )
-_BACKWARD: Final = re.compile(r"bprop|bwd|backward|cutlassB|do_o|convert_dq", re.IGNORECASE)
+_BACKWARD: Final = regex(r"bprop|bwd|backward|cutlassB|do_o|convert_dq", re.IGNORECASE)
 _ATTENTION: Final = (
-    ("flash", re.compile(r"(?:^|[^a-z])flash(?:::|_fwd|_bwd)|FlashAttn")),
-    ("cudnn", re.compile(r"cudnn")),
-    ("cutlass", re.compile(r"fmha_cutlass|AttentionKernel")),
+    ("flash", regex(r"(?:^|[^a-z])flash(?:::|_fwd|_bwd)|FlashAttn")),
+    ("cudnn", regex(r"cudnn")),
+    ("cutlass", regex(r"fmha_cutlass|AttentionKernel")),
 )
 # What an element-wise kernel applies, in the ways that ATen names it; the wrappers around it are passed over.
-_APPLIED: Final = re.compile(
+_APPLIED: Final = regex(
     r"CUDAFunctor(?:OnSelf)?_(?P<c>\w+)|(?P<a>\w+?)CUDAKernelImpl\b|(?P<b>[a-z]\w*?)(?:_cuda)?_kernel(?:_(?:cuda|impl))*\b"
     r"|(?P<d>[A-Z]\w*?)Functor\b|launch_(?P<e>\w+)|(?P<f>arange)_cuda_out|(?P<g>copy)_device_to_device"
 )
-_WRAPPERS: Final = re.compile(
+_WRAPPERS: Final = regex(
     r"elementwise|^gpu|^(?:[AB]Unary|Binary|Opaque|Scalar|Math)$|^reduce$|^multi_tensor_apply$|multi_outputs"
 )
-_REDUCED: Final = re.compile(r"(\w+?)Ops<|(\w+?)_functor<|::(\w+?)_kernel(?:_cuda|_impl)\b")
-_FOREACH: Final = re.compile(
-    r"(Fused\w+?)(?:Math)?Functor|Functor<[^>]*>, ?(?:at::native::|std::)?(\w+?)(?:Functor)?[<>]"
-)
-_LOG_SOFTMAX: Final = re.compile(
-    r"LogSoftMax|softmax_warp_\w+<[^,]+,[^,]+,[^,]+, ?(?:\(int\))?\d+, ?(?:\(bool\)1|true)"
-)
-_TRITON: Final = re.compile(r"^triton_(?P<kind>poi|red|per|tem)_fused_?(?P<rest>\w*?)_?(?P<number>\d+)$")
+_REDUCED: Final = regex(r"(\w+?)Ops<|(\w+?)_functor<|::(\w+?)_kernel(?:_cuda|_impl)\b")
+_FOREACH: Final = regex(r"(Fused\w+?)(?:Math)?Functor|Functor<[^>]*>, ?(?:at::native::|std::)?(\w+?)(?:Functor)?[<>]")
+_LOG_SOFTMAX: Final = regex(r"LogSoftMax|softmax_warp_\w+<[^,]+,[^,]+,[^,]+, ?(?:\(int\))?\d+, ?(?:\(bool\)1|true)")
+_TRITON: Final = regex(r"^triton_(?P<kind>poi|red|per|tem)_fused_?(?P<rest>\w*?)_?(?P<number>\d+)$")
 _OF_WORDS: Final = (
     "_adaptive_avg_pool2d", "_safe_softmax", "_log_softmax", "_scaled_mm", "_to_copy", "_unsafe_index", "_unsafe_view",
     "_unsafe_index_put", "_unsafe_masked_index", "_native_batch_norm_legit", "_native_batch_norm_legit_functional",
@@ -83,13 +80,13 @@ _OF_WORDS: Final = (
     "zeros_like",
 )  # fmt: skip
 """Operators of PyTorch that compilers fuse and whose names hold more than one word, apart from "backward"."""
-_OPERATOR: Final = re.compile(
+_OPERATOR: Final = regex(
     rf"(?P<name>(?:{'|'.join(sorted(_OF_WORDS, key=len, reverse=True))}|_?[A-Za-z0-9]+)(?:_backward(?:_data)?)?)(?:_|$)"
 )
 _TRITON_WORK: Final = {"poi": "fused", "red": "fused reduce", "per": "fused reduce", "tem": "fused gemm"}
-_MANGLED: Final = re.compile(r"^_ZN?[KVr]*((?:\d+[A-Za-z_]\w*)+)")
-_ENDS: Final = re.compile(r"(?:_?cuda)?_?kernel(?:_?(?:template|impl|cuda))*$", re.IGNORECASE)
-_ELEMENTS: Final = re.compile(r"(?:lambda\(|Functor<|(?:kernel|contig|vectorized|Copy|_add)<)(?:\w+::)*(\w+)\b(?!::)")
+_MANGLED: Final = regex(r"^_ZN?[KVr]*((?:\d+[A-Za-z_]\w*)+)")
+_ENDS: Final = regex(r"(?:_?cuda)?_?kernel(?:_?(?:template|impl|cuda))*$", re.IGNORECASE)
+_ELEMENTS: Final = regex(r"(?:lambda\(|Functor<|(?:kernel|contig|vectorized|Copy|_add)<)(?:\w+::)*(\w+)\b(?!::)")
 _TYPES: Final = {
     "float": "fp32",
     "double": "fp64",
@@ -98,11 +95,11 @@ _TYPES: Final = {
     "__nv_bfloat16": "bf16",
     **{name: name for name in ("long", "bool", "int", "short", "unsigned", "signed", "char")},
 }
-_OPAQUE: Final = re.compile(r"OpaqueType<(?:\(unsigned int\))?(\d+)")
-_WORD: Final = re.compile(r"\w+")
-_PART: Final = re.compile(r"[A-Za-z0-9]+")
-_SCALAR: Final = re.compile(r"[AB]UnaryFunctor|FunctorOnSelf|Scalar")
-_LAYOUT: Final = re.compile(r"_([nt]{2})(?:_|$|>)|_([NT]{3})(?:_|$)")
+_OPAQUE: Final = regex(r"OpaqueType<(?:\(unsigned int\))?(\d+)")
+_WORD: Final = regex(r"\w+")
+_PART: Final = regex(r"[A-Za-z0-9]+")
+_SCALAR: Final = regex(r"[AB]UnaryFunctor|FunctorOnSelf|Scalar")
+_LAYOUT: Final = regex(r"_([nt]{2})(?:_|$|>)|_([NT]{3})(?:_|$)")
 
 
 @lru_cache(maxsize=65536)

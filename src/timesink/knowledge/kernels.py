@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from timesink.knowledge import collectives
-from timesink.knowledge.pattern import Pattern
+from timesink.knowledge.pattern import Pattern, regex
 from timesink.model.record import dataclass
 
 
@@ -154,39 +154,39 @@ _FAMILY_PATTERNS = (
     )),
 )  # fmt: skip
 _FAMILIES = (
-    (KernelFamily.COMMUNICATION, re.compile(collectives.COMMUNICATION)),
-    *((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in _FAMILY_PATTERNS),
+    (KernelFamily.COMMUNICATION, regex(collectives.COMMUNICATION)),
+    *((family, regex(pattern, re.IGNORECASE)) for family, pattern in _FAMILY_PATTERNS),
 )
 
 _FUSED = (
-    ("inductor", re.compile(r"^triton_(?:poi|red|per|tem)_fused|^triton_mm")),
-    ("nvfuser", re.compile(r"nvfuser_")),
+    ("inductor", regex(r"^triton_(?:poi|red|per|tem)_fused|^triton_mm")),
+    ("nvfuser", regex(r"nvfuser_")),
 )
 
 _MATH: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("fp8", re.compile(r"e4m3|e5m2|fp8|f8f8|float8", re.IGNORECASE)),
-    ("tf32", re.compile(r"tf32|xmma_\w*f32f32_tf32|s1688gemm(?!_f16|_bf16)|s1688tf32", re.IGNORECASE)),
-    ("bf16", re.compile(r"bf16|bfloat16|__nv_bfloat|BFloat16", re.IGNORECASE)),
+    ("fp8", regex(r"e4m3|e5m2|fp8|f8f8|float8", re.IGNORECASE)),
+    ("tf32", regex(r"tf32|xmma_\w*f32f32_tf32|s1688gemm(?!_f16|_bf16)|s1688tf32", re.IGNORECASE)),
+    ("bf16", regex(r"bf16|bfloat16|__nv_bfloat|BFloat16", re.IGNORECASE)),
     (
         "fp16",
-        re.compile(
+        regex(
             r"h(?:884|1688|16816)(?:gemm|fprop|dgrad|wgrad|cudnn)?|_fp16|f16f16|_half\b|c10::Half|__half|s16816gemm_f16|s884",
             re.IGNORECASE,
         ),
     ),
-    ("int8", re.compile(r"imma|int8|s8s8|i8816|i16832", re.IGNORECASE)),
-    ("fp64", re.compile(r"dgemm|f64f64|d884gemm|\bdouble\b", re.IGNORECASE)),
-    ("fp32", re.compile(r"sgemm|scudnn|f32f32_f32f32|ffma|gcgemm|cutlass_\d+_simt|\bfloat2?\b|_f32\b", re.IGNORECASE)),
+    ("int8", regex(r"imma|int8|s8s8|i8816|i16832", re.IGNORECASE)),
+    ("fp64", regex(r"dgemm|f64f64|d884gemm|\bdouble\b", re.IGNORECASE)),
+    ("fp32", regex(r"sgemm|scudnn|f32f32_f32f32|ffma|gcgemm|cutlass_\d+_simt|\bfloat2?\b|_f32\b", re.IGNORECASE)),
 )
 
 _TILES = (
-    re.compile(r"nvjet_(?:sm\d+_)?[a-z]{3,6}_(\d+)x(\d+)_"),
-    re.compile(r"tilesize(\d+)x(\d+)x\d+"),
-    re.compile(r"_MT(\d+)x(\d+)x\d+"),
-    re.compile(r"gemm(?:_[a-z]\w*?)?_(\d+)x(\d+)(?:_|$)"),
+    regex(r"nvjet_(?:sm\d+_)?[a-z]{3,6}_(\d+)x(\d+)_"),
+    regex(r"tilesize(\d+)x(\d+)x\d+"),
+    regex(r"_MT(\d+)x(\d+)x\d+"),
+    regex(r"gemm(?:_[a-z]\w*?)?_(\d+)x(\d+)(?:_|$)"),
 )
-_NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2,5}_\d+x\d+")
-_TENSILE = re.compile(r"^Cijk_\w+?_([A-Z])_?[A-Z]*_")
+_NVJET = regex(r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2,5}_\d+x\d+")
+_TENSILE = regex(r"^Cijk_\w+?_([A-Z])_?[A-Z]*_")
 
 
 _LONGEST = 16384  # the longest name seen in a capture has a third of that
@@ -216,7 +216,7 @@ def _math(name: str) -> str | None:
     return next((math for math, pattern in _MATH if pattern.search(name)), None)
 
 
-_CASTS = re.compile(r"\((?:unsigned )?(?:int|long|long long|bool|char|short|unsigned)\)(?=[-\d])")
+_CASTS = regex(r"\((?:unsigned )?(?:int|long|long long|bool|char|short|unsigned)\)(?=[-\d])")
 _UNNAMED = ("(anonymous namespace)::", "<unnamed>::")
 
 

@@ -6,11 +6,10 @@ Sources: the shapes of ``mma``, ``wgmma`` and ``tcgen05.mma`` in NVIDIA's PTX IS
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from timesink.knowledge.gpus import Precision
-from timesink.knowledge.pattern import Pattern
+from timesink.knowledge.pattern import Pattern, regex
 from timesink.model.record import dataclass
 
 # The counter with one value per opcode and modifiers: `HGMMA.64x128x16.F32.BF16`.
@@ -22,8 +21,8 @@ PRODUCT: Final = Pattern(
     ("HMMA.16816.F32.BF16", "HGMMA.64x128x16.F32.BF16", "IMMA.16832.S8.S8.SAT", "DMMA.884", "UTCHMMA"),
     ("FFMA", "UTMALDG.3D", "HMUL2.BF16_V2", "DEPBAR.LE"),
 )
-_PRODUCT: Final = re.compile(PRODUCT)
-_BY_X: Final = re.compile(r"(\d+)x(\d+)x(\d+)")
+_PRODUCT: Final = regex(PRODUCT)
+_BY_X: Final = regex(r"(\d+)x(\d+)x(\d+)")
 # M, N and K are written without a sign between them.
 _RUN_TOGETHER: Final = {
     "884": (8, 8, 4),

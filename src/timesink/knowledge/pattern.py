@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["Pattern", "patterns_in", "regex"]
 
 
 class Pattern(str):
@@ -39,3 +43,23 @@ def patterns_in(value: object) -> Iterator[Pattern]:
     elif isinstance(value, (tuple, list)):
         for part in value:
             yield from patterns_in(part)
+
+
+class _Late:
+    """A regular expression that is compiled when it is first used: of hundreds, most traces need a few."""
+
+    def __init__(self, regex: str, flags: int = 0) -> None:
+        self._of = regex, flags
+
+    def __getattr__(self, method: str) -> Any:
+        if method.startswith("_"):
+            raise AttributeError(method)
+        found = getattr(re.compile(*self._of), method)
+        setattr(self, method, found)  # where it is found from now on
+        return found
+
+
+if TYPE_CHECKING:
+    from re import compile as regex
+else:
+    regex = _Late

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from polars.exceptions import ComputeError
 
-from timesink.model.arrays import BoolArray, Int8Array
+from timesink.model.arrays import BoolArray, Int8Array, Int64Array, IntArray
 
 _MOST_CODES = 1 << 18  # beyond so many distinct names in one process, answers are forgotten
 
@@ -52,16 +52,23 @@ def _matched(names: pl.Series, pattern: str) -> BoolArray:
     if known.size < needed:
         known = np.pad(known, (0, max(needed, 2 * known.size) - known.size), constant_values=-1)
     answers = known[codes]
-    new = np.flatnonzero(answers < 0)
-    if new.size:
-        distinct, at = np.unique(codes[new], return_index=True)
-        known[distinct] = names[new[at]].cast(pl.String).str.contains(pattern).to_numpy()
+    if answers.min(initial=0) < 0:
+        row_of = _row_of_each(codes, known.size)
+        new = np.flatnonzero((row_of >= 0) & (known < 0))
+        known[new] = names[row_of[new]].cast(pl.String).str.contains(pattern).to_numpy()
         answers = known[codes]
     held.by_pattern[pattern] = known
     return np.asarray(answers > 0, np.bool_)
 
 
 _NOTHING_KNOWN: Int8Array = np.empty(0, np.int8)
+
+
+def _row_of_each(codes: IntArray, size: int) -> Int64Array:
+    """A row that holds each code below `size`; -1 where none does."""
+    row_of = np.full(size, -1, np.int64)
+    row_of[codes] = np.arange(codes.size)
+    return row_of
 
 
 def pattern_fault(pattern: str) -> str | None:
@@ -90,8 +97,7 @@ def _by_code(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype
     if not len(named):
         return _nothing(names, dtype)
     codes = named.to_physical().to_numpy()
-    row_of = np.full(int(codes.max()) + 1, -1, np.int64)
-    row_of[codes] = np.arange(codes.size)
+    row_of = _row_of_each(codes, int(codes.max()) + 1)
     distinct = np.flatnonzero(row_of >= 0)
     answers = function(named[row_of[distinct]].cast(pl.String)).cast(dtype)
     answer_of = np.zeros(row_of.size, np.uint32)

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -32,6 +31,7 @@ import polars as pl
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.assumptions.steps import REPEATS
+from timesink.knowledge.pattern import regex
 from timesink.measures.communication.pipelines import OverlapScore, PipelineStage
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
@@ -39,7 +39,7 @@ from timesink.model.record import dataclass, field
 from timesink.untrusted.plain_json import parsed
 
 UNITS_NS: Final[Mapping[str, int]] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-_BOUNDARY: Final = re.compile(profiler_texts.STAGE_BOUNDARY)
+_BOUNDARY: Final = regex(profiler_texts.STAGE_BOUNDARY)
 _MOVES: Final = ("send", "recv", "transfer")  # parts that move data
 _DECODE: Final = ("decode", "tDecode", "tEmit")
 _AWAY: Final = ("tSend", "tRecv")

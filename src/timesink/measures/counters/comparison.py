@@ -6,7 +6,6 @@ is the same function with the same grid and block.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
@@ -17,6 +16,7 @@ import polars as pl
 
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.kernels import function_name, plain_name
+from timesink.knowledge.pattern import regex
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.timeline.device_timeline import Device
@@ -35,7 +35,7 @@ EXACT = {
     "registers per thread": ("launch__registers_per_thread",),
     "shared memory per block": ("launch__shared_mem_per_block",),
 }
-_CACHE = re.compile(profiler_texts.CACHE_CONTROL)
+_CACHE = regex(profiler_texts.CACHE_CONTROL)
 _SETTINGS = ("gpu", "clock_control", "driver_version")
 
 

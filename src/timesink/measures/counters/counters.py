@@ -20,6 +20,7 @@ from typing import Any
 import polars as pl
 
 from timesink.knowledge.metric_names import patterns, units_of
+from timesink.knowledge.pattern import regex
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES
 from timesink.model.trace import Trace, remembered
@@ -172,7 +173,7 @@ ARITHMETIC = frozenset({Resource.TENSOR, Resource.FP64, Resource.FMA, Resource.A
 
 # The first pattern that matches decides.
 _RESOURCES = tuple(
-    (re.compile(pattern), resource)
+    (regex(pattern), resource)
     for pattern, resource in (
         (patterns.INTERNAL, Resource.HIDDEN),
         (patterns.DRAM, Resource.DRAM),
@@ -255,8 +256,8 @@ def resource_of(leaf: str) -> Resource | None:
     return next((resource for pattern, resource in _RESOURCES if pattern.search(leaf)), None)
 
 
-_COUNTED = re.compile(patterns.STALL_COUNTED)
-_SAMPLED = re.compile(patterns.STALL_SAMPLED)
+_COUNTED = regex(patterns.STALL_COUNTED)
+_SAMPLED = regex(patterns.STALL_SAMPLED)
 _TOTAL = "smsp__average_warp_latency_per_inst_issued.ratio"
 
 # Reasons that more warps hide: a load, a queue, a fixed latency of this warp alone.

@@ -14,7 +14,6 @@ The first two count what was executed: padding of tiles and masked parts that a 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from enum import StrEnum
 
@@ -22,10 +21,11 @@ from timesink.knowledge.gpus import Precision, tensor_rate
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.metric_names.patterns import TENSOR_OPERATIONS
 from timesink.knowledge.opcodes import PER_OPCODE, TensorInstruction, tensor_instruction
+from timesink.knowledge.pattern import regex
 from timesink.measures.counters.counters import KernelCounters
 from timesink.model.record import dataclass
 
-_TENSOR_OPS = re.compile(TENSOR_OPERATIONS)
+_TENSOR_OPS = regex(TENSOR_OPERATIONS)
 _WGMMA = ("hgmma", "qgmma", "igmma", "bgmma", "gmma")
 _WORDS = {"fp64": Precision.FP64_TENSOR, "u8": Precision.INT8, "s8": Precision.INT8}
 _NAMED = {one.value: one for one in Precision} | {"fp64": Precision.FP64_TENSOR}  # what a kernel's name may say

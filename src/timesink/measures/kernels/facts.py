@@ -9,7 +9,6 @@ Most measures of wasted kernel time find a `Selection` of them: what a fix saves
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Final
@@ -20,6 +19,7 @@ import polars as pl
 from timesink.knowledge import kernel_traits
 from timesink.knowledge.gpus import GpuPeaks, peaks
 from timesink.knowledge.kernels import KernelFamily, decode
+from timesink.knowledge.pattern import regex
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.attribution import (
@@ -41,8 +41,8 @@ from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Case, Selection
 from timesink.whatif.changes.kernels import ShortenKernels
 
-_CAST: Final = re.compile(kernel_traits.CAST)
-_TRIVIAL_CAST: Final = re.compile(kernel_traits.NO_CAST)
+_CAST: Final = regex(kernel_traits.CAST)
+_TRIVIAL_CAST: Final = regex(kernel_traits.NO_CAST)
 Family = pl.Enum([family.value for family in KernelFamily])
 
 

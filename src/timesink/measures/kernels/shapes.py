@@ -7,7 +7,6 @@ the operands. With shapes the attainable bound of a product is known too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -19,6 +18,7 @@ from timesink.knowledge import gpus, kernel_traits, op_names
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import GpuPeaks, Precision
 from timesink.knowledge.operators import Operator, Tensor
+from timesink.knowledge.pattern import regex
 from timesink.knowledge.work import matmul
 from timesink.measures.kernels.facts import device_peaks, kernel_facts
 from timesink.measures.timeline.device_timeline import Device
@@ -29,8 +29,8 @@ from timesink.whatif.change import Selection
 
 _DISTINCT: Final = 65536  # names and signatures of one program
 _ITEM_BYTES: Final = {"bf16": 2, "fp16": 2, "tf32": 4, "fp8": 1, "int8": 1}
-_LOAD: Final = re.compile(kernel_traits.LOADS_AT_ONCE)
-_PRODUCTS: Final = re.compile(op_names.PRODUCTS)
+_LOAD: Final = regex(kernel_traits.LOADS_AT_ONCE)
+_PRODUCTS: Final = regex(op_names.PRODUCTS)
 _AT_ONCE: Final = 100_000
 _SIGNATURE: Final = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
 

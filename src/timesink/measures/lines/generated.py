@@ -8,13 +8,13 @@ be compute the same ones.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.pattern import regex
 from timesink.knowledge.ranges import COMPILED_GRAPH, GRAPH_CALL
 from timesink.measures.timeline.attribution import (
     asked_at,
@@ -33,7 +33,7 @@ Texts = tuple[str, ...]
 _Code = Sequence[tuple[str, Texts]]
 """The calls of a graph in order: kernel, and what it computes."""
 _EXTERN: Final = "extern_kernels."
-_KEY: Final = re.compile(COMPILED_GRAPH)
+_KEY: Final = regex(COMPILED_GRAPH)
 _FEWEST_IN_ORDER: Final = 2  # kernels of a graph that its order alone proves
 
 

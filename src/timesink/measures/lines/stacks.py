@@ -9,7 +9,6 @@ compiler's log was read too, `generated` leads on from there into compiled graph
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Final, Literal
 
@@ -17,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.frames import LIBRARY, PLACE
+from timesink.knowledge.pattern import regex
 from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP
 from timesink.knowledge.source_files import is_own
 from timesink.measures.idle.own_frames import callers, own_frames
@@ -42,8 +42,8 @@ Known = Literal["line", "function", "range", "fused"]
 compiler, that the work of this line and of others was fused into one kernel."""
 NEAR_NS: Final = 2_000_000
 """A sample this near to a call on its thread says where the call was made: twice the usual period of sampling."""
-_PLACE: Final = re.compile(PLACE)
-_LIBRARY: Final = re.compile(LIBRARY)
+_PLACE: Final = regex(PLACE)
+_LIBRARY: Final = regex(LIBRARY)
 
 
 @dataclass(frozen=True, slots=True)

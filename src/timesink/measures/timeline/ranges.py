@@ -8,7 +8,6 @@ TensorRT-LLM `[Executor] _forward_step 812: 1 ctx reqs, 31 gen reqs`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -16,6 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.pattern import regex
 from timesink.knowledge.ranges import NUMBER, SGLANG_STEP, TRTLLM_STEP, VLLM_STEP
 from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges, range_nesting
 from timesink.measures.timeline.autograd import forward_ranges, waiting_ranges
@@ -174,8 +174,8 @@ def _launches_by_thread(trace: Trace, op: Int64Array, innermost: Sequence[IntArr
     return pl.concat(parts).sort("rank", "process", "thread", "start_ns")
 
 
-_COUNTED: Final = (re.compile(VLLM_STEP), re.compile(TRTLLM_STEP))
-_SGLANG: Final = re.compile(SGLANG_STEP)
+_COUNTED: Final = (regex(VLLM_STEP), regex(TRTLLM_STEP))
+_SGLANG: Final = regex(SGLANG_STEP)
 
 
 class Phase(StrEnum):

@@ -4,7 +4,6 @@ recorded.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from timesink import _native
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.calls import CAPTURE_BEGIN, CAPTURE_END
 from timesink.knowledge.frames import CALL_LINES, PLACE
+from timesink.knowledge.pattern import regex
 from timesink.model.names import matches
 from timesink.model.record import dataclass
 from timesink.model.schema import ColumnValues
@@ -185,8 +185,8 @@ def _depths(process: Any, thread: Any, start_ns: Any, end_ns: Any) -> Any:
 _KINDS = pl.Series(["kernel", "copy", "set"], dtype=OpKind)
 
 # "Memcpy HtoD (Pageable -> Device)" of CUPTI; ROCm writes "HtoD" or "CopyHostToDevice". A is an array: device memory.
-_DIRECTION = re.compile(profiler_texts.COPY_DIRECTION)
-_MEMORY = re.compile(profiler_texts.COPY_MEMORY)
+_DIRECTION = regex(profiler_texts.COPY_DIRECTION)
+_MEMORY = regex(profiler_texts.COPY_MEMORY)
 _DIRECTIONS = {"HH": "h2h", "HD": "h2d", "DH": "d2h", "DD": "d2d", "PP": "p2p"}
 _MEMORIES = {"Pageable": "pageable", "Pinned": "pinned", "Device": "device", "Array": "array", "Managed": "managed"}
 _SYNCS = {

@@ -15,6 +15,7 @@ import polars as pl
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import logs
+from timesink.knowledge.pattern import regex
 from timesink.model.record import dataclass, field
 from timesink.model.tables import GENERATED_KERNELS, SOURCES
 from timesink.model.trace import Trace
@@ -26,16 +27,16 @@ from timesink.untrusted.unpack import ReadLimits, UnpackedFile, unpacked_head
 Row = dict[str, Any]
 Compilation = tuple[Any, Any]
 """Number of the frame, and of its compilation."""
-_KEY: Final = re.compile(logs.KERNEL_CALL)
-_FRAME: Final = re.compile(logs.FRAME)
-_GRAPH: Final = re.compile(logs.GRAPH_KEY)
-_FILE: Final = re.compile(logs.NODE_FILE)
-_NODE: Final = re.compile(logs.NODE)
-_SOURCES: Final = re.compile(logs.SOURCE_NODES)
-_HANDLE: Final = re.compile(logs.KERNEL_HANDLE)
-_CALL: Final = re.compile(logs.CALL_IN_CODE)
-_BODY: Final = re.compile(logs.BODY_OF_CODE, re.MULTILINE)
-_HEAD: Final = re.compile(logs.KERNEL_STACKS)
+_KEY: Final = regex(logs.KERNEL_CALL)
+_FRAME: Final = regex(logs.FRAME)
+_GRAPH: Final = regex(logs.GRAPH_KEY)
+_FILE: Final = regex(logs.NODE_FILE)
+_NODE: Final = regex(logs.NODE)
+_SOURCES: Final = regex(logs.SOURCE_NODES)
+_HANDLE: Final = regex(logs.KERNEL_HANDLE)
+_CALL: Final = regex(logs.CALL_IN_CODE)
+_BODY: Final = regex(logs.BODY_OF_CODE, re.MULTILINE)
+_HEAD: Final = regex(logs.KERNEL_STACKS)
 _MOST_FRAMES: Final = 100
 
 

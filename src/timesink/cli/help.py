@@ -86,9 +86,10 @@ def _on_one_thread(paths: Sequence[Path]) -> None:
     """Let Polars, where it is not loaded yet, read small files on one thread: a diagnosis asks a thousand questions of
     small tables, and waking others for a part of one takes longer than the part.
     """
-    if "polars" not in sys.modules and all(path.is_file() for path in paths):
-        if sum(path.stat().st_size for path in paths) <= _SMALL_BYTES:
-            os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    if "polars" in sys.modules or not all(path.is_file() for path in paths):
+        return
+    if sum(path.stat().st_size for path in paths) <= _SMALL_BYTES:
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 
 class _Plainly:

@@ -38,8 +38,6 @@ def rebuilt_constants(trace: Trace) -> RebuiltConstants | None:
     stands between the products of attention written out goes with it, and is not counted here."""
     frame = launched(trace).frame
     names = trace.get(DEVICE_OPS)["name"].gather(frame["row"])
-    casts = kernel_facts(trace).frame.select("row", "casts")
-    cast = frame.select("row").join(casts, on="row", maintain_order="left")["casts"].fill_null(False).to_numpy()
     triangle, counted, filled = (
         matches(names, pattern).to_numpy()
         for pattern in (kernel_traits.TRIANGLE, kernel_traits.COUNTED, kernel_traits.FILLS)
@@ -48,6 +46,8 @@ def rebuilt_constants(trace: Trace) -> RebuiltConstants | None:
     built = np.flatnonzero(masks | counted)
     if not built.size:
         return None
+    casts = kernel_facts(trace).frame.select("row", "casts")
+    cast = frame.select("row").join(casts, on="row", maintain_order="left")["casts"].fill_null(False).to_numpy()
     repeated, most = _repeated(trace, frame, built)
     chosen = np.zeros(frame.height + 1, np.bool_)
     chosen[repeated] = True

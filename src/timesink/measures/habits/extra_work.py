@@ -68,9 +68,14 @@ def launch_order(trace: Trace) -> Int64Array:
     """Rows of `device_ops` with a launch of their own, in the order in which each thread launched them."""
     links, calls = launch_links(trace), trace.get(API_CALLS)
     rows = np.flatnonzero((links.call >= 0) & ~links.shared)
-    where = calls.select("rank", "process", "thread", "start_ns")[links.call[rows]]
-    order = where.with_columns(pl.Series("row", rows, pl.Int64)).sort("rank", "process", "thread", "start_ns", "row")
-    return order["row"].to_numpy()
+    launched = np.full(calls.height, -1, np.int64)  # by each call, which are in order of thread and start
+    launched[links.call[rows]] = rows
+    call = np.flatnonzero(launched >= 0)
+    if not (np.diff(calls["start_ns"].to_numpy()[call]) == 0).any():
+        return launched[call]
+    where = calls.select("rank", "process", "thread", "start_ns")[call]  # of calls at one moment the op decides
+    order = where.with_columns(pl.Series("row", launched[call]))
+    return order.sort("rank", "process", "thread", "start_ns", "row")["row"].to_numpy()
 
 
 def _launching(trace: Trace, flags: BoolArray) -> HostTimes:

@@ -29,9 +29,9 @@ def parameter_loops(trace: Trace) -> tuple[ExtraWork, ...]:
     """Stretches of plain passes that repeat with a period, over tensors of several sizes, without a wait in between,
     per device; the optimizer's own kernels are left out."""
     order = launched(trace)
-    frame = order.frame.join(
-        kernel_facts(trace).frame.select("row", "optimizer", "fused", "casts"), on="row", maintain_order="left"
-    )
+    facts = kernel_facts(trace).frame
+    of_row = facts["row"].search_sorted(order.frame["row"])
+    frame = order.frame.hstack(facts.select("optimizer", "fused", "casts")[of_row])
     names = trace.get(DEVICE_OPS)["name"].gather(frame["row"])
     short = mapped(names, lambda some: some.str.replace_all(WRAPPER, "").str.slice(0, _SHOWN).rank("dense"), pl.Int64)
     eager = pl.col("family").is_in(list(PLAIN)) & pl.col("fused").is_null()

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.kernel_traits import OF_BACKWARD
+from timesink.measures.habits.extra_work import launch_order
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray, Int64Array
@@ -39,24 +40,28 @@ def launched(trace: Trace) -> Launched:
     """Put the kernels in order."""
     ops, calls, links = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace)
     facts = kernel_facts(trace).frame
-    row = facts["row"].to_numpy()
-    alone = (links.call[row] >= 0) & ~links.shared[row] if row.size else np.zeros(0, np.bool_)
-    row, call = row[alone], links.call[row[alone]]
+    place = np.full(ops.height, -1, np.int64)
+    place[facts["row"].to_numpy()] = np.arange(facts.height)
+    row = launch_order(trace)
+    row = row[place[row] >= 0]
+    call = links.call[row]
     names = ops["name"].gather(row)
     frame = pl.DataFrame(
         {
             "row": row,
             **{name: calls[name].gather(call) for name in ("rank", "process", "thread")},
             "launched_ns": calls["start_ns"].gather(call),
-            "family": facts["family"].filter(alone),
+            "family": facts["family"].gather(place[row]),
             "backward": matches(names, OF_BACKWARD),
             "name": names.to_physical(),
             **{name: ops[name].gather(row).fill_null(0) for name in ("grid_x", "grid_y", "grid_z")},
         }
-    ).sort("rank", "process", "thread", "launched_ns", "row")
-    code = pl.struct("name", "grid_x", "grid_y", "grid_z").rank("dense").cast(pl.Int64).alias("code")
+    )
+    keys = ["name", "grid_x", "grid_y", "grid_z"]
+    codes = frame.select(keys).unique().sort(keys).with_columns(pl.int_range(1, pl.len() + 1).alias("code"))
+    coded = frame.join(codes, on=keys, how="left", maintain_order="left")
     return Launched(
-        frame.select("row", "rank", "process", "thread", "launched_ns", "family", code), _backward_threads(frame)
+        coded.select("row", "rank", "process", "thread", "launched_ns", "family", "code"), _backward_threads(frame)
     )
 
 

@@ -7,14 +7,17 @@ accounts for, and the other causes what is left.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+import numpy as np
 import polars as pl
 
-from timesink.measures.idle.blame import idle_blame, intervals_of
-from timesink.measures.idle.causes import HOST_CAUSES
+from timesink.measures.idle.blame import idle_blame
+from timesink.measures.idle.causes import CAUSE_CODE, HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.steps.per_step import per_step_ns, step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
@@ -37,13 +40,29 @@ class IdleShare:
 @remembered
 def idle_shares(trace: Trace) -> tuple[IdleShare, ...]:
     """By device, the largest first. Those of a device sum to its idle time."""
-    places = idle_places(trace)
-    counts = places.group_by("rank", "device", "cause").agg(pl.col("idle_ns").sum(), pl.len().alias("stretches"))
-    shares = [
-        IdleShare(rank, device, cause, idle_ns, _per_step_ns(trace, (rank, device), cause), stretches)
-        for rank, device, cause, idle_ns, stretches in counts.iter_rows()
-    ]
+    shares = [share for device in device_timeline(trace).by_device for share in _shares(trace, device)]
     return tuple(sorted(shares, key=lambda share: (share.rank, share.device, -share.idle_ns, share.cause)))
+
+
+def _shares(trace: Trace, device: Device) -> Iterator[IdleShare]:
+    """The shares of a device, one for each cause of any idle time."""
+    frame = idle_blame(trace).on(device)
+    inside, code = _prepared_ns(trace, device, frame), frame["cause"].to_physical().to_numpy()
+    length = (frame["end_ns"] - frame["start_ns"]).to_numpy() - inside
+    for cause, number in CAUSE_CODE.items():
+        parts = [length[(code == number) & (length > 0)]]
+        if cause == PREPARING:
+            parts.append(inside[inside > 0])
+        stretches = sum(part.size for part in parts)
+        if stretches:
+            idle_ns = sum(int(part.sum()) for part in parts)
+            yield IdleShare(*device, cause, idle_ns, _per_step_ns(trace, device, cause), stretches)
+
+
+def _prepared_ns(trace: Trace, device: Device, frame: pl.DataFrame) -> Int64Array:
+    """How much of each stretch of a device lies in the preparation of input, while the host is to blame."""
+    covered = input_prepared(trace, device[0]).covered_ns(frame["start_ns"], frame["end_ns"])
+    return np.where(_is_of(frame, HOST_CAUSES), covered, 0)
 
 
 @remembered
@@ -54,10 +73,7 @@ def idle_places(trace: Trace) -> pl.DataFrame:
     for device in device_timeline(trace).by_device:
         frame = idle_blame(trace).on(device).with_columns(pl.col("cause").cast(pl.String))
         length = frame["end_ns"] - frame["start_ns"]
-        covered = pl.Series(
-            input_prepared(trace, device[0]).covered_ns(frame["start_ns"], frame["end_ns"]), dtype=pl.Int64
-        )
-        inside = pl.select(pl.when(frame["cause"].is_in(HOST_CAUSES)).then(covered).otherwise(0)).to_series()
+        inside = pl.Series(_prepared_ns(trace, device, idle_blame(trace).on(device)))
         parts += [
             frame.with_columns(pl.lit(PREPARING).alias("cause"), inside.alias("idle_ns")),
             frame.with_columns((length - inside).alias("idle_ns")),
@@ -86,12 +102,18 @@ def idle_by_step(trace: Trace, device: Device) -> dict[str, Int64Array]:
 
 def _stood(trace: Trace, device: Device, cause: str) -> Intervals:
     frame, prepared = idle_blame(trace).on(device), input_prepared(trace, device[0])
-    of_cause = _of(frame.filter(pl.col("cause") == cause), device)
+    of_cause = _of(frame, (cause,))
     if cause == PREPARING:
-        of_host = _of(frame.filter(pl.col("cause").is_in(list(HOST_CAUSES))), device)
-        return of_cause | (of_host & prepared)
+        return of_cause | (_of(frame, HOST_CAUSES) & prepared)
     return of_cause - prepared if cause in HOST_CAUSES else of_cause
 
 
-def _of(stretches: pl.DataFrame, device: Device) -> Intervals:
-    return intervals_of(stretches).get(device, Intervals.none())
+def _of(frame: pl.DataFrame, causes: Iterable[str]) -> Intervals:
+    chosen = _is_of(frame, causes)
+    return Intervals.union_of(frame["start_ns"].to_numpy()[chosen], frame["end_ns"].to_numpy()[chosen])
+
+
+def _is_of(frame: pl.DataFrame, causes: Iterable[str]) -> BoolArray:
+    """Which stretches have one of these causes."""
+    codes = [CAUSE_CODE[cause] for cause in causes if cause in CAUSE_CODE]
+    return np.isin(frame["cause"].to_physical().to_numpy(), codes)

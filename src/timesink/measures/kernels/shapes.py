@@ -7,7 +7,7 @@ the operands. With shapes the attainable bound of a product is known too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -31,7 +31,6 @@ _DISTINCT: Final = 65536  # names and signatures of one program
 _ITEM_BYTES: Final = {"bf16": 2, "fp16": 2, "tf32": 4, "fp8": 1, "int8": 1}
 _LOAD: Final = regex(kernel_traits.LOADS_AT_ONCE)
 _PRODUCTS: Final = regex(op_names.PRODUCTS)
-_AT_ONCE: Final = 100_000
 _SIGNATURE: Final = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
 
 
@@ -51,16 +50,11 @@ def misaligned_products(trace: Trace) -> tuple[Selection, ...]:
 def misaligned_if_narrow(trace: Trace) -> Mapping[Device, Int64Array]:
     """Per device: the fp32 products whose operands would not be aligned in two bytes, by recorded shapes."""
     facts, found = kernel_facts(trace), {}
-    host = trace.get(HOST_OPS).select(pl.col(name).cast(pl.String) for name in _SIGNATURE)
     for device in facts.devices:
         products = facts.on(device).filter((pl.col("family") == "gemm") & (pl.col("math") == "fp32"))
-        signed = _signatures(trace, products, host)
-        rows = [
-            row
-            for _, text, (row, _, op, _) in signed
-            if text is not None and op >= 0 and _misaligned_in_two_bytes(*text)
-        ]
-        found[device] = np.array(rows, np.int64)
+        kinds, of_product = _signatures(trace, products)
+        misaligned = np.array([text is not None and _misaligned_in_two_bytes(*text) for *_, text in kinds], np.bool_)
+        found[device] = products["row"].to_numpy()[misaligned[of_product]]
     return found
 
 
@@ -74,33 +68,37 @@ def alignment_known(trace: Trace) -> bool:
 
 
 def _misaligned(trace: Trace, device: Device, products: pl.DataFrame, gpu: GpuPeaks | None) -> Selection:
-    host = trace.get(HOST_OPS).select(pl.col(name).cast(pl.String) for name in _SIGNATURE)
-    rows, best = [], []
-    for name, text, (row, length, host_op, math) in _signatures(trace, products, host):
-        work = _work(*text) if text is not None and host_op >= 0 else None
-        by_name = _narrow_loads(name, math)
-        if not (by_name or (work and work[0] and math != "fp32")):
-            continue
+    kinds, of_product = _signatures(trace, products)
+    found, bound_ns = np.zeros(len(kinds), np.bool_), np.full(len(kinds), np.nan)
+    for kind, (name, math, text) in enumerate(kinds):
+        work = _work(*text) if text is not None else None
+        found[kind] = _narrow_loads(name, math) or bool(work and work[0] and math != "fp32")
         bound = _bound_ns(work, math, gpu) if work and gpu else None
-        rows.append(row)
-        best.append(np.nan if bound is None else min(bound / max(length, 1), 1.0))
+        bound_ns[kind] = np.nan if bound is None else bound
+    chosen = found[of_product]
+    length = np.maximum(products["length"].to_numpy()[chosen], 1)
+    best = np.minimum(bound_ns[of_product[chosen]] / length, 1.0)
     since_hopper = gpu is not None and gpu.compute_capability is not None and gpu.compute_capability >= gpus.HOPPER
     role = "named_since_hopper" if since_hopper else "named"
-    return Selection(device, {role: np.array(rows, np.int64)}, best=np.array(best, np.float64))
+    return Selection(device, {role: products["row"].to_numpy()[chosen]}, best=best)
 
 
-_Signature = tuple[str, tuple[Any, ...] | None, tuple[Any, ...]]
+_Signature = tuple[str, str | None, tuple[Any, ...] | None]
 
 
-def _signatures(trace: Trace, products: pl.DataFrame, host: pl.DataFrame) -> Iterator[_Signature]:
-    """Of each product its name, its operator's signature, and its row, length, operator and arithmetic.
-
-    Python's objects for a slice of products at a time: they take ten times the room of the columns.
-    """
-    for some in products.select("row", "length", "host_op", "math").iter_slices(_AT_ONCE):
-        names = trace.get(DEVICE_OPS)["name"].gather(some["row"]).cast(pl.String).to_list()
-        texts = host[np.maximum(some["host_op"].to_numpy(), 0)].rows() if host.height else [None] * some.height
-        yield from zip(names, texts, some.rows(), strict=True)
+def _signatures(trace: Trace, products: pl.DataFrame) -> tuple[list[_Signature], Int64Array]:
+    """The kinds of products, by kernel, arithmetic and signature of the operator; and the number of each one's kind."""
+    ops, host = trace.get(DEVICE_OPS), trace.get(HOST_OPS)
+    recorded = products.select(pl.when(pl.col("host_op") >= 0).then("host_op")).to_series()
+    keys = pl.DataFrame(
+        {"kernel": ops["name"].gather(products["row"]), "math": products["math"]}
+        | {name: host[name].gather(recorded) for name in _SIGNATURE if host.height}
+    )
+    kinds = keys.unique().with_row_index("kind")
+    of_product = keys.join(kinds, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")["kind"]
+    rows = kinds.select(pl.col(keys.columns).cast(pl.String)).rows()
+    signed = [(name, math, tuple(text) if text and text[0] else None) for name, math, *text in rows]
+    return signed, of_product.to_numpy()
 
 
 @lru_cache(maxsize=_DISTINCT)

@@ -276,6 +276,7 @@ class StepContents:
     to_host: Int64Array
     begins_ns: Int64Array
     steps: list[tuple[int, str]]
+    label_of: dict[int, str]
 
     @classmethod
     def of(cls, trace: Trace, device: Device, windows: pl.DataFrame) -> StepContents:
@@ -285,6 +286,7 @@ class StepContents:
         start, end = idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()
         copied = ops.select(pl.when(pl.col("copy_kind") == "d2h").then("bytes").fill_null(0)).to_series()
         labels = steps(trace).frame.filter(pl.col("rank") == device[0]).sort("host_start_ns")
+        numbered = [(int(step), str(label)) for step, label in labels.select("step", "label").iter_rows()]
         return cls(
             windows,
             _Idle(np.arange(start.size), start, end - start, idle["cause"].to_physical().cast(pl.Int8).to_numpy()),
@@ -296,7 +298,8 @@ class StepContents:
             class_of_ops(trace)[low:high].to_physical().cast(pl.Int8).to_numpy(),
             np.concatenate(([0], np.cumsum(copied.to_numpy(), dtype=np.int64))),
             labels["host_start_ns"].to_numpy(),
-            [(int(step), str(label)) for step, label in labels.select("step", "label").iter_rows()],
+            numbered,
+            dict(reversed(numbered)),
         )
 
     def host_step(self, time_ns: int) -> tuple[int, str]:
@@ -313,7 +316,7 @@ class _Step:
         self.window_ns: tuple[int, int] = (row["start_ns"], row["end_ns"])
         self.period_ns: int = row["period_ns"]
         self.number: int = row["step"]
-        self.label = next(label for step, label in contents.steps if step == self.number)
+        self.label = contents.label_of[self.number]
         self.first, last = map(int, np.searchsorted(contents.start_ns, self.window_ns))
         held = slice(self.first, last)
         self.op_class = contents.op_class[held]

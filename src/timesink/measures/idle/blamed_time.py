@@ -36,7 +36,7 @@ from timesink.measures.timeline.launches import launched_ahead
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.names import matches
+from timesink.model.names import mapped, matches
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.record import dataclass
 from timesink.model.schema import SHOWN_ROWS
@@ -122,7 +122,7 @@ def blamed_time(
 def _stretches(trace: Trace) -> pl.DataFrame:
     """What is read of the idle blame, with ranges as places in the program."""
     frame = idle_blame(trace).frame.select(_READ)
-    return frame.with_columns(_range_places(trace, frame["range"]).cast(pl.Categorical()))
+    return frame.with_columns(_range_places(trace, frame["range"]))
 
 
 @remembered
@@ -134,6 +134,8 @@ def launching_time(trace: Trace) -> tuple[BlamedTime, ...]:
     """
     dispatch = blamed_time(trace, _DISPATCH, preparing=False, wanted=~_untraced_python())
     python_ns = {part.device: part.per_step_ns for part in python_time(trace)}
+    if all(part.per_step_ns <= python_ns[part.device] for part in dispatch):
+        return dispatch
     launching = {part.device: part for part in blamed_time(trace, _LAUNCHING, preparing=False)}
     return tuple(launching[part.device] if part.per_step_ns > python_ns[part.device] else part for part in dispatch)
 
@@ -254,14 +256,15 @@ def _range_places(trace: Trace, ranges: pl.Series) -> pl.Series:
     a range that marks a step is no place, and becomes null."""
     named = push_pop_ranges(trace).select(pl.col("name").cast(pl.String)).with_columns(range_labels(trace))
     labels = dict(named.unique("name").iter_rows())
-    texts = ranges.cast(pl.String)
-    places = texts.replace_strict(list(labels), list(labels.values()), default=texts) if labels else texts
     marker = steps(trace).marker_name
     numbered = pl.col("text").str.strip_prefix(marker or "").str.strip_chars("#0123456789") == ""
-    kept = pl.DataFrame({"text": texts, "range": places}).select(
-        pl.when(pl.col("range") != "", ~numbered).then("range").alias("range")
-    )
-    return kept.to_series()
+
+    def place(texts: pl.Series) -> pl.Series:
+        places = texts.replace_strict(list(labels), list(labels.values()), default=texts) if labels else texts
+        both = pl.DataFrame({"text": texts, "range": places})
+        return both.select(pl.when(pl.col("range") != "", ~numbered).then("range")).to_series().cast(pl.Categorical)
+
+    return mapped(ranges, place, pl.Categorical)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ from timesink.measures.idle.causes import CAUSE_CODE, HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.steps.per_step import per_step_ns, step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int64Array, IntArray
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
@@ -48,15 +48,20 @@ def _shares(trace: Trace, device: Device) -> Iterator[IdleShare]:
     """The shares of a device, one for each cause of any idle time."""
     frame = idle_blame(trace).on(device)
     inside, code = _prepared_ns(trace, device, frame), frame["cause"].to_physical().to_numpy()
-    length = (frame["end_ns"] - frame["start_ns"]).to_numpy() - inside
+    length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
+    for cause, idle_ns, stretches in by_cause(code, length - inside, inside):
+        yield IdleShare(*device, cause, idle_ns, _per_step_ns(trace, device, cause), stretches)
+
+
+def by_cause(code: IntArray, own_ns: Int64Array, preparing_ns: Int64Array) -> Iterator[tuple[str, int, int]]:
+    """Each cause with its time and its number of stretches, where each stretch has so much of its own cause, and so
+    much in the preparation of input."""
     for cause, number in CAUSE_CODE.items():
-        parts = [length[(code == number) & (length > 0)]]
+        times_ns = own_ns[(code == number) & (own_ns > 0)]
         if cause == PREPARING:
-            parts.append(inside[inside > 0])
-        stretches = sum(part.size for part in parts)
-        if stretches:
-            idle_ns = sum(int(part.sum()) for part in parts)
-            yield IdleShare(*device, cause, idle_ns, _per_step_ns(trace, device, cause), stretches)
+            times_ns = np.concatenate((times_ns, preparing_ns[preparing_ns > 0]))
+        if times_ns.size:
+            yield cause, int(times_ns.sum()), times_ns.size
 
 
 def _prepared_ns(trace: Trace, device: Device, frame: pl.DataFrame) -> Int64Array:

@@ -15,7 +15,7 @@ import polars as pl
 from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.causes import HOST_CAUSES
-from timesink.measures.idle.shares import PREPARING, input_prepared
+from timesink.measures.idle.shares import by_cause, input_prepared
 from timesink.measures.steps.labels import range_labels
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import host_places, launch_links
@@ -174,16 +174,11 @@ def _summed(ops: pl.DataFrame, windows: Intervals, reach_ns: int, before: int) -
 
 def _idle(trace: Trace, device: Device, windows: Intervals) -> pl.DataFrame:
     """Idle time by cause, as `idle_shares` splits it; the parts sum to what nothing ran in."""
-    blamed = idle_blame(trace).on(device).with_columns(pl.col("cause").cast(pl.String))
+    blamed = idle_blame(trace).on(device)
     start, end = blamed["start_ns"].to_numpy(), blamed["end_ns"].to_numpy()
     on_host = blamed["cause"].is_in(list(HOST_CAUSES)).to_numpy()
     preparing = np.where(on_host, (windows & input_prepared(trace, device[0])).covered_ns(start, end), 0)
-    names = pl.concat([blamed["cause"], pl.repeat(PREPARING, blamed.height, eager=True)]).alias("name")
-    total = np.concatenate([windows.covered_ns(start, end) - preparing, preparing])
-    timed = pl.DataFrame([names, pl.Series("total_ns", total)])
-    by_cause = timed.filter(pl.col("total_ns") > 0).group_by("name")
-    totals = by_cause.agg(pl.col("total_ns").sum(), pl.len().cast(pl.Int64).alias("count")).sort("name")
-    nothing = (pl.lit("").alias(column) for column in _KEY[1:])
-    return totals.select(
-        pl.lit(IDLE).alias("kind"), "name", *nothing, "total_ns", "count", pl.lit(0, pl.Int64).alias("order")
-    )
+    code = blamed["cause"].to_physical().to_numpy()
+    totals = sorted(by_cause(code, windows.covered_ns(start, end) - preparing, preparing))
+    rows = [[IDLE, cause, "", "", "", total_ns, count, 0] for cause, total_ns, count in totals]
+    return pl.DataFrame(rows, schema=_SCHEMA, orient="row")

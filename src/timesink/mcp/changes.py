@@ -18,6 +18,12 @@ def priced_change(capture: OpenCapture, change: str) -> dict[str, Any]:
     return page_document(capture, page, "prices")
 
 
+def _place(place: Any) -> dict[str, str | None] | None:
+    """What is known of where a change goes."""
+    known = {key: named(text) for key in ("where", "module", "kernel") if (text := getattr(place, key))}
+    return known or None
+
+
 def plan_document(capture: OpenCapture) -> dict[str, Any]:
     """The ladder of changes: each with the step before and after it, and why it ends."""
     from timesink.diagnosis.undiagnosable import check_device_work
@@ -29,14 +35,17 @@ def plan_document(capture: OpenCapture) -> dict[str, Any]:
         {
             "change": rung.id,
             "do": rung.change.words,
-            "where" + MARK: named(rung.where) or None,
+            "where" + MARK: {
+                key: named(text) for key in ("where", "module", "kernel") if (text := getattr(rung.place, key))
+            },
             "step_ms": rounded(rung.before_ms),
             "then_ms": quantity(rung.after),
             "effort": rung.change.effort.value,
             "findings": list(rung.findings),
             "needs": list(rung.needs),
             "excludes": list(rung.change.excludes),
-            "costs": rung.costs or None,
+            "costs": rung.change.costs or None,
+            "memory": rung.memory or None,
             "then_bound_by": rung.bound_by,
         }
         for rung in made.rungs

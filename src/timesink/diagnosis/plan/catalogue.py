@@ -149,6 +149,6 @@ CHANGES: Final = (
         "own_gpu", "give the program a GPU of its own", Effort.FLAG, ("device_shared",), "turns with other processes",
     ),
 )  # fmt: skip
-"""Without `larger_batch`: what it wins is per sample, and a step of it is another step."""
+"""Without `larger_batch`: what it wins is per item, and a step of it is another step (`plan.batch`)."""
 
 BY_ID: Final = {change.id: change for change in CHANGES}

@@ -11,6 +11,7 @@ from timesink.diagnosis.pricing import at_most, claim_bound, claimed_ms_per_step
 from timesink.diagnosis.verdicts import Claim, Finding, Limit, Quantity
 from timesink.knowledge.assumptions import replay
 from timesink.measures.kernels.attainable import attainable
+from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, least_step_ns
 from timesink.model.intervals import Intervals
 from timesink.model.record import replace
@@ -61,6 +62,12 @@ class Joint:
         if key not in self._known:
             self._known[key] = self._replayed(*key)
         return self._known[key]
+
+    @cached_property
+    def device(self) -> int:
+        """The first device of the rank."""
+        own = [device for rank, device in kernel_facts(self.trace).devices if rank == self.rank]
+        return min(own, default=0)
 
     def _eased(self, effective: Chosen) -> bool:
         """Whether one of several changes leaves the device less to do for launches that come as before."""

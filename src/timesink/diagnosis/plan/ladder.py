@@ -12,12 +12,15 @@ from typing import Final
 
 from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.plan.batch import Batch, larger_batches
 from timesink.diagnosis.plan.candidates import Chosen, Named, candidates
 from timesink.diagnosis.plan.catalogue import PlannedChange
 from timesink.diagnosis.plan.joint import GRAPHS, NOTHING, WORTH, Joint
+from timesink.diagnosis.plan.memory import DeviceMemory, device_memory, said_of_memory
 from timesink.diagnosis.plan.order import allowed, best, following, repairs
+from timesink.diagnosis.plan.places import Place, place_in_program
 from timesink.diagnosis.pricing import TO_P90
-from timesink.diagnosis.verdicts import Diagnosis, Finding, Quantity
+from timesink.diagnosis.verdicts import Diagnosis, Quantity
 from timesink.knowledge.assumptions import replay
 from timesink.measures.timeline.replay import pricers
 from timesink.model.record import dataclass, field
@@ -30,8 +33,8 @@ class Rung:
     """One change of a plan: the step before and after it, and what it wins of the step before it, in ms.
 
     `of_ms` is the step today, `cumulative_ms` what this change and those before it win of it. `findings` are the codes
-    of the rules that ask for it: none where only the replay says that it wins. `where` is the place of the first:
-    untrusted text. `bound_by` is what most of the critical path consists of then.
+    of the rules that ask for it: none where only the replay says that it wins. `place` is where it goes. `bound_by` is
+    what most of the critical path consists of then. `memory` says what it takes of the device's memory, if anything.
     """
 
     change: PlannedChange
@@ -41,10 +44,10 @@ class Rung:
     gain: Quantity
     cumulative_ms: float
     findings: tuple[str, ...] = ()
-    where: str = ""
+    place: Place = Place()
     bound_by: str = ""
     needs: tuple[str, ...] = ()
-    costs: str = ""
+    memory: str = ""
 
     @property
     def id(self) -> str:
@@ -63,7 +66,8 @@ class Plan:
 
     `floor_ms` is the step when all is won that any candidate may win, and `floor` says why the ladder ends. `left` is
     what the changes that are no rungs would still win. `refused` says why there is no ladder, if so; `unpriced` which
-    changes have no price, and why.
+    changes have no price, and why. `batches` are larger ones, after all rungs; `free_bytes` at most is free
+    of the device's memory today.
     """
 
     step_ms: float | None
@@ -75,6 +79,8 @@ class Plan:
     refused: str = ""
     unpriced: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    batches: tuple[Batch, ...] = ()
+    free_bytes: int | None = None
 
 
 def plan(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = WORTH.default) -> Plan:
@@ -133,8 +139,10 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
     said = _why_it_ends(joint, chosen, worth)
     lost = {name: won.value - gain.value for name, gain in gains.items() if won.value - gain.value >= least_ms}
     told = () if top is None else _beside_diagnosis(joint, rungs, singles, top, least_ms)
-    notes = (*told, *_notes(rungs, joint.claimed), *_costly(rungs, singles, lost))
-    return Plan(joint.step_ms, tuple(rungs), singles, left, floor_ms, said, "", unpriced, notes)
+    batches, none = larger_batches(joint, chosen, rungs[-1].after_ms if rungs else joint.step_ms)
+    free = device_memory(joint.trace).get((joint.rank, joint.device), DeviceMemory()).free
+    notes = (*told, *_notes(rungs, joint.claimed), *_costly(rungs, singles, lost), *((none,) if none else ()))
+    return Plan(joint.step_ms, tuple(rungs), singles, left, floor_ms, said, "", unpriced, notes, batches, free)
 
 
 _MORE: Final = {
@@ -196,9 +204,6 @@ def _notes(rungs: Sequence[Rung], claimed: Chosen) -> tuple[str, ...]:
         notes.append(f"no replay says what {bounds} wins: that is at most what its findings claim")
     if any(not rung.findings for rung in rungs):
         notes.append("a change without findings rests on the replay alone: no rule asks for it in the program of today")
-    hungry = [rung.id for rung in rungs if "memory of" in rung.costs or "memory for" in rung.costs]
-    if hungry:
-        notes.append(f"this capture does not say how much memory is free: not checked for {', '.join(hungry)}")
     return tuple(notes)
 
 
@@ -214,19 +219,12 @@ def _rung(joint: Joint, name: str, before_ms: float, gain: Quantity, now: Quanti
     after = Quantity(before_ms - gain.value, "ms", before_ms - gain.most, before_ms - (gain.low or 0.0))
     candidate = joint.offered[name]
     codes = tuple(sorted({card.code for card, _ in candidate.findings}))
-    place = next((_place(finding) for _, finding in candidate.findings), "")
+    place = place_in_program(joint, name, chosen)
     waits = tuple(one for one in ("remove_sync",) if one in chosen and name in GRAPHS)
     return Rung(
         candidate.change, joint.step_ms, before_ms, after, gain, now.value, codes, place, joint.bound_by(chosen),
-        (*candidate.change.needs, *waits), candidate.change.costs,
+        (*candidate.change.needs, *waits), said_of_memory(joint.trace, (joint.rank, joint.device), name),
     )  # fmt: skip
-
-
-def _place(finding: Finding) -> str:
-    """The line, else the operator or range, that a finding names."""
-    where = finding.where
-    line = f"{where.file}:{where.line}" if where.file and where.line else ""
-    return line or where.op or where.range or ""
 
 
 def _marginal(now: Quantity, won: Quantity, before_ms: float) -> Quantity:

@@ -27,6 +27,7 @@ them, they cost nothing, and nothing is found.
 
 from __future__ import annotations
 
+from timesink.diagnosis.places import place_of
 from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
 from timesink.diagnosis.words import period_text
@@ -37,7 +38,6 @@ from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
-from timesink.rules.kernels._family import place_of
 from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import join_graphs
 

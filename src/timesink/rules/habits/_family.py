@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from timesink.diagnosis.places import place_of
 from timesink.diagnosis.rule import Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Found, Quantity
 from timesink.diagnosis.words import of_period
@@ -15,7 +16,7 @@ from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
-from timesink.rules.kernels._family import ONE_PERCENT, place_of
+from timesink.rules.kernels._family import ONE_PERCENT
 from timesink.units import NS_PER_MS, time_text
 from timesink.whatif.change import Case, Change, Selection, Target
 from timesink.whatif.changes import Together

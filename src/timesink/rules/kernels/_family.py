@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-import polars as pl
-
+from timesink.diagnosis.places import place_of
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import (
     HEALTHY,
@@ -21,12 +20,10 @@ from timesink.diagnosis.verdicts import (
     NotApplicable,
     Quantity,
     Verdict,
-    Where,
 )
 from timesink.diagnosis.words import of_period
 from timesink.measures.counters.sampled import sampled
-from timesink.measures.kernels.facts import kernel_facts, saved_per_step_ns
-from timesink.measures.lines.stacks import longest_line
+from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.record import dataclass
 from timesink.model.tables import (
@@ -108,28 +105,6 @@ def kernel_verdict(
     if not evidences:
         return NotApplicable(f"no kernel ran that could belong to {pattern.noun}")
     return Found(tuple(findings)) if findings else Clear(tuple(evidences))
-
-
-def place_of(trace: Trace, kernels: ShortenKernels) -> Where:
-    """The kernel name and the operator with the most of the time that goes, and the line behind most of it."""
-    rank, device = kernels.device
-    gone = pl.DataFrame({"row": kernels.rows, "gone": 1.0 - kernels.keep[Case.EXPECTED.value]})
-    saved = kernel_facts(trace).frame.join(gone, on="row", how="inner")
-    saved = saved.with_columns(pl.col("length") * pl.col("gone"))
-    totals = saved.group_by("name", "op").agg(pl.col("length").sum(), pl.col("row").min())
-    if not totals.height:
-        return Where(rank=rank, device=device)
-    longest = totals.sort("length", "row", descending=[True, False]).row(0, named=True)
-    op = None if longest["op"] is None else str(longest["op"])
-    line = longest_line(trace, saved["row"].to_numpy(), saved["length"])
-    return Where(
-        rank=rank,
-        device=device,
-        op=op,
-        kernel=str(trace.get(DEVICE_OPS)["name"][int(longest["row"])]),
-        file=line.file if line else None,
-        line=line.line if line else None,
-    )
 
 
 def _finding(

@@ -25,6 +25,7 @@ by additional passes.
 
 from __future__ import annotations
 
+from timesink.diagnosis.places import place_of
 from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict
 from timesink.diagnosis.words import of_period
@@ -35,7 +36,7 @@ from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
-from timesink.rules.kernels._family import LINE_READS, ONE_PERCENT, place_of
+from timesink.rules.kernels._family import LINE_READS, ONE_PERCENT
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case
 from timesink.whatif.changes import FuseOptimizer

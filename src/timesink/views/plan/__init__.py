@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from timesink.diagnosis.plan.batch import ASSUMED, Batch
 from timesink.diagnosis.plan.joint import WORTH
 from timesink.diagnosis.plan.ladder import Plan, Rung, plan
+from timesink.diagnosis.plan.memory import free_text
 from timesink.diagnosis.verdicts import Diagnosis, Quantity
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
@@ -27,10 +29,27 @@ _LADDER: Fields[Rung] = (
 _WHAT: Fields[Rung] = (
     (_CHANGE, lambda rung: rung.id),
     (Field("what", "what to do"), lambda rung: rung.change.words),
-    (Field("where", "where", is_name=True), lambda rung: rung.where or None),
     (Field("findings", "findings", is_name=True), lambda rung: ", ".join(rung.findings) or None),
-    (Field("costs", "costs"), lambda rung: rung.costs or None),
+    (Field("costs", "costs"), lambda rung: rung.change.costs or None),
+    (Field("memory", "memory"), lambda rung: rung.memory or None),
     (Field("beside", "beside others"), lambda rung: _beside(rung) or None),
+)
+
+_WHERE: Fields[Rung] = (
+    (_CHANGE, lambda rung: rung.id),
+    (Field("where", "where", is_name=True), lambda rung: rung.place.where or None),
+    (Field("module", "in", is_name=True), lambda rung: rung.place.module or None),
+    (Field("kernel", "kernel", is_name=True, is_kernel=True), lambda rung: rung.place.kernel or None),
+)
+
+_BATCHES: Fields[Batch] = (
+    (Field("factor", "times as large", unit="1"), lambda batch: batch.factor),
+    (Field("step_ns", "step", unit="ns"), lambda batch: batch.step.value * NS_PER_MS),
+    (Field("items_ns", "of as many items", unit="ns"), lambda batch: batch.per_item.value * NS_PER_MS),
+    (Field("items_low_ns", "low", unit="ns"), lambda batch: (batch.per_item.low or 0.0) * NS_PER_MS),
+    (Field("items_high_ns", "high", unit="ns"), lambda batch: batch.per_item.most * NS_PER_MS),
+    (Field("bound_by", "then bound by"), lambda batch: batch.bound_by),
+    (Field("needed_bytes", "more memory", unit="bytes"), lambda batch: batch.needed_bytes),
 )
 
 
@@ -44,12 +63,22 @@ def page_of(made: Plan, source: str) -> Page:
     sheets = [sheet_of("ladder", "What to change, in this order", made.rungs, _LADDER, made.floor)]
     if made.rungs:
         sheets.append(sheet_of("what", "What each change is", made.rungs, _WHAT))
+        sheets.append(sheet_of("where", "Where each change goes", made.rungs, _WHERE))
     taken = {rung.id for rung in made.rungs}
     alone = sorted(made.singles.items(), key=lambda item: (-item[1].value, item[0]))
     shown = [item for item in alone if item[1].value >= WORTH.default * (made.step_ms or 0.0) or item[0] in taken]
     sheets.append(sheet_of("alone", "What each change wins alone", shown if made.step_ms else (), _alone(made)))
+    if made.batches:
+        sheets.append(
+            sheet_of("batches", "What a larger batch takes then", made.batches, _BATCHES, f"{ASSUMED}. {_free(made)}")
+        )
     notes = (*made.notes, *(f"{name} has no price: {why}" for name, why in made.unpriced))
     return Page(f"{headline(made)} ({source})", tuple(sheets), notes, charts=_charts(made))
+
+
+def _free(made: Plan) -> str:
+    text = free_text(made.free_bytes)
+    return text[:1].upper() + text[1:]
 
 
 def _beside(rung: Rung) -> str:

@@ -1,0 +1,118 @@
+"""A larger batch, once the changes of a plan are made: what an item takes then. It is no rung: its step is another.
+
+Assumed: the host takes what it takes today. Kernels that give every multiprocessor a block take as many times longer as
+the batch is larger; others only once they do. What is short keeps its least time; an optimizer's step and collectives
+are of the weights and stay. At its least a multiprocessor takes two blocks of a kernel at once; at its most all grow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.diagnosis.plan.joint import WORTH, Joint
+from timesink.diagnosis.plan.memory import DeviceMemory, device_memory
+from timesink.diagnosis.pricing import TO_P90
+from timesink.diagnosis.verdicts import Quantity
+from timesink.knowledge.assumptions import machines, replay
+from timesink.measures.kernels.facts import kernel_facts, multiprocessors
+from timesink.measures.timeline.device_timeline import Device
+from timesink.model.arrays import Float64Array
+from timesink.model.record import dataclass
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
+from timesink.whatif.change import Case
+from timesink.whatif.changes import Together
+from timesink.whatif.changes.batch import GrowKernels
+from timesink.whatif.critical_path import path_shares
+from timesink.whatif.graph import Graph
+
+FACTORS: Final = (2, 4, 8, 16, 32)
+ASSUMED: Final = (
+    "time of as many items as a step has today, which no rung of a step can be compared with. Assumed: the host needs "
+    "what it needs today, kernels that fill the device grow with the batch and smaller ones once they fill it, the "
+    "optimizer and collectives not at all. Another batch trains otherwise"
+)
+_OF_WEIGHTS: Final = ("communication", "foreach")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch so many times as large: its step, the time of as many items as a step has today, what bounds it, and what
+    it needs more of memory."""
+
+    factor: int
+    step: Quantity
+    per_item: Quantity
+    bound_by: str
+    needed_bytes: int | None
+
+
+def larger_batches(joint: Joint, chosen: Sequence[str], now_ms: float) -> tuple[tuple[Batch, ...], str]:
+    """After the chosen changes, which leave a step of `now_ms`: batches twice as large, and so on while each wins
+    `WORTH` more of an item; or why there is none."""
+    asked = {card.name for one in joint.offered.values() for card, _ in one.findings if one.id not in chosen}
+    if "input-pipeline" in asked:
+        return (), "larger_batch has no price: the device waits for batches, and loading them grows with them"
+    graph = joint.pricer.graph
+    if np.bincount(graph.program.ops.block, minlength=1).max(initial=0) > 1:
+        return (), "larger_batch has no price: the replay cannot make kernels of a CUDA graph longer"
+    graph = Together(tuple(joint.parts(chosen))).rewrite(graph)
+    found: list[Batch] = []
+    before_ms = now_ms
+    for factor in FACTORS:
+        made = _batch(joint, graph, now_ms, factor)
+        if before_ms - made.per_item.value < WORTH.default * before_ms:
+            break
+        found.append(made)
+        before_ms = made.per_item.value
+    why = f"a larger batch would win less than {100 * WORTH.default:g} % of an item's time"
+    return tuple(found), "" if found else why
+
+
+def _batch(joint: Joint, graph: Graph, now_ms: float, factor: int) -> Batch:
+    pricer = joint.pricer
+    anchors, ratio = pricer.anchors, joint.step_ms / max(pricer.step_ns, 1.0)
+    growing = [_grown(joint.trace, device, factor) for device in kernel_facts(joint.trace).devices]
+    grow = Together(tuple(one for one in growing if one.device[0] == joint.rank))
+    then = {case: grow.rewrite(graph, case) for case in Case}
+    today_ns = anchors.windows.mean(anchors.periods(graph.replay()))
+    more_ms = [ratio * (anchors.windows.mean(anchors.periods(then[case].replay())) - today_ns) for case in Case]
+    most, value, least = (max(more, 0.0) for more in more_ms)
+    error_ms = TO_P90 * math.hypot(replay.MODEL_ERROR.value * value, replay.STEP_ERROR.value * now_ms)
+    low, high = max(min(least, value) - error_ms, 0.0), min(max(most, value) + error_ms, (factor - 1) * now_ms)
+    value = min(value, (factor - 1) * now_ms)
+    step = Quantity(now_ms + value, "ms", now_ms + min(low, value), now_ms + max(high, value))
+    per_item = Quantity(step.value / factor, "ms", (step.low or 0.0) / factor, step.most / factor)
+    totals: dict[str, float] = {}
+    for share in path_shares(then[Case.EXPECTED], then[Case.EXPECTED].replay(), anchors):
+        totals[share.kind] = totals.get(share.kind, 0.0) + share.ns
+    bound_by = max(totals, key=lambda kind: totals[kind], default="")
+    working = device_memory(joint.trace).get((joint.rank, joint.device), DeviceMemory()).working
+    return Batch(factor, step, per_item, bound_by, None if working is None else (factor - 1) * working)
+
+
+def _grown(trace: Trace, device: Device, factor: int) -> GrowKernels:
+    """How many times as long each kernel and copy of a device takes, by what it fills of the multiprocessors."""
+    ops, kernels = trace.get(DEVICE_OPS), kernel_facts(trace).on(device)
+    mine = ((ops["rank"] == device[0]) & (ops["device"] == device[1])).to_numpy()
+    rows = np.flatnonzero(mine).astype(np.int64)
+    stays = kernels.filter(pl.col("optimizer") | pl.col("family").cast(pl.String).is_in(_OF_WEIGHTS))["row"].to_numpy()
+    filled = np.ones(ops.height)
+    if device in multiprocessors(trace):
+        known = kernels.filter(pl.col("blocks").is_not_null())
+        filled[known["row"].to_numpy()] = known["blocks"].to_numpy() / multiprocessors(trace)[device]
+    length = np.maximum((ops["end_ns"] - ops["start_ns"]).to_numpy()[rows], 1)
+    short = np.minimum(machines.KERNEL_FLOOR_US.ns / length, 1.0)
+
+    def grown(blocks_at_once: int) -> Float64Array:
+        fill = np.minimum(filled[rows] / blocks_at_once, 1.0)
+        times = short + (1.0 - short) * np.maximum(factor * fill, 1.0)
+        return np.where(np.isin(rows, stays), 1.0, times)
+
+    all_of_it = np.where(np.isin(rows, stays), 1.0, float(factor))
+    return GrowKernels(factor, device, rows, (all_of_it, grown(1), grown(2)))

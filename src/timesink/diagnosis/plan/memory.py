@@ -1,0 +1,139 @@
+"""What changes take of the device's memory, beside what is free of it: as far as the capture shows either.
+
+Free is the device's memory without the most that the allocator ever held: what the driver, libraries and other
+processes hold beside it no capture of the allocator shows, so it is at most that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.measures.habits.recomputed import recomputed
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.device_timeline import Device
+from timesink.model.intervals import Intervals
+from timesink.model.record import dataclass
+from timesink.model.tables import DEVICE_OPS, DEVICES, MEMORY_EVENTS, MEMORY_SEGMENTS
+from timesink.model.trace import Trace, remembered
+from timesink.units import bytes_text
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Bytes of one device. `free` at most; `working` is what a step adds to what it starts with, at its peak; `again`
+    what recomputation allocates anew; `sent` what a step copies to the device. None where it was not recorded."""
+
+    free: int | None = None
+    working: int | None = None
+    again: int | None = None
+    sent: int | None = None
+
+
+@remembered
+def device_memory(trace: Trace) -> dict[Device, DeviceMemory]:
+    """By (rank, device) of the trace."""
+    totals = {(int(r), int(d)): b for r, d, b in trace.get(DEVICES).select("rank", "device", "memory_bytes").rows()}
+    held = trace.get(MEMORY_EVENTS).group_by("rank", "device").agg(pl.col("total_reserved_bytes").max())
+    most = {(int(r), int(d)): b for r, d, b in held.rows()}
+    segments = trace.get(MEMORY_SEGMENTS).group_by("rank", "device").agg(pl.col("total_bytes").sum())
+    for rank, device, held_bytes in segments.rows():
+        most[int(rank), int(device)] = max(most.get((int(rank), int(device))) or 0, held_bytes)
+    found = {}
+    for key, total in totals.items():
+        taken = most.get(key)
+        free = None if total is None or taken is None else max(int(total) - int(taken), 0)
+        found[key] = DeviceMemory(free, _working(trace, key), _again(trace, key), _sent(trace, key))
+    return found
+
+
+def said_of_memory(trace: Trace, device: Device, change: str) -> str:
+    """What a change takes and what is free: ``needs 11 GB more; at most 60 GB are free``. Empty where it takes none."""
+    need = NEEDS.get(change)
+    if need is None:
+        return ""
+    memory = device_memory(trace).get(device, DeviceMemory())
+    return needed_text(need(memory), memory.free)
+
+
+def needed_text(needed: int | None, free: int | None) -> str:
+    """The two figures in words, each as far as it is known."""
+    takes = "how much more memory it needs is not known" if needed is None else f"needs {bytes_text(needed)} more"
+    return f"{takes}; {free_text(free, needed or 0)}"
+
+
+def free_text(free: int | None, needed: int = 0) -> str:
+    """What is free, in words."""
+    if free is None:
+        return "what is free is not known from this capture"
+    return f"{'only' if needed > free else 'at most'} {bytes_text(free)} are free"
+
+
+NEEDS: Final[dict[str, Callable[[DeviceMemory], int | None]]] = {
+    "larger_batch": lambda memory: memory.working,  # for a batch twice as large
+    "cuda_graph": lambda memory: memory.working,  # its pool holds a step's tensors beside those of eager steps
+    "compile_graph": lambda memory: memory.working,
+    "no_recomputation": lambda memory: memory.again,
+    "prefetch": lambda memory: memory.sent,
+    "foreach": lambda _: None,
+    "buckets": lambda _: None,
+    "build_once": lambda _: None,
+}
+"""How much more each change needs; None where no capture says it."""
+
+
+def _of_device(trace: Trace, key: Device) -> pl.DataFrame:
+    return trace.get(MEMORY_EVENTS).filter(
+        (pl.col("rank") == key[0]) & (pl.col("device") == key[1]) & pl.col("total_allocated_bytes").is_not_null()
+    )
+
+
+def _windows(trace: Trace, rank: int) -> list[tuple[int, int]]:
+    """When the host was in each steady step of a rank."""
+    own = steps(trace).kept.filter(pl.col("rank") == rank)
+    return list(own.select("host_start_ns", "host_end_ns").iter_rows())
+
+
+def _working(trace: Trace, key: Device) -> int | None:
+    """The most that any step allocates beyond what is allocated when it begins."""
+    events = _of_device(trace, key)
+    time, total = events["time_ns"].to_numpy(), events["total_allocated_bytes"].to_numpy()
+    rises = []
+    for start, end in _windows(trace, key[0]):
+        first, last = np.searchsorted(time, (start, end))
+        if last > first:
+            rises.append(int(total[first:last].max()) - int(total[first] - events["bytes"][int(first)]))
+    return max(rises, default=None)
+
+
+def _again(trace: Trace, key: Device) -> int | None:
+    """Per step, what the stretches of the host that compute a second time leave allocated when they end."""
+    events, windows = _of_device(trace, key), _windows(trace, key[0])
+    own = [work for work in recomputed(trace) or () if work.device == key]
+    if not events.height or not windows or not own:
+        return None
+    time, total = events["time_ns"].to_numpy(), events["total_allocated_bytes"].to_numpy()
+    steady = Intervals.union_of(*map(np.array, zip(*windows, strict=True)))
+    left = 0
+    for stretches in own[0].host.values():
+        inside = stretches & steady
+        for start, end in zip(inside.start_ns, inside.end_ns, strict=True):
+            first, last = np.searchsorted(time, (start, end))
+            if last > first:
+                left += max(int(total[last - 1]) - int(total[first] - events["bytes"][int(first)]), 0)
+    return left // len(windows)
+
+
+def _sent(trace: Trace, key: Device) -> int | None:
+    """Bytes that a step copies from the host."""
+    windows = _windows(trace, key[0])
+    mine = (pl.col("rank") == key[0]) & (pl.col("device") == key[1]) & (pl.col("copy_kind") == "h2d")
+    copies = trace.get(DEVICE_OPS).filter(mine)
+    start = copies["start_ns"].to_numpy()
+    inside = np.zeros(start.size, np.bool_)
+    for begin, end in windows:
+        inside |= (start >= begin) & (start < end)
+    return int(copies["bytes"].filter(pl.Series(inside)).sum()) // len(windows) if windows else None

@@ -8,6 +8,7 @@ import pytest
 from tests.measures.idle.test_blamed_time import STEPPED
 from tests.tables import trace_of
 
+from timesink.diagnosis import pricing
 from timesink.diagnosis.pricing import Priced, bound_price, price, share_claims, within_claim
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, Quantity, Where
 from timesink.measures.timeline.replay import estimated_step_ns, least_step_ns, likely_step_ns, pricers
@@ -63,6 +64,20 @@ def test_a_change_is_replayed_and_held_to_the_claim(trace: Trace) -> None:
     part = claimed(finding(Intervals.one(9 * MS, 9 * MS + 60_000), change=change), trace)
     bound = bound_price(finding(Intervals.one(9 * MS, 9 * MS + 60_000)), trace)
     assert part.value == pytest.approx(bound.value, rel=0.02)
+
+
+def test_a_rank_that_cannot_be_replayed_is_promised_no_more_than_another_wins_by_the_same_change(
+    trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All nine milliseconds are claimed on a rank, another rank wins 0.25 by the change: 0.25, and at most 9."""
+    won = Quantity(0.25, "ms", low=0.1, high=0.5)
+    monkeypatch.setattr(pricing, "pricers", lambda _: {0: pricers(trace)[0], 1: None})
+    monkeypatch.setattr(pricing, "price_change", lambda _, rank, *rest: Priced(won, "replay") if rank else None)
+    bounded = finding(Intervals.one(0, 54 * MS))
+    told = trace.with_unprofiled_step(9.0 * MS)
+    alone, one_of_two = price(bounded, told), price(replace(bounded, change=RemoveSyncs()), told)
+    assert alone.gain.value == pytest.approx(9.0, rel=0.01)
+    assert one_of_two == Priced(replace(alone.gain, value=0.25), "bound")
 
 
 def test_a_shorter_unprofiled_step_lowers_what_host_work_can_win(trace: Trace) -> None:

@@ -133,16 +133,39 @@ def test_recording_a_call_an_operator_a_frame_a_stack_a_range_and_a_step_costs_t
     assert recorded_us(HOST_OPS, RANGES, name="ProfilerStep#1") == pytest.approx(1.8 + 12 + 60)
 
 
-@pytest.mark.parametrize(("several_ranks", "recorded_us"), [(False, 2.7), (True, 5.4)])
-def test_a_host_keeps_nineteen_twentieths_beside_what_it_records_which_costs_several_ranks_twice_as_much(
-    several_ranks: bool, recorded_us: float
-) -> None:
-    """Steps of a call of 6 us and 1 ms of Python, of which recording may have slowed 30 us on each side of the call."""
-    steps = [part for _ in range(12) for part in (Step(), Host(1_000_000), Launch(500))]
+def launches(*quick_us: float, rank: int = 0, name: str = "cudaLaunchKernel_v7000") -> pl.DataFrame:
+    """Launches of these lengths, as a table of calls."""
+    end = [int(1000 * us) for us in quick_us]
+    return pl.DataFrame({"rank": rank, "process": 0, "name": name, "start_ns": 0, "end_ns": end}, strict=False)
+
+
+@pytest.mark.parametrize(("quick_us", "slowness"), [(3.0, 1.0), (3.5, 1.0), (7.0, 2.0), (8.75, 2.5), (30.0, 2.5)])
+def test_a_host_is_as_slow_as_its_quick_launches_up_to_two_and_a_half_times(quick_us: float, slowness: float) -> None:
+    calls = launches(*[quick_us] * 5, *[1_000.0] * 5)
+    assert periods.host_slowness(calls, 0) == pytest.approx(slowness)
+
+
+def test_four_launches_those_of_graphs_and_those_of_other_ranks_do_not_say_how_slow_a_host_is() -> None:
+    assert periods.host_slowness(launches(*[9.0] * 4), 0) == 1.0
+    assert periods.host_slowness(launches(*[9.0] * 9, name="cudaGraphLaunch"), 0) == 1.0
+    assert periods.host_slowness(launches(*[9.0] * 9), 1) == 1.0
+
+
+@pytest.mark.parametrize(("case", "times"), list(zip(Case, (2**0.5, 2**1.75, 2**2.5), strict=True)))
+def test_recording_costs_a_host_of_half_the_speed_this_many_times_as_much(case: Case, times: float) -> None:
+    def recorded(calls: pl.DataFrame) -> float:
+        return periods.recording_us(lambda table: calls if table is API_CALLS else table.empty(), 0, case)
+
+    assert recorded(launches(*[7.0] * 9)) == pytest.approx(times * recorded(launches(*[3.5] * 9)))
+
+
+def test_a_host_keeps_nineteen_twentieths_beside_what_it_records() -> None:
+    """Steps of a call of 3 us and 1 ms of Python, of which recording may have slowed 30 us on each side of the call."""
+    steps = [part for _ in range(12) for part in (Step(), Host(1_000_000), Launch(500, call_ns=3_000))]
     simulated = simulate([Launch(500), *steps, Step()])
-    graph = periods.deflate(Graph.from_trace(simulated.trace()), several_ranks)[Case.EXPECTED.value]
+    graph = periods.deflate(Graph.from_trace(simulated.trace()))[Case.EXPECTED.value]
     step_us = Pricer(graph, simulated.windows()).step_ns / 1000
-    assert step_us == pytest.approx(0.95 * 940 + 66 - recorded_us, abs=1)
+    assert step_us == pytest.approx(0.95 * 940 + 63 - 2.7, abs=1)
 
 
 @pytest.mark.parametrize(("usual_ns", "waited"), [(4_100, True), (3_900, False)])

@@ -48,14 +48,21 @@ class Priced(NamedTuple):
 def price(finding: Finding, trace: Trace) -> Priced:
     """The price of a finding, in ms per step: what the rule states, else that of its change, else its bound.
 
-    Where the step without a profiler is known, the price is a part of that step.
+    Where the step without a profiler is known, the price is a part of that step. Of a rank that cannot be replayed no
+    more is expected than another rank of the job wins by the same change: they wait for each other.
     """
     if finding.stated is not None:
         return Priced(finding.stated, "stated")
     bound = claim_bound(finding, trace)
-    change = cast("Change | None", finding.change)
-    priced = None if change is None else price_change(change, finding.where.rank or 0, trace, bound)
-    return priced or Priced(bound, "bound")
+    change, rank = cast("Change | None", finding.change), finding.where.rank or 0
+    if change is None:
+        return Priced(bound, "bound")
+    priced = price_change(change, rank, trace, bound)
+    if priced is not None:
+        return priced
+    others = [price_change(change, other, trace) for other in pricers(trace) if other != rank]
+    most_ms = max((other.gain.value for other in others if other), default=0.0)
+    return Priced(replace(bound, value=min(bound.value, most_ms)) if most_ms else bound, "bound")
 
 
 def price_change(

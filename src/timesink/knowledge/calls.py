@@ -87,6 +87,10 @@ LAUNCH: Final = Pattern(
     r"^(cuda|hip|cu)(Launch|ModuleLaunch|ExtLaunch|ExtModuleLaunch|Graph(s)?Launch)", "launches kernels",
     ("cudaLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch"), "cudaMemcpyAsync",
 )  # fmt: skip
+KERNEL_LAUNCH: Final = Pattern(
+    r"^(?:cuda|cu|hip)LaunchKernel", "launches one kernel", ("cudaLaunchKernelExC_v11060", "cuLaunchKernel"),
+    "cudaGraphLaunch",
+)  # fmt: skip
 GRAPH_LAUNCH: Final = Pattern(
     r"^(cuda|cu|hip)GraphLaunch", "launches a CUDA graph", "cudaGraphLaunch_v10000", "cudaLaunchKernel"
 )

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import replay
-from timesink.knowledge.calls import CallKind
+from timesink.knowledge.calls import KERNEL_LAUNCH, CallKind
 from timesink.knowledge.ranges import PROFILER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
@@ -230,14 +230,14 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     return replace(_scaled(graph, kappa, inflated), kappa=kappa, slowdown=_typical(graph, anchors) / step_ns)
 
 
-def deflate(graph: Graph, several_ranks: bool = False) -> tuple[Graph, ...]:
+def deflate(graph: Graph) -> tuple[Graph, ...]:
     """The graph with the estimated cost of recording taken off the host's time, for want of an unprofiled step.
 
     One graph per `Case`: little is taken off in the cautious one, much in the hopeful one. Every call, operator, range
     and frame that the rank recorded has its cost, out of the host's time near where they begin and end: inside of them
     where there are operators; calls alone cost before and after themselves too. What lasts longer, such as a collection
     of garbage or a wait for a loader, is the program's own. Calls that allocate or free memory do not wait for the
-    driver's lock. Hosts of `several_ranks` share a machine, and pay more.
+    driver's lock.
     """
     graph = _without_contention(graph)
     host, _ = graph.host_edges()
@@ -245,30 +245,46 @@ def deflate(graph: Graph, several_ranks: bool = False) -> tuple[Graph, ...]:
     inflated_ns = max(float((np.maximum(graph.network.edges.weight_ns[host], 0) * shares).sum()), 1.0)
     deflated = []
     for case in Case:
-        shared = replay.SHARED_HOST.at(case) if several_ranks else 1.0
-        recorded_ns = shared * recording_us(graph.table, graph.program.rank, case) * NS_PER_US
+        recorded_ns = recording_us(graph.table, graph.program.rank, case) * NS_PER_US
         kappa = max(1.0 - recorded_ns / inflated_ns, replay.KEPT_AT_LEAST.at(case))
         deflated.append(_scaled(graph, kappa, shares, replay.UNRECORDED_KEPT.at(case)))
     return tuple(deflated)
 
 
 def recording_us(table: Callable[[Table], pl.DataFrame], rank: int, case: Case) -> float:
-    """What it cost a rank's host to record what is in its tables: by torch.profiler, if there are operators."""
+    """What it cost a rank's host to record what is in its tables: by torch.profiler, if there are operators.
+
+    A slow or busy host pays more for each event: how slow it is, its quickest launches say.
+    """
     calls, operators, ranges, frames = (
         int(table(of).select(((pl.col("rank") == rank) & (pl.col("process") >= 0)).sum()).item())
         for of in (API_CALLS, HOST_OPS, RANGES, FRAMES)
     )
+    slowness = host_slowness(table(API_CALLS), rank) ** replay.SLOW_HOST_POWER.at(case)
     if not table(HOST_OPS).height:
-        return (calls + frames + ranges) * replay.CALL_COST_US.at(case)
+        return (calls + frames + ranges) * slowness * replay.CALL_COST_US.at(case)
     steps = int((matches(table(RANGES)["name"], PROFILER_STEP) & (table(RANGES)["rank"] == rank)).sum())
     stacks = operators if frames else 0
-    return (
+    return slowness * (
         (calls + operators) * replay.EVENT_COST_US.at(case)
         + stacks * replay.STACK_COST_US.at(case)
         + frames * replay.FRAME_COST_US.at(case)
         + ranges * replay.RANGE_COST_US.at(case)
         + steps * replay.STEP_COST_US.at(case)
     )
+
+
+def host_slowness(calls: pl.DataFrame, rank: int) -> float:
+    """How many times longer the quick launches of a rank take than on a fast host that does nothing else: at least 1.
+
+    The shortest tenth of them wait for nothing but the host. Launches of 7 us on a host that shares its cores: 2.
+    """
+    launches = calls.filter((pl.col("rank") == rank) & (pl.col("process") >= 0))
+    launches = launches.filter(matches(launches["name"], KERNEL_LAUNCH))
+    if launches.height < replay.ENOUGH.whole:
+        return 1.0
+    quick_ns = float(np.quantile(launches["end_ns"] - launches["start_ns"], replay.INTRINSIC_QUANTILE.value))
+    return min(max(quick_ns / replay.QUICK_LAUNCH_US.ns, 1.0), replay.SLOWEST_HOST.value)
 
 
 def _without_contention(graph: Graph) -> Graph:

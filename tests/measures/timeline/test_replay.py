@@ -229,19 +229,6 @@ def test_slow_steps_are_not_all_steps() -> None:
     assert replay._as_often(half, (2.5 + 50.5 * 1.2) * NS_PER_MS) is None
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_what_recording_costs_depends_on_whether_there_are_several_ranks(
-    ranks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pricer = stepped(10.0, graph="graph", residual_ratio=0.1)
-    monkeypatch.setattr(replay, "pricers", lambda _: dict.fromkeys(range(ranks), pricer))
-    monkeypatch.setattr(replay, "deflate", lambda graph, several: [(graph, several)])
-    monkeypatch.setattr(replay, "Pricer", lambda *given: given)
-    found: Any = replay.deflated_pricers(Trace("made", {}))
-    one = ((("graph", ranks > 1), pricer.anchors.windows, 0.1),)
-    assert found == dict.fromkeys(range(ranks), one)
-
-
 def test_a_path_is_found_for_ranks_with_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = SimpleNamespace(replay=lambda: "times")
     monkeypatch.setattr(replay, "graphs", lambda _: {0: graph, 1: graph})

@@ -138,10 +138,20 @@ CALL_COST_US: Final = Assumption(
     1.8, 2.7, 4.5, "us a call or range", "what Nsight Systems costs the host, the kernel's record counted in",
     f"{_HOST_SET}: least squares give 2.9 us, single programs 2.1 to 6.2 us", "tune",
 )  # fmt: skip
-SHARED_HOST: Final = Assumption(
-    1.0, 2.0, 4.0, "times the cost of an event", "hosts of several ranks share cores and caches, and locks of NCCL",
-    "third set of benchmarks/faults, two ranks of one H200 host: 1.5 to 6 us an event where hosts set the pace",
-    "third_tune",
+QUICK_LAUNCH_US: Final = Assumption(
+    3.1, 3.5, 4.0, "us", "a kernel's launch under a profiler, on a fast host that does nothing else",
+    "246 tune captures of benchmarks/faults (H200 hosts, torch.profiler and Nsight Systems alike): tenth percentile of "
+    "a capture's launches", "tune",
+)  # fmt: skip
+SLOW_HOST_POWER: Final = Assumption(
+    0.5, 1.75, 2.5, "power of how much longer launches take",
+    "recording costs a slow or busy host more: it runs longer, and waits for cores and locks",
+    "18 captures whose host sets the pace, on slower hosts (third and fourth sets of benchmarks/faults, tune part of "
+    "benchmarks/ladders): an event costs 0.6 to 7 times what it does on a fast one", "tune",
+)  # fmt: skip
+SLOWEST_HOST: Final = Assumption(
+    2.0, 2.5, 3.3, "times", "launches that take longer than this wait for something else",
+    "the same captures: 1.3 to 3.3 times; with CUDA_LAUNCH_BLOCKING 4.4 times", "tune",
 )  # fmt: skip
 KEPT_AT_LEAST: Final = Assumption(
     0.5, 0.35, 0.2, "of the host's time left", "an event that holds little but its own recording keeps this",

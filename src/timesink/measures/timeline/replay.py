@@ -118,12 +118,8 @@ def _as_often(pricer: Pricer, step_ns: float) -> StepWindows | None:
 def deflated_pricers(trace: Trace) -> Mapping[int, tuple[Pricer, ...]]:
     """The same with what recording costs the host taken off by estimate: one pricer per `Case`, for little, the
     expected and much cost."""
-    several_ranks = len(pricers(trace)) > 1
     return {
-        rank: tuple(
-            Pricer(graph, pricer.anchors.windows, pricer.residual_ratio)
-            for graph in deflate(pricer.graph, several_ranks)
-        )
+        rank: tuple(Pricer(graph, pricer.anchors.windows, pricer.residual_ratio) for graph in deflate(pricer.graph))
         for rank, pricer in pricers(trace).items()
     }
 

@@ -21,8 +21,9 @@ test: $(VENV)/.dev
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-# Every capture of the fault suite: one screen, true sentences, one price per change. CI reads each tenth of them.
-SWEEP := tests/measures/timeline/test_autograd.py tests/diagnosis/test_captures.py
+# Every capture of the fault suite: one screen, true sentences, one price per change, the same steps without marks. CI reads
+# each tenth of them.
+SWEEP := tests/measures/timeline/test_autograd.py tests/measures/steps/test_stripped_marks.py tests/diagnosis/test_captures.py
 sweep: $(VENV)/.dev
 	TIMESINK_SWEEP=all $(BIN)/python -m pytest $(PARALLEL) -m slow $(SWEEP)
 

@@ -73,6 +73,20 @@ def test_the_step_is_found_or_nothing(program: Nested) -> None:
     assert rounds is None or rounds in program.right
 
 
+@given(st.integers(0, 10_000), st.randoms())
+def test_how_kinds_are_numbered_decides_nothing(seed: int, shuffled: random.Random) -> None:
+    """Names are numbered in the order in which a process first met them, in whatever trace that was. Rounds of twelve
+    kinds that come once each, and of up to three others between any two."""
+    rng = random.Random(seed)
+    kinds = np.array([kind for _ in range(6) for once in range(12) for kind in (*[12] * rng.randrange(4), once)])
+    number = list(range(13))
+    shuffled.shuffle(number)
+    gaps_ns = np.array([rng.randrange(5) for _ in kinds])
+    one, other = outermost_loop(kinds, gaps_ns), outermost_loop(np.array(number)[kinds], gaps_ns)
+    assert (one is None) is (other is None)
+    assert one is None or other is None or one.starts.tolist() == other.starts.tolist()
+
+
 def test_of_a_fixed_set_of_nested_loops_nine_in_ten_are_found() -> None:
     rng = random.Random(7)
     programs = [

@@ -91,7 +91,10 @@ def loops(kinds: Int64Array) -> list[OperationLoop]:
     if kinds.size < 2 * assumed.REPEATS.whole:
         return []
     counts = np.bincount(kinds)
+    first_at = np.zeros(counts.size, np.int64)
+    first_at[kinds[::-1]] = np.arange(kinds.size)[::-1]
     recurring = np.flatnonzero(counts >= assumed.REPEATS.whole)
+    recurring = recurring[np.argsort(first_at[recurring])]  # how kinds are numbered decides nothing
     found = []
     for rounds in _paces(counts[recurring]):
         starts = _steadiest(kinds, recurring[counts[recurring] == rounds])
@@ -112,7 +115,7 @@ def _paces(counts: Int64Array) -> Int64Array:
 
 
 def _steadiest(kinds: Int64Array, candidates: Int64Array) -> Int64Array:
-    """Positions of the candidate kind whose distances vary least; of equally steady ones the earliest."""
+    """Positions of that of the first few candidates whose distances vary least; of equally steady ones the earliest."""
     best, least = np.empty(0, np.int64), (np.inf, 0)
     for kind in candidates[:_KINDS_TRIED]:
         positions = np.flatnonzero(kinds == kind)
@@ -153,7 +156,7 @@ def _begun(kinds: Int64Array, gaps_ns: Int64Array | None, starts: Int64Array) ->
         for kind in np.flatnonzero(np.bincount(inside) == rounds)
         if np.unique(round_of[inside == kind]).size == rounds
     ]
-    return max(once, key=lambda positions: float(np.median(gaps_ns[positions[1:]])), default=starts)
+    return max(once, key=lambda positions: (float(np.median(gaps_ns[positions[1:]])), -positions[0]), default=starts)
 
 
 def _home_shares(kinds: Int64Array, recurring: Int64Array, starts: Int64Array) -> tuple[float, float]:

@@ -260,7 +260,7 @@ def recording_us(table: Callable[[Table], pl.DataFrame], rank: int, case: Case) 
         int(table(of).select(((pl.col("rank") == rank) & (pl.col("process") >= 0)).sum()).item())
         for of in (API_CALLS, HOST_OPS, RANGES, FRAMES)
     )
-    slowness = host_slowness(table(API_CALLS), rank) ** replay.SLOW_HOST_POWER.at(case)
+    slowness = float(host_slowness(table(API_CALLS), rank) ** replay.SLOW_HOST_POWER.at(case))
     if not table(HOST_OPS).height:
         return (calls + frames + ranges) * slowness * replay.CALL_COST_US.at(case)
     steps = int((matches(table(RANGES)["name"], PROFILER_STEP) & (table(RANGES)["rank"] == rank)).sum())

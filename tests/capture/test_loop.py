@@ -16,7 +16,7 @@ from tests.readers import ncu_reports as made
 
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.manifest import Capture
-from timesink.cli.loop import LoopOptions, Stages, command
+from timesink.cli.loop.loop import LoopOptions, Stages, command
 from timesink.diagnosis.next_capture import joined
 from timesink.diagnosis.verdicts import (
     Bottleneck,

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 from tests.diagnosis.test_plan import climbed, joint
 
-from timesink.diagnosis.plan.places import Place, place_in_program
+from timesink.diagnosis.plan.places import ChangePlace, place_in_program
 from timesink.diagnosis.verdicts import Evidence, Finding, Quantity, Where
 from timesink.views.plan import page_of
 
@@ -49,7 +49,7 @@ def climbed_findings() -> list[tuple[Mock, Finding]]:
 
 def test_every_rung_of_the_demo_holds_its_place_and_a_page_shows_it() -> None:
     made = climbed()
-    assert all(rung.place != Place() for rung in made.rungs)
+    assert all(rung.place != ChangePlace() for rung in made.rungs)
     sheet = next(sheet for sheet in page_of(made, "demo").sheets if sheet.key == "where")
     assert [row[0] for row in sheet.rows] == [rung.id for rung in made.rungs]
     assert [row[1] or "" for row in sheet.rows] == [rung.place.where for rung in made.rungs]

@@ -89,6 +89,7 @@ PLACES = {
     "next": ("kernels", "next_command"),
     "open": ("export", "open_command"),
     "explain": ("rules", "explain"),
+    "loop": ("loop.loop", "command"),
     "watch": ("watch.watch", "command"),
     "serve": ("serve.serve", "command"),
     "calibrate": ("verify.verify", "calibrate"),

@@ -41,7 +41,7 @@ _OF_WEIGHTS: Final = ("communication", "foreach")
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class LargerBatch:
     """A batch so many times as large: its step, the time of as many items as a step has today, what bounds it, and what
     it needs more of memory."""
 
@@ -52,7 +52,7 @@ class Batch:
     needed_bytes: int | None
 
 
-def larger_batches(joint: Joint, chosen: Sequence[str], now_ms: float) -> tuple[tuple[Batch, ...], str]:
+def larger_batches(joint: Joint, chosen: Sequence[str], now_ms: float) -> tuple[tuple[LargerBatch, ...], str]:
     """After the chosen changes, which leave a step of `now_ms`: batches twice as large, and so on while each wins
     `WORTH` more of an item; or why there is none."""
     asked = {card.name for one in joint.offered.values() for card, _ in one.findings if one.id not in chosen}
@@ -62,7 +62,7 @@ def larger_batches(joint: Joint, chosen: Sequence[str], now_ms: float) -> tuple[
     if np.bincount(graph.program.ops.block, minlength=1).max(initial=0) > 1:
         return (), "larger_batch has no price: the replay cannot make kernels of a CUDA graph longer"
     graph = Together(tuple(joint.parts(chosen))).rewrite(graph)
-    found: list[Batch] = []
+    found: list[LargerBatch] = []
     before_ms = now_ms
     for factor in FACTORS:
         made = _batch(joint, graph, now_ms, factor)
@@ -74,7 +74,7 @@ def larger_batches(joint: Joint, chosen: Sequence[str], now_ms: float) -> tuple[
     return tuple(found), "" if found else why
 
 
-def _batch(joint: Joint, graph: Graph, now_ms: float, factor: int) -> Batch:
+def _batch(joint: Joint, graph: Graph, now_ms: float, factor: int) -> LargerBatch:
     pricer = joint.pricer
     anchors, ratio = pricer.anchors, joint.step_ms / max(pricer.step_ns, 1.0)
     growing = [_grown(joint.trace, device, factor) for device in kernel_facts(joint.trace).devices]
@@ -93,7 +93,7 @@ def _batch(joint: Joint, graph: Graph, now_ms: float, factor: int) -> Batch:
         totals[share.kind] = totals.get(share.kind, 0.0) + share.ns
     bound_by = max(totals, key=lambda kind: totals[kind], default="")
     working = device_memory(joint.trace).get((joint.rank, joint.device), DeviceMemory()).working
-    return Batch(factor, step, per_item, bound_by, None if working is None else (factor - 1) * working)
+    return LargerBatch(factor, step, per_item, bound_by, None if working is None else (factor - 1) * working)
 
 
 def _grown(trace: Trace, device: Device, factor: int) -> GrowKernels:

@@ -12,13 +12,13 @@ from typing import Final
 
 from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.plan.batch import Batch, larger_batches
+from timesink.diagnosis.plan.batch import LargerBatch, larger_batches
 from timesink.diagnosis.plan.candidates import Chosen, Named, candidates
 from timesink.diagnosis.plan.catalogue import PlannedChange
 from timesink.diagnosis.plan.joint import GRAPHS, NOTHING, WORTH, Joint
 from timesink.diagnosis.plan.memory import DeviceMemory, device_memory, said_of_memory
 from timesink.diagnosis.plan.order import allowed, best, following, repairs
-from timesink.diagnosis.plan.places import Place, place_in_program
+from timesink.diagnosis.plan.places import ChangePlace, place_in_program
 from timesink.diagnosis.pricing import TO_P90
 from timesink.diagnosis.verdicts import Diagnosis, Quantity
 from timesink.knowledge.assumptions import replay
@@ -44,7 +44,7 @@ class Rung:
     gain: Quantity
     cumulative_ms: float
     findings: tuple[str, ...] = ()
-    place: Place = Place()
+    place: ChangePlace = ChangePlace()
     bound_by: str = ""
     needs: tuple[str, ...] = ()
     memory: str = ""
@@ -79,7 +79,7 @@ class Plan:
     refused: str = ""
     unpriced: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[LargerBatch, ...] = ()
     free_bytes: int | None = None
 
 

@@ -23,7 +23,7 @@ _TELLING: Final = ("file", "op", "range", "kernel")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChangePlace:
     """A line, else an operator or a range; the modules around it; and the kernel. Empty where unknown; untrusted."""
 
     where: str = ""
@@ -31,16 +31,16 @@ class Place:
     kernel: str = ""
 
 
-def place_in_program(joint: Joint, name: str, chosen: Sequence[str]) -> Place:
+def place_in_program(joint: Joint, name: str, chosen: Sequence[str]) -> ChangePlace:
     """Where a change goes that is made beside the `chosen` ones."""
     findings = [finding for _, finding in joint.offered[name].findings]
     told: Where | None = max((finding.where for finding in findings), key=_told, default=Where())
     if told is None or not _told(told):
         told = next(_of_parts(joint, name, chosen), None) or _after_a_wait(joint.trace, findings)
     if told is None:
-        return Place()
+        return ChangePlace()
     line = f"{told.file}:{told.line}" if told.file and told.line else told.file
-    return Place(line or told.op or told.range or "", _module(joint.trace, told), told.kernel or "")
+    return ChangePlace(line or told.op or told.range or "", _module(joint.trace, told), told.kernel or "")
 
 
 def _told(where: Where) -> int:

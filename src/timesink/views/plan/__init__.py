@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timesink.diagnosis.plan.batch import ASSUMED, Batch
+from timesink.diagnosis.plan.batch import ASSUMED, LargerBatch
 from timesink.diagnosis.plan.joint import WORTH
 from timesink.diagnosis.plan.ladder import Plan, Rung, plan
 from timesink.diagnosis.plan.memory import free_text
@@ -42,7 +42,7 @@ _WHERE: Fields[Rung] = (
     (Field("kernel", "kernel", is_name=True, is_kernel=True), lambda rung: rung.place.kernel or None),
 )
 
-_BATCHES: Fields[Batch] = (
+_BATCHES: Fields[LargerBatch] = (
     (Field("factor", "times as large", unit="1"), lambda batch: batch.factor),
     (Field("step_ns", "step", unit="ns"), lambda batch: batch.step.value * NS_PER_MS),
     (Field("items_ns", "of as many items", unit="ns"), lambda batch: batch.per_item.value * NS_PER_MS),

@@ -17,6 +17,7 @@ import typer
 from timesink.capture.manifest import Capture
 from timesink.capture.recorded_run import MANIFEST
 from timesink.cli.capture import Active, Program, Settle, Timed, Timeout, translated
+from timesink.cli.loop.rungs import Rungs
 from timesink.cli.options import Facts, NoColor, Quiet, StepMs, facts_of, format_option
 from timesink.cli.output import sink, tell
 from timesink.cli.reading import of_run, read_traces
@@ -111,6 +112,13 @@ class LoopOptions:
             show_default=False,
         ),
     ] = None
+    made: Annotated[
+        bool,
+        typer.Option(
+            "--made",
+            help="The rung that --plan opened is made: capture anew, hold it against what was foretold, plan anew.",
+        ),
+    ] = False
     fact: Facts = None
     timeout: Timeout = 3600
     unprofiled: StepMs = None
@@ -150,7 +158,10 @@ def command(
     no_color: NoColor = False,
     with_plan: Annotated[
         bool,
-        typer.Option("--plan", help="Show what to change in which order too, and keep it as plan.md and plan.json."),
+        typer.Option(
+            "--plan",
+            help="Show what to change in which order too, keep it as plan.md and plan.json, open its first rung.",
+        ),
     ] = False,
     *,
     chosen: LoopOptions,
@@ -171,20 +182,20 @@ def command(
         diagnosis = made.run()
     _write(out, diagnosis, stages, target.origin)
     target.show(diagnosis)
-    if with_plan:
+    if with_plan or chosen.made:
         target.show(_planned(out, made, diagnosis, target.origin))
     return 0
 
 
 def _planned(out: Path, made: Loop, diagnosis: Diagnosis, origin: Origin) -> Page:
-    """The ladder of the first stage's capture, kept beside the diagnosis."""
-    from timesink.render import written
-    from timesink.views.plan import plan_page
-
-    page = plan_page(made.timeline(), diagnosis)
-    for name, form in (("plan.md", Format.MD), ("plan.json", Format.JSON)):
-        write_whole(out / name, written(page, form, Style(origin=origin)))
-    return page
+    """The plan of the newest capture; with `--made`, of the program with the open rung made."""
+    rungs = Rungs(out, made.timeline)
+    if made.chosen.made:
+        with translated():
+            folder = rungs.next_folder()
+            Stages(folder.parent, made.chosen.quiet).make(folder.name, f"{folder.parent.name} is made", made.torch)
+    words = ["timesink", "loop", "--made", *(() if out == Path("loop") else ("-o", str(out))), "--"]
+    return rungs.page(diagnosis, origin, shlex.join(words) + " CMD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +214,7 @@ class Loop:
         from timesink.diagnosis.engine import diagnose
         from timesink.diagnosis.next_capture import joined, with_kernels
 
-        first = self.stages.make("torch", "to name operators, gaps and kernels", self._torch)
+        first = self.stages.make("torch", "to name operators, gaps and kernels", self.torch)
         timeline = read_traces([first.folder])
         second = self._system(timeline)
         third = self._kernels(timeline)
@@ -215,9 +226,8 @@ class Loop:
         beside = of_run(read_traces(second.files), known, [second.folder], facts)
         return joined(main, diagnose(beside))
 
-    def timeline(self) -> Trace:
-        """The capture of the first stage, with what is known of the run."""
-        folder = self.stages.folder / "torch"
+    def timeline(self, folder: Path) -> Trace:
+        """A capture of this program with torch.profiler, with what is known of the run."""
         return of_run(read_traces([folder]), self.chosen.unprofiled, [folder], self.shared["facts"])
 
     def _profiled(self, stage: Capture) -> Trace:
@@ -267,7 +277,8 @@ class Loop:
             self.stages.skip(name, str(error))
             return None
 
-    def _torch(self, out: Path) -> Capture:
+    def torch(self, out: Path) -> Capture:
+        """A capture with torch.profiler."""
         from timesink import capture
 
         return capture.torch(self.program, steps=self.chosen.schedule(), out=out, auto_ranges=True, **self.shared)

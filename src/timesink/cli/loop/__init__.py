@@ -1,0 +1,1 @@
+"""`timesink loop`: captures one after another, joined; and with a plan, rung by rung."""

@@ -2,8 +2,9 @@
 
     python -m benchmarks.counts
 
-Counted are calls of our own Python functions and queries of Polars, for the bundled demo's trace and for the same trace
-twice over, where work in Python for every event would double; and the modules that commands import.
+Counted are calls of our own Python functions and queries of Polars: of the diagnosis of the bundled demo's trace and
+of an export of Nsight Systems, each once and twice over, where work in Python for every event would double; of what a
+rank of a job takes; and the modules that commands import.
 """
 
 from __future__ import annotations
@@ -12,25 +13,32 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from benchmarks.grow import grow
-from benchmarks.runs import Row, at_most, run, show
+from benchmarks.runs import ROOT, Row, at_most, run, show
 
 import timesink
+from benchmarks import sqlite
 from timesink.diagnosis.engine import diagnose
+from timesink.measures.ranks.job import job
+from timesink.model.trace import Trace
 from timesink.readers import read
 
 NAME = "counts"
 PACKAGE = Path(timesink.__file__).parent
 DEMO = PACKAGE / "cli" / "demo" / "gpt_before.json.gz"
 DEMO_MB = 14
+EXPORT = ROOT / "tests" / "data" / "nsys" / "gpt_before_5_steps.sqlite"
+TWICE = (2_210, 4_060)  # kernels and calls of the export, twice what it has
 # About a tenth above what was counted when they were set. A rule more may raise them; so may carelessness.
-CALLS, QUERIES, GROWTH = 16_000, 1_550, 1.15
+MOST = {"diagnosis": (14_500, 1_490), "diagnosis of an export": (14_100, 1_430), "a rank": (1_470, 350)}
+"""Calls of our functions, and queries."""
+GROWTH = 1.15
 MODULES = {"--help": 190, "diagnose nothing.json": 900}
 _IMPORTED = """
 import json, sys
@@ -48,8 +56,8 @@ class Counts:
     queries: int
 
 
-def counted(trace: Path) -> Counts:
-    """Read and diagnose a trace, counting. One was to be diagnosed before, for what is kept between traces."""
+def counted(trace: Path, work: Callable[[Trace], object] = diagnose) -> Counts:
+    """Read a trace and work on it, counting. One was to be worked on before, for what is kept between traces."""
     calls: Counter[tuple[str, str]] = Counter()
     queries, package = 0, str(PACKAGE)
 
@@ -62,18 +70,22 @@ def counted(trace: Path) -> Counts:
 
     sys.setprofile(count)
     try:
-        diagnose(read(trace, cache=False))
+        work(read(trace, cache=False))
     finally:
         sys.setprofile(None)
     return Counts(calls, queries)
 
 
-def once_and_twice(folder: Path) -> tuple[Counts, Counts]:
-    """The counts of the demo's trace, and of the same trace twice over."""
-    twice = folder / "twice.json"
-    grow(DEMO, twice, DEMO_MB + 1)
-    diagnose(read(DEMO, cache=False))
-    return counted(DEMO), counted(twice)
+def every_count(folder: Path) -> dict[str, tuple[Counts, Counts | None]]:
+    """The counts of each kind of work, and those of the same trace twice over where that is counted too."""
+    grow(DEMO, twice := folder / "twice.json", DEMO_MB + 1)
+    sqlite.grow(EXPORT, exported := folder / "twice.sqlite", *TWICE)
+    for trace in (DEMO, EXPORT):
+        diagnose(read(trace, cache=False))
+    job(read(DEMO, cache=False))
+    traces = ((DEMO, twice), (EXPORT, exported))
+    diagnosed = [(counted(once), counted(both)) for once, both in traces]
+    return dict(zip(MOST, [*diagnosed, (counted(DEMO, job), None)], strict=True))
 
 
 def imported(*words: str) -> tuple[int, list[str]]:
@@ -85,16 +97,19 @@ def imported(*words: str) -> tuple[int, list[str]]:
 def rows() -> Iterator[Row]:
     """One row per count."""
     with tempfile.TemporaryDirectory() as folder:
-        once, twice = once_and_twice(Path(folder))
-    yield at_most(NAME, "calls of our functions", once.calls.total(), CALLS, "calls")
-    yield at_most(NAME, "queries of Polars", once.queries, QUERIES, "queries")
-    yield at_most(NAME, "calls, the trace twice / once", twice.calls.total() / once.calls.total(), GROWTH, "x")
-    yield at_most(NAME, "queries, the trace twice / once", twice.queries / once.queries, GROWTH, "x")
+        counts = every_count(Path(folder))
+    for what, (once, twice) in counts.items():
+        calls, queries = MOST[what]
+        yield at_most(NAME, f"{what}: calls of our functions", once.calls.total(), calls, "calls")
+        yield at_most(NAME, f"{what}: queries of Polars", once.queries, queries, "queries")
+        if twice:
+            grown = twice.calls.total() / once.calls.total()
+            yield at_most(NAME, f"{what}: calls, the trace twice / once", grown, GROWTH, "x")
+            yield at_most(NAME, f"{what}: queries, the trace twice / once", twice.queries / once.queries, GROWTH, "x")
+            for (file, name), extra in (twice.calls - once.calls).most_common(3):
+                yield Row(NAME, f"{what}: called more often: {file[1:]} {name}", f"{extra:,} calls")
     for words, bar in MODULES.items():
         yield at_most(NAME, f"modules that `timesink {words}` imports", imported(*words.split())[0], bar, "modules")
-    more = twice.calls - once.calls
-    for (file, name), extra in more.most_common(5):
-        yield Row(NAME, f"called more often: {file[1:]} {name}", f"{extra:,} calls")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,23 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert set(done.stderr.split()) & set(HEAVY) == set()
 
 
+@pytest.mark.parametrize(("size", "given", "threads"), [(None, None, "1"), (None, "2", "2"), (0, None, "None")])
+def test_polars_reads_small_files_on_one_thread_unless_told_otherwise(
+    size: int | None, given: str | None, threads: str
+) -> None:
+    """A file counts as small or, with a limit of no bytes, as large."""
+    small = "" if size is None else f"from timesink.cli import help; help._SMALL_BYTES = {size}; "
+    program = f"""import os, sys; from timesink.cli.app import run; {small}
+run(["tables", "--no-cache", {str(BEFORE)!r}]); import polars
+print(os.environ.get("POLARS_MAX_THREADS"), polars.thread_pool_size(), file=sys.stderr)"""
+    environment = {name: value for name, value in os.environ.items() if name != "POLARS_MAX_THREADS"}
+    environment |= {"POLARS_MAX_THREADS": given} if given else {}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    said, used = done.stderr.split()
+    assert said == threads
+    assert threads in ("None", used)
+
+
 def test_every_command_is_listed_with_the_first_line_of_its_own_help() -> None:
     shown = timesink("--help", COLUMNS="120").stdout
     for name, summary in COMMANDS.items():

@@ -6,13 +6,14 @@ import importlib
 import pkgutil
 import re
 from contextlib import suppress
+from copy import copy
 
 import polars as pl
 import pytest
 from polars.exceptions import ComputeError
 
 from timesink import knowledge
-from timesink.knowledge.pattern import Pattern, patterns_in
+from timesink.knowledge.pattern import Pattern, patterns_in, regex
 
 
 def declared() -> dict[str, Pattern]:
@@ -28,6 +29,17 @@ def declared() -> dict[str, Pattern]:
 PATTERNS = declared()
 ANY_TEXT = {"logs.MESSAGE.0", "logs.GUARD.0", "profiler_texts.MEMORY_TIMELINE_ROWS.0"}
 """They find a part of a line that another pattern has chosen, so there is nothing that they must not match."""
+
+
+def test_a_regex_is_compiled_when_it_is_first_used_and_then_does_what_that_of_re_does() -> None:
+    late, plain = regex(r"(\d+)x", re.IGNORECASE), re.compile(r"(\d+)x", re.IGNORECASE)
+    assert "search" not in vars(late)
+    assert late.findall("2x 3X") == plain.findall("2x 3X") == ["2", "3"]
+    assert late.sub("", "2x3X4") == plain.sub("", "2x3X4")
+    assert (late.pattern, copy(late).flags) == (plain.pattern, plain.flags)
+    broken = regex("(")
+    with pytest.raises(re.error):
+        broken.search("")
 
 
 def test_every_subject_declares_patterns() -> None:

@@ -113,6 +113,12 @@ Scan read_int(Cursor& c, Event& event, Int field) {
         if (Scan s = take_value(copy, text); s != Scan::ok) return s;
         event.put(Str::tid, text);
     }
+    uint64_t plain;
+    if (const char* behind = is_time ? short_time(c.p, plain) : short_number(c.p, plain)) {
+        event.put(field, static_cast<int64_t>(plain));
+        c.p = behind;
+        return Scan::ok;
+    }
     Number number;
     if (Scan s = take_number(c, is_time ? 3 : 0, number); s != Scan::ok) return s;
     if (number.found) event.put(field, number.value);
@@ -120,9 +126,15 @@ Scan read_int(Cursor& c, Event& event, Int field) {
     return Scan::ok;
 }
 
+// Where a value stands that is to be read: its key, and whether it is an argument.
+struct Stand {
+    uint8_t key;
+    bool in_args;
+    uint16_t slot;
+};
+
 // From behind a value, or behind the brace that opens the object, to the next value or behind the closing brace.
-Scan read_gap(Cursor& c, const Words& keys, bool first, Gap& gap) {
-    const char* begin = c.p;
+Scan read_key(Cursor& c, const Words& keys, bool first, Stand& to) {
     skip_space(c);
     if (!first && *c.p == ',') {
         ++c.p;
@@ -130,56 +142,37 @@ Scan read_gap(Cursor& c, const Words& keys, bool first, Gap& gap) {
     } else if (!first && *c.p != '}') {
         return c.p >= c.end ? Scan::more : Scan::bad;
     }
-    Text key;
     if (*c.p == '}') {
         ++c.p;
-        gap.number = number_of(Key::closed);
-    } else {
-        if (c.p >= c.end) return Scan::more;
-        if (*c.p != '"') return Scan::bad;
-        ++c.p;
-        if (Scan s = scan_string(c, key); s != Scan::ok) return s;
-        gap.slot = key.escaped ? 0 : keys.find(key.at, key.size);
-        gap.number = key.escaped ? find_escaped(keys, key) : keys.number(gap.slot);
-        skip_space(c);
-        if (*c.p != ':') return c.p >= c.end ? Scan::more : Scan::bad;
-        ++c.p;
-        skip_space(c);
+        to.key = number_of(Key::closed);
+        return Scan::ok;
     }
-    const size_t size = static_cast<size_t>(c.p - begin);
-    if (size > Gap::MOST || key.escaped) return Scan::ok;
-    gap.size = static_cast<uint8_t>(size);
-    std::memcpy(gap.text, begin, size);
+    if (c.p >= c.end) return Scan::more;
+    if (*c.p != '"') return Scan::bad;
+    ++c.p;
+    Text key;
+    if (Scan s = scan_string(c, key); s != Scan::ok) return s;
+    to.slot = key.escaped ? 0 : keys.find(key.at, key.size);
+    to.key = key.escaped ? find_escaped(keys, key) : keys.number(to.slot);
+    skip_space(c);
+    if (*c.p != ':') return c.p >= c.end ? Scan::more : Scan::bad;
+    ++c.p;
+    skip_space(c);
     return Scan::ok;
 }
 
-Scan read_member(Cursor& c, Event& event, uint8_t key);
-
-// The members of an object, each handed to read_member under the number its key has in `keys`.
-Scan read_object(Cursor& c, Event& event, const Words& keys, Gaps& gaps) {
-    ++c.p;
-    Gaps::Place* seen = &gaps.first(event.kind());
-    for (bool first = true;; first = false) {
-        const Gap* gap = (*seen)[0].stands_at(c.p) ? &(*seen)[0] : (*seen)[1].stands_at(c.p) ? &(*seen)[1] : nullptr;
-        if (gap) {
-            c.p += gap->size;
-        } else {
-            Gap found;
-            if (Scan s = read_gap(c, keys, first, found); s != Scan::ok) return s;
-            (*seen)[1] = (*seen)[0];
-            gap = &((*seen)[0] = found);
-        }
-        if (gap->number == number_of(Key::closed)) return Scan::ok;
-        skip_space(c);
-        const uint16_t slot = gap->slot;
-        if (Scan s = read_member(c, event, gap->number); s != Scan::ok) return s;
-        seen = &gaps.behind(slot, event.kind());
-    }
-}
-
 Scan read_member(Cursor& c, Event& event, uint8_t key) {
-    if (key == Words::ABSENT) return skip_value(c);
     if (key < TEXT) return read_int(c, event, static_cast<Int>(key));
+    uint64_t plain;
+    if (key == Words::ABSENT || key == number_of(Key::external)) {
+        const char* behind = short_number(c.p, plain);
+        if (!behind) return key == Words::ABSENT ? skip_value(c) : take_unsigned(c, event.external, event.has_external);
+        c.p = behind;
+        if (key == Words::ABSENT) return Scan::ok;
+        event.external = plain;
+        event.has_external = true;
+        return Scan::ok;
+    }
     Text text;
     if (key < number_of(Key::phase)) {
         if (Scan s = take_value(c, text); s != Scan::ok) return s;
@@ -187,12 +180,10 @@ Scan read_member(Cursor& c, Event& event, uint8_t key) {
         return Scan::ok;
     }
     switch (static_cast<Key>(key)) {
-        case Key::args: return *c.p == '{' ? read_object(c, event, ARG_KEYS, event.arg_gaps) : skip_value(c);
-        case Key::external: return take_unsigned(c, event.external, event.has_external);
         case Key::grid: return read_triple(c, event.grid, event.has_grid);
         case Key::block: return read_triple(c, event.block, event.has_block);
-        case Key::phase: break;
-        case Key::category: case Key::closed: break;
+        case Key::args: case Key::closed: case Key::external: return skip_value(c);
+        case Key::phase: case Key::category: break;
     }
     if (Scan s = take_value(c, text); s != Scan::ok) return s;
     if (static_cast<Key>(key) == Key::phase) {
@@ -202,6 +193,95 @@ Scan read_member(Cursor& c, Event& event, uint8_t key) {
         event.category = category_of(text);
     }
     return Scan::ok;
+}
+
+// Whether the values of a key hardly ever differ between events; of the name, those of arrows.
+bool is_steady(uint8_t key, const char* value, const Event& event, bool restless) {
+    if (key == number_of(Key::phase) || key == number_of(Key::category)) return true;
+    if (restless) return false;
+    if (key == number_of(Str::name)) return event.category == Category::flow;
+    if (key == Words::ABSENT) return *value == '"';
+    for (const Int field : {Int::pid, Int::tid, Int::device, Int::context, Int::stream, Int::forward_thread})
+        if (key == number_of(field)) return *value != '"';
+    return false;
+}
+
+// Reads a steady member, and notes in the run what it said; false where that is more than a run can hold.
+bool note_member(Cursor& c, Event& event, uint8_t key, const char* begin, Run& run, Scan& scan) {
+    const bool is_int = key < TEXT;
+    const uint64_t bit = is_int ? uint64_t{1} << key : 0, had = event.ints & bit;
+    event.ints &= ~bit;
+    scan = read_member(c, event, key);
+    const bool put = event.ints & bit;
+    event.ints |= had;
+    if (scan != Scan::ok || (is_int && !put)) return false;
+    if (key == Words::ABSENT) return true;
+    if (key == number_of(Key::phase)) {
+        run.has_phase = true;
+        run.phase = event.phase;
+        return true;
+    }
+    if (run.members == Run::MEMBERS) return false;
+    if (is_int) {
+        run.member[run.members++] = {key, 0, 0, false, false, event.value[key]};
+        return true;
+    }
+    const uint8_t number = key == number_of(Key::category) ? number_of(Str::category) : key;
+    const Text& text = event.text[number - TEXT];
+    if (text.at + text.size - begin > static_cast<int64_t>(Run::MOST)) return false;
+    run.member[run.members++] = {number,       static_cast<uint8_t>(text.at - begin), static_cast<uint8_t>(text.size),
+                                 text.is_json, text.escaped, static_cast<int64_t>(event.category)};
+    return true;
+}
+
+// From behind a value, or behind the brace that opens the event, to the next value that may differ. The run holds as much
+// of that as can be compared.
+Scan read_run(Cursor& c, Event& event, Stand& stand, bool first, bool restless, Run& run) {
+    const char* begin = c.p;
+    Run longer;
+    for (bool fits = true;;) {
+        if (Scan s = read_key(c, stand.in_args ? ARG_KEYS : EVENT_KEYS, first, stand); s != Scan::ok) return s;
+        first = false;
+        const bool closed = stand.key == number_of(Key::closed);
+        if (closed && stand.in_args) {
+            stand.in_args = false;
+            continue;
+        }
+        if (stand.key == number_of(Key::args) && *c.p == '{') {
+            ++c.p;
+            stand.in_args = first = true;
+            continue;
+        }
+        const size_t size = static_cast<size_t>(c.p - begin);
+        fits = fits && size <= Run::MOST && stand.key != number_of(Key::args);  // what arguments are, the next byte says
+        if (fits) {
+            longer.size = static_cast<uint8_t>(size);
+            longer.key = stand.key;
+            longer.in_args = stand.in_args;
+            longer.slot = stand.slot;
+            run = longer;
+            std::memcpy(run.text, begin, size);
+        }
+        if (closed || !is_steady(stand.key, c.p, event, restless)) return Scan::ok;
+        Scan s = Scan::ok;
+        fits = note_member(c, event, stand.key, begin, longer, s) && fits;
+        if (s != Scan::ok) return s;
+    }
+}
+
+// What the members inside of a run say.
+void say_again(const Run& run, const char* begin, Event& event) {
+    if (run.has_phase) event.phase = run.phase;
+    for (size_t i = 0; i < run.members; ++i) {
+        const Run::Member& member = run.member[i];
+        if (member.number < TEXT) {
+            event.put(static_cast<Int>(member.number), member.value);
+            continue;
+        }
+        const Str field = static_cast<Str>(member.number - TEXT);
+        event.put(field, {begin + member.at, member.size, member.is_json, member.escaped});
+        if (field == Str::category) event.category = static_cast<Category>(member.value);
+    }
 }
 
 }  // namespace
@@ -226,8 +306,26 @@ Category category_of(const Text& text) {
 }
 
 Scan read_event(Cursor& c, Event& event) {
+    Runs::Place* place = &event.runs[0].first(event.kind());  // of the event before
     event.clear();
-    return read_object(c, event, EVENT_KEYS, event.key_gaps);
+    ++c.p;
+    Stand stand{0, false, 0};
+    for (bool first = true;; first = false) {
+        if (const Run* run = place->find(c.p)) {
+            say_again(*run, c.p, event);
+            c.p += run->size;
+            stand = {run->key, run->in_args, run->slot};
+        } else {
+            Run found;
+            if (Scan s = read_run(c, event, stand, first, place->is_restless(), found); s != Scan::ok) return s;
+            if (found.size) place->keep(found);
+        }
+        if (stand.key == number_of(Key::closed)) return Scan::ok;
+        skip_space(c);
+        const uint16_t slot = stand.slot;
+        if (Scan s = read_member(c, event, stand.key); s != Scan::ok) return s;
+        place = &event.runs[stand.in_args].behind(slot, event.kind());
+    }
 }
 
 }  // namespace timesink

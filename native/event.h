@@ -66,32 +66,88 @@ private:
     std::array<Slot, SLOTS> slots_;
 };
 
-// What stood between two values of an object: comma, spaces, key and colon, or the brace. Writers repeat themselves byte
-// for byte, so comparing with what was read before saves reading it again.
-struct Gap {
-    static constexpr size_t MOST = 40;
+// What stands between two values that differ from event to event: commas, spaces, keys, braces, and the members between
+// whose values hardly ever differ. Writers repeat themselves byte for byte, so where the same bytes stand again they mean
+// the same, and need no reading.
+struct Run {
+    static constexpr size_t MOST = PAD, MEMBERS = 4;
+    // What a member inside says: a field of `Event` by its number, with the number or the place of the text.
+    struct Member {
+        uint8_t number = 0, at = 0, size = 0;
+        bool is_json = false, escaped = false;
+        int64_t value = 0;
+    };
     char text[MOST] = {};
-    uint8_t size = 0;  // 0: nothing that may be compared
-    uint8_t number = 0;
+    uint8_t size = 0;      // 0: nothing that may be compared
+    uint8_t key = 0;       // whose value comes next, or that the event is closed
+    bool in_args = false;  // where that value stands
+    bool has_phase = false;
+    char phase = 0;
+    uint8_t members = 0;
     uint16_t slot = 0;
+    Member member[MEMBERS];
+
+    // No run ends in a zero, so none stands across the end of the text.
     bool stands_at(const char* p) const {
-        size_t at = 0;
-        for (; at + 8 <= size; at += 8)
-            if (load8(p + at) != load8(text + at)) return false;
-        return size && (load8(p + at) ^ load8(text + at)) << 1 << (63 - 8 * (size - at)) == 0;
+        if (differs(p, 0) || size == 0) return false;
+        return size <= MOST / 2 || !differs(p, MOST / 2);
+    }
+
+private:
+    using Block = uint64_t __attribute__((vector_size(16)));  // compared at once on every processor of today
+    static Block load16(const void* p) {
+        Block block;
+        std::memcpy(&block, p, 16);
+        return block;
+    }
+    // Whether half of the text is another where the run has text.
+    bool differs(const char* p, size_t at) const {
+        static constexpr auto KEPT = [] {
+            std::array<uint8_t, 2 * MOST> kept{};
+            for (size_t i = 0; i < MOST; ++i) kept[i] = 0xff;
+            return kept;
+        }();
+        const uint8_t* kept = KEPT.data() + MOST - size + at;
+        const Block other = ((load16(p + at) ^ load16(text + at)) & load16(kept)) |
+                            ((load16(p + at + 16) ^ load16(text + at + 16)) & load16(kept + 16));
+        return (other[0] | other[1]) != 0;
     }
 };
 
-// The two gaps last seen at each place: behind a key, in an event of a kind; at the beginning of an object, apart.
-class Gaps {
+// The runs last seen at each place: behind a key, in an event of a kind; at the beginning of an event, apart.
+class Runs {
 public:
-    using Place = std::array<Gap, 2>;
-    Place& first(size_t kind) { return places_[Words::SLOTS + kind % FIRSTS]; }
-    Place& behind(uint16_t slot, size_t kind) { return places_[(slot + kind) % Words::SLOTS]; }
+    class Place {
+    public:
+        const Run* find(const char* p) {
+            for (size_t i = 0; i < WAYS; ++i) {
+                const Run& run = runs_[last_ ^ i];
+                if (!run.stands_at(p)) continue;
+                last_ ^= i;
+                ++met_;
+                return &run;
+            }
+            return nullptr;
+        }
+        // Whether runs that hold numbers hardly ever come back here.
+        bool is_restless() const { return missed_ > 32 + met_ / 4; }
+        void keep(const Run& run) {
+            ++missed_;
+            oldest_ = (oldest_ + 1) % WAYS;
+            runs_[last_ = oldest_] = run;
+        }
+
+    private:
+        static constexpr size_t WAYS = 4;
+        std::array<Run, WAYS> runs_;
+        size_t last_ = 0, oldest_ = 0, met_ = 0, missed_ = 0;
+    };
+    Place& first(size_t kind) { return places_[BEHIND + kind % FIRSTS]; }
+    Place& behind(uint16_t slot, size_t kind) { return places_[(slot + kind) % BEHIND]; }
 
 private:
-    static constexpr size_t FIRSTS = 64;
-    std::array<Place, Words::SLOTS + FIRSTS> places_{};
+    static constexpr size_t BEHIND = 128, FIRSTS = 32;
+    std::array<Place, BEHIND + FIRSTS> places_;
 };
 
 struct Event {
@@ -104,7 +160,7 @@ struct Event {
     std::array<int64_t, INTS> value{};
     std::array<Text, STRS> text{};
     std::array<int64_t, 3> grid{}, block{};
-    Gaps key_gaps, arg_gaps;  // kept from event to event
+    std::array<Runs, 2> runs;  // of members, and of arguments; kept from event to event
 
     bool has(Int f) const { return ints >> static_cast<unsigned>(f) & 1; }
     bool has(Str f) const { return texts >> static_cast<unsigned>(f) & 1; }

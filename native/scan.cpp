@@ -6,8 +6,6 @@ namespace timesink {
 
 namespace {
 
-inline bool ends_scalar(char c) { return c == ',' || c == '}' || c == ']' || is_space(c) || c == '\0'; }
-
 // To behind the bracket that closes the one at the cursor.
 Scan skip_nested(Cursor& c) {
     for (int depth = 0;;) {
@@ -38,7 +36,7 @@ Scan skip_nested(Cursor& c) {
 
 Scan skip_scalar(Cursor& c) {
     const char* begin = c.p;
-    while (!ends_scalar(*c.p)) ++c.p;
+    while (*c.p && !ends_word(*c.p)) ++c.p;
     if (c.p >= c.end) return Scan::more;
     return c.p == begin || *c.p == '\0' ? Scan::bad : Scan::ok;
 }
@@ -171,7 +169,7 @@ Scan take_number(Cursor& c, int power, Number& number) {
         }
     }
     if (p >= c.end) return Scan::more;
-    if (plain && ends_scalar(*p) && *p != '\0' && power <= 3) {
+    if (plain && ends_word(*p) && power <= 3) {
         value *= TENS[left];
         plain = value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
     } else {
@@ -197,7 +195,7 @@ Scan take_unsigned(Cursor& c, uint64_t& value, bool& found) {
     const char* p = c.p;
     uint64_t plain = 0;
     p = read_digits(p, plain);
-    if (p > c.p && p - c.p <= 18 && p < c.end && ends_scalar(*p) && *p != '\0') {
+    if (p > c.p && p - c.p <= 18 && p < c.end && ends_word(*p)) {
         value = plain;
         found = true;
         c.p = p;

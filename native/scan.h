@@ -2,6 +2,7 @@
 // be read at any place in it, and a zero stops every loop; a zero before `end` is data.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <climits>
 #include <cstdint>
@@ -37,6 +38,15 @@ inline uint64_t load8(const char* p) {
 }
 
 inline bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+// Whether a byte, other than zero, ends a number or a word.
+inline bool ends_word(char c) {
+    static constexpr auto ENDS = [] {
+        std::array<bool, 256> ends{};
+        for (const unsigned char end : {',', '}', ']', ' ', '\n', '\r', '\t'}) ends[end] = true;
+        return ends;
+    }();
+    return ENDS[static_cast<unsigned char>(c)];
+}
 inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
 inline void skip_space(Cursor& c) {
     while (is_space(*c.p)) ++c.p;
@@ -90,6 +100,36 @@ inline const char* read_digits(const char* p, uint64_t& value) {
         }
         value = value * TENS[8] + eight_digits_value(word);
     }
+}
+
+// A bare number of one to eight digits, as almost every id is; null where it is none.
+inline const char* short_number(const char* p, uint64_t& value) {
+    const uint64_t word = load8(p), other = non_digits(word);
+    if (other == 0) return nullptr;
+    const int count = std::countr_zero(other) >> 3;
+    value = eight_digits_value(word << 1 << (63 - 8 * count));
+    return count && ends_word(p[count]) ? p + count : nullptr;
+}
+
+// A bare number of at most 16 digits with three behind the point, as profilers write times: in thousandths. Null where it
+// is none.
+inline const char* short_time(const char* p, uint64_t& value) {
+    uint64_t word = load8(p), other = non_digits(word);
+    value = 0;
+    if (other == 0) {
+        value = eight_digits_value(word);
+        word = load8(p += 8);
+        other = non_digits(word);
+    } else if (other & 0x80) {
+        return nullptr;
+    }
+    const int count = other ? std::countr_zero(other) >> 3 : 8;
+    value = value * TENS[count] + (other ? eight_digits_value(word << 1 << (63 - 8 * count)) : eight_digits_value(word));
+    p += count;
+    const uint64_t behind = load8(p + 1);
+    if (*p != '.' || (non_digits(behind) & UINT32_MAX) != 0x80000000u || !ends_word(p[4])) return nullptr;
+    value = value * 1000 + eight_digits_value(behind << 40);
+    return value < 9'000'000'000'000'000'000u ? p + 4 : nullptr;
 }
 
 // Any value, nested ones included, up to MAX_DEPTH.

@@ -16,6 +16,45 @@ void AnyColumn::first_value() {
     std::memset(bits_.data(), 0, (size_ >> 3) + 1);
 }
 
+void AnyColumn::append(const AnyColumn& other, const uint32_t* codes) {
+    const bool has_values = other.nulls_ < other.size_;
+    if (!has_values && nulls_ == size_) {
+        size_ += other.size_;
+        nulls_ += other.nulls_;
+        return;
+    }
+    if (size_ == nulls_ && size_) first_value();
+    values_.reserve((size_ + other.size_) * width);
+    uint8_t* to = values_.data() + size_ * width;
+    if (!has_values) std::memset(to, 0, other.size_ * width);
+    else std::memcpy(to, other.values_.data(), other.size_ * width);
+    if (has_values && codes)
+        for (size_t i = 0; i < other.size_; ++i) {
+            uint32_t code;
+            std::memcpy(&code, to + i * sizeof code, sizeof code);
+            code = codes[code];  // of a null: 0, which stays 0
+            std::memcpy(to + i * sizeof code, &code, sizeof code);
+        }
+    if (nulls_ || other.nulls_) append_bits(other, has_values);
+    size_ += other.size_;
+    nulls_ += other.nulls_;
+}
+
+void AnyColumn::append_bits(const AnyColumn& other, bool has_values) {
+    if (nulls_ == 0) first_null();
+    bits_.reserve(((size_ + other.size_) >> 3) + 1);
+    uint8_t* to = bits_.data() + (size_ >> 3);
+    const unsigned shift = size_ & 7;
+    const size_t bytes = (other.size_ + 7) >> 3;
+    if (shift == 0) *to = 0;
+    for (size_t i = 0; i < bytes; ++i) {
+        unsigned bits = !has_values ? 0 : other.nulls_ ? other.bits_.data()[i] : 0xffu;
+        if (i + 1 == bytes && other.size_ & 7) bits &= (1u << (other.size_ & 7)) - 1;
+        to[i] = static_cast<uint8_t>(to[i] | bits << shift);
+        if ((shift + other.size_ - 8 * i) > 8) to[i + 1] = static_cast<uint8_t>(bits >> (8 - shift));
+    }
+}
+
 namespace {
 
 template <class Word>

@@ -85,6 +85,10 @@ public:
         return nulls_ == 0 || (nulls_ < size_ && (bits_.data()[row >> 3] >> (row & 7) & 1));
     }
 
+    // Adds the rows of another column of the same type, their values put through `codes` where it is given.
+    void append(const AnyColumn& other, const uint32_t* codes);
+    // Without rows; the memory is kept.
+    void clear() { size_ = nulls_ = 0; }
     // Puts row order[i] at place i.
     void permute(const std::vector<uint32_t>& order);
     // Hands over values and validity (empty where nothing is null); the column is empty afterwards.
@@ -112,6 +116,7 @@ protected:
     }
     void first_null();
     void first_value();
+    void append_bits(const AnyColumn& other, bool has_values);
 
     Bytes values_, bits_;
     size_t size_ = 0, nulls_ = 0;

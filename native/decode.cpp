@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "crew.h"
+
 namespace timesink {
 
 namespace {
@@ -15,7 +17,20 @@ bool same(const Text& text, std::string_view word) { return std::string_view(tex
 
 }  // namespace
 
+Decoder::Decoder(size_t text_budget_bytes, size_t threads, size_t part_bytes)
+    : rows(text_budget_bytes), text_budget_bytes_(text_budget_bytes) {
+    if (threads > 1) crew_ = std::make_unique<Crew>(*this, threads, part_bytes);
+}
+
+Decoder::~Decoder() = default;
+
 bool Decoder::feed(const char* bytes, size_t size) {
+    if (crew_) crew_->feed(bytes, size);
+    else feed_here(bytes, size);
+    return place_ != Place::dead;
+}
+
+bool Decoder::feed_here(const char* bytes, size_t size) {
     if (place_ == Place::dead) return false;
     const size_t left = filled_ - position_;
     if (position_) {
@@ -225,7 +240,50 @@ void Decoder::shift_times() {
         shift(*table);
 }
 
+void Decoder::give_unread(std::string& text) {
+    text.assign(buffer_, position_, unread());
+    consumed_ += static_cast<int64_t>(position_);
+    position_ = filled_ = 0;
+}
+
+void Decoder::begin_part(const Decoder& whole) {
+    rows.is_part = true;
+    rows.cutting = whole.rows.cutting;
+    rows.cut = whole.rows.cut;
+}
+
+// The text is exchanged for that of the part before, whose memory is used again.
+void Decoder::take_part(std::string& text) {
+    position_ = 0;
+    filled_ = text.size();
+    text.append(PAD, '\0');
+    buffer_.swap(text);
+}
+
+void Decoder::decode_part() {
+    place_ = Place::events;
+    try {
+        run();
+    } catch (const std::bad_alloc&) {
+        place_ = Place::dead;
+    }
+}
+
+// Whether what was made of the part is what the whole would have made of it; it then has it.
+bool Decoder::join_part(Decoder& whole, std::vector<uint32_t>& codes) {
+    if (place_ != Place::events || position_ != filled_ || !whole.rows.join(rows, codes)) return false;
+    whole.consumed_ += static_cast<int64_t>(filled_);
+    return true;
+}
+
+void Decoder::read_part_again(Decoder& whole) {
+    rows.forget();
+    whole.feed_here(buffer_.data(), filled_);
+}
+
 void Decoder::finish() {
+    if (crew_) crew_->drain();
+    crew_.reset();
     if (buffer_.empty()) buffer_.assign(PAD, '\0');
     end_of_text();
     std::string().swap(buffer_);

@@ -7,9 +7,6 @@ namespace timesink {
 
 namespace {
 
-constexpr size_t MAX_ROWS = size_t{1} << 31;
-constexpr size_t MAX_CATEGORIES = 256;
-
 std::string_view raw(const Event& event, Str field) {
     return event.has(field) ? std::string_view(event[field].at, event[field].size) : std::string_view{};
 }
@@ -142,10 +139,10 @@ void Rows::text(Column<uint32_t>& column, const Event& event, Str field) {
 }
 
 // A thread that the file names by a word gets a negative number of its own.
-int64_t Rows::thread_of(const Event& event) {
-    if (event.has(Int::tid)) return event[Int::tid];
-    if (!event.has(Str::tid)) return 0;
-    return -1 - static_cast<int64_t>(code(event[Str::tid]));
+void Rows::push_thread(Column<int64_t>& column, const Event& event) {
+    if (event.has(Int::tid) || !event.has(Str::tid)) return column.push(event.has(Int::tid) ? event[Int::tid] : 0);
+    if (is_part) worded_threads_.emplace_back(&column, column.size());
+    column.push(-1 - static_cast<int64_t>(code(event[Str::tid])));
 }
 
 uint32_t Rows::name_of(const Event& event) {
@@ -155,7 +152,7 @@ uint32_t Rows::name_of(const Event& event) {
 template <class HostTable>
 void Rows::add_host(HostTable& table, const Event& event, Interval at, uint32_t name) {
     table.process.push(event.has(Int::pid) ? event[Int::pid] : 0);
-    table.thread.push(thread_of(event));
+    push_thread(table.thread, event);
     table.name.push(name);
     table.start.push(at.start);
     table.end.push(at.end);
@@ -169,7 +166,8 @@ void Rows::add_complete(const Event& event) {
         counts.flows += category == Category::flow;
         counts.device_ranges += category == Category::device_range;
         counts.no_category += category == Category::none;
-        if (category == Category::unknown) count_unknown(event[Str::category]);
+        counts.unknown_category += category == Category::unknown;
+        if (category == Category::unknown) count_category(code(event[Str::category]), 1);
         return;
     }
     Interval at;
@@ -236,7 +234,7 @@ void Rows::add_host_op(const Event& event, Interval at) {
 void Rows::add_named_launch(const Event& event, Interval at) {
     NamedLaunches& t = named_launches;
     t.process.push(event.has(Int::pid) ? event[Int::pid] : 0);
-    t.thread.push(thread_of(event));
+    push_thread(t.thread, event);
     text(t.name, event, Str::kernel);
     t.start.push(at.start);
     t.end.push(at.end);
@@ -274,7 +272,7 @@ void Rows::add_device_op(const Event& event, Interval at, Category category) {
 void Rows::add_comm(const Event& event, Interval at, bool on_device) {
     comms.on_device.push(on_device);
     comms.process.push(event.has(Int::pid) ? event[Int::pid] : 0);
-    comms.thread.push(thread_of(event));
+    push_thread(comms.thread, event);
     push(comms.stream, event, Int::stream);
     push32(comms.device, event.has(Int::device), event[Int::device]);
     comms.start.push(at.start);
@@ -316,7 +314,7 @@ void Rows::add_instant(const Event& event) {
         if (surveying || !wants(memory_events, {event[Int::ts], event[Int::ts]}, cut.host)) return;
         MemoryEvents& t = memory_events;
         t.process.push(event.has(Int::pid) ? event[Int::pid] : 0);
-        t.thread.push(thread_of(event));
+        push_thread(t.thread, event);
         t.time.push(event[Int::ts]);
         push(t.device_type, event, Int::device_type);
         push(t.device_id, event, Int::device_id);
@@ -337,19 +335,17 @@ void Rows::add_metadata(const Event& event) {
     ++counts.metadata;
     if (raw(event, Str::name) != "thread_name" || !event.has(Str::own_name) || !event.has(Int::pid)) return;
     threads.process.push(event[Int::pid]);
-    threads.thread.push(thread_of(event));
+    push_thread(threads.thread, event);
     text(threads.name, event, Str::own_name);
 }
 
-void Rows::count_unknown(const Text& category) {
-    ++counts.unknown_category;
-    const uint32_t found = code(category);
+void Rows::count_category(uint32_t category, int64_t times) {
     for (auto& [name, count] : unknown_categories)
-        if (name == found) {
-            ++count;
+        if (name == category) {
+            count += times;
             return;
         }
-    if (unknown_categories.size() < MAX_CATEGORIES) unknown_categories.emplace_back(found, 1);
+    if (unknown_categories.size() < MAX_CATEGORIES) unknown_categories.emplace_back(category, times);
 }
 
 // What an event without a category can only be, by what it carries.

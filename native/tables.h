@@ -160,6 +160,8 @@ struct Cut {
     Stretch host, device, syncs;
 };
 
+constexpr size_t MAX_ROWS = size_t{1} << 31;
+constexpr size_t MAX_CATEGORIES = 256;
 inline constexpr char NOTHING[PAD] = {};  // the padded empty text; it has code 0 in every file
 
 // Events that are counted and not kept, or kept with a repair; `Decoder::counts` names them.
@@ -168,19 +170,36 @@ struct Counts {
             flows = 0, device_ranges = 0, begin_end = 0, counters = 0, other_phases = 0, instants = 0, metadata = 0,
             guessed_category = 0, no_category = 0, unknown_category = 0, texts_not_kept = 0, too_many = 0,
             no_device = 0;
+
+    Counts& operator+=(const Counts& other) {
+        constexpr size_t FIELDS = sizeof(Counts) / sizeof(int64_t);
+        std::array<int64_t, FIELDS> sum, added;
+        std::memcpy(sum.data(), this, sizeof *this);
+        std::memcpy(added.data(), &other, sizeof other);
+        for (size_t i = 0; i < FIELDS; ++i) sum[i] += added[i];
+        std::memcpy(this, sum.data(), sizeof *this);
+        return *this;
+    }
 };
 
 // What the rows of the tables are made of; routes one event to its table.
 class Rows {
 public:
-    explicit Rows(size_t text_budget_bytes) : strings(text_budget_bytes) { code({NOTHING, 0, false}); }
+    explicit Rows(size_t text_budget_bytes) : strings(text_budget_bytes), text_budget_bytes_(text_budget_bytes) {
+        code({NOTHING, 0, false});
+    }
     void add(const Event& event);
+    // Adds the rows that a part of the text gave, which is empty afterwards; `codes` are those of its texts here. False
+    // where one reading of all the text would have given other rows.
+    bool join(Rows& part, std::vector<uint32_t>& codes);
+    // As before the first event.
+    void forget();
     // Puts the large tables into the order their declarations promise.
     void sort();
     std::vector<Table*> all();
 
-    // Set before the first event: only look the file through, or keep only what touches the stretches.
-    bool surveying = false, cutting = false;
+    // Set before the first event: only look the file through, keep only what touches the stretches, be joined later.
+    bool surveying = false, cutting = false, is_part = false;
     Cut cut;
     Survey survey;
 
@@ -210,7 +229,9 @@ private:
     void look_at(const Event& event, Interval at, Category category);
     uint32_t code(const Text& text);
     void text(Column<uint32_t>& column, const Event& event, Str field);
-    int64_t thread_of(const Event& event);
+    void push_thread(Column<int64_t>& column, const Event& event);
+    bool take_codes(Strings& texts, std::vector<uint32_t>& codes);
+    void clear();
     void add_complete(const Event& event);
     uint32_t name_of(const Event& event);
     template <class HostTable>
@@ -222,10 +243,13 @@ private:
     void add_sync(const Event& event, Interval at);
     void add_instant(const Event& event);
     void add_metadata(const Event& event);
-    void count_unknown(const Text& category);
+    void count_category(uint32_t category, int64_t times);
     Category guessed(const Event& event);
     bool is_range_name(uint32_t name_code);
 
+    // Of a part: where the number of a thread is made of the code of its name.
+    std::vector<std::pair<Column<int64_t>*, size_t>> worded_threads_;
+    const size_t text_budget_bytes_;
     std::vector<uint8_t> range_names_;  // per text code: 0 not looked at, 1 no, 2 yes
 };
 

@@ -163,6 +163,13 @@ uint32_t Strings::code(const Text& text) {
     return insert(text, hash, slot);
 }
 
+Text Strings::raw(uint32_t code, std::string& copy) const {
+    const Entry& e = entries_[code];
+    copy.assign(arena_, e.raw_at, e.raw_size);
+    copy.append(PAD, '\0');
+    return {copy.data(), e.raw_size, e.is_json, false};
+}
+
 uint32_t Strings::insert(const Text& text, uint64_t hash, size_t slot) {
     const std::string_view raw(text.at, text.size);
     if (arena_.size() + 2 * raw.size() + (entries_.size() + 1) * sizeof(Entry) > budget_bytes_) return FULL;

@@ -33,6 +33,8 @@ public:
     // scanner's is.
     uint32_t code(const Text& text);
     std::string_view operator[](uint32_t code) const { return {arena_.data() + entries_[code].at, entries_[code].size}; }
+    // A text as it stood in the file, padded in `copy`.
+    Text raw(uint32_t code, std::string& copy) const;
     size_t size() const { return entries_.size(); }
     const TextDamage& damage() const { return damage_; }
     // Arrow large_utf8: offsets and bytes. The table is empty afterwards.

@@ -1,7 +1,7 @@
 // Fuzz target of the trace decoder, built with libFuzzer, ASan and UBSan (see ../README.md).
 //
-// The same bytes are decoded in one window and in small ones; both must give the same tables, and every row must hold
-// what the readers rely on. Cut to a stretch of time, the decoder must keep the rows that touch it, and count them all.
+// The same bytes are decoded in one window, in small ones, and by two threads in small parts; all must give the same
+// tables and texts, and every row must hold what the readers rely on. Cut to a stretch of time, the decoder must keep the rows that touch it, and count them all.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,8 +21,9 @@ void require(bool holds, const char* law) {
     std::abort();
 }
 
-std::unique_ptr<Decoder> decoded(const char* bytes, size_t size, size_t window, const Stretch* stretch = nullptr) {
-    auto decoder = std::make_unique<Decoder>(TEXT_BUDGET);
+std::unique_ptr<Decoder> decoded(const char* bytes, size_t size, size_t window, const Stretch* stretch = nullptr,
+                                 size_t threads = 1, size_t part_bytes = 1) {
+    auto decoder = std::make_unique<Decoder>(TEXT_BUDGET, threads, part_bytes);
     if (stretch) {
         decoder->rows.cutting = true;
         decoder->rows.cut = {*stretch, *stretch, *stretch};
@@ -104,6 +105,9 @@ void same_tables(Decoder& one, Decoder& other) {
                     "windows do not change the values");
         }
     }
+    require(one.rows.strings.size() == other.rows.strings.size(), "windows do not change the texts");
+    for (uint32_t code = 0; code < one.rows.strings.size(); ++code)
+        require(one.rows.strings[code] == other.rows.strings[code], "windows do not change what a code stands for");
 }
 
 }  // namespace
@@ -119,6 +123,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check_rows(*whole);
     check_rows(*pieces);
     same_tables(*whole, *pieces);
+    const auto alone = decoded(text, size - 1, 4 * window);
+    const auto shared = decoded(text, size - 1, 4 * window, nullptr, 2, 1 + data[0]);
+    check_rows(*shared);
+    same_tables(*alone, *shared);
     size_t count = 0;
     whole->rows.strings.release(count);
     return 0;

@@ -7,6 +7,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,17 +103,68 @@ def test_any_layout_reads_as_the_slow_reader_reads_it(
         assert rows == expected.get(name, []), name
 
 
+def decoded(text: bytes, window: int, **how: int) -> tuple[Any, ...]:
+    """All that the decoder gives of a text that comes in windows."""
+    decoder = _native.KinetoDecoder(1 << 20, **how)
+    for place in range(0, len(text), window):
+        if not decoder.feed(text[place : place + window]):
+            break
+    decoder.finish()
+    tables = {
+        name: {column: pl.Series(values).to_list() for column, values in columns.items()}
+        for name, columns in decoder.tables().items()
+    }
+    ending = decoder.ending, decoder.ending_byte, decoder.trailing_bytes, decoder.properties()
+    return *ending, decoder.counts(), decoder.unknown_categories(), tables, pl.Series(decoder.strings()).to_list()
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(several=st.lists(events, max_size=5), cut=st.integers(0, 400), window=st.integers(1, 50))
 def test_windows_change_nothing(several: list[dict[str, Any]], cut: int, window: int) -> None:
     text = json.dumps({"traceEvents": several}).encode()[: -cut or None]
-    whole, pieces = _native.KinetoDecoder(1 << 20), _native.KinetoDecoder(1 << 20)
-    whole.feed(text)
-    for place in range(0, len(text), window):
-        pieces.feed(text[place : place + window])
-    for decoder in (whole, pieces):
-        decoder.finish()
-    assert (whole.ending, whole.ending_byte, whole.counts()) == (pieces.ending, pieces.ending_byte, pieces.counts())
-    assert {n: {c: len(v) for c, v in t.items()} for n, t in whole.tables().items()} == {
-        n: {c: len(v) for c, v in t.items()} for n, t in pieces.tables().items()
-    }
+    assert decoded(text, window) == decoded(text, len(text) or 1)
+
+
+# What a cut in the wrong place meets: braces inside of texts and arguments, records that break off, words for threads
+# and categories (their numbers depend on the texts before), arguments that are none, the end of the array.
+ODD = (
+    '{"ph":"X","cat":"cpu_op","name":"}, {","pid":1,"tid":"stream x","ts":1,"dur":2,"args":{"x":[{"a":1}, {"b":2}]}}',
+    '{"ph":"X","cat":"odd","name":"new","pid":1,"tid":2,"ts":3,"dur":2}',
+    '{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":"worker","ts":4,"dur":2,"args":null}',
+    '{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":3,"ts":5,"dur":2,"args":{"External id":8,"Sequence number":1}}',
+    '{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":3,"ts":6,"dur":"7","args":{"Input Dims":[[1, 2], []]}}',
+    '{"ph":"f","id":1,"pid":1,"tid":3,"ts":6,"cat":"ac2g","name":"ac2g","bp":"e"}',
+    '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":"stream 7","ts":9,"dur":2,"args":{"device":0,"grid":[1, 2, 3]}}',
+    '{"ph":"X","cat":"cpu_op","name":"broken","pid":1 1}',
+    '{"ph":"M","name":"thread_name","pid":1,"tid":"worker","args":{"name":"loader"}}',
+    '], "other": [{"x":1}, {"y":2}',
+)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    several=st.lists(st.sampled_from(ODD) | events.map(json.dumps), max_size=40),
+    cut=st.integers(0, 200),
+    window=st.integers(1, 300),
+    threads=st.integers(2, 4),
+    part_bytes=st.integers(1, 400),
+)
+def test_threads_change_nothing(several: list[str], cut: int, window: int, threads: int, part_bytes: int) -> None:
+    text = f'{{"traceEvents": [{", ".join(several)}], "host_name": "h"}}'.encode()[: -cut or None]
+    assert decoded(text, window, threads=threads, part_bytes=part_bytes) == decoded(text, window)
+
+
+def test_arguments_that_are_none_do_not_hide_those_of_the_next_event() -> None:
+    op = '{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":3,"ts":4,"dur":2,"args":%s}'
+    text = f'[{op % "null"}, {op % "null"}, {op % """{"External id":8}"""}]'.encode()
+    tables = decoded(text, len(text))[-2]
+    assert tables["host_ops"]["external_id"] == [None, None, 8]
+
+
+def test_large_texts_are_shared_between_threads_and_read_as_one_reads_them() -> None:
+    event = '{"ph":"X","cat":"cpu_op","name":"op %d","pid":1,"tid":%d,"ts":%d.250,"dur":2,"args":{"External id":%d}}'
+    several = (event % (place % 97, place % 3, place * 7919 % 40_000, place) for place in range(20_000))
+    text = f'{{"traceEvents": [{", ".join(several)}]}}'.encode()
+    alone = decoded(text, 1 << 16)
+    assert len(alone[-2]["host_ops"]["name"]) == 20_000
+    assert decoded(text, 1 << 16, threads=4, part_bytes=1 << 14) == alone

@@ -215,7 +215,7 @@ void bind_decode(nb::module_& m) {
         .def("__arrow_c_array__", &arrow_c_array, nb::arg("requested_schema") = nb::none());
 
     nb::class_<Decoder>(m, "KinetoDecoder", "Decodes a Kineto / Chrome trace, fed in windows of any size.")
-        .def(nb::init<size_t, size_t, size_t>(), nb::arg("text_budget_bytes"), nb::arg("threads") = 1,
+        .def(nb::init<size_t, size_t, size_t>(), nb::arg("text_budget_bytes"), nb::arg("threads") = 0,
              nb::arg("part_bytes") = size_t{1} << 20)
         .def("feed", &feed, nb::arg("window"), "Decode the next bytes; False once nothing more can come of the file.")
         .def("finish", &Decoder::finish, nb::call_guard<nb::gil_scoped_release>(),

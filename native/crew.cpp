@@ -1,7 +1,12 @@
 #include "crew.h"
 
+#ifdef __linux__
+#include <sched.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 
 namespace timesink {
 
@@ -9,6 +14,7 @@ namespace {
 
 std::atomic<size_t> decoding_files = 0;  // at once, by several threads each
 
+constexpr size_t MOST_THREADS = 8;
 constexpr size_t MOST_QUARRELS = 16;  // a text that is so often cut in the wrong place is read by one thread
 
 // Where the last event of a text seems to begin; 0 where none does.
@@ -25,6 +31,17 @@ size_t last_event(const std::string& text) {
 }
 
 }  // namespace
+
+size_t Crew::usual_threads() {
+    size_t cores = std::thread::hardware_concurrency();
+#ifdef __linux__
+    cpu_set_t own;
+    if (sched_getaffinity(0, sizeof own, &own) == 0) cores = static_cast<size_t>(CPU_COUNT(&own));
+#endif
+    const char* stated = std::getenv("POLARS_MAX_THREADS");
+    const size_t allowed = stated ? std::strtoul(stated, nullptr, 10) : 0;
+    return std::clamp<size_t>(allowed ? std::min(cores, allowed) : cores, 1, MOST_THREADS);
+}
 
 Crew::Crew(Decoder& whole, size_t threads, size_t part_bytes)
     : whole_(whole), threads_(threads), part_bytes_(part_bytes) {}

@@ -18,6 +18,8 @@ namespace timesink {
 
 class Crew {
 public:
+    // One per core of this process, at most eight, and no more than POLARS_MAX_THREADS.
+    static size_t usual_threads();
     // `threads` counts the one that feeds, which decodes too while it waits.
     Crew(Decoder& whole, size_t threads, size_t part_bytes);
     ~Crew();

@@ -19,6 +19,7 @@ bool same(const Text& text, std::string_view word) { return std::string_view(tex
 
 Decoder::Decoder(size_t text_budget_bytes, size_t threads, size_t part_bytes)
     : rows(text_budget_bytes), text_budget_bytes_(text_budget_bytes) {
+    if (threads == 0) threads = Crew::usual_threads();
     if (threads > 1) crew_ = std::make_unique<Crew>(*this, threads, part_bytes);
 }
 

@@ -19,7 +19,7 @@ public:
     // What ended the reading. `complete` is the only one that lost nothing.
     enum class Ending : uint8_t { complete, truncated, damaged, no_json, no_array, empty };
 
-    // The tables are the same with any number of threads. `part_bytes`: the least text that one thread is given at once.
+    // The tables are the same with any number of threads; 0: as many as is usual. `part_bytes`: the least text that one thread is given at once.
     explicit Decoder(size_t text_budget_bytes, size_t threads = 1, size_t part_bytes = size_t{1} << 20);
     ~Decoder();
     // The next bytes of the file; false once nothing more can come of it.

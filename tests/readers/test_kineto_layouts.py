@@ -103,9 +103,9 @@ def test_any_layout_reads_as_the_slow_reader_reads_it(
         assert rows == expected.get(name, []), name
 
 
-def decoded(text: bytes, window: int, **how: int) -> tuple[Any, ...]:
+def decoded(text: bytes, window: int, threads: int = 1, part_bytes: int = 1 << 20) -> tuple[Any, ...]:
     """All that the decoder gives of a text that comes in windows."""
-    decoder = _native.KinetoDecoder(1 << 20, **how)
+    decoder = _native.KinetoDecoder(1 << 20, threads, part_bytes)
     for place in range(0, len(text), window):
         if not decoder.feed(text[place : place + window]):
             break

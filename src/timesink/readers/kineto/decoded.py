@@ -4,7 +4,6 @@ what its import lost, assumed or left out.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import ReadLimits, UnpackedFile
 
 TEXT_BUDGET_BYTES = 1 << 30
-_MOST_THREADS = 8
 
 
 @dataclass(slots=True)
@@ -84,13 +82,6 @@ class Stretches:
     syncs: tuple[int, int]
 
 
-def decoder_threads() -> int:
-    """How many threads decode a file: the cores of this process, or fewer where Polars is to keep to fewer."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    allowed = os.environ.get("POLARS_MAX_THREADS", "")
-    return min(_MOST_THREADS, cores, int(allowed) if allowed.isdecimal() else cores)
-
-
 def feed(path: Path, limits: ReadLimits, decoder: _native.KinetoDecoder) -> tuple[UnpackedFile, dict[str, Any]]:
     """Feed the file to the decoder and finish it; how it was read, and its top-level members. `UnreadableTrace` where
     it is no trace at all.
@@ -110,7 +101,7 @@ def feed(path: Path, limits: ReadLimits, decoder: _native.KinetoDecoder) -> tupl
 
 def decode(path: Path, limits: ReadLimits, stretches: Stretches | None = None) -> DecodedTrace:
     """The events of a file, or of some stretches of it. `UnreadableTrace` where it is no trace at all."""
-    decoder = _native.KinetoDecoder(TEXT_BUDGET_BYTES, decoder_threads())
+    decoder = _native.KinetoDecoder(TEXT_BUDGET_BYTES)
     if stretches is not None:
         decoder.cut_to(stretches.host, stretches.device, stretches.syncs)
     file, properties = feed(path, limits, decoder)

@@ -101,19 +101,25 @@ def kernel_verdict(
         )
         evidences.append(evidence)
         if share > limit:
-            findings.append(_finding(trace, pattern, kernels, evidence, details))
+            findings.append(_finding(trace, pattern, kernels, saved_ns, evidence, details))
     if not evidences:
         return NotApplicable(f"no kernel ran that could belong to {pattern.noun}")
     return Found(tuple(findings)) if findings else Clear(tuple(evidences))
 
 
 def _finding(
-    trace: Trace, pattern: KernelPattern, kernels: ShortenKernels, evidence: Evidence, details: Details
+    trace: Trace,
+    pattern: KernelPattern,
+    kernels: ShortenKernels,
+    saved_ns: float,
+    evidence: Evidence,
+    details: Details,
 ) -> Finding:
     kernels_ns = per_step_ns(trace, kernels.device, kernels.whole(trace))
     words, more = details(kernels)
     return Finding(
         message=f"{pattern.subject} take {of_period(trace, kernels.device, kernels_ns)} on device {kernels.device[1]}"
+        + (", and make others longer" if saved_ns > kernels_ns else "")
         + (f": {words}" if words else ""),
         bottleneck=pattern.bottleneck,
         where=place_of(trace, kernels),

@@ -37,7 +37,7 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import LINE_READS, ONE_PERCENT
-from timesink.units import NS_PER_MS
+from timesink.units import NS_PER_MS, time_text
 from timesink.whatif.change import Case
 from timesink.whatif.changes import FuseOptimizer
 
@@ -65,12 +65,14 @@ def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> tuple[Findi
     if share <= limit:
         return None, evidence
     kernels_ns = per_step_ns(trace, kernels.device, change.kernels.whole(trace))
+    idle_ns = per_step_ns(trace, kernels.device, kernels.idle)
+    waited = f", which waits {time_text(idle_ns)} between them" if idle_ns > fixes.OPTIMIZER_FIXED_US.ns else ""
     single = kernels.one_by_one
     kind = f"{single:.0f} of them for one parameter each" if single else "over lists of parameters"
     count = "" if period_name(trace) == "window" else f" {kernels.per_step:.0f}"
     finding = Finding(
         message=f"the optimizer runs{count} kernels that are not fused, {kind}: "
-        f"{of_period(trace, kernels.device, kernels_ns)} on device {kernels.device[1]}",
+        f"{of_period(trace, kernels.device, kernels_ns)} on device {kernels.device[1]}{waited}",
         bottleneck=Bottleneck.OPTIMIZER_UNFUSED,
         where=place_of(trace, change.kernels),
         evidence=(
@@ -81,6 +83,7 @@ def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> tuple[Findi
                 Quantity(kernels_ns / NS_PER_MS, "ms"),
                 "union of the kernels, per steady step",
             ),
+            Evidence("idle time between them", Quantity(idle_ns / NS_PER_MS, "ms"), "in the optimizer's ranges"),
         ),
         advice="Pass fused=True to Adam, AdamW, SGD or Adagrad; compile optimizer.step() of another.",
         verify="Capture again: a few FusedOptimizer kernels are all that the optimizer's range launches.",

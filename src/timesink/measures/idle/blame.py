@@ -95,12 +95,12 @@ def intervals_of(stretches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
 def _blame_rank(trace: Trace, rank: int, work: RankWork) -> Iterator[pl.DataFrame]:
     """Each gap is blamed for itself, a slice of gaps at a time: that bounds the memory that the cutting needs.
 
-    Slices are of one device and in order, and no stretch leaves its gap, so a slice sorted is its part of the whole.
+    Slices and their pieces are of one device and in order, and no stretch leaves its gap: they follow each other.
     """
     activity = host_activity(trace, work, _host_late_gaps(trace, rank))
     for gaps in device_gaps(trace).slices(rank):
         pieces = cut_gaps(gaps, work, activity)
-        yield _stretches(trace, work.calls.threads, gaps, pieces, activity).sort("start_ns")
+        yield _stretches(trace, work.calls.threads, gaps, pieces, activity)
 
 
 def _host_late_gaps(trace: Trace, rank: int) -> Intervals:

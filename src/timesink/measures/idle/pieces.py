@@ -53,14 +53,12 @@ class Pieces:
 
     @classmethod
     def concatenate(cls, parts: list[Pieces]) -> Pieces:
-        """All parts, one after another, without the stretches that have no length."""
-        full = [np.flatnonzero(part.end_ns > part.start_ns) for part in parts]
-        return cls(
-            *(
-                np.concatenate([getattr(part, name)[rows] for part, rows in zip(parts, full, strict=True)])
-                for name in cls.__slots__
-            )
-        )
+        """All parts in order of start, without the stretches that have no length."""
+        columns = [np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__]
+        _, start_ns, end_ns, *_ = columns
+        full = np.flatnonzero(end_ns > start_ns)
+        order = full[np.argsort(start_ns[full], kind="stable")]
+        return cls(*(column[order] for column in columns))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,15 +11,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from benchmarks.worked.fused_kernels import fused_add_rms_norm, fused_rms_norm, fused_silu_times, rms_norm
-from benchmarks.worked.loop import Place, agreement, answer_each
+from benchmarks.worked.loop import Place, agreement, answer_each, train
 from torch import Tensor
 
 TOLERANCE = 5e-3
-WARM_UP = 3
+WARM_UP, RECEIPT_STEP = 3, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,11 @@ def graphed(run: Callable[[Tensor], Tensor], hidden: Tensor) -> Callable[[], Ten
     return replay
 
 
+def first_of(output: Tensor) -> Tensor:
+    """One number of the output, which the run hands over as its receipt."""
+    return output[0, 0].float()
+
+
 @torch.inference_mode()
 def main() -> None:
     given = parsed()
@@ -154,11 +160,17 @@ def main() -> None:
     if given.lt and not place.dry:
         torch.backends.cuda.preferred_blas_library("cublaslt")
     run = layer(given, weights, shape.heads)
-    step = graphed(run, hidden) if given.graph and not place.dry else lambda: run(hidden)
+    step = graphed(run, hidden) if given.graph and not given.compile and not place.dry else lambda: run(hidden)
+    if given.compile:
+        backend, mode = ("aot_eager", None) if place.dry else ("inductor", "reduce-overhead" if given.graph else None)
+        step = partial(torch.compile(run, backend=backend, mode=mode), hidden)
     error = float((step().float() - expected).norm() / expected.norm())
     receipt = agreement(error, TOLERANCE, "output against fp32")
     del expected
-    answer_each(step, given.steps, place, receipt)
+    if given.ahead:
+        train(lambda: first_of(step()), given.steps, place, RECEIPT_STEP)
+    else:
+        answer_each(step, given.steps, place, receipt)
 
 
 def parsed() -> argparse.Namespace:
@@ -169,7 +181,9 @@ def parsed() -> argparse.Namespace:
     ways.add_argument("--one-gemm", action="store_true", help="gate and up as one product")
     parser.add_argument("--lt", action="store_true", help="products by cuBLASLt")
     parser.add_argument("--transposed", action="store_true", help="matrices stored as [in, out]")
-    parser.add_argument("--graph", action="store_true", help="the layer as one CUDA graph")
+    parser.add_argument("--graph", action="store_true", help="the layer as one CUDA graph; compiled, by the compiler")
+    parser.add_argument("--compile", action="store_true", help="torch.compile of the layer as it is written")
+    parser.add_argument("--ahead", action="store_true", help="a request is launched while the one before is computed")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--dry", action="store_true", help="tiny sizes on the CPU: does it run?")
     return parser.parse_args()

@@ -31,7 +31,7 @@ from timesink.whatif.changes.batch import GrowKernels
 from timesink.whatif.critical_path import path_shares
 from timesink.whatif.graph import Graph
 
-FACTORS: Final = (2, 4, 8, 16, 32)
+FACTORS: Final = (2, 4, 8, 16, 32)  # doublings, as people try them
 ASSUMED: Final = (
     "time of as many items as a step has today, which no rung of a step can be compared with. Assumed: the host needs "
     "what it needs today, kernels that fill the device grow with the batch and smaller ones once they fill it, the "

@@ -137,16 +137,16 @@ class Joint:
         return self.pricer.device_ns >= (1.0 - 2.0 * replay.STEP_NOISE.value) * self.pricer.step_ns
 
     def _beside_host_ms(self, changes: Sequence[Change], chosen: Chosen) -> float:
-        """What shorter kernels can win: the host needs its own time all the same, by the least that is likely of it,
-        with all that changes take of it and add to it."""
+        """What shorter kernels can win: the host needs its own time all the same, by what is likely of it, with
+        all that changes take of it and add to it."""
         if chosen & set(GRAPHS):
             return self.step_ms
         every, paced = Together(tuple(changes)), self._paced_by_device
         likely = replay.HOST_BELOW.value if paced and self.trace.unprofiled_step_ns is not None else 1.0
         hosts_ms = [likely * self.step_ms * self.pricer.host_after_ns(every) / max(self.pricer.step_ns, 1.0)]
         if paced:
-            hopeful = deflated_pricers(self.trace)[self.rank][Case.HOPEFUL.value]
-            hosts_ms.append(hopeful.host_after_ns(every) / NS_PER_MS)
+            expected = deflated_pricers(self.trace)[self.rank][Case.EXPECTED.value]
+            hosts_ms.append(expected.host_after_ns(every) / NS_PER_MS)
         return self.step_ms - min(hosts_ms)
 
     def _stated(self, findings: Iterable[Finding], beside: Iterable[Finding]) -> Quantity:

@@ -98,7 +98,7 @@ class _Gaps:
 
 def _value_at(values: IntArray, index: IntArray) -> IntArray:
     """The value at each index; -1 for index -1. [5, 6] at [1, -1, 0] is [6, -1, 5]."""
-    return np.where(index >= 0, values[np.maximum(index, 0)], -1) if values.size else np.full(index.size, -1, np.int64)
+    return np.where(index >= 0, values[index], -1) if values.size else np.full(index.size, -1, np.int64)
 
 
 def cut_gaps(frame: pl.DataFrame, work: RankWork, activity: HostActivity) -> Pieces:

@@ -121,12 +121,15 @@ def test_casts_of_autocast_cost_the_host_eight_tenths_of_the_launches_of_product
 def test_a_host_that_is_only_known_to_be_no_slower_than_the_device_takes_four_fifths_of_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Or of what recording leaves of its time, if that is more."""
     trace = joint().trace.with_unprofiled_step(10e6)
     made = Joint(trace, 0, 10.0, tuple(joint().offered.values()))
-    slow, told = Mock(host_after_ns=lambda _: 9.5e6), Mock(host_after_ns=lambda _: 9e6, step_ns=10e6, device_ns=10e6)
-    monkeypatch.setattr(joint_module, "deflated_pricers", lambda _: {0: [slow] * 3})
+    told, recorded = Mock(host_after_ns=lambda _: 9e6, step_ns=10e6, device_ns=10e6), Mock(host_after_ns=lambda _: 7e6)
+    monkeypatch.setattr(joint_module, "deflated_pricers", lambda _: {0: [recorded] * 3})
     monkeypatch.setattr(joint_module, "calibrated_pricers", lambda _: {0: told})
     assert made._beside_host_ms((), frozenset()) == pytest.approx(10.0 - 0.8 * 9.0)
+    recorded.host_after_ns = lambda _: 9.5e6
+    assert made._beside_host_ms((), frozenset()) == pytest.approx(0.5)
     told.device_ns = 9e6
     other = Joint(trace, 0, 10.0, tuple(joint().offered.values()))
     assert other._beside_host_ms((), frozenset()) == pytest.approx(1.0)

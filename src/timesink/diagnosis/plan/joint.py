@@ -137,8 +137,8 @@ class Joint:
         return self.pricer.device_ns >= (1.0 - 2.0 * replay.STEP_NOISE.value) * self.pricer.step_ns
 
     def _beside_host_ms(self, changes: Sequence[Change], chosen: Chosen) -> float:
-        """What shorter kernels can win: the host needs its own time all the same, by what is likely of it, with
-        all that changes take of it and add to it."""
+        """What shorter kernels can win: the host needs its own time all the same, with all that changes take of it and
+        add to it. Where only the device is seen to be short of time, two estimates say how much: the larger counts."""
         if chosen & set(GRAPHS):
             return self.step_ms
         every, paced = Together(tuple(changes)), self._paced_by_device
@@ -147,7 +147,7 @@ class Joint:
         if paced:
             expected = deflated_pricers(self.trace)[self.rank][Case.EXPECTED.value]
             hosts_ms.append(expected.host_after_ns(every) / NS_PER_MS)
-        return self.step_ms - min(hosts_ms)
+        return self.step_ms - max(hosts_ms)
 
     def _stated(self, findings: Iterable[Finding], beside: Iterable[Finding]) -> Quantity:
         """What rules state or claims bound, each time once, and none that findings `beside` them claim."""

@@ -55,8 +55,7 @@ def main() -> None:
             found[state] = {"step_ms": made.unprofiled_step_ms, "steps_ms": made.unprofiled_steps_ms}
         except Exception as problem:  # noqa: BLE001 - GPU time is scarce: no state stops the others
             found[state] = {"failed": f"{type(problem).__name__}: {problem}"[-800:]}
-        step_ms = made.unprofiled_step_ms if "failed" not in found[state] else found[state]
-        print(f"{state}: {step_ms} ms, {time.monotonic() - began:.0f} s", flush=True)
+        print(f"{state}: {found[state]}, {time.monotonic() - began:.0f} s", flush=True)
         (given.out / "states.json").write_text(json.dumps(found, indent=1))
     for name in sorted({state.partition(":")[0] for state in given.states}):
         pack.captures(scratch / name, given.out, name)

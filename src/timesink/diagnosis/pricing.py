@@ -60,9 +60,9 @@ def price(finding: Finding, trace: Trace) -> Priced:
     priced = price_change(change, rank, trace, bound)
     if priced is not None:
         return priced
-    others = [price_change(change, other, trace) for other in pricers(trace) if other != rank]
-    most_ms = max((other.gain.value for other in others if other), default=0.0)
-    return Priced(replace(bound, value=min(bound.value, most_ms)) if most_ms else bound, "bound")
+    others = (price_change(change, other, trace) for other in pricers(trace) if other != rank)
+    won_ms = next((other.gain.value for other in others if other and other.gain.value > 0.0), bound.value)
+    return Priced(replace(bound, value=min(bound.value, won_ms)), "bound")
 
 
 def price_change(
@@ -90,6 +90,11 @@ def price_change(
     return Priced(replayed if signed else _at_least_nothing(replayed), "replay")
 
 
+def replay_error(gain: float, step: float) -> float:
+    """How far a replay is off at its tenth and ninetieth percentile, in the unit of both."""
+    return TO_P90 * math.hypot(assumed.MODEL_ERROR.value * gain, assumed.STEP_ERROR.value * step)
+
+
 def _at_least_nothing(gain: Quantity) -> Quantity:
     low, high = (None if end is None else max(end, 0.0) for end in (gain.low, gain.high))
     return replace(gain, value=max(gain.value, 0.0), low=low, high=high)
@@ -104,7 +109,7 @@ def _price_by_kernels(change: ShortenKernels, trace: Trace) -> Quantity:
     step_ns = trace.unprofiled_step_ns or period_ns(trace, change.device)
     ratio = min(max(step_ns / max(period_ns(trace, change.device), 1.0), 1.0), assumed.SLOWEST_CLOCK.value)
     low_ns, gain_ns, high_ns = (saved_per_step_ns(trace, change, case) * ratio for case in Case)
-    error_ns = TO_P90 * math.hypot(assumed.MODEL_ERROR.value * gain_ns, assumed.STEP_ERROR.value * step_ns)
+    error_ns = replay_error(gain_ns, step_ns)
     high_ns = gain_ns + math.hypot(high_ns - gain_ns, error_ns)
     return _quantity(gain_ns, gain_ns - math.hypot(gain_ns - low_ns, error_ns), min(high_ns, max(step_ns, gain_ns)))
 

@@ -18,12 +18,6 @@ def priced_change(capture: OpenCapture, change: str) -> dict[str, Any]:
     return page_document(capture, page, "prices")
 
 
-def _place(place: Any) -> dict[str, str | None] | None:
-    """What is known of where a change goes."""
-    known = {key: named(text) for key in ("where", "module", "kernel") if (text := getattr(place, key))}
-    return known or None
-
-
 def plan_document(capture: OpenCapture) -> dict[str, Any]:
     """The ladder of changes: each with the step before and after it, and why it ends."""
     from timesink.diagnosis.undiagnosable import check_device_work

@@ -7,6 +7,7 @@ on it is tight, so its weights and what is unexplained on it add up to the time 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -84,6 +85,14 @@ def path_shares(graph: Graph, replay: Replay, anchors: Anchors) -> tuple[PathSha
     totals["unexplained", ""] += int(edges.unexplained_ns[path].sum())
     shares = [PathShare(kind, name, ns / len(anchors.windows)) for (kind, name), ns in totals.items() if ns]
     return tuple(sorted(shares, key=lambda share: (-share.ns, share.kind, share.name)))
+
+
+def longest_kind(shares: Iterable[PathShare]) -> str:
+    """The kind that most of the path consists of; empty where there is no path."""
+    totals: dict[str, float] = defaultdict(float)
+    for share in shares:
+        totals[share.kind] += share.ns
+    return max(totals, key=lambda kind: totals[kind], default="")
 
 
 def _names(graph: Graph, kind: EdgeKind, edges: Int64Array) -> list[str]:

@@ -244,15 +244,14 @@ def deflate(graph: Graph) -> tuple[Graph, ...]:
     shares = _recorded_shares(graph, replay.NEAR_CALL_US.ns // 2)
     inflated_ns = max(float((np.maximum(graph.network.edges.weight_ns[host], 0) * shares).sum()), 1.0)
     deflated = []
-    for case in Case:
-        recorded_ns = recording_us(graph.table, graph.program.rank, case) * NS_PER_US
-        kappa = max(1.0 - recorded_ns / inflated_ns, replay.KEPT_AT_LEAST.at(case))
+    for case, recorded_us in zip(Case, recording_us(graph.table, graph.program.rank), strict=True):
+        kappa = max(1.0 - recorded_us * NS_PER_US / inflated_ns, replay.KEPT_AT_LEAST.at(case))
         deflated.append(_scaled(graph, kappa, shares, replay.UNRECORDED_KEPT.at(case)))
     return tuple(deflated)
 
 
-def recording_us(table: Callable[[Table], pl.DataFrame], rank: int, case: Case) -> float:
-    """What it cost a rank's host to record what is in its tables: by torch.profiler, if there are operators.
+def recording_us(table: Callable[[Table], pl.DataFrame], rank: int) -> tuple[float, ...]:
+    """What it cost a rank's host to record what is in its tables, by case: by torch.profiler, if there are operators.
 
     A slow or busy host pays more for each event: how slow it is, its quickest launches say.
     """
@@ -260,17 +259,20 @@ def recording_us(table: Callable[[Table], pl.DataFrame], rank: int, case: Case) 
         int(table(of).select(((pl.col("rank") == rank) & (pl.col("process") >= 0)).sum()).item())
         for of in (API_CALLS, HOST_OPS, RANGES, FRAMES)
     )
-    slowness = float(host_slowness(table(API_CALLS), rank) ** replay.SLOW_HOST_POWER.at(case))
-    if not table(HOST_OPS).height:
-        return (calls + frames + ranges) * slowness * replay.CALL_COST_US.at(case)
-    steps = int((matches(table(RANGES)["name"], PROFILER_STEP) & (table(RANGES)["rank"] == rank)).sum())
-    stacks = operators if frames else 0
-    return slowness * (
-        (calls + operators) * replay.EVENT_COST_US.at(case)
-        + stacks * replay.STACK_COST_US.at(case)
-        + frames * replay.FRAME_COST_US.at(case)
-        + ranges * replay.RANGE_COST_US.at(case)
-        + steps * replay.STEP_COST_US.at(case)
+    recorded = [(calls + frames + ranges, replay.CALL_COST_US)]
+    if table(HOST_OPS).height:
+        steps = int((matches(table(RANGES)["name"], PROFILER_STEP) & (table(RANGES)["rank"] == rank)).sum())
+        recorded = [
+            (calls + operators, replay.EVENT_COST_US),
+            (operators if frames else 0, replay.STACK_COST_US),
+            (frames, replay.FRAME_COST_US),
+            (ranges, replay.RANGE_COST_US),
+            (steps, replay.STEP_COST_US),
+        ]
+    slowness = host_slowness(table(API_CALLS), rank)
+    return tuple(
+        float(slowness ** replay.SLOW_HOST_POWER.at(case)) * sum(count * cost.at(case) for count, cost in recorded)
+        for case in Case
     )
 
 

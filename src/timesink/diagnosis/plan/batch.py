@@ -7,7 +7,6 @@ are of the weights and stay. At its least a multiprocessor takes two blocks of a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,9 +15,9 @@ import polars as pl
 
 from timesink.diagnosis.plan.joint import WORTH, Joint
 from timesink.diagnosis.plan.memory import DeviceMemory, device_memory
-from timesink.diagnosis.pricing import TO_P90
+from timesink.diagnosis.pricing import replay_error
 from timesink.diagnosis.verdicts import Quantity
-from timesink.knowledge.assumptions import machines, replay
+from timesink.knowledge.assumptions import machines
 from timesink.measures.kernels.facts import kernel_facts, multiprocessors
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Float64Array
@@ -28,7 +27,7 @@ from timesink.model.trace import Trace
 from timesink.whatif.change import Case
 from timesink.whatif.changes import Together
 from timesink.whatif.changes.batch import GrowKernels
-from timesink.whatif.critical_path import path_shares
+from timesink.whatif.critical_path import longest_kind, path_shares
 from timesink.whatif.graph import Graph
 
 FACTORS: Final = (2, 4, 8, 16, 32)  # doublings, as people try them
@@ -62,10 +61,12 @@ def larger_batches(joint: Joint, chosen: Sequence[str], now_ms: float) -> tuple[
     if np.bincount(graph.program.ops.block, minlength=1).max(initial=0) > 1:
         return (), "larger_batch has no price: the replay cannot make kernels of a CUDA graph longer"
     graph = Together(tuple(joint.parts(chosen))).rewrite(graph)
+    anchors = joint.pricer.anchors
+    today_ns = anchors.windows.mean(anchors.periods(graph.replay()))
     found: list[LargerBatch] = []
     before_ms = now_ms
     for factor in FACTORS:
-        made = _batch(joint, graph, now_ms, factor)
+        made = _batch(joint, graph, (now_ms, today_ns), factor)
         if before_ms - made.per_item.value < WORTH.default * before_ms:
             break
         found.append(made)
@@ -74,24 +75,23 @@ def larger_batches(joint: Joint, chosen: Sequence[str], now_ms: float) -> tuple[
     return tuple(found), "" if found else why
 
 
-def _batch(joint: Joint, graph: Graph, now_ms: float, factor: int) -> LargerBatch:
-    pricer = joint.pricer
+def _batch(joint: Joint, graph: Graph, now: tuple[float, float], factor: int) -> LargerBatch:
+    """`now`: the step in ms, and in ns as the graph is replayed."""
+    (now_ms, today_ns), pricer = now, joint.pricer
     anchors, ratio = pricer.anchors, joint.step_ms / max(pricer.step_ns, 1.0)
-    growing = [_grown(joint.trace, device, factor) for device in kernel_facts(joint.trace).devices]
-    grow = Together(tuple(one for one in growing if one.device[0] == joint.rank))
-    then = {case: grow.rewrite(graph, case) for case in Case}
-    today_ns = anchors.windows.mean(anchors.periods(graph.replay()))
-    more_ms = [ratio * (anchors.windows.mean(anchors.periods(then[case].replay())) - today_ns) for case in Case]
+    own = [device for device in kernel_facts(joint.trace).devices if device[0] == joint.rank]
+    grow = Together(tuple(_grown(joint.trace, device, factor) for device in own))
+    graphs = [grow.rewrite(graph, case) for case in Case]
+    replays = [then.replay() for then in graphs]
+    more_ms = [ratio * (anchors.windows.mean(anchors.periods(then)) - today_ns) for then in replays]
     most, value, least = (max(more, 0.0) for more in more_ms)
-    error_ms = TO_P90 * math.hypot(replay.MODEL_ERROR.value * value, replay.STEP_ERROR.value * now_ms)
+    error_ms = replay_error(value, now_ms)
     low, high = max(min(least, value) - error_ms, 0.0), min(max(most, value) + error_ms, (factor - 1) * now_ms)
     value = min(value, (factor - 1) * now_ms)
     step = Quantity(now_ms + value, "ms", now_ms + min(low, value), now_ms + max(high, value))
     per_item = Quantity(step.value / factor, "ms", (step.low or 0.0) / factor, step.most / factor)
-    totals: dict[str, float] = {}
-    for share in path_shares(then[Case.EXPECTED], then[Case.EXPECTED].replay(), anchors):
-        totals[share.kind] = totals.get(share.kind, 0.0) + share.ns
-    bound_by = max(totals, key=lambda kind: totals[kind], default="")
+    expected = Case.EXPECTED.value
+    bound_by = longest_kind(path_shares(graphs[expected], replays[expected], anchors))
     working = device_memory(joint.trace).get((joint.rank, joint.device), DeviceMemory()).working
     return LargerBatch(factor, step, per_item, bound_by, None if working is None else (factor - 1) * working)
 

@@ -20,6 +20,7 @@ from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case, Change, Range, Touches
 from timesink.whatif.changes import Together
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, together
+from timesink.whatif.critical_path import longest_kind
 from timesink.whatif.pricing import Pricer
 
 WORTH: Final = Limit(
@@ -181,10 +182,7 @@ class Joint:
 
     def bound_by(self, chosen: Iterable[str]) -> str:
         """What most of the critical path consists of once these changes are made."""
-        totals: dict[str, float] = {}
-        for share in self.pricer.next_path(Together(tuple(self.parts(chosen)))):
-            totals[share.kind] = totals.get(share.kind, 0.0) + share.ns
-        return max(totals, key=lambda kind: totals[kind], default="")
+        return longest_kind(self.pricer.next_path(Together(tuple(self.parts(chosen)))))
 
     def attained(self, chosen: Iterable[str]) -> float | None:
         """The share of the attainable bound that kernels reach: None where most of them have no known bound, or where

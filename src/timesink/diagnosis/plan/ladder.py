@@ -6,7 +6,6 @@ between two such replays. So the gains of rungs add up to that of all, which is 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -19,9 +18,8 @@ from timesink.diagnosis.plan.joint import GRAPHS, NOTHING, WORTH, Joint
 from timesink.diagnosis.plan.memory import DeviceMemory, device_memory, said_of_memory
 from timesink.diagnosis.plan.order import allowed, best, following, repairs
 from timesink.diagnosis.plan.places import ChangePlace, place_in_program
-from timesink.diagnosis.pricing import TO_P90
+from timesink.diagnosis.pricing import replay_error
 from timesink.diagnosis.verdicts import Diagnosis, Quantity
-from timesink.knowledge.assumptions import replay
 from timesink.measures.timeline.replay import pricers
 from timesink.model.record import dataclass, field
 from timesink.model.trace import Trace
@@ -231,6 +229,6 @@ def _marginal(now: Quantity, won: Quantity, before_ms: float) -> Quantity:
     """What is won beyond what was: expected, where all of both win least and most, and as far off as replays are."""
     value = min(max(now.value - won.value, 0.0), before_ms)
     ends = [(now.low or 0.0) - (won.low or 0.0), now.most - won.most]
-    error_ms = TO_P90 * math.hypot(replay.MODEL_ERROR.value * value, replay.STEP_ERROR.value * before_ms)
+    error_ms = replay_error(value, before_ms)
     low, high = min(*ends, value - error_ms), max(*ends, value + error_ms)
     return Quantity(value, "ms", max(low, 0.0), min(high, before_ms))

@@ -15,6 +15,7 @@ import polars as pl
 from timesink.measures.habits.recomputed import recomputed
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, DEVICES, MEMORY_EVENTS, MEMORY_SEGMENTS
@@ -46,7 +47,9 @@ def device_memory(trace: Trace) -> dict[Device, DeviceMemory]:
     for key, total in totals.items():
         taken = most.get(key)
         free = None if total is None or taken is None else max(int(total) - int(taken), 0)
-        found[key] = DeviceMemory(free, _working(trace, key), _again(trace, key), _sent(trace, key))
+        allocated, windows = _Allocated.of(trace, key), _windows(trace, key[0])
+        again, sent = _again(trace, key, allocated, windows), _sent(trace, key, windows)
+        found[key] = DeviceMemory(free, _working(allocated, windows), again, sent)
     return found
 
 
@@ -73,7 +76,6 @@ def free_text(free: int | None, needed: int = 0) -> str:
 
 
 NEEDS: Final[dict[str, Callable[[DeviceMemory], int | None]]] = {
-    "larger_batch": lambda memory: memory.working,  # for a batch twice as large
     "cuda_graph": lambda memory: memory.working,  # its pool holds a step's tensors beside those of eager steps
     "compile_graph": lambda memory: memory.working,
     "no_recomputation": lambda memory: memory.again,
@@ -85,10 +87,25 @@ NEEDS: Final[dict[str, Callable[[DeviceMemory], int | None]]] = {
 """How much more each change needs; None where no capture says it."""
 
 
-def _of_device(trace: Trace, key: Device) -> pl.DataFrame:
-    return trace.get(MEMORY_EVENTS).filter(
-        (pl.col("rank") == key[0]) & (pl.col("device") == key[1]) & pl.col("total_allocated_bytes").is_not_null()
-    )
+@dataclass(frozen=True, slots=True)
+class _Allocated:
+    """What the allocator says of one device: the bytes after each of its events, and those of the event itself."""
+
+    time_ns: Int64Array
+    total: Int64Array
+    change: Int64Array
+
+    @classmethod
+    def of(cls, trace: Trace, key: Device) -> _Allocated:
+        own = (pl.col("rank") == key[0]) & (pl.col("device") == key[1]) & pl.col("total_allocated_bytes").is_not_null()
+        events = trace.get(MEMORY_EVENTS).filter(own)
+        return cls(*(events[name].to_numpy() for name in ("time_ns", "total_allocated_bytes", "bytes")))
+
+    def added(self, start_ns: int, end_ns: int) -> Int64Array:
+        """After each event of a stretch, what is allocated beyond what was when the stretch began."""
+        first, last = np.searchsorted(self.time_ns, (start_ns, end_ns))
+        inside = self.total[first:last]
+        return inside - (inside[:1] - self.change[first:last][:1])
 
 
 def _windows(trace: Trace, rank: int) -> list[tuple[int, int]]:
@@ -97,39 +114,25 @@ def _windows(trace: Trace, rank: int) -> list[tuple[int, int]]:
     return list(own.select("host_start_ns", "host_end_ns").iter_rows())
 
 
-def _working(trace: Trace, key: Device) -> int | None:
+def _working(allocated: _Allocated, windows: list[tuple[int, int]]) -> int | None:
     """The most that any step allocates beyond what is allocated when it begins."""
-    events = _of_device(trace, key)
-    time, total = events["time_ns"].to_numpy(), events["total_allocated_bytes"].to_numpy()
-    rises = []
-    for start, end in _windows(trace, key[0]):
-        first, last = np.searchsorted(time, (start, end))
-        if last > first:
-            rises.append(int(total[first:last].max()) - int(total[first] - events["bytes"][int(first)]))
-    return max(rises, default=None)
+    return max((int(added.max()) for window in windows if (added := allocated.added(*window)).size), default=None)
 
 
-def _again(trace: Trace, key: Device) -> int | None:
+def _again(trace: Trace, key: Device, allocated: _Allocated, windows: list[tuple[int, int]]) -> int | None:
     """Per step, what the stretches of the host that compute a second time leave allocated when they end."""
-    events, windows = _of_device(trace, key), _windows(trace, key[0])
     own = [work for work in recomputed(trace) or () if work.device == key]
-    if not events.height or not windows or not own:
+    if not allocated.total.size or not windows or not own:
         return None
-    time, total = events["time_ns"].to_numpy(), events["total_allocated_bytes"].to_numpy()
     steady = Intervals.union_of(*map(np.array, zip(*windows, strict=True)))
-    left = 0
-    for stretches in own[0].host.values():
-        inside = stretches & steady
-        for start, end in zip(inside.start_ns, inside.end_ns, strict=True):
-            first, last = np.searchsorted(time, (start, end))
-            if last > first:
-                left += max(int(total[last - 1]) - int(total[first] - events["bytes"][int(first)]), 0)
+    inside = [stretches & steady for stretches in own[0].host.values()]
+    ends = [end for part in inside for end in zip(part.start_ns, part.end_ns, strict=True)]
+    left = sum(max(int(added[-1]), 0) for end in ends if (added := allocated.added(*end)).size)
     return left // len(windows)
 
 
-def _sent(trace: Trace, key: Device) -> int | None:
+def _sent(trace: Trace, key: Device, windows: list[tuple[int, int]]) -> int | None:
     """Bytes that a step copies from the host."""
-    windows = _windows(trace, key[0])
     mine = (pl.col("rank") == key[0]) & (pl.col("device") == key[1]) & (pl.col("copy_kind") == "h2d")
     copies = trace.get(DEVICE_OPS).filter(mine)
     start = copies["start_ns"].to_numpy()

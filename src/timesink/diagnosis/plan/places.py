@@ -55,8 +55,8 @@ def _of_parts(joint: Joint, name: str, chosen: Sequence[str]) -> Iterator[Where]
     kernels = [part for change in made if (part := _kernels(change)) is not None]
     ops = joint.trace.get(DEVICE_OPS)
     length = (ops["end_ns"] - ops["start_ns"]).to_numpy()
-    gone = {id(part): float(length[part.rows] @ (1.0 - part.keep[Case.EXPECTED.value])) for part in kernels}
-    return (place_of(joint.trace, part) for part in sorted(kernels, key=lambda part: -gone[id(part)]) if part.rows.size)
+    kernels.sort(key=lambda part: -float(length[part.rows] @ (1.0 - part.keep[Case.EXPECTED.value])))
+    return (place_of(joint.trace, part) for part in kernels if part.rows.size)
 
 
 def _kernels(change: Change) -> ShortenKernels | None:

@@ -46,8 +46,7 @@ def rebuilt_constants(trace: Trace) -> RebuiltConstants | None:
     built = np.flatnonzero(masks | counted)
     if not built.size:
         return None
-    facts = kernel_facts(trace).frame
-    cast = facts["casts"].gather(facts["row"].search_sorted(frame["row"])).fill_null(False).to_numpy()
+    cast = kernel_facts(trace).at(frame["row"], "casts")["casts"].fill_null(False).to_numpy()
     repeated, most = _repeated(trace, frame, built)
     chosen = np.zeros(frame.height + 1, np.bool_)
     chosen[repeated] = True

@@ -29,9 +29,7 @@ def parameter_loops(trace: Trace) -> tuple[ExtraWork, ...]:
     """Stretches of plain passes that repeat with a period, over tensors of several sizes, without a wait in between,
     per device; the optimizer's own kernels are left out."""
     order = launched(trace)
-    facts = kernel_facts(trace).frame
-    of_row = facts["row"].search_sorted(order.frame["row"])
-    frame = order.frame.hstack(facts.select("optimizer", "fused", "casts")[of_row])
+    frame = order.frame.hstack(kernel_facts(trace).at(order.frame["row"], "optimizer", "fused", "casts"))
     names = trace.get(DEVICE_OPS)["name"].gather(frame["row"])
     short = mapped(names, lambda some: some.str.replace_all(WRAPPER, "").str.slice(0, _SHOWN).rank("dense"), pl.Int64)
     eager = pl.col("family").is_in(list(PLAIN)) & pl.col("fused").is_null()

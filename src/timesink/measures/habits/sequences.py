@@ -39,11 +39,10 @@ class Launched:
 def launched(trace: Trace) -> Launched:
     """Put the kernels in order."""
     ops, calls, links = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace)
-    facts = kernel_facts(trace).frame
-    place = np.full(ops.height, -1, np.int64)
-    place[facts["row"].to_numpy()] = np.arange(facts.height)
+    facts, is_kernel = kernel_facts(trace), np.zeros(ops.height, np.bool_)
+    is_kernel[facts.frame["row"].to_numpy()] = True
     row = launch_order(trace)
-    row = row[place[row] >= 0]
+    row = row[is_kernel[row]]
     call = links.call[row]
     names = ops["name"].gather(row)
     frame = pl.DataFrame(
@@ -51,7 +50,7 @@ def launched(trace: Trace) -> Launched:
             "row": row,
             **{name: calls[name].gather(call) for name in ("rank", "process", "thread")},
             "launched_ns": calls["start_ns"].gather(call),
-            "family": facts["family"].gather(place[row]),
+            "family": facts.at(pl.Series(row), "family")["family"],
             "backward": matches(names, OF_BACKWARD),
             "name": names.to_physical(),
             **{name: ops[name].gather(row).fill_null(0) for name in ("grid_x", "grid_y", "grid_z")},

@@ -47,7 +47,7 @@ def idle_shares(trace: Trace) -> tuple[IdleShare, ...]:
 def _shares(trace: Trace, device: Device) -> Iterator[IdleShare]:
     """The shares of a device, one for each cause of any idle time."""
     frame = idle_blame(trace).on(device)
-    inside, code = _prepared_ns(trace, device, frame), frame["cause"].to_physical().to_numpy()
+    inside, code = prepared_ns(trace, device, frame), frame["cause"].to_physical().to_numpy()
     length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
     for cause, idle_ns, stretches in by_cause(code, length - inside, inside):
         yield IdleShare(*device, cause, idle_ns, _per_step_ns(trace, device, cause), stretches)
@@ -64,9 +64,10 @@ def by_cause(code: IntArray, own_ns: Int64Array, preparing_ns: Int64Array) -> It
             yield cause, int(times_ns.sum()), times_ns.size
 
 
-def _prepared_ns(trace: Trace, device: Device, frame: pl.DataFrame) -> Int64Array:
+def prepared_ns(trace: Trace, device: Device, frame: pl.DataFrame, within: Intervals | None = None) -> Int64Array:
     """How much of each stretch of a device lies in the preparation of input, while the host is to blame."""
-    covered = input_prepared(trace, device[0]).covered_ns(frame["start_ns"], frame["end_ns"])
+    prepared = input_prepared(trace, device[0])
+    covered = (prepared if within is None else within & prepared).covered_ns(frame["start_ns"], frame["end_ns"])
     return np.where(_is_of(frame, HOST_CAUSES), covered, 0)
 
 
@@ -78,7 +79,7 @@ def idle_places(trace: Trace) -> pl.DataFrame:
     for device in device_timeline(trace).by_device:
         frame = idle_blame(trace).on(device).with_columns(pl.col("cause").cast(pl.String))
         length = frame["end_ns"] - frame["start_ns"]
-        inside = pl.Series(_prepared_ns(trace, device, idle_blame(trace).on(device)))
+        inside = pl.Series(prepared_ns(trace, device, idle_blame(trace).on(device)))
         parts += [
             frame.with_columns(pl.lit(PREPARING).alias("cause"), inside.alias("idle_ns")),
             frame.with_columns((length - inside).alias("idle_ns")),

@@ -64,6 +64,10 @@ class KernelFacts:
         first, last = slice_of(self.frame, ("rank", "device"), device)
         return self.frame[first:last]
 
+    def at(self, rows: pl.Series, *columns: str) -> pl.DataFrame:
+        """Columns of the kernels at these rows of `device_ops`, each of them a kernel."""
+        return self.frame.select(columns)[self.frame["row"].search_sorted(rows)]
+
     @property
     def devices(self) -> tuple[Device, ...]:
         """Every (rank, device) with kernels, in order."""

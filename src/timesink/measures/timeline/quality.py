@@ -132,6 +132,6 @@ def profiler_cost(trace: Trace) -> tuple[ProfilerCost, ...]:
         step_count = max(steps(trace).frame.filter(pl.col("rank") == rank).height, 1)
         here = (pl.col("rank") == rank) & (pl.col("process") >= 0)
         frames, operators = (trace.get(table).filter(here).height / step_count for table in (FRAMES, HOST_OPS))
-        cost_ns = recording_us(trace.get, rank, Case.EXPECTED) * NS_PER_US / step_count
+        cost_ns = recording_us(trace.get, rank)[Case.EXPECTED.value] * NS_PER_US / step_count
         costs.append(ProfilerCost(rank, frames, operators, cost_ns, heavy=frames > 0))
     return tuple(costs)

@@ -52,7 +52,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 
 def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> tuple[Finding | None, Evidence]:
     change = FuseOptimizer.of(kernels.unfused)
-    step_ns, saved_ns = period_ns(trace, kernels.device), _saved_ns(trace, kernels, change)
+    step_ns, idle_ns = period_ns(trace, kernels.device), per_step_ns(trace, kernels.device, kernels.idle)
+    saved_ns = _saved_ns(trace, kernels, change, idle_ns)
     share = saved_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
         f"time saved in the optimizer's step on device {kernels.device[1]}",
@@ -65,7 +66,6 @@ def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> tuple[Findi
     if share <= limit:
         return None, evidence
     kernels_ns = per_step_ns(trace, kernels.device, change.kernels.whole(trace))
-    idle_ns = per_step_ns(trace, kernels.device, kernels.idle)
     waited = f", which waits {time_text(idle_ns)} between them" if idle_ns > fixes.OPTIMIZER_FIXED_US.ns else ""
     single = kernels.one_by_one
     kind = f"{single:.0f} of them for one parameter each" if single else "over lists of parameters"
@@ -93,10 +93,9 @@ def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> tuple[Findi
     return finding, evidence
 
 
-def _saved_ns(trace: Trace, kernels: OptimizerKernels, change: FuseOptimizer) -> float:
+def _saved_ns(trace: Trace, kernels: OptimizerKernels, change: FuseOptimizer, idle_ns: float) -> float:
     """What fusing saves per step as the device shows it: kernel time, and gaps beyond the time of a fused step."""
-    idle_ns = per_step_ns(trace, kernels.device, kernels.idle) if kernels.unfused.rows.size else 0.0
-    beyond_ns = idle_ns - fixes.OPTIMIZER_FIXED_US.ns
+    beyond_ns = idle_ns - fixes.OPTIMIZER_FIXED_US.ns if kernels.unfused.rows.size else 0.0
     return saved_per_step_ns(trace, change.kernels, Case.EXPECTED) + max(beyond_ns, 0.0)
 
 

@@ -39,7 +39,7 @@ TWICE = (2_210, 4_060)  # kernels and calls of the export, twice what it has
 MOST = {"diagnosis": (14_500, 1_490), "diagnosis of an export": (14_100, 1_430), "a rank": (1_470, 350)}
 """Calls of our functions, and queries."""
 GROWTH = 1.15
-MODULES = {"--help": 190, "diagnose nothing.json": 900}
+MODULES = {"--help": 90, "diagnose nothing.json": 900}
 _IMPORTED = """
 import json, sys
 from timesink.cli.app import run

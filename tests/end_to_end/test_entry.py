@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from typer.core import TyperGroup
 
-from timesink.cli.app import COMMANDS, GROUPS, loaded, run
+from timesink.cli.app import COMMANDS, GROUPS, OPTIONS, loaded, run
 from timesink.cli.help import FORMER_OPTIONS, is_argument, value_name
+from timesink.cli.root import group, parsed_and_run
 from timesink.diagnosis.registry import FORMER_NAMES, all_rules, find_all
 from timesink.errors import UsageError, did_you_mean, unknown
 
@@ -75,6 +76,16 @@ def test_the_groups_hold_every_command_once(capsys: Captured) -> None:
     assert sum(map(len, GROUPS.values())) == len(COMMANDS) == len(set(COMMANDS))
     text = shown(capsys, "--help")
     assert re.findall(r"^(\w+):$", text, re.MULTILINE) == ["Options", *GROUPS]
+
+
+def test_the_help_that_needs_no_parser_is_what_the_parser_says(capsys: Captured) -> None:
+    root = group()
+    context = root.make_context("timesink", ["rules"])
+    shown_of = {", ".join(sorted(one.opts, key=len)): one.get_help_record(context) for one in root.get_params(context)}
+    parsed = [(names, record[1]) for names, record in shown_of.items() if record]
+    assert list(OPTIONS) == parsed
+    assert parsed_and_run(["--help"]) == parsed_and_run(["-V"]) == 0
+    assert capsys.readouterr().out == shown(capsys, "--help") + shown(capsys, "--version")
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])

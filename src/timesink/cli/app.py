@@ -1,4 +1,4 @@
-"""The command `timesink`: finds the file of the command asked for, runs it, and turns errors into exit codes.
+"""The command `timesink`: finds the file of the command asked for, and answers at once what needs no parser.
 
 A command is one file `cli/<name>.py` that holds a function `command`, and one line in `GROUPS`; those that share a
 file are listed in `PLACES`. Only the file of the command that runs is imported, so `--help` stays quick however
@@ -7,21 +7,21 @@ many commands there are.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
+from shutil import get_terminal_size
 from textwrap import fill
-from typing import Any, Never
-
-import typer
-from typer.core import TyperCommand, TyperGroup
-from typer.exceptions import TyperException
+from typing import TYPE_CHECKING
 
 from timesink import __version__
-from timesink.cli.help import ShownGroup, write_commands
-from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any, Never
 
 # What a user does, in the order it is done, and the commands for it.
 GROUPS = {
@@ -112,36 +112,64 @@ EXIT_CODES = (
     "wrong; 3 inconclusive (only with --strict); 4 the comparison is invalid; 5 a profiler or another tool failed or "
     "is missing; 130 interrupted."
 )
-WRONG_INPUT = 2
-INTERRUPTED = 130
-# Modules, rules and tables live until a command ends. Looking for cycles among them, while it works and twice more as
-# the interpreter ends, took a sixth of the diagnosis of a small trace. A server still collects, less often.
+OPTIONS = (
+    ("-V, --version", "Show the version and exit."),
+    ("--install-completion", "Install completion for the current shell."),
+    ("--show-completion", "Show completion for the current shell, to copy it or customize the installation."),
+    ("-h, --help", "Show this message and exit."),
+)
+# Modules, rules and tables live until a command ends. Looking for cycles among them took a sixth of the diagnosis of a
+# small trace. A server still collects, less often.
 RARE_COLLECTIONS = (200_000, 2, 2)
 
 
-class LazyCommands(ShownGroup):
-    """Lists every command from `GROUPS` and imports the one that is resolved."""
+def main() -> Never:
+    """Entry point of the console script. What is left at the end the system takes back at once, not Python by piece."""
+    gc.set_threshold(*RARE_COLLECTIONS)
+    code = run(sys.argv[1:])
+    with suppress(OSError, AttributeError):  # nobody reads any more, or nobody ever did: Python knows what to do
+        sys.stdout.flush()
+        sys.stderr.flush()
+        atexit._run_exitfuncs()
+        os._exit(code)
+    sys.exit(code)
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """`help COMMAND` is `COMMAND --help`."""
-        if args[:1] == ["help"]:
-            args = args[1:] if ctx.resilient_parsing or not args[1:] else [*args[1:], "--help"]
-        return super().parse_args(ctx, args)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command's name, the command itself, and the arguments left for it."""
-        name, stub, rest = super().resolve_command(ctx, args)
-        return name, loaded(name) if name in COMMANDS else stub, rest
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    answer = None if "_TIMESINK_COMPLETE" in os.environ else _known.get(tuple(arguments))
+    if answer:
+        with suppress(OSError):  # which is said, or not, as of any command that cannot write
+            sys.stdout.write(answer() + "\n")
+            sys.stdout.flush()
+            return 0
+    from timesink.cli.root import parsed_and_run
 
-    def show_overview(self, ctx: Any) -> None:
-        """What it is for, how to begin, and the names of the commands: one screen."""
-        typer.echo(overview())
-        raise typer.Exit
+    return parsed_and_run(arguments)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The commands in their groups, each with what it does, whole."""
-        for heading, commands in GROUPS.items():
-            write_commands(formatter, heading, [(f"{name:9}", summary) for name, summary in commands.items()])
+
+def help_page() -> str:
+    """What it is for, its options, every command with what it does, and its exit codes."""
+    width = max(min(get_terminal_size().columns, 100) - 2, 50)
+    indent = "  "
+    parts = [
+        "Usage: timesink [OPTIONS] COMMAND [ARGS]...",
+        fill(PURPOSE, width, initial_indent=indent, subsequent_indent=indent),
+        _listed("Options", OPTIONS, width),
+        *(_listed(heading, commands.items(), width) for heading, commands in GROUPS.items()),
+        fill(EXIT_CODES, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False),
+    ]
+    return "\n\n".join(parts)
+
+
+def _listed(heading: str, rows: Iterable[tuple[str, str]], width: int) -> str:
+    rows = tuple(rows)
+    column = max(9, *(len(name) for name, _ in rows)) + 4
+    lines = (
+        fill(what, width, initial_indent=f"  {name}".ljust(column), subsequent_indent=" " * column)
+        for name, what in rows
+    )
+    return "\n".join([f"{heading}:", *lines])
 
 
 def overview() -> str:
@@ -155,8 +183,25 @@ def overview() -> str:
     return f"{PURPOSE}\n\n{begin}\n\n{every}\n\n{HINT}"
 
 
+def version() -> str:
+    """What `--version` says."""
+    return f"timesink {__version__}"
+
+
+_known = {
+    (): overview,
+    ("help",): overview,
+    ("--help",): help_page,
+    ("-h",): help_page,
+    ("--version",): version,
+    ("-V",): version,
+}
+
+
 def loaded(name: str) -> Any:
     """The command of that name, its file imported."""
+    import typer
+
     from timesink.cli.options import Commands
 
     entry = entry_of(name)
@@ -175,75 +220,3 @@ def entry_of(name: str) -> Any:
     file, function = PLACES.get(name, (name.replace("-", "_"), "command"))
     module = import_module(f"timesink.cli.{file}")
     return getattr(module, "app", None) or getattr(module, function)
-
-
-def main() -> Never:
-    """Entry point of the console script."""
-    gc.set_threshold(*RARE_COLLECTIONS)
-    code = run(sys.argv[1:])
-    if "duckdb" not in sys.modules:  # what it keeps must be collected, or it reports leaks as the interpreter ends
-        gc.freeze()
-    sys.exit(code)
-
-
-def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code. Errors are shown here and nowhere else."""
-    from timesink.cli.output import begin, partial_answers, show_error
-
-    begin()
-    try:
-        code = group().main(args=list(arguments), prog_name="timesink", standalone_mode=False)
-    except TimesinkError as error:
-        code = 5 if isinstance(error, (MissingTool, ToolFailed)) else 2
-        show_error(error, code, arguments)
-    except TyperException as error:
-        code = error.exit_code
-        show_error(error, code, arguments)
-    except BrokenPipeError:  # whoever read the answer has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except OSError as error:  # where no command says it better: a full disk, a folder that nobody may write to
-        code = WRONG_INPUT
-        what = f"cannot read or write {error.filename or 'a file'}: {error.strerror or error}"
-        show_error(UsageError(what, remedy="make room, or choose another place"), code, arguments)
-    except (KeyboardInterrupt, typer.Abort) as ended:
-        code = INTERRUPTED
-        if isinstance(ended.__cause__, EOFError):  # typer takes the end of a cut file for the end of its input
-            code = WRONG_INPUT
-            show_error(UsageError("a file ends before it should", remedy="write or copy it again"), code, arguments)
-    if code == INTERRUPTED:
-        sys.stderr.write("timesink: interrupted\n")
-    if code in (0, None) and partial_answers():
-        code = WRONG_INPUT
-        show_error(partial_answers()[0], code, ())
-    return int(code or 0)
-
-
-def group() -> TyperGroup:
-    """The root command; its subcommands are stubs until one is resolved."""
-    app = typer.Typer(
-        cls=LazyCommands,
-        help=PURPOSE,
-        epilog=EXIT_CODES,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    )
-    app.callback()(_root)
-    root = typer.main.get_command(app)
-    assert isinstance(root, TyperGroup)
-    root.commands.update({name: TyperCommand(name, help=summary) for name, summary in COMMANDS.items()})
-    return root
-
-
-def _say_version(asked: bool) -> None:
-    if asked:
-        sys.stdout.write(f"timesink {__version__}\n")
-        raise typer.Exit
-
-
-def _root(
-    version: bool = typer.Option(
-        False, "--version", "-V", help="Show the version and exit.", is_eager=True, callback=_say_version
-    ),
-) -> None:
-    """Nothing of its own: a command does the work."""

@@ -1,0 +1,98 @@
+"""The parser of the whole command line: resolves the command, runs it, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
+
+from timesink.cli.app import COMMANDS, help_page, loaded, version
+from timesink.cli.help import ShownGroup
+from timesink.cli.output import begin, partial_answers, show_error
+from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
+
+WRONG_INPUT = 2
+INTERRUPTED = 130
+
+
+class LazyCommands(ShownGroup):
+    """Lists every command from `GROUPS` and imports the one that is resolved."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """`help COMMAND` is `COMMAND --help`."""
+        if args[:1] == ["help"]:
+            args = args[1:] if ctx.resilient_parsing or not args[1:] else [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command's name, the command itself, and the arguments left for it."""
+        name, stub, rest = super().resolve_command(ctx, args)
+        return name, loaded(name) if name in COMMANDS else stub, rest
+
+    def get_help(self, ctx: Any) -> str:
+        """The commands in their groups, each with what it does, whole."""
+        return help_page()
+
+
+def parsed_and_run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code. Errors are shown here and nowhere else."""
+    begin()
+    try:
+        code = group().main(args=list(arguments), prog_name="timesink", standalone_mode=False)
+    except TimesinkError as error:
+        code = 5 if isinstance(error, (MissingTool, ToolFailed)) else 2
+        show_error(error, code, arguments)
+    except TyperException as error:
+        code = error.exit_code
+        show_error(error, code, arguments)
+    except BrokenPipeError:  # whoever read the answer has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except OSError as error:  # where no command says it better: a full disk, a folder that nobody may write to
+        code = WRONG_INPUT
+        what = f"cannot read or write {error.filename or 'a file'}: {error.strerror or error}"
+        show_error(UsageError(what, remedy="make room, or choose another place"), code, arguments)
+    except (KeyboardInterrupt, typer.Abort) as ended:
+        code = INTERRUPTED
+        if isinstance(ended.__cause__, EOFError):  # typer takes the end of a cut file for the end of its input
+            code = WRONG_INPUT
+            show_error(UsageError("a file ends before it should", remedy="write or copy it again"), code, arguments)
+    if code == INTERRUPTED:
+        sys.stderr.write("timesink: interrupted\n")
+    if code in (0, None) and partial_answers():
+        code = WRONG_INPUT
+        show_error(partial_answers()[0], code, ())
+    return int(code or 0)
+
+
+def group() -> TyperGroup:
+    """The root command; its subcommands are stubs until one is resolved."""
+    app = typer.Typer(
+        cls=LazyCommands,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(_root)
+    root = typer.main.get_command(app)
+    assert isinstance(root, TyperGroup)
+    root.commands.update({name: TyperCommand(name, help=summary) for name, summary in COMMANDS.items()})
+    return root
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(version())
+        raise typer.Exit
+
+
+def _root(
+    version: bool = typer.Option(
+        False, "--version", "-V", help="Show the version and exit.", is_eager=True, callback=_say_version
+    ),
+) -> None:
+    """Nothing of its own: a command does the work."""

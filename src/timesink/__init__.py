@@ -29,14 +29,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "read": "timesink.notebook",
+    "read": "timesink.notebook.trace",
     "diagnose": "timesink.notebook",
     "summary": "timesink.notebook",
     "idle": "timesink.notebook",
     "kernels": "timesink.notebook",
     "plan": "timesink.notebook",
     "what_if": "timesink.notebook",
-    "compare": "timesink.notebook",
+    "compare": "timesink.notebook.trace",
     "Trace": "timesink.notebook.trace",
     "step": "timesink.capture.in_program",
     "annotate": "timesink.capture.in_program",

@@ -6,15 +6,15 @@ from timesink.capture.in_program import step as step
 from timesink.capture.stage_log import stages as stages
 from timesink.capture.trainer.handler import handler as handler
 from timesink.capture.trainer.recorder import recorder as recorder
-from timesink.notebook import compare as compare
 from timesink.notebook import diagnose as diagnose
 from timesink.notebook import idle as idle
 from timesink.notebook import kernels as kernels
 from timesink.notebook import plan as plan
-from timesink.notebook import read as read
 from timesink.notebook import summary as summary
 from timesink.notebook import what_if as what_if
 from timesink.notebook.trace import Trace as Trace
+from timesink.notebook.trace import compare as compare
+from timesink.notebook.trace import read as read
 
 __version__: str
 __all__ = [

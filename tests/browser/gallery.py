@@ -21,10 +21,10 @@ from timesink.diagnosis.verdicts import StepBudget, StepPart
 from timesink.model.record import replace
 from timesink.render.formats import Style
 from timesink.render.html import render, render_page, timeline_page
-from timesink.views.figures import HeatChart, Report, StepSeries
+from timesink.views.figures import HeatChart, StepSeries
 from timesink.views.kernel_comparison import moves_page
 from timesink.views.memory import memory_page
-from timesink.views.page import Page
+from timesink.views.page import Page, Report
 from timesink.views.pipeline import PipelineGate, Staged, pipeline_page
 from timesink.views.timeline.lanes import timeline_of
 

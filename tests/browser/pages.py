@@ -24,15 +24,8 @@ from timesink.diagnosis.verdicts import StepBudget, StepPart
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.render.html import html_report, render
-from timesink.views.figures import (
-    KernelTime,
-    Lane,
-    MarkedWindow,
-    Report,
-    StepSeries,
-    Timeline,
-    TimelineWindow,
-)
+from timesink.views.figures import KernelTime, Lane, MarkedWindow, StepSeries, Timeline, TimelineWindow
+from timesink.views.page import Report
 from timesink.views.timeline.runs import single
 
 ROOT = Path(__file__).resolve().parents[2]

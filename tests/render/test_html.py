@@ -16,8 +16,8 @@ from tests.render.test_hostile_names import HOSTILE, page
 from timesink.cli.app import run
 from timesink.render import Format, render
 from timesink.render.html.sections import kernel_sheet, prose, section
-from timesink.views.figures import KernelTime, Report
-from timesink.views.page import Field, Page, Sheet
+from timesink.views.figures import KernelTime
+from timesink.views.page import Field, Page, Report, Sheet
 
 UPLOT = "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"  # dist/uPlot.iife.min.js of uplot@1.6.32
 LISTINGS = ("diagnose", "summary", "idle", "tables")

@@ -1,4 +1,4 @@
-"""Figures as plain data: charts, timelines, and what a report for a browser shows besides its diagnosis.
+"""Figures as plain data: charts, timelines, flame graphs, and series of steps and kernels.
 
 Nothing is computed or drawn here. A view fills these classes from measures, a renderer draws them.
 """
@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from timesink.diagnosis.verdicts import Diagnosis, StepBudget
 from timesink.measures.timeline.call_trees import CallTree
 from timesink.measures.timeline.tree_changes import TreeChange
 from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass, field
-from timesink.views.page import Page, Sheet
 
 LaneKind = Literal["ranks", "finding", "step", "idle", "stream", "range", "op", "call"]
 
@@ -323,39 +321,3 @@ class LadderChart:
 
 
 Chart: TypeAlias = LadderChart | RooflineChart | MemoryChart | MapChart | HeatChart | StageChart | GanttChart
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A section of the report: the page that another command shows too.
-
-    `folds` are further tables under a heading each, folded but for the first.
-    """
-
-    key: str
-    title: str
-    page: Page
-    folds: tuple[tuple[str, tuple[Sheet, ...]], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Report:
-    """Everything that the page of `timesink report` shows.
-
-    `timeline` is None where nothing ran on a device. `windows` holds the place in it of a finding by its position in
-    `diagnosis.findings`; not every finding has one. `areas` is GPU time by module, operator and kernel. Kernels and
-    operators are the costliest; `kernel_count` and `operator_count` say of how many. `sections` follow the operators.
-    """
-
-    diagnosis: Diagnosis
-    budgets: tuple[StepBudget, ...] = ()
-    series: tuple[StepSeries, ...] = ()
-    timeline: Timeline | None = None
-    windows: Mapping[int, MarkedWindow] = field(default_factory=dict)
-    flames: tuple[Flame, ...] = ()
-    areas: Flame | None = None
-    kernels: tuple[KernelTime, ...] = ()
-    kernel_count: int = 0
-    operators: tuple[OperatorTime, ...] = ()
-    operator_count: int = 0
-    sections: tuple[Section, ...] = ()

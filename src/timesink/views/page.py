@@ -18,7 +18,8 @@ from timesink.untrusted.scrub import shortened
 if TYPE_CHECKING:
     import polars as pl
 
-    from timesink.views.figures import Chart
+    from timesink.diagnosis.verdicts import Diagnosis, StepBudget
+    from timesink.views.figures import Chart, Flame, KernelTime, MarkedWindow, OperatorTime, StepSeries, Timeline
 
 Cell = str | int | float | bool | None
 Item = TypeVar("Item")
@@ -104,6 +105,42 @@ class Page(Presentable):
                     pl.DataFrame(sheet.rows, names, orient="row", infer_schema_length=None, strict=False), to
                 )
         raise unknown("table of this page", key, [sheet.key for sheet in self.sheets])
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of the report: the page that another command shows too.
+
+    `folds` are further tables under a heading each, folded but for the first.
+    """
+
+    key: str
+    title: str
+    page: Page
+    folds: tuple[tuple[str, tuple[Sheet, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Report:
+    """Everything that the page of `timesink report` shows.
+
+    `timeline` is None where nothing ran on a device. `windows` holds the place in it of a finding by its position in
+    `diagnosis.findings`; not every finding has one. `areas` is GPU time by module, operator and kernel. Kernels and
+    operators are the costliest; `kernel_count` and `operator_count` say of how many. `sections` follow the operators.
+    """
+
+    diagnosis: Diagnosis
+    budgets: tuple[StepBudget, ...] = ()
+    series: tuple[StepSeries, ...] = ()
+    timeline: Timeline | None = None
+    windows: Mapping[int, MarkedWindow] = field(default_factory=dict)
+    flames: tuple[Flame, ...] = ()
+    areas: Flame | None = None
+    kernels: tuple[KernelTime, ...] = ()
+    kernel_count: int = 0
+    operators: tuple[OperatorTime, ...] = ()
+    operator_count: int = 0
+    sections: tuple[Section, ...] = ()
 
 
 RANK = Field("rank", "rank", unit="1")

@@ -27,17 +27,11 @@ from timesink.measures.timeline.attribution import attribution
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
-from timesink.views.figures import (
-    KernelTime,
-    OperatorTime,
-    Report,
-    Section,
-    StepSeries,
-    Timeline,
-)
+from timesink.views.figures import KernelTime, OperatorTime, StepSeries, Timeline
 from timesink.views.host import ranges_page
 from timesink.views.kernels import kernel_details, kernels_page
 from timesink.views.memory import memory_page
+from timesink.views.page import Report, Section
 from timesink.views.plan import page_of, plan
 from timesink.views.ranks import page_of_trace
 from timesink.views.roofline import roofline_chart

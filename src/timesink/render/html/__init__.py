@@ -22,8 +22,8 @@ from timesink.render.html.sections import (
 )
 from timesink.render.html.shell import Assets, document
 from timesink.render.parts import clear_text, device_sheet, not_applicable_text, steps_text, undecided_parts
-from timesink.views.figures import Report, Timeline
-from timesink.views.page import Page
+from timesink.views.figures import Timeline
+from timesink.views.page import Page, Report
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace

@@ -15,8 +15,8 @@ from timesink.knowledge.step_parts import part_words
 from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass
 from timesink.untrusted.scrub import scrub
-from timesink.views.figures import Flame, FlameChange, Report, Runs, StepSeries, Timeline
-from timesink.views.page import Sheet
+from timesink.views.figures import Flame, FlameChange, Runs, StepSeries, Timeline
+from timesink.views.page import Report, Sheet
 
 WIDTH = 1000
 SHOWN_BARS = 8

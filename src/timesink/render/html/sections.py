@@ -12,8 +12,8 @@ from markupsafe import Markup
 from timesink.knowledge.step_parts import part_words
 from timesink.model.record import dataclass, replace
 from timesink.render.parts import Group, grouped
-from timesink.views.figures import Flame, FlameChange, MarkedWindow, Report, StepSeries, Timeline, TimelineWindow
-from timesink.views.page import Field, Sheet
+from timesink.views.figures import Flame, FlameChange, MarkedWindow, StepSeries, Timeline, TimelineWindow
+from timesink.views.page import Field, Report, Sheet
 
 
 @cache

@@ -16,7 +16,7 @@ import polars as pl
 
 from timesink.cluster.files import RankFile, access_errors, facts_beside, filesystem, reason_of
 from timesink.errors import TimesinkError
-from timesink.measures.ranks.job import SCHEMAS, Job, job
+from timesink.measures.ranks.job import SCHEMAS, Job, in_order, job
 from timesink.model.record import dataclass, replace
 from timesink.model.tables import SOURCES
 from timesink.model.trace import Trace
@@ -149,7 +149,7 @@ def _of_path(task: Task, path: Path) -> Summarised:
 def _with_manifest(made: Job, path: Path) -> Job:
     """The job with the manifest's facts added; what the trace itself states comes first."""
     beside = facts_beside(path, made.ranks).join(made.parity, on=["rank", "fact"], how="anti")
-    return replace(made, parity=pl.concat([made.parity, beside])) if beside.height else made
+    return replace(made, parity=in_order(pl.concat([made.parity, beside]))) if beside.height else made
 
 
 def _named(trace: Trace, shown: str) -> Trace:

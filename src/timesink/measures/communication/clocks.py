@@ -126,15 +126,12 @@ def _connects_all(calls: pl.DataFrame, every: pl.DataFrame) -> bool:
     clocks = every["clock_number"].n_unique()
     if calls["clock_number"].n_unique() < clocks:
         return False
-    if clocks < 2:  # every trace of one process: it need not wait for SciPy
-        return True
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     clock, instance = (calls[name].rank("dense").to_numpy() - 1 for name in ("clock_number", "instance"))
-    size = clocks + calls["instance"].n_unique()
-    edges = coo_array((np.ones(clock.size), (clock, clocks + instance)), shape=(size, size))
-    return int(connected_components(edges, directed=False)[0]) == 1
+    reached, used, count = np.arange(clocks) == 0, np.zeros(calls["instance"].n_unique(), bool), 0
+    while count < (count := int(reached.sum())) < clocks:
+        used[instance[reached[clock]]] = True
+        reached[clock[used[instance]]] = True
+    return count == clocks
 
 
 @dataclass(frozen=True, slots=True, eq=False)

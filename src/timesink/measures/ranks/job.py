@@ -11,7 +11,8 @@ therefore belongs to the next such kernel that its rank launches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -87,14 +88,28 @@ class Job:
     @classmethod
     def merged(cls, parts: Iterable[Job]) -> Job:
         """All ranks of the parts, in an order that does not depend on theirs."""
-        jobs = [cls.empty(), *parts]
-        tables = {name: pl.concat([getattr(job, name) for job in jobs]) for name in SCHEMAS}
-        return cls(**{name: table.sort(table.columns, nulls_last=True) for name, table in tables.items()})
+        jobs = tuple(parts) or (cls.empty(),)
+        return cls(**{name: _merged([getattr(job, name) for job in jobs]) for name in SCHEMAS})
 
     @property
     def ranks(self) -> tuple[int, ...]:
         """Ranks that were read, ascending."""
         return tuple(self.members["rank"].unique().sort().to_list())
+
+
+def in_order(table: pl.DataFrame) -> pl.DataFrame:
+    """The rows of a table of a job by every column."""
+    return table.sort(pl.all(), nulls_last=True)
+
+
+def _merged(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """All rows of tables, each of which is in order. The first column is the rank, so those of different ranks follow
+    one another, and need no sorting.
+    """
+    held = sorted((table for table in tables if table.height), key=lambda table: int(table["rank"][0]))
+    whole = pl.concat(held or tables[:1])
+    apart = all(one["rank"][-1] < other["rank"][0] for one, other in pairwise(held))
+    return whole if apart else in_order(whole)
 
 
 @remembered
@@ -115,19 +130,16 @@ def job(trace: Trace) -> Job:
         for line in lines
         if len(line.exposed_communication)
     ]  # fmt: skip
-    return Job.merged(
-        [
-            Job(
-                members=_members(trace),
-                calls=job_calls(trace),
-                exposed=pl.concat([pl.DataFrame(schema=SPANS), *exposed]),
-                steps=windows.with_columns(pl.Series("compute_ns", computed, pl.Int64)).join(
-                    host_steps(trace), on=["rank", "step"], how="left", maintain_order="left"
-                ),
-                parity=parity_facts(trace),
-            )
-        ]
-    )
+    tables = {
+        "members": _members(trace),
+        "calls": job_calls(trace),
+        "exposed": pl.concat([pl.DataFrame(schema=SPANS), *exposed]),
+        "steps": windows.with_columns(pl.Series("compute_ns", computed, pl.Int64)).join(
+            host_steps(trace), on=["rank", "step"], how="left", maintain_order="left"
+        ),
+        "parity": parity_facts(trace),
+    }
+    return Job(**{name: in_order(table) for name, table in tables.items()})
 
 
 def _members(trace: Trace) -> pl.DataFrame:

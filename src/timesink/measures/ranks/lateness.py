@@ -287,8 +287,10 @@ class LatestRank:
 
 
 def latest_rank(late: Lateness, ranks: Collection[int]) -> LatestRank:
-    """Of these ranks; of equal ones the first."""
-    gains = {rank: rebalanced(late, [rank]).gain_ratio for rank in ranks}
+    """Of these ranks; of equal ones the first. Nothing is gained by a rank that nowhere is the latest alone."""
+    latest = late.epochs.filter(pl.col("own_ns") == pl.col("own_ns").max().over("anchor"))
+    alone = set(latest.filter(pl.len().over("anchor") == 1)["rank"])
+    gains = {rank: rebalanced(late, [rank]).gain_ratio if rank in alone else 0.0 for rank in ranks}
     worst = max(gains, key=lambda rank: (gains[rank], -rank))
     own = dict(late.ranks.select("rank", "own_ns").rows())
     return LatestRank(worst, gains[worst], 2 * own.get(worst, 0) > sum(own.values()))

@@ -12,8 +12,8 @@ import pytest
 from benchmarks.ranks.generated import PER_HOST, bodies, clock_offset_ns, spoil, write_ranks
 from tests.cluster.test_run import folder, own_cache, same
 
-from timesink.cluster.engines import Dask, Serial, engine_of, local_cluster
-from timesink.cluster.files import find_files
+from timesink.cluster.engines import _TOGETHER, Dask, Serial, _batches, engine_of, local_cluster
+from timesink.cluster.files import RankFile, find_files
 from timesink.cluster.map import Summarised, Task, summarise
 from timesink.cluster.run import run_of
 from timesink.measures.communication.waits import waits_of
@@ -33,6 +33,29 @@ def dies_at_rank_2(task: Task) -> Summarised:
     if "rank2" in task.file.name:
         os.kill(os.getpid(), signal.SIGKILL)
     return summarise(task)
+
+
+@pytest.mark.parametrize(("count", "workers", "sizes"), [(3, 2, {1}), (64, 2, {8}), (70, 2, {8, 6}), (1024, 64, {4})])
+def test_ranks_go_to_workers_in_batches_that_leave_each_several_turns(
+    count: int, workers: int, sizes: set[int]
+) -> None:
+    tasks = [Task(RankFile(str(number), number)) for number in range(count)]
+    batches = list(_batches(tasks, workers))
+    assert [task for batch in batches for task in batch] == tasks
+    assert {len(batch) for batch in batches} == sizes
+    assert max(sizes) <= _TOGETHER
+
+
+def where_memory_goes(word: str) -> int:
+    """How often the environment that this process began with names it."""
+    return Path("/proc/self/environ").read_text().count(word)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="what a process began with is told by Linux alone")
+def test_workers_keep_the_memory_they_will_need_again(cluster: Any) -> None:
+    with distributed.Client(cluster) as client:
+        assert set(client.run(where_memory_goes, "MALLOC_TRIM_THRESHOLD_").values()) == {0}
+        assert set(client.run(where_memory_goes, "OMP_NUM_THREADS").values()) == {1}
 
 
 def test_dask_survives_a_killed_worker_and_a_corrupt_rank(folder: Path, cluster: Any) -> None:

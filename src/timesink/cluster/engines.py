@@ -39,6 +39,10 @@ from timesink.untrusted.plain_json import document
 ENGINES: Final = ("threads", "serial", "processes", "dask")
 # Tasks handed out per worker: enough to keep it busy, few enough that little waits in memory.
 _WINDOW: Final = 2
+# To hand out a task takes Dask a fifth of what it takes to read a rank: so many go out at once, unless workers would
+# then have fewer turns than this.
+_TOGETHER: Final = 8
+_TURNS: Final = 4
 
 
 class Engine(Protocol):
@@ -170,6 +174,8 @@ def _is_loopback(host: str) -> bool:
 
 # Files are read side by side, one thread each.
 _ENVIRONMENT = {"POLARS_MAX_THREADS": "1"}
+# Else Dask lets workers give memory back at every turn, and a rank takes half as long again.
+_BEFORE_START = {"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None}
 # Dask's profile of its own workers costs a fifth of their time and grows with it.
 _CONFIGURATION = {"distributed.worker.profile.enabled": False}
 
@@ -222,10 +228,15 @@ def local_cluster(workers: int = 0) -> Any:
 
     A worker may hold an equal share of the memory; one that needs more is ended and started anew.
     """
-    return _distributed().LocalCluster(
-        n_workers=workers or cores(), threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
-        silence_logs=50, env=_ENVIRONMENT, config=_CONFIGURATION,  # logging.CRITICAL: its warnings are ours to give
-    )  # fmt: skip
+    distributed = _distributed()
+    import dask
+
+    with dask.config.set(_BEFORE_START):
+        return distributed.LocalCluster(
+            n_workers=workers or cores(), threads_per_worker=1, processes=True, host="127.0.0.1",
+            dashboard_address=None, silence_logs=50,  # logging.CRITICAL: its warnings are ours to give
+            env=_ENVIRONMENT, config=_CONFIGURATION,
+        )  # fmt: skip
 
 
 def _distributed() -> Any:
@@ -239,46 +250,57 @@ def _distributed() -> Any:
 def _dask_results(
     client: Any, function: Map, tasks: Sequence[Task], suspects: list[Task] | None = None
 ) -> Iterator[Summarised]:
-    """A few tasks per worker at a time. Those whose workers died go to `suspects` where there are any to be had."""
-    waiting = deque(tasks)
-    of_future: dict[str, Task] = {}
-    window = _WINDOW * _workers(client)
+    """A few batches per worker at a time. Those whose workers died go to `suspects` where there are any to be had."""
+    workers = max(1, _workers(client))
+    waiting = deque(_batches(tasks, workers))
+    of_future: dict[str, Sequence[Task]] = {}
     running = _distributed().as_completed([])
 
     def fill() -> None:
-        while waiting and len(of_future) < max(1, window):
-            task = waiting.popleft()
-            future = client.submit(function, task, pure=False, retries=1)
-            of_future[future.key] = task
+        while waiting and len(of_future) < _WINDOW * workers:
+            batch = waiting.popleft()
+            future = client.submit(_each, function, batch, pure=False, retries=1)
+            of_future[future.key] = batch
             running.add(future)
 
     fill()
     for count, future in enumerate(running, start=1):
-        task = of_future.pop(future.key)
-        result = _result(future, task)
-        if result is not None:
-            yield result
+        batch = of_future.pop(future.key)
+        results = _results(future, batch)
+        if results is not None:
+            yield from results
         elif suspects is not None:
-            suspects.append(task)
+            suspects.extend(batch)
         else:
-            yield Summarised(task.file, None, "every worker that read it died, or needed more memory than it may have")
+            why = "every worker that read it died, or needed more memory than it may have"
+            yield from (Summarised(task.file, None, why) for task in batch)
         future.release()
-        if waiting and count % max(1, window) == 0:  # workers may have come or gone
-            window = _WINDOW * _workers(client)
+        if waiting and count % (_WINDOW * workers) == 0:  # workers may have come or gone
+            workers = max(1, _workers(client))
         fill()
 
 
-def _result(future: Any, task: Task) -> Summarised | None:
-    """What came of a task; None where its workers died, with the task or with the result."""
+def _batches(tasks: Sequence[Task], workers: int) -> Iterator[Sequence[Task]]:
+    """Tasks that are sent together, each worker getting many batches in turn."""
+    size = min(_TOGETHER, max(1, len(tasks) // (_TURNS * workers)))
+    return (tasks[at : at + size] for at in range(0, len(tasks), size))
+
+
+def _each(function: Map, tasks: Sequence[Task]) -> list[Summarised]:
+    return [function(task) for task in tasks]
+
+
+def _results(future: Any, tasks: Sequence[Task]) -> list[Summarised] | None:
+    """What came of a batch; None where its workers died, with it or with its results, or failed at one of many."""
     if future.status == "error":
         failure = future.exception()
-        killed = isinstance(failure, _distributed().KilledWorker)
-        return None if killed else Summarised(task.file, None, f"its worker failed: {failure}")
+        again = len(tasks) > 1 or isinstance(failure, _distributed().KilledWorker)
+        return None if again else [Summarised(tasks[0].file, None, f"its worker failed: {failure}")]
     try:
-        summarised: Summarised = future.result()
+        results: list[Summarised] = future.result()
     except (OSError, CancelledError, _distributed().KilledWorker):
         return None
-    return summarised
+    return results
 
 
 def _workers(client: Any) -> int:

@@ -232,6 +232,19 @@ def test_one_anchor_or_no_span_gains_nothing() -> None:
     assert rebalanced(late_by([]), [0]).gain_ns == 0
 
 
+def test_the_latest_rank_is_the_one_whose_own_price_is_highest() -> None:
+    """Ranks that nowhere are the latest alone are not priced: nothing is gained by them."""
+    random = np.random.default_rng(5)
+    for _ in range(60):
+        figures = random.integers(0, (4, 9), size=(3, 4, 2)).tolist()  # small, so that ranks are often equally late
+        rows = [(rank, anchor, *figures[anchor][rank]) for anchor in range(3) for rank in range(4)]
+        late = late_by(rows)
+        prices = {rank: rebalanced(late, [rank]).gain_ratio for rank in range(4)}
+        worst = latest_rank(late, range(4))
+        assert worst.gain_ratio == max(prices.values())
+        assert worst.rank == min(rank for rank, price in prices.items() if price == worst.gain_ratio)
+
+
 def test_the_latest_rank_and_whether_it_has_most() -> None:
     worst = latest_rank(late_by(EPOCHS), [0, 1, 2])
     assert (worst.rank, worst.gain_ratio, worst.has_most) == (0, 0.085, True)

@@ -245,6 +245,14 @@ def test_the_latest_rank_is_the_one_whose_own_price_is_highest() -> None:
         assert worst.rank == min(rank for rank, price in prices.items() if price == worst.gain_ratio)
 
 
+def test_ranks_that_are_nowhere_the_latest_alone_are_not_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a thousand ranks took a million looks at an epoch."""
+    asked: list[object] = []
+    monkeypatch.setattr(of, "rebalanced", lambda late, ranks: asked.append(ranks) or rebalanced(late, ranks))
+    assert latest_rank(late_by(EPOCHS), [0, 1, 2]).rank == 0
+    assert asked == [[0]]
+
+
 def test_the_latest_rank_and_whether_it_has_most() -> None:
     worst = latest_rank(late_by(EPOCHS), [0, 1, 2])
     assert (worst.rank, worst.gain_ratio, worst.has_most) == (0, 0.085, True)

@@ -155,6 +155,27 @@ def test_a_cast_is_named_by_two_recorded_types_and_by_nothing_else(
     assert cast_pairs(trace, np.array([0])) == pairs
 
 
+@pytest.mark.parametrize(("converted_us", "plain_us", "beside"), [(60, 50, True), (50, 50, False), (0, 50, None)])
+def test_a_network_changes_its_layout_where_most_convolution_time_is_converted_for(
+    converted_us: int, plain_us: int, beside: bool | None
+) -> None:
+    kernels = [*[("elementwise", 5)] * 3, ("volta_scudnn_128x64", plain_us), ("bn_fw_tr_1C11_kernel", 20)]
+    if converted_us:
+        around = [("nchwToNhwcKernel", 2), ("nchwToNhwcKernel", 2)], [("nhwcToNchwKernel", 2)]
+        kernels = [
+            *around[0],
+            ("sm90_xmma_fprop_implicit_gemm_bf16", converted_us),
+            *around[1],
+            *kernels,
+        ]
+    ends = np.cumsum([length for _, length in kernels]).tolist()
+    rows = "".join(
+        f"| x | {name} | {end - length} | {end} |\n" for (name, length), end in zip(kernels, ends, strict=True)
+    )
+    found = layout_kernels(trace_of(f"| device_ops | name | start_us | end_us |\n{rows}"))
+    assert ([part.beside is not None for part in found] or [None]) == [beside]
+
+
 def test_a_row_of_two_groups_keeps_the_smaller_share() -> None:
     kernels = Selection((0, 0), {"one": np.array([3]), "both": np.array([3, 5])})
     part = shorten("fix", kernels, one=Range.exact(0.5), both=Range(1.0, 0.8, 0.2))

@@ -28,6 +28,7 @@ from timesink.whatif.change import Selection
 _COPIES: Final = pl.Enum(["cast", "layout"])
 _RECORDED: Final = pl.Enum(["", "cast", "same", "other"])
 _COPIES_READ: Final = ("casts", "host_op")
+_OF_A_CONVOLUTION: Final = (-2, -1, 1, 2)  # where its converters are: image and weights before it, its result after it
 
 
 @remembered
@@ -70,17 +71,20 @@ def layout_kernels(trace: Trace) -> tuple[Selection, ...]:
     those that are `packed`, which lay out anew what a concatenation has just written, with that concatenation.
 
     Autograd concatenates the gradients of one tensor's parts and reads them as a view: no call in the program made
-    that copy. Beside converters there are the convolutions for which they convert, and the normalisations between.
+    that copy. Beside converters there are the convolutions for which they convert, and the normalisations between:
+    where most convolutions take the layout that they get, the network is in the right one, and nothing is beside.
     """
     facts, counts = kernel_facts(trace), multiprocessors(trace)
     devices = []
     for device in facts.devices:
-        wanted = facts.on(device).select("row", "stream", "start_ns", "family", "blocks", *_COPIES_READ)
+        wanted = facts.on(device).select("row", "stream", "start_ns", "length", "family", "blocks", *_COPIES_READ)
         kernels = copies(trace, wanted).sort("stream", "start_ns", "row")
         strided, concat = pl.col("copies") == "layout", pl.col("family") == "concat"
         after_concat, before_copy = strided & _neighbour(-1, concat), concat & _neighbour(1, strided)
+        converter = pl.col("family") == "layout"
         kernels = kernels.with_columns(
-            pl.when(pl.col("family") == "layout")
+            pl.any_horizontal(_neighbour(distance, converter) for distance in _OF_A_CONVOLUTION).alias("converted"),
+            pl.when(converter)
             .then(pl.lit("converter"))
             .when(after_concat | before_copy)
             .then(pl.lit("packed"))
@@ -91,15 +95,18 @@ def layout_kernels(trace: Trace) -> tuple[Selection, ...]:
         roles = ("converter", "strided", "packed")
         groups = {role: rows_of(kernels.filter(pl.col("role") == role)) for role in roles}
         if any(rows.size for rows in groups.values()):
-            beside = _beside(device, kernels, counts.get(device)) if groups["converter"].size else None
+            beside = _beside(device, kernels, counts.get(device))
             devices.append(Selection(device, groups, beside=beside))
     return tuple(devices)
 
 
-def _beside(device: Device, kernels: pl.DataFrame, sms: int | None) -> Selection:
-    """The convolutions and normalisations of a device; `best` of a normalisation is the share of the device that its
-    blocks fill."""
+def _beside(device: Device, kernels: pl.DataFrame, sms: int | None) -> Selection | None:
+    """The convolutions and normalisations of a device, if most of its convolutions' time is `converted` for; `best` of
+    a normalisation is the share of the device that its blocks fill."""
     families = ("convolution", "norm")
+    convolutions = kernels.filter(pl.col("family") == families[0])
+    if 2 * convolutions.filter("converted")["length"].sum() <= convolutions["length"].sum():
+        return None
     chosen = kernels.filter(pl.col("family").cast(pl.String).is_in(families))
     groups = {name: rows_of(chosen.filter(pl.col("family") == name)) for name in families}
     fill = (pl.col("blocks") / (NORM_BLOCKS.value * sms)).clip(0.0, 1.0) if sms else pl.lit(None, pl.Float64)

@@ -29,6 +29,7 @@ from timesink.measures.timeline.graph_capture import graph_capture
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns
+from timesink.measures.timeline.start_up import StartUp, start_up
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICES, SOURCES
 from timesink.model.trace import Trace
@@ -48,7 +49,7 @@ FEW: Final = Limit(
 )
 _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is not the step the program has
 _TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a profiler is worth a word
-_MOSTLY_CAPTURE: Final = 0.5
+_MOSTLY: Final = 0.5
 _DIFFERENCES_SHOWN: Final = 6  # more is no headline; the ranks page has all
 _CANDIDATES_SHOWN: Final = 4  # as many names as fit in a sentence
 _DROPPED: Final = {
@@ -192,15 +193,29 @@ def _estimated_step(trace: Trace) -> str:
 
 def not_diagnosable(trace: Trace) -> Undecided | None:
     """Why no rule may look at a trace that records something else than the program's run; None where they may."""
-    capture = graph_capture(trace)
-    if capture.share < _MOSTLY_CAPTURE:
-        return None
-    return Undecided(
-        f"{share_text(capture.share)} of the trace records how a CUDA graph is captured: "
-        "kernels launched then do not run",
-        "start the profiler after the graphs are captured, and record steps that replay them; --capture then takes "
-        "this file for what they replay",
-    )
+    capture, start = graph_capture(trace), start_up(trace)
+    if capture.share >= _MOSTLY:
+        return Undecided(
+            f"{share_text(capture.share)} of the trace records how a CUDA graph is captured: "
+            "kernels launched then do not run",
+            "start the profiler after the graphs are captured, and record steps that replay them; --capture then takes "
+            "this file for what they replay",
+        )
+    if start.share >= _MOSTLY and steps(trace).times.count < 2:
+        return Undecided(
+            f"{share_text(start.share)} of the trace is the program's start: {_setting_up(start)} while the device "
+            "waits, to load kernels and set it up, which happens once",
+            "let the first steps pass before recording: wait and warmup of torch.profiler.schedule, --delay of nsys, "
+            "or timesink capture, which does it",
+        )
+    return None
+
+
+def _setting_up(start: StartUp) -> str:
+    if start.count == 1:
+        return f"{start.longest} takes {time_text(start.longest_ns)}"
+    longest = f"the longest {start.longest} with {time_text(start.longest_ns)}"
+    return f"{start.count} CUDA calls, {longest}, take {time_text(start.idle_ns)}"
 
 
 def _one_engine_step(trace: Trace) -> str:

@@ -46,3 +46,13 @@ TIMED_SHARE: Final = Assumption(
     "246 tune captures of benchmarks/faults (H200), none instrumented: of 6 to 144 blocks a tenth at most does; "
     "all do in instrumented programs (tests/measures/steps/test_step_structure.py)",
 )  # fmt: skip
+START_UP_LAUNCH_MS: Final = Assumption(
+    2.0, 3.0, 10.0, "ms", "a launch so long, while the device has nothing to do, loads the module of its kernel",
+    "captures of benchmarks/faults (H200): no launch of a warm program takes 3 ms of an idle device's time; 6.5 ms in "
+    "a public trace of a first iteration (MI250), 3 s in another (A100)",
+)  # fmt: skip
+START_UP_CALL_MS: Final = Assumption(
+    20.0, 50.0, 150.0, "ms", "an allocation, or another call that does not wait, so long sets up the device",
+    "captures of benchmarks/faults (H200): 12 ms at most, where a cache is emptied in each step; 0.18 to 6 s in public "
+    "traces of first iterations (A100)",
+)  # fmt: skip

@@ -90,7 +90,7 @@ def layout_kernels(trace: Trace) -> tuple[Selection, ...]:
             .then(pl.lit("packed"))
             .when(strided)
             .then(pl.lit("strided"))
-            .alias("role")
+            .alias("role"),
         ).sort("row")
         roles = ("converter", "strided", "packed")
         groups = {role: rows_of(kernels.filter(pl.col("role") == role)) for role in roles}

@@ -14,8 +14,8 @@ between equal types, which are not vectorised because strides differ. Expected: 
 conversions go (a network in the other layout has slower kernels elsewhere) and 95 % of the copies; cautiously two
 fifths of either. Where most of the convolutions' time is in those that such conversions surround, a normalisation with
 one block a channel (batch norm of NCHW images) keeps the share of the device that its blocks fill, and hopefully a
-convolution gets shorter by a fifth, since other kernels are chosen. A copy that lays out anew what a concatenation has just written is left out: autograd makes it to read the
-gradients of a tensor's parts as one.
+convolution gets shorter by a fifth, since other kernels are chosen. A copy that lays out anew what a concatenation has
+just written is left out: autograd makes it to read the gradients of a tensor's parts as one.
 
 ## What to do
 Convert model and input once with `memory_format=torch.channels_last`; leave `.contiguous()` out where the consumer

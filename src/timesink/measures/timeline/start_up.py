@@ -1,0 +1,64 @@
+"""How much of a trace is the program's start, in which CUDA loads kernels and libraries and sets up the device.
+
+The first launch of a kernel loads its module, the first allocation makes a context: single calls of milliseconds to
+seconds, while the device has nothing to do. Later launches and allocations take microseconds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.assumptions.idle import START_UP_CALL_MS, START_UP_LAUNCH_MS
+from timesink.knowledge.calls import LAUNCH, CallKind, call_kinds
+from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.names import matches
+from timesink.model.record import dataclass
+from timesink.model.tables import API_CALLS
+from timesink.model.trace import Trace, remembered
+from timesink.units import NS_PER_MS
+
+_SETS_UP = (CallKind.OTHER, CallKind.ALLOCATE, CallKind.FREE)  # the others wait for the device, copies too
+
+
+@dataclass(frozen=True, slots=True)
+class StartUp:
+    """`count` calls set up the device for `idle_ns` of the `span_ns` of all devices; `longest` took `longest_ns`."""
+
+    count: int = 0
+    idle_ns: int = 0
+    span_ns: int = 0
+    longest: str = ""
+    longest_ns: int = 0
+
+    @property
+    def share(self) -> float:
+        """Idle time in such calls over the span of the devices, 0 to 1."""
+        return self.idle_ns / self.span_ns if self.span_ns else 0.0
+
+
+@remembered
+def start_up(trace: Trace) -> StartUp:
+    """Calls that neither wait nor copy, too long for what they do, during which a device of their rank stood idle."""
+    calls = trace.get(API_CALLS)
+    calls = calls.filter(pl.Series(np.isin(call_kinds(calls["name"]), _SETS_UP), dtype=pl.Boolean))
+    launch_ns, other_ns = START_UP_LAUNCH_MS.value * NS_PER_MS, START_UP_CALL_MS.value * NS_PER_MS
+    least_ns = pl.when(matches(calls["name"], LAUNCH)).then(launch_ns).otherwise(other_ns)
+    calls = calls.filter(pl.col("end_ns") - pl.col("start_ns") >= least_ns).sort("end_ns", "start_ns")
+    if not calls.height:
+        return StartUp()
+    idle_ns, idle = 0, np.zeros(calls.height, np.int64)
+    for (rank, _), line in device_timeline(trace).by_device.items():
+        own = (calls["rank"] == rank).to_numpy()
+        idle_ns += (Intervals.of(calls.filter(own)) & line.idle).total_ns
+        waited = line.idle.covered_ns(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+        idle = np.maximum(idle, np.where(own, waited, 0))
+    longest = int(idle.argmax())
+    return StartUp(
+        int((idle > 0).sum()),
+        idle_ns,
+        sum(line.span_ns for line in device_timeline(trace)),
+        calls["name"][longest],
+        int(calls["end_ns"][longest] - calls["start_ns"][longest]),
+    )

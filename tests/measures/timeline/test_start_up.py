@@ -1,0 +1,69 @@
+"""The start of a program, in which CUDA sets itself up, is no step of it and is not diagnosed."""
+
+from __future__ import annotations
+
+import pytest
+from tests.tables import trace_of
+
+from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.verdicts import Undecided
+from timesink.measures.timeline.start_up import start_up
+from timesink.model.trace import Trace
+
+
+def begun(name: str, start_us: int, end_us: int, *busy: tuple[int, int]) -> Trace:
+    """One call beside kernels at 0 and at 10 ms, and at the places of `busy`."""
+    places = [(0, 10), *busy, (10_000, 10_100)]
+    return trace_of(
+        "\n".join(
+            [
+                "| device_ops | name | start_us | end_us |",
+                *(f"| k | a | {start} | {end} |" for start, end in places),
+                "",
+                "| api_calls | name | start_us | end_us |",
+                f"| c | {name} | {start_us} | {end_us} |",
+            ]
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "end_us", "idle_us"),
+    [
+        ("cudaLaunchKernel", 4_000, 3_500),
+        ("hipLaunchKernel", 4_000, 3_500),
+        ("cudaLaunchKernel", 3_499, 0),  # long, and not that long
+        ("cudaStreamSynchronize", 9_000, 0),  # waits for the device
+        ("cudaMemcpyAsync", 9_000, 0),  # of pageable memory it waits, too
+        ("cudaMalloc", 9_000, 0),  # memory is slow to come
+    ],
+)
+def test_a_launch_of_milliseconds_sets_up_and_a_wait_does_not(name: str, end_us: int, idle_us: int) -> None:
+    assert start_up(begun(name, 500, end_us)).idle_ns == idle_us * 1_000
+
+
+def test_only_time_in_which_the_device_waits_counts() -> None:
+    found = start_up(begun("cudaLaunchKernel", 1_000, 9_000, (2_000, 5_000)))
+    assert (found.count, found.idle_ns, found.span_ns, found.longest_ns) == (1, 5_000_000, 10_100_000, 8_000_000)
+    assert found.share == pytest.approx(5 / 10.1)
+    assert start_up(begun("cudaLaunchKernel", 1_000, 9_000, (500, 9_500))).count == 0
+
+
+def test_an_allocation_sets_up_only_where_it_takes_tens_of_milliseconds() -> None:
+    rows = "| api_calls | name | start_us | end_us |\n| c | cudaMalloc | 500 | 60000 |"
+    trace = trace_of(
+        f"| device_ops | name | start_us | end_us |\n| k | a | 0 | 10 |\n| k | a | 70000 | 70010 |\n\n{rows}"
+    )
+    assert start_up(trace).idle_ns == 59_500_000
+
+
+def test_a_trace_of_the_start_is_not_diagnosed_and_says_what_to_record() -> None:
+    diagnosis = diagnose(begun("hipLaunchKernel", 500, 7_000))
+    assert diagnosis.statement == (
+        "Nothing can be diagnosed: 64.4 % of the trace is the program's start: hipLaunchKernel takes 6.50 ms while the "
+        "device waits, to load kernels and set it up, which happens once. To decide: let the first steps pass before "
+        "recording: wait and warmup of torch.profiler.schedule, --delay of nsys, or timesink capture, which does it."
+    )
+    assert all(isinstance(ruling.verdict, Undecided) for ruling in diagnosis.rulings)
+    shorter = diagnose(begun("hipLaunchKernel", 500, 5_000))
+    assert not shorter.statement.startswith("Nothing can be diagnosed")

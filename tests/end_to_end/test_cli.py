@@ -40,6 +40,13 @@ def test_help_takes_less_than_200_ms_of_processor_time() -> None:
     assert min(spent_s) < 0.2
 
 
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_where_nothing_can_be_written_to_an_answer_is_no_error(word: str) -> None:
+    program = f"import os; os.close(1); os.execv({sys.executable!r}, [{sys.executable!r}, '-m', 'timesink', {word!r}])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["diagnose", "--help"], ["summary", "--help"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     program = f"import sys; from timesink.cli.app import run; run({arguments!r}); print(*sys.modules, file=sys.stderr)"

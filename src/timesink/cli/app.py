@@ -138,7 +138,7 @@ def main() -> Never:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     answer = None if "_TIMESINK_COMPLETE" in os.environ else _known.get(tuple(arguments))
-    if answer:
+    if answer and sys.stdout:
         with suppress(OSError):  # which is said, or not, as of any command that cannot write
             sys.stdout.write(answer() + "\n")
             sys.stdout.flush()

@@ -139,7 +139,7 @@ def mixer_training(context: Context) -> Step:
 
     @torch.no_grad()
     def follow() -> None:
-        if "foreach" in context:
+        if "list_operations" in context:
             torch._foreach_lerp_(mean, own, 1e-3)
         else:
             for kept, value in zip(mean, own, strict=True):

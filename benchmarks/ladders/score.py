@@ -18,7 +18,7 @@ from benchmarks.ladders import suite
 from benchmarks.ladders.adopt import unpacked
 from benchmarks.ladders.truth import Order, Truth
 
-from timesink.diagnosis.plan.order import Gain, expected, leads_to, near_best
+from timesink.diagnosis.plan.order import LATER, Gain, expected, leads_to, near_best
 from timesink.diagnosis.verdicts import Quantity
 
 TOOLS = {"torch": "json", "nsys": "sqlite"}
@@ -62,7 +62,8 @@ def in_order(names: Sequence[str], gain: Gain) -> Order:
     taken: list[str] = []
     while len(taken) < len(names):
         rest = [name for name in names if name not in taken]
-        near = near_best({name: expected(gain({*taken, name})) - expected(gain(taken)) for name in rest})
+        wins = {name: expected(gain({*taken, name})) - expected(gain(taken)) for name in rest}
+        near = near_best(wins, LATER.default) if taken else near_best(wins)
         taken.append(max(near, key=lambda name: leads_to(name, taken, rest, gain)))
     return tuple(taken)
 

@@ -41,7 +41,7 @@ _RECOMMENDER = ("loader_workers", "pin_memory", "batch_small_calls", "fused_opti
 _CONVNEXT = ("loader_workers", "bf16", "channels_last", "fused_optimizer")
 LADDERS = (
     Ladder("images", "convnext_training", "training", _CONVNEXT, 2e-2),
-    Ladder("images", "mixer_training", "training", ("bf16", "compile", "fused_optimizer", "foreach"), 2e-2),
+    Ladder("images", "mixer_training", "training", ("bf16", "compile", "fused_optimizer", "list_operations"), 2e-2),
     Ladder("images", "dcgan_training", "training", ("remove_sync", "channels_last", "bf16", "fused_optimizer"), 5e-2),
     Ladder("speech", "speech_serving", "serving", ("bf16", "fused_attention", "compile", "pin_memory"), 2e-2),
     Ladder("speech", "wav2vec_finetuning", "fine-tuning", _WAV2VEC, 2e-2),

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import shifted
+from tests.tables import trace_of
 
 import timesink
 from timesink.diagnosis import headline
@@ -21,12 +22,13 @@ from timesink.diagnosis.plan.candidates import candidates
 from timesink.diagnosis.plan.catalogue import BY_ID, CHANGES
 from timesink.diagnosis.plan.joint import WORTH, Joint
 from timesink.diagnosis.plan.ladder import Plan, plan
-from timesink.knowledge.assumptions import fixes
+from timesink.diagnosis.pricing import Priced
+from timesink.diagnosis.verdicts import Quantity
 from timesink.measures.habits import repeated_calls
 from timesink.model.trace import Trace
 from timesink.views.plan import page_of
 from timesink.whatif.changes import Together
-from timesink.whatif.edit import Edit
+from timesink.whatif.changes.kernels import ShortenKernels
 
 BEFORE = min(Path(str(files("timesink.cli").joinpath("demo"))).glob("*before*.json.gz"))
 NEAR_MS = 1e-4
@@ -107,32 +109,19 @@ def test_a_plan_counts_all_that_a_fix_wins_and_a_diagnosis_what_its_finding_clai
     assert claimed.value <= gain.value <= claimed.most
 
 
-def test_casts_of_autocast_cost_the_host_eight_tenths_of_the_launches_of_products() -> None:
-    calls = np.arange(4)
-    start, end = np.array([0, 10, 20, 30]) * 1_000, np.array([4, 18, 24, 34]) * 1_000
-    edit = Mock()
-    edit.launch_windows.side_effect = [(calls, start, end), (calls[1:3], start[1:3], end[1:3])]
-    edit._taken_ns = lambda _, begun, over: over - begun
-    Edit.slow_launches(edit, np.ones(4, bool), fixes.AUTOCAST_LAUNCHES.value)
-    *_, share = edit.save_calls.call_args.args
-    assert (share * (end - start)[1:3]).tolist() == pytest.approx([-6_400, -3_200])  # 8 and 4 us, the usual launch
-
-
-def test_a_host_that_is_only_known_to_be_no_slower_than_the_device_takes_four_fifths_of_that(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Or of what recording leaves of its time, if that is more."""
-    trace = joint().trace.with_unprofiled_step(10e6)
-    made = Joint(trace, 0, 10.0, tuple(joint().offered.values()))
-    told, recorded = Mock(host_after_ns=lambda _: 9e6, step_ns=10e6, device_ns=10e6), Mock(host_after_ns=lambda _: 7e6)
-    monkeypatch.setattr(joint_module, "deflated_pricers", lambda _: {0: [recorded] * 3})
+def test_shorter_kernels_win_their_time_as_far_as_the_host_leaves_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a step of 10 ms kernels of 4 go, 2 to 6; a host that needs 7 leaves 3 of it, give or take 0.53."""
+    made = Joint(joint().trace.with_unprofiled_step(10e6), 0, 10.0, tuple(joint().offered.values()))
+    told = Mock(step_ns=20e6)  # as replayed
     monkeypatch.setattr(joint_module, "calibrated_pricers", lambda _: {0: told})
-    assert made._beside_host_ms((), frozenset()) == pytest.approx(10.0 - 0.8 * 9.0)
-    recorded.host_after_ns = lambda _: 9.5e6
-    assert made._beside_host_ms((), frozenset()) == pytest.approx(0.5)
-    told.device_ns = 9e6
-    other = Joint(trace, 0, 10.0, tuple(joint().offered.values()))
-    assert other._beside_host_ms((), frozenset()) == pytest.approx(1.0)
+    gone = Quantity(4.0, "ms", low=2.0, high=6.0)
+    monkeypatch.setattr(joint_module, "price_change", lambda *_: Priced(gone, "kernel_time"))
+    kernels = ShortenKernels("x", (0, 0), np.arange(1), (np.zeros(1),) * 3)
+    for host_ms, won in ((7.0, (2.0, 3.0, 3.53)), (8.0, (1.6, 2.0, 2.4)), (2.0, (2.0, 4.0, 6.0))):
+        told.host_after_ns = lambda _, host_ns=host_ms * 2e6: host_ns
+        gain = made._by_time([kernels])
+        assert gain is not None
+        assert (gain.low, gain.value, gain.high) == pytest.approx(won, abs=0.01)
 
 
 LAYER = [1, 2, 3, 4, 5]
@@ -157,6 +146,26 @@ def test_calls_of_a_model_in_a_row_are_told_from_layers(step: list[int], product
     assert (None if found is None else found.count.tolist()) == (None if calls is None else [calls] * 3)
     if found is not None:
         assert len(found.again()) == 3 * (calls - 1 if calls else 0) * len(MODEL)
+
+
+def test_grids_fill_multiprocessors_with_one_block_each_or_with_as_many_as_threads_allow() -> None:
+    """Of 10 multiprocessors 5 blocks of 128 threads fill half, or of 16 blocks on each a 32nd; 20 blocks all, or 1/8.
+
+    A second call of 5 us, of which 1 is what any kernel takes: with all of them filled 4 of 5 remain, with half none.
+    """
+    trace = trace_of("""
+| devices | device | sm_count |
+| gpu | 0 | 10 |
+
+| device_ops | kind | name | start_us | end_us | grid_x | grid_y | grid_z | block_x | block_y | block_z |
+| half | kernel | gemm | 0 | 5 | 5 | 1 | 1 | 128 | 1 | 1 |
+| all | kernel | gemm | 5 | 10 | 20 | 1 | 1 | 128 | 1 | 1 |
+| unknown | kernel | gemm | 10 | 15 | | | | | | |
+""")
+    fills, packed = repeated_calls._fills(trace)
+    assert fills.tolist() == [0.5, 1.0, 1.0]
+    assert packed.tolist() == [1 / 32, 1 / 8, 1.0]
+    assert repeated_calls._remaining(trace, np.arange(3), fills, np.full(3, 2)).tolist() == [0.0, 0.8, 0.8]
 
 
 def test_shifted_times_give_the_same_plan() -> None:

@@ -94,7 +94,7 @@ def test_the_next_change_by_hand(singles: Mapping[str, Quantity], roots: Collect
     [
         (gain(20, 48, 60), 48.0, ""),
         (gain(20, 48, 60), 30.0, "loader_workers wins 48 ms, AAA101 counts 30 ms of it: time that other"),
-        (gain(20, 30, 60), 48.0, "loader_workers wins 30 ms, AAA101 counts 48 ms of it: priced alone"),
+        (gain(20, 30, 60), 48.0, "loader_workers wins 30 ms, AAA101 counts 48 ms, as if nothing else took time"),
     ],
 )
 def test_a_plan_says_where_its_price_is_not_the_diagnosis_s(wins: Quantity, counted: float, said: str) -> None:
@@ -121,3 +121,8 @@ def test_a_plan_says_why_it_does_not_begin_with_the_first_finding(own: Mapping[s
     rung = Mock(id="compile_graph", gain=singles["compile_graph"])
     (told,) = ladder._beside_diagnosis(joint, [rung], singles, (Mock(code="AAA101"), FIRST), 2.0)
     assert told.startswith(said)
+
+
+def test_what_may_win_more_is_named_with_its_least() -> None:
+    (said,) = ladder._notes((), frozenset(), {"batch_small_calls": Quantity(3.14, "ms", low=0.0, high=5.0)})
+    assert said == "batch_small_calls may win 3.14 ms more, at its least 0 ms, and no finding asks for it"

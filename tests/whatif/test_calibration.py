@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.whatif.programs import Host, Launch, Simulated, Step, simulate
 
+from timesink.whatif import periods
 from timesink.whatif.change import Target
 from timesink.whatif.changes import Range, RemoveSyncs, ScaleKernels
 from timesink.whatif.graph import Graph
@@ -19,15 +20,43 @@ def host_bound(steps: int = 12) -> Simulated:
     return simulate([Launch(500), *(part for _ in range(steps) for part in step), Step()])
 
 
-@pytest.mark.parametrize(("unprofiled_us", "kappa"), [(100, 1.0), (150, 1.0), (70, 0.5), (50, 0.167), (42, 0.42)])
-def test_the_step_takes_what_it_takes_without_a_profiler(unprofiled_us: int, kappa: float) -> None:
-    # what the launches take was recorded, 60 us; the Python between them was not, and shrinks only if it must
+@pytest.mark.parametrize("unprofiled_us", [100, 150, 70, 50, 42])
+def test_the_step_takes_what_it_takes_without_a_profiler(unprofiled_us: int) -> None:
     simulated = host_bound()
-    graph = Graph.from_trace(simulated.trace())
-    scaled = calibrate(graph, unprofiled_us * 1_000, simulated.windows())
-    assert scaled.kappa == pytest.approx(kappa, abs=0.01)
+    scaled = calibrate(Graph.from_trace(simulated.trace()), unprofiled_us * 1_000, simulated.windows())
     step = Pricer(scaled, simulated.windows()).step_ns
     assert step == pytest.approx(min(unprofiled_us, 100) * 1_000, rel=0.01)
+
+
+@pytest.mark.parametrize(("step_us", "kappa"), [(70, 0.4), (62, 0.24), (45, 0.15)])
+def test_what_recording_does_not_explain_a_slower_host_does(
+    step_us: int, kappa: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a host's 100 us half is recorded, of which 0.4 +- 0.1 is usually left: with 0.24 of it a step takes 62 us.
+
+    With 0.2 it takes 60, and in 45 all of it takes three quarters: 0.15 of what was recorded.
+    """
+    monkeypatch.setattr(periods, "_usual_kappa", lambda _: (0.4, 0.1))
+    monkeypatch.setattr(periods, "_recorded_shares", lambda graph: np.full(graph.host_edges()[0].size, 0.5))
+    simulated = host_bound()
+    scaled = calibrate(Graph.from_trace(simulated.trace()), step_us * 1_000, simulated.windows())
+    assert scaled.kappa == pytest.approx(kappa, abs=0.01)
+    assert Pricer(scaled, simulated.windows()).step_ns == pytest.approx(step_us * 1_000, rel=0.01)
+
+
+@pytest.mark.parametrize("usual", [0.5, 0.8])
+def test_where_the_device_takes_the_step_the_host_is_what_recording_is_likely_to_leave_of_it(
+    usual: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host of 100 us beside kernels of 1 ms: no step says how much of it the profiler took."""
+    monkeypatch.setattr(periods, "_estimated_kappa", lambda _: (usual, 0.05))
+    step = (Step(), Host(40_000), *(Launch(100_000) for _ in range(10)))
+    simulated = simulate([Launch(500), *(part for _ in range(12) for part in step), Step()])
+    graph, windows = Graph.from_trace(simulated.trace()), simulated.windows()
+    raw = Pricer(graph, windows)
+    told = Pricer(calibrate(graph, raw.step_ns, windows), windows)
+    assert told.host_ns / raw.host_ns == pytest.approx(usual, abs=0.01)
+    assert told.step_ns == pytest.approx(raw.step_ns, rel=0.005)  # of the first launch
 
 
 def test_device_times_are_not_inflated_and_stay() -> None:

@@ -323,7 +323,7 @@ def test_what_changes_keep_save_and_are_called_by_hand() -> None:
     eager = chosen(other=[2, 7], longest=[5], alone=[9])
     gone, shorter = made_of.compiled(eager)
     assert (kept(gone), kept(shorter)) == ([[0.3] * 2, [0.0] * 2, [0.0] * 2], [[1.0, 1.0], [0.8, 1.0], [0.6, 1.0]])
-    assert (gone.launches_saved, shorter.launches_saved) == (Range(0.3, 0.6, 1.0), Range(0.0, 0.1, 0.5))
+    assert (gone.launches_saved, shorter.launches_saved) == (Range(0.2, 0.5, 0.9), Range(-0.1, 0.0, 0.3))
     assert [one.launches_saved.hopeful for one in made_of.compiled(eager, launches=False)] == [0.0, 0.0]
     wide = made_of.from_fp64(chosen(fp64=[3]))
     assert (kept(wide), wide.floored) == ([[0.7], [0.48], [0.3]], True)
@@ -554,6 +554,21 @@ def test_launches_that_go_with_attention_and_with_calls_in_a_row() -> None:
     saved = Range(*(fixes.ATTENTION_LAUNCHES.at(case) for case in Case))
     assert made_of.fuse_attention(attention, launches=True).launches_saved == saved
     assert saved.hopeful > 0
-    row = made_of.batch_calls(chosen(best=[0.2, 0.5, 0.9]))
-    assert (kept(row)[1:], row.launches_saved) == ([[0.2, 0.5, 0.9]] * 2, Range(0.5, 1.0, 1.0))
-    assert made_of.autocast(chosen(tf32=[1], fp32=[2], streaming=[4])).products.tolist() == [1, 2]
+    calls = Selection((0, 0), {"again": np.array([2, 5])}, usual=np.array([0.5, 0.9]), best=np.array([0.2, 0.9]))
+    row = made_of.batch_calls(calls)
+    assert (kept(row), row.launches_saved) == ([[0.75, 0.95], [0.5, 0.9], [0.2, 0.9]], Range(0.5, 1.0, 1.0))
+    assert made_of.keep_layout(chosen(converter=[1])).launches_saved == Range(0.0, 0.0, 0.0)
+    saved = made_of.keep_layout(chosen(converter=[1]), launches=True).launches_saved
+    assert (saved.cautious, saved.expected, saved.hopeful) == pytest.approx((0.4, 0.7, 0.95))
+
+
+def test_casts_beside_each_product() -> None:
+    """Input, weight and bias of a model that nobody trains; six for three products of training; one less compiled."""
+    roles = chosen(tf32=[1], fp32=[2], streaming=[4])
+    assert made_of.autocast(roles).products.tolist() == [1, 2]
+    eager, compiled = (
+        [made_of.autocast(roles, made, None, it).casts for it in (False, True)] for made in (False, True)
+    )
+    assert (eager, compiled) == ([3, 2], [2, 1])
+    assert made_of.autocast(roles, checked=True).casts == 5
+    assert [fixes.AUTOCAST_CASTS.at(case) for case in Case] == [1.1, 0.7, 0.4]

@@ -154,10 +154,12 @@ def test_a_graph_launch_of_no_length_stays_one() -> None:
     assert (changed.network.edges.weight_ns >= 0).sum() == (edit.graph.network.edges.weight_ns >= 0).sum()
 
 
-def test_launches_slow_down_by_what_they_take_or_by_a_usual_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launches_slow_down_by_usual_launches_of_what_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches take 5, 20 and 50 us of thread 1, and 10 and 120 of thread 2, of which 30 are saved: usual are 20.
 
-    Half as much more of the first is a share of 0.5 x 20 / 5 = 2 of it, of the longer ones a half of each.
+    Half of that more is 10 us: of the first a share of 2, of the third of 0.2, and of the last, of 90, of a ninth. Once
+    the kernel of the longest is gone, usual are (10 + 20) / 2, and the first gets 7.5 us more; but 25 if the usual ones
+    of its kind take 50.
     """
     times = [(1, 1_000, 1_005), (1, 1_020, 1_025), (1, 1_070, 1_075), (2, 1_100, 1_110), (2, 1_200, 1_230)]
     calls = [call("cudaLaunchKernel", a, b, n, thread=thread) for n, (thread, a, b) in enumerate(times)]
@@ -170,6 +172,26 @@ def test_launches_slow_down_by_what_they_take_or_by_a_usual_launch(monkeypatch: 
     assert (edit._taken_ns(every, start, end) / US).tolist() == [5, 20, 50, 10, 90]
     found: list[Any] = []
     monkeypatch.setattr(edit, "save_calls", lambda *given: found.append(given))
-    edit.slow_launches(np.array([True, False, True, False, True]), 0.5)
+    no, third = np.zeros(5, bool), np.arange(5) == 2
+    edit.slow_launches(np.array([True, False, True, False, True]), 0.5, no)
     (own, _, _, share) = found[0]
-    assert (own.tolist(), share.tolist()) == ([0, 2, 4], [-2.0, -0.5, -0.5])
+    assert (own.tolist(), share.tolist()) == ([0, 2, 4], pytest.approx([-2.0, -0.2, -1 / 9]))
+    edit.drop_ops(np.array([False, False, False, False, True]))
+    edit.slow_launches(np.arange(5) == 0, 0.5, no)
+    edit.slow_launches(np.arange(5) == 0, 0.5, third)
+    assert [given[-1].tolist() for given in found[1:]] == [pytest.approx([-1.5]), pytest.approx([-5.0])]
+
+
+def test_rows_of_launches_begin_after_what_was_launched_or_awaited_before_if_that_is_soon() -> None:
+    """Launches of thread 1 at 10, 30, 50 and 2,000 us, of which the first is not meant; thread 2 waits until 1,100.
+
+    One row begins at the end of the launch before it, and the other, 900 us after the wait, with itself.
+    """
+    times = [(1, 10, 14), (1, 30, 34), (1, 50, 54), (1, 2_000, 2_004)]
+    calls = [call("cudaLaunchKernel", a, b, n, thread=thread) for n, (thread, a, b) in enumerate(times)]
+    ops = [op(end + 5, end + 6, n) for n, (*_, end) in enumerate(times)]
+    wait = call("cudaDeviceSynchronize", 900, 1_100, 9, thread=2)
+    graph = Graph.from_trace(made({API_CALLS: [*calls, wait], DEVICE_OPS: ops}))
+    part = Edit(graph).launch_rows(np.array([False, True, True, True, False]))[0]
+    assert (part.start_ns // US).tolist() == [14, 2_000]
+    assert (part.end_ns // US).tolist() == [54, 2_004]

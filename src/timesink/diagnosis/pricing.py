@@ -29,10 +29,8 @@ from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels
+from timesink.whatif.periods import TO_P90
 from timesink.whatif.pricing import Pricer
-
-TO_P90: Final = 1.28
-"""Standard deviations from the middle of normal errors to their ninetieth percentile."""
 
 _SHARED: Final = 0.01  # claims that share less than this are apart
 _NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
@@ -224,7 +222,7 @@ def _price_without_profiler(change: Change, rank: int, bound: Quantity, trace: T
         profiled = pricers(trace)[rank].price(change)
         low_ns, high_ns = min(low_ns, profiled.low_ns), max(high_ns, profiled.high_ns)
     if replay.refused is not None:  # mostly profiling: nothing of it is sure, the bound is all that is known
-        low_ns, high_ns = 0.0, max(high_ns, (bound.high or bound.value) * NS_PER_MS)
+        low_ns, high_ns = min(low_ns, 0.0), max(high_ns, (bound.high or bound.value) * NS_PER_MS)
     gain_ns = replay.gain_ns * ratio
     if change.touches is Touches.HOST and len(pricers(trace)) == 1:  # what the device needs, no profiler adds to
         gain_ns = min(gain_ns, max(step_ns - pricers(trace)[rank].busy_ns, low_ns))

@@ -36,6 +36,11 @@ FUSED_OPTIMIZER: Final = Pattern(
     "a whole optimizer step in a few kernels", ("multi_tensor_apply_kernel<FusedAdamMathFunctor>", "fused_adam_cuda"),
     "multi_tensor_apply_kernel<BinaryOpScalarFunctor>", "PyTorch fused=True, Apex, DeepSpeed",
 )  # fmt: skip
+UPDATES: Final = Pattern(
+    r"multi_tensor_apply\w*<.*PointwiseOp", "adds a quotient or product to each tensor of a list: Adam's update",
+    "multi_tensor_apply_kernel<TensorListScalarListMetadata, PointwiseOpScalarListFunctor<float, 5, 4, 0>>",
+    "multi_tensor_apply_kernel<TensorListMetadata<1>, BinaryOpScalarFunctor<float>>",
+)  # fmt: skip
 DOUBLE: Final = Pattern(
     r"lambda ?\(double|<double\b|dgemm|f64f64|d884gemm|[_<]f64[_>]",
     "works in float64; ATen also passes scalars as double to kernels of other types",

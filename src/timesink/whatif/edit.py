@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from timesink.knowledge.assumptions import fixes
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals, begun_in
 from timesink.units import NS_PER_US
@@ -129,13 +130,32 @@ class Edit:
         end = every.end_ns[calls]
         return calls, np.minimum(start, end), end
 
-    def slow_launches(self, ops: BoolArray, times: float) -> None:
-        """Let the host take `times` as much more for the launches of these ops as it takes by now, or as for a usual
-        launch if that is longer: an operator may have launched another kernel just before."""
-        every = self._taken_ns(*self.launch_windows())
+    def launch_rows(self, calls: BoolArray) -> HostWindows:
+        """When the host is at these launches: of each row of them that no other launch of the thread breaks, nor much
+        time, from the end of what any thread launched or waited for before, if that is soon enough, to its last."""
+        program = self.graph.program
+        every, launching = program.calls, np.flatnonzero(program.launching())
+        before = np.sort(every.end_ns[program.launching() | program.releases.blocking])
+        windows: dict[int, Intervals] = {}
+        for thread in np.unique(every.thread[calls]).tolist():
+            own = launching[every.thread[launching] == thread]
+            marked, start, end = calls[own], every.start_ns[own], every.end_ns[own]
+            follows = marked[1:] & marked[:-1] & (start[1:] - end[:-1] <= fixes.CAPTURED_WITHIN_US.ns)
+            first = start[marked & ~np.concatenate(([False], follows))]
+            last = end[marked & ~np.concatenate((follows, [False]))]
+            since = np.minimum(before[np.maximum(np.searchsorted(before, first, side="right") - 1, 0)], first)
+            soon = first - since <= fixes.CAPTURED_WITHIN_US.ns
+            windows[thread] = Intervals.union_of(np.where(soon, since, first), last)
+        return windows
+
+    def slow_launches(self, ops: BoolArray, times: float, alike: BoolArray) -> None:
+        """Let the host take `times` as long more for the launch of each of these ops as by now a usual launch takes, of
+        those whose ops still run: of all, or of ops that are `alike` if that is more."""
+        run = (self._weight[self._run_edge] > 0)[self.graph.program.ops.block]
+        taken = [self._taken_ns(*self.launch_windows(some)) for some in (run, run & alike)]
+        usual_ns = max((float(np.median(some)) for some in taken if some.size), default=0.0)
         calls, start, end = self.launch_windows(ops)
-        own = np.maximum(self._taken_ns(calls, start, end), 1.0)
-        self.save_calls(calls, start, end, -times * np.maximum(own, np.median(every) if every.size else 0.0) / own)
+        self.save_calls(calls, start, end, -times * usual_ns / np.maximum(self._taken_ns(calls, start, end), 1.0))
 
     def _taken_ns(self, calls: IntArray, start_ns: Int64Array, end_ns: Int64Array) -> Float64Array:
         """The host's own time in an interval of each of these calls, with what was saved of it so far."""

@@ -6,8 +6,10 @@ the host's time is the profiler's own: one factor, kappa, brings the replay to t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -28,6 +30,12 @@ from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph, Program
 from timesink.whatif.host import recorded_time
 from timesink.whatif.network import Replay
+
+TO_P90: Final = 1.28
+"""Standard deviations from the middle of normal errors to their ninetieth percentile."""
+_KAPPA_MOST: Final = 1.1  # by chance a step without the profiler takes a little longer than one with it
+_TRIED: Final = 22  # replays, in steps of 0.05
+_BETWEEN: Final = 50  # pieces of each, 0.001 long, in which the step is a straight line
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,33 +209,36 @@ def _in_flight(program: Program) -> BoolArray:
 def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     """The graph with host time scaled by kappa, so that its median step is the unprofiled `step_ns`.
 
-    A profiler pays per event it records, so time inside recorded operators, calls and frames shrinks first; only if all
-    of it does not suffice does untraced host time shrink too. Device time is left alone. Kappa is the share of the
-    inflated host time that is left. It is the one that minimises
+    A profiler pays per event it records. Where it is one whose kappa is known (0.40, give or take 0.10), time inside
+    recorded operators, calls and frames shrinks; what two deviations of that do not explain, a slower host does, which
+    took longer for everything. Elsewhere all host time shrinks. Device time is left alone. Kappa is the share of the
+    inflated host time that is left. It is the mean of what is likely by normal errors, whose logarithm is
 
-        ((step(kappa) / step_ns - 1) / 0.015)^2 + ((kappa - 0.40) / 0.10)^2
+        -1/2 ((step(kappa) / step_ns - 1) / 0.015)^2 - 1/2 ((kappa - usual) / deviation)^2
 
-    that is, the most likely one for normal errors, by the step it gives and, where the profiler is one whose kappa is
-    known (0.40, give or take 0.10), by that; else by the step alone. 1 where the trace is as fast as the unprofiled
-    program and nothing else is known.
+    by the step that it gives, and by what it usually is for this profiler, or is by estimate. Where the device takes
+    the whole step, any host that is quick enough gives that step: then the second decides among those.
     """
     anchors = Anchors(graph, windows)
     if not len(windows):
         return graph
-    usual = _usual_kappa(graph)
-    if usual is None and _typical(graph, anchors) <= step_ns:
-        return graph
-    inflated = _recorded_shares(graph)
-    noise = 0.0 if usual is None else 2 * replay.STEP_NOISE.value
-    if _typical(_scaled(graph, replay.KAPPA_LEAST.value, inflated), anchors) > (1 + noise) * step_ns:
-        inflated, usual = np.ones_like(inflated), None
-    # A replay for each of 20 steps of 0.05; between them the step is a straight line to 0.001.
-    coarse, fine = np.linspace(replay.KAPPA_LEAST.value, 1.0, 20), np.linspace(replay.KAPPA_LEAST.value, 1.0, 951)
+    slowdown = _typical(graph, anchors) / step_ns
+    inflated, known, least = _recorded_shares(graph), _usual_kappa(graph), 1.0
+    if known is not None:
+        usual, deviation = known
+        recorded = _scaled(graph, usual - 2 * deviation, inflated)
+        if _typical(recorded, anchors) > (1 + 2 * replay.STEP_NOISE.value) * step_ns:
+            graph, known, least = recorded, (1.0, math.inf), usual - 2 * deviation
+    if known is None or least < 1.0:
+        inflated = np.ones_like(inflated)
+    usual, deviation = known or _estimated_kappa(graph)
+    least_kappa, finer = replay.KAPPA_LEAST.value, (_TRIED - 1) * _BETWEEN + 1
+    coarse, fine = (np.linspace(least_kappa, _KAPPA_MOST, count) for count in (_TRIED, finer))
     tried = [_typical(_scaled(graph, float(kappa), inflated), anchors) for kappa in coarse]
     off = (np.interp(fine, coarse, tried) / step_ns - 1) / replay.STEP_NOISE.value
-    unlikely = off**2 + (0.0 if usual is None else ((fine - usual) / replay.KAPPA_DEVIATION.value) ** 2)
-    kappa = float(fine[int(np.argmin(unlikely))])
-    return replace(_scaled(graph, kappa, inflated), kappa=kappa, slowdown=_typical(graph, anchors) / step_ns)
+    unlikely = off**2 + ((fine - usual) / deviation) ** 2
+    kappa = min(float(np.average(fine, weights=np.exp((unlikely.min() - unlikely) / 2))), 1.0)
+    return replace(_scaled(graph, kappa, inflated), kappa=kappa * least, slowdown=slowdown)
 
 
 def deflate(graph: Graph) -> tuple[Graph, ...]:
@@ -309,11 +320,23 @@ def _without_contention(graph: Graph) -> Graph:
     return edit.done()
 
 
-def _usual_kappa(graph: Graph) -> float | None:
-    """What kappa usually is for the profiler that recorded this; None where it was not measured."""
+def _usual_kappa(graph: Graph) -> tuple[float, float] | None:
+    """What kappa usually is for the profiler that recorded this, and its deviation; None where it was not measured."""
     operators = graph.table(HOST_OPS)
     with_shapes = operators["input_shapes"].null_count() < operators.height
-    return replay.USUAL_KAPPA.value if with_shapes and not graph.table(FRAMES).height else None
+    if not with_shapes or graph.table(FRAMES).height:
+        return None
+    return replay.USUAL_KAPPA.value, replay.KAPPA_DEVIATION.value
+
+
+def _estimated_kappa(graph: Graph) -> tuple[float, float]:
+    """The same of all host time, by what recording is estimated to cost (`deflate`)."""
+    host, _ = graph.host_edges()
+    whole_ns, *left_ns = (
+        float(np.maximum(each.network.edges.weight_ns[host], 0).sum()) for each in (graph, *deflate(graph))
+    )
+    most, likely, least = (left / max(whole_ns, 1.0) for left in left_ns)
+    return likely, max((most - least) / (2 * TO_P90), replay.KAPPA_DEVIATION.value)
 
 
 def _typical(graph: Graph, anchors: Anchors) -> float:

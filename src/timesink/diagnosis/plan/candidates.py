@@ -9,6 +9,8 @@ import numpy as np
 
 from timesink.diagnosis.plan.catalogue import CHANGES, Effort, PlannedChange
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
+from timesink.measures.communication.schedules import trains
+from timesink.measures.habits.loops import parameter_loops
 from timesink.measures.habits.repeated_calls import repeated_calls
 from timesink.measures.kernels.conversions import layout_kernels
 from timesink.measures.kernels.fusion import eager_runs, optimizer_kernels, scores_beside, unfused_attention
@@ -110,6 +112,8 @@ def candidates(trace: Trace, diagnosis: Diagnosis) -> tuple[Candidate, ...]:
             found.append(Candidate(change, own, build, rules))
     by_rule: dict[str, list[Named]] = {}
     for named in left:
+        if named[1].counted_in and not _worth(named[1]):
+            continue  # a symptom of what another finding's change takes away
         by_rule.setdefault(_rule_name(named[0]), []).append(named)
     for name, own_findings in by_rule.items():
         words = own_findings[0][1].advice.partition(". ")[0].rstrip(".")
@@ -126,6 +130,10 @@ def _repairs(change: PlannedChange, named: Named) -> bool:
 
 def _rule_name(card: Card) -> str:
     return card.name.replace("-", "_")
+
+
+def _worth(finding: Finding) -> float:
+    return finding.recoverable.value if finding.recoverable else 0.0
 
 
 def _is_replayed(finding: Finding) -> bool:
@@ -157,6 +165,7 @@ def _bf16(trace: Trace, beside: Beside) -> Iterable[Change]:
     """Products may be misaligned in 16 bits. A compiler fuses the casts, and pads products but those of attention
     written out, which memory bounds; attention in one kernel has neither such products nor scores to cast."""
     compiled, fused, padded = (bool(beside.chosen & some) for some in (_COMPILES, {"fused_attention"}, {"padding"}))
+    checked = "debugging_left_on" in beside.rules and "drop_debugging" not in beside.chosen
     written_out = {attention.device: attention for attention in scores_beside(trace)}
     for kernels in four_byte_kernels(trace):
         scores, misaligned = written_out.get(kernels.device), misaligned_if_narrow(trace)[kernels.device]
@@ -166,7 +175,7 @@ def _bf16(trace: Trace, beside: Beside) -> Iterable[Change]:
         if fused:
             misaligned = np.setdiff1d(misaligned, of_scores)
         part = _moved(_aligned(kernels) if compiled or padded else kernels, misaligned)
-        yield fixes.autocast(part, compiled, None if fused else scores)
+        yield fixes.autocast(part, compiled, None if fused else scores, trains(trace), checked)
 
 
 def _aligned(kernels: Selection) -> Selection:
@@ -194,10 +203,13 @@ def _narrowed(kernels: Selection) -> Selection:
 
 
 def _compile(trace: Trace, beside: Beside) -> Iterable[Change]:
-    """Eager runs become one kernel each, and the compiler pads products. Launches count where they hold the device up:
-    elsewhere a replay of a host that the profiler slows would promise too much."""
+    """Eager runs of the model become one kernel each, and the compiler pads products; loops over parameters are no part
+    of the model. Launches count where they hold the device up: elsewhere a replay of a host that the profiler slows
+    would promise too much."""
+    loops = np.concatenate([np.empty(0, np.int64), *(work.rows for work in parameter_loops(trace))])
     for runs in eager_runs(trace):
-        yield from fixes.compiled(runs, beside.launches_count)
+        of_model = {role: np.setdiff1d(rows, loops) for role, rows in runs.groups.items()}
+        yield from fixes.compiled(replace(runs, groups=of_model), beside.launches_count)
     yield from map(fixes.align_products, misaligned_products(trace))
 
 
@@ -231,6 +243,8 @@ _BUILT: Final[Mapping[str, Build]] = {
         FuseOptimizer.over_lists(found.unfused) for found in optimizer_kernels(trace) if found.one_by_one
     ),
     "remove_sync": lambda *_: (RemoveSyncs(),),
-    "channels_last": lambda trace, _: map(fixes.keep_layout, layout_kernels(trace)),
+    "channels_last": lambda trace, beside: (
+        fixes.keep_layout(found, beside.launches_count) for found in layout_kernels(trace)
+    ),
     "padding": lambda trace, _: map(fixes.align_products, misaligned_products(trace)),
 }

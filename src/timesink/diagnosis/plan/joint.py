@@ -7,9 +7,17 @@ from functools import cached_property
 from typing import Final
 
 from timesink.diagnosis.plan.candidates import OF_LAUNCHES, Candidate, Chosen
-from timesink.diagnosis.pricing import at_most, claim_bound, claimed_ms_per_step, in_order, price, price_change, scaled
+from timesink.diagnosis.pricing import (
+    at_most,
+    claim_bound,
+    claimed_ms_per_step,
+    in_order,
+    price,
+    price_change,
+    replay_error,
+    scaled,
+)
 from timesink.diagnosis.verdicts import Claim, Finding, Limit, Quantity
-from timesink.knowledge.assumptions import replay
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, least_step_ns
@@ -17,7 +25,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.record import replace
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.whatif.change import Case, Change, Range, Touches
+from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.changes import Together
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, together
 from timesink.whatif.critical_path import longest_kind
@@ -84,7 +92,7 @@ class Joint:
     def _replayed(self, chosen: Chosen, eased: bool) -> Quantity | None:
         own = [candidate for name, candidate in self.offered.items() if name in chosen]  # in one order, always
         changes = self.parts(chosen, eased)
-        worth = self._of_changes(changes, chosen) if changes else NOTHING
+        worth = self._of_changes(changes) if changes else NOTHING
         unreplayed = [finding for candidate in own for finding in candidate.unreplayed(self.rank)]
         if worth is None:  # then, as in a diagnosis, a gain is what its findings claim
             unreplayed = [finding for candidate in own for finding in candidate.on_rank(self.rank)]
@@ -108,47 +116,26 @@ class Joint:
         host_ns = self.pricer.host_ns - self.pricer.host_after_ns(Together(tuple(changes)))
         return claimed_ms + max(ratio * host_ns, 0.0)
 
-    def _of_changes(self, changes: Sequence[Change], chosen: Chosen) -> Quantity | None:
-        """One replay of all; at least the kernel time that goes, as far as the host leaves room for it, where no replay
-        knows how much that is."""
-        of_host = [change for change in changes if change.touches is not Touches.DEVICE]
-        by_time = self._by_time(changes, chosen) if self._paced_by_device or not of_host else None
-        if by_time is not None and not of_host:
-            return by_time
-        shorter = _by_device([c for c in changes if isinstance(c, ShortenKernels) and c.touches is Touches.DEVICE])
-        every = (*shorter, *of_host)
+    def _of_changes(self, changes: Sequence[Change]) -> Quantity | None:
+        """One replay of all; where nothing but kernels gets shorter, their time."""
+        shorter = [c for c in changes if isinstance(c, ShortenKernels) and c.touches is Touches.DEVICE]
+        if len(shorter) == len(changes):
+            return self._by_time(shorter)
+        every = (*_by_device(shorter), *(change for change in changes if change.touches is not Touches.DEVICE))
         replayed = price_change(every[0] if len(every) == 1 else Together(every), self.rank, self.trace, signed=True)
-        if replayed is None:
-            return None
-        return max((gain for gain in (replayed.gain, by_time) if gain is not None), key=lambda gain: gain.value)
+        return replayed and replayed.gain
 
-    def _by_time(self, changes: Sequence[Change], chosen: Chosen) -> Quantity | None:
+    def _by_time(self, shorter: Sequence[ShortenKernels]) -> Quantity | None:
         """The kernel time that goes, as far as the host leaves room for it; None where none goes."""
-        parts = [part for change in changes if (part := _of_kernels(change)) is not None]
-        kernels = [replace(part, launches_saved=Range.exact(0.0), entries=None) for part in _by_device(parts)]
-        priced = [worth.gain for part in kernels if (worth := price_change(part, self.rank, self.trace)) is not None]
+        priced = [worth.gain for part in _by_device(shorter) if (worth := price_change(part, self.rank, self.trace))]
         if not priced:
             return None
-        return at_most(max(priced, key=lambda gain: gain.value), self._beside_host_ms(changes, chosen), self.step_ms)
-
-    @cached_property
-    def _paced_by_device(self) -> bool:
-        """Whether the device takes the whole step as far as it is known, so that nothing says how long the host needs:
-        elsewhere a replay knows both."""
-        return self.pricer.device_ns >= (1.0 - 2.0 * replay.STEP_NOISE.value) * self.pricer.step_ns
-
-    def _beside_host_ms(self, changes: Sequence[Change], chosen: Chosen) -> float:
-        """What shorter kernels can win: the host needs its own time all the same, with all that changes take of it and
-        add to it. Where only the device is seen to be short of time, two estimates say how much: the larger counts."""
-        if chosen & set(GRAPHS):
-            return self.step_ms
-        every, paced = Together(tuple(changes)), self._paced_by_device
-        likely = replay.HOST_BELOW.value if paced and self.trace.unprofiled_step_ns is not None else 1.0
-        hosts_ms = [likely * self.step_ms * self.pricer.host_after_ns(every) / max(self.pricer.step_ns, 1.0)]
-        if paced:
-            expected = deflated_pricers(self.trace)[self.rank][Case.EXPECTED.value]
-            hosts_ms.append(expected.host_after_ns(every) / NS_PER_MS)
-        return self.step_ms - max(hosts_ms)
+        host_ms = self.step_ms * self.pricer.host_after_ns(Together(tuple(shorter))) / max(self.pricer.step_ns, 1.0)
+        gain = at_most(max(priced, key=lambda gain: gain.value), self.step_ms - host_ms, self.step_ms)
+        beside_ms = max(self.step_ms - host_ms, 0.0)
+        error_ms = replay_error(beside_ms, self.step_ms)
+        low_ms, high_ms = max(beside_ms - error_ms, 0.0), beside_ms + error_ms
+        return replace(gain, low=min(gain.low or 0.0, low_ms), high=max(min(gain.most, high_ms), gain.value))
 
     def _stated(self, findings: Iterable[Finding], beside: Iterable[Finding]) -> Quantity:
         """What rules state or claims bound, each time once, and none that findings `beside` them claim."""
@@ -191,13 +178,6 @@ class Joint:
         if (known.covered_ratio or 0.0) < MOSTLY.default or not self.effective(chosen) <= _SAME_KERNELS:
             return None
         return known.attained_ratio
-
-
-def _of_kernels(change: Change) -> ShortenKernels | None:
-    """The part of a change whose gain is kernel time; None of others."""
-    if isinstance(change, UnderAutocast):
-        return change.kernels
-    return change if isinstance(change, ShortenKernels) else None
 
 
 def _by_device(changes: Sequence[ShortenKernels]) -> list[ShortenKernels]:

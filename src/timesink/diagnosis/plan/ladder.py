@@ -7,7 +7,7 @@ between two such replays. So the gains of rungs add up to that of all, which is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
@@ -19,11 +19,12 @@ from timesink.diagnosis.plan.memory import DeviceMemory, device_memory, said_of_
 from timesink.diagnosis.plan.order import allowed, best, following, repairs
 from timesink.diagnosis.plan.places import ChangePlace, place_in_program
 from timesink.diagnosis.pricing import replay_error
-from timesink.diagnosis.verdicts import Diagnosis, Quantity
+from timesink.diagnosis.verdicts import Diagnosis, Finding, Quantity
 from timesink.measures.timeline.replay import pricers
 from timesink.model.record import dataclass, field
 from timesink.model.trace import Trace
 from timesink.units import share_text
+from timesink.whatif.change import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +135,15 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
     every = joint.gain(_compatible(joint, [*chosen, *rest]))
     after_ms = rungs[-1].after.low if rungs and rungs[-1].after.low is not None else joint.step_ms
     floor_ms = min(after_ms, max(joint.step_ms - ((every and every.high) or 0.0), 0.0))
-    said = _why_it_ends(joint, chosen, worth)
+    unsure = {name: gain for name, gain in left.items() if gain.value >= least_ms}
+    said = _why_it_ends(joint, chosen, worth, bool(unsure))
     lost = {name: won.value - gain.value for name, gain in gains.items() if won.value - gain.value >= least_ms}
     told = () if top is None else _beside_diagnosis(joint, rungs, singles, top, least_ms)
     batches, none = larger_batches(joint, chosen, rungs[-1].after_ms if rungs else joint.step_ms)
     free = device_memory(joint.trace).get((joint.rank, joint.device), DeviceMemory()).free
-    notes = (*told, *_notes(rungs, joint.claimed), *_costly(rungs, singles, lost), *((none,) if none else ()))
+    notes = (
+        *told, *_notes(rungs, joint.claimed, unsure), *_costly(rungs, singles, lost), *((none,) if none else ()),
+    )  # fmt: skip
     return Plan(joint.step_ms, tuple(rungs), singles, left, floor_ms, said, "", unpriced, notes, batches, free)
 
 
@@ -149,11 +153,12 @@ _MORE: Final = {
 }
 
 
-def _why_it_ends(joint: Joint, chosen: Sequence[str], worth: float) -> str:
+def _why_it_ends(joint: Joint, chosen: Sequence[str], worth: float, unsure: bool) -> str:
     attained = joint.attained(chosen)
     words = "" if attained is None else f", with kernels at {share_text(attained)} of what it can attain"
     more = _MORE.get(joint.bound_by(chosen), "").format(attained=words)
-    end = f"nothing above {100 * worth:g} % of the step is left among what this capture shows"
+    which = "that is sure to win" if unsure else "above"
+    end = f"nothing {which} {100 * worth:g} % of the step is left among what this capture shows"
     return f"{end}; {more}" if more else end
 
 
@@ -168,10 +173,14 @@ def _beside_diagnosis(
     counted = finding.recoverable
     if first.id in own:
         if counted is not None and abs(first.gain.value - counted.value) >= least_ms:
-            how = "time that other findings claim goes with it" if first.gain.value > counted.value else "priced alone"
-            yield f"{first.id} wins {first.gain.value:.3g} ms, {card.code} counts {counted.value:.3g} ms of it: {how}"
+            more = first.gain.value > counted.value
+            how = (
+                "ms of it: time that other findings claim goes with it" if more else "ms, as if nothing else took time"
+            )
+            yield f"{first.id} wins {first.gain.value:.3g} ms, {card.code} counts {counted.value:.3g} {how}"
         return
-    name = max(own, key=lambda name: (singles[name].value, name), default="")
+    at_first = following(joint, own, [])
+    name = max(at_first or own, key=lambda name: (singles[name].value, name), default="")
     if not name:
         yield f"{card.code}, the first finding, has no change that can be replayed: the plan begins with {first.id}"
     elif singles[name].value < least_ms:
@@ -184,6 +193,12 @@ def _beside_diagnosis(
         )
 
 
+def _label(finding: Finding) -> str:
+    """What its own change is called; '' without one."""
+    change = cast("Change | None", finding.change)
+    return "" if change is None else change.label
+
+
 def _costly(rungs: Sequence[Rung], singles: Mapping[str, Quantity], lost: Mapping[str, float]) -> Iterator[str]:
     """Changes that cost more than they win: in ms beside all rungs (`lost`), or each by itself."""
     for name, more_ms in sorted(lost.items()):
@@ -194,12 +209,16 @@ def _costly(rungs: Sequence[Rung], singles: Mapping[str, Quantity], lost: Mappin
             yield f"{rung.id} by itself makes the step {more_ms:.3g} ms longer: only after those before it"
 
 
-def _notes(rungs: Sequence[Rung], claimed: Chosen) -> tuple[str, ...]:
-    """What the prices leave out, those of `claimed` changes a replay."""
+def _notes(rungs: Sequence[Rung], claimed: Chosen, unsure: Mapping[str, Quantity]) -> tuple[str, ...]:
+    """What the prices leave out, those of `claimed` changes a replay; and what may win more that nothing asks for."""
     notes = []
     bounds = ", ".join(rung.id for rung in rungs if rung.id in claimed)
     if bounds:
         notes.append(f"no replay says what {bounds} wins: that is at most what its findings claim")
+    notes += [
+        f"{name} may win {gain.value:.3g} ms more, at its least {gain.low or 0.0:.3g} ms, and no finding asks for it"
+        for name, gain in sorted(unsure.items())
+    ]
     if any(not rung.findings for rung in rungs):
         notes.append("a change without findings rests on the replay alone: no rule asks for it in the program of today")
     return tuple(notes)

@@ -19,6 +19,13 @@ NEARLY: Final = Limit(
     why="a change comes before one that wins more where it wins this much of that, and mends a cause, or leads further",
     source="benchmarks/faults: broken_in_pieces, whose graph breaks win 0.76 of what a CUDA graph of the pieces does",
 )
+LATER: Final = Limit(
+    default=0.25,
+    unit="ratio",
+    why="of changes after the first, one that leads further comes before one that wins more where it wins this much of "
+    "that: what comes first is tried first, later ones are steps on the way",
+    source="benchmarks/ladders, tune: a graph that wins half of what compiling does, and lets bf16 win two thirds",
+)
 _WEIGHTS: Final = (3, 4, 3)  # Swanson's, of the low end, the median and the high end
 Gain = Callable[[Collection[str]], Quantity | None]
 
@@ -38,10 +45,10 @@ def leads_to(name: str, chosen: Sequence[str], after: Iterable[str], gain: Gain)
     return expected(gain(taken)) + max((expected(gain({*taken, other})) for other in after if other != name), default=0)
 
 
-def near_best(worth: Mapping[str, float]) -> list[str]:
+def near_best(worth: Mapping[str, float], nearly: float = NEARLY.default) -> list[str]:
     """Those that win nearly as much as the best; the best where it wins nothing."""
     most = max(worth.values())
-    return [name for name, gain in worth.items() if gain == most or gain >= NEARLY.default * most > 0]
+    return [name for name, gain in worth.items() if gain == most or gain >= nearly * most > 0]
 
 
 def following(joint: Joint, names: Iterable[str], chosen: Sequence[str]) -> list[str]:
@@ -87,8 +94,13 @@ def best(
     if of_top:
         most = max(worthy[name].value for name in of_top)
         worthy = {name: gain for name, gain in worthy.items() if name in of_top or (gain.low or 0.0) > most}
-    near = near_best({name: expected(gain) for name, gain in worthy.items()})
-    near = [name for name in near if joint.offered[name].mends_a_cause] or near
+    gains = {name: expected(gain) for name, gain in worthy.items()}
+    near = near_best(gains)
+    causes = [name for name in near if joint.offered[name].mends_a_cause]
+    if causes and len(causes) < len(near):
+        near = causes
+    elif chosen:
+        near = near_best(gains, LATER.default)
     found = near[0] if len(near) == 1 else max(sorted(near), key=lambda name: _furthest(joint, name, chosen, more))
     for lesser in joint.offered[found].change.subsumes:
         if lesser in worthy and worthy[found].value - worthy[lesser].value < least_ms:

@@ -101,12 +101,6 @@ KAPPA_DEVIATION: Final = Assumption(
     0.05, 0.10, 0.20, "of the host's time", "how far the share that is left is off that",
     "docs/decisions/0005-refusal-by-slow-down.md: 0.30 to 0.45", "tune",
 )  # fmt: skip
-HOST_BELOW: Final = Assumption(
-    0.6, 0.8, 1.0, "of the most that the host may take",
-    "where the device takes the whole step, a known step says only that the host takes no longer: the mean of a normal "
-    "law below its middle, with the deviation of kappa",
-    "1 - 0.8 * 0.10 / 0.40, from USUAL_KAPPA and KAPPA_DEVIATION",
-)  # fmt: skip
 KAPPA_LEAST: Final = Assumption(
     0.02, 0.05, 0.10, "of the host's time left", "the least that is tried",
     "an eighth of the median of decision 0005 (0.40): the search ends there",

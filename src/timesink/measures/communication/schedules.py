@@ -16,6 +16,7 @@ import math
 import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
+from timesink.knowledge.kernel_traits import OF_BACKWARD
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, OPTIMIZER_STEP
 from timesink.measures.communication.pipelines import Pipeline, pipeline
 from timesink.measures.communication.stage_traces import stage_ranges
@@ -23,7 +24,7 @@ from timesink.measures.ranks.job import job
 from timesink.measures.steps.steps import steps
 from timesink.model.names import matches
 from timesink.model.record import dataclass, replace
-from timesink.model.tables import HOST_OPS, RANGES
+from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 
 
@@ -126,7 +127,8 @@ def schedule(trace: Trace) -> Schedule | None:
 def trains(trace: Trace) -> bool:
     """Whether steps end in an update of the model, so that items of one step cannot overlap those of the next."""
     names = pl.concat([trace.get(table)["name"].cast(pl.String).unique() for table in (RANGES, HOST_OPS)])
-    return bool(matches(names, f"{OPTIMIZER_STEP}|{AUTOGRAD_OPERATOR}").any())
+    kernels = trace.get(DEVICE_OPS)["name"].unique()
+    return bool(matches(names, f"{OPTIMIZER_STEP}|{AUTOGRAD_OPERATOR}").any() or matches(kernels, OF_BACKWARD).any())
 
 
 def _counted(trace: Trace, ranges: pl.DataFrame) -> int | None:

@@ -12,10 +12,12 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from timesink.knowledge.assumptions import machines
 from timesink.measures.habits.sequences import STRETCH, launched
 from timesink.measures.kernels.facts import kernel_facts, multiprocessors
+from timesink.measures.kernels.one_stream import with_fill
 from timesink.measures.steps.steps import steps
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.record import dataclass
@@ -54,11 +56,15 @@ class _Calls:
 
 @remembered
 def repeated_calls(trace: Trace) -> tuple[Selection, ...]:
-    """Per device the kernels of all calls but the first of each row, as `again`; `best` is the share of their time that
-    a larger batch of the first takes more, where the grid of one call leaves multiprocessors idle."""
+    """Per device the kernels of all calls but the first of each row, as `again`; `usual` and `best` are the share of
+    their time that a larger batch of the first takes more, where the grid of one call leaves room.
+
+    At best a multiprocessor does as many blocks at once as its threads allow in the time of one. That one block keeps
+    it as busy as many, is the other end; how busy it does, no trace shows: usually half-way between them.
+    """
     rows, order = [np.empty(0, np.int64)], launched(trace).frame
-    remaining = [np.empty(0)]
-    fills = _fills(trace)
+    whole, shared = [np.empty(0)], [np.empty(0)]
+    fills, packed = _fills(trace)
     for part in order.sort("launched_ns", "row").partition_by("rank", "process"):
         rank_steps = steps(trace).frame.filter(steps(trace).frame["rank"] == part["rank"][0]).height
         found = _calls(part["code"].to_numpy(), part["family"].is_in(list(_PRODUCTS)).to_numpy(), rank_steps)
@@ -66,15 +72,17 @@ def repeated_calls(trace: Trace) -> tuple[Selection, ...]:
             again, row = found.again(), part["row"].to_numpy()
             count = np.repeat(found.count, (found.count - 1) * found.length)
             rows.append(row[again])
-            remaining.append(_remaining(trace, row[again], fills[row[again]], count))
-    chosen, best = np.concatenate(rows), np.concatenate(remaining)
+            whole.append(_remaining(trace, row[again], fills[row[again]], count))
+            shared.append(_remaining(trace, row[again], packed[row[again]], count))
+    chosen, best = np.concatenate(rows), np.concatenate(shared)
+    usual = (np.concatenate(whole) + best) / 2.0
     ordered = np.argsort(chosen)
-    chosen, best = chosen[ordered], best[ordered]
+    chosen, usual, best = chosen[ordered], usual[ordered], best[ordered]
     parts = []
     for device in kernel_facts(trace).devices:
         own = np.isin(chosen, kernel_facts(trace).on(device)["row"].to_numpy())
         if own.any():
-            parts.append(Selection(device, {"again": chosen[own]}, best=best[own]))
+            parts.append(Selection(device, {"again": chosen[own]}, usual[own], best[own]))
     return tuple(parts)
 
 
@@ -91,16 +99,18 @@ def _remaining(trace: Trace, rows: Int64Array, fill: Float64Array, count: Int64A
     return np.asarray(work * (np.maximum(count * fill, 1.0) - 1.0) / (count - 1.0) / length, np.float64)
 
 
-def _fills(trace: Trace) -> Float64Array:
-    """For each row of `device_ops` the share of the multiprocessors that its grid fills; 1 where that is not known."""
+def _fills(trace: Trace) -> tuple[Float64Array, Float64Array]:
+    """For each row of `device_ops` the share of the multiprocessors that its grid fills, with one block on each and
+    with as many as threads allow; 1 where that is not known."""
     facts, counts = kernel_facts(trace), multiprocessors(trace)
-    fills = np.ones(int(facts.frame["row"].max() or 0) + 1 if facts.frame.height else 0)  # type: ignore[arg-type]
+    size = int(facts.frame["row"].max() or 0) + 1 if facts.frame.height else 0  # type: ignore[arg-type]
+    fills, packed = np.ones(size), np.ones(size)
     for device in facts.devices:
-        kernels = facts.on(device)
         if device in counts:
-            filled = (kernels["blocks"] / counts[device]).clip(0.0, 1.0).fill_null(1.0)
-            fills[kernels["row"].to_numpy()] = filled.to_numpy()
-    return fills
+            known = facts.on(device).filter(pl.col("blocks").is_not_null())
+            filled, row = with_fill(known, trace.get(DEVICE_OPS), counts[device]), known["row"].to_numpy()
+            fills[row], packed[row] = filled["fill"].to_numpy(), filled["packed"].to_numpy()
+    return fills, packed
 
 
 def _calls(codes: Int64Array, products: BoolArray, step_count: int) -> _Calls | None:

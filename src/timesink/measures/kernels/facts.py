@@ -53,8 +53,8 @@ class KernelFacts:
     Columns: row (of `device_ops`), rank, device, stream, start_ns, end_ns, length (ns), name (category code of the
     table), family, math, fused (tool that generated it), casts (a copy between types, by its name), blocks (of the
     grid, null where not recorded), host_op (row of `host_ops`, -1), turn (the graph launch that replays what the
-    operator recorded; -1), op (its name), optimizer (launched inside a range
-    of an optimizer's step).
+    operator recorded; -1), op (its name), optimizer (launched inside a range of an optimizer's step; in a trace without
+    such ranges, of a row of kernels over lists one of which updates by Adam's rule).
     """
 
     frame: pl.DataFrame
@@ -99,7 +99,16 @@ def kernel_facts(trace: Trace) -> KernelFacts:
         pl.Series("optimizer", in_ranges(trace, OPTIMIZER_STEP), pl.Boolean),
     )
     kernels = frame.filter(ops["kind"] == "kernel")
+    if not kernels["optimizer"].any():
+        kernels = kernels.with_columns(_updating(kernels, ops["name"].gather(kernels["row"])).alias("optimizer"))
     return KernelFacts(pl.DataFrame([lean(column) for column in kernels]))
+
+
+def _updating(kernels: pl.DataFrame, names: pl.Series) -> pl.Series:
+    """Which kernels stand in a row of those over lists of tensors that holds an optimizer's update."""
+    run = kernels.select(pl.struct("rank", "device", "stream", pl.col("family") == "foreach").rle_id()).to_series()
+    updates = matches(names, f"{kernel_traits.UPDATES}|{kernel_traits.FUSED_OPTIMIZER}")
+    return (kernels["family"] == "foreach") & run.is_in(run.filter(updates).unique().implode())
 
 
 @cache

@@ -47,7 +47,11 @@ _WIDE: Final = ("fp32", "tf32")
 
 @remembered
 def unfused_attention(trace: Trace) -> tuple[Selection, ...]:
-    """Per device with attention written out: each `product`, and what is `between` them; in fp32 with `_wide` roles."""
+    """Per device with attention written out: each `product`, and what is `between` them; in fp32 with `_wide` roles.
+
+    Anomaly mode compares what each kernel of a backward pass made with itself, and asks whether any value differs: such
+    checks are passed over, and those between an attention's kernels go with them.
+    """
     facts = kernel_facts(trace)
     devices = []
     for device in facts.devices:
@@ -57,12 +61,21 @@ def unfused_attention(trace: Trace) -> tuple[Selection, ...]:
             matches(names, kernel_traits.SOFTMAX_BACKWARD).alias("backward"),
             matches(names, kernel_traits.LOG_SOFTMAX).alias("of_loss"),
             matches(names, kernel_traits.MEAN).alias("averages"),
+            matches(names, f"{kernel_traits.COMPARES}|{kernel_traits.ANY}").alias("checks"),
         ).sort("stream", "start_ns", "row")
-        products, between = _attention(kernels)
+        products, between = _attention(kernels.filter(~pl.col("checks")))
+        between = np.union1d(between, _checks_within(kernels, np.union1d(products, between)))
         if between.size:
             suffix = "_wide" if _mostly_wide(kernels, products) else ""
             devices.append(Selection(device, {f"product{suffix}": products, f"between{suffix}": between}))
     return tuple(devices)
+
+
+def _checks_within(kernels: pl.DataFrame, rows: Int64Array) -> Int64Array:
+    """Rows of checks between two kernels of these rows, for kernels in order of stream and start."""
+    own = pl.when(~pl.col("checks")).then(pl.col("row").is_in(pl.Series(rows).implode()))
+    inside = own.forward_fill().over("stream") & own.backward_fill().over("stream")
+    return np.sort(rows_of(kernels.filter(pl.col("checks") & inside)))
 
 
 @remembered

@@ -65,7 +65,7 @@ def one_stream_runs(trace: Trace, chosen: BoolArray | None = None) -> tuple[OneS
     for device in facts.devices:
         if device not in counts:
             continue
-        kernels = _with_fill(facts.on(device), ops, counts[device])
+        kernels = with_fill(facts.on(device), ops, counts[device])
         is_small = kernels["small"].to_numpy()
         if chosen is not None:
             is_small = is_small & chosen[kernels["row"].to_numpy()]
@@ -77,7 +77,7 @@ def one_stream_runs(trace: Trace, chosen: BoolArray | None = None) -> tuple[OneS
     return tuple(devices)
 
 
-def _with_fill(kernels: pl.DataFrame, ops: pl.DataFrame, sms: int) -> pl.DataFrame:
+def with_fill(kernels: pl.DataFrame, ops: pl.DataFrame, sms: int) -> pl.DataFrame:
     """With fill, packed, and small: no collective, with a known grid of less than half as many blocks as there are
     multiprocessors."""
     sizes = ops.select("block_x", "block_y", "block_z")[kernels["row"].to_numpy()]

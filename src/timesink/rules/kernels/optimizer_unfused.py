@@ -5,15 +5,16 @@ A fused optimizer makes one pass.
 ## What it detects
 Elementwise kernels launched inside an optimizer's step (`Optimizer.step#...`, a range called `optimizer`) that are not
 those of a fused optimizer: one by one for each parameter (`foreach=False`), or over lists of parameters (`foreach`).
+In a trace without such ranges, rows of kernels over lists that hold the update of Adam.
 
 ## Why it matters
 Fused AdamW moves each parameter's state once: 7 passes over memory. Operation by operation it takes about 20, and a
 launch for each of a dozen operations on each parameter.
 
 ## How it is measured
-The kernels are taken from the ranges that launched them. A fused step keeps 35 % of their time (passes over passes);
-of the idle time that ends with one of them and is the host's own, what exceeds 0.15 ms per step goes too. Where
-the range holds a fused optimizer's kernel, the others are taken for gradient clipping and the like.
+The kernels are taken from the ranges that launched them, or by name. A fused step keeps 35 % of their time (passes over
+passes); of the idle time that ends with one of them and is the host's own, what exceeds 0.15 ms per step goes too.
+Where the range holds a fused optimizer's kernel, the others are taken for gradient clipping and the like.
 
 ## What to do
 `fused=True` for Adam, AdamW, SGD and Adagrad; `torch.compile` around `optimizer.step()` for others.
@@ -46,7 +47,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where fusing wins more than the limit."""
     devices = optimizer_kernels(trace)
     if not devices:
-        return NotApplicable("no range of an optimizer's step launched kernels")
+        return NotApplicable("no range of an optimizer's step launched kernels, and none is named as Adam's over lists")
     return found_or_clear([_judge(trace, kernels, limits["saved_ratio"]) for kernels in devices])
 
 

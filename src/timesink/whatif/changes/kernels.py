@@ -21,13 +21,26 @@ from timesink.model.record import dataclass, replace
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.whatif.change import Case, Figure, Range, Selection, Target, Touches, chosen_ops, host_windows
+from timesink.whatif.change import (
+    Case,
+    Figure,
+    Range,
+    Selection,
+    Target,
+    Touches,
+    calls_within,
+    chosen_ops,
+    host_windows,
+)
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
 
 # PyTorch's own range around an optimizer's step, and the names people give theirs.
 OPTIMIZER: Final = Target("range", OPTIMIZER_STEP)
 _NOTHING: Final = Range.exact(0.0)
+_CASTS: Final = 3  # of a product's input, weight and bias, where nobody trains
+_CASTS_TRAINED: Final = 2  # these three and those of their gradients, for three products
+_CHECKS: Final = 3  # launches by which anomaly mode looks at a gradient: compare, any, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +218,8 @@ def drop_casts(kernels: Selection) -> ShortenKernels:
     )
 
 
-def keep_layout(kernels: Selection) -> ShortenKernels:
-    """Kernels that only change a layout go.
+def keep_layout(kernels: Selection, launches: bool = False) -> ShortenKernels:
+    """Kernels that only change a layout go; with `launches`, theirs as far as converters do.
 
     A copy of what a concatenation has just `packed` may be there for its reader: hopefully it goes. Other kernels are
     chosen `beside` them, too: of the normalisations that have one block a channel, the share of the device stays that
@@ -219,6 +232,8 @@ def keep_layout(kernels: Selection) -> ShortenKernels:
         packed=fixes.LAYOUT_PACKED,
         converter=fixes.LAYOUT_CONVERTERS,
     )
+    if launches:
+        change = replace(change, launches_saved=Range(*(1.0 - fixes.LAYOUT_CONVERTERS.at(case) for case in Case)))
     if kernels.beside is None:
         return change
     others = shorten("keep-layout", kernels.beside, convolution=fixes.CONVOLUTIONS_BESIDE)
@@ -243,12 +258,13 @@ def to_bf16(kernels: Selection) -> ShortenKernels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnderAutocast:
-    """Kernels in 16 bits under autocast. The host pays for the casts that it dispatches around each of `products`, rows
-    of `device_ops`, as it does for the launch of a product. So a step that waits for its host gets longer."""
+    """Kernels in 16 bits under autocast. Beside each of `products`, rows of `device_ops`, the host launches so many
+    `casts`. So a step that waits for its host gets longer."""
 
     touches: ClassVar[Touches] = Touches.BOTH
     kernels: ShortenKernels
     products: Int64Array
+    casts: int
 
     @property
     def label(self) -> str:
@@ -268,15 +284,24 @@ class UnderAutocast:
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
         edit = Edit(self.kernels.rewrite(graph, case))
-        edit.slow_launches(np.isin(graph.rows_of_ops(), self.products), fixes.AUTOCAST_LAUNCHES.at(case))
+        own, others = (np.isin(graph.rows_of_ops(), rows) for rows in (self.products, self.rows))
+        edit.slow_launches(own, self.casts * fixes.AUTOCAST_CASTS.at(case), others & ~own)  # each an operator, as casts
         return edit.done()
 
 
-def autocast(kernels: Selection, compiled: bool = False, scores: Selection | None = None) -> UnderAutocast:
+def autocast(
+    kernels: Selection,
+    compiled: bool = False,
+    scores: Selection | None = None,
+    trains: bool = True,
+    checked: bool = False,
+) -> UnderAutocast:
     """`to_bf16` under autocast, less the casts around each product, which a compiler writes into kernels around it.
 
     `scores` are products of attention written out, with the time of its softmax as their share in `usual`: the casts
-    around that count as theirs.
+    around that count as theirs. A product of a model that nobody trains casts its input, weight and bias; in training
+    the two products of its backward pass cast the three gradients. Compiled, one for each product is written into
+    another kernel. Where anomaly mode has gradients `checked`, three launches look at what a cast hands back.
     """
     if compiled:
         roles = fixes.BF16_PRODUCTS_COMPILED, fixes.BF16_OF_FP32_COMPILED, fixes.BF16_STREAMING_COMPILED
@@ -286,7 +311,8 @@ def autocast(kernels: Selection, compiled: bool = False, scores: Selection | Non
     change = _in_bf16(kernels, *roles)
     if scores is not None and not compiled:
         change = replace(change, keep=tuple(_with_casts(change, scores, case) for case in Case))
-    return UnderAutocast(change, products.rows)
+    casts = _CASTS_TRAINED + _CHECKS * checked if trains else _CASTS
+    return UnderAutocast(change, products.rows, casts - compiled)
 
 
 def _with_casts(change: ShortenKernels, scores: Selection, case: Case) -> Float64Array:
@@ -327,9 +353,9 @@ def spread_grids(kernels: Selection) -> ShortenKernels:
 
 
 def batch_calls(kernels: Selection) -> ShortenKernels:
-    """Calls of a model as one: `best` of the time of each kernel but the first call's stays, cautiously half-way to
+    """Calls of a model as one: `usual` of the time of each kernel but the first call's stays, cautiously half-way to
     all of it, and nobody launches it."""
-    change = _half_at_least("batch-calls", kernels, kernels.best, kernels.best)
+    change = _half_at_least("batch-calls", kernels, kernels.usual, kernels.best)
     return replace(change, launches_saved=Range(fixes.CAUTIOUS_SHARE.value, 1.0, 1.0))
 
 
@@ -420,7 +446,7 @@ class FuseOptimizer:
 
     The kernels keep a third of their time: unfused AdamW moves about five times the 28 bytes per parameter that one
     pass needs (read parameter, gradient and two moments, write three of them, 4 bytes each), SGD with momentum three
-    times. `host` are the ranges of the steps.
+    times. `host` are the ranges of the steps; launches outside of them are taken row by row.
     """
 
     touches: ClassVar[Touches] = Touches.BOTH
@@ -459,9 +485,12 @@ class FuseOptimizer:
             return graph
         edit = Edit(self.kernels.rewrite(graph, case))
         edit.close_gaps(ops, 0)
-        windows, launching = host_windows(graph, self.host), graph.program.launching(ops)
+        launching = graph.program.launching(ops)
         fixed_us, per_launch_us = fixes.OPTIMIZER_FIXED_US.at(case), fixes.OPTIMIZER_LAUNCH_US.at(case)
+        windows = host_windows(graph, self.host)
         edit.replace_launches(windows, launching, fixed_us, per_launch_us)
+        outside = launching & ~calls_within(graph, windows)
+        edit.replace_launches(edit.launch_rows(outside), outside, fixed_us, per_launch_us)
         return edit.done()
 
 

@@ -46,6 +46,17 @@ DOUBLE: Final = Pattern(
     "works in float64; ATen also passes scalars as double to kernels of other types",
     ("CUDAFunctor_add<double>", "cutlass_80_tensorop_d884gemm"), "CUDAFunctor_add<float>, double",
 )  # fmt: skip
+BEFORE_TF32: Final = Pattern(
+    r"^(?:kepler|maxwell|pascal|volta|turing)_|^sm(?:[3-6]\d|7[05])_", "made for a GPU whose tensor cores have no TF32",
+    ("volta_sgemm_128x64_nt", "turing_fp16_s1688gemm", "sm70_xmma_fprop"), ("ampere_sgemm_64x64_nn", "sm80_xmma_gemm"),
+    "cuBLAS, cuDNN",
+)  # fmt: skip
+SINCE_TF32: Final = Pattern(
+    r"(?i)ampere|hopper|blackwell|nvjet|tf32|bf16|bfloat16|(?:sm|cutlass_)_?(?:[89]\d|1[0-2]\d)_",
+    "made for a GPU whose tensor cores have TF32, or of a type that only those have",
+    ("ampere_sgemm_64x64_nn", "sm80_xmma_gemm", "cutlass_80_simt_sgemm", "nvjet_tst_128x64"), "volta_sgemm_128x64_nt",
+    "cuBLAS, cuDNN, CUTLASS",
+)  # fmt: skip
 LOADS_AT_ONCE: Final = Pattern(
     r"_ldg(\d+)_|align(?:a)?(\d+)", "how many elements it loads at once: operands need that alignment",
     ("cutlass_80_tensorop_bf16_s16816gemm_128x256_32x3_nn_align8", "sm80_xmma_gemm_ldg8_f2f"), "nvjet_tst_128x64",

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.gpus import FIRST_WITH_TF32, GpuPeaks, Precision
-from timesink.knowledge.kernel_traits import DOUBLE
+from timesink.knowledge.kernel_traits import BEFORE_TF32, DOUBLE, SINCE_TF32
 from timesink.measures.kernels.facts import all_rows, device_peaks, kernel_facts, rows_of
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.timeline.device_timeline import Device
@@ -72,12 +72,13 @@ def _kernels(trace: Trace) -> Iterator[tuple[Device, pl.DataFrame]]:
     facts = kernel_facts(trace)
     for device in facts.devices:
         kernels = facts.on(device).select("row", "length", "family", "math")
-        double = matches(trace.get(DEVICE_OPS)["name"].gather(kernels["row"]), DOUBLE).alias("double")
+        names = trace.get(DEVICE_OPS)["name"].gather(kernels["row"])
+        double = matches(names, DOUBLE).alias("double")
         product = pl.col("family").is_in(_PRODUCTS)
         wide = (
             pl.when(double & (pl.col("family") != "random"))
             .then(pl.lit("fp64"))
-            .when(product & (pl.col("math") == "fp32") & _has_tensor_cores(trace, device))
+            .when(product & (pl.col("math") == "fp32") & _has_tensor_cores(trace, device, names))
             .then(pl.lit("fp32"))
             .when(product & (pl.col("math") == "tf32"))
             .then(pl.lit("tf32"))
@@ -85,11 +86,14 @@ def _kernels(trace: Trace) -> Iterator[tuple[Device, pl.DataFrame]]:
         yield device, kernels.with_columns(wide.alias("wide"))
 
 
-def _has_tensor_cores(trace: Trace, device: Device) -> bool:
-    """Whether fp32 products could run on tensor cores there; assumed where the GPU's capability is not recorded."""
+def _has_tensor_cores(trace: Trace, device: Device, names: pl.Series) -> bool:
+    """Whether fp32 products could run on tensor cores there: by the GPU's capability, and where that is not recorded
+    unless libraries chose kernels of GPUs before TF32 and none of later ones."""
     rows = trace.get(DEVICES).filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
     major = rows["compute_major"].drop_nulls()
-    return not len(major) or int(major[0]) >= FIRST_WITH_TF32
+    if len(major):
+        return int(major[0]) >= FIRST_WITH_TF32
+    return bool(matches(names, SINCE_TF32).any()) or not matches(names, BEFORE_TF32).any()
 
 
 def _peak_ratio(gpu: GpuPeaks | None) -> float:

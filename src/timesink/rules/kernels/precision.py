@@ -11,7 +11,7 @@ half the time.
 ## How it is measured
 By kernel names. fp32 products are expected at 1.15 times the ratio of peaks (products of everyday sizes reach 75 % of
 the one and 65 % of the other); TF32 ones at 45 %, fp32 kernels around them at 50 %; float64 kernels at 48 % of their
-time.
+time. Where the file does not say what the GPU can do, it has TF32 unless libraries chose kernels of older GPUs alone.
 
 ## What to do
 `torch.set_float32_matmul_precision("high")` for TF32; bf16 with autocast or parameters in bf16; find the float64

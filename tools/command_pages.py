@@ -20,7 +20,9 @@ from typer.core import TyperGroup
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from tests.docs.commands import workplace
 
-from timesink.cli.app import COMMANDS, loaded, run
+from timesink.cli.app import run
+from timesink.cli.commands import COMMANDS
+from timesink.cli.parser import loaded
 
 WIDTH, SHOWN_LINES = "100", 24
 EXAMPLES = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import timesink
 from command_pages import in_workplace, printed
-from timesink.cli.app import COMMANDS
+from timesink.cli.commands import COMMANDS
 from timesink.render.markdown import code, escaped
 from timesink.render.schemas import ENVELOPE, NAMES, OF_COMMANDS, schema, schemas_of
 

@@ -16,7 +16,9 @@ import pytest
 import typer
 from tests.docs.commands import NEEDS_MORE, PAGES, VERDICTS, fenced, inline, needs_more, workplace
 
-from timesink.cli.app import COMMANDS, loaded, run
+from timesink.cli.app import run
+from timesink.cli.commands import COMMANDS
+from timesink.cli.parser import loaded
 
 RUN = {page: [line for line in fenced(page) if not needs_more(line)] for page in PAGES}
 HERE = {

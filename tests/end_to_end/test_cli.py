@@ -15,7 +15,8 @@ import jsonschema
 import pytest
 import typer
 
-from timesink.cli.app import COMMANDS, entry_of, run
+from timesink.cli.app import run
+from timesink.cli.commands import COMMANDS, entry_of
 from timesink.render.schemas import schema
 
 BEFORE = Path(str(files("timesink.cli").joinpath("demo/gpt_before.json.gz")))

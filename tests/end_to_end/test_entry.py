@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from typer.core import TyperGroup
 
-from timesink.cli.app import COMMANDS, GROUPS, OPTIONS, loaded, run
+from timesink.cli.app import run
+from timesink.cli.commands import COMMANDS, GROUPS, OPTIONS
 from timesink.cli.help import FORMER_OPTIONS, is_argument, value_name
-from timesink.cli.root import group, parsed_and_run
+from timesink.cli.parser import group, loaded, parsed_and_run
 from timesink.diagnosis.registry import FORMER_NAMES, all_rules, find_all
 from timesink.errors import UsageError, did_you_mean, unknown
 

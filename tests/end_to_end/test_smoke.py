@@ -24,7 +24,9 @@ import pytest
 from tests.capture.stand_ins import NCU_HELP, NSYS_HELP, tool
 from typer.core import TyperGroup
 
-from timesink.cli.app import COMMANDS, loaded, run
+from timesink.cli.app import run
+from timesink.cli.commands import COMMANDS
+from timesink.cli.parser import loaded
 from timesink.render.schemas import schema, schemas_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from timesink.cli.app import loaded, run
+from timesink.cli.app import run
+from timesink.cli.parser import loaded
 
 BEFORE, AFTER = (Path(str(files("timesink.cli").joinpath(f"demo/gpt_{side}.json.gz"))) for side in ("before", "after"))
 LONGER = "times the unprofiled 5.00 ms"

@@ -23,7 +23,8 @@ from fuzz.targets import groups, targets
 from typer.core import TyperGroup
 
 from fuzz import answers, written
-from timesink.cli.app import COMMANDS, loaded
+from timesink.cli.commands import COMMANDS
+from timesink.cli.parser import loaded
 from timesink.errors import UnreadableTrace
 from timesink.readers import readers
 

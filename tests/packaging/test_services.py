@@ -17,7 +17,8 @@ import pytest
 from tests.packaging.actions import Job
 from tests.verify.test_commands import PROGRAM
 
-from timesink.cli.app import COMMANDS, loaded
+from timesink.cli.commands import COMMANDS
+from timesink.cli.parser import loaded
 
 yaml = pytest.importorskip("yaml", reason="pip install pyyaml: it reads the files of services")
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,6 +1,7 @@
 """`timesink summary`: the figures, without judgement. `timesink lines`: the same by line of the program.
 
 `timesink statement`: the sentences that a team writes down. `timesink tables`: what a file holds, as timesink sees it.
+`timesink compile`: what torch.compile did, by its log, by a trace, or by both.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timesink.cli.options import LinkedOnly, PageOutput, Paths, Reading, Stepping
+from timesink.cli.options import LinkedOnly, NoCache, PageOutput, Paths, Ranks, Reading, Stepping
 from timesink.cli.output import working
+from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 from timesink.model.record import dataclass
 from timesink.render.formats import Format
@@ -153,4 +155,27 @@ def tables(paths: Paths, *, writing: PageOutput, reading: Reading) -> int:
 
     target = writing.sink(paths)
     target.show(tables_page(reading.trace(paths)))
+    return 0
+
+
+def compilation(
+    paths: Paths,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows of each table.")] = 20,
+    ranks: Ranks = None,
+    no_cache: NoCache = False,
+    *,
+    writing: PageOutput,
+) -> int:
+    """Show graph breaks, recompilations and compile times.
+
+    With a trace, also how many compiled regions a step runs. PATHs are logs (TORCH_TRACE, TORCH_LOGS), traces, or both
+    of one run.
+    """
+    target = writing.sink(paths)
+    trace = read_traces(paths, ranks=ranks, cache=not no_cache)
+    with working("summing up compilation"):
+        from timesink.views.compile import compile_page
+
+        page = compile_page(trace, top)
+    target.show(page)
     return 0

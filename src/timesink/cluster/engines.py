@@ -39,9 +39,9 @@ from timesink.untrusted.plain_json import document
 ENGINES: Final = ("threads", "serial", "processes", "dask")
 # Tasks handed out per worker: enough to keep it busy, few enough that little waits in memory.
 _WINDOW: Final = 2
-# To hand out a task takes Dask a fifth of what it takes to read a rank: so many go out at once, unless workers would
-# then have fewer turns than this.
+# To hand out a task takes Dask a fifth of what it takes to read a rank: so many go out at once.
 _TOGETHER: Final = 8
+# Fewer go out at once where a worker would have fewer turns than this: the last ones would wait for one another.
 _TURNS: Final = 4
 
 

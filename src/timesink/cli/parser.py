@@ -11,8 +11,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from timesink.cli.app import COMMANDS, help_page, loaded, version
+from timesink.cli.commands import COMMANDS, entry_of, help_page, version
 from timesink.cli.help import ShownGroup
+from timesink.cli.options import Commands
 from timesink.cli.output import begin, partial_answers, show_error
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 
@@ -82,6 +83,19 @@ def group() -> TyperGroup:
     assert isinstance(root, TyperGroup)
     root.commands.update({name: TyperCommand(name, help=summary) for name, summary in COMMANDS.items()})
     return root
+
+
+def loaded(name: str) -> Any:
+    """The command of that name, its file imported."""
+    entry = entry_of(name)
+    if isinstance(entry, typer.Typer):
+        group = entry
+    else:
+        group = Commands()
+        group.command(name)(entry)
+    command = typer.main.get_command(group)
+    command.name = name
+    return command
 
 
 def _say_version(asked: bool) -> None:

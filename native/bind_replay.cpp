@@ -1,32 +1,10 @@
-// The Python face of the replay and of the sweeps over intervals: NumPy arrays in and out, the interpreter free meanwhile.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
-#include <utility>
-
+// The Python face of the replay and of the sweeps over nested intervals.
+#include "arrays.h"
 #include "replay.h"
 
-namespace nb = nanobind;
 using namespace timesink;
-using Times = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Result = nb::ndarray<nb::numpy, int64_t, nb::ndim<1>>;
 
 namespace {
-
-Result to_numpy(Numbers&& values) {
-    auto* owned = new Numbers(std::move(values));
-    nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<Numbers*>(p); });
-    return Result(owned->data(), {owned->size()}, owner);
-}
-
-View view(const Times& times) { return {times.data(), times.shape(0)}; }
-
-// What the loop makes while other threads may run.
-template <class Loop>
-auto released(Loop&& loop) {
-    nb::gil_scoped_release free;
-    return loop();
-}
 
 nb::tuple schedule_of(Times src, Times dst, Times observed) {
     Schedule made = released([&] { return schedule(view(src), view(dst), view(observed)); });

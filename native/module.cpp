@@ -5,9 +5,11 @@ namespace nb = nanobind;
 
 void bind_decode(nb::module_& m);
 void bind_replay(nb::module_& m);
+void bind_sweeps(nb::module_& m);
 
 NB_MODULE(_native, m) {
-    m.doc() = "Compiled loops of timesink: decoding, nesting, replay.";
+    m.doc() = "Compiled loops of timesink: decoding, nesting, replay, passes over ordered columns.";
     bind_decode(m);
     bind_replay(m);
+    bind_sweeps(m);
 }

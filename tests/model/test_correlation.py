@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timesink.model.correlation import first_places
+from timesink._native import first_places
 
 IDS = st.lists(st.one_of(st.integers(-2, 12), st.integers(0, 1 << 62)), max_size=12)
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timesink.model import intervals
 from timesink.model.intervals import Intervals, begun_in, union_ns
 
 PAIRS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=12)
@@ -58,21 +55,6 @@ def test_coverage_of_a_window_is_the_length_of_its_clip(
     starts, ends = [a for a, _ in windows], [a + length for a, length in windows]
     covered = union.covered_ns(np.array(starts, np.int64), np.array(ends, np.int64))
     assert covered.tolist() == [union.clip(a, b).total_ns for a, b in zip(starts, ends, strict=True)]
-
-
-@given(PAIRS, PAIRS, st.integers(1, 4))
-def test_what_is_worked_through_in_slices_is_the_whole(
-    a: list[tuple[int, int]], b: list[tuple[int, int]], at_once: int
-) -> None:
-    left, right = made(a), made(b)
-    starts, ends = np.array([s for s, _ in b], np.int64), np.array([s + length for s, length in b], np.int64)
-    whole = (left & right, left - right, left.covered_ns(starts, ends))
-    with mock.patch.object(intervals, "AT_ONCE", at_once):
-        both, without, covered = left & right, left - right, left.covered_ns(starts, ends)
-    for one, other in ((whole[0], both), (whole[1], without)):
-        assert one.start_ns.tolist() == other.start_ns.tolist()
-        assert one.end_ns.tolist() == other.end_ns.tolist()
-    assert whole[2].tolist() == covered.tolist()
 
 
 def test_touching_intervals_become_one() -> None:

@@ -43,22 +43,22 @@ def matches(names: pl.Series, pattern: str) -> pl.Series:
 def _matched(names: pl.Series, pattern: str) -> BoolArray:
     """The same for categories without a null; a name is asked once in the life of the process."""
     global _answers
-    codes = names.to_physical().to_numpy()
-    needed = int(codes.max(initial=0)) + 1
+    physical = names.to_physical()
+    needed = 1 + int(physical.max() or 0)  # type: ignore[arg-type]
     if needed > _MOST_CODES:
         _answers = _Answers()
     held = _answers
     known = held.by_pattern.get(pattern, _NOTHING_KNOWN)
     if known.size < needed:
         known = np.pad(known, (0, max(needed, 2 * known.size) - known.size), constant_values=-1)
-    answers = known[codes]
-    if answers.min(initial=0) < 0:
-        row_of = _row_of_each(codes, known.size)
+    answers = pl.Series(known).gather(physical)  # which NumPy would do with numbers of eight bytes
+    if len(names) and answers.min() < 0:  # type: ignore[operator]
+        row_of = _row_of_each(physical.to_numpy(), known.size)
         new = np.flatnonzero((row_of >= 0) & (known < 0))
         known[new] = names[row_of[new]].cast(pl.String).str.contains(pattern).to_numpy()
-        answers = known[codes]
+        answers = pl.Series(known).gather(physical)
     held.by_pattern[pattern] = known
-    return np.asarray(answers > 0, np.bool_)
+    return (answers > 0).to_numpy()
 
 
 _NOTHING_KNOWN: Int8Array = np.empty(0, np.int8)

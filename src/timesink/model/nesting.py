@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink._native import enclose
+from timesink._native import enclose, innermost_at
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.record import dataclass
 
@@ -56,14 +56,7 @@ class Nesting:
             return np.full(when.shape, -1, np.int64)
         first, last = self.first[thread]
         rows = self.order[first:last]
-        at = np.searchsorted(self.start_ns[rows], when, side="right") - 1
-        innermost = np.where(at >= 0, rows[np.maximum(at, 0)], -1)
-        outside = np.flatnonzero((innermost >= 0) & (self.end_ns[innermost] <= when))
-        while outside.size:
-            innermost[outside] = self.parent[innermost[outside]]
-            row = innermost[outside]
-            outside = outside[(row >= 0) & (self.end_ns[row] <= when[outside])]
-        return innermost
+        return innermost_at(rows, self.parent, self.start_ns, self.end_ns, when)
 
     def innermost_of(self, frame: pl.DataFrame) -> Int64Array:
         """For each row of another host table, the row of the innermost interval that holds its start."""

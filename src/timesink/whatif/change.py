@@ -75,7 +75,8 @@ class Selection:
     @property
     def rows(self) -> Int64Array:
         """The rows of all roles, ascending."""
-        return np.unique(np.concatenate([np.empty(0, np.int64), *self.groups.values()]))
+        rows = np.sort(np.concatenate([np.empty(0, np.int64), *self.groups.values()]), kind="stable")
+        return rows[np.append(True, rows[1:] != rows[:-1])] if rows.size else rows
 
 
 class Touches(Enum):

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from timesink._native import first_places
 from timesink.knowledge.assumptions import replay
 from timesink.knowledge.op_class import COPY, class_of_ops
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray
-from timesink.model.correlation import first_places
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS

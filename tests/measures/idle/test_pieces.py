@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from timesink._native import overlapping
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.idle import pieces
 from timesink.measures.idle.causes import CAUSE_CODE
@@ -216,8 +217,8 @@ def test_an_op_after_all_that_waited_has_no_dependency() -> None:
     ],
 )  # fmt: skip
 def test_windows_and_segments_may_reach_past_each_other(segments: Any, windows: Any, first: list[int]) -> None:
-    found, count = pieces._overlapping(*(tuple(array(*column) for column in part) for part in (segments, windows)))
-    assert (found.tolist(), count.tolist()) == (first, [1] * len(first))
+    found, last = overlapping(*(array(*column) for column in (*segments, *windows)))
+    assert (found.tolist(), (last - found).tolist()) == (first, [1] * len(first))
 
 
 def test_the_source_that_ended_last_counts() -> None:
@@ -231,15 +232,15 @@ def test_the_source_that_ended_last_counts() -> None:
 def test_segments_that_overlap_windows_by_hand() -> None:
     segments = (array(0, 0, 1, 1), array(10, 50, 0, 30), array(20, 80, 10, 40))
     windows = (array(0, 1, 0, 0, 1, 0), array(15, 15, 20, 80, 35, 0), array(60, 20, 50, 90, 100, 10))
-    first, count = pieces._overlapping(segments, windows)
-    assert (first.tolist(), count.tolist()) == ([0, 3, 1, 2, 3, 0], [2, 0, 0, 0, 1, 0])
-    later = tuple(part if n == 0 else part + 10**12 for n, part in enumerate(segments))
-    moved = tuple(part if n == 0 else part + 10**12 for n, part in enumerate(windows))
-    assert pieces._overlapping(later, moved)[1].tolist() == count.tolist()  # type: ignore[arg-type]
+    first, last = overlapping(*segments, *windows)
+    assert (first.tolist(), (last - first).tolist()) == ([0, 3, 1, 2, 3, 0], [2, 0, 0, 0, 1, 0])
+    later = tuple(part if n % 3 == 0 else part + 10**12 for n, part in enumerate((*segments, *windows)))
+    assert [part.tolist() for part in overlapping(*later)] == [first.tolist(), last.tolist()]
     none = (array(), array(), array())
-    assert pieces._overlapping(none, windows)[1].tolist() == [0] * 6
-    assert pieces._overlapping(segments, none)[1].tolist() == []
-    assert pieces._overlapping((array(0), array(10), array(10)), (array(0), array(10), array(10)))[1].tolist() == [0]
+    assert [part.tolist() for part in overlapping(*none, *windows)] == [[0] * 6, [0] * 6]
+    assert [part.tolist() for part in overlapping(*segments, *none)] == [[], []]
+    one = (array(0), array(10), array(10))
+    assert [part.tolist() for part in overlapping(*one, *one)] == [[1], [1]]
 
 
 def test_values_at_places_that_may_be_none() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
@@ -16,7 +17,7 @@ from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals, begun_in
-from timesink.model.nesting import key_slices
+from timesink.model.nesting import key_slices, thread_slices
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
@@ -82,19 +83,21 @@ def _launching(trace: Trace, flags: BoolArray) -> HostTimes:
     """By (process, thread): from the first to the last launch of flagged rows that follow each other."""
     calls, order, kind = trace.get(API_CALLS), launch_order(trace), trace.get(DEVICE_OPS)["kind"]
     order = order[flags[order] | (kind.gather(order) != "set").to_numpy()]  # a memset belongs to the kernel after it
-    call = launch_links(trace).call[order]
-    made = calls.select("process", "thread", "start_ns", "end_ns")[call]
-    turns = pl.concat([calls.select("rank")[call], made], how="horizontal").select(
-        "process", "thread", "start_ns", "end_ns", pl.Series("flagged", flags[order]),
-        run=pl.struct("rank", "process", "thread", pl.Series("flagged", flags[order])).rle_id(),
-    )  # fmt: skip
-    runs = turns.filter("flagged").group_by("process", "thread", "run").agg(
-        pl.col("start_ns").min(), pl.col("end_ns").max()
-    )  # fmt: skip
-    return {
-        (int(process), int(thread)): Intervals.of(part.sort("start_ns"))
-        for (process, thread), part in runs.partition_by("process", "thread", as_dict=True).items()
-    }
+    call, flagged = launch_links(trace).call[order], np.flatnonzero(flags[order])
+    if not flagged.size:
+        return {}
+    start, end = (calls[name].to_numpy()[call[flagged]] for name in ("start_ns", "end_ns"))
+    threads = list(thread_slices(calls))
+    thread = np.searchsorted([first for _, first, _ in threads], call[flagged], side="right") - 1
+    begins = np.flatnonzero(np.append(True, (np.diff(flagged) != 1) | (np.diff(thread) != 0)))
+    started, over, thread = start[begins], np.maximum.reduceat(end, begins), thread[begins]
+    launching: dict[tuple[int, int], Intervals] = {}
+    edges = [0, *(np.flatnonzero(np.diff(thread)) + 1).tolist(), thread.size]  # calls are in order of thread
+    for first, last in pairwise(edges):
+        _, *key = threads[thread[first]][0]
+        own = Intervals.union_of(started[first:last], over[first:last])
+        launching[key[0], key[1]] = launching.get((key[0], key[1]), Intervals.none()) | own
+    return launching
 
 
 def _per_step(trace: Trace, device: Device, rows: Int64Array) -> float:

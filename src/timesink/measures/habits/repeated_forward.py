@@ -48,7 +48,8 @@ def _between(backward: BoolArray) -> list[tuple[int, int]]:
     """First and last (exclusive) of the stretches that another thread launches, each up to a backward pass."""
     ends = np.flatnonzero(backward & ~np.concatenate(([True], backward[:-1])))
     starts = np.flatnonzero(~backward & np.concatenate(([True], backward[:-1])))
-    return [(int(starts[starts < end][-1]), int(end)) for end in ends if (starts < end).any()]
+    before = np.searchsorted(starts, ends)
+    return list(zip(starts[before[before > 0] - 1].tolist(), ends[before > 0].tolist(), strict=True))
 
 
 @lru_cache  # one step is like another

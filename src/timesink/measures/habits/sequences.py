@@ -73,11 +73,14 @@ def _backward_threads(frame: pl.DataFrame) -> frozenset[tuple[int, int, int]]:
 
 def stretches(codes: Int64Array, length: int) -> Int64Array:
     """One number for each run of `length` codes, by where it starts: equal numbers, equal runs."""
-    letters = np.unique(codes, return_inverse=True)[1].ravel()
-    grams = letters
-    for reach in range(1, min(length, codes.size)):
-        pairs = grams[: codes.size - reach] * codes.size + letters[reach:]  # both numbers are smaller than the size
-        grams = np.unique(pairs, return_inverse=True)[1].ravel()
+    letters = codes - codes.min(initial=0)
+    width, runs = int(letters.max(initial=0)) + 1, min(length, codes.size)
+    grams: Int64Array = letters
+    most = width
+    for reach in range(1, runs):
+        if most * width > np.iinfo(np.int64).max:
+            grams, most = np.unique(grams, return_inverse=True)[1].ravel(), codes.size
+        grams, most = grams[: codes.size - reach] * width + letters[reach:], most * width
     return grams[: max(codes.size - length + 1, 0)]
 
 
@@ -89,7 +92,7 @@ def occurring(codes: Int64Array, elsewhere: Int64Array, telling: BoolArray) -> B
         return found
     numbers = stretches(both, STRETCH)
     own = numbers[elsewhere.size + 1 :]
-    known = np.isin(own, numbers[: elsewhere.size - STRETCH + 1])
+    known = pl.Series(own).is_in(pl.Series(numbers[: elsewhere.size - STRETCH + 1]).implode()).to_numpy()
     windows = np.sort(np.lib.stride_tricks.sliding_window_view(codes, STRETCH), axis=1)
     kinds = 1 + (np.diff(windows, axis=1) != 0).sum(axis=1)
     tells = np.lib.stride_tricks.sliding_window_view(telling, STRETCH).any(axis=1)

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink._native import innermost
+from timesink._native import first_places, holding, innermost
 from timesink.knowledge import ranges
 from timesink.knowledge.calls import LOADS_MODULE, CallKind, call_kinds
 from timesink.measures.idle.os_time import os_time
@@ -90,20 +90,9 @@ class Segments:
         return cls(timeline[place], start, end, row[order][place], thread[order][place], counted)
 
     def row_at(self, timeline: Int64Array, time_ns: Int64Array) -> Int64Array:
-        """The row of the activity at each instant of a timeline, or -1.
-
-        Each timeline is shifted past the one before it, so that one search in the starts finds the last segment that
-        begins no later; it is the answer if it is on that timeline and has not ended.
-        """
-        if not self.row.size or not time_ns.size:
-            return np.full(time_ns.size, -1, np.int64)
-        origin = min(int(self.start_ns.min()), int(time_ns.min()))
-        stride = max(int(self.end_ns.max()), int(time_ns.max())) - origin + 1
-        wanted = timeline * stride + time_ns - origin
-        last_begun = np.searchsorted(self.timeline * stride + self.start_ns - origin, wanted, side="right") - 1
-        segment = np.maximum(last_begun, 0)
-        inside = (last_begun >= 0) & (self.timeline[segment] == timeline) & (self.end_ns[segment] > time_ns)
-        return np.where(inside, self.row[segment], -1)
+        """The row of the activity at each instant of a timeline, or -1."""
+        place = holding(self.timeline, self.start_ns, self.end_ns, timeline, time_ns)
+        return np.where(place >= 0, self.row[place], -1) if self.row.size else place
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,7 +212,7 @@ def _pageable_copies(trace: Trace, calls: pl.DataFrame) -> BoolArray:
     pageable = np.zeros(calls.height, np.bool_)
     if ops.height:
         ids = ops["correlation"].drop_nulls().unique()
-        candidates = np.flatnonzero(np.isin(calls["correlation"].fill_null(-1).to_numpy(), ids.to_numpy()))
+        candidates = np.flatnonzero(first_places(calls["correlation"].fill_null(-1).to_numpy(), ids.to_numpy()) >= 0)
         key = ["rank", "correlation"]
         rows = calls[candidates].select(key).with_columns(pl.Series("row", candidates))
         pageable[rows.join(ops.select(key).unique(), on=key, how="semi")["row"].to_numpy()] = True

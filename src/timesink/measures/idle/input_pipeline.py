@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink._native import places
 from timesink.knowledge import frames
 from timesink.knowledge.ranges import LOADING, OPERATOR, TORCH_NEXT_BATCH
 from timesink.measures.steps.marks import StepMarker, step_marks
@@ -179,18 +180,24 @@ def _heads(step_frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         55           false, a kernel
         60           true, no batch
     """
-    step = (*_THREAD[:2], "step")
-    in_step = calls.join_asof(
-        step_frame.select(*step, "host_start_ns", "host_end_ns").sort("host_start_ns"),
-        left_on="start_ns",
-        right_on="host_start_ns",
-        by=_THREAD[:2],
-        check_sortedness=False,
-    ).filter(pl.col("start_ns") < pl.col("host_end_ns"))
-    heads = in_step.filter(pl.col("brings").cast(pl.Int8).cum_min().over(step) == 1).group_by(step)
-    return heads.agg(
-        pl.col("thread").last(), pl.col("host_start_ns").first(), pl.col("start_ns").last().alias("copy_start_ns")
-    )
+    parts = [pl.DataFrame(schema={name: _SCHEMA[name] for name in _THREAD})]
+    for key, own in step_frame.sort("host_start_ns").partition_by(_THREAD[:2], as_dict=True).items():
+        made = calls.filter(**dict(zip(_THREAD[:2], key, strict=True)))
+        called, begin, end = (
+            made["start_ns"].to_numpy(),
+            *(own[f"host_{name}_ns"].to_numpy() for name in ("start", "end")),
+        )
+        first, last = (
+            places(called, begin, False),
+            places(called, np.minimum(end, np.append(begin[1:], end[-1:])), False),
+        )
+        kernels = np.flatnonzero(~made["brings"].to_numpy())
+        unbroken = np.append(kernels, called.size)[places(kernels, first, False)]
+        copy = np.minimum(unbroken, last) - 1
+        found = copy >= first
+        head = own.select(*_THREAD[:2], "host_start_ns").filter(pl.Series(found))
+        parts.append(head.hstack(made[copy[found]].select("thread", copy_start_ns="start_ns")))
+    return pl.concat(parts, how="diagonal")
 
 
 def _launching_threads(trace: Trace) -> pl.DataFrame:

@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink._native import overlapping
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.assumptions.replay import CLOCK_SLACK_US
 from timesink.knowledge.op_class import COPY
@@ -181,7 +182,8 @@ def _host_parts(gaps: _Gaps, activity: HostActivity, start: IntArray, sync_row: 
     """
     gap, segments = np.flatnonzero(gaps.host_end_ns > start), activity.all
     start, end, timeline = start[gap], gaps.host_end_ns[gap], gaps.timeline[gap]
-    first, count = _overlapping((segments.timeline, segments.start_ns, segments.end_ns), (timeline, start, end))
+    first, last = overlapping(segments.timeline, segments.start_ns, segments.end_ns, timeline, start, end)
+    count = last - first
     owner = np.repeat(np.arange(gap.size), count)  # place in `gap` of each piece
     segment = first[owner] + np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
     left = np.maximum(segments.start_ns[segment], start[owner])
@@ -201,33 +203,6 @@ def _host_parts(gaps: _Gaps, activity: HostActivity, start: IntArray, sync_row: 
         gaps.timeline[hole], gaps.thread[hole], none, sync_row[hole], right[followed],
     )  # fmt: skip
     return [traced, untraced]
-
-
-def _overlapping(
-    segments: tuple[IntArray, IntArray, IntArray], windows: tuple[IntArray, IntArray, IntArray]
-) -> tuple[IntArray, IntArray]:
-    """For each window, the first segment of its timeline that overlaps it, and how many do.
-
-    Both are given as (timeline, start, end). Segments are disjoint and in order of timeline and start, so shifting each
-    timeline past the one before it makes one sorted sequence to search. With these segments, the window (0, 15, 60) has
-    first segment 0 and 2 of them, the window (1, 15, 20) first segment 3 and none::
-
-        segment  timeline  start  end
-        0        0         10     20
-        1        0         50     80
-        2        1         0      10
-        3        1         30     40
-    """
-    timeline, start, end = segments
-    wanted, window_start, window_end = windows
-    if not timeline.size or not wanted.size:
-        return np.zeros(wanted.size, np.int64), np.zeros(wanted.size, np.int64)
-    origin = min(int(start.min()), int(window_start.min()))
-    stride = max(int(end.max()), int(window_end.max())) - origin + 1
-    shift, window_shift = timeline * stride - origin, wanted * stride - origin
-    first = np.searchsorted(shift + end, window_shift + window_start, side="right")
-    last = np.searchsorted(shift + start, window_shift + window_end, side="left")
-    return first, np.maximum(last - first, 0)
 
 
 def _device_parts(gaps: _Gaps, work: RankWork, sync_row: IntArray) -> list[Pieces]:

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink._native import places
 from timesink.knowledge import kernel_traits
 from timesink.knowledge.gpus import GpuPeaks, peaks
 from timesink.knowledge.kernels import KernelFamily, decode
@@ -66,7 +67,7 @@ class KernelFacts:
 
     def at(self, rows: pl.Series, *columns: str) -> pl.DataFrame:
         """Columns of the kernels at these rows of `device_ops`, each of them a kernel."""
-        return self.frame.select(columns)[self.frame["row"].search_sorted(rows)]
+        return self.frame.select(columns)[places(self.frame["row"].to_numpy(), rows.to_numpy(), False)]
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink._native import places
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.op_class import communicates
@@ -240,8 +241,9 @@ def _launches_inside(rows: pl.DataFrame, launches: pl.DataFrame, thread: int, st
     if not launches.height:
         return True
     family = rows.filter((pl.col("thread") == thread) & (pl.col("stem") == stem)).sort("start_ns")
-    inside = launches.sort("start_ns").join_asof(family.select("start_ns", "end_ns"), on="start_ns", suffix="_range")
-    return bool(inside.select((pl.col("end_ns") > pl.col("start_ns")).any()).item())
+    launched_ns = launches["start_ns"].to_numpy()
+    around = places(family["start_ns"].to_numpy(), launched_ns, True) - 1
+    return bool(((around >= 0) & (family["end_ns"].to_numpy()[around] > launched_ns)).any())
 
 
 def _marks_of(steps: pl.DataFrame, process: tuple[int, int], marker: StepMarker, name: str) -> _ProcessMarks:

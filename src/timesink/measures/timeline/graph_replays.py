@@ -15,12 +15,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink._native import first_places
 from timesink.knowledge.assumptions.replay import JOINED_SHARE
 from timesink.knowledge.calls import GRAPH_LAUNCH
 from timesink.knowledge.ranges import CAPTURED_SIZE, STATED_SIZE
 from timesink.model.alignment import aligned, in_order, reshaped
 from timesink.model.arrays import BoolArray, Int64Array
-from timesink.model.correlation import first_places, launching_calls
+from timesink.model.correlation import launching_calls
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting
 from timesink.model.record import dataclass, field

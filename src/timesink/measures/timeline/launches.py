@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink._native import places
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, DeviceTimeline, device_gaps, device_timeline
@@ -166,7 +167,7 @@ def _queue_depths(stream: Int64Array, call_start: Int64Array, op_start: Int64Arr
     depth = np.zeros(stream.size, np.int32)
     for number in np.unique(stream):
         rows = np.flatnonzero(stream == number)
-        started = np.searchsorted(np.sort(op_start[rows]), call_start[rows], side="right")
+        started = places(np.sort(op_start[rows], kind="stable"), call_start[rows], True)
         depth[rows] = np.maximum(np.arange(rows.size) - started, 0)
     return depth
 

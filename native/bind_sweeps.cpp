@@ -1,0 +1,76 @@
+// The Python face of the passes over ordered columns.
+#include "arrays.h"
+#include "sweeps.h"
+
+using namespace timesink;
+
+namespace {
+
+Result places_of(Times sorted, Times wanted, bool after_equals) {
+    return to_numpy(released([&] { return places(view(sorted), view(wanted), after_equals); }));
+}
+
+Result first_places_of(Times wanted, Times known) {
+    return to_numpy(released([&] { return first_places(view(wanted), view(known)); }));
+}
+
+nb::tuple both(Spans&& made) { return nb::make_tuple(to_numpy(std::move(made.start)), to_numpy(std::move(made.end))); }
+
+nb::tuple merged_of(Times start, Times end) {
+    return both(released([&] { return merged(view(start), view(end)); }));
+}
+
+nb::tuple shared_of(Times start, Times end, Times other_start, Times other_end) {
+    return both(released([&] { return shared(view(start), view(end), view(other_start), view(other_end)); }));
+}
+
+Result covered_of(Times start, Times end, Times from, Times until) {
+    return to_numpy(released([&] { return covered(view(start), view(end), view(from), view(until)); }));
+}
+
+nb::tuple totals_of(Times group, Times row, Times item, Times start, Times end, int64_t groups) {
+    Totals made =
+        released([&] { return totals(view(group), view(row), view(item), view(start), view(end), groups); });
+    return nb::make_tuple(to_numpy(std::move(made.count)), to_numpy(std::move(made.items)),
+                          to_numpy(std::move(made.first)), to_numpy(std::move(made.last)),
+                          to_numpy(std::move(made.covered)));
+}
+
+Result holding_of(Times groups, Times start, Times end, Times group, Times time) {
+    const Grouped segments{view(groups), view(start), view(end)};
+    return to_numpy(released([&] { return holding(segments, view(group), view(time)); }));
+}
+
+nb::tuple overlapping_of(Times groups, Times start, Times end, Times wanted, Times from, Times until) {
+    const Grouped segments{view(groups), view(start), view(end)}, windows{view(wanted), view(from), view(until)};
+    return both(released([&] { return overlapping(segments, windows); }));
+}
+
+Result innermost_at_of(Times order, Times parent, Times start, Times end, Times time) {
+    return to_numpy(
+        released([&] { return innermost_at(view(order), view(parent), view(start), view(end), view(time)); }));
+}
+
+}  // namespace
+
+void bind_sweeps(nb::module_& m) {
+    m.def("places", &places_of, nb::arg("ordered"), nb::arg("wanted"), nb::arg("after_equals"),
+          "Where each value would go into an ordered column, before or after what equals it.");
+    m.def("first_places", &first_places_of, nb::arg("wanted"), nb::arg("known"),
+          "The first place in `known` of each wanted number, -1 for none and for negative numbers.");
+    m.def("merged", &merged_of, nb::arg("start_ns"), nb::arg("end_ns"), "The union of any intervals: starts and ends.");
+    m.def("shared", &shared_of, nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("other_start_ns"),
+          nb::arg("other_end_ns"), "What two sets of disjoint intervals share.");
+    m.def("covered", &covered_of, nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("from_ns"), nb::arg("until_ns"),
+          "How much of each window disjoint intervals cover.");
+    m.def("totals", &totals_of, nb::arg("group"), nb::arg("row"), nb::arg("item"), nb::arg("start_ns"),
+          nb::arg("end_ns"), nb::arg("groups"),
+          "Of each group of rows: how many, of how many items, first start, last end, length of their union.");
+    m.def("holding", &holding_of, nb::arg("groups"), nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("group"),
+          nb::arg("time_ns"), "The place of the disjoint segment of the group that holds each moment, -1 for none.");
+    m.def("overlapping", &overlapping_of, nb::arg("groups"), nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("wanted"),
+          nb::arg("from_ns"), nb::arg("until_ns"),
+          "Of the disjoint segments of its group, the first and the one after the last that overlap each window.");
+    m.def("innermost_at", &innermost_at_of, nb::arg("order"), nb::arg("parent"), nb::arg("start_ns"),
+          nb::arg("end_ns"), nb::arg("time_ns"), "The row of the innermost interval that holds each moment, -1 for none.");
+}

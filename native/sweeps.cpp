@@ -1,0 +1,231 @@
+#include "sweeps.h"
+
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace timesink {
+
+namespace {
+
+constexpr size_t dense = 8;  // a table of ids may be this many times longer than what it serves; sparser ids are sorted
+
+void check_same(std::initializer_list<size_t> sizes) {
+    for (const size_t size : sizes)
+        if (size != *sizes.begin()) throw std::invalid_argument("columns differ in length");
+}
+
+// Differences and sums of times as NumPy makes them: beyond 64 bits they begin anew.
+int64_t minus(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b)); }
+int64_t plus(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
+
+// The first of `size` places that does not go before what is wanted; looked for around `at`.
+template <class GoesBefore>
+size_t gallop(size_t size, size_t at, GoesBefore&& goes_before) {
+    size_t low = 0, high = size, step = 1;
+    if (at < size && goes_before(at)) {
+        for (low = at + 1; low + step - 1 < size && goes_before(low + step - 1); step *= 2) low += step;
+        high = std::min(size, low + step - 1);
+    } else {
+        for (high = at; high >= step && !goes_before(high - step); step *= 2) high -= step;
+        low = high >= step ? high - step + 1 : 0;
+    }
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (goes_before(middle)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+void add(Spans& made, int64_t start, int64_t end) {  // after all that were added before it, which it may touch
+    if (end <= start) return;
+    if (!made.end.empty() && start <= made.end.back()) {
+        made.end.back() = std::max(made.end.back(), end);
+    } else {
+        made.start.push_back(start);
+        made.end.push_back(end);
+    }
+}
+
+}  // namespace
+
+Numbers places(View sorted, View wanted, bool after_equals) {
+    Numbers made(wanted.size());
+    size_t at = 0;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+        const int64_t value = wanted[i];
+        at = after_equals ? gallop(sorted.size(), at, [&](size_t place) { return sorted[place] <= value; })
+                          : gallop(sorted.size(), at, [&](size_t place) { return sorted[place] < value; });
+        made[i] = static_cast<int64_t>(at);
+    }
+    return made;
+}
+
+Numbers first_places(View wanted, View known) {
+    int64_t low = std::numeric_limits<int64_t>::max(), high = -1;
+    for (const int64_t id : known) {
+        if (id < 0) continue;
+        low = std::min(low, id);
+        high = std::max(high, id);
+    }
+    Numbers made(wanted.size(), -1);
+    if (high < 0) return made;
+    if (static_cast<size_t>(high - low) / dense < known.size() + wanted.size()) {
+        std::vector<int32_t> first(static_cast<size_t>(high - low) + 1, -1);
+        for (size_t i = known.size(); i-- > 0;)
+            if (known[i] >= 0) first[static_cast<size_t>(known[i] - low)] = static_cast<int32_t>(i);
+        for (size_t i = 0; i < wanted.size(); ++i)
+            if (wanted[i] >= low && wanted[i] <= high) made[i] = first[static_cast<size_t>(wanted[i] - low)];
+        return made;
+    }
+    std::vector<std::pair<int64_t, int64_t>> first(known.size());
+    for (size_t i = 0; i < known.size(); ++i) first[i] = {known[i], static_cast<int64_t>(i)};
+    std::sort(first.begin(), first.end());
+    for (size_t i = 0; i < wanted.size(); ++i) {
+        const auto found = std::lower_bound(first.begin(), first.end(), std::pair{wanted[i], int64_t{0}});
+        if (wanted[i] >= 0 && found != first.end() && found->first == wanted[i]) made[i] = found->second;
+    }
+    return made;
+}
+
+Spans merged(View start, View end) {
+    check_same({start.size(), end.size()});
+    Spans made;
+    made.start.reserve(start.size());  // pages that are not written to cost nothing
+    made.end.reserve(start.size());
+    if (std::is_sorted(start.begin(), start.end())) {
+        for (size_t i = 0; i < start.size(); ++i) add(made, start[i], end[i]);
+        return made;
+    }
+    std::vector<std::pair<int64_t, int64_t>> spans(start.size());
+    for (size_t i = 0; i < start.size(); ++i) spans[i] = {start[i], end[i]};
+    std::sort(spans.begin(), spans.end());
+    for (const auto& [from, until] : spans) add(made, from, until);
+    return made;
+}
+
+Spans shared(View start, View end, View other_start, View other_end) {
+    check_same({start.size(), end.size()});
+    check_same({other_start.size(), other_end.size()});
+    Spans made;
+    size_t low = 0;
+    for (size_t i = 0; i < other_start.size(); ++i) {
+        low = gallop(end.size(), low, [&](size_t place) { return end[place] <= other_start[i]; });
+        for (size_t j = low; j < start.size() && start[j] < other_end[i]; ++j)
+            add(made, std::max(start[j], other_start[i]), std::min(end[j], other_end[i]));
+    }
+    return made;
+}
+
+Numbers covered(View start, View end, View from, View until) {
+    check_same({start.size(), end.size()});
+    check_same({from.size(), until.size()});
+    Numbers before(start.size() + 1, 0);
+    for (size_t i = 0; i < start.size(); ++i) before[i + 1] = plus(before[i], minus(end[i], start[i]));
+    Numbers made(from.size(), 0);
+    size_t at[2] = {0, 0};
+    const auto covered_until = [&](int64_t time, size_t& place) {
+        place = gallop(start.size(), place, [&](size_t i) { return start[i] <= time; });
+        if (place == 0) return int64_t{0};
+        return plus(before[place - 1], minus(std::min(time, end[place - 1]), start[place - 1]));
+    };
+    for (size_t i = 0; i < from.size(); ++i)
+        made[i] = minus(covered_until(std::max(from[i], until[i]), at[1]), covered_until(from[i], at[0]));
+    return made;
+}
+
+Totals totals(View group, View row, View item, View start, View end, int64_t groups) {
+    check_same({group.size(), row.size()});
+    check_same({item.size(), start.size(), end.size()});
+    const size_t size = static_cast<size_t>(std::max<int64_t>(groups, 0));
+    std::vector<size_t> first(size + 1, 0), rows(group.size());
+    for (size_t i = 0; i < group.size(); ++i) {
+        if (group[i] < 0 || group[i] >= groups) throw std::invalid_argument("a group has no such number");
+        if (row[i] < 0 || static_cast<size_t>(row[i]) >= start.size()) throw std::invalid_argument("no such row");
+        ++first[static_cast<size_t>(group[i]) + 1];
+    }
+    std::partial_sum(first.begin(), first.end(), first.begin());
+    std::vector<size_t> next(first.begin(), first.end() - 1);
+    for (size_t i = 0; i < group.size(); ++i) rows[next[static_cast<size_t>(group[i])]++] = static_cast<size_t>(row[i]);
+    const auto sooner = [&](size_t a, size_t b) { return start[a] < start[b]; };
+    Totals made{Numbers(size), Numbers(size), Numbers(size), Numbers(size), Numbers(size)};
+    std::vector<int64_t> items;
+    for (size_t number = 0; number < size; ++number) {
+        const auto begin = rows.begin() + static_cast<std::ptrdiff_t>(first[number]);
+        const auto last = rows.begin() + static_cast<std::ptrdiff_t>(first[number + 1]);
+        if (begin == last) continue;
+        if (!std::is_sorted(begin, last, sooner)) std::sort(begin, last, sooner);
+        made.count[number] = last - begin;
+        made.first[number] = start[*begin];
+        int64_t reach = std::numeric_limits<int64_t>::min(), covered = 0;
+        items.clear();
+        for (auto at = begin; at != last; ++at) {
+            const int64_t from = std::max(start[*at], reach);
+            if (end[*at] > from) covered = plus(covered, minus(end[*at], from));
+            reach = std::max(reach, end[*at]);
+            items.push_back(item[*at]);
+        }
+        std::sort(items.begin(), items.end());
+        made.items[number] = std::unique(items.begin(), items.end()) - items.begin();
+        made.last[number] = reach;
+        made.covered[number] = covered;
+    }
+    return made;
+}
+
+Numbers holding(const Grouped& segments, View group, View time) {
+    const auto& [groups, start, end] = segments;
+    check_same({groups.size(), start.size(), end.size()});
+    check_same({group.size(), time.size()});
+    Numbers made(time.size());
+    size_t at = 0;
+    for (size_t i = 0; i < time.size(); ++i) {
+        at = gallop(start.size(), at, [&](size_t place) {
+            return groups[place] < group[i] || (groups[place] == group[i] && start[place] <= time[i]);
+        });
+        const bool inside = at > 0 && groups[at - 1] == group[i] && end[at - 1] > time[i];
+        made[i] = inside ? static_cast<int64_t>(at) - 1 : -1;
+    }
+    return made;
+}
+
+Spans overlapping(const Grouped& segments, const Grouped& windows) {
+    const auto& [groups, start, end] = segments;
+    const auto& [wanted, from, until] = windows;
+    check_same({groups.size(), start.size(), end.size()});
+    check_same({wanted.size(), from.size(), until.size()});
+    Spans made{Numbers(wanted.size()), Numbers(wanted.size())};
+    size_t first = 0, last = 0;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+        first = gallop(end.size(), first, [&](size_t place) {
+            return groups[place] < wanted[i] || (groups[place] == wanted[i] && end[place] <= from[i]);
+        });
+        last = gallop(start.size(), last, [&](size_t place) {
+            return groups[place] < wanted[i] || (groups[place] == wanted[i] && start[place] < until[i]);
+        });
+        made.start[i] = static_cast<int64_t>(first);
+        made.end[i] = static_cast<int64_t>(std::max(first, last));
+    }
+    return made;
+}
+
+Numbers innermost_at(View order, View parent, View start, View end, View time) {
+    check_same({parent.size(), start.size(), end.size()});
+    const auto is_row = [&](int64_t row) { return row >= 0 && static_cast<size_t>(row) < parent.size(); };
+    if (!std::all_of(order.begin(), order.end(), is_row)) throw std::invalid_argument("no such row");
+    Numbers made(time.size());
+    size_t at = 0;
+    for (size_t i = 0; i < time.size(); ++i) {
+        at = gallop(order.size(), at, [&](size_t place) { return start[static_cast<size_t>(order[place])] <= time[i]; });
+        int64_t row = at > 0 ? order[at - 1] : -1;
+        while (is_row(row) && end[static_cast<size_t>(row)] <= time[i]) row = parent[static_cast<size_t>(row)];
+        made[i] = row;
+    }
+    return made;
+}
+
+}  // namespace timesink

@@ -1,0 +1,36 @@
+// Passes over columns in order of time: where values stand in them, and unions, shares and holders of intervals.
+//
+// Questions of a trace mostly come in the order of their answers, so each search begins where the one before it ended and
+// takes steps of doubling length from there; questions in any other order are answered as well, in logarithmic time.
+#pragma once
+
+#include "replay.h"
+
+namespace timesink {
+
+struct Spans {
+    Numbers start, end;
+};
+
+// Disjoint intervals [start, end) of several groups, in order of group and start.
+struct Grouped {
+    View group, start, end;
+};
+
+// Of each group of rows, which are intervals of items: how many, of how many different items, first start, last end, length of their union.
+struct Totals {
+    Numbers count, items, first, last, covered;
+};
+
+// Each throws std::invalid_argument where its arrays differ in length.
+Numbers places(View sorted, View wanted, bool after_equals);
+Numbers first_places(View wanted, View known);
+Spans merged(View start, View end);
+Spans shared(View start, View end, View other_start, View other_end);
+Numbers covered(View start, View end, View from, View until);
+Totals totals(View group, View row, View item, View start, View end, int64_t groups);
+Numbers holding(const Grouped& segments, View group, View time);
+Spans overlapping(const Grouped& segments, const Grouped& windows);
+Numbers innermost_at(View order, View parent, View start, View end, View time);
+
+}  // namespace timesink

@@ -1,0 +1,73 @@
+"""The compiled passes over ordered columns against NumPy's search and against one look after another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timesink._native import covered, holding, innermost_at, merged, overlapping, places, shared, totals
+
+NUMBERS = st.lists(st.one_of(st.integers(-3, 9), st.sampled_from((-(1 << 63), (1 << 63) - 1))), max_size=30)
+SEGMENTS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 4)), max_size=12)
+MOMENTS = st.lists(st.tuples(st.integers(-1, 3), st.integers(-2, 26)), max_size=12)
+
+
+def array(values: list[int]) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+@given(NUMBERS, NUMBERS, st.booleans())
+def test_places_are_those_of_numpy_in_any_order_of_questions(held: list[int], wanted: list[int], after: bool) -> None:
+    expected = np.searchsorted(array(sorted(held)), array(wanted), side="right" if after else "left")
+    assert places(array(sorted(held)), array(wanted), after).tolist() == expected.tolist()
+
+
+def disjoint(segments: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """group, start, end in order, without what would overlap the one before."""
+    kept: list[tuple[int, int, int]] = []
+    for group, start, length in sorted(segments):
+        if length and not (kept and kept[-1][0] == group and kept[-1][2] > start):
+            kept.append((group, start, start + length))
+    return kept
+
+
+@given(SEGMENTS, MOMENTS)
+def test_the_segment_that_holds_a_moment_is_the_one_around_it(
+    segments: list[tuple[int, int, int]], moments: list[tuple[int, int]]
+) -> None:
+    rows = disjoint(segments)
+    expected = [
+        next((at for at, (own, start, end) in enumerate(rows) if own == group and start <= time < end), -1)
+        for group, time in moments
+    ]
+    columns = [array([row[n] for row in rows]) for n in range(3)]
+    assert holding(*columns, *(array([moment[n] for moment in moments]) for n in range(2))).tolist() == expected
+
+
+def test_columns_of_unlike_length_and_rows_that_are_not_there_are_refused() -> None:
+    one, two = array([1]), array([1, 2])
+    refused = (
+        lambda: merged(one, two),
+        lambda: shared(one, two, one, one),
+        lambda: shared(one, one, one, two),
+        lambda: covered(one, two, one, one),
+        lambda: covered(one, one, one, two),
+        lambda: holding(one, one, two, one, one),
+        lambda: holding(one, one, one, one, two),
+        lambda: overlapping(two, one, one, one, one, one),
+        lambda: overlapping(one, one, one, one, one, two),
+        lambda: innermost_at(one, one, one, one, one),
+        lambda: innermost_at(array([-1]), one, one, one, one),
+        lambda: innermost_at(array([0]), two, one, one, one),
+        lambda: totals(one, two, one, one, one, 2),
+        lambda: totals(one, array([0]), one, two, one, 2),
+        lambda: totals(one, array([0]), one, one, one, 1),
+        lambda: totals(array([-1]), array([0]), one, one, one, 1),
+        lambda: totals(array([0]), one, one, one, one, 1),
+        lambda: totals(array([0]), array([-1]), one, one, one, 1),
+    )
+    for call in refused:
+        with pytest.raises(ValueError, match=r"differ in length|no such"):
+            call()

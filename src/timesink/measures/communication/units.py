@@ -55,6 +55,8 @@ class CollectiveUnits:
 def collective_units(trace: Trace) -> tuple[CollectiveUnits, ...]:
     """GPUs whose host launches collectives between products, by rank and device."""
     launches = _launches(trace)
+    if launches["product"].all():
+        return ()
     late = {part.device: part.intervals for part in launching_time(trace)}
     late = {part.device: part.intervals | late.get(part.device, Intervals.none()) for part in python_time(trace)}
     calls = job(trace).calls
@@ -101,9 +103,9 @@ def _beyond_usual(launches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
     holds, length = last - first > 1, start[last] - end[first]
     usual = float(np.median(length[on_one & ~holds])) if (on_one & ~holds).any() else 0.0
     host = {}
-    for place in sorted(set(zip(process[last].tolist(), thread[last].tolist(), strict=True))):
-        beyond = on_one & holds & (length > usual) & (process[last] == place[0]) & (thread[last] == place[1])
-        finish = start[last][beyond]
-        if finish.size:
-            host[place] = Intervals.union_of(finish - (length[beyond] - usual).astype(np.int64), finish)
+    longer = np.flatnonzero(on_one & holds & (length > usual))
+    process, thread, finish, length = process[last][longer], thread[last][longer], start[last][longer], length[longer]
+    for place in sorted(set(zip(process.tolist(), thread.tolist(), strict=True))):
+        own = (process == place[0]) & (thread == place[1])
+        host[place] = Intervals.union_of(finish[own] - (length[own] - usual).astype(np.int64), finish[own])
     return host

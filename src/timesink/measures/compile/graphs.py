@@ -32,7 +32,7 @@ from timesink.knowledge.op_class import class_of_ops
 from timesink.knowledge.operators import Operator
 from timesink.knowledge.ranges import COMPILED_REGION, GRAPH_CALL
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.kernels.facts import device_peaks, in_ranges, kernel_facts, rows_of, within
+from timesink.measures.kernels.facts import by_stream, device_peaks, in_ranges, kernel_facts, rows_of, within
 from timesink.measures.steps.steps import KEPT, steps
 from timesink.measures.timeline.attribution import host_nesting, host_places, launch_links
 from timesink.measures.timeline.device_timeline import Device, device_gaps
@@ -245,7 +245,7 @@ def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
         kernels = facts.on(device)
         if kernels["fused"].null_count() == kernels.height:
             continue
-        kernels = kernels.sort("stream", "start_ns", "row")
+        kernels = by_stream(kernels)
         member = ((kernels["fused"] == "inductor") & (kernels["family"] == "pointwise")).fill_null(False)
         breaks = ~member | (kernels["stream"] != kernels["stream"].shift(1)).fill_null(True)
         runs = kernels.with_columns(breaks.cum_sum().alias("run")).filter(member)

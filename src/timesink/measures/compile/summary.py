@@ -14,7 +14,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-import numpy as np
 import polars as pl
 
 from timesink.knowledge.ranges import COMPILED_ONCE, COMPILING, NUMBER
@@ -199,18 +198,14 @@ def compile_time(trace: Trace) -> tuple[CompileTime, ...]:
     """The time each rank with device work spent compiling."""
     tables = [trace.get(table).select("rank", "name", "start_ns", "end_ns") for table in (RANGES, HOST_OPS)]
     compiling = pl.concat([frame.filter(matches(frame["name"], COMPILING)) for frame in tables], how="vertical_relaxed")
-    everything = [
-        *tables,
-        *(trace.get(table).select("rank", "start_ns", "end_ns") for table in (API_CALLS, DEVICE_OPS)),
-    ]
-    ranks = []
-    for rank in trace.get(DEVICE_OPS)["rank"].unique().sort():
-        own = [part.filter(pl.col("rank") == rank) for part in everything]
-        begins = np.concatenate([part["start_ns"].to_numpy() for part in own])
-        ends = np.concatenate([part["end_ns"].to_numpy() for part in own])
-        spent = Intervals.of(compiling.filter(pl.col("rank") == rank)).total_ns
-        ranks.append(CompileTime(int(rank), spent, int(ends.max() - begins.min())))
-    return tuple(ranks)
+    recorded = [*tables, trace.get(API_CALLS), trace.get(DEVICE_OPS)]
+    ends = (pl.col("start_ns").min(), pl.col("end_ns").max())
+    spans = pl.concat([part.group_by("rank").agg(ends) for part in recorded]).group_by("rank").agg(ends)
+    spans = spans.filter(pl.col("rank").is_in(trace.get(DEVICE_OPS)["rank"].unique().implode())).sort("rank")
+    return tuple(
+        CompileTime(rank, Intervals.of(compiling.filter(pl.col("rank") == rank)).total_ns, last_ns - first_ns)
+        for rank, first_ns, last_ns in spans.iter_rows()
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,11 +85,8 @@ def idle_of_rank(trace: Trace, rank: int) -> pl.DataFrame:
 
 def intervals_of(stretches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
     """The stretches per (rank, device): what a finding claims."""
-    if not stretches.height:
-        return {}
-    times = stretches.select("rank", "device", "start_ns", "end_ns").sort("rank", "device", "start_ns")
-    devices = key_slices(times, ("rank", "device"))
-    return {(rank, device): Intervals.of(times[first:last]) for (rank, device), first, last in devices}
+    devices = key_slices(stretches, ("rank", "device"))
+    return {(rank, device): Intervals.of(stretches[first:last]) for (rank, device), first, last in devices}
 
 
 def _blame_rank(trace: Trace, rank: int, work: RankWork) -> Iterator[pl.DataFrame]:

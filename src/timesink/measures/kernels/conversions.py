@@ -16,7 +16,7 @@ import polars as pl
 
 from timesink.knowledge import kernel_traits, op_names
 from timesink.knowledge.assumptions.fixes import NORM_BLOCKS
-from timesink.measures.kernels.facts import kernel_facts, multiprocessors, rows_of
+from timesink.measures.kernels.facts import KernelFacts, by_stream, kernel_facts, multiprocessors, rows_of
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.names import mapped, matches
@@ -27,7 +27,6 @@ from timesink.whatif.change import Selection
 
 _COPIES: Final = pl.Enum(["cast", "layout"])
 _RECORDED: Final = pl.Enum(["", "cast", "same", "other"])
-_COPIES_READ: Final = ("casts", "host_op")
 _OF_A_CONVOLUTION: Final = (-2, -1, 1, 2)  # where its converters are: image and weights before it, its result after it
 
 
@@ -41,11 +40,10 @@ def cast_kernels(trace: Trace) -> tuple[Selection, ...]:
         kernels on one stream      cast, reduction    cast, pointwise, reduction    cast, gemm    cast, log_softmax
         the cast is                for a sum          for a sum                     needless      needless, feeds a loss
     """
-    facts = kernel_facts(trace)
+    facts = copies(trace)
     devices = []
     for device in facts.devices:
-        kernels = copies(trace, facts.on(device).select("row", "stream", "start_ns", "family", *_COPIES_READ))
-        kernels = kernels.sort("stream", "start_ns", "row")
+        kernels = by_stream(facts.on(device).select("row", "stream", "family", "copies"))
         names = trace.get(DEVICE_OPS)["name"].gather(kernels["row"])
         cast = pl.col("copies") == "cast"
         near_cast = _neighbour(-1, cast) | _neighbour(1, cast)
@@ -74,11 +72,10 @@ def layout_kernels(trace: Trace) -> tuple[Selection, ...]:
     that copy. Beside converters there are the convolutions for which they convert, and the normalisations between:
     where most convolutions take the layout that they get, the network is in the right one, and nothing is beside.
     """
-    facts, counts = kernel_facts(trace), multiprocessors(trace)
+    facts, counts = copies(trace), multiprocessors(trace)
     devices = []
     for device in facts.devices:
-        wanted = facts.on(device).select("row", "stream", "start_ns", "length", "family", "blocks", *_COPIES_READ)
-        kernels = copies(trace, wanted).sort("stream", "start_ns", "row")
+        kernels = by_stream(facts.on(device).select("row", "stream", "length", "family", "blocks", "copies"))
         strided, concat = pl.col("copies") == "layout", pl.col("family") == "concat"
         after_concat, before_copy = strided & _neighbour(-1, concat), concat & _neighbour(1, strided)
         converter = pl.col("family") == "layout"
@@ -114,8 +111,9 @@ def _beside(device: Device, kernels: pl.DataFrame, sms: int | None) -> Selection
     return Selection(device, groups, best=best.fill_null(np.nan).to_numpy())
 
 
-def copies(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
-    """The kernels, a frame of `kernel_facts`, with `copies`: ``cast``, ``layout``, or null for any other kernel.
+@remembered
+def copies(trace: Trace) -> KernelFacts:
+    """The kernels with one more column, `copies`: ``cast``, ``layout``, or null for any other kernel.
 
     What the operator recorded goes before what the kernel's name says; a strided copy is one by ATen's generic kernel.
 
@@ -125,23 +123,26 @@ def copies(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
         int to float            any           any          null
         not recorded            no            yes          layout
     """
+    frame = kernel_facts(trace).frame
     names = trace.get(DEVICE_OPS)["name"].gather(frame["row"])
     strided = matches(names, kernel_traits.STRIDED) & (frame["family"] == "copy")
     host = trace.get(HOST_OPS)
     recorded = _recorded(host, frame["host_op"].to_numpy())
     cast, layout = pl.lit("cast", _COPIES), pl.lit("layout", _COPIES)
-    return frame.with_columns(
-        pl.when(recorded == "cast")
-        .then(cast)
-        .when(recorded == "other")
-        .then(None)
-        .when(recorded == "same")
-        .then(pl.when(strided).then(layout))
-        .when(pl.col("casts"))
-        .then(cast)
-        .when(strided)
-        .then(layout)
-        .alias("copies")
+    return KernelFacts(
+        frame.with_columns(
+            pl.when(recorded == "cast")
+            .then(cast)
+            .when(recorded == "other")
+            .then(None)
+            .when(recorded == "same")
+            .then(pl.when(strided).then(layout))
+            .when(pl.col("casts"))
+            .then(cast)
+            .when(strided)
+            .then(layout)
+            .alias("copies")
+        )
     )
 
 

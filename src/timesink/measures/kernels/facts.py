@@ -75,6 +75,12 @@ class KernelFacts:
         return tuple((rank, device) for (rank, device), _, _ in key_slices(self.frame, ("rank", "device")))
 
 
+def by_stream(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Kernels of one device, which are in order of start, stream after stream."""
+    several = kernels["stream"].min() != kernels["stream"].max()
+    return kernels.sort("stream", maintain_order=True) if several else kernels
+
+
 @remembered
 def kernel_facts(trace: Trace) -> KernelFacts:
     """Gather the facts."""

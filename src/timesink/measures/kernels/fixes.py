@@ -10,7 +10,7 @@ import polars as pl
 
 from timesink.measures.compile.graphs import broken_graphs
 from timesink.measures.kernels.conversions import cast_kernels, layout_kernels
-from timesink.measures.kernels.facts import kernel_facts, rows_of
+from timesink.measures.kernels.facts import by_stream, kernel_facts, rows_of
 from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains, shorter_members, unfused_attention
 from timesink.measures.kernels.one_stream import one_stream_runs
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
@@ -73,7 +73,7 @@ def _all(trace: Trace, target: Target, role: str) -> list[Selection]:
 def _runs(trace: Trace, target: Target) -> list[Selection]:
     """The kernels that the target names in runs of at least two, but the longest of each run."""
     return [
-        Selection(device, {"other": shorter_members(kernels.sort("stream", "start_ns", "row"), any_run=True)})
+        Selection(device, {"other": shorter_members(by_stream(kernels), any_run=True)})
         for device, kernels in _chosen(trace, target)
     ]
 

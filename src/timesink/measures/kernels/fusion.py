@@ -26,7 +26,7 @@ from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.conversions import copies
-from timesink.measures.kernels.facts import all_rows, kernel_facts, rows_of
+from timesink.measures.kernels.facts import all_rows, by_stream, kernel_facts, rows_of
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
@@ -62,7 +62,8 @@ def unfused_attention(trace: Trace) -> tuple[Selection, ...]:
             matches(names, kernel_traits.LOG_SOFTMAX).alias("of_loss"),
             matches(names, kernel_traits.MEAN).alias("averages"),
             matches(names, f"{kernel_traits.COMPARES}|{kernel_traits.ANY}").alias("checks"),
-        ).sort("stream", "start_ns", "row")
+        )
+        kernels = by_stream(kernels)
         products, between = _attention(kernels.filter(~pl.col("checks")))
         between = np.union1d(between, _checks_within(kernels, np.union1d(products, between)))
         if between.size:
@@ -177,15 +178,14 @@ _READ: Final = ("row", "stream", "start_ns", "length", "name", "family")
 @remembered
 def pointwise_chains(trace: Trace) -> tuple[Selection, ...]:
     """Per device: chains of at least three eager kernels, of each every `other` member than the longest."""
-    facts = kernel_facts(trace)
+    facts = copies(trace)
     specific = np.union1d(all_rows(unfused_attention(trace)), all_rows(wide_kernels(trace)["fp64"]))
     eager = pl.col("family").is_in([*_MEMBERS, _JOINS]) & pl.col("fused").is_null() & ~pl.col("optimizer")
     own = ~pl.col("row").is_in(pl.Series(specific).implode())
     member = (eager & own & pl.col("copies").is_null()).alias("member")
     devices = []
     for device in facts.devices:
-        kernels = copies(trace, facts.on(device)).select(*_READ, "copies", member)
-        rows = shorter_members(kernels.sort("stream", "start_ns", "row"))
+        rows = shorter_members(by_stream(facts.on(device).select(*_READ, "copies", member)))
         if rows.size:
             devices.append(Selection(device, {"other": rows}))
     return tuple(devices)
@@ -233,7 +233,7 @@ def eager_runs(trace: Trace) -> tuple[Selection, ...]:
     member = (eager & pl.col("family").is_in(_COMPILED) & ~pl.col("row").is_in(doubles)).alias("member")
     devices = []
     for device in facts.devices:
-        kernels = facts.on(device).with_columns(member).sort("stream", "start_ns", "row")
+        kernels = by_stream(facts.on(device).with_columns(member))
         breaks = ~pl.col("member") | (pl.col("stream") != pl.col("stream").shift(1)).fill_null(True)
         runs = kernels.with_columns(breaks.cum_sum().alias("run")).filter("member")
         place = pl.int_range(pl.len()).over("run") // _AT_ONCE

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import frame, nested
 
-from timesink.model.intervals import Intervals, union_ns
+from timesink._native import totals
+from timesink.model.intervals import Intervals
 from timesink.model.nesting import Nesting, key_slices
 from timesink.model.tables import HOST_OPS
 
@@ -97,12 +98,12 @@ def test_a_union_per_group_is_the_union_of_each_group(rows: list[tuple[int, int,
         (np.array(column, np.int64) for column in zip(*rows, strict=True)) if rows else [np.empty(0, np.int64)] * 3
     )
     expected = [Intervals.union_of(start[group == g], (start + length)[group == g]).total_ns for g in range(4)]
-    assert union_ns(group, start, start + length, 4).tolist() == expected
+    assert totals(group, np.arange(group.size), group, start, start + length, 4)[-1].tolist() == expected
 
 
 def test_a_union_per_group_survives_times_too_long_to_shift() -> None:
     group, start = np.array([0, 1, 2, 2], np.int64), np.array([0, 0, 0, 2**61], np.int64)
-    assert union_ns(group, start, start + 5, 3).tolist() == [5, 5, 10]
+    assert totals(group, np.arange(4), group, start, start + 5, 3)[-1].tolist() == [5, 5, 10]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 3)), max_size=30))

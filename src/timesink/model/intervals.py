@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink._native import covered, merged, shared, totals
+from timesink._native import covered, merged, shared
 from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass
 
@@ -106,8 +106,3 @@ def begun_in(instants_ns: Int64Array, start_ns: Int64Array, end_ns: Int64Array) 
     ordered = np.sort(instants_ns)
     counts: Int64Array = np.searchsorted(ordered, end_ns) - np.searchsorted(ordered, start_ns)
     return counts
-
-
-def union_ns(group: Int64Array, start_ns: Int64Array, end_ns: Int64Array, group_count: int) -> Int64Array:
-    """For each group 0 .. group_count - 1, how many nanoseconds its intervals cover together."""
-    return totals(group, np.arange(group.size), group, start_ns, end_ns, group_count)[-1]

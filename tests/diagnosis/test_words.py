@@ -9,7 +9,7 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Where
-from timesink.diagnosis.words import of_mean, of_period, per_period, period_text
+from timesink.diagnosis.words import of_another, of_period, per_period, period_text
 from timesink.model.trace import Trace
 
 PRICED = Finding("m", Bottleneck.HOST_SYNC, Where(), (), "do", "check", of_ms=20.0)
@@ -84,7 +84,19 @@ def test_nothing_is_per_step_where_there_are_no_steps() -> None:
 
 
 def test_a_share_of_a_mean_that_is_not_the_usual_step_says_so() -> None:
-    found = replace(PRICED, of_mean=True, recoverable=Quantity(2.0, "ms"))
+    found = replace(PRICED, of_another=True, recoverable=Quantity(2.0, "ms"))
     assert saving_text(found) == "saves 2.00 ms (10.0 % of the mean step)"
-    assert of_mean(stepped(10, 10, 90, 10, 10, 10))
-    assert not of_mean(stepped(10, 10, 10, 10, 10))
+    of_window = replace(found, period="window")
+    assert saving_text(of_window) == "saves 2.00 ms (10.0 % of the longest window)"
+    assert of_another(stepped(10, 10, 90, 10, 10, 10))
+    assert not of_another(stepped(10, 10, 10, 10, 10))
+
+
+def test_windows_of_unlike_length_are_told_apart() -> None:
+    def windows(*end_us: int) -> Trace:
+        rows = (f"| k | kernel | {rank} | 0 | {end} |" for rank, end in enumerate(end_us))
+        return trace_of("\n".join(["| device_ops | name | rank | start_us | end_us |", *rows]))
+
+    assert of_another(windows(4000, 3000))
+    assert not of_another(windows(4000, 3900))
+    assert not of_another(windows(4000))

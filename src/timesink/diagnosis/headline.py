@@ -147,6 +147,8 @@ def notes(trace: Trace) -> tuple[Note, ...]:
     profiled_ns, step_ns = steps(trace).times.p50_ns, trace.unprofiled_step_ns
     if steps(trace).times.count == 0 and len(device_timeline(trace)):
         collected.append(Note("no steps found: figures per step are for the whole window"))
+    elif not steps(trace).windows.height and len(device_timeline(trace)):
+        collected.append(Note("no device work of a whole step was found: figures per step are for the whole window"))
     if choosable := _other_steps(trace):
         collected.append(Note(choosable))
     if step_ns and profiled_ns:

@@ -48,8 +48,8 @@ def _part(gain: Quantity, value_ms: float, finding: Finding) -> str:
     time = time_text(value_ms * NS_PER_MS)
     if not finding.of_ms:
         return f"{time} per step" if finding.period == "step" else f"{time} of the recorded time"
-    period = "mean step" if finding.of_mean and finding.period == "step" else finding.period
-    return f"{time} ({share_text(value_ms / finding.of_ms)} of the {period})"
+    which = {"step": "mean ", "window": "longest "}[finding.period] if finding.of_another else ""
+    return f"{time} ({share_text(value_ms / finding.of_ms)} of the {which}{finding.period})"
 
 
 def _interval(gain: Quantity) -> str:

@@ -154,9 +154,9 @@ class Finding:
     what-if engine prices; `claim`, which bounds it. The claim also decides which findings share time.
 
     The engine adds `recoverable`, the price after sharing, in milliseconds per `period`: per step, or of the recorded
-    window where the trace has no steps; `of_ms`, the length of that step or window; `of_mean`, whether that is the mean
-    of steps whose median is another; `priced_by`; and `counted_in`, the code of the rule whose finding has taken most
-    of the claimed time before, and the share of it that is taken.
+    window where the trace has no steps; `of_ms`, the length of that step or window; `of_another`, whether that is not
+    the usual one: the mean of steps whose median is another, the longest of windows; `priced_by`; and `counted_in`, the
+    code of the rule whose finding has taken most of the claimed time before, and the share of it that is taken.
 
     >>> card, finding = timesink.diagnose("run.json.gz").findings[0]
     >>> card, finding
@@ -182,7 +182,7 @@ class Finding:
     priced_by: PricedBy | None = None
     period: Literal["step", "window"] = "step"
     of_ms: float | None = None
-    of_mean: bool = False
+    of_another: bool = False
     counted_in: tuple[str, float] | None = None
 
     def __repr__(self) -> str:

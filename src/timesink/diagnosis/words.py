@@ -23,9 +23,14 @@ def period_text(trace: Trace, device: Device) -> str:
     return f"the {time_text(mean_ns)} {period_name(trace)}"
 
 
-def of_mean(trace: Trace) -> bool:
-    """Whether a share of the step must be called one of the mean step: the usual step of some device is another."""
-    return any(_apart(*_mean_and_median_ns(trace, device)) for device in device_timeline(trace).by_device)
+def of_another(trace: Trace) -> bool:
+    """Whether a share of the step must be called one of the mean step, since the usual step of some device is another;
+    without steps, one of the longest window, since that of some device is another."""
+    lengths = [_mean_and_median_ns(trace, device) for device in device_timeline(trace).by_device]
+    if period_name(trace) == "window":
+        windows = [window_ns for window_ns, _ in lengths]
+        return bool(windows) and _apart(max(windows), min(windows))
+    return any(_apart(*pair) for pair in lengths)
 
 
 def _mean_and_median_ns(trace: Trace, device: Device) -> tuple[float, float]:

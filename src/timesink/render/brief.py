@@ -103,7 +103,7 @@ def _bar(diagnosis: Diagnosis, width: int) -> list[Text]:
     bar = Text()
     for block, colour, size in zip(_BLOCKS, _COLOURS, _sizes(in_groups, width), strict=True):
         bar.append(block * size, style=colour)
-    of_step = "of the step" if diagnosis.steps.count else "of the recorded window"
+    of_step = "of the step" if any(budget.steps for budget in diagnosis.budgets) else "of the recorded window"
     over = f"{of_step}, mean of {len(diagnosis.budgets)} GPUs" if len(diagnosis.budgets) > 1 else of_step
     words = [
         f"{block} {WORK_WORDS.get(group, group)} {share_text(share)}"
@@ -141,7 +141,8 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[Text]:
     while shown < len(blocks) and sum(map(len, blocks[: shown + 1])) + 2 + (shown + 1 < len(blocks)) <= room:
         shown += 1
     first = groups[0].first
-    of = f"of {'mean' if first.of_mean else first.period}" if any(_share(group.first) for group in groups) else ""
+    which = {"step": "mean", "window": "longest"}[first.period] if first.of_another else first.period
+    of = f"of {which}" if any(_share(group.first) for group in groups) else ""
     head = f"{'saves':>{_SAVES}}{of:>{_SHARE}}{' ' * _GAP}{'finding, where':{where_width + _GAP}}what to do"
     lines = [Text(), Text(head, style="bold"), *(line for block in blocks[:shown] for line in block)]
     if left := groups[shown:]:

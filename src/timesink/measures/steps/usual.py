@@ -20,12 +20,13 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
-import polars as pl
 
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.steps.steps import steps
 from timesink.measures.steps.weights import SLOW, usual_and_deviation
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.arrays import Int64Array
+from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered
 
 _ALIKE: Final = 2  # a step whose excess is more than one part in two of another's is like it
@@ -58,14 +59,16 @@ def _periods(trace: Trace) -> Mapping[int, Mapping[int, int]]:
 
 def _comes_back(trace: Trace) -> bool:
     """Whether the host stood still about as long in another step, be it warm-up or the last one, whose time on the
-    device is not known: workers that start anew in each epoch are no accident of one step."""
-    length = pl.col("mark_end_ns") - pl.col("host_start_ns")
-    alike = (
-        steps(trace)
-        .frame.group_by("rank")
-        .agg(like=(length >= length.max() / SLOW).sum(), stands_out=length.max() > SLOW * length.median())
-    )
-    return bool(alike.select((pl.col("stands_out") & (pl.col("like") > 1)).any()).item())
+    device is not known: workers that start anew in each epoch are no accident of one step. While a kernel runs, a host
+    that stands still may be ahead of it, with the queue of launches full; while a copy does, it may wait for that."""
+    for (rank,), own in steps(trace).frame.partition_by("rank", as_dict=True).items():
+        lines = [line for device, line in device_timeline(trace).by_device.items() if device[0] == rank]
+        kernels = Intervals.union_all(line.compute | line.communication for line in lines)
+        begin, end = own["host_start_ns"].to_numpy(), own["mark_end_ns"].to_numpy()
+        still_ns = end - begin - kernels.covered_ns(begin, end)
+        if still_ns.max() > SLOW * np.median(end - begin) and (still_ns >= still_ns.max() / SLOW).sum() > 1:
+            return True
+    return False
 
 
 def _lone(periods: Mapping[int, int], left_out: set[int]) -> int | None:

@@ -180,6 +180,9 @@ def test_launches_slow_down_by_usual_launches_of_what_still_runs(monkeypatch: py
     edit.slow_launches(np.arange(5) == 0, 0.5, no)
     edit.slow_launches(np.arange(5) == 0, 0.5, third)
     assert [given[-1].tolist() for given in found[1:]] == [pytest.approx([-1.5]), pytest.approx([-5.0])]
+    edit.drop_ops(np.ones(5, bool))
+    edit.slow_launches(np.arange(5) == 0, 0.5, no)
+    assert found[-1][-1].tolist() == [0.0]  # nothing is launched that could say how long it takes
 
 
 def test_rows_of_launches_begin_after_what_was_launched_or_awaited_before_if_that_is_soon() -> None:

@@ -221,6 +221,14 @@ def test_windows_and_segments_may_reach_past_each_other(segments: Any, windows: 
     assert (found.tolist(), (last - found).tolist()) == (first, [1] * len(first))
 
 
+@pytest.mark.parametrize(
+    ("op_class", "beside"), [((2, 0, 0, 2), [True, True, False, True]), ((0, 2, 0, 0), [False, True, True, False])]
+)
+def test_a_gap_is_beside_a_copy_that_ends_it_or_ended_before_it(op_class: tuple[int, ...], beside: list[bool]) -> None:
+    gaps: Any = SimpleNamespace(op=array(0, 1, 2, 3))
+    assert pieces._beside_copy(gaps, work(op_class)).tolist() == beside
+
+
 def test_the_source_that_ended_last_counts() -> None:
     of = work(events__source=array(1, 2, 2, 5), events__sink=array(4, 4, 7, 7), blocks__end_ns=us(0, 20, 30, 0, 0, 65))
     source, sink = pieces._last_sources(of, 4, 7)

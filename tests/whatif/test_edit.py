@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.whatif.test_changes import call, made, op
 
+from timesink.knowledge.assumptions import fixes
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SYNCS
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
@@ -198,3 +199,45 @@ def test_rows_of_launches_begin_after_what_was_launched_or_awaited_before_if_tha
     part = Edit(graph).launch_rows(np.array([False, True, True, True, False]))[0]
     assert (part.start_ns // US).tolist() == [14, 2_000]
     assert (part.end_ns // US).tolist() == [54, 2_004]
+
+
+def test_rows_end_where_too_much_time_or_another_launch_comes_between() -> None:
+    """On thread 1 a launch that is not meant, three in a row, one a microsecond too late to be of it, another that is
+    not meant, and one as late after that as may be; on thread 2 the first launch of all. Thread 3 waits now and then.
+    """
+    within = round(fixes.CAPTURED_WITHIN_US.value)
+    begin = 1_000_000 + np.cumsum([0, 5, 20, 20, 4 + within, 4 + within + 1, 10, 4 + within])
+    marked = np.array([True, False, True, True, True, True, False, True])
+    times = [(2 if n == 0 else 1, int(at), int(at) + 4) for n, at in enumerate(begin)]
+    calls = [call("cudaLaunchKernel", a, b, n, thread=thread) for n, (thread, a, b) in enumerate(times)]
+    ops = [op(end + 5, end + 6, n) for n, (*_, end) in enumerate(times)]
+    waits = [
+        call("cudaDeviceSynchronize", int(at) + 6, int(at) + 9, 20 + n, thread=3) for n, at in enumerate(begin[2:4])
+    ]
+    graph = Graph.from_trace(made({API_CALLS: [*calls, *waits], DEVICE_OPS: ops}))
+    every = graph.program.calls
+    meant = np.isin(every.start_ns, begin[marked] * US)
+    found = Edit(graph).launch_rows(meant)
+    rows = sorted(
+        (start // US, end // US)
+        for part in found.values()
+        for start, end in zip(part.start_ns, part.end_ns, strict=True)
+    )
+    assert rows == [
+        (begin[0], begin[0] + 4), (begin[1] + 4, begin[4] + 4), (begin[5], begin[5] + 4), (begin[6] + 4, begin[7] + 4),
+    ]  # fmt: skip
+
+
+def test_of_two_kernels_of_a_graph_only_time_of_the_marked_one_alone_shrinks() -> None:
+    """Half of 10 to 30 goes: the block takes 40 instead of 50 us, and what follows comes 10 sooner."""
+    ops = [op(10, 40, 1, name="a"), op(30, 60, 1, name="b", stream=20), op(70, 80, 2)]
+    calls = [call("cudaGraphLaunch", 0, 5, 1), call("cudaLaunchKernel", 6, 7, 2)]
+    edit = Edit(Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops})))
+    edit.scale_ops(np.array([True, False, False]), 0.5)
+    assert starts_us(edit.done()) == [10, 60]
+
+
+def test_a_dropped_kernel_leaves_no_gap_on_its_stream() -> None:
+    edit = Edit(three_kernels())
+    edit.drop_ops(np.array([False, True, False]))
+    assert starts_us(edit.done())[:2] == [10, 20]

@@ -54,7 +54,8 @@ MODULES = {
     ),
     "changes": (
         "whatif/changes/kernels.py whatif/changes/host.py whatif/changes/transfers.py",
-        "whatif/test_changes.py whatif/test_changes_by_hand.py",
+        "whatif/test_changes.py whatif/test_changes_by_hand.py measures/kernels/test_narrowed.py "
+        "knowledge/test_figures_of_replays.py",
     ),
     "edit": ("whatif/edit.py", "whatif/test_edit.py whatif/test_changes.py"),
     "clocks": (

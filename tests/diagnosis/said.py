@@ -28,7 +28,8 @@ _SHARE = r"(\d[\d.]*) %"
 _PART = re.compile(rf"{_TIME} of the (?:{_TIME} (?:step|window)|mean step of {_TIME} \(median {_TIME}\)) \({_SHARE}\)")
 _STEP = re.compile(rf"of the (?:mean step of )?{_TIME}(?: \(median {_TIME}\))?")
 _SAVES = re.compile(
-    rf"saves (?:at most )?{_TIME} (?:\({_SHARE} of the ((?:mean )?step|(?:longest )?window)\)|per step|of the recorded time)"
+    rf"saves (?:at most )?{_TIME} "
+    rf"(?:\({_SHARE} of the ((?:mean )?step|(?:longest )?window)\)|per step|of the recorded time)"
     rf"(?:, (?:at least {_TIME}|{_TIME} to {_TIME}))?"
 )
 _GENERATED = re.compile(r"CompiledFxGraph|CompiledFunction|Torch-Compiled Region|ProfilerStep")

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from timesink.diagnosis import headline
 from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.in_short import statements
-from timesink.diagnosis.pricing import in_order, price, share_claims, within_claim
+from timesink.diagnosis.pricing import in_order, price, share_claims, within_claim, worth_ms
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.saving import saving_text
@@ -141,8 +141,7 @@ def _step_of(trace: Trace) -> Mapping[str, Any]:
 
 
 def _is_material(finding: Finding) -> bool:
-    worth_ms = finding.recoverable.value if finding.recoverable else 0.0
-    return finding.of_ms is None or worth_ms >= MATERIAL.default * finding.of_ms
+    return finding.of_ms is None or worth_ms(finding) >= MATERIAL.default * finding.of_ms
 
 
 def _rank(entry: _Ranked) -> tuple[float, float, str, str]:

@@ -43,6 +43,11 @@ class Priced(NamedTuple):
     by: PricedBy
 
 
+def worth_ms(finding: Finding) -> float:
+    """What the fix of a priced finding wins, as expected; 0 where it has no price."""
+    return finding.recoverable.value if finding.recoverable else 0.0
+
+
 def price(finding: Finding, trace: Trace) -> Priced:
     """The price of a finding, in ms per step: what the rule states, else that of its change, else its bound.
 

@@ -16,6 +16,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from timesink.diagnosis.saving import which_period
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Clear,
@@ -141,8 +142,7 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[Text]:
     while shown < len(blocks) and sum(map(len, blocks[: shown + 1])) + 2 + (shown + 1 < len(blocks)) <= room:
         shown += 1
     first = groups[0].first
-    which = {"step": "mean", "window": "longest"}[first.period] if first.of_another else first.period
-    of = f"of {which}" if any(_share(group.first) for group in groups) else ""
+    of = f"of {which_period(first) or first.period}" if any(_share(group.first) for group in groups) else ""
     head = f"{'saves':>{_SAVES}}{of:>{_SHARE}}{' ' * _GAP}{'finding, where':{where_width + _GAP}}what to do"
     lines = [Text(), Text(head, style="bold"), *(line for block in blocks[:shown] for line in block)]
     if left := groups[shown:]:

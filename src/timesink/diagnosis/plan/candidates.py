@@ -8,6 +8,7 @@ from typing import Final, cast
 import numpy as np
 
 from timesink.diagnosis.plan.catalogue import CHANGES, Effort, PlannedChange
+from timesink.diagnosis.pricing import worth_ms
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.measures.communication.schedules import trains
 from timesink.measures.habits.loops import parameter_loops
@@ -112,7 +113,7 @@ def candidates(trace: Trace, diagnosis: Diagnosis) -> tuple[Candidate, ...]:
             found.append(Candidate(change, own, build, rules))
     by_rule: dict[str, list[Named]] = {}
     for named in left:
-        if named[1].counted_in and not _worth(named[1]):
+        if named[1].counted_in and not worth_ms(named[1]):
             continue  # a symptom of what another finding's change takes away
         by_rule.setdefault(_rule_name(named[0]), []).append(named)
     for name, own_findings in by_rule.items():
@@ -130,10 +131,6 @@ def _repairs(change: PlannedChange, named: Named) -> bool:
 
 def _rule_name(card: Card) -> str:
     return card.name.replace("-", "_")
-
-
-def _worth(finding: Finding) -> float:
-    return finding.recoverable.value if finding.recoverable else 0.0
 
 
 def _is_replayed(finding: Finding) -> bool:

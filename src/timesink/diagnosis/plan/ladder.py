@@ -7,7 +7,7 @@ between two such replays. So the gains of rungs add up to that of all, which is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
@@ -19,12 +19,11 @@ from timesink.diagnosis.plan.memory import DeviceMemory, device_memory, said_of_
 from timesink.diagnosis.plan.order import allowed, best, following, repairs
 from timesink.diagnosis.plan.places import ChangePlace, place_in_program
 from timesink.diagnosis.pricing import replay_error
-from timesink.diagnosis.verdicts import Diagnosis, Finding, Quantity
+from timesink.diagnosis.verdicts import Diagnosis, Quantity
 from timesink.measures.timeline.replay import pricers
 from timesink.model.record import dataclass, field
 from timesink.model.trace import Trace
 from timesink.units import share_text
-from timesink.whatif.change import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +190,6 @@ def _beside_diagnosis(
             f"{first.id} comes before {name}, for {card.code}, the first finding: it wins {low_ms:.3g} ms even at its "
             f"least, and {name} {singles[name].value:.3g} ms"
         )
-
-
-def _label(finding: Finding) -> str:
-    """What its own change is called; '' without one."""
-    change = cast("Change | None", finding.change)
-    return "" if change is None else change.label
 
 
 def _costly(rungs: Sequence[Rung], singles: Mapping[str, Quantity], lost: Mapping[str, float]) -> Iterator[str]:

@@ -78,30 +78,29 @@ def layout_kernels(trace: Trace) -> tuple[Selection, ...]:
         kernels = by_stream(facts.on(device).select("row", "stream", "length", "family", "blocks", "copies"))
         strided, concat = pl.col("copies") == "layout", pl.col("family") == "concat"
         after_concat, before_copy = strided & _neighbour(-1, concat), concat & _neighbour(1, strided)
-        converter = pl.col("family") == "layout"
         kernels = kernels.with_columns(
-            pl.any_horizontal(_neighbour(distance, converter) for distance in _OF_A_CONVOLUTION).alias("converted"),
-            pl.when(converter)
+            pl.when(pl.col("family") == "layout")
             .then(pl.lit("converter"))
             .when(after_concat | before_copy)
             .then(pl.lit("packed"))
             .when(strided)
             .then(pl.lit("strided"))
-            .alias("role"),
+            .alias("role")
         ).sort("row")
         roles = ("converter", "strided", "packed")
         groups = {role: rows_of(kernels.filter(pl.col("role") == role)) for role in roles}
         if any(rows.size for rows in groups.values()):
-            beside = _beside(device, kernels, counts.get(device))
+            beside = _beside(device, kernels, counts.get(device)) if groups["converter"].size else None
             devices.append(Selection(device, groups, beside=beside))
     return tuple(devices)
 
 
 def _beside(device: Device, kernels: pl.DataFrame, sms: int | None) -> Selection | None:
-    """The convolutions and normalisations of a device, if most of its convolutions' time is `converted` for; `best` of
-    a normalisation is the share of the device that its blocks fill."""
+    """The convolutions and normalisations of a device, if most of its convolutions' time is converted for; `best` of a
+    normalisation is the share of the device that its blocks fill."""
     families = ("convolution", "norm")
-    convolutions = kernels.filter(pl.col("family") == families[0])
+    near = pl.any_horizontal(_neighbour(distance, pl.col("family") == "layout") for distance in _OF_A_CONVOLUTION)
+    convolutions = by_stream(kernels).with_columns(near.alias("converted")).filter(pl.col("family") == families[0])
     if 2 * convolutions.filter("converted")["length"].sum() <= convolutions["length"].sum():
         return None
     chosen = kernels.filter(pl.col("family").cast(pl.String).is_in(families))

@@ -113,8 +113,10 @@ def kernel_facts(trace: Trace) -> KernelFacts:
 
 def _updating(kernels: pl.DataFrame, names: pl.Series) -> pl.Series:
     """Which kernels stand in a row of those over lists of tensors that holds an optimizer's update."""
-    run = kernels.select(pl.struct("rank", "device", "stream", pl.col("family") == "foreach").rle_id()).to_series()
     updates = matches(names, f"{kernel_traits.UPDATES}|{kernel_traits.FUSED_OPTIMIZER}")
+    if not updates.any():
+        return updates
+    run = kernels.select(pl.struct("rank", "device", "stream", pl.col("family") == "foreach").rle_id()).to_series()
     return (kernels["family"] == "foreach") & run.is_in(run.filter(updates).unique().implode())
 
 

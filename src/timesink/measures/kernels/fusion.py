@@ -65,7 +65,8 @@ def unfused_attention(trace: Trace) -> tuple[Selection, ...]:
         )
         kernels = by_stream(kernels)
         products, between = _attention(kernels.filter(~pl.col("checks")))
-        between = np.union1d(between, _checks_within(kernels, np.union1d(products, between)))
+        if kernels["checks"].any():
+            between = np.union1d(between, _checks_within(kernels, np.union1d(products, between)))
         if between.size:
             suffix = "_wide" if _mostly_wide(kernels, products) else ""
             devices.append(Selection(device, {f"product{suffix}": products, f"between{suffix}": between}))

@@ -41,11 +41,12 @@ class StartUp:
 @remembered
 def start_up(trace: Trace) -> StartUp:
     """Calls that neither wait nor copy, too long for what they do, during which a device of their rank stood idle."""
-    calls = trace.get(API_CALLS)
-    calls = calls.filter(pl.Series(np.isin(call_kinds(calls["name"]), _SETS_UP), dtype=pl.Boolean))
     launch_ns, other_ns = START_UP_LAUNCH_MS.value * NS_PER_MS, START_UP_CALL_MS.value * NS_PER_MS
+    length = pl.col("end_ns") - pl.col("start_ns")
+    calls = trace.get(API_CALLS).filter(length >= min(launch_ns, other_ns))  # few of many: only they are asked more
+    sets_up = pl.Series(np.isin(call_kinds(calls["name"]), _SETS_UP), dtype=pl.Boolean)
     least_ns = pl.when(matches(calls["name"], LAUNCH)).then(launch_ns).otherwise(other_ns)
-    calls = calls.filter(pl.col("end_ns") - pl.col("start_ns") >= least_ns).sort("end_ns", "start_ns")
+    calls = calls.filter(sets_up & (length >= least_ns)).sort("end_ns", "start_ns")
     if not calls.height:
         return StartUp()
     idle_ns, idle = 0, np.zeros(calls.height, np.int64)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,3 +36,11 @@ def shared_data() -> Path:
     if not PROFILES.is_dir():
         pytest.skip(ABSENT)
     return PROFILES
+
+
+@pytest.fixture
+def port_of_perfetto() -> Iterator[None]:
+    """The one port that `timesink open` serves from, held against the tests of other processes."""
+    with (Path(tempfile.gettempdir()) / "timesink-tests-port-9001").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

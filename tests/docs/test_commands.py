@@ -71,12 +71,14 @@ TYPED = [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else ())
 
 
 @pytest.mark.parametrize("page", TYPED, ids=lambda page: page.stem)
-def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, called: Typist) -> None:
+def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, called: Typist, request: pytest.FixtureRequest) -> None:
     environment = workplace(tmp_path)
     for line in RUN[page]:
         name = line.split()[1]
         if name in ("open", "export", "query"):
             pytest.importorskip("duckdb" if name == "query" else "perfetto")
+        if name == "open":
+            request.getfixturevalue("port_of_perfetto")
         typed = f"{line} --no-browser --timeout 1" if name == "open" else line
         here = name in HERE and (page.name != "README.md" or line != RUN[page][0]) and not OF_A_SHELL.search(line)
         ran = (called if here else shelled)(typed, tmp_path, environment)

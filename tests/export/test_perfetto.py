@@ -172,6 +172,7 @@ def test_the_depth_of_the_queue_is_that_of_the_launches() -> None:
     assert shown == list(units.select("call_start_ns", "queue_depth").iter_rows())
 
 
+@pytest.mark.usefixtures("port_of_perfetto")
 def test_open_prints_a_link_to_the_window_of_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
     with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
         assert run(["open", str(path), "--no-browser", "--timeout", "1"]) == 2
@@ -185,6 +186,7 @@ def test_open_prints_a_link_to_the_window_of_each_finding(capsys: pytest.Capture
         assert lines[2 + 2 * number].endswith(f"&visStart={window.start_ns}&visEnd={window.end_ns}")
 
 
+@pytest.mark.usefixtures("port_of_perfetto")
 def test_open_prints_a_link_to_the_stretch_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
         shown = ["open", str(path), "--no-browser", "--timeout", "1"]

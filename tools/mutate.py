@@ -136,7 +136,8 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:  # noqa: PLR0912
         case ast.Constant(value=bool() as value):
             yield ast.Constant(not value)
         case ast.Constant(value=int() | float() as value):
-            yield ast.Constant(value - 1 if node.lineno % 2 else value + 1)
+            yield ast.Constant(value - 1)
+            yield ast.Constant(value + 1)
         case ast.IfExp(body=body, orelse=orelse):
             yield body
             yield orelse

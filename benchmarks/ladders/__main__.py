@@ -1,11 +1,11 @@
-"""`python -m benchmarks.ladders score` and `python -m benchmarks.ladders adopt OUT`."""
+"""`python -m benchmarks.ladders score`, `python -m benchmarks.ladders adopt OUT`, and the other parts."""
 
 from __future__ import annotations
 
 import runpy
 import sys
 
-PARTS = ("score", "adopt", "run", "measure")
+PARTS = ("score", "adopt", "run", "measure", "batches")
 
 if len(sys.argv) < 2 or sys.argv[1] not in PARTS:
     raise SystemExit(f"python -m benchmarks.ladders {{{','.join(PARTS)}}} …")

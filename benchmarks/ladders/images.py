@@ -131,7 +131,8 @@ def mixer_training(context: Context) -> Step:
     model = context.place(lambda: Mixer(size(224, 32), size(384, 16), size(4, 2)))
     average = copy.deepcopy(model).requires_grad_(False)
     context.compile(model.blocks)
-    image, target = context.normal(size(64, 2), 3, size(224, 32), size(224, 32)), torch.arange(size(64, 2))
+    batch = context.items(64, 2)
+    image, target = context.normal(batch, 3, size(224, 32), size(224, 32)), torch.arange(batch) % 1000
     target = target.to(context.machine.device)
     optimizer = context.adamw(model)
     train = trained(context, lambda: F.cross_entropy(model(image), target, label_smoothing=0.1), optimizer)
@@ -175,7 +176,7 @@ def discriminator(width: int, steps: int) -> nn.Sequential:
 def dcgan_training(context: Context) -> Step:
     """A DCGAN on small pictures: discriminator, then generator; three losses are read in every step."""
     size = context.machine.size
-    width, steps, batch = size(64, 4), 3, size(64, 4)
+    width, steps, batch = size(64, 4), 3, context.items(64, 4)
     making, judging = (context.place(lambda make=make: make(width, steps)) for make in (generator, discriminator))
     if "channels_last" in context:
         making, judging = (model.to(memory_format=torch.channels_last) for model in (making, judging))

@@ -75,7 +75,8 @@ def t5_finetuning(context: Context) -> Step:
     model = context.place(lambda: T5(words, width, size(2, 1), "fused_attention" in context))
     context.compile([*model.reading, *model.writing])
     device = context.machine.device
-    source = torch.arange(size(16, 2) * size(384, 16), device=device).mul(7919).remainder(words).view(size(16, 2), -1)
+    source = torch.arange(context.items(16, 2) * size(384, 16), device=device).mul(7919).remainder(words)
+    source = source.view(context.items(16, 2), -1)
     target = source[:, : size(128, 8)] * 3 % words
     loss_of = lambda: F.cross_entropy(model(source, target)[:, :-1].float().flatten(0, 1), target[:, 1:].flatten())  # noqa: E731
     return trained(context, loss_of, context.adamw(model))
@@ -242,7 +243,7 @@ class Dit(nn.Module):
 def dit_sampling(context: Context) -> Step:
     """A diffusion transformer that samples with guidance: one call with the label and one without, in every step."""
     size = context.machine.size
-    places, batch, count = size(256, 16), size(4, 2), 20
+    places, batch, count = size(256, 16), context.items(4, 2), 20
     model = context.place(lambda: Dit(places, size(512, 32), size(4, 2))).eval().requires_grad_(False)
     context.compile(model.blocks)
     noise = context.normal(batch, places, 16)

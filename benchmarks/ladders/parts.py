@@ -21,13 +21,18 @@ Changes = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where a program runs, and which of its changes are made."""
+    """Where a program runs, which of its changes are made, and how many times as large its batch is."""
 
     machine: Machine
     on: Changes
+    times: int = 1
 
     def __contains__(self, change: str) -> bool:
         return change in self.on
+
+    def items(self, full: int, tiny: int) -> int:
+        """How many items a batch has."""
+        return self.times * self.machine.size(full, tiny)
 
     def place(self, make: Callable[[], Model]) -> Model:
         """The model in fp32 on the device, with the same weights every time."""

@@ -34,7 +34,7 @@ def speech_serving(context: Context) -> Step:
     model = context.place(lambda: SpeechEncoder(80, frames, size(512, 16), size(4, 2), "fused_attention" in context))
     model.eval().requires_grad_(False)
     context.compile(model.blocks)
-    clips = [context.normal(size(16, 2), 80, frames, seed=at).cpu() for at in range(4)]
+    clips = [context.normal(context.items(16, 2), 80, frames, seed=at).cpu() for at in range(4)]
     if "pin_memory" in context:
         clips = [context.machine.pinned(clip) for clip in clips]
     served = 0
@@ -79,7 +79,7 @@ def wav2vec_finetuning(context: Context) -> Step:
     size = context.machine.size
     again = "no_recomputation" not in context
     model = context.place(lambda: WaveEncoder(size(512, 16), size(2, 2), "fused_attention" in context, again))
-    audio = context.normal(size(10, 2), size(80000, 1600))
+    audio = context.normal(context.items(10, 2), size(80000, 1600))
     frames = model(audio[:1]).shape[1]
     labels = (torch.arange(len(audio) * frames, device=audio.device) * 37 % 500).view(len(audio), frames)
     loss_of = lambda: F.cross_entropy(model(audio).float().flatten(0, 1), labels.flatten())  # noqa: E731

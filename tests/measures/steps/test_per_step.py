@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.tables import trace_of
 
 from timesink.measures.steps import per_step
-from timesink.measures.steps.per_step import largest_per_step_ns, per_step_ns, period_name, period_ns, share_of_step
+from timesink.measures.steps.per_step import (
+    begun_per_step,
+    largest_per_step_ns,
+    per_step_ns,
+    period_name,
+    period_ns,
+    share_of_step,
+)
+from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.copies import exposed_copies
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
@@ -71,6 +80,31 @@ def test_the_largest_share_counts_slow_steps_as_often_as_they_come(monkeypatch: 
     kept = per_step.step_windows(trace, DEVICE)[0].size
     assert largest_per_step_ns(trace, claimed) == pytest.approx(30 * US / sum(range(kept)))
     assert asked == [0.25] + [100 * US] * kept
+
+
+def test_instants_are_counted_in_the_kept_steps_of_their_rank_their_ends_left_out() -> None:
+    trace = trace_of("""
+| ranges | name             | rank | start_us | end_us | times | every_us |
+| one    | ProfilerStep#{n} |    0 |        0 |    100 |     5 |      130 |
+| other  | ProfilerStep#{n} |    1 |       40 |     90 |     5 |       50 |
+
+| api_calls | name             | rank | correlation | start_us | end_us | times | every_us |
+| of one    | cudaLaunchKernel |    0 |           1 |        1 |      2 |     5 |      130 |
+| of other  | cudaLaunchKernel |    1 |         101 |       41 |     42 |     5 |       50 |
+
+| device_ops | name | rank | correlation | start_us | end_us | times | every_us |
+| of one     | a    |    0 |           1 |       10 |     60 |     5 |      130 |
+| of other   | a    |    1 |         101 |       50 |     70 |     5 |       50 |
+""")
+    for rank in (0, 1):
+        kept = steps(trace).kept.filter(pl.col("rank") == rank)
+        start, end = kept["host_start_ns"].to_list(), kept["host_end_ns"].to_list()
+        assert len(start) == 4
+        instants = [at + by for at in (*start, *end) for by in (-1, 0, 0, 1, 7)]
+        within = sum(a <= instant < b for instant in instants for a, b in zip(start, end, strict=True))
+        assert begun_per_step(trace, rank, pl.Series(instants)) == pytest.approx(within / len(start))
+        assert begun_per_step(trace, rank, pl.Series([start[1]])) == pytest.approx(1 / len(start))
+    assert begun_per_step(trace, 2, pl.Series([5, 5_000])) == 2
 
 
 def test_a_step_without_length_has_no_share() -> None:

@@ -28,7 +28,6 @@ from timesink.whatif.change import Case
 from timesink.whatif.changes import Together
 from timesink.whatif.changes.batch import GrowKernels
 from timesink.whatif.critical_path import longest_kind, path_shares
-from timesink.whatif.graph import Graph
 
 FACTORS: Final = (2, 4, 8, 16, 32)  # doublings, as people try them
 ASSUMED: Final = (
@@ -54,19 +53,12 @@ class LargerBatch:
 def larger_batches(joint: Joint, chosen: Sequence[str], now_ms: float) -> tuple[tuple[LargerBatch, ...], str]:
     """After the chosen changes, which leave a step of `now_ms`: batches twice as large, and so on while each wins
     `WORTH` more of an item; or why there is none."""
-    asked = {card.name for one in joint.offered.values() for card, _ in one.findings if one.id not in chosen}
-    if "input-pipeline" in asked:
-        return (), "larger_batch has no price: the device waits for batches, and loading them grows with them"
-    graph = joint.pricer.graph
-    if np.bincount(graph.program.ops.block, minlength=1).max(initial=0) > 1:
-        return (), "larger_batch has no price: the replay cannot make kernels of a CUDA graph longer"
-    graph = Together(tuple(joint.parts(chosen))).rewrite(graph)
-    anchors = joint.pricer.anchors
-    today_ns = anchors.windows.mean(anchors.periods(graph.replay()))
+    if why := _unknown(joint, chosen):
+        return (), why
     found: list[LargerBatch] = []
     before_ms = now_ms
     for factor in FACTORS:
-        made = _batch(joint, graph, (now_ms, today_ns), factor)
+        made = larger_batch(joint, chosen, now_ms, factor)
         if before_ms - made.per_item.value < WORTH.default * before_ms:
             break
         found.append(made)
@@ -75,9 +67,21 @@ def larger_batches(joint: Joint, chosen: Sequence[str], now_ms: float) -> tuple[
     return tuple(found), "" if found else why
 
 
-def _batch(joint: Joint, graph: Graph, now: tuple[float, float], factor: int) -> LargerBatch:
-    """`now`: the step in ms, and in ns as the graph is replayed."""
-    (now_ms, today_ns), pricer = now, joint.pricer
+def _unknown(joint: Joint, chosen: Sequence[str]) -> str:
+    """Why nothing can be foretold, if so."""
+    asked = {card.name for one in joint.offered.values() for card, _ in one.findings if one.id not in chosen}
+    if "input-pipeline" in asked:
+        return "larger_batch has no price: the device waits for batches, and loading them grows with them"
+    if np.bincount(joint.pricer.graph.program.ops.block, minlength=1).max(initial=0) > 1:
+        return "larger_batch has no price: the replay cannot make kernels of a CUDA graph longer"
+    return ""
+
+
+def larger_batch(joint: Joint, chosen: Sequence[str], now_ms: float, factor: int) -> LargerBatch:
+    """After the chosen changes, which leave a step of `now_ms`: a batch `factor` times as large."""
+    pricer = joint.pricer
+    graph = Together(tuple(joint.parts(chosen))).rewrite(pricer.graph)
+    today_ns = pricer.anchors.windows.mean(pricer.anchors.periods(graph.replay()))
     anchors, ratio = pricer.anchors, joint.step_ms / max(pricer.step_ns, 1.0)
     own = [device for device in kernel_facts(joint.trace).devices if device[0] == joint.rank]
     grow = Together(tuple(_grown(joint.trace, device, factor) for device in own))

@@ -2,6 +2,7 @@
 
 python -m benchmarks.ladders adopt OUT
 
+Programs of OUT take the place of those of the same name; what is there of all others stays as it is.
 A capture without marks is cut where the operators, or the device's work, have repeated so many times. Flow arrows,
 which nothing reads, and arguments without a reader are left out; every other value is as the tool wrote it.
 """
@@ -84,9 +85,15 @@ def shorter_nsys(content: bytes, steps: int) -> dict[str, Any]:
         return columns.split_tables(Path(file.name))
 
 
+def there(path: Path) -> dict[str, Any]:
+    """The captures that a file holds; none where there is no such file."""
+    return columns.unpack(path.read_bytes()) if path.exists() else {}
+
+
 def adopted(archive: Path, tool: str, steps: int) -> None:
-    """Every capture of one tool in one file, where names that all of them use are kept once."""
-    captures = {}
+    """Every capture of one tool in one file, where names that all use are kept once; with what is there of others."""
+    path = CAPTURES / f"{tool}.columns.xz"
+    captures = there(path)
     with tarfile.open(archive) as source:
         for member in source:
             content = source.extractfile(member)
@@ -95,14 +102,13 @@ def adopted(archive: Path, tool: str, steps: int) -> None:
             whole = lzma.decompress(content.read())
             name = member.name.partition(".")[0]
             captures[name] = shorter_torch(whole, steps) if tool == "torch" else shorter_nsys(whole, steps)
-    path = CAPTURES / f"{tool}.columns.xz"
     path.write_bytes(columns.pack(captures))
     print(f"{tool}: {path.stat().st_size / 1e3:.0f} KB")
 
 
 def unpacked(tool: str, folder: Path) -> None:
     """The captures of one tool as files that it could have written: NAME.json or NAME.sqlite."""
-    for name, parts in columns.unpack((CAPTURES / f"{tool}.columns.xz").read_bytes()).items():
+    for name, parts in there(CAPTURES / f"{tool}.columns.xz").items():
         if tool == "torch":
             (folder / f"{name}.json").write_text(json.dumps(columns.joined_trace(parts), separators=(",", ":")))
         else:
@@ -127,8 +133,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=suite.KEPT, help="how many steps of each capture are kept")
     given = parser.parse_args()
     CAPTURES.mkdir(exist_ok=True)
-    measured = json.loads((given.out / "measured.json").read_text())
-    MEASURED.write_text(json.dumps(kept(measured), separators=(",", ":"), sort_keys=True) + "\n")
+    measured = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
+    measured |= kept(json.loads((given.out / "measured.json").read_text()))
+    MEASURED.write_text(json.dumps(measured, separators=(",", ":"), sort_keys=True) + "\n")
     for tool in ("torch", "nsys"):
         adopted(given.out / f"{tool}.tar", tool, given.steps)
 

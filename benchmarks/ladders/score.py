@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.ladders import suite
 from benchmarks.ladders.adopt import unpacked
-from benchmarks.ladders.truth import Order, Truth
+from benchmarks.ladders.truth import Order, Truth, everything
 
 from timesink.diagnosis.plan.order import LATER, Gain, expected, leads_to, near_best
 from timesink.diagnosis.verdicts import Quantity
@@ -152,7 +152,9 @@ def detailed(one: Scored) -> str:
 
 
 def selected(given: argparse.Namespace) -> list[Scored]:
-    names = [one.name for one in suite.LADDERS if given.split in ("", suite.split(one.name))]
+    names = [
+        one.name for one in suite.LADDERS if given.split in ("", suite.split(one.name)) and one.name in everything()
+    ]
     names = [name for name in names if not given.only or name in given.only.split(",")]
     if given.noise:
         pairs = [(name, at, Truth(name, at), Truth(name, 1 - at)) for name in names for at in range(len(ROUNDS))]

@@ -39,7 +39,8 @@ class Ladder:
 _WAV2VEC = ("drop_debugging", "no_recomputation", "bf16", "fused_attention")
 _RECOMMENDER = ("loader_workers", "pin_memory", "batch_small_calls", "fused_optimizer")
 _CONVNEXT = ("loader_workers", "bf16", "channels_last", "fused_optimizer")
-LADDERS = (
+_EXPERTS = ("batch_small_calls", "fused_optimizer", "pin_memory", "tf32")
+FIRST = (
     Ladder("images", "convnext_training", "training", _CONVNEXT, 2e-2),
     Ladder("images", "mixer_training", "training", ("bf16", "compile", "fused_optimizer", "list_operations"), 2e-2),
     Ladder("images", "dcgan_training", "training", ("remove_sync", "channels_last", "bf16", "fused_optimizer"), 5e-2),
@@ -51,13 +52,23 @@ LADDERS = (
     Ladder("others", "graph_training", "training", ("compile", "tf32", "remove_sync", "pin_memory"), 2e-2),
     Ladder("others", "dit_sampling", "sampling", ("batch_small_calls", "bf16", "compile", "cuda_graph"), 2e-2),
 )
+LATER = (
+    Ladder("vision", "resnet_training", "training", ("loader_workers", "channels_last", "bf16", "compile"), 2e-2),
+    Ladder("vision", "unet_segmentation", "training", ("bf16", "channels_last", "pin_memory", "remove_sync"), 2e-2),
+    Ladder("vision", "clip_serving", "serving", ("bf16", "fused_attention", "compile", "cuda_graph"), 2e-2),
+    Ladder("sequences", "gpt_training", "training", ("fused_optimizer", "fused_attention", "bf16", "compile"), 2e-2),
+    Ladder("sequences", "chat_decoding", "decoding", ("remove_sync", "cuda_graph", "compile", "bf16"), 5e-2),
+    Ladder("sequences", "experts_training", "training", _EXPERTS, 2e-2),
+)
+"""All of them to tune on."""
+LADDERS = FIRST + LATER
 
 
 def rank(name: str) -> str:
     return hashlib.sha256((SEED + name).encode()).hexdigest()
 
 
-SET_ASIDE = frozenset(sorted((ladder.name for ladder in LADDERS), key=rank)[:ASIDE])
+SET_ASIDE = frozenset(sorted((ladder.name for ladder in FIRST), key=rank)[:ASIDE])
 SPLITS = ("tune", "aside")
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import lzma
+import shutil
 import sqlite3
+import tarfile
 from pathlib import Path
 
+import pytest
 from benchmarks.ladders import adopt, columns, suite
-from benchmarks.ladders.truth import Truth
+from benchmarks.ladders.adopt import CAPTURES
+from benchmarks.ladders.truth import Truth, everything
 
 TRACE = {
     "schemaVersion": 1,
@@ -22,6 +28,8 @@ TRACE = {
         ),
     ],
 }  # fmt: skip
+NAMES = ["aten::add", "aten::mm"] * suite.STEPS
+BLOCKS = {"blocks_ms": [1.00004], "receipts_equal": True}
 
 
 def test_a_trace_is_the_same_after_packing() -> None:
@@ -56,19 +64,59 @@ def test_an_operator_that_not_every_step_has_ends_no_step() -> None:
 
 
 def five_steps() -> dict[str, object]:
-    names = ["aten::add", "aten::mm"] * suite.STEPS
     return {
         "traceEvents": [
             {"ph": "X", "cat": "cpu_op", "name": name, "tid": 1, "ts": 10.0 * at, "dur": 5.0}
-            for at, name in enumerate(names)
+            for at, name in enumerate(NAMES)
         ]
     }
+
+
+def test_results_of_one_program_are_taken_beside_those_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adopt, "CAPTURES", tmp_path)
+    monkeypatch.setattr(adopt, "MEASURED", tmp_path / "measured.json")
+    shutil.copy(CAPTURES / "nsys.columns.xz", tmp_path)
+    (tmp_path / "torch.columns.xz").write_bytes(
+        columns.pack({"one": columns.split_trace(TRACE), "two": columns.split_trace(TRACE)})
+    )
+    (tmp_path / "measured.json").write_text(json.dumps({"one": {"base": {}}, "two": {"base": {}}}))
+    before = columns.unpack((CAPTURES / "nsys.columns.xz").read_bytes())
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "measured.json").write_text(json.dumps({"two": {"measure0": {"base": BLOCKS}}, "new": {}}))
+    tar_of(results / "torch.tar", "two.json", json.dumps(five_steps()).encode())
+    database = tmp_path / "new.sqlite"
+    columns.write_tables(before["dit_sampling"], database)
+    tar_of(results / "nsys.tar", "new.sqlite", database.read_bytes())
+
+    monkeypatch.setattr("sys.argv", ["adopt", str(results), "--steps", str(suite.STEPS)])
+    adopt.main()
+
+    measured = json.loads((tmp_path / "measured.json").read_text())
+    assert measured == {"one": {"base": {}}, "two": {"base": {"blocks_ms": [[1.0]], "equal": True}}}
+    found = columns.unpack((tmp_path / "torch.columns.xz").read_bytes())
+    assert found.keys() == {"one", "two"}
+    assert columns.joined_trace(found["one"]) == TRACE
+    assert [event["name"] for event in columns.joined_trace(found["two"])["traceEvents"]] == NAMES
+    after = columns.unpack((tmp_path / "nsys.columns.xz").read_bytes())
+    assert after == {**before, "new": before["dit_sampling"]}
+
+
+def tar_of(path: Path, name: str, content: bytes) -> None:
+    packed = lzma.compress(content)
+    with tarfile.open(path, "w") as archive:
+        member = tarfile.TarInfo(f"{name}.xz")
+        member.size = len(packed)
+        archive.addfile(member, io.BytesIO(packed))
 
 
 def test_four_programs_were_set_aside_and_every_rung_was_measured() -> None:
     aside = {ladder.name for ladder in suite.LADDERS if suite.split(ladder.name) == "aside"}
     assert aside == {"convnext_training", "graph_training", "recommender_training", "transducer_decoding"}
-    for ladder in suite.LADDERS:
-        truth = Truth(ladder.name)
+    assert {ladder.name for ladder in suite.FIRST} <= everything().keys() <= {ladder.name for ladder in suite.LADDERS}
+    for name in everything():
+        truth, ladder = Truth(name), suite.find(name)
         assert all(truth.gain(changes) is not None for changes in ladder.variants())
         assert truth.spent_ms(truth.best_order()) <= truth.spent_ms(ladder.changes)

@@ -83,7 +83,7 @@ def gpt_training(context: Context) -> Step:
         lambda: Gpt(words, length, width, [CausalLayer(width, heads, fused) for _ in range(size(6, 2))])
     )
     context.compile(model.layers)
-    optimizer, batch = context.adamw(model, loop=True), size(8, 2)
+    optimizer, batch = context.adamw(model, loop=True), context.items(8, 2)
     text = torch.arange(batch * (length + 1), device=context.machine.device).mul(7919).remainder(words).view(batch, -1)
     seen: list[float] = []
 
@@ -104,7 +104,7 @@ def gpt_training(context: Context) -> Step:
 def chat_decoding(context: Context) -> Step:
     """Greedy decoding with a cache; the host asks after every token whether all answers have come to their end."""
     size, device = context.machine.size, context.machine.device
-    words, length, width, batch = size(8000, 100), size(256, 16), size(512, 16), size(8, 2)
+    words, length, width, batch = size(8000, 100), size(256, 16), size(512, 16), context.items(8, 2)
     heads, count, first, end = max(1, width // 64), size(10, 3), length // 2, 0
     model = context.place(
         lambda: Gpt(words, length, width, [CachedLayer(width, heads, False) for _ in range(size(4, 2))])
@@ -196,7 +196,7 @@ class Mixture(nn.Module):
 def experts_training(context: Context) -> Step:
     """Experts on rows of a table for two tasks, in fp32, rows sent from pageable memory, Adam as it comes."""
     size, machine = context.machine.size, context.machine
-    categories, rows, numbers, batch = size(16, 2), size(1000, 20), size(128, 4), size(12288, 16)
+    categories, rows, numbers, batch = size(16, 2), size(1000, 20), size(128, 4), context.items(12288, 16)
     together = "batch_small_calls" in context
     model = context.place(lambda: Mixture(categories, rows, numbers, size(24, 3), size(256, 8), together))
     tables = []

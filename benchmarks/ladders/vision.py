@@ -67,7 +67,7 @@ def resnet_training(context: Context) -> Step:
         model = model.to(memory_format=torch.channels_last)
     context.compile(model.blocks)
     torch.manual_seed(1)
-    batches = loaded(context, Photos(size(192, 32), size(128, 8), 1 << 20), size(64, 4))
+    batches = loaded(context, Photos(size(192, 32), size(128, 8), 1 << 20), context.items(64, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
 
     def loss_of() -> Tensor:
@@ -113,7 +113,7 @@ def unet_segmentation(context: Context) -> Step:
         model = model.to(memory_format=torch.channels_last)
     scans = []
     for at in range(3):
-        image = context.normal(size(8, 2), 3, size(256, 32), size(256, 32), seed=at)
+        image = context.normal(context.items(8, 2), 3, size(256, 32), size(256, 32), seed=at)
         scans.append((image.cpu(), (F.avg_pool2d(image, 5, 1, 2).sum(1) > 0.2).float().cpu()))
     if "pin_memory" in context:
         scans = [(machine.pinned(image), machine.pinned(marked)) for image, marked in scans]
@@ -167,7 +167,7 @@ class Clip(nn.Module):
 def clip_serving(context: Context) -> Step:
     """Pictures and texts scored by two transformers in fp32, attention written out; the host fetches the scores."""
     size, device = context.machine.size, context.machine.device
-    side, length, words, batch = size(224, 32), size(64, 8), size(20000, 100), size(32, 2)
+    side, length, words, batch = size(224, 32), size(64, 8), size(20000, 100), context.items(32, 2)
     fused = "fused_attention" in context
     model = context.place(lambda: Clip(side, words, length, size(512, 16), size(5, 2), fused))
     model.eval().requires_grad_(False)

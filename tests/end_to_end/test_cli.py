@@ -72,6 +72,22 @@ print(os.environ.get("POLARS_MAX_THREADS"), polars.thread_pool_size(), file=sys.
     assert threads in ("None", used)
 
 
+def test_numpy_begins_on_one_thread_and_a_program_begun_later_may_have_more() -> None:
+    program = f"""import os, sys
+class Looking:
+    def find_spec(self, name, *rest):
+        if name == "numpy": print(os.environ.get("OPENBLAS_NUM_THREADS"), file=sys.stderr)
+sys.meta_path.insert(0, Looking())
+from timesink.cli.app import run; run(["tables", "--no-cache", {str(BEFORE)!r}])
+print(os.environ.get("OPENBLAS_NUM_THREADS"), file=sys.stderr)"""
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    for given, said in (({}, ["1", "None"]), ({"OPENBLAS_NUM_THREADS": "2"}, ["2", "2"])):
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, env=environment | given, check=True
+        )
+        assert [done.stderr.split()[at] for at in (0, -1)] == said
+
+
 def test_every_command_is_listed_with_the_first_line_of_its_own_help() -> None:
     shown = timesink("--help", COLUMNS="120").stdout
     for name, summary in COMMANDS.items():

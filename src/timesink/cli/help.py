@@ -6,6 +6,7 @@ Typer shows the types of Python (`<list[Path]>`, `<int range>`); people see what
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ FORMER_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "--only": ("--select",),
     "--skip": ("--ignore",),
 }
+_OPENBLAS: Final = "OPENBLAS_NUM_THREADS"
 _SMALL_BYTES: Final = 4_000_000  # a trace of 40 MB, packed
 
 
@@ -36,7 +38,8 @@ class ShownCommand(TyperCommand):
         ctx.default_map = _configured({name for param in self.params for name in param.opts}, args)
         _read_plainly(self.get_params(ctx))
         rest = super().parse_args(ctx, args)
-        _on_one_thread(ctx.params.get("paths") or [Path()])
+        if paths := ctx.params.get("paths"):
+            _on_few_threads(paths)
         return rest
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -82,10 +85,16 @@ class ShownGroup(TyperGroup):
         return _with_former_options(self, super().make_parser(ctx))
 
 
-def _on_one_thread(paths: Sequence[Path]) -> None:
-    """Let Polars, where it is not loaded yet, read small files on one thread: a diagnosis asks a thousand questions of
-    small tables, and waking others for a part of one takes longer than the part.
+def _on_few_threads(paths: Sequence[Path]) -> None:
+    """Let NumPy and Polars, where they are not loaded yet, begin with as few threads as pay.
+
+    NumPy's for products of matrices, of which there are none, spin as they begin. Polars reads small files on one: a
+    diagnosis asks hundreds of questions of small tables, and to wake others for a part of one takes longer than it.
     """
+    if _OPENBLAS not in os.environ and not {"numpy", "polars"} & sys.modules.keys():
+        os.environ[_OPENBLAS] = "1"
+        importlib.import_module("numpy")
+        del os.environ[_OPENBLAS]  # a program that this command begins may want them
     if "polars" in sys.modules or not all(path.is_file() for path in paths):
         return
     if sum(path.stat().st_size for path in paths) <= _SMALL_BYTES:

@@ -173,7 +173,7 @@ def _is_loopback(host: str) -> bool:
 
 
 # Files are read side by side, one thread each.
-_ENVIRONMENT = {"POLARS_MAX_THREADS": "1"}
+_ENVIRONMENT = {"POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 # Else Dask lets workers give memory back at every turn, and a rank takes half as long again.
 _BEFORE_START = {"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None}
 # Dask's profile of its own workers costs a fifth of their time and grows with it.

@@ -10,6 +10,7 @@ from polars.exceptions import ComputeError
 
 from timesink.model.arrays import BoolArray, Int8Array, Int64Array, IntArray
 
+_CODED = pl.Categorical()
 _MOST_CODES = 1 << 18  # beyond so many distinct names in one process, answers are forgotten
 
 
@@ -20,7 +21,7 @@ class _Answers:
     """
 
     def __init__(self) -> None:
-        self.anchor = pl.Series([""], dtype=pl.Categorical())
+        self.anchor = pl.Series([""], dtype=_CODED)
         self.by_pattern: dict[str, Int8Array] = {}
 
 
@@ -29,34 +30,35 @@ _answers = _Answers()
 
 def matches(names: pl.Series, pattern: str) -> pl.Series:
     """Whether each name matches the regular expression anywhere; null names do not."""
-    if names.dtype != pl.Categorical():
-        return mapped(names, lambda distinct: distinct.str.contains(pattern), pl.Boolean).fill_null(False)
-    if nulls := names.null_count():
+    coded = names.cast(_CODED)
+    if nulls := coded.null_count():
         found = np.zeros(len(names), bool)
         if nulls < len(names):
-            found[names.is_not_null().to_numpy()] = _matched(names.drop_nulls(), pattern)
+            found[coded.is_not_null().to_numpy()] = _matched(coded.drop_nulls(), pattern)
     else:
-        found = _matched(names, pattern)
+        found = _matched(coded, pattern)
     return pl.Series(names.name, found)
 
 
 def _matched(names: pl.Series, pattern: str) -> BoolArray:
     """The same for categories without a null; a name is asked once in the life of the process."""
     global _answers
+    if not len(names):
+        return np.zeros(0, bool)
     physical = names.to_physical()
-    needed = 1 + int(physical.max() or 0)  # type: ignore[arg-type]
+    needed = 1 + int(physical.max())  # type: ignore[arg-type]
     if needed > _MOST_CODES:
         _answers = _Answers()
     held = _answers
     known = held.by_pattern.get(pattern, _NOTHING_KNOWN)
     if known.size < needed:
         known = np.pad(known, (0, max(needed, 2 * known.size) - known.size), constant_values=-1)
-    answers = pl.Series(known).gather(physical)  # which NumPy would do with numbers of eight bytes
-    if len(names) and answers.min() < 0:  # type: ignore[operator]
+    answers = pl.Series(known)[physical]  # which NumPy would do with numbers of eight bytes
+    if answers.min() < 0:  # type: ignore[operator]
         row_of = _row_of_each(physical.to_numpy(), known.size)
         new = np.flatnonzero((row_of >= 0) & (known < 0))
         known[new] = names[row_of[new]].cast(pl.String).str.contains(pattern).to_numpy()
-        answers = pl.Series(known).gather(physical)
+        answers = pl.Series(known)[physical]
     held.by_pattern[pattern] = known
     return (answers > 0).to_numpy()
 
@@ -82,29 +84,15 @@ def pattern_fault(pattern: str) -> str | None:
 
 def mapped(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype: type[pl.DataType]) -> pl.Series:
     """`function` of each name, computed on the distinct names only."""
-    if names.dtype == pl.Categorical() and len(names):
-        return _by_code(names, function, dtype)
-    distinct = names.unique().drop_nulls()
-    if not len(distinct):
-        return _nothing(names, dtype)
-    answers = function(distinct.cast(pl.String))
-    return names.replace_strict(distinct, answers, default=None, return_dtype=dtype)
-
-
-def _by_code(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype: type[pl.DataType]) -> pl.Series:
-    """The answers by way of each name's number, which is many times quicker than by way of the name."""
-    named = names.drop_nulls() if names.null_count() else names
-    if not len(named):
-        return _nothing(names, dtype)
+    if names.null_count() == len(names):
+        return pl.Series(names.name, [None], dtype=dtype).new_from_index(0, len(names))
+    coded = names.cast(_CODED)
+    named = coded.drop_nulls() if coded.null_count() else coded
     codes = named.to_physical().to_numpy()
     row_of = _row_of_each(codes, int(codes.max()) + 1)
     distinct = np.flatnonzero(row_of >= 0)
     answers = function(named[row_of[distinct]].cast(pl.String)).cast(dtype)
     answer_of = np.zeros(row_of.size, np.uint32)
     answer_of[distinct] = np.arange(distinct.size, dtype=np.uint32)
-    answered = answers[answer_of[codes]] if named is names else answers[answer_of][names.to_physical()]
+    answered = answers[answer_of[codes]] if named is coded else answers[answer_of][coded.to_physical()]
     return answered.alias(names.name)
-
-
-def _nothing(names: pl.Series, dtype: type[pl.DataType]) -> pl.Series:
-    return pl.Series(names.name, [None], dtype=dtype).new_from_index(0, len(names))

@@ -1,6 +1,7 @@
 """`dataclass`, made quickly: the standard one compiles six functions for every frozen class, a command has hundreds.
 
-Here a frozen class shares its methods with all others, and its `__init__` is compiled when the first object is made.
+Here a frozen class shares its methods with all others, its `__init__` is compiled when the first object is made, and if
+it is of the usual sort its fields are read here, where nobody asks of each whether it is one.
 Everything else is as in the standard library: fields, defaults, slots, `replace`, `asdict`, pickling. Classes that are
 not frozen, or are ordered, are standard ones.
 """
@@ -10,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, asdict, field, fields, is_dataclass, replace
+from inspect import get_annotations
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Final, Never
 
 __all__ = ["MISSING", "asdict", "dataclass", "field", "fields", "is_dataclass", "replace"]
 
@@ -23,7 +25,7 @@ def _dataclass(cls: Any = None, /, *, frozen: bool = False, eq: bool = True, rep
         return lambda named: _dataclass(named, frozen=frozen, eq=eq, repr=repr, **others)
     if not frozen or "order" in others:
         return dataclasses.dataclass(frozen=frozen, eq=eq, repr=repr, **others)(cls)
-    made: Any = dataclasses.dataclass(init=False, eq=False, repr=False, **others)(cls)
+    made: Any = _slotted(cls, **others) or dataclasses.dataclass(**_NO_METHODS, **others)(cls)
     own = made.__dict__
     made.__init__ = _first_init(made)
     made.__setattr__, made.__delattr__ = _set_nothing, _delete_nothing
@@ -39,6 +41,38 @@ def _dataclass(cls: Any = None, /, *, frozen: bool = False, eq: bool = True, rep
             )
         if own.get("__hash__") is None:
             made.__hash__ = lambda self: hash(key(self))
+    return made
+
+
+_NO_METHODS: Final = {"init": False, "eq": False, "repr": False}
+_LIKE: Final[Any] = dataclasses.make_dataclass("_LIKE", [("any", "int")], **_NO_METHODS)  # type: ignore[arg-type]
+_FIELD: Final = _LIKE.__dataclass_fields__["any"]._field_type
+
+
+def _slotted(cls: Any, *, slots: bool = False, kw_only: bool = False, **others: bool) -> Any:
+    """The class with slots for fields; None where it is not one of nothing but fields, with no base."""
+    if not slots or others or cls.__bases__ != (object,):
+        return None
+    kinds, body, declared = get_annotations(cls), dict(cls.__dict__), {}
+    for name, kind in kinds.items():
+        default = body.pop(name, MISSING)
+        if not isinstance(kind, str) or "Var" in kind or kind.endswith("KW_ONLY") or type(default).__hash__ is None:
+            return None
+        one: Any = default if isinstance(default, dataclasses.Field) else field(default=default)
+        one.name, one.type, one._field_type = name, kind, _FIELD
+        declared[name] = one
+        if one.kw_only is MISSING:
+            one.kw_only = kw_only
+    for name in ("__dict__", "__weakref__"):
+        body.pop(name, None)
+    body |= {
+        "__slots__": tuple(declared),
+        "__match_args__": tuple(name for name, one in declared.items() if one.init and not one.kw_only),
+        "__dataclass_fields__": declared,
+        "__dataclass_params__": _LIKE.__dataclass_params__,
+    }
+    made: Any = type(cls)(cls.__name__, cls.__bases__, body)
+    made.__qualname__ = cls.__qualname__
     return made
 
 

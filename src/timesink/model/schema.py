@@ -115,14 +115,13 @@ def _is_sequence(value: Any) -> bool:
 
 
 def _is_sorted(frame: pl.DataFrame, by: tuple[str, ...]) -> bool:
-    if frame.height < 2:
-        return True
-    later, tie = pl.lit(False), pl.lit(True)
+    tie: pl.Series | bool = True
     for name in by:
-        previous = pl.col(name).shift(1)
-        later = later | (tie & (pl.col(name) > previous))
-        tie = tie & (pl.col(name) == previous)
-    return bool(frame.select((later | tie).slice(1).all()).item())
+        before, after = frame[name][:-1], frame[name][1:]
+        if ((after < before) & tie).any():
+            return False
+        tie = (after == before) & tie
+    return True
 
 
 def _schema_difference(wanted: pl.Schema, got: pl.Schema) -> str:

@@ -21,7 +21,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
-from timesink.model.tables import DEVICE_OPS
+from timesink.model.tables import COLLECTIVES, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
 
@@ -75,6 +75,12 @@ class Communication:
 
     def __iter__(self) -> Iterator[DeviceCommunication]:
         return iter(self.by_device.values())
+
+
+@remembered
+def may_communicate(trace: Trace) -> bool:
+    """Whether a kernel communicates or a collective is recorded: where neither is so, there is no more to ask."""
+    return trace.get(COLLECTIVES).height > 0 or bool((class_of_ops(trace) == "communication").any())
 
 
 @remembered

@@ -157,6 +157,8 @@ def exchanges_alike(calls: pl.DataFrame) -> pl.Series:
 
     Two ranks, or ranks in the middle of a chain that run more of them, may just as well send to each other.
     """
+    if not (calls["kind"] == EXCHANGE).any():
+        return pl.repeat(False, calls.height, eager=True)
     counts = calls.filter(pl.col("kind") == EXCHANGE).group_by("group", *_MEMBER).len()
     groups = counts.group_by("group").agg(pl.len().alias("members"), pl.col("len").n_unique().alias("counts"))
     alike = groups.filter((pl.col("members") >= assumed.CROWD.whole) & (pl.col("counts") == 1)).select(

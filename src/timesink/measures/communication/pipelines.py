@@ -13,7 +13,7 @@ import polars as pl
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
 from timesink.measures.communication.matching import exchanges_alike
-from timesink.measures.ranks.job import Job, by_device, job
+from timesink.measures.ranks.job import Job, by_device, job, ranks_of
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
@@ -96,7 +96,7 @@ class Pipeline:
 @remembered
 def pipeline(trace: Trace) -> Pipeline | None:
     """The pipeline of a trace of several ranks; None where its ranks are no stages."""
-    return pipeline_of(job(trace))
+    return pipeline_of(job(trace)) if len(ranks_of(trace)) > 1 else None
 
 
 def pipeline_of(job: Job) -> Pipeline | None:

@@ -97,6 +97,12 @@ class Job:
         return tuple(self.members["rank"].unique().sort().to_list())
 
 
+@remembered
+def ranks_of(trace: Trace) -> tuple[int, ...]:
+    """The `ranks` of the job of a trace, without the rest of it."""
+    return tuple(sorted({line.rank for line in device_timeline(trace)} | set(trace.get(SOURCES)["rank"].to_list())))
+
+
 def in_order(table: pl.DataFrame) -> pl.DataFrame:
     """The rows of a table of a job by every column."""
     return table.sort(pl.all(), nulls_last=True)

@@ -62,12 +62,12 @@ class DecodedTrace:
 
     def named(self, codes: pl.Series | None) -> pl.Series | None:
         """Codes as the texts they stand for."""
-        return None if codes is None else self.texts.gather(codes)
+        return None if codes is None else self.texts[codes]
 
     def classified(self, codes: pl.Series, classify: Callable[[str], str | None], dtype: pl.Enum) -> pl.Series:
         """Codes as classes, asked once per distinct text."""
         distinct = codes.unique().drop_nulls()
-        classes = pl.Series([classify(text) for text in self.strings.gather(distinct)], dtype=dtype)
+        classes = pl.Series([classify(text) for text in self.strings[distinct]], dtype=dtype)
         return codes.replace_strict(distinct, classes, default=None, return_dtype=dtype)
 
 

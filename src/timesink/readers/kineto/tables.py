@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from timesink import _native
@@ -251,14 +252,14 @@ def _drop_twins(draft: Draft, table: Table) -> None:
     frame = draft.tables.get(table)
     if frame is None or frame.height < 2:
         return
-    same_place = frame.select(
-        ((pl.col("start_ns") == pl.col("start_ns").shift(1)) & (pl.col("end_ns") == pl.col("end_ns").shift(1))).sum()
-    ).item()
-    if not same_place:
+    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    same_place = (start[1:] == start[:-1]) & (end[1:] == end[:-1])  # as equal rows have, one after the other
+    rows = np.flatnonzero(np.append(same_place, False) | np.append(False, same_place))
+    if not rows.size:
         return
     identity = "correlation" if "correlation" in frame.columns else "external_id"
     same_record = pl.struct("start_ns", "end_ns", identity).is_duplicated() & pl.col(identity).is_not_null()
-    suspects = frame.with_row_index("row").filter(same_record)
+    suspects = frame[rows].with_columns(row=pl.Series(rows, dtype=pl.UInt32)).filter(same_record)
     kept = suspects.unique(subset=frame.columns, keep="first", maintain_order=True)
     if dropped := suspects.height - kept.height:
         again = suspects["row"].filter(~suspects["row"].is_in(kept["row"].implode()))

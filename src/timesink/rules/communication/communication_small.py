@@ -39,6 +39,7 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.measures.communication.collectives import SmallCollectives, small_collectives
+from timesink.measures.communication.communication import may_communicate
 from timesink.measures.communication.link_curve import link_curve
 from timesink.measures.ranks.job import JOB_READS
 from timesink.model.tables import DEVICE_OPS
@@ -48,8 +49,8 @@ from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found for the GPU whose small collectives are exposed longest, if long enough."""
-    collectives = small_collectives(trace)
-    if not collectives.calls.height:
+    collectives = small_collectives(trace) if may_communicate(trace) else None
+    if collectives is None or not collectives.calls.height:
         return NotApplicable("the trace holds no collectives")
     if collectives.calls["bytes"].null_count() == collectives.calls.height:
         return Undecided("no collective's size is recorded", "timesink capture torch -- torchrun train.py")

@@ -27,7 +27,7 @@ from __future__ import annotations
 from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_period
-from timesink.measures.communication.communication import contention
+from timesink.measures.communication.communication import communication, contention
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
@@ -37,8 +37,8 @@ from timesink.units import NS_PER_MS, share_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per GPU whose slowed kernels cost enough of the step."""
-    frame = contention(trace).frame
-    if not frame.height:
+    frame = contention(trace).frame if any(one.kernel_count for one in communication(trace)) else None
+    if frame is None or not frame.height:
         return NotApplicable("no kernel has enough runs with and without communication beside it")
     return found_or_clear([_judge(trace, limits, row) for row in frame.iter_rows(named=True)])
 

@@ -41,7 +41,7 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.waits import collective_waits, exposed_waits
-from timesink.measures.ranks.job import JOB_READS, step_ns
+from timesink.measures.ranks.job import JOB_READS, ranks_of, step_ns
 from timesink.measures.ranks.lateness import lateness, rebalanced
 from timesink.measures.ranks.parity import ranks_text
 from timesink.model.tables import DEVICE_OPS
@@ -57,9 +57,9 @@ _SIDES = {
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found where all ranks' own lateness together costs enough and no rank has more than half of it."""
-    waits = collective_waits(trace)
-    if len(waits.job.ranks) < 2:
+    if len(ranks_of(trace)) < 2:
         return NotApplicable("the trace holds one rank")
+    waits = collective_waits(trace)
     late = lateness(trace)
     if late.anchors.size < 2:
         return NotApplicable("fewer than two collectives hold all ranks up")

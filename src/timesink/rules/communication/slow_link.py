@@ -47,7 +47,7 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.measures.communication.waits import SlowLink, beside_nvlink, collective_waits, links
-from timesink.measures.ranks.job import JOB_READS, Job, step_ns
+from timesink.measures.ranks.job import JOB_READS, Job, ranks_of, step_ns
 from timesink.measures.ranks.parity import ranks_text
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
@@ -58,8 +58,7 @@ from timesink.units import NS_PER_MS, bytes_text, time_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found where a group or pair takes a multiple of the usual time."""
-    waits = collective_waits(trace)
-    if len(waits.job.ranks) < 2:
+    if len(ranks_of(trace)) < 2:
         return NotApplicable("the trace holds one rank")
     compared = links(trace)
     if not compared.frame.height and (groups := beside_nvlink(trace)):

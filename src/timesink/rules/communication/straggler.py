@@ -47,7 +47,7 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.measures.communication.waits import collective_waits, exposed_waits
-from timesink.measures.ranks.job import JOB_READS, step_ns
+from timesink.measures.ranks.job import JOB_READS, ranks_of, step_ns
 from timesink.measures.ranks.late_rank import worth_of_rank
 from timesink.measures.ranks.lateness import lateness, latest_rank
 from timesink.model.tables import DEVICE_OPS
@@ -65,9 +65,9 @@ SIDES = {
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found for the rank without whose lateness the job gains most, if that is enough and more than half of it all."""
-    waits = collective_waits(trace)
-    if len(waits.job.ranks) < 2:
+    if len(ranks_of(trace)) < 2:
         return NotApplicable("the trace holds one rank")
+    waits = collective_waits(trace)
     if not waits.matched.calls.height:
         return NotApplicable("no collective of one rank has a counterpart on another")
     late = lateness(trace)

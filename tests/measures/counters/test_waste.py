@@ -221,3 +221,44 @@ def test_a_loop_that_compares_and_swaps_conflicts_in_its_swaps_alone() -> None:
     counted = kernel({**WHOLE, f"{conflicts}.sum": 40, f"{conflicts}_op_atom.sum": 40})
     assert waste_of(counted).of(Cause.ATOMICS, Resource.L1) == pytest.approx(40 / 200)
     assert waste_of(counted).of(Cause.BANK_CONFLICTS, Resource.L1) == 0
+
+
+EVERY = WHOLE | STALLED | {
+    "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio": 14,
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": 40,
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum": 10,
+    "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio": 8,
+    "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio": 48,
+}  # fmt: skip
+COUNTED = (
+    "smsp__inst_executed_op_shared_atom.sum",
+    "smsp__sass_inst_executed_op_shared.sum",
+    "smsp__sass_inst_executed_op_global_ld.sum",
+    "smsp__inst_executed_op_ldgsts.sum",
+    "memory_l1_wavefronts_shared",
+    "smsp__inst_executed.sum",
+)
+
+
+@pytest.mark.parametrize("scaled", [(), ("memory_l2_theoretical_sectors_global_ideal",), ("smsp__thread_inst",)])
+def test_whatever_was_not_collected_shares_are_shares(scaled: tuple[str, ...]) -> None:
+    """One or two counters are missing; ideal sectors may exceed those touched, and lanes those of a warp."""
+    values = {key: 7 * value if key.startswith(scaled or ("-",)) else value for key, value in EVERY.items()}
+    names = [*values]
+    for at, first in enumerate(names):
+        for second in names[at : at + 5]:
+            waste = waste_of(kernel({key: value for key, value in values.items() if key not in (first, second)}))
+            shares = [share for parts in waste.shares.values() for share in parts.values()]
+            shares += [waste.access.excess_ratio or 0.0, waste.atomic_requests, waste.memory_instructions]
+            assert all(0 <= share <= 1 for share in [*shares, waste.access.shared_atomic_share])
+            assert waste.access.other_wavefronts >= 0 and 0 <= least_passes(waste.access) <= 1
+
+
+@pytest.mark.parametrize("counter", COUNTED)
+def test_a_count_that_is_missing_is_a_count_of_none(counter: str) -> None:
+    missing = waste_of(kernel({key: value for key, value in EVERY.items() if key != counter}))
+    none = waste_of(kernel(EVERY | {counter: 0}))
+    assert missing.copies_ahead == none.copies_ahead
+    assert missing.access.other_wavefronts == none.access.other_wavefronts
+    assert missing.access.shared_atomic_share == none.access.shared_atomic_share
+    assert {c: dict(parts) for c, parts in missing.shares.items()} == {c: dict(p) for c, p in none.shares.items()}

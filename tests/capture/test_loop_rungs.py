@@ -70,6 +70,24 @@ def test_a_rung_that_is_made_is_held_against_what_was_foretold_and_the_next_is_o
     assert (folder / "rung-1/torch/manifest.json").is_file()
 
 
+def test_once_a_rung_is_made_the_program_of_today_is_diagnosed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And nothing of the loop's first stages is captured with the changed program."""
+    walked(folder)
+    stages = (folder / "loop.json").read_text()
+    before = json.loads((folder / "diagnosis.json").read_text())
+    capsys.readouterr()
+    walked(folder, made=True)
+    after = json.loads((folder / "rung-1/diagnosis.json").read_text())
+    assert after != before
+    assert json.loads((folder / "diagnosis.json").read_text()) == before
+    assert (folder / "loop.json").read_text() == stages
+    shown = capsys.readouterr().out
+    assert "the profiled step takes 2.57 times the unprofiled 855 us" in shown[: shown.index("Rungs made")]
+    assert shown.count("steps of 2.20 ms") == 1
+
+
 def test_a_rung_that_nobody_opened_is_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="no rung is open"):
         command(["python", "train.py"], folder, None, True, False, chosen=LoopOptions(quiet=True, made=True))

@@ -32,7 +32,6 @@ from timesink.untrusted.whole_file import write_whole
 if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
-    from timesink.views.page import Page
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,29 +172,31 @@ def command(
     """
     target = sink(form, None, no_color)
     with translated():
+        from timesink.capture.interpreter import check_torch
         from timesink.capture.running import is_python
 
         is_python(program or ())
-        stages = Stages(out, chosen.quiet)
-        made = Loop(tuple(program or ()), chosen.bench, chosen, chosen.shared, stages)
-        _check_tools(program or (), out)
-        diagnosis = made.run()
-    _write(out, diagnosis, stages, target.origin)
-    target.show(diagnosis)
-    if with_plan or chosen.made:
-        target.show(_planned(out, made, diagnosis, target.origin))
-    return 0
-
-
-def _planned(out: Path, made: Loop, diagnosis: Diagnosis, origin: Origin) -> Page:
-    """The plan of the newest capture; with `--made`, of the program with the open rung made."""
-    rungs = Rungs(out, made.timeline)
-    if made.chosen.made:
-        with translated():
+        made = Loop(tuple(program or ()), chosen.bench, chosen, chosen.shared, Stages(out, chosen.quiet))
+        rungs, first = Rungs(out, made.timeline), None
+        if chosen.made:
             folder = rungs.next_folder()
-            Stages(folder.parent, made.chosen.quiet).make(folder.name, f"{folder.parent.name} is made", made.torch)
+            check_torch(made.program)
+            Stages(folder.parent, chosen.quiet).make(folder.name, f"{folder.parent.name} is made", made.torch)
+        else:
+            _check_tools(program or (), out)
+            first = made.run()
+            _write(out, first, target.origin)
+            write_whole(out / "loop.json", stored_stages(made.stages))
+    if first is not None and not with_plan:
+        target.show(first)
+        return 0
+    trace, diagnosis = rungs.newest(first)
+    if rungs.made:
+        _write(rungs.folder(rungs.made).parent, diagnosis, target.origin)
     words = ["timesink", "loop", "--made", *(() if out == Path("loop") else ("-o", str(out))), "--"]
-    return rungs.page(diagnosis, origin, shlex.join(words) + " CMD")
+    target.show(diagnosis)
+    target.show(rungs.page(trace, diagnosis, target.origin, shlex.join(words) + " CMD"))
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,10 +320,9 @@ def _check_tools(program: Sequence[str], out: Path) -> None:
             tell(f"loop: a stage with {name} would be left out: {error}")
 
 
-def _write(out: Path, diagnosis: Diagnosis, stages: Stages, origin: Origin) -> None:
-    """The joined diagnosis for people and for programs, and what was made for it."""
+def _write(folder: Path, diagnosis: Diagnosis, origin: Origin) -> None:
+    """The diagnosis for people and for programs."""
     from timesink.render import written
 
     for name, form in (("diagnosis.md", Format.MD), ("diagnosis.json", Format.JSON)):
-        write_whole(out / name, written(diagnosis, form, Style(origin=origin)))
-    write_whole(out / "loop.json", stored_stages(stages))
+        write_whole(folder / name, written(diagnosis, form, Style(origin=origin)))

@@ -63,17 +63,21 @@ class Rungs:
             raise UsageError("no rung is open that could be made", remedy="run it without --made: it opens the next")
         return self.folder(self.made + 1)
 
-    def page(self, diagnosis: Diagnosis, origin: Origin, again: str) -> Page:
+    def newest(self, first: Diagnosis | None) -> tuple[Trace, Diagnosis]:
+        """The newest capture and its diagnosis, which of the program as it was is `first`."""
+        from timesink.diagnosis.engine import diagnose
+
+        trace = self.read(self.folder(self.made))
+        return trace, first if first is not None and not self.made else diagnose(trace)
+
+    def page(self, trace: Trace, diagnosis: Diagnosis, origin: Origin, again: str) -> Page:
         """The plan of the newest capture, which is kept, beside all rungs so far; its first rung is opened. `again` is
         the command to give once that is made."""
-        from timesink.diagnosis.engine import diagnose
         from timesink.render import written
         from timesink.views.plan import page_of, plan
         from timesink.views.plan.climbed import climbed_sheet
 
-        number = self.made
-        trace = self.read(self.folder(number))
-        ladder = plan(trace, diagnosis if not number else diagnose(trace))
+        number, ladder = self.made, plan(trace, diagnosis)
         self._open(ladder, number)
         page, rungs = page_of(ladder, trace.source), self._climbed(ladder, number)
         if rungs:

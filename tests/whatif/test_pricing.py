@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.tables import trace_of
 from tests.whatif.programs import Host, Launch, Step, Wait, simulate
 
-from timesink.knowledge.assumptions import replay
+from timesink.knowledge.assumptions import idle, replay
+from timesink.knowledge.op_class import COPY
 from timesink.whatif import pricing
 from timesink.whatif.change import Case, Range, Target, Touches
 from timesink.whatif.changes import RemoveSyncs, ScaleHost, ScaleKernels
 from timesink.whatif.graph import Graph
+from timesink.whatif.network import EdgeKind
 from timesink.whatif.periods import StepWindows
 from timesink.whatif.pricing import Bounds, Floor, Price, Pricer
 
@@ -59,10 +62,10 @@ def test_the_errors_of_replays_widen_the_interval(monkeypatch: pytest.MonkeyPatc
     assert (low, high) == pytest.approx((50 - 0.12816 * width, 50 + 0.12816 * width), abs=0.02 * width)
 
 
-def loop(host_us: int, kernel_us: int, steps: int = 8) -> Pricer:
+def loop(host_us: int, kernel_us: int, steps: int = 8, start_ns: int = 1_000_000) -> Pricer:
     """Steps in which the host works, launches two kernels and waits for them."""
     step = [Step(), Host(host_us * 1_000), Launch(kernel_us * 1_000), Launch(kernel_us * 1_000), Wait()]
-    simulated = simulate([part for _ in range(steps) for part in step] + [Step()])
+    simulated = simulate([part for _ in range(steps) for part in step] + [Step()], start_ns)
     return Pricer(Graph.from_trace(simulated.trace()), simulated.windows())
 
 
@@ -157,9 +160,10 @@ def test_nothing_to_replay_costs_nothing() -> None:
     assert Bounds(Floor(0, 0), Floor(0, 0)).most_ns(Touches.BOTH, 0.5) == 0.5
 
 
-def test_a_hiccup_in_one_step_condemns_no_trace_and_one_in_most_does() -> None:
+@pytest.mark.parametrize("start_ns", [1_000_000, 10**12])
+def test_a_hiccup_in_one_step_condemns_no_trace_and_one_in_most_does(start_ns: int) -> None:
     """Half of each of seven steps of eight is waiting that nothing explains; the median step says so, one alone not."""
-    pricer = loop(100, 40)
+    pricer = loop(100, 40, start_ns=start_ns)
     edges = pricer.graph.network.edges
     base, anchors = pricer._base, pricer.anchors
     path = base.path_to(anchors.last_node(base), pricer.graph.network, anchors.first_ns(base))
@@ -172,6 +176,79 @@ def test_a_hiccup_in_one_step_condemns_no_trace_and_one_in_most_does() -> None:
             assert inside.size
             unexplained[inside[0]] = int(pricer.step_ns / 2)
         network = replace(pricer.graph.network, edges=replace(edges, unexplained_ns=unexplained))
-        fresh = loop(100, 40)
+        fresh = loop(100, 40, start_ns=start_ns)
         fresh.graph = replace(pricer.graph, network=network)
         assert fresh._residual_ratio() == pytest.approx(ratio, abs=0.01)
+
+
+def test_a_ratio_that_is_given_judges_the_trace() -> None:
+    pricer = loop(100, 40)
+    assert Pricer(pricer.graph, pricer.anchors.windows, 0.37).residual_ratio == 0.37
+
+
+def test_the_step_if_the_host_took_no_time_by_hand() -> None:
+    """A launch takes 4 us to begin, kernels 40 and 40 with 1 between, the wait returns 5 later; the first step keeps
+    its 100 us of Python, which no call precedes."""
+    assert loop(100, 40).device_ns == pytest.approx((7 * 90_000 + 190_000) / 8)
+
+
+def test_what_a_copy_and_a_kernel_take_to_follow_each_other_is_no_riddle() -> None:
+    """On a stream, beside a copy, up to a limit; edge by edge, every edge waiting for longer than the one before."""
+    trace = trace_of("""
+| device_ops | kind   | name | copy_kind | stream | correlation | start_us | end_us |
+| first      | kernel | a    |           |      7 |           1 |       10 |     20 |
+| there      | copy   | c    | h2d       |      7 |           2 |       22 |     30 |
+| second     | kernel | b    |           |      7 |           3 |       32 |     40 |
+| third      | kernel | b    |           |      7 |           4 |       42 |     50 |
+| elsewhere  | kernel | d    |           |     20 |           5 |       11 |     60 |
+| back       | copy   | c    | d2h       |     20 |           6 |       64 |     70 |
+
+| api_calls | name             | correlation | start_us | end_us |
+| 1         | cudaLaunchKernel |           1 |        0 |      1 |
+| 2         | cudaMemcpyAsync  |           2 |        1 |      2 |
+| 3         | cudaLaunchKernel |           3 |        2 |      3 |
+| 4         | cudaLaunchKernel |           4 |        3 |      4 |
+| 5         | cudaLaunchKernel |           5 |        4 |      5 |
+| 6         | cudaMemcpyAsync  |           6 |        5 |      6 |
+""")
+    graph = Graph.from_trace(trace)
+    edges = graph.network.edges
+    unexplained = 700 * (1 + np.arange(len(edges.dst)))
+    graph = graph.with_network(replace(graph.network, edges=replace(edges, unexplained_ns=unexplained)))
+    path = np.arange(len(edges.dst))[::-1]
+    program = graph.program
+    copies = [int(op) for op in np.flatnonzero(program.ops.op_class == COPY)]
+    blocks = {at for at, op in enumerate(program.blocks.op) if int(op) in copies}
+    expected = []
+    for edge in path:
+        ends = {int(graph.block_of(edges.src[[edge]])[0]), int(graph.block_of(edges.dst[[edge]])[0])}
+        beside = edges.kind[edge] == EdgeKind.STREAM and ends & blocks
+        expected.append(min(int(unexplained[edge]), idle.GAP_MOST_US.ns) if beside else 0)
+    assert sum(value > 0 for value in expected) == 3
+    assert 0 < min(value for value in expected if value) < idle.GAP_MOST_US.ns
+    assert pricing._handed_over_ns(graph, path).tolist() == expected
+    assert pricing._handed_over_ns(loop(100, 40).graph, path[:3]).tolist() == [0, 0, 0]
+
+
+class Fake:
+    """A change that the test writes: what it does to the graph by the case and by whether costs are the usual ones."""
+
+    label, touches = "fake", Touches.BOTH
+
+    def __init__(self, factors: dict[Case, float]) -> None:
+        self.factors = factors
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        return ScaleHost(Target(), self.factors[case]).rewrite(graph, case)
+
+
+def test_what_a_change_wins_and_where_it_is_held_are_of_its_expected_case() -> None:
+    """A case in which nothing changes is no change that was not found; nor is the hopeful one what bounds the value."""
+    pricer = loop(100, 40)
+    half: Any = Fake({Case.CAUTIOUS: 1.0, Case.EXPECTED: 0.5, Case.HOPEFUL: 0.1})
+    price = pricer.price(half)
+    assert price.matched
+    assert price.gain_ns == pytest.approx(7 / 8 * 50_000)
+    assert price.low_ns < price.gain_ns < price.high_ns
+    nothing: Any = Fake({Case.CAUTIOUS: 0.5, Case.EXPECTED: 1.0, Case.HOPEFUL: 0.1})
+    assert not pricer.price(nothing).matched

@@ -99,6 +99,14 @@ def test_a_line_of_one_clock_by_hand() -> None:
     assert clocks._fit_line(start, far, 0, is_reference=False).drift_ratio == 0.0  # scatter, no drift
 
 
+def test_the_slope_runs_from_third_to_third() -> None:
+    """Twelve calls 0.1 s apart, k-th difference 10,000 k + 10 k^3: medians 15,045 and 103,645 of thirds 0.8 s apart."""
+    assert assumed.DRIFT_CALLS.whole <= 12
+    k = np.arange(12, dtype=np.int64)
+    fit = clocks._fit_line(100_000_000 * k, 10_000 * k + 10 * k**3, 0, is_reference=False)
+    assert fit.drift_ratio == pytest.approx((103_645 - 15_045) / 800_000_000)
+
+
 @pytest.mark.parametrize(
     ("fit", "low", "high", "offset", "error", "consistent"),
     [(10, -5, 15, 10, 15, True), (30, -5, 15, 15, 20, True), (-9, -5, 15, -5, 20, True), (10, 20, 5, 10, None, False),

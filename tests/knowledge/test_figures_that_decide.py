@@ -282,7 +282,7 @@ def test_a_checkpoint_copies_a_mebibyte_and_eight_times_what_a_usual_step_does()
 def test_a_replay_that_leaves_a_twentieth_of_the_step_unexplained_is_no_price() -> None:
     def refused(residual: float) -> bool:
         pricer = SimpleNamespace(anchors=SimpleNamespace(windows=[1]), residual_ratio=residual)
-        return Pricer._unreplayable(pricer) is not None  # type: ignore[arg-type]
+        return Pricer.unreplayable.fget(pricer) is not None  # type: ignore[attr-defined]
 
     assert (refused(0.051), refused(0.049)) == (True, False)
 

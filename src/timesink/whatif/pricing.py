@@ -126,7 +126,7 @@ class Pricer:
         step = np.searchsorted(starts, passed, side="right") - 1
         unexplained_ns = edges.unexplained_ns[path] - _handed_over_ns(self.graph, path)
         in_step = np.bincount(np.maximum(step, 0), unexplained_ns, minlength=len(windows))
-        return float(np.median(in_step)) / self.step_ns
+        return min(float(np.median(in_step)) / self.step_ns, 1.0)
 
     def path(self) -> tuple[PathShare, ...]:
         """What the critical path of the unchanged steps consists of, per step."""
@@ -136,9 +136,8 @@ class Pricer:
         """Replay the change at every case, resample steps, and hold the result against the bounds."""
         if self._last is not None and self._last[0] is change:  # asked for its gain first, then for what to say of it
             return self._last[1]
-        unreplayable = self._unreplayable()
-        if unreplayable is not None:
-            return replace(self._priced(change, (0.0, 0.0, 0.0)), refused=unreplayable, replayed=False)
+        if self.unreplayable is not None:
+            return replace(self._priced(change, (0.0, 0.0, 0.0)), refused=self.unreplayable, replayed=False)
         price = replace(self._replayed(change), refused=self._slowed(change))
         self._last = (change, price)
         return price
@@ -179,7 +178,9 @@ class Pricer:
             kappa=self.graph.kappa,
         )
 
-    def _unreplayable(self) -> str | None:
+    @property
+    def unreplayable(self) -> str | None:
+        """Why no change has a price, if so."""
         if not len(self.anchors.windows):
             return "the trace has no complete step to replay"
         if self.residual_ratio > replay.RESIDUAL_LIMIT.value:

@@ -115,7 +115,8 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
     singles = {name: gain for name in joint.offered if (gain := joint.gain({name})) is not None}
     unpriced = tuple((name, "the trace cannot be replayed") for name in joint.offered if name not in singles)
     if unpriced and not any(gain.low for gain in singles.values()):
-        return Plan(joint.step_ms, refused="its steps cannot be replayed, and a plan is replays", unpriced=unpriced)
+        why = joint.pricer.unreplayable or "no change wins anything for sure"
+        return Plan(joint.step_ms, refused=f"its steps cannot be replayed: {why}", unpriced=unpriced)
     chosen: list[str] = []
     rungs: list[Rung] = []
     won = NOTHING

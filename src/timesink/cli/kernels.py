@@ -191,7 +191,7 @@ def read_profiles(path: Path, cache: bool, timeline: Path | None = None) -> Trac
     if KERNEL_PROFILES not in trace:
         raise UsageError(
             f"{path} holds no kernel profiles",
-            remedy="give a Nsight Compute report; `timesink next` prints the command",
+            remedy="`timesink summary` lists the kernels of a timeline; for a kernel report see `timesink next`",
         )
     return trace
 

@@ -1,4 +1,6 @@
 // The Python face of the passes over ordered columns.
+#include <nanobind/stl/vector.h>
+
 #include "arrays.h"
 #include "sweeps.h"
 
@@ -14,10 +16,25 @@ Result first_places_of(Times wanted, Times known) {
     return to_numpy(released([&] { return first_places(view(wanted), view(known)); }));
 }
 
+nb::tuple numbered_of(const std::vector<Times>& columns) {
+    std::vector<View> views;
+    for (const Times& column : columns) views.push_back(view(column));
+    Numbered made = released([&] { return numbered(views); });
+    return nb::make_tuple(to_numpy(std::move(made.number)), to_numpy(std::move(made.first)));
+}
+
+Result summed_of(Times group, Times value, int64_t groups) {
+    return to_numpy(released([&] { return summed(view(group), view(value), groups); }));
+}
+
 nb::tuple both(Spans&& made) { return nb::make_tuple(to_numpy(std::move(made.start)), to_numpy(std::move(made.end))); }
 
 nb::tuple merged_of(Times start, Times end) {
     return both(released([&] { return merged(view(start), view(end)); }));
+}
+
+nb::tuple united_of(Times start, Times end, Times other_start, Times other_end) {
+    return both(released([&] { return united(view(start), view(end), view(other_start), view(other_end)); }));
 }
 
 nb::tuple shared_of(Times start, Times end, Times other_start, Times other_end) {
@@ -58,7 +75,12 @@ void bind_sweeps(nb::module_& m) {
           "Where each value would go into an ordered column, before or after what equals it.");
     m.def("first_places", &first_places_of, nb::arg("wanted"), nb::arg("known"),
           "The first place in `known` of each wanted number, -1 for none and for negative numbers.");
+    m.def("numbered", &numbered_of, nb::arg("columns"),
+          "Equal rows of some columns under one number, in the order in which they come first; and the first row of each.");
+    m.def("summed", &summed_of, nb::arg("group"), nb::arg("value"), nb::arg("groups"), "The sum of each group's values.");
     m.def("merged", &merged_of, nb::arg("start_ns"), nb::arg("end_ns"), "The union of any intervals: starts and ends.");
+    m.def("united", &united_of, nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("other_start_ns"),
+          nb::arg("other_end_ns"), "The union of two sets of disjoint intervals in order.");
     m.def("shared", &shared_of, nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("other_start_ns"),
           nb::arg("other_end_ns"), "What two sets of disjoint intervals share.");
     m.def("covered", &covered_of, nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("from_ns"), nb::arg("until_ns"),

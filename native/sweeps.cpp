@@ -8,7 +8,7 @@ namespace timesink {
 
 namespace {
 
-constexpr size_t dense = 8;  // a table of ids may be this many times longer than what it serves; sparser ids are sorted
+constexpr size_t few = 16;  // so many ascending runs are searched one after another
 
 void check_same(std::initializer_list<size_t> sizes) {
     for (const size_t size : sizes)
@@ -51,6 +51,34 @@ void add(Spans& made, int64_t start, int64_t end) {  // after all that were adde
     }
 }
 
+// Neighbouring values in ascending order, as calls of one thread have their numbers; `at` is where one was looked for.
+struct Run {
+    size_t begin, size, at;
+};
+
+std::vector<Run> ascending(View values) {  // no more runs than are of use
+    std::vector<Run> runs;
+    for (size_t i = 0; i < values.size() && runs.size() <= few; ++i) {
+        if (i == 0 || values[i] < values[i - 1]) runs.push_back({i, 0, 0});
+        ++runs.back().size;
+    }
+    return runs;
+}
+
+Numbers first_in(std::vector<Run>& runs, View wanted, View known) {
+    Numbers made(wanted.size(), -1);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+        if (wanted[i] < 0) continue;
+        for (auto& [begin, size, at] : runs) {
+            at = gallop(size, at, [&](size_t place) { return known[begin + place] < wanted[i]; });
+            if (at == size || known[begin + at] != wanted[i]) continue;
+            made[i] = static_cast<int64_t>(begin + at);
+            break;
+        }
+    }
+    return made;
+}
+
 }  // namespace
 
 Numbers places(View sorted, View wanted, bool after_equals) {
@@ -66,28 +94,62 @@ Numbers places(View sorted, View wanted, bool after_equals) {
 }
 
 Numbers first_places(View wanted, View known) {
-    int64_t low = std::numeric_limits<int64_t>::max(), high = -1;
-    for (const int64_t id : known) {
-        if (id < 0) continue;
-        low = std::min(low, id);
-        high = std::max(high, id);
-    }
+    if (auto runs = ascending(known); runs.size() <= few) return first_in(runs, wanted, known);
     Numbers made(wanted.size(), -1);
-    if (high < 0) return made;
-    if (static_cast<size_t>(high - low) / dense < known.size() + wanted.size()) {
-        std::vector<int32_t> first(static_cast<size_t>(high - low) + 1, -1);
-        for (size_t i = known.size(); i-- > 0;)
-            if (known[i] >= 0) first[static_cast<size_t>(known[i] - low)] = static_cast<int32_t>(i);
-        for (size_t i = 0; i < wanted.size(); ++i)
-            if (wanted[i] >= low && wanted[i] <= high) made[i] = first[static_cast<size_t>(wanted[i] - low)];
-        return made;
-    }
     std::vector<std::pair<int64_t, int64_t>> first(known.size());
     for (size_t i = 0; i < known.size(); ++i) first[i] = {known[i], static_cast<int64_t>(i)};
     std::sort(first.begin(), first.end());
     for (size_t i = 0; i < wanted.size(); ++i) {
         const auto found = std::lower_bound(first.begin(), first.end(), std::pair{wanted[i], int64_t{0}});
         if (wanted[i] >= 0 && found != first.end() && found->first == wanted[i]) made[i] = found->second;
+    }
+    return made;
+}
+
+Numbered numbered(std::span<const View> columns) {
+    const size_t rows = columns.empty() ? 0 : columns[0].size();
+    for (const View& column : columns) check_same({rows, column.size()});
+    const auto equal = [&](size_t a, size_t b) {
+        return std::all_of(columns.begin(), columns.end(), [&](const View& column) { return column[a] == column[b]; });
+    };
+    const auto hash = [&](size_t row) {
+        uint64_t mixed = 0;
+        for (const View& column : columns) {
+            mixed = (mixed ^ static_cast<uint64_t>(column[row])) * 0x9E3779B97F4A7C15u;
+            mixed ^= mixed >> 32;
+        }
+        return mixed;
+    };
+    Numbered made{Numbers(rows), {}};
+    std::vector<int64_t> slots(64, -1);  // the number in each slot of a table that is at most half full
+    const auto slot_of = [&](size_t row) {
+        size_t slot = hash(row) & (slots.size() - 1);
+        while (slots[slot] >= 0 && !equal(static_cast<size_t>(made.first[static_cast<size_t>(slots[slot])]), row))
+            slot = (slot + 1) & (slots.size() - 1);
+        return slot;
+    };
+    for (size_t row = 0; row < rows; ++row) {
+        const size_t slot = slot_of(row);
+        if (slots[slot] < 0) {
+            slots[slot] = static_cast<int64_t>(made.first.size());
+            made.first.push_back(static_cast<int64_t>(row));
+        }
+        made.number[row] = slots[slot];
+        if (2 * made.first.size() <= slots.size()) continue;
+        slots.assign(2 * slots.size(), -1);
+        for (size_t number = 0; number < made.first.size(); ++number)
+            slots[slot_of(static_cast<size_t>(made.first[number]))] = static_cast<int64_t>(number);
+    }
+    return made;
+}
+
+Numbers summed(View group, View value, int64_t groups) {
+    check_same({group.size(), value.size()});
+    Numbers made(static_cast<size_t>(std::max<int64_t>(groups, 0)), 0);
+    for (size_t i = 0; i < group.size(); ++i) {
+        if (group[i] < 0 || group[i] >= groups) throw std::invalid_argument("a group has no such number");
+        int64_t& total = made[static_cast<size_t>(group[i])];
+        total = plus(total, value[i]);
     }
     return made;
 }
@@ -105,6 +167,24 @@ Spans merged(View start, View end) {
     for (size_t i = 0; i < start.size(); ++i) spans[i] = {start[i], end[i]};
     std::sort(spans.begin(), spans.end());
     for (const auto& [from, until] : spans) add(made, from, until);
+    return made;
+}
+
+Spans united(View start, View end, View other_start, View other_end) {
+    check_same({start.size(), end.size()});
+    check_same({other_start.size(), other_end.size()});
+    Spans made;
+    made.start.reserve(start.size() + other_start.size());
+    made.end.reserve(start.size() + other_start.size());
+    for (size_t i = 0, j = 0; i < start.size() || j < other_start.size();) {
+        if (j == other_start.size() || (i < start.size() && start[i] < other_start[j])) {
+            add(made, start[i], end[i]);
+            ++i;
+        } else {
+            add(made, other_start[j], other_end[j]);
+            ++j;
+        }
+    }
     return made;
 }
 

@@ -22,10 +22,18 @@ struct Totals {
     Numbers count, items, first, last, covered;
 };
 
+// Rows by what they hold, numbered in the order in which it comes first; and the row in which it does.
+struct Numbered {
+    Numbers number, first;
+};
+
 // Each throws std::invalid_argument where its arrays differ in length.
 Numbers places(View sorted, View wanted, bool after_equals);
 Numbers first_places(View wanted, View known);
+Numbered numbered(std::span<const View> columns);
+Numbers summed(View group, View value, int64_t groups);
 Spans merged(View start, View end);
+Spans united(View start, View end, View other_start, View other_end);
 Spans shared(View start, View end, View other_start, View other_end);
 Numbers covered(View start, View end, View from, View until);
 Totals totals(View group, View row, View item, View start, View end, int64_t groups);

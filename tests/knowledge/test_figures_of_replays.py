@@ -110,12 +110,11 @@ def test_work_that_ends_a_microsecond_after_other_began_was_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, late_ns: int, waited: bool
 ) -> None:
     none = np.empty(0, np.int64)
-    monkeypatch.setattr(waits.LaunchOrder, "of", lambda *parts: None)
     monkeypatch.setattr(waits, "_recorded", lambda *parts: (np.array([0]), np.array([1]), none))
     monkeypatch.setattr(waits, "_by_pattern", lambda *parts: (none, none))
     blocks = SimpleNamespace(start_ns=np.array([0, 5_000]), end_ns=np.array([5_000 + late_ns, 20_000]))
     calls = SimpleNamespace(kind=none, correlation=none)
-    edges = waits.find_event_edges(None, 0, calls, None, blocks)  # type: ignore[arg-type]
+    edges = waits.find_event_edges(None, 0, calls, None, blocks, None)  # type: ignore[arg-type]
     assert bool(edges.source.size) is waited
 
 

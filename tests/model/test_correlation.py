@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from timesink._native import first_places
 
-IDS = st.lists(st.one_of(st.integers(-2, 12), st.integers(0, 1 << 62)), max_size=12)
+IDS = st.lists(st.one_of(st.integers(-2, 30), st.integers(0, 1 << 62)), max_size=40)
 
 
 @given(IDS, IDS)

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timesink._native import covered, holding, innermost_at, merged, overlapping, places, shared, totals
+from timesink._native import (
+    covered,
+    holding,
+    innermost_at,
+    merged,
+    numbered,
+    overlapping,
+    places,
+    shared,
+    summed,
+    totals,
+    united,
+)
+from timesink.model.nesting import numbered_rows
 
 NUMBERS = st.lists(st.one_of(st.integers(-3, 9), st.sampled_from((-(1 << 63), (1 << 63) - 1))), max_size=30)
 SEGMENTS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 4)), max_size=12)
@@ -22,6 +36,27 @@ def array(values: list[int]) -> np.ndarray:
 def test_places_are_those_of_numpy_in_any_order_of_questions(held: list[int], wanted: list[int], after: bool) -> None:
     expected = np.searchsorted(array(sorted(held)), array(wanted), side="right" if after else "left")
     assert places(array(sorted(held)), array(wanted), after).tolist() == expected.tolist()
+
+
+@given(st.lists(st.tuples(*[st.sampled_from((None, 0, 1, -1, 1 << 31, -(1 << 63), (1 << 63) - 1))] * 2), max_size=90))
+def test_alike_rows_get_one_number_in_the_order_in_which_they_come_first(rows: list[tuple[int | None, ...]]) -> None:
+    number, first = numbered_rows(pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Int64}, orient="row"))
+    distinct = list(dict.fromkeys(rows))
+    assert number.tolist() == [distinct.index(row) for row in rows]
+    assert first.tolist() == [rows.index(row) for row in distinct]
+
+
+def test_a_thousand_rows_that_all_differ_are_numbered_as_they_come() -> None:
+    number, first = numbered([array(range(0, 1 << 40, 1 << 30)) for _ in range(3)])
+    assert number.tolist() == first.tolist() == list(range(1 << 10))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from((0, 1, -5, 1 << 62, (1 << 63) - 1))), max_size=30))
+def test_sums_of_groups_are_those_of_numpy(rows: list[tuple[int, int]]) -> None:
+    group, value = array([row[0] for row in rows]), array([row[1] for row in rows])
+    expected = np.zeros(4, np.int64)
+    np.add.at(expected, group, value)
+    assert summed(group, value, 4).tolist() == expected.tolist()
 
 
 def disjoint(segments: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
@@ -50,6 +85,12 @@ def test_columns_of_unlike_length_and_rows_that_are_not_there_are_refused() -> N
     one, two = array([1]), array([1, 2])
     refused = (
         lambda: merged(one, two),
+        lambda: numbered([one, two]),
+        lambda: summed(one, two, 2),
+        lambda: summed(one, one, 1),
+        lambda: summed(-one, one, 1),
+        lambda: united(one, two, one, one),
+        lambda: united(one, one, one, two),
         lambda: shared(one, two, one, one),
         lambda: shared(one, one, one, two),
         lambda: covered(one, two, one, one),

@@ -29,6 +29,8 @@ def launching_calls(ops: pl.DataFrame, calls: pl.DataFrame) -> Int64Array:
     call = np.full(ops.height, -1, np.int64)
     if ops.height and calls.height:
         op_ids, call_ids = _correlations(ops), _correlations(calls)
+        if (process := _one_process(ops)) is not None and process == _one_process(calls):
+            return first_places(op_ids, call_ids)
         calls_of = dict(_rows_by_process(calls))
         for process, op_rows in _rows_by_process(ops):
             if process in calls_of:
@@ -43,13 +45,23 @@ def _correlations(frame: pl.DataFrame) -> Int64Array:
     return frame["correlation"].fill_null(-1).to_numpy()
 
 
+def _one_process(frame: pl.DataFrame) -> tuple[int, int] | None:
+    """The (rank, process) of all rows, None where they have several."""
+    keys = frame.select("rank", "process")
+    least = keys.min().row(0)
+    return least if least == keys.max().row(0) else None
+
+
 def _rows_by_process(frame: pl.DataFrame) -> Iterator[tuple[tuple[int, int], Int64Array]]:
     """Row numbers of each (rank, process)."""
-    keys = frame.select("rank", "process")
-    least, most = keys.min().row(0), keys.max().row(0)
-    if least == most:
-        yield least, np.arange(frame.height)
+    if (process := _one_process(frame)) is not None:
+        yield process, np.arange(frame.height)
         return
-    rows = keys.with_row_index("row").group_by("rank", "process").agg(pl.col("row").cast(pl.Int64))
+    rows = (
+        frame.select("rank", "process")
+        .with_row_index("row")
+        .group_by("rank", "process")
+        .agg(pl.col("row").cast(pl.Int64))
+    )
     for rank, process, numbers in rows.sort("rank", "process").iter_rows():
         yield (rank, process), np.asarray(numbers, np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink._native import covered, merged, shared
+from timesink._native import covered, merged, shared, united
 from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass
 
@@ -71,9 +71,7 @@ class Intervals:
         return int(self.lengths_ns.sum())
 
     def __or__(self, other: Intervals) -> Intervals:
-        return Intervals.union_of(
-            np.concatenate((self.start_ns, other.start_ns)), np.concatenate((self.end_ns, other.end_ns))
-        )
+        return Intervals(*united(self.start_ns, self.end_ns, other.start_ns, other.end_ns))
 
     def __and__(self, other: Intervals) -> Intervals:
         few, many = sorted((self, other), key=len)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink._native import enclose, innermost_at
+from timesink._native import enclose, innermost_at, numbered
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.record import dataclass
 
@@ -134,6 +134,17 @@ def key_slices(frame: pl.DataFrame, keys: Sequence[str]) -> Iterator[tuple[tuple
             last = first + int(np.searchsorted(column[first:last], column[first], side="right"))
         yield tuple(key), first, last
         first = last
+
+
+def numbered_rows(frame: pl.DataFrame) -> tuple[Int64Array, Int64Array]:
+    """Rows of integers or categories by what they hold, null included: the number of each, alike rows under one, in the
+    order in which they come first; and of each number the first row."""
+    columns = []
+    for column in frame:
+        if column.null_count():
+            columns.append(column.is_null().cast(pl.Int64).to_numpy())
+        columns.append(column.to_physical().cast(pl.Int64).fill_null(0).to_numpy())
+    return numbered(columns)
 
 
 def slice_of(frame: pl.DataFrame, keys: Sequence[str], wanted: tuple[int, ...]) -> tuple[int, int]:

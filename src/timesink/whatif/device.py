@@ -28,7 +28,8 @@ class Ops:
 
     `row` is the row of the table, `call` the number of the call that launched the op (-1 for none), `stream` numbers
     the (device, context, stream) triples of `streams`, and `block` is the number of the unit that is replayed: an op,
-    or all ops of one CUDA graph launch, whose dependencies inside the graph no trace records.
+    or all ops of one CUDA graph launch, whose dependencies inside the graph no trace records. `first_row` is the row
+    of the first op where those of the others follow it, one by one.
     """
 
     row: Int32Array
@@ -40,14 +41,15 @@ class Ops:
     block: Int32Array
     op_class: npt.NDArray[np.uint8]
     streams: tuple[tuple[int, int | None, int], ...]
+    first_row: int | None = None
 
     def __len__(self) -> int:
         return int(self.row.size)
 
     def places_of(self, rows: IntArray) -> IntArray:
         """The number of the op of each of these rows of `device_ops`; every one must be an op of the rank."""
-        if np.all(self.row[1:] > self.row[:-1]):
-            return np.searchsorted(self.row, rows)
+        if self.first_row is not None:
+            return rows - self.first_row
         order = np.argsort(self.row)
         return order[np.searchsorted(self.row, rows, sorter=order)]
 
@@ -117,6 +119,7 @@ def read_ops(trace: Trace, rank: int, calls: Calls) -> tuple[Ops, Blocks]:
         block=block,
         op_class=class_of_ops(trace).to_physical().to_numpy()[row].astype(np.uint8),
         streams=streams,
+        first_row=None if (np.diff(row) != 1).any() else int(row[0]) if row.size else 0,
     )
     if first.size == row.size:  # no op shares its launch
         return ops, Blocks(start, end, first, call, np.broadcast_to(np.int64(1), first.size))
@@ -181,11 +184,17 @@ def _number_streams(frame: pl.DataFrame) -> tuple[tuple[tuple[int, int | None, i
     names = ["device", "context", "stream"]
     keys = frame.select(names)
     distinct = keys.unique().sort(names, nulls_last=False).with_row_index("number")
-    parts = [
-        part.join(distinct, on=names, how="left", nulls_equal=True, maintain_order="left")["number"].to_numpy()
-        for part in keys.iter_slices(_ROWS_AT_ONCE)
-    ]
-    return tuple(distinct.select(names).rows()), np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int32)
+    number = np.zeros(frame.height, np.int32)
+    varying = [name for name in names if distinct[name].n_unique() > 1]
+    for first in range(0, frame.height if varying else 0, _ROWS_AT_ONCE):
+        part = keys.select(varying)[first : first + _ROWS_AT_ONCE]
+        if varying == ["stream"]:
+            numbered = np.searchsorted(distinct["stream"].to_numpy(), part["stream"].to_numpy())
+        else:
+            joined = part.join(distinct, on=varying, how="left", nulls_equal=True, maintain_order="left")
+            numbered = joined["number"].to_numpy()
+        number[first : first + _ROWS_AT_ONCE] = numbered
+    return tuple(distinct.select(names).rows()), number
 
 
 def _blocks(call: IntArray) -> tuple[IntArray, IntArray]:
@@ -268,8 +277,9 @@ def _quantiles_by(
         overall = float(np.quantile(values, quantile)) if values.size else float(replay.LATENCY_IF_UNSEEN_US.ns)
         if values.size < replay.ENOUGH.value:  # one slow launch is no intrinsic cost: the excess is left unexplained
             overall = min(overall, float(replay.LATENCY_AT_MOST_US.ns))
-        answer = np.full(group_count, overall)
-        for number in np.flatnonzero(sizes >= replay.ENOUGH.value).tolist():
-            answer[number] = pl.Series(values[group == number]).quantile(quantile, "linear")
-        values_of.append(answer.astype(np.int64))
-    return values_of
+        values_of.append(np.full(group_count, overall))
+    for number in np.flatnonzero(sizes >= replay.ENOUGH.value).tolist():
+        own = pl.Series(values[group == number]).sort()
+        for answer, quantile in zip(values_of, quantiles, strict=True):
+            answer[number] = own.quantile(quantile, "linear")
+    return [answer.astype(np.int64) for answer in values_of]

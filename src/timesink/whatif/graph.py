@@ -30,7 +30,7 @@ from timesink.model.trace import Trace
 from timesink.whatif.device import Blocks, Costs, Ops, measure_costs, read_ops, same_stream_pairs
 from timesink.whatif.host import Bursts, Calls, HostPoints, burst_points, find_bursts, host_points, read_calls
 from timesink.whatif.network import EdgeKind, Edges, Network, Replay
-from timesink.whatif.waits import EventEdges, Releases, find_event_edges, find_releases
+from timesink.whatif.waits import EventEdges, LaunchOrder, Releases, find_event_edges, find_releases
 
 _Kept = TypeVar("_Kept")
 
@@ -53,6 +53,7 @@ class RankWork:
         """The work of one rank."""
         calls = read_calls(trace, rank)
         ops, blocks = read_ops(trace, rank, calls)
+        launches = LaunchOrder.of(calls, ops, blocks)
         return RankWork(
             rank,
             calls,
@@ -60,8 +61,8 @@ class RankWork:
             ops,
             blocks,
             measure_costs(ops, calls),
-            find_releases(trace, rank, calls, ops, blocks),
-            find_event_edges(trace, rank, calls, ops, blocks),
+            find_releases(trace, rank, calls, ops, blocks, launches),
+            find_event_edges(trace, rank, calls, ops, blocks, launches),
         )
 
     def launching(self, ops: BoolArray | None = None) -> BoolArray:
@@ -316,9 +317,8 @@ class Graph:
 
     def edges_of(self, *kinds: EdgeKind) -> IntArray:
         """Numbers of the edges of these kinds."""
-        wanted = np.zeros(len(EdgeKind), bool)
-        wanted[list(kinds)] = True
-        return np.flatnonzero(wanted[self.network.edges.kind])
+        kind = self.network.edges.kind
+        return np.flatnonzero(np.logical_or.reduce([kind == wanted for wanted in kinds]))
 
     def block_of(self, node: IntArray) -> IntArray:
         """The block whose start or end a node is; negative for host points."""

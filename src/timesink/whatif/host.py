@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink._native import places
 from timesink.knowledge.assumptions import replay
 from timesink.knowledge.calls import call_kinds
 from timesink.knowledge.ranges import AUTOGRAD
@@ -175,7 +176,7 @@ def _best_owner(
         if not len(work) or len(other) < 2 or (not proven and other.start_ns[0] > work.start_ns[0]):
             continue
         silence_start, silence_end = other.end_ns[:-1], other.start_ns[1:]
-        at = np.searchsorted(silence_start, work.start_ns, side="right") - 1
+        at = places(silence_start, work.start_ns, True) - 1
         inside = (at >= 0) & (work.end_ns <= silence_end[np.maximum(at, 0)])
         known_ns = work.total_ns
         if proven:  # a recording may begin or end within a burst: beyond all that the owner did, nothing is known

@@ -87,13 +87,12 @@ class Releases:
     blocking: BoolArray
 
 
-def find_releases(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks) -> Releases:
+def find_releases(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks, launches: LaunchOrder) -> Releases:
     """Releases of device, stream and event synchronisations, of blocking copies and of calls that free memory.
 
     Which calls wait, and for what, is as CUDA documents it (Runtime API: synchronization behavior, stream management).
     Querying an event does not wait.
     """
-    launches = LaunchOrder.of(calls, ops, blocks)
     kind = calls.kind
     call, block, inferred = _concat(
         [
@@ -249,9 +248,10 @@ class EventEdges:
     inferred: BoolArray
 
 
-def find_event_edges(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks) -> EventEdges:
+def find_event_edges(
+    trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks, launches: LaunchOrder
+) -> EventEdges:
     """Recorded edges where the trace has both ends of them; PyTorch's known pattern for waits that name no event."""
-    launches = LaunchOrder.of(calls, ops, blocks)
     source, sink, used = _recorded(trace, rank, calls, ops, launches)
     waits = np.flatnonzero(calls.kind == CallKind.STREAM_WAIT)
     unnamed = waits[~np.isin(calls.correlation[waits], used)]

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import polars as pl
 
 from timesink.measures.habits.extra_work import ExtraWork, extra_work
 from timesink.measures.habits.sequences import STRETCH, launched
@@ -33,7 +32,10 @@ def repeated_forward(trace: Trace) -> tuple[ExtraWork, ...] | None:
     flags = np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
     keys = {(rank, process) for rank, process, _ in order.of_backward}
     for rank, process in sorted(keys):
-        here = order.frame.filter(pl.col("rank") == rank, pl.col("process") == process).sort("launched_ns", "row")
+        here = order.frame.select("thread", "row", "code", "family", "launched_ns").filter(
+            (order.frame["rank"] == rank) & (order.frame["process"] == process)
+        )
+        here = here[np.lexsort((here["row"].to_numpy(), here["launched_ns"].to_numpy()))]
         threads = [thread for _, owner, thread in order.of_backward if owner == process]
         backward = here["thread"].is_in(threads).to_numpy()
         row, code, losses = here["row"].to_numpy(), here["code"].to_numpy(), (here["family"] == "loss").to_numpy()

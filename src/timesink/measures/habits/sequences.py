@@ -13,6 +13,7 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import matches
+from timesink.model.nesting import numbered_rows
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
@@ -56,11 +57,10 @@ def launched(trace: Trace) -> Launched:
             **{name: ops[name].gather(row).fill_null(0) for name in ("grid_x", "grid_y", "grid_z")},
         }
     )
-    keys = ["name", "grid_x", "grid_y", "grid_z"]
-    codes = frame.select(keys).unique().sort(keys).with_columns(pl.int_range(1, pl.len() + 1).alias("code"))
-    coded = frame.join(codes, on=keys, how="left", maintain_order="left")
+    code, _ = numbered_rows(frame.select("name", "grid_x", "grid_y", "grid_z"))
     return Launched(
-        coded.select("row", "rank", "process", "thread", "launched_ns", "family", "code"), _backward_threads(frame)
+        frame.select("row", "rank", "process", "thread", "launched_ns", "family", pl.Series("code", code)),
+        _backward_threads(frame),
     )
 
 

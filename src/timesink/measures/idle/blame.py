@@ -22,6 +22,7 @@ from timesink.model.trace import Trace, remembered
 from timesink.whatif.graph import RankWork
 
 _PLACES: Final = {"host_op": HOST_OPS, "range": RANGES, "frame": FRAMES}
+_OF_CODE: Final = pl.Series(CAUSES, dtype=IdleCause)
 _SCHEMA: Final = pl.Schema(
     dict.fromkeys(("rank", "device"), pl.Int32())
     | dict.fromkeys(("start_ns", "end_ns"), pl.Int64())
@@ -116,16 +117,14 @@ def _stretches(
         name: np.where(on_host, activity.by_table[table].row_at(pieces.timeline, pieces.asked_ns), -1)
         for name, table in _PLACES.items()
     }
-    process_thread = np.array([*threads, (-1, -1)], np.int64)[pieces.thread]
+    process, thread = np.array([*threads, (-1, -1)], np.int64).T.copy()
     columns: dict[str, pl.Series] = {
         **gap.to_dict(),
         "start_ns": pl.Series(pieces.start_ns),
         "end_ns": pl.Series(pieces.end_ns),
-        "cause": pl.Series(pieces.cause, dtype=pl.UInt8).replace_strict(
-            list(range(len(CAUSES))), list(CAUSES), return_dtype=IdleCause
-        ),
-        "process": _nullable(process_thread[:, 0], on_host),
-        "thread": _nullable(process_thread[:, 1], on_host),
+        "cause": _OF_CODE.gather(pl.Series(pieces.cause, dtype=pl.UInt32)),
+        "process": _nullable(process[pieces.thread], on_host),
+        "thread": _nullable(thread[pieces.thread], on_host),
         "call_row": _nullable(pieces.call_row, pieces.call_row >= 0),
         "sync_row": _nullable(pieces.sync_row, pieces.sync_row >= 0),
         **{f"{name}_row": _nullable(row, row >= 0) for name, row in rows.items()},

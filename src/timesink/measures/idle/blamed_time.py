@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import polars as pl
 
+from timesink._native import places, summed
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import FREE
@@ -37,7 +38,7 @@ from timesink.measures.timeline.replay import calibrated_pricers, deflated_price
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped, matches
-from timesink.model.nesting import key_slices, slice_of
+from timesink.model.nesting import key_slices, numbered_rows, slice_of
 from timesink.model.record import dataclass
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_STACKS
@@ -202,9 +203,11 @@ def _placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict
     stretches = stretches.with_columns(length).filter(length > 0)
     longest = stretches.filter(pl.col("length") >= pl.col("length").top_k(SHOWN_ROWS).min())
     longest = longest.sort("length", "start_ns", descending=[True, False])
-    places = stretches.group_by(_PLACE).agg(pl.col("length").sum())
+    number, first = numbered_rows(stretches.select(_PLACE))
+    total_ns = pl.Series("length", summed(number, stretches["length"].to_numpy(), first.size))
+    by_place = stretches.select(_PLACE)[first].with_columns(total_ns)
     place = (
-        places.filter(pl.col("length") == pl.col("length").max())
+        by_place.filter(pl.col("length") == pl.col("length").max())
         .with_columns(pl.col(name).cast(pl.String) for name in _PLACE[1:])
         .sort(_PLACE, nulls_last=True)
         .row(0, named=True)
@@ -237,10 +240,9 @@ def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -
     if not named.height:
         return None, None
     defined = trace.get(FRAMES).select(pl.col("file").cast(pl.String), "line").with_row_index("row")
-    places = named.join(defined.cast({"row": pl.Int64}), on="row", maintain_order="left")
     known = pl.when(pl.col("called") >= 0).then("called").otherwise("line").alias("line")
-    places = places.with_columns(known)
-    most = places.group_by("file", "line").agg(pl.col("length").sum())
+    at_lines = named.join(defined.cast({"row": pl.Int64}), on="row", maintain_order="left").with_columns(known)
+    most = at_lines.group_by("file", "line").agg(pl.col("length").sum())
     file, line, _ = most.sort("length", "file", "line", descending=[True, False, False]).row(0)
     return file, line
 
@@ -296,7 +298,7 @@ class SyncGain:
 def sync_gain(trace: Trace) -> SyncGain:
     """Follow every drain until the host is ahead again, and replay each rank without its waits."""
     sync_row = _draining_calls(trace)
-    frame = idle_blame(trace).frame.filter(pl.Series(sync_row >= 0))
+    frame = idle_blame(trace).frame.select("rank", "start_ns", "end_ns").filter(pl.Series(sync_row >= 0))
     behind_ns: dict[int, float] = {}
     gain_ns: dict[int, float | None] = {}
     windows = steps(trace).windows
@@ -341,14 +343,14 @@ def _draining_calls(trace: Trace) -> Int64Array:
         70            python    none        -1
     """
     frame = idle_blame(trace).frame
-    ahead = launched_ahead(trace, assumed.AHEAD_BY.whole)
+    ahead = launched_ahead(trace)
     start, draining = frame["start_ns"].to_numpy(), frame["sync_row"].fill_null(-1).to_numpy()
     restart = frame["cause"].is_in(list(_RESTART)).to_numpy()
     answer = draining.copy()
     for (rank, device), first, last in key_slices(frame, ("rank", "device")):
         drains = first + np.flatnonzero(draining[first:last] >= 0)
         if drains.size:
-            before = np.searchsorted(start[drains], start[first:last], side="right") - 1
+            before = places(start[drains], start[first:last], True) - 1
             drain = drains[np.maximum(before, 0)]
             lagging = (before >= 0) & restart[first:last]
             lagging &= start[drain] > _latest(ahead[rank, device], start[first:last])
@@ -360,7 +362,7 @@ def _draining_calls(trace: Trace) -> Int64Array:
 def _latest(times_ns: Int64Array, at_ns: Int64Array) -> Int64Array:
     """The last of the sorted times at or before each instant; the least integer where there is none."""
     with_none = np.concatenate(([np.iinfo(np.int64).min], times_ns))
-    return with_none[np.searchsorted(times_ns, at_ns, side="right")]
+    return with_none[places(times_ns, at_ns, True)]
 
 
 def _roots(trace: Trace, sync_row: Int64Array) -> pl.Series:
@@ -368,7 +370,11 @@ def _roots(trace: Trace, sync_row: Int64Array) -> pl.Series:
     calls = trace.get(API_CALLS)
     if not calls.height or not (sync_row >= 0).any():
         return pl.Series("root", [None], dtype=_ROOTS).new_from_index(0, sync_row.size)
-    rows = np.unique(sync_row[sync_row >= 0])
+    place = np.full(calls.height + 1, -1, np.int32)  # in `rows`, for each call; the last one stands for no call
+    place[sync_row] = 0
+    place[-1] = -1
+    rows = np.flatnonzero(place == 0)
+    place[rows] = np.arange(rows.size)
     to_device, to_host = _rows_of_copies(trace, "h2d"), _rows_of_copies(trace, "d2h")
     kind = pl.DataFrame(
         {
@@ -379,8 +385,9 @@ def _roots(trace: Trace, sync_row: Int64Array) -> pl.Series:
         }
     )
     root = pl.coalesce(pl.when(name).then(pl.lit(name)) for name in ("allocator", "copy_in", "copy_out"))
-    named = kind.select("sync_row", root.fill_null("wait").cast(_ROOTS).alias("root"))
-    return pl.DataFrame({"sync_row": sync_row}).join(named, on="sync_row", how="left", maintain_order="left")["root"]
+    named = kind.select(root.fill_null("wait").cast(_ROOTS).alias("root")).to_series()
+    at = pl.Series(place[sync_row])
+    return named.gather(pl.select(pl.when(at >= 0).then(at)).to_series())
 
 
 def _rows_of_copies(trace: Trace, direction: Literal["h2d", "d2h"]) -> Int64Array:

@@ -83,16 +83,23 @@ class Segments:
             [40, 90)  frame  loader              python
         """
         timeline, start_ns, end_ns, row, thread, cause = columns
-        order = np.lexsort((-end_ns, start_ns, timeline))
-        timeline, cause = timeline[order], cause[order]
-        start, end, place, highest = innermost(timeline, start_ns[order], end_ns[order], cause)
+        if not _outer_first(timeline, start_ns, end_ns):
+            order = np.lexsort((-end_ns, start_ns, timeline))
+            timeline, start_ns, end_ns, row, thread, cause = (column[order] for column in columns)
+        start, end, place, highest = innermost(timeline, start_ns, end_ns, cause)
         counted = np.where(highest < _INNERMOST_COUNTS, highest, cause[place])
-        return cls(timeline[place], start, end, row[order][place], thread[order][place], counted)
+        return cls(timeline[place], start, end, row[place], thread[place], counted)
 
     def row_at(self, timeline: Int64Array, time_ns: Int64Array) -> Int64Array:
         """The row of the activity at each instant of a timeline, or -1."""
         place = holding(self.timeline, self.start_ns, self.end_ns, timeline, time_ns)
         return np.where(place >= 0, self.row[place], -1) if self.row.size else place
+
+
+def _outer_first(timeline: Int64Array, start_ns: Int64Array, end_ns: Int64Array) -> bool:
+    """Whether intervals come by timeline and start, of those that start together the longest first."""
+    later = (start_ns[1:] > start_ns[:-1]) | ((start_ns[1:] == start_ns[:-1]) & (end_ns[1:] <= end_ns[:-1]))
+    return bool(np.all((timeline[1:] > timeline[:-1]) | ((timeline[1:] == timeline[:-1]) & later)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -164,8 +164,9 @@ def _launching_calls(trace: Trace) -> pl.DataFrame:
     from_host = ((ops["kind"] == "copy") & (ops["copy_kind"] == "h2d")).fill_null(False).to_numpy()
     brings = np.ones(calls.height, np.bool_)
     brings[links.call[links.linked & ~from_host]] = False
-    launching = calls.select(*_THREAD, "start_ns").with_columns(pl.Series("brings", brings))
-    return launching.filter(pl.Series(links.launching(calls.height))).sort("start_ns", maintain_order=True)
+    row = np.flatnonzero(links.launching(calls.height))
+    row = row[np.argsort(calls["start_ns"].to_numpy()[row], kind="stable")]
+    return calls.select(*_THREAD, "start_ns")[row].with_columns(pl.Series("brings", brings[row]))
 
 
 def _heads(step_frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:

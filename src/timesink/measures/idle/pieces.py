@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink._native import overlapping
+from timesink._native import overlapping, places
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.assumptions.replay import CLOCK_SLACK_US
 from timesink.knowledge.op_class import COPY
@@ -55,11 +55,14 @@ class Pieces:
     @classmethod
     def concatenate(cls, parts: list[Pieces]) -> Pieces:
         """All parts in order of start, without the stretches that have no length."""
-        columns = [np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__]
-        _, start_ns, end_ns, *_ = columns
-        full = np.flatnonzero(end_ns > start_ns)
-        order = full[np.argsort(start_ns[full], kind="stable")]
-        return cls(*(column[order] for column in columns))
+        full = [np.flatnonzero(part.end_ns > part.start_ns) for part in parts]
+        columns = (
+            np.concatenate([getattr(part, name)[rows] for part, rows in zip(parts, full, strict=True)])
+            for name in cls.__slots__
+        )
+        gap, start_ns, *others = columns
+        order = np.argsort(start_ns, kind="stable")
+        return cls(gap[order], start_ns[order], *(column[order] for column in others))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +147,7 @@ def _drains(gaps: _Gaps, work: RankWork, activity: HostActivity) -> tuple[IntArr
         candidates = candidates[np.lexsort((calls.end_ns[releases.call[candidates]], released[candidates]))]
         if not candidates.size:
             continue
-        before = np.searchsorted(released[candidates], gaps.start_ns[gap], side="right") - 1
+        before = places(released[candidates], gaps.start_ns[gap], True) - 1
         release = candidates[np.maximum(before, 0)]  # the last one before the gap began
         call = releases.call[release]
         drains = (before >= 0) & (gaps.start_ns[gap] - released[release] <= CLOCK_SLACK_US.ns)
@@ -238,8 +241,8 @@ def _device_parts(gaps: _Gaps, work: RankWork, sync_row: IntArray) -> list[Piece
 def _beside_copy(gaps: _Gaps, work: RankWork) -> BoolArray:
     """Whether a copy ends the gap, or ended before it: a copy engine and the multiprocessors take longer to follow each
     other than kernels do."""
-    is_copy = work.ops.op_class == COPY
-    return np.asarray(is_copy[gaps.op] | is_copy[np.maximum(gaps.op - 1, 0)], np.bool_)
+    op_class = work.ops.op_class
+    return np.asarray((op_class[gaps.op] == COPY) | (op_class[np.maximum(gaps.op - 1, 0)] == COPY), np.bool_)
 
 
 def ordinary_gap_ns(late_ns: int) -> int:

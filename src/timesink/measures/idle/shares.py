@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.idle.causes import CAUSE_CODE, HOST_CAUSES
+from timesink.measures.idle.causes import CAUSE_CODE, CAUSES, HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.steps.per_step import per_step_ns, step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
@@ -123,5 +123,5 @@ def _of(frame: pl.DataFrame, causes: Iterable[str]) -> Intervals:
 
 def _is_of(frame: pl.DataFrame, causes: Iterable[str]) -> BoolArray:
     """Which stretches have one of these causes."""
-    codes = [CAUSE_CODE[cause] for cause in causes if cause in CAUSE_CODE]
-    return np.isin(frame["cause"].to_physical().to_numpy(), codes)
+    wanted = np.isin(CAUSES, list(causes))
+    return np.asarray(wanted[frame["cause"].to_physical().to_numpy()], np.bool_)

@@ -63,7 +63,9 @@ class Attainable:
 @remembered
 def attainable(trace: Trace) -> Attainable:
     """The share of the attainable bound that each operator reaches; empty without recorded shapes."""
-    calls = operator_calls(trace, kernel_facts(trace).frame).filter(pl.col("input_shapes").is_not_null())
+    kernels, shaped = kernel_facts(trace).frame, trace.get(HOST_OPS)["input_shapes"].is_not_null().to_numpy()
+    of_shaped = pl.Series(np.append(shaped, False)[kernels["host_op"].to_numpy()])  # the last one is for no operator
+    calls = operator_calls(trace, kernels.filter(of_shaped))
     operators = (
         with_bounds(trace, grouped_calls(calls))
         .filter(pl.col("bound_ns").is_not_null())

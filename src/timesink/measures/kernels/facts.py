@@ -84,13 +84,15 @@ def by_stream(kernels: pl.DataFrame) -> pl.DataFrame:
 @remembered
 def kernel_facts(trace: Trace) -> KernelFacts:
     """Gather the facts."""
-    ops = trace.get(DEVICE_OPS)
-    host_op = attribution(trace).host_op
-    host_names = trace.get(HOST_OPS)["name"]
+    row = (trace.get(DEVICE_OPS)["kind"] == "kernel").to_numpy().nonzero()[0]
+    read = ("rank", "device", "stream", "start_ns", "end_ns", "name", "grid_x", "grid_y", "grid_z")
+    ops = trace.get(DEVICE_OPS).select(read)[row]
+    host_op = attribution(trace).host_op[row]
+    turn = np.where(graph_replays(trace).node[row] >= 0, launch_links(trace).call[row], -1)
     blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
-    frame = ops.select(
-        pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
-        *("rank", "device", "stream", "start_ns", "end_ns"),
+    kernels = ops.select(
+        pl.Series("row", row),
+        *read[:5],
         (pl.col("end_ns") - pl.col("start_ns")).alias("length"),
         pl.col("name").to_physical(),
         mapped(ops["name"], _each(lambda name: decode(name).family.value, pl.String), pl.String)
@@ -101,13 +103,12 @@ def kernel_facts(trace: Trace) -> KernelFacts:
         mapped(ops["name"], _each(casts, pl.Boolean), pl.Boolean).alias("casts"),
         pl.when(blocks > 0).then(blocks).alias("blocks"),  # a grid of no blocks is one that was not recorded
         pl.Series("host_op", host_op, pl.Int64),
-        pl.Series("turn", np.where(graph_replays(trace).node >= 0, launch_links(trace).call, -1), pl.Int64),
-        _gathered(host_names, host_op).alias("op"),
-        pl.Series("optimizer", in_ranges(trace, OPTIMIZER_STEP), pl.Boolean),
+        pl.Series("turn", turn, pl.Int64),
+        _gathered(trace.get(HOST_OPS)["name"], host_op).alias("op"),
+        pl.Series("optimizer", in_ranges(trace, OPTIMIZER_STEP)[row], pl.Boolean),
     )
-    kernels = frame.filter(ops["kind"] == "kernel")
     if not kernels["optimizer"].any():
-        kernels = kernels.with_columns(_updating(kernels, ops["name"].gather(kernels["row"])).alias("optimizer"))
+        kernels = kernels.with_columns(_updating(kernels, ops["name"]).alias("optimizer"))
     return KernelFacts(pl.DataFrame([lean(column) for column in kernels]))
 
 

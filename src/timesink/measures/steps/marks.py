@@ -144,8 +144,8 @@ def step_of_ops(trace: Trace) -> Int32Array:
     for key, part in marks.frame.partition_by(_PROCESS, as_dict=True, maintain_order=True).items():
         rows = np.flatnonzero(launched & (rank == key[0]) & (process == key[1]))
         starts, end = part["host_start_ns"].to_numpy(), int(part["host_end_ns"].to_numpy()[-1])
-        index = np.searchsorted(starts, time_ns[rows], side="right") - 1
-        step[rows] = np.where(time_ns[rows] < end, index, -1)
+        begun = time_ns[rows]
+        step[rows] = np.where(begun < end, places(starts, begun, True) - 1, -1)
     return step
 
 

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink._native import summed
 from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.shares import by_cause, prepared_ns
@@ -21,7 +22,7 @@ from timesink.measures.timeline.attribution import host_places, launch_links
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.nesting import slice_of
+from timesink.model.nesting import numbered_rows, slice_of
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
@@ -159,15 +160,12 @@ def _summed(ops: pl.DataFrame, windows: Intervals, reach_ns: int, before: int) -
     own_start = np.maximum(start, earlier_end)
     own_ns = windows.covered_ns(own_start, np.maximum(end, own_start))
     in_step = windows.covered_ns(start, np.maximum(end, start + 1)) > 0
-    timed = ops.with_columns(pl.Series("total_ns", own_ns), pl.Series("inside", in_step))
-    return (
-        timed.with_row_index("order", before)
-        .group_by("name", *_GRID, "range")
-        .agg(
-            pl.col("total_ns").sum(),
-            pl.col("inside").sum().cast(pl.Int64).alias("count"),
-            pl.col("order").min().cast(pl.Int64),
-        )
+    keys = ops.select("name", *_GRID, "range")
+    number, first = numbered_rows(keys)
+    total_ns = summed(number, own_ns, first.size)
+    count = np.bincount(number[in_step], minlength=first.size)
+    return keys[first].with_columns(
+        pl.Series("total_ns", total_ns), pl.Series("count", count, pl.Int64), pl.Series("order", before + first)
     )
 
 

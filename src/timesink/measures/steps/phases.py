@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink._native import summed
 from timesink.knowledge.op_class import class_of_ops
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, GENERATED, OPERATOR, PART_OF_STEP, STEP
 from timesink.measures.steps.labels import range_labels
@@ -114,8 +115,8 @@ def _outermost_times(timed: pl.DataFrame, nesting: Nesting, named: BoolArray) ->
     """phase and time_ns, longest first, of the named ranges that are in no other named one."""
     rows = np.arange(named.size)
     top = nesting.outermost(np.where(named, rows, _NONE)) == rows
-    summed = timed.filter(pl.Series(top)).group_by("phase").agg(pl.col("time_ns").sum())
-    return summed.filter(pl.col("time_ns") > 0).sort("time_ns", "phase", descending=[True, False])
+    totals = timed.filter(pl.Series(top)).group_by("phase").agg(pl.col("time_ns").sum())
+    return totals.filter(pl.col("time_ns") > 0).sort("time_ns", "phase", descending=[True, False])
 
 
 def _phase_of_calls(trace: Trace, labels: list[str], around: set[str]) -> Int64Array:
@@ -181,7 +182,7 @@ def _totals(
     for first, own_ns in work.values():
         call = launch_links(trace).call[first : first + own_ns.size]
         number = np.where(call >= 0, phase[np.maximum(call, 0)], _NONE) if phase is not None else np.full(call.size, -1)
-        np.add.at(sums, number, own_ns)
+        sums += summed(np.where(number >= 0, number, len(labels)), own_ns, sums.size)
     frame = pl.DataFrame({"phase": [*labels, None], "time_ns": sums}, schema={"phase": pl.String, "time_ns": pl.Int64})
-    summed = frame.filter(pl.col("time_ns") > 0).group_by("phase").agg(pl.col("time_ns").sum())
-    return summed.sort("time_ns", "phase", descending=[True, False])
+    totals = frame.filter(pl.col("time_ns") > 0).group_by("phase").agg(pl.col("time_ns").sum())
+    return totals.sort("time_ns", "phase", descending=[True, False])

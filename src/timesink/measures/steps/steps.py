@@ -129,16 +129,19 @@ def _device_anchors(trace: Trace) -> pl.DataFrame:
     belongs to the step of that copy.
     """
     key = ["rank", "process", "device"]
-    ops = trace.get(DEVICE_OPS).select(*key, "kind", "start_ns")
+    ops = trace.get(DEVICE_OPS).select(*key, "start_ns", is_kernel=pl.col("kind").is_in(["kernel", "graph"]))
     ops = ops.with_columns(pl.Series("step", step_of_ops(trace), pl.Int32))
     owners = ops.group_by("rank", "device", "process").len("ops_on_device")
+    # Ops of a device come by start: of neighbours that are alike, the first is the earliest.
+    columns = [ops[name].to_numpy() for name in (*key, "step", "is_kernel")]
+    new = np.any([np.append(True, column[1:] != column[:-1])[: ops.height] for column in columns], axis=0)
     owners = owners.sort(["rank", "device", "ops_on_device", "process"], descending=[False, False, True, False])
     owners = owners.unique(["rank", "device"], keep="first", maintain_order=True)
-    kernel_ns = pl.col("start_ns").filter(pl.col("kind").is_in(["kernel", "graph"])).min()
+    kernel_ns = pl.col("start_ns").filter("is_kernel").min()
     certain = pl.lit(True) if trace.cut_to is None else pl.col("step") < pl.col("step").max().over(key)
     next_step, next_start = pl.col("step").shift(-1).over(key), pl.col("start_ns").shift(-1).over(key)
     return (
-        ops.filter(pl.col("step") >= 0)
+        ops.filter(pl.Series(new) & (pl.col("step") >= 0))
         .group_by(*key, "step")
         .agg(kernel_ns.alias("kernel_ns"), pl.col("start_ns").min())
         .filter(certain | pl.col("kernel_ns").is_not_null())

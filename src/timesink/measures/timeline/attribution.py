@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from timesink._native import summed
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array
 from timesink.model.correlation import launching_calls
@@ -190,8 +191,7 @@ def _operators(trace: Trace, host_op: Int32Array, length: Int64Array, is_kernel:
     """`Attribution.operators` from the operator and the length in ns of each device op, and whether it is a kernel."""
     host, nesting = trace.get(HOST_OPS), host_nesting(trace)
     attributed = host_op >= 0
-    self_device = np.zeros(host.height, np.int64)
-    np.add.at(self_device, host_op[attributed], length[attributed])
+    self_device = summed(host_op[attributed].astype(np.int64), length[attributed], host.height)
     kernels = np.bincount(host_op[attributed & is_kernel], minlength=host.height).astype(np.int64)
     outermost = nesting.outermost_of_name(host["name"].to_physical().cast(pl.Int64).to_numpy())
     now = (host["process"] >= 0).to_numpy()  # what another recording joined took no time of this run

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink._native import places
 from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array
@@ -235,13 +236,13 @@ def device_gaps(trace: Trace) -> DeviceGaps:
     """Find the gaps of every device and the op that ended each."""
     ops, call_of_op = trace.get(DEVICE_OPS), launch_links(trace).call
     call_start, op_start = trace.get(API_CALLS)["start_ns"].to_numpy(), ops["start_ns"].to_numpy()
-    lines = device_timeline(trace)
+    lines, launched = device_timeline(trace), np.append(call_start, np.iinfo(np.int64).max)
     parts = [np.empty(0, np.int32)]
     for (rank, device), first, last in key_slices(ops, ("rank", "device")):
         start, call = op_start[first:last], call_of_op[first:last]
         for gaps in _gap_slices(lines[rank, device]):
-            ending = np.searchsorted(start, gaps.end_ns, side="left")
-            parts.append((first + _launched_first(ending, start, call, call_start)).astype(np.int32))
+            ending = places(start, gaps.end_ns, False)
+            parts.append((first + _launched_first(ending, start, call, launched)).astype(np.int32))
     return DeviceGaps(lines, np.concatenate(parts), ops["process"].to_numpy(), call_of_op, call_start)
 
 
@@ -251,10 +252,11 @@ def _gap_slices(line: DeviceTimeline) -> Iterator[Intervals]:
         yield line.idle_between(first, min(first + GAPS_AT_ONCE, count))
 
 
-def _launched_first(op: Int64Array, op_start: Int64Array, call_of_op: Int64Array, call_start: Int64Array) -> Int64Array:
+def _launched_first(op: Int64Array, op_start: Int64Array, call_of_op: Int64Array, launched: Int64Array) -> Int64Array:
     """For each row `op`, the op launched first among the rows from it on that start at the same instant.
 
-    An op without a recorded launch comes last. Asked for row 1 of these ops, the answer is row 2; for row 0, row 0::
+    `launched` is when each call began, and, in its last place, what comes after all: for ops without a recorded launch.
+    Asked for row 1 of these ops, the answer is row 2; for row 0, row 0::
 
         row  op_start  launched at
         0    10        2
@@ -262,15 +264,12 @@ def _launched_first(op: Int64Array, op_start: Int64Array, call_of_op: Int64Array
         2    30        21
         3    30        not recorded
     """
-    if not call_start.size:
-        return op
-    launched = np.where(call_of_op >= 0, call_start[np.maximum(call_of_op, 0)], np.iinfo(np.int64).max)
     best, tied = op.copy(), np.arange(op.size)  # `tied`: places in `op` whose start the row `ahead` further on shares
     for ahead in range(1, op_start.size):
         tied = tied[op[tied] + ahead < op_start.size]
         tied = tied[op_start[op[tied] + ahead] == op_start[op[tied]]]
         if not tied.size:
             break
-        sooner = tied[launched[op[tied] + ahead] < launched[best[tied]]]
+        sooner = tied[launched[call_of_op[op[tied] + ahead]] < launched[call_of_op[best[tied]]]]
         best[sooner] = op[sooner] + ahead
     return best

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from timesink._native import places
+from timesink.knowledge.assumptions import idle
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, DeviceTimeline, device_gaps, device_timeline
@@ -47,18 +48,30 @@ class DeviceLaunches:
     launches_per_step: float | None
 
 
-@remembered
 def launches(trace: Trace) -> Mapping[Device, DeviceLaunches]:
     """Measure launches onto every device that did any work, in order of (rank, device)."""
+    return {device: of_device for device, (of_device, _) in _launches_and_ahead(trace).items()}
+
+
+def launched_ahead(trace: Trace) -> dict[Device, Int64Array]:
+    """Per device, ascending: when those ops began whose launch was far ahead, with `AHEAD_BY` launches of their stream
+    waiting."""
+    return {device: ahead_ns for device, (_, ahead_ns) in _launches_and_ahead(trace).items()}
+
+
+@remembered
+def _launches_and_ahead(trace: Trace) -> dict[Device, tuple[DeviceLaunches, Int64Array]]:
     windows = steps(trace).windows
     host_late_ns = dict.fromkeys(device_timeline(trace).by_device, 0)
     for gaps in device_gaps(trace).slices():
         if gaps.height:
             host_late_ns[gaps.item(0, "rank"), gaps.item(0, "device")] += int(gaps["host_late_ns"].sum())
-    by_device: dict[Device, DeviceLaunches] = {}
+    by_device = {}
     for device, units in _units_by_device(trace):
         of_device = windows.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
-        by_device[device] = _measure(device_timeline(trace)[device], units, host_late_ns[device], of_device)
+        measured = _measure(device_timeline(trace)[device], units, host_late_ns[device], of_device)
+        ahead_ns = np.sort(units.op_start_ns[units.queue_depth >= idle.AHEAD_BY.whole])
+        by_device[device] = measured, ahead_ns
     return by_device
 
 
@@ -82,11 +95,6 @@ def launch_units(trace: Trace) -> pl.DataFrame:
         for _, units in _units_by_device(trace)
     ]
     return pl.concat([pl.DataFrame(schema=_UNITS), *parts])
-
-
-def launched_ahead(trace: Trace, depth: int) -> dict[Device, Int64Array]:
-    """Per device, ascending: when those ops began that found at least `depth` launches of their stream waiting."""
-    return {device: np.sort(units.op_start_ns[units.queue_depth >= depth]) for device, units in _units_by_device(trace)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -78,6 +78,19 @@ def test_every_engine_and_order_gives_the_same_job(engine: Engine, folder: Path)
         assert same(run_of(order, engine, keep=False).job, wanted.job)
 
 
+def _threads_of_polars(task: Task) -> Summarised:
+    import polars
+
+    return Summarised(task.file, None, str(polars.thread_pool_size()))
+
+
+def test_processes_share_the_cores_among_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("POLARS_MAX_THREADS", raising=False)
+    monkeypatch.setattr("timesink.cluster.engines.cores", lambda: 6)
+    tasks = [Task(file) for file in find_files([str(folder)])]
+    assert {said.failure for said in Processes(2).map(_threads_of_polars, tasks)} == {"3"}
+
+
 def test_merging_is_associative_and_commutative_with_nothing_as_neutral() -> None:
     parts = [job(rank_trace(rank, late_ns=500 * rank)) for rank in range(3)]
     whole = Job.merged(parts)

@@ -38,8 +38,8 @@ class ShownCommand(TyperCommand):
         ctx.default_map = _configured({name for param in self.params for name in param.opts}, args)
         _read_plainly(self.get_params(ctx))
         rest = super().parse_args(ctx, args)
-        if paths := ctx.params.get("paths"):
-            _on_few_threads(paths)
+        if paths := ctx.params.get("paths") or ctx.params.get("places"):
+            _on_few_threads([Path(path) for path in paths])
         return rest
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 import polars as pl
@@ -124,13 +125,15 @@ SYNC_KINDS: Final = (
 
 def call_kinds(names: pl.Series) -> Int8Array:
     """The `CallKind` of each name of `api_calls`."""
+    kinds = mapped(names, lambda distinct: _kinds_of(tuple(distinct)), pl.Int8)
+    return (kinds.fill_null(0) if kinds.null_count() else kinds).to_numpy()
 
-    def classify(distinct: pl.Series) -> pl.Series:
-        kind = pl.lit(int(CallKind.OTHER), pl.Int8)
-        for wanted, pattern in reversed(_PATTERNS):
-            kind = pl.when(pl.col("name").str.contains(pattern)).then(pl.lit(int(wanted), pl.Int8)).otherwise(kind)
-        ordered = pl.col("name").str.contains(STREAM_ORDERED)
-        kind = pl.when(ordered).then(pl.lit(int(CallKind.OTHER), pl.Int8)).otherwise(kind)
-        return distinct.rename("name").to_frame().select(kind.alias("kind")).to_series()
 
-    return mapped(names, classify, pl.Int8).fill_null(0).to_numpy()
+@lru_cache(maxsize=16)  # several measures ask for the same calls, and all ranks of a job make them
+def _kinds_of(names: tuple[str, ...]) -> pl.Series:
+    name = pl.col("name")
+    kind = pl.lit(int(CallKind.OTHER), pl.Int8)
+    for wanted, pattern in reversed(_PATTERNS):
+        kind = pl.when(name.str.contains(pattern)).then(pl.lit(int(wanted), pl.Int8)).otherwise(kind)
+    kind = pl.when(name.str.contains(STREAM_ORDERED)).then(pl.lit(int(CallKind.OTHER), pl.Int8)).otherwise(kind)
+    return pl.DataFrame({"name": names}, schema={"name": pl.String}).select(kind.alias("kind")).to_series()

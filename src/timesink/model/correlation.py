@@ -42,7 +42,8 @@ def launching_calls(ops: pl.DataFrame, calls: pl.DataFrame) -> Int64Array:
 
 def _correlations(frame: pl.DataFrame) -> Int64Array:
     """Correlations, with -1 for null: no profiler numbers a launch so."""
-    return frame["correlation"].fill_null(-1).to_numpy()
+    ids = frame["correlation"]
+    return (ids.fill_null(-1) if ids.null_count() else ids).to_numpy()
 
 
 def _one_process(frame: pl.DataFrame) -> tuple[int, int] | None:

@@ -83,11 +83,11 @@ def _trace(path: Path, rows: Int64Array, losses: list[str]) -> Trace:
         "rank": np.zeros(len(rows), np.int32),
         "process": np.zeros(len(rows), np.int64),
         "device": np.zeros(len(rows), np.int32),
-        "action": names.gather(np.where((action >= 1) & (action <= 4), action, 0).astype(np.uint32)),
+        "action": names[np.where((action >= 1) & (action <= 4), action, 0).astype(np.uint32)],
         "time_ns": np.where(time < 0, first, time),
         "bytes": np.ascontiguousarray(size),
         "size_bytes": np.abs(size),
-        "category": kinds.gather(np.where((category >= 0) & (category < 7), category, 7).astype(np.uint32)),
+        "category": kinds[np.where((category >= 0) & (category < 7), category, 7).astype(np.uint32)],
     }
     source = {"rank": [0], "path": [str(path)], "format": [MemoryTimeline.format], "size_bytes": [path.stat().st_size]}
     notes = tuple(ImportNote(NoteKind.DAMAGE, loss, 1, MEMORY_EVENTS.name) for loss in losses)

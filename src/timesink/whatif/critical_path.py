@@ -100,7 +100,7 @@ def _names(graph: Graph, kind: EdgeKind, edges: Int64Array) -> list[str]:
     match kind:
         case EdgeKind.RUN:
             op = graph.program.blocks.op[graph.block_of(graph.network.edges.dst[edges])]
-            return _texts(graph.names_of_ops().gather(op))
+            return _texts(graph.names_of_ops()[op])
         case EdgeKind.HOST | EdgeKind.FORK | EdgeKind.JOIN:
             return _host_names(graph, edges)
         case _:
@@ -116,7 +116,7 @@ def _host_names(graph: Graph, edges: Int64Array) -> list[str]:
     names = np.full(edges.size, "untraced", object)
     own = (points.call[dst] >= 0) & points.ends[dst]
     call_names = graph.tables[API_CALLS]["name"]
-    names[own] = _texts(call_names.gather(calls.row[points.call[dst[own]]]))
+    names[own] = _texts(call_names[calls.row[points.call[dst[own]]]])
     ops = graph.table(HOST_OPS)
     if ops.height:
         nesting = Nesting.of(ops)
@@ -124,7 +124,7 @@ def _host_names(graph: Graph, edges: Int64Array) -> list[str]:
             on_thread = np.flatnonzero(thread == number)
             process, id_ = calls.threads[int(number)]
             row = _outermost(nesting, nesting.innermost((graph.program.rank, process, id_), middle[on_thread]))
-            names[on_thread[row >= 0]] = _texts(ops["name"].gather(row[row >= 0]))
+            names[on_thread[row >= 0]] = _texts(ops["name"][row[row >= 0]])
     return [str(name) for name in names]
 
 

@@ -267,7 +267,7 @@ def recording_us(table: Callable[[Table], pl.DataFrame], rank: int) -> tuple[flo
     A slow or busy host pays more for each event: how slow it is, its quickest launches say.
     """
     calls, operators, ranges, frames = (
-        int(table(of).select(((pl.col("rank") == rank) & (pl.col("process") >= 0)).sum()).item())
+        int(((table(of)["rank"] == rank) & (table(of)["process"] >= 0)).sum())
         for of in (API_CALLS, HOST_OPS, RANGES, FRAMES)
     )
     recorded = [(calls + frames + ranges, replay.CALL_COST_US)]
@@ -292,8 +292,8 @@ def host_slowness(calls: pl.DataFrame, rank: int) -> float:
 
     The shortest tenth of them wait for nothing but the host. Launches of 7 us on a host that shares its cores: 2.
     """
-    launches = calls.filter((pl.col("rank") == rank) & (pl.col("process") >= 0))
-    launches = launches.filter(matches(launches["name"], KERNEL_LAUNCH))
+    own = (calls["rank"] == rank) & (calls["process"] >= 0)
+    launches = calls.filter(own & matches(calls["name"], KERNEL_LAUNCH))
     if launches.height < replay.ENOUGH.whole:
         return 1.0
     quick_ns = float(np.quantile(launches["end_ns"] - launches["start_ns"], replay.INTRINSIC_QUANTILE.value))

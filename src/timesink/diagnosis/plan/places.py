@@ -79,11 +79,11 @@ def _after_a_wait(trace: Trace, findings: Sequence[Finding]) -> Where | None:
 def _module(trace: Trace, where: Where) -> str:
     """The modules, or the named range, around most of the kernels of this operator and name."""
     frame = kernel_facts(trace).frame
-    named = trace.get(DEVICE_OPS)["name"].gather(frame["row"]).cast(pl.String) == (where.kernel or "")
+    named = trace.get(DEVICE_OPS)["name"][frame["row"]].cast(pl.String) == (where.kernel or "")
     mine = frame.filter(named & (frame["host_op"] >= 0))
     if where.kernel is None or not mine.height:
         return ""
-    around = modules(trace).gather(mine["host_op"])
+    around = modules(trace)[mine["host_op"]]
     known = (
         mine.with_columns(around.alias("module")).drop_nulls("module").group_by("module").agg(pl.col("length").sum())
     )

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.ranges import DDP_FORWARD
-from timesink.measures.communication.communication import without_contention
+from timesink.measures.communication.communication import may_communicate, without_contention
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.job import OP_KEY, job, launches_of
 from timesink.measures.steps.per_step import per_step_ns, period_ns, step_windows
@@ -112,7 +112,7 @@ class RepeatedExchange:
 def repeated_exchanges(trace: Trace) -> tuple[RepeatedExchange, ...]:
     """GPUs with that pattern in every steady step, by rank and device."""
     forwards = _forwards(trace)
-    if not forwards.height:
+    if not forwards.height or not may_communicate(trace):
         return ()
     launched = _launched_reductions(trace)
     devices = []

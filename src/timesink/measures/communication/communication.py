@@ -79,8 +79,9 @@ class Communication:
 
 @remembered
 def may_communicate(trace: Trace) -> bool:
-    """Whether a kernel communicates or a collective is recorded: where neither is so, there is no more to ask."""
-    return trace.get(COLLECTIVES).height > 0 or bool((class_of_ops(trace) == "communication").any())
+    """Whether a kernel communicates, or is said to: where none does, a job has no calls and there is no more to ask."""
+    recorded = trace.get(COLLECTIVES)["device"]
+    return recorded.null_count() < len(recorded) or bool((class_of_ops(trace) == "communication").any())
 
 
 @remembered
@@ -194,7 +195,7 @@ def without_contention(trace: Trace, device: Device, beside: Intervals) -> Selec
     """The kernels that ran beside that communication; `usual` is the share of its time that each takes alone."""
     ops, runs = trace.get(DEVICE_OPS), contended_runs(trace)
     runs = runs.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
-    start, end = (ops[name].gather(runs["row"]).to_numpy() for name in ("start_ns", "end_ns"))
+    start, end = (ops[name][runs["row"]].to_numpy() for name in ("start_ns", "end_ns"))
     length = np.maximum(end - start, 1)
     near = beside.covered_ns(start, end) >= assumed.BESIDE_SHARE.value * length
     usual = np.minimum(runs["alone_ns"].to_numpy() / length, 1.0)[near]

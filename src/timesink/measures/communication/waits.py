@@ -19,6 +19,7 @@ from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import BUS_FACTORS
 from timesink.knowledge.gpus import nvlink_bytes_per_s
 from timesink.measures.communication.clocks import Clocks, align_clocks
+from timesink.measures.communication.communication import may_communicate
 from timesink.measures.communication.link_curve import link_curve
 from timesink.measures.communication.matching import (
     MatchedCollectives,
@@ -153,6 +154,8 @@ def _instances(calls: pl.DataFrame) -> pl.DataFrame:
 def waiting_in_collectives(trace: Trace) -> dict[Device, Intervals]:
     """Per GPU: when it stood in a collective whose last rank had not arrived, hidden or not, by the rank's own
     clock."""
+    if not may_communicate(trace):
+        return {}
     calls = collective_waits(trace).calls
     return by_device(calls.with_columns((pl.col("start_ns") + pl.col("wait_ns")).alias("end_ns")))
 
@@ -160,8 +163,10 @@ def waiting_in_collectives(trace: Trace) -> dict[Device, Intervals]:
 @remembered
 def exposed_waits(trace: Trace) -> dict[Device, Intervals]:
     """Per GPU: the part of `waiting_in_collectives` with no computation at the same time."""
+    if not (stood := waiting_in_collectives(trace)):
+        return {}
     exposed = by_device(collective_waits(trace).job.exposed)
-    return {key: waiting & exposed[key] for key, waiting in waiting_in_collectives(trace).items() if key in exposed}
+    return {key: waiting & exposed[key] for key, waiting in stood.items() if key in exposed}
 
 
 def bandwidth(waits: CollectiveWaits) -> pl.DataFrame:

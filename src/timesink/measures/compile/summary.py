@@ -253,16 +253,19 @@ def _steady(trace: Trace) -> int | None:
     kept = steps(trace).kept
     if not kept.height:
         return None
-    columns = ["rank", "process", "start_ns"]
-    parts = [
-        frame.filter(matches(frame["name"], COMPILED_ONCE) & (frame["process"] >= 0)).select(columns)
-        for frame in (trace.get(RANGES), trace.get(HOST_OPS))
-    ]
+    tables = [(frame, matches(frame["name"], COMPILED_ONCE)) for frame in (trace.get(RANGES), trace.get(HOST_OPS))]
+    parts = [frame.filter(once & (frame["process"] >= 0)) for frame, once in tables if once.any()]
+    if not parts:
+        return 0
     marks = kept.select("rank", "process", "host_start_ns", "host_end_ns").sort("host_start_ns")
     counts = []
     for part in parts:
-        joined = part.sort("start_ns").join_asof(
-            marks, left_on="start_ns", right_on="host_start_ns", by=["rank", "process"], check_sortedness=False
+        joined = (
+            part.select("rank", "process", "start_ns")
+            .sort("start_ns")
+            .join_asof(
+                marks, left_on="start_ns", right_on="host_start_ns", by=["rank", "process"], check_sortedness=False
+            )
         )
         inside = joined.filter(pl.col("start_ns") < pl.col("host_end_ns"))
         counts.append(int(inside.group_by("rank").len()["len"].to_numpy().max(initial=0)))

@@ -37,7 +37,7 @@ def rebuilt_constants(trace: Trace) -> RebuiltConstants | None:
     """Triangles cut from memory just filled, with their cast, and numbers counted up; None where there are none. What
     stands between the products of attention written out goes with it, and is not counted here."""
     frame = launched(trace).frame
-    names = trace.get(DEVICE_OPS)["name"].gather(frame["row"])
+    names = trace.get(DEVICE_OPS)["name"][frame["row"]]
     triangle, counted, filled = (
         matches(names, pattern).to_numpy()
         for pattern in (kernel_traits.TRIANGLE, kernel_traits.COUNTED, kernel_traits.FILLS)

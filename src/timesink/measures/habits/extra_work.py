@@ -82,7 +82,7 @@ def launch_order(trace: Trace) -> Int64Array:
 def _launching(trace: Trace, flags: BoolArray) -> HostTimes:
     """By (process, thread): from the first to the last launch of flagged rows that follow each other."""
     calls, order, kind = trace.get(API_CALLS), launch_order(trace), trace.get(DEVICE_OPS)["kind"]
-    order = order[flags[order] | (kind.gather(order) != "set").to_numpy()]  # a memset belongs to the kernel after it
+    order = order[flags[order] | (kind[order] != "set").to_numpy()]  # a memset belongs to the kernel after it
     call, flagged = launch_links(trace).call[order], np.flatnonzero(flags[order])
     if not flagged.size:
         return {}

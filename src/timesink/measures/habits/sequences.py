@@ -45,16 +45,16 @@ def launched(trace: Trace) -> Launched:
     row = launch_order(trace)
     row = row[is_kernel[row]]
     call = links.call[row]
-    names = ops["name"].gather(row)
+    names = ops["name"][row]
     frame = pl.DataFrame(
         {
             "row": row,
-            **{name: calls[name].gather(call) for name in ("rank", "process", "thread")},
-            "launched_ns": calls["start_ns"].gather(call),
+            **{name: calls[name][call] for name in ("rank", "process", "thread")},
+            "launched_ns": calls["start_ns"][call],
             "family": facts.at(pl.Series(row), "family")["family"],
             "backward": matches(names, OF_BACKWARD),
             "name": names.to_physical(),
-            **{name: ops[name].gather(row).fill_null(0) for name in ("grid_x", "grid_y", "grid_z")},
+            **{name: ops[name][row].fill_null(0) for name in ("grid_x", "grid_y", "grid_z")},
         }
     )
     code, _ = numbered_rows(frame.select("name", "grid_x", "grid_y", "grid_z"))

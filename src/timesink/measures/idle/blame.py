@@ -152,4 +152,4 @@ def _names(trace: Trace, table: Table, rows: Int64Array) -> pl.Series:
     names = trace.get(table)["name"]
     if not len(names):
         return pl.Series("name", [None], dtype=pl.Categorical()).new_from_index(0, rows.size)
-    return names.gather(_nullable(rows, rows >= 0))
+    return names[_nullable(rows, rows >= 0).cast(pl.UInt32)]

@@ -379,7 +379,7 @@ def _roots(trace: Trace, sync_row: Int64Array) -> pl.Series:
     kind = pl.DataFrame(
         {
             "sync_row": rows,
-            "allocator": matches(calls["name"].gather(rows), FREE),
+            "allocator": matches(calls["name"][rows], FREE),
             "copy_in": np.isin(rows - 1, to_device),
             "copy_out": np.isin(rows - 1, to_host) | np.isin(rows, to_host),  # the copy itself blocks, or its wait does
         }

@@ -179,7 +179,7 @@ def _compiling_rows(trace: Trace, work: RankWork, timeline_of: Int64Array) -> _C
 
 
 def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -> Int64Array:
-    names = frame["name"].gather(rows)
+    names = frame["name"][rows]
     if table is PROFILER_OVERHEAD:
         return np.full(rows.size, CAUSE_CODE["profiler"], np.int64)
     if table is OS_CALLS:

@@ -116,8 +116,9 @@ def _named_rows(trace: Trace) -> pl.DataFrame:
     parts = [pl.DataFrame(schema=_SCHEMA)]
     for table, pattern in ((RANGES, LOADING), (HOST_OPS, LOADING), (FRAMES, frames.LOADING)):
         frame = trace.get(table)
-        loading = frame.filter(matches(frame["name"], pattern) & ~matches(frame["name"], OPERATOR))
-        parts.append(loading.select(*_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"))
+        if (loads := matches(frame["name"], pattern)).any():
+            loading = frame.filter(loads & ~matches(frame["name"], OPERATOR))
+            parts.append(loading.select(*_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"))
     return pl.concat(parts)
 
 
@@ -127,8 +128,10 @@ def _between_epochs(trace: Trace, named: pl.DataFrame) -> pl.DataFrame:
     The first fetch found its epoch over, the second is of the next one: in between the workers were started anew, which
     PyTorch does not mark. A program that has work to do between two batches launches something.
     """
-    fetches = named.filter(matches(named["name"], TORCH_NEXT_BATCH)).sort(*_THREAD, "start_ns")
     parts = [pl.DataFrame(schema=_SCHEMA)]
+    if not (named_so := matches(named["name"], TORCH_NEXT_BATCH)).any():
+        return parts[0]
+    fetches = named.filter(named_so).sort(*_THREAD, "start_ns")
     for key, own in fetches.partition_by(_THREAD, as_dict=True, maintain_order=True).items():
         thread = dict(zip(_THREAD, key, strict=True))
         calls = trace.get(API_CALLS).filter(**thread)["start_ns"].to_numpy()

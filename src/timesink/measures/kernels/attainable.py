@@ -74,7 +74,7 @@ def attainable(trace: Trace) -> Attainable:
             descending=[False, False, True, False, False, False],
         )
     )
-    names = trace.get(DEVICE_OPS)["name"].gather(operators["row"])
+    names = trace.get(DEVICE_OPS)["name"][operators["row"]]
     operators = operators.with_columns(names.cast(pl.String).alias("kernel"))
     total_ns = int(kernel_facts(trace).frame["length"].sum())
     covered = float(operators["device_ns"].sum() / total_ns) if device_peaks(trace) and total_ns else None

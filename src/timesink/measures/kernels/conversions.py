@@ -44,7 +44,7 @@ def cast_kernels(trace: Trace) -> tuple[Selection, ...]:
     devices = []
     for device in facts.devices:
         kernels = by_stream(facts.on(device).select("row", "stream", "family", "copies"))
-        names = trace.get(DEVICE_OPS)["name"].gather(kernels["row"])
+        names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
         cast = pl.col("copies") == "cast"
         near_cast = _neighbour(-1, cast) | _neighbour(1, cast)
         losses = rows_of(kernels.filter(matches(names, kernel_traits.LOG_SOFTMAX).alias("loss") & near_cast))
@@ -123,7 +123,7 @@ def copies(trace: Trace) -> KernelFacts:
         not recorded            no            yes          layout
     """
     frame = kernel_facts(trace).frame
-    names = trace.get(DEVICE_OPS)["name"].gather(frame["row"])
+    names = trace.get(DEVICE_OPS)["name"][frame["row"]]
     strided = matches(names, kernel_traits.STRIDED) & (frame["family"] == "copy")
     host = trace.get(HOST_OPS)
     recorded = _recorded(host, frame["host_op"].to_numpy())
@@ -153,10 +153,10 @@ def _recorded(host: pl.DataFrame, rows: Int64Array) -> pl.Series:
     codes = np.zeros(rows.size, np.uint32)
     copying = (matches(host["name"], op_names.COPY)).to_numpy()
     copied = np.flatnonzero((rows >= 0) & copying[np.maximum(rows, 0)])
-    dtypes = host["input_dtypes"].gather(rows[copied])
+    dtypes = host["input_dtypes"][rows[copied]]
     kinds = mapped(dtypes, lambda text: text.map_elements(_kind, pl.String), pl.String)
     codes[copied] = kinds.fill_null("").cast(_RECORDED).to_physical().to_numpy()
-    return pl.Series(_RECORDED.categories, dtype=_RECORDED).gather(codes)
+    return pl.Series(_RECORDED.categories, dtype=_RECORDED)[codes]
 
 
 @cache

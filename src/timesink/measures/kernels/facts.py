@@ -152,6 +152,7 @@ def within(marked: BoolArray, nesting: Nesting) -> BoolArray:
     return result
 
 
+@remembered
 def multiprocessors(trace: Trace) -> dict[Device, int]:
     """Multiprocessors of each device, as the trace says or as its product has; without an entry where unknown."""
     gpus = device_peaks(trace)
@@ -183,7 +184,7 @@ def _gathered(names: pl.Series, rows: Int32Array) -> pl.Series:
     """The name of each row, null for -1; as text."""
     if not len(names):
         return pl.Series("op", [None], dtype=pl.Categorical()).new_from_index(0, rows.size)
-    held = names.gather(pl.Series(np.maximum(rows, 0)))
+    held = names[pl.Series(np.maximum(rows, 0))]
     return pl.select(pl.when(pl.Series(rows >= 0)).then(held).alias("op")).to_series()
 
 

@@ -56,7 +56,7 @@ def unfused_attention(trace: Trace) -> tuple[Selection, ...]:
     devices = []
     for device in facts.devices:
         kernels = facts.on(device).select("row", "stream", "start_ns", "length", "family", "math")
-        names = trace.get(DEVICE_OPS)["name"].gather(kernels["row"])
+        names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
         kernels = kernels.with_columns(
             matches(names, kernel_traits.SOFTMAX_BACKWARD).alias("backward"),
             matches(names, kernel_traits.LOG_SOFTMAX).alias("of_loss"),
@@ -285,7 +285,7 @@ def optimizer_kernels(trace: Trace) -> tuple[OptimizerKernels, ...]:
         kernels = facts.on(device).filter("optimizer")
         if not kernels.height:
             continue
-        fused = matches(trace.get(DEVICE_OPS)["name"].gather(kernels["row"]), kernel_traits.FUSED_OPTIMIZER).any()
+        fused = matches(trace.get(DEVICE_OPS)["name"][kernels["row"]], kernel_traits.FUSED_OPTIMIZER).any()
         passes = pl.col("family").is_in(_OPTIMIZER_MEMBERS) & pl.col("fused").is_null()
         unfused = kernels.filter(passes & pl.lit(not fused))  # next to a fused step, others clip gradients or count
         rows = rows_of(unfused)

@@ -72,7 +72,7 @@ def _kernels(trace: Trace) -> Iterator[tuple[Device, pl.DataFrame]]:
     facts = kernel_facts(trace)
     for device in facts.devices:
         kernels = facts.on(device).select("row", "length", "family", "math")
-        names = trace.get(DEVICE_OPS)["name"].gather(kernels["row"])
+        names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
         double = matches(names, DOUBLE).alias("double")
         product = pl.col("family").is_in(_PRODUCTS)
         wide = (

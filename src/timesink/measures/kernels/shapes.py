@@ -61,7 +61,7 @@ def misaligned_if_narrow(trace: Trace) -> Mapping[Device, Int64Array]:
 def alignment_known(trace: Trace) -> bool:
     """Whether any product kernel's operands are known to be aligned or not, by its name or its operator's shapes."""
     products = kernel_facts(trace).frame.filter(pl.col("family") == "gemm")
-    names = trace.get(DEVICE_OPS)["name"].gather(products["row"]).cast(pl.String)
+    names = trace.get(DEVICE_OPS)["name"][products["row"]].cast(pl.String)
     named = names.str.contains(kernel_traits.ALIGNMENT_NAMED).any()
     shapes = trace.get(HOST_OPS)["input_shapes"]
     return bool(named) or (len(shapes) > 0 and shapes.null_count() < len(shapes))
@@ -89,10 +89,10 @@ _Signature = tuple[str, str | None, tuple[Any, ...] | None]
 def _signatures(trace: Trace, products: pl.DataFrame) -> tuple[list[_Signature], Int64Array]:
     """The kinds of products, by kernel, arithmetic and signature of the operator; and the number of each one's kind."""
     ops, host = trace.get(DEVICE_OPS), trace.get(HOST_OPS)
-    recorded = products.select(pl.when(pl.col("host_op") >= 0).then("host_op")).to_series()
+    recorded = products.select(pl.when(pl.col("host_op") >= 0).then("host_op").cast(pl.UInt32)).to_series()
     keys = pl.DataFrame(
-        {"kernel": ops["name"].gather(products["row"]), "math": products["math"]}
-        | {name: host[name].gather(recorded) for name in _SIGNATURE if host.height}
+        {"kernel": ops["name"][products["row"]], "math": products["math"]}
+        | {name: host[name][recorded] for name in _SIGNATURE if host.height}
     )
     kinds = keys.unique().with_row_index("kind")
     of_product = keys.join(kinds, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")["kind"]

@@ -101,7 +101,7 @@ def op_stacks(trace: Trace) -> Int64Array:
             number[todo] = host_stacks(trace, table[at])[place]
     if _operators_have_stacks(trace):
         todo = np.flatnonzero((number < 0) & (host_op >= 0))
-        number[todo] = of_texts(trace, ops["call_stack"].gather(host_op[todo]))
+        number[todo] = of_texts(trace, ops["call_stack"][host_op[todo]])
     todo = np.flatnonzero((number < 0) & (call >= 0))
     if todo.size:
         at, place = np.unique(call[todo], return_inverse=True)

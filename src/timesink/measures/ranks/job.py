@@ -266,7 +266,7 @@ def launches_of(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     ops, api, call = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace).call
     at_a_start = ops["start_ns"].is_in(calls["start_ns"].unique().implode()).to_numpy()
     rows = np.flatnonzero(at_a_start & (call >= 0))
-    start, end = (api[name].gather(call[rows]) for name in ("start_ns", "end_ns"))
+    start, end = (api[name][call[rows]] for name in ("start_ns", "end_ns"))
     launched = ops.select(OP_KEY)[rows].with_columns(start.alias("launch_ns"), (end - start).alias("launch_length_ns"))
     return launched.unique(OP_KEY, keep="first")
 

@@ -62,7 +62,7 @@ def _compilation(trace: Trace) -> list[tuple[int, str, str]]:
     if HOST_OPS not in trace:
         return []
     compiled = {
-        rank for table in tables for rank in table.filter(matches(table["name"], COMPILED_CALL))["rank"].unique()
+        rank for table in tables for rank in table["rank"].filter(matches(table["name"], COMPILED_CALL)).unique()
     }
     ranks = trace[HOST_OPS]["rank"].unique().sort().to_list()
     return [(rank, "torch.compile", "used" if rank in compiled else "not used") for rank in ranks]
@@ -70,10 +70,10 @@ def _compilation(trace: Trace) -> list[tuple[int, str, str]]:
 
 def _shapes(trace: Trace) -> list[tuple[int, str, str]]:
     """The shapes that each rank's products, convolutions and attentions have most often; of equals the first."""
-    ops = trace.get(HOST_OPS).filter(pl.col("input_shapes").is_not_null())
-    ops = ops.filter(matches(ops["name"], SHAPED))
-    texts = ops.select("rank", pl.col("name").cast(pl.String), pl.col("input_shapes").cast(pl.String).alias("shapes"))
-    counts = texts.group_by("rank", "name", "shapes").len().sort("len", "shapes", descending=[True, False])
+    ops = trace.get(HOST_OPS)
+    shaped = ops.filter(matches(ops["name"], SHAPED)).group_by("rank", "name", shapes="input_shapes").len()
+    texts = shaped.drop_nulls("shapes").with_columns(pl.col("name", "shapes").cast(pl.String))
+    counts = texts.sort("len", "shapes", descending=[True, False])
     most = counts.unique(["rank", "name"], keep="first", maintain_order=True)
     return [(rank, f"commonest input shapes of {name}", shapes) for rank, name, shapes, _ in most.rows()]
 

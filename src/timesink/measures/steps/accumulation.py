@@ -45,8 +45,8 @@ def _updates(trace: Trace, rank: int) -> Int64Array:
 
 
 def _named(frame: pl.DataFrame, rank: int, pattern: str) -> Int64Array:
-    found = frame.filter((frame["rank"] == rank) & matches(frame["name"], pattern))
-    return found["start_ns"].unique().sort().to_numpy()
+    found = (frame["rank"] == rank) & matches(frame["name"], pattern)
+    return np.unique(frame["start_ns"].to_numpy()[found.to_numpy()])
 
 
 def _passes(trace: Trace, rank: int) -> Int64Array:

@@ -103,7 +103,7 @@ def step_marks(trace: Trace) -> StepMarks:
     """
     choice, on_device = trace.step_choice, False
     if choice is None:
-        marks = [part for _, part in sorted((_range_marks(trace) | _profiler_marks(trace)).items())]
+        marks = [part for _, part in sorted(_own_marks(trace).items())]
     else:
         marks = list(_matching_ranges(trace, choice.pattern)) if choice.pattern else []
     if not marks and (choice is not None or not matches(trace.get(RANGES)["name"], ENGINE_STEP).any()):
@@ -147,6 +147,13 @@ def step_of_ops(trace: Trace) -> Int32Array:
         begun = time_ns[rows]
         step[rows] = np.where(begun < end, places(starts, begun, True) - 1, -1)
     return step
+
+
+def _own_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
+    """Steps by a process's own ProfilerStep ranges, of others by ranges that repeat."""
+    profiled = _profiler_marks(trace)
+    is_each = set(trace.get(RANGES).select(_PROCESS).unique().rows()) <= profiled.keys()
+    return profiled if is_each else _range_marks(trace) | profiled
 
 
 def _profiler_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
@@ -272,9 +279,10 @@ def _named(trace: Trace, pattern: str) -> Iterator[tuple[tuple[int, int], pl.Dat
     """Of each process the ranges and operators whose names match, on the thread that has most of them."""
     parts = []
     for frame in (trace.get(RANGES), trace.get(HOST_OPS)):
-        rows = frame.filter(matches(frame["name"], pattern))
-        parts.append(rows.select(*_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"))
-    for process, found in _by_process(pl.concat(parts).unique(maintain_order=True)):
+        if (named := matches(frame["name"], pattern)).any():
+            rows = frame.filter(named)
+            parts.append(rows.select(*_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"))
+    for process, found in _by_process(pl.concat(parts).unique(maintain_order=True)) if parts else ():
         counts = found["thread"].value_counts().sort(["count", "thread"], descending=[True, False])
         yield process, found.filter(pl.col("thread") == counts["thread"][0])
 

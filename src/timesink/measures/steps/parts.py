@@ -141,7 +141,7 @@ def _ranges(trace: Trace, first: int, last: int) -> pl.Series:
     names = range_labels(trace)
     names = pl.concat([names, pl.Series([""], dtype=pl.String)]).cast(pl.Categorical())  # the last one stands for none
     enclosing = np.where(call >= 0, places.range_[np.maximum(call, 0)], -1)
-    return names.gather(np.where(enclosing >= 0, enclosing, len(names) - 1)).alias("range")
+    return names[np.where(enclosing >= 0, enclosing, len(names) - 1)].alias("range")
 
 
 def _summed(ops: pl.DataFrame, windows: Intervals, reach_ns: int, before: int) -> pl.DataFrame:

@@ -184,10 +184,11 @@ def _complete_from(trace: Trace) -> pl.DataFrame:
 
 def _begun_before(frame: pl.DataFrame, lead: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """rank, process, step of the steps that lack, or may lack, some of their work: it ran before the window."""
-    opens_ns = 0 if trace.cut_to is None else trace.cut_to.start_ns
-    anchored = frame.join(_complete_from(trace), on=_PROCESS).join(
-        lead.select(*_STEP, "start_ns"), on=_STEP, how="left"
-    )
+    complete = _complete_from(trace)
+    if trace.cut_to is None or not complete.height:
+        return frame.select(_STEP).clear()
+    opens_ns = trace.cut_to.start_ns
+    anchored = frame.join(complete, on=_PROCESS).join(lead.select(*_STEP, "start_ns"), on=_STEP, how="left")
     early = (pl.col("host_start_ns") < pl.col("complete_ns")) | (pl.col("start_ns") < opens_ns).fill_null(False)
     return anchored.filter(early).select(_STEP)
 
@@ -283,7 +284,10 @@ def _setup_events(trace: Trace) -> pl.DataFrame:
         (HOST_OPS, ranges.SETTING_UP),
     ):
         frame = trace.get(table)
-        parts.append(frame.filter(matches(frame["name"], pattern)).select(*_PROCESS, "start_ns"))
+        if (sets_up := matches(frame["name"], pattern)).any():
+            parts.append(frame.filter(sets_up).select(*_PROCESS, "start_ns"))
+    if not parts:
+        return step_marks(trace).frame.select(_STEP, setup=pl.lit(0, pl.Int64)).clear()
     marks = step_marks(trace).frame.sort("host_start_ns")
     placed = (
         pl.concat(parts)

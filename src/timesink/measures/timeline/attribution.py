@@ -126,7 +126,7 @@ def _names_at(names: pl.Series, rows: Int32Array, label: str) -> pl.Series:
     """The name at each row, null for row -1. `names` = [a, b] and `rows` = [1, -1, 0, 1] give [b, null, a, b]."""
     if not len(names):
         return pl.Series(label, [None], dtype=pl.String).new_from_index(0, rows.size)
-    held = names.gather(np.maximum(rows, 0)).cast(pl.String)
+    held = names[np.maximum(rows, 0)].cast(pl.String)
     return pl.select(pl.when(pl.Series(rows >= 0)).then(held).alias(label)).to_series()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from timesink._native import places
-from timesink.knowledge.op_class import class_of_ops
+from timesink.knowledge.op_class import COMMUNICATION, COMPUTE, COPY, class_of_ops
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.intervals import Intervals
@@ -164,13 +164,15 @@ def device_timeline(trace: Trace) -> DeviceTimelines:
 
 def _timeline(device: Device, ops: pl.DataFrame) -> DeviceTimeline:
     """The timeline of one device. `ops` has start_ns, end_ns and op_class, in order of start."""
-    names = ("compute", "communication", "copy")
-    compute, communication, copy = (Intervals.of(ops.filter(pl.col("op_class") == name)) for name in names)
+    class_, start, end = ops["op_class"].to_physical().to_numpy(), ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
+    compute, communication, copy = (
+        Intervals.union_of(start[class_ == one], end[class_ == one]) for one in (COMPUTE, COMMUNICATION, COPY)
+    )
     return DeviceTimeline(
         *device,
         op_count=ops.height,
-        span_start_ns=int(ops["start_ns"].to_numpy()[0]),
-        span_end_ns=int(np.max(ops["end_ns"].to_numpy())),
+        span_start_ns=int(start[0]),
+        span_end_ns=int(end.max()),
         busy=Intervals.of(ops),
         compute=compute,
         communication=communication,

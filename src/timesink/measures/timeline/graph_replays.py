@@ -83,7 +83,7 @@ def _by_node_id(ops: pl.DataFrame, nodes: pl.DataFrame, wanted: BoolArray) -> In
     identified = nodes.with_row_index("row").filter(pl.col("graph_node_id").is_not_null())
     for (rank, process), rows in identified.partition_by("rank", "process", as_dict=True).items():
         mine = np.flatnonzero(wanted & ((ops["rank"] == rank) & (ops["process"] == process)).to_numpy())
-        ids = ops["graph_node_id"].gather(mine).fill_null(-1).to_numpy()
+        ids = ops["graph_node_id"][mine].fill_null(-1).to_numpy()
         at = first_places(ids, rows["graph_node_id"].to_numpy())
         node[mine[at >= 0]] = rows["row"].to_numpy()[at[at >= 0]]
     return node

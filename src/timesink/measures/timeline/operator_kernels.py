@@ -27,7 +27,7 @@ def operator_kernels(trace: Trace, pattern: str | None = None) -> pl.DataFrame:
     rows = np.flatnonzero(operator >= 0)
     named = ops[rows].select(
         "rank",
-        host["name"].gather(operator[rows]).cast(pl.String).alias("operator"),
+        host["name"][operator[rows]].cast(pl.String).alias("operator"),
         pl.col("name", "kind").cast(pl.String),
         (pl.col("end_ns") - pl.col("start_ns")).alias("ns"),
     )

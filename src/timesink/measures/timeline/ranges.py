@@ -157,7 +157,7 @@ def _launches_by_thread(trace: Trace, op: Int64Array, innermost: Sequence[IntArr
     parts = [calls]
     for place in innermost[1:]:
         waited = np.flatnonzero(place[call] >= 0)
-        thread = push_pop_ranges(trace)["thread"].gather(place[call[waited]])
+        thread = push_pop_ranges(trace)["thread"][place[call[waited]]]
         parts.append(calls[waited].with_columns(thread.alias("thread")))
     return pl.concat(parts).sort("rank", "process", "thread", "start_ns")
 

@@ -95,11 +95,11 @@ def frames(decoded: DecodedTrace) -> ColumnValues | None:
     codes = rows.take("name")
     assert codes is not None
     distinct = codes.unique()
-    names = decoded.strings.gather(distinct)
+    names = decoded.strings[distinct]
     position = codes.replace_strict(distinct, range(len(distinct)), return_dtype=pl.UInt32)
     columns["name"] = decoded.named(codes)
-    columns["file"] = names.str.extract(PLACE, 1).cast(pl.Categorical()).gather(position)
-    columns["line"] = names.str.extract(PLACE, 2).cast(pl.Int32, strict=False).gather(position)
+    columns["file"] = names.str.extract(PLACE, 1).cast(pl.Categorical())[position]
+    columns["line"] = names.str.extract(PLACE, 2).cast(pl.Int32, strict=False)[position]
     columns["call_line"] = _call_lines(decoded, columns["start_ns"])
     return columns
 
@@ -136,7 +136,7 @@ def threads(decoded: DecodedTrace, processes: set[int]) -> ColumnValues | None:
     return {
         "process": named["process"],
         "thread": named["thread"],
-        "name": decoded.strings.gather(named["name"]),
+        "name": decoded.strings[named["name"]],
     }
 
 
@@ -158,7 +158,7 @@ def memory_events(decoded: DecodedTrace) -> ColumnValues | None:
         "process": rows.take("process"),
         "thread": rows.take("thread"),
         "device": device.set(on_host, -1).cast(pl.Int32),
-        "action": pl.Series(["free", "alloc"], dtype=pl.Categorical()).gather((size >= 0).cast(pl.UInt32)),
+        "action": pl.Series(["free", "alloc"], dtype=pl.Categorical())[(size >= 0).cast(pl.UInt32)],
         "time_ns": rows.take("start_ns"),
         "bytes": size,
         "address": None if address is None else address.cast(pl.UInt64, strict=False),
@@ -231,7 +231,7 @@ def device_ops(decoded: DecodedTrace, process: int) -> ColumnValues | None:
     written = rows.take("copy_kind")
     assert kind is not None and names is not None
     columns: ColumnValues = {name: rows.take(name) for name in list(rows.columns)}
-    columns |= {"process": process, "kind": _KINDS.gather(kind.cast(pl.UInt32)), "name": decoded.named(names)}
+    columns |= {"process": process, "kind": _KINDS[kind.cast(pl.UInt32)], "name": decoded.named(names)}
     if not (kind > 0).any():
         return columns
     copies, moves = kind == 1, kind > 0

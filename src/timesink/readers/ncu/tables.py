@@ -222,10 +222,10 @@ def _metrics(report: KernelReport) -> pl.DataFrame:
         {
             "rank": 0,
             "profile": pl.Series(metrics.profile),
-            "metric": names.gather(number),
-            "unit": unit_of.gather(number),
+            "metric": names[number],
+            "unit": unit_of[number],
             "value": value,
-            "text": texts.gather(pl.Series(np.where(text_index < 0, len(distinct), text_index))),
+            "text": texts[pl.Series(np.where(text_index < 0, len(distinct), text_index))],
         }
     )
 

@@ -140,7 +140,7 @@ def _sets(session: ExportReading, frame: pl.DataFrame) -> Mapping[str, Any]:
     names = pl.Series([*texts, "Memset"], dtype=pl.Categorical())
     return {
         "kind": "set",
-        "name": names.gather(memory.to_physical().cast(pl.UInt32).fill_null(len(texts))),
+        "name": names[memory.to_physical().cast(pl.UInt32).fill_null(len(texts))],
         "bytes": frame["bytes"],
         "dst_memory": memory,
     }

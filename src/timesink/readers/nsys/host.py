@@ -380,7 +380,7 @@ def _nested(frame: pl.DataFrame) -> pl.DataFrame:
     kept = ("rank", "process", "thread", "domain", "name", "start_ns", "end_ns", *_ATTACHED)
     columns = {name: frame[name] for name in kept}
     kinds = pl.Series(["push_pop", "start_end"], dtype=RANGES.columns["kind"].dtype)
-    kind = kinds.gather(frame["start_end"].cast(pl.UInt32))
+    kind = kinds[frame["start_end"].cast(pl.UInt32)]
     return combined(RANGES, [part_of(RANGES, {**columns, "kind": kind, "depth": pl.Series(depth)})])
 
 

@@ -51,7 +51,7 @@ class Strings:
     def of(self, ids: pl.Series) -> pl.Series:
         """Plain text of each id; null where the export has none."""
         values = pl.Series([None, *self.texts[1:]], dtype=pl.String)
-        return values.gather(self._positions_of(ids))
+        return values[self._positions_of(ids)]
 
     def own_or_of(self, own: pl.Series, ids: pl.Series) -> pl.Series:
         """Each text that an event carries itself, else that of its id; null where there is neither."""
@@ -62,7 +62,7 @@ class Strings:
         return int((self._positions_of(ids) == 0).sum())
 
     def _gather(self, texts: tuple[str, ...], ids: pl.Series) -> pl.Series:
-        return pl.Series(texts, dtype=pl.Categorical()).gather(self._positions_of(ids))
+        return pl.Series(texts, dtype=pl.Categorical())[self._positions_of(ids)]
 
     def _positions_of(self, ids: pl.Series) -> npt.NDArray[np.uint32]:
         """Position of each id, 0 where it is unknown. Small ids look themselves up in a table of all ids."""

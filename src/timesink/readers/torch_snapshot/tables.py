@@ -154,7 +154,7 @@ def _named(decoded: SnapshotColumns, codes: Int64Array) -> pl.Series:
     """The texts of those numbers as categories; the empty text is null."""
     used, inverse = np.unique(codes, return_inverse=True)
     texts = [decoded.texts[code] or None for code in used]
-    return pl.Series(texts, dtype=pl.String).cast(pl.Categorical()).gather(inverse.astype(np.uint32))
+    return pl.Series(texts, dtype=pl.String).cast(pl.Categorical())[inverse.astype(np.uint32)]
 
 
 def _events(decoded: SnapshotColumns, notes: list[ImportNote]) -> ColumnValues:
@@ -261,7 +261,7 @@ def _blocks(decoded: SnapshotColumns) -> ColumnValues:
         "address": decoded["block.address"].view(np.uint64),
         "bytes": decoded["block.size"],
         "requested_bytes": np.where(state == FREE, 0, _requested(decoded)),
-        "state": pl.Series(BlockState.categories, dtype=BlockState).gather(state.astype(np.uint32)),
+        "state": pl.Series(BlockState.categories, dtype=BlockState)[state.astype(np.uint32)],
         "stack": _named(decoded, decoded["block.stack"]),
     }
 

@@ -232,7 +232,7 @@ class _Lanes:
     def _coloured(self, ops: pl.DataFrame) -> Int64Array:
         """The number of the kind that each op is coloured by: kernels go by the family of their name."""
         families = mapped(ops["name"], lambda names: names.map_elements(family, pl.String), pl.String)
-        classes = class_of_ops(self.trace).gather(ops["row"]).cast(pl.String)
+        classes = class_of_ops(self.trace)[ops["row"]].cast(pl.String)
         told = pl.select(
             pl.when(classes != "compute")
             .then(classes)

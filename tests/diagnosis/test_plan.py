@@ -140,7 +140,7 @@ MODEL = [6, *LAYER, *LAYER, *LAYER, 7]
         (MODEL * 6, {3}, None),  # a loop in time
     ],
 )
-def test_calls_of_a_model_in_a_row_are_told_from_layers(step: list[int], products: set[int], calls: int | None) -> None:
+def test_calls_of_a_modelin_a_row_are_told_from_layers(step: list[int], products: set[int], calls: int | None) -> None:
     codes = np.array(step * 3)
     found = repeated_calls._calls(codes, np.isin(codes, list(products)), 3)
     assert (None if found is None else found.count.tolist()) == (None if calls is None else [calls] * 3)
@@ -162,7 +162,7 @@ def test_grids_fill_multiprocessors_with_one_block_each_or_with_as_many_as_threa
 | all | kernel | gemm | 5 | 10 | 20 | 1 | 1 | 128 | 1 | 1 |
 | unknown | kernel | gemm | 10 | 15 | | | | | | |
 """)
-    fills, packed = repeated_calls._fills(trace)
+    fills, packed = repeated_calls.fills(trace)
     assert fills.tolist() == [0.5, 1.0, 1.0]
     assert packed.tolist() == [1 / 32, 1 / 8, 1.0]
     assert repeated_calls._remaining(trace, np.arange(3), fills, np.full(3, 2)).tolist() == [0.0, 0.8, 0.8]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
+import polars as pl
 import pytest
 from tests.whatif.programs import Host, Launch, Simulated, Step, simulate
 
+from timesink.model.tables import HOST_OPS
 from timesink.whatif import periods
 from timesink.whatif.change import Target
 from timesink.whatif.changes import Range, RemoveSyncs, ScaleKernels
@@ -100,3 +104,16 @@ def test_a_change_that_finds_nothing_says_so() -> None:
     pricer = Pricer(Graph.from_trace(simulated.trace()), simulated.windows())
     price = pricer.price(ScaleKernels(Target("kernel", "absent"), Range.exact(0.5)))
     assert (price.matched, price.gain_ns, price.refused) == (False, 0.0, None)
+
+
+@pytest.mark.parametrize(("slowness", "usual"), [(1.0, 0.4), (2.0, 0.1607)])
+def test_on_a_slow_host_recording_takes_more_of_it(
+    slowness: float, usual: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 2 parts of program 3 are recording's on a fast host; on one twice as slow 3 times two to the power of 1.8."""
+    operators = HOST_OPS.empty().clear(1).with_columns(pl.lit("[[1]]").alias("input_shapes"))
+    graph = SimpleNamespace(
+        program=SimpleNamespace(rank=0), table=lambda table: operators if table is HOST_OPS else table.empty()
+    )
+    monkeypatch.setattr(periods, "host_slowness", lambda *_: slowness)
+    assert periods._usual_kappa(graph) == pytest.approx((usual, usual / 4), abs=1e-3)

@@ -563,12 +563,28 @@ def test_launches_that_go_with_attention_and_with_calls_in_a_row() -> None:
 
 
 def test_casts_beside_each_product() -> None:
-    """Input, weight and bias of a model that nobody trains; six for three products of training; one less compiled."""
+    """Of a model that nobody trains: 18 for eight products; six for three of training; one less compiled; of training
+    convolutions one, and three more where gradients are checked."""
     roles = chosen(tf32=[1], fp32=[2], streaming=[4])
     assert made_of.autocast(roles).products.tolist() == [1, 2]
     eager, compiled = (
-        [made_of.autocast(roles, made, None, it).casts for it in (False, True)] for made in (False, True)
+        [made_of.autocast(roles, made, None, it).casts.tolist() for it in (False, True)] for made in (False, True)
     )
-    assert (eager, compiled) == ([3, 2], [2, 1])
-    assert made_of.autocast(roles, checked=True).casts == 5
-    assert [fixes.AUTOCAST_CASTS.at(case) for case in Case] == [1.1, 0.7, 0.4]
+    assert (eager, compiled) == ([[2.25, 2.25], [2, 2]], [[1.25, 1.25], [1, 1]])
+    assert made_of.autocast(roles, checked=True).casts.tolist() == [5, 5]
+    assert made_of.autocast(roles, convolutions=np.array([2])).casts.tolist() == [2, 1]
+    assert [fixes.AUTOCAST_CASTS.at(case) for case in Case] == [1.1, 0.8, 0.4]
+
+
+def test_compiled_layers_are_entered_at_the_price_of_launches() -> None:
+    """Where nobody trains a layer takes four launches more, with its gradient twelve: of launches of 5 and 15 us, mean
+    10, 40 and 120 us, and cautiously 100 and 280."""
+    calls = [call("cudaLaunchKernel", 1_000, 1_005, 0), call("cudaLaunchKernel", 1_010, 1_020, 1)]
+    graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: [op(1_006, 1_007, 0), op(1_021, 1_022, 1)]}))
+    before = graph.network.edges.weight_ns.sum()
+    more = [
+        made_of.EnterRegions((0, 0), np.array([1]), trains).rewrite(graph, case).network.edges.weight_ns.sum() - before
+        for trains in (False, True)
+        for case in (Case.EXPECTED, Case.CAUTIOUS)
+    ]
+    assert more == pytest.approx([40_000, 100_000, 120_000, 280_000], rel=0.01)

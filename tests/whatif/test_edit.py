@@ -155,12 +155,12 @@ def test_a_graph_launch_of_no_length_stays_one() -> None:
     assert (changed.network.edges.weight_ns >= 0).sum() == (edit.graph.network.edges.weight_ns >= 0).sum()
 
 
-def test_launches_slow_down_by_usual_launches_of_what_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Launches take 5, 20 and 50 us of thread 1, and 10 and 120 of thread 2, of which 30 are saved: usual are 20.
+def test_launches_slow_down_by_mean_launches_of_what_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches take 5, 20 and 50 us of thread 1, and 10 and 120 of thread 2, of which 30 are saved: a mean of 35.
 
-    Half of that more is 10 us: of the first a share of 2, of the third of 0.2, and of the last, of 90, of a ninth. Once
-    the kernel of the longest is gone, usual are (10 + 20) / 2, and the first gets 7.5 us more; but 25 if the usual ones
-    of its kind take 50.
+    Half of that more is 17.5 us: of the first a share of 3.5, of the third of 0.35, and of the last, of 90, of 7 / 36.
+    Once the kernel of the longest is gone, the mean is 85 / 4, and the first gets 10.625 us more; but 25 if those of
+    its kind take 50.
     """
     times = [(1, 1_000, 1_005), (1, 1_020, 1_025), (1, 1_070, 1_075), (2, 1_100, 1_110), (2, 1_200, 1_230)]
     calls = [call("cudaLaunchKernel", a, b, n, thread=thread) for n, (thread, a, b) in enumerate(times)]
@@ -173,16 +173,16 @@ def test_launches_slow_down_by_usual_launches_of_what_still_runs(monkeypatch: py
     assert (edit._taken_ns(every, start, end) / US).tolist() == [5, 20, 50, 10, 90]
     found: list[Any] = []
     monkeypatch.setattr(edit, "save_calls", lambda *given: found.append(given))
-    no, third = np.zeros(5, bool), np.arange(5) == 2
-    edit.slow_launches(np.array([True, False, True, False, True]), 0.5, no)
+    no, third, half = np.zeros(5, bool), np.arange(5) == 2, np.full(5, 0.5)
+    edit.slow_launches(np.array([True, False, True, False, True]), half, no)
     (own, _, _, share) = found[0]
-    assert (own.tolist(), share.tolist()) == ([0, 2, 4], pytest.approx([-2.0, -0.2, -1 / 9]))
+    assert (own.tolist(), share.tolist()) == ([0, 2, 4], pytest.approx([-3.5, -0.35, -7 / 36]))
     edit.drop_ops(np.array([False, False, False, False, True]))
-    edit.slow_launches(np.arange(5) == 0, 0.5, no)
-    edit.slow_launches(np.arange(5) == 0, 0.5, third)
-    assert [given[-1].tolist() for given in found[1:]] == [pytest.approx([-1.5]), pytest.approx([-5.0])]
+    edit.slow_launches(np.arange(5) == 0, half, no)
+    edit.slow_launches(np.arange(5) == 0, half, third)
+    assert [given[-1].tolist() for given in found[1:]] == [pytest.approx([-2.125]), pytest.approx([-5.0])]
     edit.drop_ops(np.ones(5, bool))
-    edit.slow_launches(np.arange(5) == 0, 0.5, no)
+    edit.slow_launches(np.arange(5) == 0, half, no)
     assert found[-1][-1].tolist() == [0.0]  # nothing is launched that could say how long it takes
 
 

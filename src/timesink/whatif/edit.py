@@ -148,14 +148,18 @@ class Edit:
             windows[thread] = Intervals.union_of(np.where(soon, since, first), last)
         return windows
 
-    def slow_launches(self, ops: BoolArray, times: float, alike: BoolArray) -> None:
-        """Let the host take `times` as long more for the launch of each of these ops as by now a usual launch takes, of
-        those whose ops still run: of all, or of ops that are `alike` if that is more."""
-        run = (self._weight[self._run_edge] > 0)[self.graph.program.ops.block]
+    def slow_launches(self, ops: BoolArray, times: Float64Array, alike: BoolArray) -> None:
+        """Let the host take so many `times`, one for each op, as long more for the launch of each of these ops as a
+        launch takes by now, of those whose ops still run: on average of all, or of ops `alike` if that is more."""
+        program = self.graph.program
+        run = (self._weight[self._run_edge] > 0)[program.ops.block]
         taken = [self._taken_ns(*self.launch_windows(some)) for some in (run, run & alike)]
-        usual_ns = max((float(np.median(some)) for some in taken if some.size), default=0.0)
+        soon = [some[some <= fixes.CAPTURED_WITHIN_US.ns] for some in taken]  # what takes longer is no launching
+        one_ns = max((float(some.mean()) for some in soon if some.size), default=0.0)
         calls, start, end = self.launch_windows(ops)
-        self.save_calls(calls, start, end, -times * usual_ns / np.maximum(self._taken_ns(calls, start, end), 1.0))
+        more = np.zeros(len(program.calls))
+        np.maximum.at(more, program.ops.call[ops], times[ops])
+        self.save_calls(calls, start, end, -more[calls] * one_ns / np.maximum(self._taken_ns(calls, start, end), 1.0))
 
     def _taken_ns(self, calls: IntArray, start_ns: Int64Array, end_ns: Int64Array) -> Float64Array:
         """The host's own time in an interval of each of these calls, with what was saved of it so far."""

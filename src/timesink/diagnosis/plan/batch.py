@@ -1,8 +1,9 @@
 """A larger batch, once the changes of a plan are made: what an item takes then. It is no rung: its step is another.
 
-Assumed: the host takes what it takes today. Kernels that give every multiprocessor a block take as many times longer as
-the batch is larger; others only once they do. What is short keeps its least time; an optimizer's step and collectives
-are of the weights and stay. At its least a multiprocessor takes two blocks of a kernel at once; at its most all grow.
+Assumed: the host takes what it takes today. Kernels that fill the device take as many times longer as the batch is
+larger; others only once they do. What is short keeps its least time; an optimizer's step and collectives are of the
+weights and stay. A grid fills the device with a block on every multiprocessor, or with as many as its threads allow: no
+trace shows how busy one block keeps it. Usually half-way between them; the latter at the least; at its most all grow.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from timesink.diagnosis.plan.memory import DeviceMemory, device_memory
 from timesink.diagnosis.pricing import replay_error
 from timesink.diagnosis.verdicts import Quantity
 from timesink.knowledge.assumptions import machines
-from timesink.measures.kernels.facts import kernel_facts, multiprocessors
+from timesink.measures.habits.repeated_calls import fills
+from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Float64Array
 from timesink.model.record import dataclass
@@ -106,17 +108,15 @@ def _grown(trace: Trace, device: Device, factor: int) -> GrowKernels:
     mine = ((ops["rank"] == device[0]) & (ops["device"] == device[1])).to_numpy()
     rows = np.flatnonzero(mine).astype(np.int64)
     stays = kernels.filter(pl.col("optimizer") | pl.col("family").cast(pl.String).is_in(_OF_WEIGHTS))["row"].to_numpy()
-    filled = np.ones(ops.height)
-    if device in multiprocessors(trace):
-        known = kernels.filter(pl.col("blocks").is_not_null())
-        filled[known["row"].to_numpy()] = known["blocks"].to_numpy() / multiprocessors(trace)[device]
     length = np.maximum((ops["end_ns"] - ops["start_ns"]).to_numpy()[rows], 1)
     short = np.minimum(machines.KERNEL_FLOOR_US.ns / length, 1.0)
 
-    def grown(blocks_at_once: int) -> Float64Array:
-        fill = np.minimum(filled[rows] / blocks_at_once, 1.0)
-        times = short + (1.0 - short) * np.maximum(factor * fill, 1.0)
+    def grown(filled: Float64Array) -> Float64Array:
+        fill = np.ones(ops.height)
+        fill[: filled.size] = filled
+        times = short + (1.0 - short) * np.maximum(factor * np.minimum(fill[rows], 1.0), 1.0)
         return np.where(np.isin(rows, stays), 1.0, times)
 
+    whole, packed = map(grown, fills(trace))
     all_of_it = np.where(np.isin(rows, stays), 1.0, float(factor))
-    return GrowKernels(factor, device, rows, (all_of_it, grown(1), grown(2)))
+    return GrowKernels(factor, device, rows, (all_of_it, (whole + packed) / 2.0, packed))

@@ -11,9 +11,11 @@ from timesink.diagnosis.plan.catalogue import CHANGES, Effort, PlannedChange
 from timesink.diagnosis.pricing import worth_ms
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.measures.communication.schedules import trains
+from timesink.measures.habits.layers import layers
 from timesink.measures.habits.loops import parameter_loops
 from timesink.measures.habits.repeated_calls import repeated_calls
 from timesink.measures.kernels.conversions import layout_kernels
+from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.fusion import eager_runs, optimizer_kernels, scores_beside, unfused_attention
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.measures.kernels.shapes import misaligned_if_narrow, misaligned_products
@@ -22,7 +24,7 @@ from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
 from timesink.whatif.change import Change, Selection, Touches
-from timesink.whatif.changes import CaptureGraph, FuseOptimizer, RemoveSyncs, ShortenKernels
+from timesink.whatif.changes import CaptureGraph, FuseOptimizer, PinCopies, RemoveSyncs, ShortenKernels
 from timesink.whatif.changes import kernels as fixes
 
 Chosen = frozenset[str]
@@ -108,7 +110,7 @@ def candidates(trace: Trace, diagnosis: Diagnosis) -> tuple[Candidate, ...]:
     for change in CHANGES:
         own = tuple(named for named in diagnosis.findings if _repairs(change, named))
         left = [named for named in left if named not in own]
-        build = _BUILT.get(change.id)
+        build = _BUILT.get(change.id) or (None if own else _UNASKED.get(change.id))
         if own or build is not None:
             found.append(Candidate(change, own, build, rules))
     by_rule: dict[str, list[Named]] = {}
@@ -172,7 +174,9 @@ def _bf16(trace: Trace, beside: Beside) -> Iterable[Change]:
         if fused:
             misaligned = np.setdiff1d(misaligned, of_scores)
         part = _moved(_aligned(kernels) if compiled or padded else kernels, misaligned)
-        yield fixes.autocast(part, compiled, None if fused else scores, trains(trace), checked)
+        own = kernel_facts(trace).on(kernels.device)
+        convolutions = own.filter(own["family"] == "convolution")["row"].to_numpy()
+        yield fixes.autocast(part, compiled, None if fused else scores, trains(trace), checked, convolutions)
 
 
 def _aligned(kernels: Selection) -> Selection:
@@ -207,6 +211,9 @@ def _compile(trace: Trace, beside: Beside) -> Iterable[Change]:
     for runs in eager_runs(trace):
         of_model = {role: np.setdiff1d(rows, loops) for role, rows in runs.groups.items()}
         yield from fixes.compiled(replace(runs, groups=of_model), beside.launches_count)
+    if beside.launches_count:
+        for found in layers(trace):
+            yield fixes.EnterRegions(found.device, found.rows, trains(trace))
     yield from map(fixes.align_products, misaligned_products(trace))
 
 
@@ -245,3 +252,5 @@ _BUILT: Final[Mapping[str, Build]] = {
     ),
     "padding": lambda trace, _: map(fixes.align_products, misaligned_products(trace)),
 }
+_UNASKED: Final[Mapping[str, Build]] = {"pin_memory": lambda *_: (PinCopies(),)}
+"""The same where no finding proposes what to change: the profiler may hide what waits."""

@@ -79,10 +79,11 @@ class Joint:
         return min(own, default=0)
 
     def _eased(self, effective: Chosen) -> bool:
-        """Whether one of several changes leaves the device less to do for launches that come as before."""
+        """Whether one of several changes leaves the device less to do for launches that come as before, or for more of
+        them: then it loses by them."""
         others = effective - OF_LAUNCHES if len(effective) > 1 else ()
         least_ms = WORTH.default * self.step_ms
-        return any((gain := self.gain({name})) is not None and gain.value >= least_ms for name in others)
+        return any((gain := self.gain({name})) is not None and abs(gain.value) >= least_ms for name in others)
 
     def effective(self, chosen: Iterable[str]) -> Chosen:
         """The changes without those that others of them make as well."""

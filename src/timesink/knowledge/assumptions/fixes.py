@@ -269,7 +269,7 @@ COMPILED_LONGEST: Final = Assumption(
 )  # fmt: skip
 COMPILED_LAUNCHES: Final = Assumption(
     -0.1, 0.0, 0.3, "of the host's time for a launch saved",
-    "compiled code launches what it does not fuse without dispatch, and pays as much for guards and its own wrapper",
+    "compiled code launches what it does not fuse without dispatch, some of it in more kernels than before",
     "benchmarks/ladders, tune (H100): a host-bound sampler wins 8 to 10 % by compiling, a mixer 0 to 5 %, a T5 with "
     "many small kernels 24 to 28 %",
 )  # fmt: skip
@@ -277,15 +277,28 @@ COMPILED_LAUNCHES_GONE: Final = Assumption(
     0.2, 0.5, 0.9, "of the host's time for a launch saved", "an operator that is fused into another is not dispatched",
     "the same three programs: 0.3, 0 to 0.2 and 0.5 of it",
 )  # fmt: skip
+REGION_ENTERED: Final = Assumption(
+    10.0, 4.0, 1.0, "times the host's time for a launch",
+    "each call of a compiled layer asks its guards and passes a wrapper; a model compiled as a whole does once",
+    "benchmarks/ladders, tune (H100): three programs that nobody trains, whose launches take 13 to 20 us, lose 50 to "
+    "240 us a layer beside what fewer launches win",
+)  # fmt: skip
+REGION_TRAINED: Final = Assumption(
+    28.0, 12.0, 4.0, "times the host's time for a launch",
+    "autograd's wrappers save what the backward pass needs, and lead to its own region",
+    "benchmarks/ladders, tune (H100): four programs in training, whose launches take 17 to 20 us, lose 120 to 550 us "
+    "a layer beside what fewer launches win",
+)  # fmt: skip
 FOREACH_KERNELS: Final = Assumption(
     1.0, 0.9, 0.6, _KEPT, "the same bytes move in kernels over lists, which fill the device better",
     "bytes moved: AdamW reads and writes as often as one parameter at a time",
 )  # fmt: skip
 AUTOCAST_CASTS: Final = Assumption(
-    1.1, 0.7, 0.4, "of a usual launch of the host's time",
-    "autocast dispatches each cast as an operator of its own, without Python around it",
-    "benchmarks/ladders, tune (H100): two programs that wait for their host take 31 us longer for each product of a "
-    "model that nobody trains and 22 for each in training, whose usual launch takes 10 to 14",
+    1.1, 0.8, 0.4, "of the host's time for a launch",
+    "a cast is an operator of its own, without Python around it: to, _to_copy, empty_strided, copy_ and the launch are "
+    "five records of the six or seven that a launch usually has",
+    "benchmarks/ladders, tune (H100): nine programs that wait for their host in 16 bits take 27 to 39 us longer for "
+    "each product, 0.5 to 1.2 of the mean time for a launch for each cast counted", "",
 )  # fmt: skip
 EAGER_LAUNCHES: Final = Assumption(
     10, 20, 40, "launches per engine step", "so many are a model without a graph: with graphs an engine launches few",

@@ -143,6 +143,13 @@ SLOW_HOST_POWER: Final = Assumption(
     "18 captures whose host sets the pace, on slower hosts (third and fourth sets of benchmarks/faults, tune part of "
     "benchmarks/ladders): an event costs 0.6 to 7 times what it does on a fast one", "tune",
 )  # fmt: skip
+SLOW_KAPPA_POWER: Final = Assumption(
+    0.8, 1.8, 3.5, "power of how much longer launches take",
+    "what recording takes over what the program takes by itself, on a slow or busy host: the step without a profiler "
+    "may have run on better cores, too",
+    "six programs of benchmarks/ladders (tune, H100) whose host sets the pace, launches 1.4 to 2.2 times as long: "
+    "kappa is 0.14 to 0.27, by single programs powers of 0.9 to 4.0, by least squares 1.8", "tune",
+)  # fmt: skip
 SLOWEST_HOST: Final = Assumption(
     2.0, 2.5, 3.3, "times", "launches that take longer than this wait for something else",
     "the same captures: 1.3 to 3.3 times; with CUDA_LAUNCH_BLOCKING 4.4 times", "tune",

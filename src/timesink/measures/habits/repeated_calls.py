@@ -1,9 +1,14 @@
-"""A model that a step calls several times in a row, such as with a condition and without: one call of a larger batch.
+"""Models that a step calls several times in a row: with a condition and without, or alike ones on the same input. One
+call of a larger batch does as much.
 
 Kernels are taken in the order of their launches. Calls are looked for as a sequence that runs two to `_CALLS` times
 with nothing between, again in every step, and that holds layers: a shorter sequence that itself runs several times in
 a row. No product may run outside the calls, or the sequence is a stack of layers within a larger model. Whether a call
 needs what the one before computed, no trace shows.
+
+Alike models side by side, such as experts, are shorter rows, of more calls. By recorded shapes the last product of each
+makes fewer elements than the first reads, and nothing in it makes more of them: so none can read what the one before
+made, as layers do.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from timesink.knowledge.assumptions import machines
 from timesink.measures.habits.sequences import STRETCH, launched
 from timesink.measures.kernels.facts import kernel_facts, multiprocessors
 from timesink.measures.kernels.one_stream import with_fill
+from timesink.measures.kernels.shapes import product_sizes
 from timesink.measures.steps.steps import steps
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.record import dataclass
@@ -29,7 +35,9 @@ _CALLS: Final = 4  # in a row: as many as a step has conditions, views or micro-
 _MOST: Final = 4_000  # kernels of a step: rows of longer steps take seconds to search
 _STEPS_SEARCHED: Final = 4  # show what comes back
 _SHARE: Final = 0.5  # of the step's kernels are in the calls, and of a call's kernels in its layers
-_PRODUCTS: Final = ("gemm", "convolution", "attention")
+PRODUCTS: Final = ("gemm", "convolution", "attention")
+_SIDE_BY_SIDE: Final = 3  # calls at least: two are what is made of one tensor, such as keys and values
+_OF_ONE: Final = 16  # kernels of such a call at most, backwards
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +72,15 @@ def repeated_calls(trace: Trace) -> tuple[Selection, ...]:
     """
     rows, order = [np.empty(0, np.int64)], launched(trace).frame
     whole, shared = [np.empty(0)], [np.empty(0)]
-    fills, packed = _fills(trace)
+    filled, packed = fills(trace)
     for part in order.sort("launched_ns", "row").partition_by("rank", "process"):
         rank_steps = steps(trace).frame.filter(steps(trace).frame["rank"] == part["rank"][0]).height
-        found = _calls(part["code"].to_numpy(), part["family"].is_in(list(_PRODUCTS)).to_numpy(), rank_steps)
-        if found is not None:
+        whole_calls = _calls(part["code"].to_numpy(), part["family"].is_in(list(PRODUCTS)).to_numpy(), rank_steps)
+        for found in [whole_calls] if whole_calls is not None else _side_by_side(trace, part):
             again, row = found.again(), part["row"].to_numpy()
             count = np.repeat(found.count, (found.count - 1) * found.length)
             rows.append(row[again])
-            whole.append(_remaining(trace, row[again], fills[row[again]], count))
+            whole.append(_remaining(trace, row[again], filled[row[again]], count))
             shared.append(_remaining(trace, row[again], packed[row[again]], count))
     chosen, best = np.concatenate(rows), np.concatenate(shared)
     usual = (np.concatenate(whole) + best) / 2.0
@@ -99,18 +107,19 @@ def _remaining(trace: Trace, rows: Int64Array, fill: Float64Array, count: Int64A
     return np.asarray(work * (np.maximum(count * fill, 1.0) - 1.0) / (count - 1.0) / length, np.float64)
 
 
-def _fills(trace: Trace) -> tuple[Float64Array, Float64Array]:
+@remembered
+def fills(trace: Trace) -> tuple[Float64Array, Float64Array]:
     """For each row of `device_ops` the share of the multiprocessors that its grid fills, with one block on each and
     with as many as threads allow; 1 where that is not known."""
     facts, counts = kernel_facts(trace), multiprocessors(trace)
     size = int(facts.frame["row"].max() or 0) + 1 if facts.frame.height else 0  # type: ignore[arg-type]
-    fills, packed = np.ones(size), np.ones(size)
+    one_each, packed = np.ones(size), np.ones(size)
     for device in facts.devices:
         if device in counts:
             known = facts.on(device).filter(pl.col("blocks").is_not_null())
             filled, row = with_fill(known, trace.get(DEVICE_OPS), counts[device]), known["row"].to_numpy()
-            fills[row], packed[row] = filled["fill"].to_numpy(), filled["packed"].to_numpy()
-    return fills, packed
+            one_each[row], packed[row] = filled["fill"].to_numpy(), filled["packed"].to_numpy()
+    return one_each, packed
 
 
 def _calls(codes: Int64Array, products: BoolArray, step_count: int) -> _Calls | None:
@@ -120,14 +129,46 @@ def _calls(codes: Int64Array, products: BoolArray, step_count: int) -> _Calls | 
         return None
     searched = codes[: _STEPS_SEARCHED * per_step]
     lengths = [
-        length for length in range(2 * STRETCH, per_step // 2 + 1) if _in_a_row(searched, length, _CALLS).starts.size
+        length for length in range(2 * STRETCH, per_step // 2 + 1) if in_a_row(searched, length, _CALLS).starts.size
     ]
-    found = [_in_a_row(codes, length, _CALLS) for length in lengths]
+    found = [in_a_row(codes, length, _CALLS) for length in lengths]
     whole = [one for one in found if _stands(one, codes, products, per_step)]
     return max(whole, key=lambda one: int((one.count * one.length).sum()), default=None)
 
 
-def _in_a_row(codes: Int64Array, length: int, most: int | None = None) -> _Calls:
+def _side_by_side(trace: Trace, part: pl.DataFrame) -> list[_Calls]:
+    """Rows of calls none of which can read what the one before made, and rows of as many calls on the threads of the
+    backward pass, where the first or the last may differ, as gradients are added up."""
+    facts = kernel_facts(trace).at(part["row"], "math", "host_op", "family", "row")
+    product, grows = (facts["family"] == "gemm").to_numpy(), (facts["family"] == "concat").to_numpy()
+    kind, reads, makes = (np.full(part.height, -1, np.int64) for _ in range(3))  # three columns
+    kind[product], reads[product], makes[product] = product_sizes(trace, facts.filter(pl.Series(product)))
+    of_backward = [(rank, process, thread) in launched(trace).of_backward for rank, process, thread in
+                   part.select("rank", "process", "thread").iter_rows()]  # fmt: skip
+    backward, codes, found = np.array(of_backward, np.bool_), part["code"].to_numpy(), list[_Calls]()
+    taken = np.zeros(codes.size, np.bool_)
+    for start, count, length in sorted(_alike(codes), key=lambda row: bool(backward[row[0]])):
+        calls = np.arange(start, start + count * length).reshape(count, length)
+        own = calls[0][product[calls[0]]]
+        if taken[calls].any() or not own.size or grows[calls].any() or (kind[calls] != kind[calls[0]]).any():
+            continue
+        apart = 0 < makes[own[-1]] < reads[own[0]]
+        as_many = any(abs(int(one.count[0]) - count) <= 1 for one in found)
+        if as_many if backward[calls].all() else apart and not backward[calls].any():
+            taken[calls] = True
+            found.append(_Calls(length, np.array([start]), np.array([count])))
+    return found
+
+
+def _alike(codes: Int64Array) -> list[tuple[int, int, int]]:
+    """Rows of `_SIDE_BY_SIDE` short sequences and more: start, how many, and how long each is; the shortest first."""
+    lengths = range(2, min(_OF_ONE, codes.size // _SIDE_BY_SIDE) + 1)
+    rows = ((length, in_a_row(codes, length)) for length in lengths)
+    every = ((*pair, n) for n, row in rows for pair in zip(row.starts.tolist(), row.count.tolist(), strict=True))
+    return [row for row in every if row[1] >= _SIDE_BY_SIDE]
+
+
+def in_a_row(codes: Int64Array, length: int, most: int | None = None) -> _Calls:
     """Where sequences of that length follow each other twice or more often, up to `most` times."""
     alike = np.concatenate(([False], codes[:-length] == codes[length:], [False]))
     turns = np.diff(alike.astype(np.int8))
@@ -152,5 +193,5 @@ def _stands(calls: _Calls, codes: Int64Array, products: BoolArray, per_step: int
     return any(
         (layers.count * length).max(initial=0) >= _SHARE * calls.length
         for length in range(STRETCH, calls.length // 2 + 1)
-        for layers in (_in_a_row(one, length),)
+        for layers in (in_a_row(one, length),)
     )

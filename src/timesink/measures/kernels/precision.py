@@ -49,14 +49,17 @@ def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
 @remembered
 def four_byte_kernels(trace: Trace) -> tuple[Selection, ...]:
     """Per device: what would run in 16 bits. The `tf32` kernels where most product time is TF32, else all products of
-    four-byte types, with the fp32 kernels around them where these are most of the product time."""
+    four-byte types, with the fp32 kernels around them where these are most of the product time. `vector` are products
+    with vectors and few rows, which stream a matrix."""
     selections = []
     for tf32, (device, kernels) in zip(wide_kernels(trace)["tf32"], _kernels(trace), strict=True):
         products = {kind: rows_of(kernels.filter(pl.col("wide") == kind)) for kind in ("fp32", "tf32")}
         every = _misaligned_apart(
             trace, Selection(device, {**products, "streaming": _streaming(kernels, "fp32", "tf32")})
         )
-        selections.append(tf32 if tf32.groups["streaming"].size or not products["fp32"].size else every)
+        chosen = tf32 if tf32.groups["streaming"].size or not products["fp32"].size else every
+        vector = rows_of(kernels.filter((pl.col("family") == "gemv") & (pl.col("math") == "fp32")))
+        selections.append(replace(chosen, groups={**chosen.groups, "vector": vector}))
     return tuple(selections)
 
 

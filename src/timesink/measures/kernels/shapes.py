@@ -58,6 +58,21 @@ def misaligned_if_narrow(trace: Trace) -> Mapping[Device, Int64Array]:
     return found
 
 
+def product_sizes(trace: Trace, products: pl.DataFrame) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Of each product its kind, a number, and how many elements its first operand and its result have: -1 where its
+    shapes are not recorded."""
+    kinds, of_product = _signatures(trace, products)
+    sizes = np.full((len(kinds), 2), -1, np.int64)
+    for kind, (*_, text) in enumerate(kinds):
+        product = _product(*text) if text is not None else None
+        matrices = [tensor for tensor in product.tensors() if len(tensor.shape) >= 2] if product else []
+        if product and len(matrices) > 1:
+            first, second = matrices[-2:]
+            columns = second.shape[-2 if product.name.endswith("linear") else -1]
+            sizes[kind] = first.elements, first.elements // max(first.shape[-1], 1) * columns
+    return of_product, sizes[of_product, 0], sizes[of_product, 1]
+
+
 def alignment_known(trace: Trace) -> bool:
     """Whether any product kernel's operands are known to be aligned or not, by its name or its operator's shapes."""
     products = kernel_facts(trace).frame.filter(pl.col("family") == "gemm")

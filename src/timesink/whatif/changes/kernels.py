@@ -38,8 +38,9 @@ from timesink.whatif.graph import Graph
 # PyTorch's own range around an optimizer's step, and the names people give theirs.
 OPTIMIZER: Final = Target("range", OPTIMIZER_STEP)
 _NOTHING: Final = Range.exact(0.0)
-_CASTS: Final = 3  # of a product's input, weight and bias, where nobody trains
+_CASTS: Final = 2.25  # where nobody trains: 18 of weights, biases, wide inputs and around softmaxes, of 8 products
 _CASTS_TRAINED: Final = 2  # these three and those of their gradients, for three products
+_CASTS_CONVOLVED: Final = 1  # of its weight alone: what a normalisation or an activation hands on has 16 bits already
 _CHECKS: Final = 3  # launches by which anomaly mode looks at a gradient: compare, any, read
 
 
@@ -258,13 +259,13 @@ def to_bf16(kernels: Selection) -> ShortenKernels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnderAutocast:
-    """Kernels in 16 bits under autocast. Beside each of `products`, rows of `device_ops`, the host launches so many
-    `casts`. So a step that waits for its host gets longer."""
+    """Kernels in 16 bits under autocast. Beside each of `products`, rows of `device_ops` in order, the host launches so
+    many `casts`. So a step that waits for its host gets longer."""
 
     touches: ClassVar[Touches] = Touches.BOTH
     kernels: ShortenKernels
     products: Int64Array
-    casts: int
+    casts: Float64Array
 
     @property
     def label(self) -> str:
@@ -284,8 +285,11 @@ class UnderAutocast:
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
         edit = Edit(self.kernels.rewrite(graph, case))
-        own, others = (np.isin(graph.rows_of_ops(), rows) for rows in (self.products, self.rows))
-        edit.slow_launches(own, self.casts * fixes.AUTOCAST_CASTS.at(case), others & ~own)  # each an operator, as casts
+        rows = graph.rows_of_ops()
+        own, others = (np.isin(rows, some) for some in (self.products, self.rows))
+        times = np.zeros(rows.size)
+        times[own] = fixes.AUTOCAST_CASTS.at(case) * self.casts[np.searchsorted(self.products, rows[own])]
+        edit.slow_launches(own, times, others & ~own)  # each an operator, as casts
         return edit.done()
 
 
@@ -295,13 +299,15 @@ def autocast(
     scores: Selection | None = None,
     trains: bool = True,
     checked: bool = False,
+    convolutions: Int64Array | None = None,
 ) -> UnderAutocast:
     """`to_bf16` under autocast, less the casts around each product, which a compiler writes into kernels around it.
 
     `scores` are products of attention written out, with the time of its softmax as their share in `usual`: the casts
     around that count as theirs. A product of a model that nobody trains casts its input, weight and bias; in training
-    the two products of its backward pass cast the three gradients. Compiled, one for each product is written into
-    another kernel. Where anomaly mode has gradients `checked`, three launches look at what a cast hands back.
+    the two products of its backward pass cast the three gradients. Of `convolutions` the weight alone is cast, and its
+    gradient; a library lays out anew what they read. Compiled, one for each product is written into another kernel.
+    Where anomaly mode has gradients `checked`, three launches look at what a cast hands back.
     """
     if compiled:
         roles = fixes.BF16_PRODUCTS_COMPILED, fixes.BF16_OF_FP32_COMPILED, fixes.BF16_STREAMING_COMPILED
@@ -311,8 +317,10 @@ def autocast(
     change = _in_bf16(kernels, *roles)
     if scores is not None and not compiled:
         change = replace(change, keep=tuple(_with_casts(change, scores, case) for case in Case))
-    casts = _CASTS_TRAINED + _CHECKS * checked if trains else _CASTS
-    return UnderAutocast(change, products.rows, casts - compiled)
+    casts = np.full(products.rows.size, _CASTS_TRAINED if trains else _CASTS, np.float64)
+    if convolutions is not None:
+        casts[np.isin(products.rows, convolutions)] = _CASTS_CONVOLVED
+    return UnderAutocast(change, products.rows, casts + _CHECKS * (checked and trains) - compiled)
 
 
 def _with_casts(change: ShortenKernels, scores: Selection, case: Case) -> Float64Array:
@@ -326,7 +334,7 @@ def _with_casts(change: ShortenKernels, scores: Selection, case: Case) -> Float6
 
 def _in_bf16(kernels: Selection, tf32: Assumption, fp32: Assumption, streaming: Assumption) -> ShortenKernels:
     kept = {"tf32": tf32, "fp32": fp32, "misaligned": fixes.BF16_MISALIGNED, "streaming": streaming}
-    kept["fp32_misaligned"] = fixes.AUTOCAST_MISALIGNED
+    kept |= {"fp32_misaligned": fixes.AUTOCAST_MISALIGNED, "vector": streaming}
     return shorten("precision bf16", kernels, floored=True, **kept)
 
 
@@ -415,6 +423,25 @@ def compiled(kernels: Selection, launches: bool = True) -> tuple[ShortenKernels,
         return gone, shorter
     stay, go = map(_range, (fixes.COMPILED_LAUNCHES, fixes.COMPILED_LAUNCHES_GONE))
     return replace(gone, launches_saved=go), replace(shorter, launches_saved=stay)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnterRegions:
+    """Compiled layers, each of which is a region: guards are asked and a wrapper is passed before the launch of each of
+    the `rows` of `device_ops`, where layers start; where it `trains`, another wrapper leads to its gradient."""
+
+    touches: ClassVar[Touches] = Touches.HOST
+    label: ClassVar[str] = "enter-regions"
+    device: tuple[int, int]
+    rows: Int64Array
+    trains: bool
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        """The graph as it would be after the change."""
+        entered, edit = np.isin(graph.rows_of_ops(), self.rows), Edit(graph)
+        launches = fixes.REGION_TRAINED if self.trains else fixes.REGION_ENTERED
+        edit.slow_launches(entered, np.full(entered.size, launches.at(case)), np.zeros_like(entered))
+        return edit.done()
 
 
 def together(changes: Sequence[ShortenKernels], label: str) -> ShortenKernels:

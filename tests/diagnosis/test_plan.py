@@ -25,9 +25,10 @@ from timesink.diagnosis.plan.ladder import Plan, plan
 from timesink.diagnosis.pricing import Priced
 from timesink.diagnosis.verdicts import Quantity
 from timesink.measures.habits import repeated_calls
+from timesink.model.record import replace
 from timesink.model.trace import Trace
 from timesink.views.plan import page_of
-from timesink.whatif.changes import Together
+from timesink.whatif.changes import PinCopies, Together
 from timesink.whatif.changes.kernels import ShortenKernels
 
 BEFORE = min(Path(str(files("timesink.cli").joinpath("demo"))).glob("*before*.json.gz"))
@@ -186,3 +187,12 @@ def test_without_steps_there_is_no_plan_and_it_says_why() -> None:
 def test_changes_of_the_catalogue_name_only_each_other() -> None:
     named = {other for change in CHANGES for other in (*change.subsumes, *change.excludes, *change.needs)}
     assert named <= set(BY_ID)
+
+
+def test_pinned_copies_are_offered_where_no_finding_asks_and_are_a_finding_s_own_where_one_does() -> None:
+    diagnosis = diagnose(joint().trace)
+    asked = [named for named in diagnosis.findings if named[0].name == "pageable-copies"]
+    (unasked,) = (one for one in candidates(joint().trace, replace(diagnosis, findings=())) if one.id == "pin_memory")
+    assert [type(part) for part in unasked.parts(joint().trace, 0, frozenset(), eased=False)] == [PinCopies]
+    own = [one for one in candidates(joint().trace, diagnosis) if one.id == "pin_memory"]
+    assert [one.findings for one in own] == [tuple(asked)]

@@ -9,6 +9,7 @@ from tests.diagnosis.test_plan import climbed, joint
 from timesink.diagnosis.plan import batch
 from timesink.diagnosis.plan.joint import WORTH
 from timesink.measures.kernels.facts import kernel_facts, multiprocessors
+from timesink.model.record import replace
 from timesink.model.tables import DEVICE_OPS
 from timesink.whatif.change import Case
 
@@ -43,7 +44,8 @@ def test_kernels_grow_by_what_they_leave_idle(factor: int) -> None:
             continue
         fill = min(kernel["blocks"] / count, 1)
         least_ns = min(1000, length)
-        assert expected[row] * length == pytest.approx(least_ns + (length - least_ns) * max(1, factor * fill))
+        whole = (least_ns + (length - least_ns) * max(1, factor * fill)) / length
+        assert expected[row] == pytest.approx((whole + hopeful[row]) / 2)
         assert cautious[row] == factor
         assert 1 <= hopeful[row] <= expected[row] <= factor
 
@@ -60,3 +62,11 @@ def test_a_program_that_waits_for_its_input_has_no_price_for_a_larger_batch() ->
     found, why = batch.larger_batches(joint(), (), joint().step_ms)
     assert found == ()
     assert "waits for batches" in why
+
+
+def test_a_device_that_is_hardly_busy_says_nothing_of_larger_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    share = joint().pricer.busy_ns / joint().pricer.step_ns
+    for limit, said in ((share * 1.01, True), (share * 0.99, False)):
+        monkeypatch.setattr(batch, "BUSY", replace(batch.BUSY, default=limit))
+        _, why = batch.larger_batches(joint(), ("loader_workers",), joint().step_ms)
+        assert ("the device is busy for less than" in why) is said

@@ -88,8 +88,9 @@ class ShownGroup(TyperGroup):
 def _on_few_threads(paths: Sequence[Path]) -> None:
     """Let NumPy and Polars, where they are not loaded yet, begin with as few threads as pay.
 
-    NumPy's for products of matrices, of which there are none, spin as they begin. Polars reads small files on one: a
-    diagnosis asks hundreds of questions of small tables, and to wake others for a part of one takes longer than it.
+    NumPy's for products of matrices, of which there are none, spin as they begin. Polars gets one for small files and
+    two for others: a diagnosis asks hundreds of questions of small tables, and to wake others for a part of one takes
+    longer than it. Files are decoded on threads of their own.
     """
     if _OPENBLAS not in os.environ and not {"numpy", "polars"} & sys.modules.keys():
         os.environ[_OPENBLAS] = "1"
@@ -97,8 +98,8 @@ def _on_few_threads(paths: Sequence[Path]) -> None:
         del os.environ[_OPENBLAS]  # a program that this command begins may want them
     if "polars" in sys.modules or not all(path.is_file() for path in paths):
         return
-    if sum(path.stat().st_size for path in paths) <= _SMALL_BYTES:
-        os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    is_small = sum(path.stat().st_size for path in paths) <= _SMALL_BYTES
+    os.environ.setdefault("POLARS_MAX_THREADS", "1" if is_small else "2")
 
 
 class _Plainly:

@@ -17,7 +17,7 @@ import polars as pl
 from timesink.diagnosis.plan.joint import WORTH, Joint
 from timesink.diagnosis.plan.memory import DeviceMemory, device_memory
 from timesink.diagnosis.pricing import replay_error
-from timesink.diagnosis.verdicts import Quantity
+from timesink.diagnosis.verdicts import Limit, Quantity
 from timesink.knowledge.assumptions import machines
 from timesink.measures.habits.repeated_calls import fills
 from timesink.measures.kernels.facts import kernel_facts
@@ -36,6 +36,12 @@ ASSUMED: Final = (
     "time of as many items as a step has today, which no rung of a step can be compared with. Assumed: the host needs "
     "what it needs today, kernels that fill the device grow with the batch and smaller ones once they fill it, the "
     "optimizer and collectives not at all. Another batch trains otherwise"
+)
+BUSY: Final = Limit(
+    default=0.05,
+    unit="ratio",
+    why="what a host does for which the device waits nearly all the time is not the launching that stays as it is",
+    source="programs whose larger batches were measured (benchmarks/ladders, H100) keep the device busy for 59 to 97 %",
 )
 _OF_WEIGHTS: Final = ("communication", "foreach")
 
@@ -74,6 +80,8 @@ def _unknown(joint: Joint, chosen: Sequence[str]) -> str:
     asked = {card.name for one in joint.offered.values() for card, _ in one.findings if one.id not in chosen}
     if "input-pipeline" in asked:
         return "larger_batch has no price: the device waits for batches, and loading them grows with them"
+    if joint.pricer.busy_ns < BUSY.default * joint.pricer.step_ns:
+        return f"larger_batch has no price: the device is busy for less than {100 * BUSY.default:g} % of the step"
     if np.bincount(joint.pricer.graph.program.ops.block, minlength=1).max(initial=0) > 1:
         return "larger_batch has no price: the replay cannot make kernels of a CUDA graph longer"
     return ""

@@ -76,7 +76,7 @@ def repeated_calls(trace: Trace) -> tuple[Selection, ...]:
     for part in order.sort("launched_ns", "row").partition_by("rank", "process"):
         rank_steps = steps(trace).frame.filter(steps(trace).frame["rank"] == part["rank"][0]).height
         whole_calls = _calls(part["code"].to_numpy(), part["family"].is_in(list(PRODUCTS)).to_numpy(), rank_steps)
-        for found in [whole_calls] if whole_calls is not None else _side_by_side(trace, part):
+        for found in [whole_calls] if whole_calls is not None else _side_by_side(trace, part, rank_steps):
             again, row = found.again(), part["row"].to_numpy()
             count = np.repeat(found.count, (found.count - 1) * found.length)
             rows.append(row[again])
@@ -136,9 +136,10 @@ def _calls(codes: Int64Array, products: BoolArray, step_count: int) -> _Calls | 
     return max(whole, key=lambda one: int((one.count * one.length).sum()), default=None)
 
 
-def _side_by_side(trace: Trace, part: pl.DataFrame) -> list[_Calls]:
-    """Rows of calls none of which can read what the one before made, and rows of as many calls on the threads of the
-    backward pass, where the first or the last may differ, as gradients are added up."""
+def _side_by_side(trace: Trace, part: pl.DataFrame, step_count: int) -> list[_Calls]:
+    """Rows of calls within a step none of which can read what the one before made, and rows of as many calls on the
+    threads of the backward pass, where the first or the last may differ, as gradients are added up."""
+    per_step = part.height // max(step_count, 1)
     facts = kernel_facts(trace).at(part["row"], "math", "host_op", "family", "row")
     product, grows = (facts["family"] == "gemm").to_numpy(), (facts["family"] == "concat").to_numpy()
     kind, reads, makes = (np.full(part.height, -1, np.int64) for _ in range(3))  # three columns
@@ -150,7 +151,13 @@ def _side_by_side(trace: Trace, part: pl.DataFrame) -> list[_Calls]:
     for start, count, length in sorted(_alike(codes), key=lambda row: bool(backward[row[0]])):
         calls = np.arange(start, start + count * length).reshape(count, length)
         own = calls[0][product[calls[0]]]
-        if taken[calls].any() or not own.size or grows[calls].any() or (kind[calls] != kind[calls[0]]).any():
+        if (
+            calls.size > per_step
+            or taken[calls].any()
+            or not own.size
+            or grows[calls].any()
+            or (kind[calls] != kind[calls[0]]).any()
+        ):
             continue
         apart = 0 < makes[own[-1]] < reads[own[0]]
         as_many = any(abs(int(one.count[0]) - count) <= 1 for one in found)

@@ -1,0 +1,97 @@
+"""Alike layers, and models called side by side, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from tests.tables import trace_of
+
+from timesink.measures.habits.layers import layers
+from timesink.measures.habits.repeated_calls import repeated_calls
+from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.kernels.shapes import product_sizes
+from timesink.model.trace import Trace
+
+GEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>"
+SMALL = "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>"
+NAMES = {
+    "G": GEMM,
+    "g": SMALL,
+    "r": "void vectorized_elementwise_kernel<4, relu>",
+    "a": "void vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>",
+    "n": "void vectorized_layer_norm_kernel<float>",
+    "e": "void indexSelectLargeIndex<float>",
+    "s": "void softmax_warp_forward<float, float, float, 9, false, false>",
+}
+FLOATS = '["float","float"]'
+
+
+def program(step: str, shapes: Sequence[str] = (), steps: int = 3) -> Trace:
+    """Steps of kernels of 10 us, one letter each, launched 20 us ahead; `shapes` are those of a step's products."""
+    ops, calls, host, ranges = [], [], [], []
+    for at, letter in enumerate(step * steps):
+        begin = 100 * (at // len(step)) + 10 * at
+        ops.append(f"| k | kernel | `{NAMES[letter]}` | {begin + 20} | {begin + 30} | {at + 1} |")
+        calls.append(f"| c | cudaLaunchKernel | {begin} | {begin + 2} | {at + 1} |")
+        if letter in "Gg" and shapes:
+            text = shapes[len(host) % len(shapes)]
+            host.append(f"| h | aten::mm | {begin - 2} | {begin + 4} | `{text}` | `{FLOATS}` |")
+        if at % len(step) == 0:
+            ranges.append(f"| s | ProfilerStep#{at // len(step)} | {begin - 5} | {begin + 10 * len(step) + 90} |")
+    tables = [
+        ["| device_ops | kind | name | start_us | end_us | correlation |", *ops],
+        ["| api_calls | name | start_us | end_us | correlation |", *calls],
+        ["| ranges | name | start_us | end_us |", *ranges],
+    ]
+    if host:
+        tables.append(["| host_ops | name | start_us | end_us | input_shapes | input_dtypes |", *host])
+    return trace_of("\n\n".join("\n".join(table) for table in tables))
+
+
+def starts(step: str) -> list[int]:
+    """Places within a step where a layer starts."""
+    found = [np.mod(one.rows, len(step)) for one in layers(program(step))]
+    return sorted({int(place) for places in found for place in places})
+
+
+def test_layers_start_where_a_sequence_with_two_products_comes_again() -> None:
+    layer = "GrGan"
+    assert starts("e" + 3 * layer + "s") == [1, 6, 11]
+    assert starts("e" + layer + "s") == []  # one alone is no row
+    assert starts("e" + 3 * "Grran" + "s") == []  # a product and what follows it
+
+
+def test_calls_of_a_model_in_a_row_are_made_of_its_layers() -> None:
+    model = "e" + 2 * "GrGan" + "s"
+    assert starts(2 * model) == [1, 6, 13, 18]
+
+
+def test_sizes_of_products() -> None:
+    trace = program("GrG", ["[[64,128],[128,32]]", "[[64,32],[32,16]]"])
+    products = kernel_facts(trace).frame.filter(kernel_facts(trace).frame["family"] == "gemm")
+    kinds, reads, makes = product_sizes(trace, products)
+    assert kinds[0] != kinds[1]
+    assert kinds.tolist() == [*kinds[:2].tolist()] * 3
+    assert (reads.tolist(), makes.tolist()) == ([64 * 128, 64 * 32] * 3, [64 * 32, 64 * 16] * 3)
+    unknown = program("GrG")
+    _, reads, makes = product_sizes(unknown, kernel_facts(unknown).frame[[0, 2]])
+    assert (reads.tolist(), makes.tolist()) == ([-1, -1], [-1, -1])
+
+
+NARROWS = ["[[64,128],[128,32]]", "[[64,32],[32,16]]"]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "experts", "rows"),
+    [(NARROWS, 4, 9), (["[[64,128],[128,32]]", "[[64,32],[32,128]]"], 4, 0), ([], 4, 0), (NARROWS, 2, 0)],
+)
+def test_models_on_one_input_are_one_call_if_none_can_read_what_another_made(
+    shapes: list[str], experts: int, rows: int
+) -> None:
+    """Of four alike the three after the first; as wide at the end as at the start they may be layers, and two or ones
+    without shapes are not known to be any."""
+    step = "e" + experts * "Grg" + "s"
+    found = sum(one.rows.size for one in repeated_calls(program(step, shapes)))
+    assert found == 3 * rows

@@ -161,7 +161,9 @@ def test_nothing_to_replay_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("start_ns", [1_000_000, 10**12])
-def test_a_hiccup_in_one_step_condemns_no_trace_and_one_in_most_does(start_ns: int) -> None:
+def test_a_hiccup_in_one_step_condemns_no_trace_and_one_in_most_does(
+    start_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Half of each of seven steps of eight is waiting that nothing explains; the median step says so, one alone not."""
     pricer = loop(100, 40, start_ns=start_ns)
     edges = pricer.graph.network.edges
@@ -179,6 +181,14 @@ def test_a_hiccup_in_one_step_condemns_no_trace_and_one_in_most_does(start_ns: i
         fresh = loop(100, 40, start_ns=start_ns)
         fresh.graph = replace(pricer.graph, network=network)
         assert fresh._residual_ratio() == pytest.approx(ratio, abs=0.01)
+        monkeypatch.setattr(
+            pricing, "_handed_over_ns", lambda graph, path: graph.network.edges.unexplained_ns[path] // 2
+        )
+        assert fresh._residual_ratio() == pytest.approx(ratio / 2, abs=0.01)  # what copies take to follow is known
+        monkeypatch.undo()
+    network = replace(network, edges=replace(edges, unexplained_ns=6 * unexplained))
+    fresh.graph = replace(pricer.graph, network=network)
+    assert fresh._residual_ratio() == 1.0  # of the step, no more
 
 
 def test_a_ratio_that_is_given_judges_the_trace() -> None:
@@ -196,6 +206,8 @@ def test_what_a_copy_and_a_kernel_take_to_follow_each_other_is_no_riddle() -> No
     """On a stream, beside a copy, up to a limit; edge by edge, every edge waiting for longer than the one before."""
     trace = trace_of("""
 | device_ops | kind   | name | copy_kind | stream | correlation | start_us | end_us |
+| before     | kernel | z    |           |      7 |           7 |        1 |      2 |
+| beside     | copy   | c    | h2d       |     30 |           8 |        2 |      4 |
 | first      | kernel | a    |           |      7 |           1 |       10 |     20 |
 | there      | copy   | c    | h2d       |      7 |           2 |       22 |     30 |
 | second     | kernel | b    |           |      7 |           3 |       32 |     40 |
@@ -210,10 +222,12 @@ def test_what_a_copy_and_a_kernel_take_to_follow_each_other_is_no_riddle() -> No
 | 4         | cudaLaunchKernel |           4 |        3 |      4 |
 | 5         | cudaLaunchKernel |           5 |        4 |      5 |
 | 6         | cudaMemcpyAsync  |           6 |        5 |      6 |
+| 7         | cudaLaunchKernel |           7 |       -4 |     -3 |
+| 8         | cudaMemcpyAsync  |           8 |       -2 |     -1 |
 """)
     graph = Graph.from_trace(trace)
     edges = graph.network.edges
-    unexplained = 700 * (1 + np.arange(len(edges.dst)))
+    unexplained = 300 * (1 + np.arange(len(edges.dst)))
     graph = graph.with_network(replace(graph.network, edges=replace(edges, unexplained_ns=unexplained)))
     path = np.arange(len(edges.dst))[::-1]
     program = graph.program
@@ -242,11 +256,14 @@ class Fake:
         return ScaleHost(Target(), self.factors[case]).rewrite(graph, case)
 
 
-def test_what_a_change_wins_and_where_it_is_held_are_of_its_expected_case() -> None:
+def test_what_a_change_wins_and_where_it_is_held_are_of_its_expected_case(monkeypatch: pytest.MonkeyPatch) -> None:
     """A case in which nothing changes is no change that was not found; nor is the hopeful one what bounds the value."""
     pricer = loop(100, 40)
     half: Any = Fake({Case.CAUTIOUS: 1.0, Case.EXPECTED: 0.5, Case.HOPEFUL: 0.1})
+    floors: list[Floor] = []
+    monkeypatch.setattr(pricing, "Bounds", lambda *both: floors.extend(both) or Bounds(*both))
     price = pricer.price(half)
+    assert floors == [pricer._floor, Floor(pricer.busy_ns, pricer.host_after_ns(half))]
     assert price.matched
     assert price.gain_ns == pytest.approx(7 / 8 * 50_000)
     assert price.low_ns < price.gain_ns < price.high_ns

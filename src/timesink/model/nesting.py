@@ -141,9 +141,11 @@ def numbered_rows(frame: pl.DataFrame) -> tuple[Int64Array, Int64Array]:
     order in which they come first; and of each number the first row."""
     columns = []
     for column in frame:
-        if column.null_count():
-            columns.append(column.is_null().cast(pl.Int64).to_numpy())
-        columns.append(column.to_physical().cast(pl.Int64).fill_null(0).to_numpy())
+        whole = column if column.dtype.is_integer() else column.to_physical()
+        if whole.null_count():
+            columns.append(whole.is_null().to_numpy().astype(np.int64))
+            whole = whole.fill_null(0)
+        columns.append(whole.to_numpy().astype(np.int64, copy=False))
     return numbered(columns)
 
 

@@ -64,7 +64,7 @@ def score(tool: str) -> None:
     from benchmarks.ladders.score import TOOLS, Foretold
     from benchmarks.ladders.truth import Truth
 
-    from timesink.diagnosis.plan.batch import larger_batch
+    from timesink.diagnosis.plan.batch import Today
 
     errors: list[float] = []
     print("| program | batch | measured | foretold | low to high |\n|---|---|---|---|---|")
@@ -73,8 +73,9 @@ def score(tool: str) -> None:
         for name, steps in json.loads(MEASURED.read_text()).items():
             truth = Truth(name)
             told = Foretold(Path(scratch) / f"{name}.{TOOLS[tool]}", truth.base_ms, truth.ladder.changes)
+            today = Today.of(told.joint, (), told.step_ms)
             for factor in (int(key) for key in steps if key != "1"):
-                item = larger_batch(told.joint, (), told.step_ms, factor).per_item
+                item = today.larger_batch(factor).per_item
                 low, value, high = (100 * one / told.step_ms for one in (item.low or 0.0, item.value, item.most))
                 measured = 100 * steps[str(factor)] / factor / steps["1"]
                 errors.append(abs(value - measured))
@@ -102,16 +103,9 @@ def main() -> None:
         given.out.mkdir(parents=True, exist_ok=True)
         for ladder in suite.LADDERS:
             if ladder.name in given.only.split(",") if given.only else grows(ladder.name):
-                line = [
-                    sys.executable,
-                    "-m",
-                    "benchmarks.ladders.batches",
-                    "one",
-                    str(given.out),
-                    "--only",
-                    ladder.name,
-                ]
-                subprocess.run([*line, *(["--dry"] if given.dry else [])], timeout=LIMIT_S, check=False)
+                one = ("one", str(given.out), "--only", ladder.name, *(["--dry"] if given.dry else []))
+                line = [sys.executable, "-m", "benchmarks.ladders.batches", *one]
+                subprocess.run(line, timeout=LIMIT_S, check=False)
 
 
 if __name__ == "__main__":

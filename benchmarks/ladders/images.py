@@ -81,16 +81,14 @@ def convnext_training(context: Context) -> Step:
     size = context.machine.size
     widths, depths = ((96, 192, 384), (1, 2, 2)) if not context.machine.tiny else ((8, 16, 24), (1, 1, 1))
     model = context.place(lambda: ConvNext(widths, depths))
-    if "channels_last" in context:
-        model = model.to(memory_format=torch.channels_last)
+    model = context.laid_out(model)
     torch.manual_seed(1)
     batches = loaded(context, Pictures(size(112, 32), size(256, 8), 1 << 20), size(48, 4))
     optimizer = context.adamw(model)
 
     def loss_of() -> Tensor:
         image, target = next(batches)
-        if "channels_last" in context:
-            image = image.to(memory_format=torch.channels_last)
+        image = context.laid_out(image)
         return F.cross_entropy(model(image), target)
 
     return trained(context, loss_of, optimizer)
@@ -178,11 +176,9 @@ def dcgan_training(context: Context) -> Step:
     size = context.machine.size
     width, steps, batch = size(64, 4), 3, context.items(64, 4)
     making, judging = (context.place(lambda make=make: make(width, steps)) for make in (generator, discriminator))
-    if "channels_last" in context:
-        making, judging = (model.to(memory_format=torch.channels_last) for model in (making, judging))
+    making, judging = context.laid_out(making), context.laid_out(judging)
     noise, real = context.normal(batch, 128, 1, 1), context.normal(batch, 3, 64, 64, seed=1).tanh()
-    if "channels_last" in context:
-        real = real.to(memory_format=torch.channels_last)
+    real = context.laid_out(real)
     once = {"lr": 2e-4, "betas": (0.5, 0.999), "fused": True if "fused_optimizer" in context else None}
     for_making = torch.optim.Adam(making.parameters(), **once)
     for_judging = torch.optim.Adam(judging.parameters(), **once)

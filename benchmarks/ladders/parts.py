@@ -38,6 +38,10 @@ class Context:
         """The model in fp32 on the device, with the same weights every time."""
         return place(self.machine, make, torch.float32)
 
+    def laid_out(self, thing: Any) -> Any:
+        """A model or pictures, with channels last where that change is made."""
+        return thing.to(memory_format=torch.channels_last) if "channels_last" in self else thing
+
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.machine.device.type, torch.bfloat16) if "bf16" in self else nullcontext()
 

@@ -63,8 +63,7 @@ def resnet_training(context: Context) -> Step:
     size = context.machine.size
     widths = (64, 128, 256) if not context.machine.tiny else (8, 16, 24)
     model = context.place(lambda: ResNet(widths, size(3, 1)))
-    if "channels_last" in context:
-        model = model.to(memory_format=torch.channels_last)
+    model = context.laid_out(model)
     context.compile(model.blocks)
     torch.manual_seed(1)
     batches = loaded(context, Photos(size(192, 32), size(128, 8), 1 << 20), context.items(64, 4))
@@ -72,8 +71,7 @@ def resnet_training(context: Context) -> Step:
 
     def loss_of() -> Tensor:
         picture, target = next(batches)
-        if "channels_last" in context:
-            picture = picture.contiguous(memory_format=torch.channels_last)
+        picture = context.laid_out(picture)
         return F.cross_entropy(model(picture), target)
 
     return trained(context, loss_of, optimizer)
@@ -109,8 +107,7 @@ def unet_segmentation(context: Context) -> Step:
     """A U-Net in fp32 on pictures sent from pageable memory; the Dice loss asks whether anything is marked at all."""
     size, machine = context.machine.size, context.machine
     model = context.place(lambda: Unet((32, 64, 128, 256) if not machine.tiny else (8, 16)))
-    if "channels_last" in context:
-        model = model.to(memory_format=torch.channels_last)
+    model = context.laid_out(model)
     scans = []
     for at in range(3):
         image = context.normal(context.items(8, 2), 3, size(256, 32), size(256, 32), seed=at)
@@ -130,8 +127,7 @@ def unet_segmentation(context: Context) -> Step:
         nonlocal passed
         image, marked = (part.to(machine.device, non_blocking="pin_memory" in context) for part in scans[passed % 3])
         passed += 1
-        if "channels_last" in context:
-            image = image.contiguous(memory_format=torch.channels_last)
+        image = context.laid_out(image)
         said = model(image).float()
         return F.binary_cross_entropy_with_logits(said, marked) + dice(said, marked)
 

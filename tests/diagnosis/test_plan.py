@@ -25,6 +25,7 @@ from timesink.diagnosis.plan.ladder import Plan, plan
 from timesink.diagnosis.pricing import Priced
 from timesink.diagnosis.verdicts import Quantity
 from timesink.measures.habits import repeated_calls
+from timesink.measures.kernels import one_stream
 from timesink.model.record import replace
 from timesink.model.trace import Trace
 from timesink.views.plan import page_of
@@ -163,7 +164,7 @@ def test_grids_fill_multiprocessors_with_one_block_each_or_with_as_many_as_threa
 | all | kernel | gemm | 5 | 10 | 20 | 1 | 1 | 128 | 1 | 1 |
 | unknown | kernel | gemm | 10 | 15 | | | | | | |
 """)
-    fills, packed = repeated_calls.fills(trace)
+    fills, packed = one_stream.fills(trace)
     assert fills.tolist() == [0.5, 1.0, 1.0]
     assert packed.tolist() == [1 / 32, 1 / 8, 1.0]
     assert repeated_calls._remaining(trace, np.arange(3), fills, np.full(3, 2)).tolist() == [0.0, 0.8, 0.8]

@@ -19,8 +19,8 @@ from timesink.diagnosis.plan.memory import DeviceMemory, device_memory
 from timesink.diagnosis.pricing import replay_error
 from timesink.diagnosis.verdicts import Limit, Quantity
 from timesink.knowledge.assumptions import machines
-from timesink.measures.habits.repeated_calls import fills
 from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.kernels.one_stream import fills
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Float64Array
 from timesink.model.record import dataclass
@@ -30,6 +30,7 @@ from timesink.whatif.change import Case
 from timesink.whatif.changes import Together
 from timesink.whatif.changes.batch import GrowKernels
 from timesink.whatif.critical_path import longest_kind, path_shares
+from timesink.whatif.graph import Graph
 
 FACTORS: Final = (2, 4, 8, 16, 32)  # doublings, as people try them
 ASSUMED: Final = (
@@ -64,9 +65,9 @@ def larger_batches(joint: Joint, chosen: Sequence[str], now_ms: float) -> tuple[
     if why := _unknown(joint, chosen):
         return (), why
     found: list[LargerBatch] = []
-    before_ms = now_ms
+    before_ms, today = now_ms, Today.of(joint, chosen, now_ms)
     for factor in FACTORS:
-        made = larger_batch(joint, chosen, now_ms, factor)
+        made = today.larger_batch(factor)
         if before_ms - made.per_item.value < WORTH.default * before_ms:
             break
         found.append(made)
@@ -87,27 +88,40 @@ def _unknown(joint: Joint, chosen: Sequence[str]) -> str:
     return ""
 
 
-def larger_batch(joint: Joint, chosen: Sequence[str], now_ms: float, factor: int) -> LargerBatch:
-    """After the chosen changes, which leave a step of `now_ms`: a batch `factor` times as large."""
-    pricer = joint.pricer
-    graph = Together(tuple(joint.parts(chosen))).rewrite(pricer.graph)
-    today_ns = pricer.anchors.windows.mean(pricer.anchors.periods(graph.replay()))
-    anchors, ratio = pricer.anchors, joint.step_ms / max(pricer.step_ns, 1.0)
-    own = [device for device in kernel_facts(joint.trace).devices if device[0] == joint.rank]
-    grow = Together(tuple(_grown(joint.trace, device, factor) for device in own))
-    graphs = [grow.rewrite(graph, case) for case in Case]
-    replays = [then.replay() for then in graphs]
-    more_ms = [ratio * (anchors.windows.mean(anchors.periods(then)) - today_ns) for then in replays]
-    most, value, least = (max(more, 0.0) for more in more_ms)
-    error_ms = replay_error(value, now_ms)
-    low, high = max(min(least, value) - error_ms, 0.0), min(max(most, value) + error_ms, (factor - 1) * now_ms)
-    value = min(value, (factor - 1) * now_ms)
-    step = Quantity(now_ms + value, "ms", now_ms + min(low, value), now_ms + max(high, value))
-    per_item = Quantity(step.value / factor, "ms", (step.low or 0.0) / factor, step.most / factor)
-    expected = Case.EXPECTED.value
-    bound_by = longest_kind(path_shares(graphs[expected], replays[expected], anchors))
-    working = device_memory(joint.trace).get((joint.rank, joint.device), DeviceMemory()).working
-    return LargerBatch(factor, step, per_item, bound_by, None if working is None else (factor - 1) * working)
+@dataclass(frozen=True, slots=True, eq=False)
+class Today:
+    """The step of today once changes are made: its graph, what that replays to, and how long it is said to be."""
+
+    joint: Joint
+    graph: Graph
+    replayed_ns: float
+    step_ms: float
+
+    @classmethod
+    def of(cls, joint: Joint, chosen: Sequence[str], step_ms: float) -> Today:
+        """After the chosen changes, which leave a step of `step_ms`."""
+        graph, anchors = Together(tuple(joint.parts(chosen))).rewrite(joint.pricer.graph), joint.pricer.anchors
+        return cls(joint, graph, anchors.windows.mean(anchors.periods(graph.replay())), step_ms)
+
+    def larger_batch(self, factor: int) -> LargerBatch:
+        """A batch so many times as large."""
+        joint, now_ms, anchors = self.joint, self.step_ms, self.joint.pricer.anchors
+        ratio = joint.step_ms / max(joint.pricer.step_ns, 1.0)
+        own = [device for device in kernel_facts(joint.trace).devices if device[0] == joint.rank]
+        grow = Together(tuple(_grown(joint.trace, device, factor) for device in own))
+        graphs = [grow.rewrite(self.graph, case) for case in Case]
+        replays = [then.replay() for then in graphs]
+        more_ms = [ratio * (anchors.windows.mean(anchors.periods(then)) - self.replayed_ns) for then in replays]
+        most, value, least = (max(more, 0.0) for more in more_ms)
+        error_ms = replay_error(value, now_ms)
+        low, high = max(min(least, value) - error_ms, 0.0), min(max(most, value) + error_ms, (factor - 1) * now_ms)
+        value = min(value, (factor - 1) * now_ms)
+        step = Quantity(now_ms + value, "ms", now_ms + min(low, value), now_ms + max(high, value))
+        per_item = Quantity(step.value / factor, "ms", (step.low or 0.0) / factor, step.most / factor)
+        expected = Case.EXPECTED.value
+        bound_by = longest_kind(path_shares(graphs[expected], replays[expected], anchors))
+        working = device_memory(joint.trace).get((joint.rank, joint.device), DeviceMemory()).working
+        return LargerBatch(factor, step, per_item, bound_by, None if working is None else (factor - 1) * working)
 
 
 def _grown(trace: Trace, device: Device, factor: int) -> GrowKernels:

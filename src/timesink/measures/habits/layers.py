@@ -11,12 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import polars as pl
 
 from timesink.measures.habits.repeated_calls import PRODUCTS, in_a_row
-from timesink.measures.habits.sequences import STRETCH, launched
+from timesink.measures.habits.sequences import STRETCH, by_process, launched
 from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.steps.steps import steps
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
@@ -31,11 +29,8 @@ _MOSTLY: Final = 0.5  # of a sequence's kernels
 def layers(trace: Trace) -> tuple[Selection, ...]:
     """Per device the `first` kernel of each layer of each forward pass."""
     facts, order, first = kernel_facts(trace), launched(trace), [np.empty(0, np.int64)]
-    keys = order.frame.select("rank", "process", "thread").iter_rows()
-    forward = order.frame.filter(pl.Series([key not in order.of_backward for key in keys], dtype=pl.Boolean))
-    for part in forward.sort("launched_ns", "row").partition_by("rank", "process"):
+    for part, count in by_process(trace, order.frame.filter(~order.is_backward(order.frame))):
         if part.height <= _SEARCHED:
-            count = steps(trace).frame.filter(steps(trace).frame["rank"] == part["rank"][0]).height
             products = part["family"].is_in([*PRODUCTS, "gemv"]).to_numpy()
             most = min(_LONGEST, part.height // max(2 * count, 2))
             first.append(part["row"].to_numpy()[_starts(part["code"].to_numpy(), products, most)])

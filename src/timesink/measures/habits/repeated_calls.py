@@ -20,11 +20,10 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import machines
-from timesink.measures.habits.sequences import STRETCH, launched
-from timesink.measures.kernels.facts import kernel_facts, multiprocessors
-from timesink.measures.kernels.one_stream import with_fill
+from timesink.measures.habits.sequences import STRETCH, by_process, launched
+from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.kernels.one_stream import fills
 from timesink.measures.kernels.shapes import product_sizes
-from timesink.measures.steps.steps import steps
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
@@ -70,11 +69,10 @@ def repeated_calls(trace: Trace) -> tuple[Selection, ...]:
     At best a multiprocessor does as many blocks at once as its threads allow in the time of one. That one block keeps
     it as busy as many, is the other end; how busy it does, no trace shows: usually half-way between them.
     """
-    rows, order = [np.empty(0, np.int64)], launched(trace).frame
+    rows = [np.empty(0, np.int64)]
     whole, shared = [np.empty(0)], [np.empty(0)]
     filled, packed = fills(trace)
-    for part in order.sort("launched_ns", "row").partition_by("rank", "process"):
-        rank_steps = steps(trace).frame.filter(steps(trace).frame["rank"] == part["rank"][0]).height
+    for part, rank_steps in by_process(trace, launched(trace).frame):
         whole_calls = _calls(part["code"].to_numpy(), part["family"].is_in(list(PRODUCTS)).to_numpy(), rank_steps)
         for found in [whole_calls] if whole_calls is not None else _side_by_side(trace, part, rank_steps):
             again, row = found.again(), part["row"].to_numpy()
@@ -107,21 +105,6 @@ def _remaining(trace: Trace, rows: Int64Array, fill: Float64Array, count: Int64A
     return np.asarray(work * (np.maximum(count * fill, 1.0) - 1.0) / (count - 1.0) / length, np.float64)
 
 
-@remembered
-def fills(trace: Trace) -> tuple[Float64Array, Float64Array]:
-    """For each row of `device_ops` the share of the multiprocessors that its grid fills, with one block on each and
-    with as many as threads allow; 1 where that is not known."""
-    facts, counts = kernel_facts(trace), multiprocessors(trace)
-    size = int(facts.frame["row"].max() or 0) + 1 if facts.frame.height else 0  # type: ignore[arg-type]
-    one_each, packed = np.ones(size), np.ones(size)
-    for device in facts.devices:
-        if device in counts:
-            known = facts.on(device).filter(pl.col("blocks").is_not_null())
-            filled, row = with_fill(known, trace.get(DEVICE_OPS), counts[device]), known["row"].to_numpy()
-            one_each[row], packed[row] = filled["fill"].to_numpy(), filled["packed"].to_numpy()
-    return one_each, packed
-
-
 def _calls(codes: Int64Array, products: BoolArray, step_count: int) -> _Calls | None:
     """The rows of calls in a sequence of kernels that has about so many steps; None where there are none."""
     per_step = codes.size // max(step_count, 1)
@@ -144,9 +127,7 @@ def _side_by_side(trace: Trace, part: pl.DataFrame, step_count: int) -> list[_Ca
     product, grows = (facts["family"] == "gemm").to_numpy(), (facts["family"] == "concat").to_numpy()
     kind, reads, makes = (np.full(part.height, -1, np.int64) for _ in range(3))  # three columns
     kind[product], reads[product], makes[product] = product_sizes(trace, facts.filter(pl.Series(product)))
-    of_backward = [(rank, process, thread) in launched(trace).of_backward for rank, process, thread in
-                   part.select("rank", "process", "thread").iter_rows()]  # fmt: skip
-    backward, codes, found = np.array(of_backward, np.bool_), part["code"].to_numpy(), list[_Calls]()
+    backward, codes, found = launched(trace).is_backward(part), part["code"].to_numpy(), list[_Calls]()
     taken = np.zeros(codes.size, np.bool_)
     for start, count, length in sorted(_alike(codes), key=lambda row: bool(backward[row[0]])):
         calls = np.arange(start, start + count * length).reshape(count, length)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -10,6 +11,7 @@ import polars as pl
 from timesink.knowledge.kernel_traits import OF_BACKWARD
 from timesink.measures.habits.extra_work import launch_order
 from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import matches
@@ -34,6 +36,17 @@ class Launched:
 
     frame: pl.DataFrame
     of_backward: frozenset[tuple[int, int, int]]
+
+    def is_backward(self, rows: pl.DataFrame) -> BoolArray:
+        """Whether a thread of the backward pass launched each of these rows of `frame`."""
+        keys = rows.select("rank", "process", "thread").iter_rows()
+        return np.fromiter((key in self.of_backward for key in keys), np.bool_, rows.height)
+
+
+def by_process(trace: Trace, rows: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, int]]:
+    """Of each process the rows of `Launched.frame` in the order of their launches, and how many steps its rank has."""
+    for part in rows.sort("launched_ns", "row").partition_by("rank", "process"):
+        yield part, steps(trace).frame.filter(steps(trace).frame["rank"] == part["rank"][0]).height
 
 
 @remembered

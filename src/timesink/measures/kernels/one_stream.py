@@ -19,7 +19,7 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
-from timesink.model.trace import Trace
+from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
 
 _LEAST_RUN: Final = 2  # one kernel has nothing to run beside
@@ -89,6 +89,21 @@ def with_fill(kernels: pl.DataFrame, ops: pl.DataFrame, sms: int) -> pl.DataFram
         (blocks / (sms * pl.col("held"))).clip(0.0, 1.0).alias("packed"),
         small=(2 * blocks < sms) & (pl.col("family") != "communication"),
     )
+
+
+@remembered
+def fills(trace: Trace) -> tuple[Float64Array, Float64Array]:
+    """For each row of `device_ops` the share of the multiprocessors that its grid fills, with one block on each and
+    with as many as threads allow; 1 where that is not known."""
+    facts, counts = kernel_facts(trace), multiprocessors(trace)
+    size = int(facts.frame["row"].max() or 0) + 1 if facts.frame.height else 0  # type: ignore[arg-type]
+    one_each, packed = np.ones(size), np.ones(size)
+    for device in facts.devices:
+        if device in counts:
+            known = facts.on(device).filter(pl.col("blocks").is_not_null())
+            filled, row = with_fill(known, trace.get(DEVICE_OPS), counts[device]), known["row"].to_numpy()
+            one_each[row], packed[row] = filled["fill"].to_numpy(), filled["packed"].to_numpy()
+    return one_each, packed
 
 
 def _runs(kernels: pl.DataFrame, is_small: BoolArray) -> Int64Array:

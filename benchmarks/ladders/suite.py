@@ -40,6 +40,9 @@ _WAV2VEC = ("drop_debugging", "no_recomputation", "bf16", "fused_attention")
 _RECOMMENDER = ("loader_workers", "pin_memory", "batch_small_calls", "fused_optimizer")
 _CONVNEXT = ("loader_workers", "bf16", "channels_last", "fused_optimizer")
 _EXPERTS = ("batch_small_calls", "fused_optimizer", "pin_memory", "tf32")
+_MOBILENET = ("loader_workers", "channels_last", "bf16", "fused_optimizer")
+_BERT = ("no_recomputation", "bf16", "fused_attention", "fused_optimizer")
+_POLICY = ("list_operations", "fused_optimizer", "compile", "cuda_graph")
 FIRST = (
     Ladder("images", "convnext_training", "training", _CONVNEXT, 2e-2),
     Ladder("images", "mixer_training", "training", ("bf16", "compile", "fused_optimizer", "list_operations"), 2e-2),
@@ -61,7 +64,18 @@ LATER = (
     Ladder("sequences", "experts_training", "training", _EXPERTS, 2e-2),
 )
 """All of them to tune on."""
-LADDERS = FIRST + LATER
+RELATIVES = (
+    Ladder("scenes", "mobilenet_training", "training", _MOBILENET, 2e-2),
+    Ladder("scenes", "pointcloud_training", "training", ("compile", "tf32", "remove_sync", "pin_memory"), 2e-2),
+    Ladder("scenes", "vae_training", "training", ("list_operations", "bf16", "channels_last", "compile"), 2e-2),
+    Ladder("scenes", "detector_serving", "serving", ("bf16", "channels_last", "compile", "remove_sync"), 2e-2),
+    Ladder("records", "caption_decoding", "decoding", ("remove_sync", "cuda_graph", "compile", "bf16"), 5e-2),
+    Ladder("records", "click_training", "training", _RECOMMENDER, 2e-2),
+    Ladder("records", "bert_finetuning", "fine-tuning", _BERT, 2e-2),
+    Ladder("records", "policy_training", "training", _POLICY, 2e-2),
+)
+"""These too."""
+LADDERS = FIRST + LATER + RELATIVES
 
 
 def rank(name: str) -> str:

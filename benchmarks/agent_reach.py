@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import os
 import sys
-import tarfile
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import Any
 import mcp.client as sdk
 from benchmarks.faults import suite
 from benchmarks.faults.adopt import CAPTURES
+from benchmarks.faults.pack import unpacked
 from benchmarks.faults.score import table
 from mcp.client.stdio import StdioServerParameters
 
@@ -71,9 +71,10 @@ def archive(name: str) -> Path:
 
 def unpack(name: str, root: Path) -> None:
     """The two captures of one program that are asked of."""
-    with tarfile.open(archive(name)) as packed:
-        wanted = [member for member in packed.getmembers() if ".high." in member.name]
-        packed.extractall(root, members=wanted, filter="data")
+    unpacked(archive(name), root)
+    for path in root.iterdir():
+        if ".high." not in path.name:
+            path.unlink()
 
 
 class Counted:

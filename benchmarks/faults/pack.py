@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import lzma
 import os
 import statistics
 import tarfile
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from benchmarks.faults import suite, trim
 from benchmarks.faults.receipts import equal
+from benchmarks.ladders import columns
 
 PIECE_BYTES = 14_000_000
+COLUMNS = "traces.columns.xz"
+"""Of an archive, the traces of torch.profiler, stored by column."""
 
 
 def merged(scratch: Path) -> dict[str, dict[str, object]]:
@@ -51,18 +56,33 @@ def fault_archive(scratch: Path, tool: str, name: str) -> Path | None:
     target = scratch / "packed" / f"{name}.{tool}.tar.xz"
     if not raw:
         return None
-    with tarfile.open(target, "w:xz", preset=9 | lzma.PRESET_EXTREME) as archive:
-        for path in raw:
-            small = path
-            if path.suffix == ".json":
-                small = scratch / "trimmed" / path.name
-                trim.trim_torch(path, small, suite.find(name).recorded)
-            info = archive.gettarinfo(small, arcname=path.name)
-            info.uid = info.gid = info.mtime = 0
-            info.uname = info.gname = ""
-            with small.open("rb") as content:
-                archive.addfile(info, content)
+    files = {path.name: path.read_bytes() for path in raw if path.suffix != ".json"}
+    traces = {}
+    for path in raw:
+        if path.suffix == ".json":
+            small = scratch / "trimmed" / path.name
+            trim.trim_torch(path, small, suite.find(name).recorded)
+            traces[path.stem] = columns.split_trace(json.loads(small.read_bytes()))
+    write(target, files | ({COLUMNS: columns.pack(traces)} if traces else {}))
     return target
+
+
+def write(target: Path, files: Mapping[str, bytes]) -> None:
+    with tarfile.open(target, "w:xz", preset=9 | lzma.PRESET_EXTREME) as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+
+
+def unpacked(archive: Path, folder: Path) -> None:
+    """The files of an archive as the tools could have written them."""
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder, filter="data")
+    if (stored := folder / COLUMNS).exists():
+        for name, parts in columns.unpack(stored.read_bytes()).items():
+            (folder / f"{name}.json").write_text(json.dumps(columns.joined_trace(parts), separators=(",", ":")))
+        stored.unlink()
 
 
 def archived(job: tuple[Path, str, str]) -> Path | None:

@@ -23,6 +23,7 @@ from typing import Any
 from benchmarks.faults import floors, scoring, suite, sweep
 from benchmarks.faults.adopt import CAPTURES, MEASURED
 from benchmarks.faults.floors import ALL
+from benchmarks.faults.pack import unpacked
 from benchmarks.faults.scoring import Figures, Foretold, Observation
 
 TOOLS = ("torch", "nsys")
@@ -153,8 +154,7 @@ def observed(
 def archive_observed(job: Job) -> list[Observation]:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            with tarfile.open(CAPTURES / f"{job.fault}.{job.tool}.tar.xz") as archive:
-                archive.extractall(folder, filter="data")
+            unpacked(CAPTURES / f"{job.fault}.{job.tool}.tar.xz", Path(folder))
         except (OSError, lzma.LZMAError, tarfile.TarError) as problem:
             raise SystemExit(f"{job.fault}.{job.tool}.tar.xz cannot be opened: {problem}") from problem
         captures = captures_in(Path(folder))
@@ -174,8 +174,7 @@ def swept(task: tuple[Job, sweep.How, frozenset[str] | None]) -> list[sweep.Swep
     gain, step_ms, _ = known
     fault = suite.find(job.fault)
     with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(CAPTURES / f"{job.fault}.{job.tool}.tar.xz") as archive:
-            archive.extractall(folder, filter="data")
+        unpacked(CAPTURES / f"{job.fault}.{job.tool}.tar.xz", Path(folder))
         paths = captures_in(Path(folder)).get(f"{job.fault}.high.fault")
         if not paths:
             return []

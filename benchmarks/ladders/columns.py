@@ -10,6 +10,7 @@ import json
 import lzma
 import sqlite3
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def split_trace(trace: dict[str, Any]) -> dict[str, Any]:
         kind, hollow = str(event.get("cat")), dict(event)
         for name in TIMES:
             if name in event:
-                numbers.setdefault(f"{kind} {name}", []).append(round(event[name] * 1000))
+                numbers.setdefault(f"{kind} {name}", []).append(round(1000 * Decimal(repr(event[name]))))
                 hollow[name] = HOLE
         if "args" in event:
             hollow["args"] = dict(event["args"])

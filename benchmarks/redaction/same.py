@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import lzma
 import sys
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from benchmarks.faults.pack import unpacked
 
 from timesink.capture.errors import CaptureError
 from timesink.capture.redaction import redact
@@ -74,8 +75,7 @@ def _differences(before: Any, after: Any, where: str) -> Iterator[str]:
 def _unpacked(folder: Path) -> Iterator[Path]:
     for archive in sorted(CAPTURES.iterdir()):
         if archive.name.endswith((".tar.xz", ".tar")):
-            with tarfile.open(archive) as opened:
-                opened.extractall(folder, filter="data")
+            unpacked(archive, folder)
             yield from sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".sqlite"))
         elif archive.suffix == ".xz":
             path = folder / archive.stem

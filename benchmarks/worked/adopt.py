@@ -6,9 +6,7 @@ python -m benchmarks.worked.adopt OUT
 from __future__ import annotations
 
 import argparse
-import io
 import json
-import lzma
 import re
 import tarfile
 import tempfile
@@ -16,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.trim import scrubbed, trim_torch
+from benchmarks.ladders import columns
 from benchmarks.worked.ladders import EXAMPLES
 from benchmarks.worked.pack import unpacked
 from benchmarks.worked.tables import RESULTS
 
-LARGEST_CAPTURES_BYTES = 1_500_000
 STEPS_KEPT = 2
 RUN = re.compile(r"^run \d+: (before|after) ([\d.]+) ms per step", re.MULTILINE)
 
@@ -30,7 +28,6 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     out = parser.parse_args().out
     RESULTS.mkdir(exist_ok=True)
-    left_bytes = LARGEST_CAPTURES_BYTES
     for name in EXAMPLES:
         if not (out / f"{name}.json").exists():
             continue
@@ -39,7 +36,7 @@ def main() -> None:
         (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         (RESULTS / f"{name}.ledger.jsonl").write_bytes((out / f"{name}.ledger.jsonl").read_bytes())
         wanted = {change["before"] for change in result["changes"] if change["kept"]}
-        left_bytes = adopt_captures(out / f"{name}.captures.tar", wanted, left_bytes)
+        adopt_captures(out / f"{name}.captures.tar", wanted)
 
 
 def note_cut_off(details: Path, result: dict[str, Any]) -> None:
@@ -53,30 +50,17 @@ def note_cut_off(details: Path, result: dict[str, Any]) -> None:
             change["cut_off"] = [{"side": side, "ms": float(ms)} for side, ms in RUN.findall(text)]
 
 
-def adopt_captures(archive: Path, wanted: set[str], left_bytes: int) -> int:
-    """The captures that a change starts from, cut to two steps, smallest first, as far as there is room."""
-    target = RESULTS / archive.name
+def adopt_captures(archive: Path, wanted: set[str]) -> None:
+    """The captures that a change starts from, cut to two steps."""
+    target, traces = RESULTS / f"{archive.stem}.columns.xz", {}
     with tempfile.TemporaryDirectory() as scratch:
-        small = {
-            f"{path.stem}.json.xz": pressed(path) for path in unpacked(archive, Path(scratch)) if path.stem in wanted
-        }
-    with tarfile.open(target, "w") as kept:
-        for name, content in sorted(small.items(), key=lambda one: len(one[1])):
-            if len(content) > left_bytes:
-                print(f"{archive.name}: {name} left out, {len(content)} bytes")
-                continue
-            left_bytes -= len(content)
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            kept.addfile(member, io.BytesIO(content))
+        for path in unpacked(archive, Path(scratch)):
+            if path.stem in wanted:
+                cut = path.with_suffix(".cut")
+                trim_torch(path, cut, STEPS_KEPT)
+                traces[path.stem] = columns.split_trace(json.loads(cut.read_bytes()))
+    target.write_bytes(columns.pack(traces))
     print(f"{target.name}: {target.stat().st_size} bytes")
-    return left_bytes
-
-
-def pressed(capture: Path) -> bytes:
-    cut = capture.with_suffix(".cut")
-    trim_torch(capture, cut, STEPS_KEPT)
-    return lzma.compress(cut.read_bytes(), preset=9 | lzma.PRESET_EXTREME)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.faults.trim import trim_torch
+from benchmarks.ladders import columns
 
 STEPS_KEPT = 5
 LARGEST_BYTES = 15 << 20
@@ -64,3 +65,12 @@ def unpacked(archive: Path, folder: Path) -> list[Path]:
             json.loads(target.read_bytes())
             found.append(target)
     return sorted(found)
+
+
+def kept(archive: Path, folder: Path) -> list[Path]:
+    """The traces that `adopt` kept, as plain files."""
+    found = []
+    for name, parts in columns.unpack(archive.read_bytes()).items():
+        found.append(folder / f"{name}.json")
+        found[-1].write_text(json.dumps(columns.joined_trace(parts), separators=(",", ":")))
+    return found

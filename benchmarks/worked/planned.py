@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.worked.pack import unpacked
+from benchmarks.worked.pack import kept
 from benchmarks.worked.tables import RESULTS, step_after
 
 import timesink
@@ -36,7 +36,7 @@ def main() -> None:
         result = json.loads(path.read_text(encoding="utf-8"))
         ids = OF_LAYER if path.stem == "layer" else IDS
         with tempfile.TemporaryDirectory() as scratch:
-            captures = {one.stem: one for one in unpacked(RESULTS / f"{path.stem}.captures.tar", Path(scratch))}
+            captures = {one.stem: one for one in kept(RESULTS / f"{path.stem}.captures.columns.xz", Path(scratch))}
             result["plan"] = [
                 foretold(captures[name], name, result, ids) for name in result["states"] if name in captures
             ]

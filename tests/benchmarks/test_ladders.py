@@ -21,7 +21,7 @@ TRACE = {
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},
         *(
             {
-                "ph": "X", "cat": "cpu_op", "name": "aten::mm", "tid": 7, "ts": 4523795278996.635 + 17 * at, "dur": 1.8,
+                "ph": "X", "cat": "cpu_op", "name": "aten::mm", "tid": 7, "ts": 4462236682236.851 + 17 * at, "dur": 1.8,
                 "args": {"External id": at, "Input Dims": [[8, 8], []]},
             }
             for at in range(6)

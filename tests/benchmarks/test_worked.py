@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from benchmarks.worked.again import RECEIPT_TOLERANCES, program, still_open
 from benchmarks.worked.ladders import EXAMPLES, GPT2, LAYER, Change, Example, gpt2_attainable_ms, layer_attainable_ms
-from benchmarks.worked.pack import unpacked
+from benchmarks.worked.pack import kept
 from benchmarks.worked.predict import prediction
 from benchmarks.worked.tables import RESULTS, ladder, named, page
 
@@ -144,10 +144,10 @@ def test_a_page_keeps_its_words_and_gets_its_tables() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("archive", sorted(RESULTS.glob("*.captures.tar")), ids=lambda path: path.name)
+@pytest.mark.parametrize("archive", sorted(RESULTS.glob("*.captures.columns.xz")), ids=lambda path: path.name)
 def test_a_kept_capture_names_the_same_change_again(archive: Path, tmp_path: Path) -> None:
     result = json.loads((RESULTS / f"{archive.name.split('.')[0]}.json").read_text())
-    states = {path.stem: path for path in unpacked(archive, tmp_path)}
+    states = {path.stem: path for path in kept(archive, tmp_path)}
     for change in result["changes"]:
         if change["before"] not in states or not change["kept"]:
             continue

@@ -6,11 +6,11 @@ Each capture is read and measured once for all three.
 from __future__ import annotations
 
 import json
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.faults.pack import unpacked
 from benchmarks.faults.score import captures_in
 from tests.diagnosis.said import false_sentences, told
 from tests.diagnosis.screen import faults_of_screen
@@ -49,8 +49,7 @@ def micro_batches(capture: str) -> int:
 
 def captured(archive: Path, folder: Path) -> Iterator[tuple[str, Trace]]:
     """The captures of an archive, by name."""
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+    unpacked(archive, folder)
     for name, paths in captures_in(folder).items():
         yield name, read(paths[0] if len(paths) == 1 else paths, cache=False)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import pytest
 from benchmarks.faults import score, suite
 from benchmarks.faults.adopt import CAPTURES
+from benchmarks.faults.pack import unpacked
 
 import timesink
 from timesink.diagnosis.registry import find
@@ -24,8 +24,7 @@ ARCHIVES = [
 
 @pytest.mark.parametrize(("fault", "archive"), ARCHIVES)
 def test_a_planted_habit_is_found_and_its_fix_is_clear(fault: suite.Fault, archive: Path, tmp_path: Path) -> None:
-    with tarfile.open(archive) as opened:
-        opened.extractall(tmp_path, filter="data")
+    unpacked(archive, tmp_path)
     rule = find(fault.bottleneck.replace("_", "-"))
     captures = score.captures_in(tmp_path)
     assert f"{fault.name}.high.fault" in captures

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from benchmarks.faults.pack import unpacked
 from benchmarks.faults.score import captures_in
 from tests.profiles import EACH
 
@@ -54,8 +54,7 @@ def windows_of(found: Steps, rank: int) -> tuple[Int64Array, Int64Array]:
 def test_a_capture_without_its_marks_has_the_same_steps_or_none(archive: Path, tmp_path: Path) -> None:
     """As many within one, and as long as the marked ones next to them: where every third step is ten times longer, one
     more or less moves the median of them all."""
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, filter="data")
+    unpacked(archive, tmp_path)
     for name, paths in captures_in(tmp_path).items():
         trace = read(paths[0] if len(paths) == 1 else paths, cache=False)
         marked, found = steps(trace), steps(without_marks(trace))

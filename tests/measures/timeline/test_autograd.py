@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import polars as pl
 import pytest
+from benchmarks.faults.pack import unpacked
 from benchmarks.faults.score import captures_in
 from tests.profiles import swept
 from tests.tables import trace_of
@@ -112,8 +112,7 @@ def by_range(trace: Trace) -> float | None:
 def check(archive: Path, folder: Path) -> int:
     """Of each program that trained under both profilers: the range's share against that by sequence numbers."""
     for path in (archive, archive.with_name(archive.name.replace(".nsys.", ".torch."))):
-        with tarfile.open(path) as packed:
-            packed.extractall(folder, filter="data")
+        unpacked(path, folder)
     compared = 0
     for capture, paths in captures_in(folder).items():
         reports, traces = ([path for path in paths if path.suffix == suffix] for suffix in (".sqlite", ".json"))

@@ -12,6 +12,7 @@ from tests.measures.steps.spike_traces import KINDS, simulated
 from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.plan.ladder import plan
 from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
@@ -84,6 +85,33 @@ def test_a_finding_under_one_percent_of_the_step_is_reported_but_is_not_the_bott
     assert diagnosis.bottleneck is Bottleneck.NONE
     assert len(diagnosis.findings) == 1
     assert "busy 80.0 %" in diagnosis.statement
+
+
+def test_without_a_finding_the_verdict_is_none_only_where_a_step_was_seen_to_be_full() -> None:
+    clear = [rule("AAA101", Clear(()))]
+    assert diagnose(trace(), rules=clear).bottleneck is Bottleneck.UNDECIDED  # idle 20 %, and nobody knows why
+    full = trace_of("| device_ops | stream | name | start_us | end_us |\n| a | 7 | a | 0 | 100 |")
+    assert diagnose(full, rules=clear).bottleneck is Bottleneck.NONE
+    assert diagnose(trace_of("| host_ops | name | start_us | end_us |\n| a | a | 0 | 9 |"), rules=clear).statement == (
+        "The trace holds no device work, so no bottleneck of the device can be named."
+    )
+
+
+def test_a_marked_step_without_its_device_work_is_neither_healthy_nor_planned() -> None:
+    marked = trace_of("""
+        | ranges | name           | start_us | end_us   |
+        | s      | ProfilerStep#0 | 0        | 13300000 |
+
+        | device_ops | stream | name | start_us | end_us   |
+        | a          | 7      | a    | 13300010 | 13300012 |
+    """)
+    found = diagnose(marked)
+    assert found.bottleneck is Bottleneck.UNDECIDED
+    assert found.statement == (
+        "The trace marks 1 step of 13.3 s, and holds the device work of no whole one: "
+        "all there is lies within 2.00 us. To decide: record ten steps."
+    )
+    assert plan(marked).refused == "no complete step was found, and a plan is per step"
 
 
 def test_a_missing_table_makes_the_rule_undecided_with_the_capture_that_decides_it() -> None:

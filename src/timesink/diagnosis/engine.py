@@ -163,7 +163,8 @@ def _conclusion(ranked: Sequence[_Ranked], trace: Trace, usual: Trace | None) ->
         worth = first.recoverable and first.recoverable.value
         saving = f"; a fix {saving_text(first, interval=False)}" if worth else ""
         return first.bottleneck, f"{of_two}{apart}{first.message}{saving}"
-    return Bottleneck.NONE, f"{of_two}{headline.no_bottleneck(usual or trace, bool(ranked))}"
+    verdict, said = headline.without_finding(usual or trace, bool(ranked))
+    return verdict, f"{of_two}{said}"
 
 
 def _overrides_by_code(rules: Sequence[Rule], overrides: Mapping[str, float]) -> dict[str, dict[str, float]]:

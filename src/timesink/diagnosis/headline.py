@@ -1,6 +1,6 @@
 """The head of a diagnosis: its sources, step times, device budgets and notes.
 
-`no_bottleneck` is the verdict where no finding is worth a change, or where nothing may be diagnosed.
+`without_finding` is the verdict where no finding is worth a change, or where nothing may be diagnosed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.diagnosis.verdicts import DeviceFigures, Finding, Limit, Note, StepFigures, Undecided
+from timesink.diagnosis.verdicts import Bottleneck, DeviceFigures, Finding, Limit, Note, StepFigures, Undecided
 from timesink.diagnosis.words import number, period_text
 from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
@@ -31,7 +31,7 @@ from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns
 from timesink.measures.timeline.start_up import StartUp, start_up
 from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, DEVICES, SOURCES
+from timesink.model.tables import API_CALLS, DEVICES, KERNEL_PROFILES, SOURCES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
@@ -147,7 +147,7 @@ def notes(trace: Trace) -> tuple[Note, ...]:
     profiled_ns, step_ns = steps(trace).times.p50_ns, trace.unprofiled_step_ns
     if steps(trace).times.count == 0 and len(device_timeline(trace)):
         collected.append(Note("no steps found: figures per step are for the whole window"))
-    elif not steps(trace).windows.height and len(device_timeline(trace)):
+    elif has_empty_steps(trace) and len(device_timeline(trace)):
         collected.append(Note("no device work of a whole step was found: figures per step are for the whole window"))
     if choosable := _other_steps(trace):
         collected.append(Note(choosable))
@@ -242,21 +242,43 @@ def _one_engine_step(trace: Trace) -> str:
     )
 
 
-def no_bottleneck(trace: Trace, has_findings: bool) -> str:
-    """One sentence for a trace in which no finding is worth a change."""
+def without_finding(trace: Trace, has_findings: bool) -> tuple[Bottleneck, str]:
+    """The verdict on a trace in which no finding is worth a change: nothing limits it, or nobody can tell, and why."""
+    if why := _untold(trace):
+        return Bottleneck.UNDECIDED, why
+    if not (timelines := device_timeline(trace).by_device):
+        profiled = number(trace.get(KERNEL_PROFILES).height, "kernel")
+        return Bottleneck.NONE, f"{profiled} profiled one by one, and no rule finds a change worth making."
+    busy = sum(share_of_step(trace, device, line.busy) for device, line in timelines.items()) / len(timelines)
+    is_quiet = not has_findings and 1 - busy > QUIET.default
+    what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
+    what = "no rule names a cause, and what the host did in that time is not all recorded" if is_quiet else what
+    devices = "The device is" if len(timelines) == 1 else f"The {len(timelines)} devices are"
+    said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_attained(trace)}{_main_cause(trace)}; {what}."
+    return Bottleneck.UNDECIDED if is_quiet else Bottleneck.NONE, said
+
+
+def _untold(trace: Trace) -> str:
+    """Why nothing can be said of what limits a step of the trace; '' where it can."""
     if (barred := not_diagnosable(trace)) is not None:
         return f"Nothing can be diagnosed: {barred.why}. To decide: {barred.to_decide}."
     if one_step := _one_engine_step(trace):
         return one_step
-    timelines = device_timeline(trace).by_device
-    if not timelines:
+    if not device_timeline(trace).by_device and not trace.get(KERNEL_PROFILES).height:
         return "The trace holds no device work, so no bottleneck of the device can be named."
-    busy = sum(share_of_step(trace, device, line.busy) for device, line in timelines.items()) / len(timelines)
-    what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
-    if not has_findings and 1 - busy > QUIET.default:
-        what = "no rule names a cause, and what the host did in that time is not all recorded"
-    devices = "The device is" if len(timelines) == 1 else f"The {len(timelines)} devices are"
-    return f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_attained(trace)}{_main_cause(trace)}; {what}."
+    if has_empty_steps(trace):
+        marked = steps(trace).times
+        held = time_text(max((budget.span_ns for budget in device_timeline(trace)), default=0))
+        return (
+            f"The trace marks {number(marked.count, 'step')} of {time_text(marked.p50_ns or 0)}, and holds the device "
+            f"work of no whole one: all there is lies within {held}. To decide: record ten steps."
+        )
+    return ""
+
+
+def has_empty_steps(trace: Trace) -> bool:
+    """Steps are marked, but none has all of its device work in the trace."""
+    return bool(steps(trace).times.count) and not steps(trace).windows.height
 
 
 def _unequal_ranks(trace: Trace) -> tuple[str, ...]:

@@ -64,6 +64,7 @@ class Bottleneck(StrEnum):
     BATCH_SMALL = "batch_small"
     DEVICE_COPIES = "device_copies"
     NONE = "none"
+    UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from timesink.diagnosis.verdicts import (
     Undecided,
 )
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
-from timesink.render.parts import Group, grouped, short_place
+from timesink.render.parts import Group, grouped, short_place, verdict_colour
 from timesink.render.values import tied
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.untrusted.scrub import scrub, scrub_sentence, shortened
@@ -66,12 +66,10 @@ def print_brief(console: Console, diagnosis: Diagnosis) -> None:
 
 
 def _verdict(diagnosis: Diagnosis, width: int) -> list[Text]:
-    found = diagnosis.bottleneck is not Bottleneck.NONE
-    first = f"{diagnosis.bottleneck.value.replace('_', ' ') if found else 'no bottleneck'}: "
+    colour, name = verdict_colour(diagnosis.bottleneck), diagnosis.bottleneck.value.replace("_", " ")
+    first = f"{'no bottleneck' if diagnosis.bottleneck is Bottleneck.NONE else name}: "
     lines = _few_lines(first + scrub_sentence(diagnosis.statement), width, _STATEMENT_LINES)
-    head = Text.assemble(
-        (lines[0][: len(first)], f"bold {'red' if found else 'green'}"), (lines[0][len(first) :], "bold")
-    )
+    head = Text.assemble((lines[0][: len(first)], f"bold {colour}"), (lines[0][len(first) :], "bold"))
     return [head, *(Text(line, style="bold") for line in lines[1:])]
 
 

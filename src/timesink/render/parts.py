@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import (
+    Bottleneck,
     Card,
     Clear,
     DeviceFigures,
@@ -197,3 +198,8 @@ def _origin(steps: StepFigures) -> str:
 
 def _dropped(steps: StepFigures) -> str:
     return f"; left out: {', '.join(steps.dropped)}" if steps.dropped else ""
+
+
+def verdict_colour(bottleneck: Bottleneck) -> str:
+    """Green where nothing limits the step, yellow where nobody can tell, red for a bottleneck."""
+    return {Bottleneck.NONE: "green", Bottleneck.UNDECIDED: "yellow"}.get(bottleneck, "red")

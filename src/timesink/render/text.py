@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from timesink.diagnosis.saving import saving_text
-from timesink.diagnosis.verdicts import Bottleneck, Diagnosis
+from timesink.diagnosis.verdicts import Diagnosis
 from timesink.render.brief import print_brief
 from timesink.render.formats import Style
 from timesink.render.parts import (
@@ -26,6 +26,7 @@ from timesink.render.parts import (
     sources_text,
     steps_text,
     undecided_parts,
+    verdict_colour,
 )
 from timesink.render.tables import of_one, table_lines
 from timesink.render.values import TIE, tied
@@ -96,8 +97,8 @@ def console_text(console: Console) -> str:
 
 
 def _verdict(console: Console, diagnosis: Diagnosis) -> None:
-    colour = "green" if diagnosis.bottleneck is Bottleneck.NONE else "red"
-    head = Text.assemble(("bottleneck ", "bold"), (diagnosis.bottleneck.value, f"bold {colour}"))
+    verdict = diagnosis.bottleneck
+    head = Text.assemble(("bottleneck ", "bold"), (verdict.value, f"bold {verdict_colour(verdict)}"))
     console.print(Together(head, _sentence(diagnosis.statement, "bold")))
     console.print()
 

@@ -51,7 +51,7 @@ def test_a_graph_captured_in_pieces_is_captured_until_its_last_piece() -> None:
 
 def test_a_trace_of_a_capture_is_not_diagnosed_and_says_what_to_record() -> None:
     diagnosis = diagnose(captured(100, 900))
-    assert diagnosis.bottleneck is Bottleneck.NONE
+    assert diagnosis.bottleneck is Bottleneck.UNDECIDED
     assert diagnosis.findings == diagnosis.statements == diagnosis.notes == ()
     assert diagnosis.steps.count == 0
     assert diagnosis.statement.startswith("Nothing can be diagnosed: 80.0 % of the trace records how a CUDA graph")

@@ -99,7 +99,7 @@ def _refused(trace: Trace, diagnosis: Diagnosis) -> str:
         return barred.why
     if diagnosis.partial:
         return f"only part of the capture could be read: {diagnosis.partial}"
-    if not pricers(trace):
+    if headline.has_empty_steps(trace) or not pricers(trace):
         return "no complete step was found, and a plan is per step"
     return ""
 

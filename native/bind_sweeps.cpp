@@ -68,6 +68,18 @@ Result innermost_at_of(Times order, Times parent, Times start, Times end, Times 
         released([&] { return innermost_at(view(order), view(parent), view(start), view(end), view(time)); }));
 }
 
+using Codes = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Answers = nb::ndarray<const int8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+nb::tuple looked_up_of(Codes codes, Answers known) {
+    const std::span<const uint32_t> asked{codes.data(), codes.shape(0)};
+    LookedUp made = released([&] { return looked_up(asked, {known.data(), known.shape(0)}); });
+    uint8_t* yes = made.yes.release();
+    nb::capsule owner(yes, [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
+    return nb::make_tuple(nb::ndarray<nb::numpy, bool, nb::ndim<1>>(yes, {asked.size()}, owner),
+                          to_numpy(std::move(made.unknown)));
+}
+
 }  // namespace
 
 void bind_sweeps(nb::module_& m) {
@@ -77,6 +89,8 @@ void bind_sweeps(nb::module_& m) {
           "The first place in `known` of each wanted number, -1 for none and for negative numbers.");
     m.def("numbered", &numbered_of, nb::arg("columns"),
           "Equal rows of some columns under one number, in the order in which they come first; and the first row of each.");
+    m.def("looked_up", &looked_up_of, nb::arg("codes"), nb::arg("known"),
+          "For each row whether its code is known to mean yes; and the first row of each code that nothing is known of.");
     m.def("summed", &summed_of, nb::arg("group"), nb::arg("value"), nb::arg("groups"), "The sum of each group's values.");
     m.def("merged", &merged_of, nb::arg("start_ns"), nb::arg("end_ns"), "The union of any intervals: starts and ends.");
     m.def("united", &united_of, nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("other_start_ns"),

@@ -4,6 +4,8 @@
 // takes steps of doubling length from there; questions in any other order are answered as well, in logarithmic time.
 #pragma once
 
+#include <memory>
+
 #include "replay.h"
 
 namespace timesink {
@@ -26,6 +28,15 @@ struct Totals {
 struct Numbered {
     Numbers number, first;
 };
+
+// For each row whether its code is known to mean yes; and the first row of each code of which nothing is known.
+struct LookedUp {
+    std::unique_ptr<uint8_t[]> yes;
+    Numbers unknown;
+};
+
+// `known` has 1 (yes), 0 (no) or -1 for each code; nothing is known of those beyond it.
+LookedUp looked_up(std::span<const uint32_t> codes, std::span<const int8_t> known);
 
 // Each throws std::invalid_argument where its arrays differ in length.
 Numbers places(View sorted, View wanted, bool after_equals);

@@ -12,6 +12,7 @@ from timesink._native import (
     covered,
     holding,
     innermost_at,
+    looked_up,
     merged,
     numbered,
     overlapping,
@@ -49,6 +50,16 @@ def test_alike_rows_get_one_number_in_the_order_in_which_they_come_first(rows: l
 def test_a_thousand_rows_that_all_differ_are_numbered_as_they_come() -> None:
     number, first = numbered([array(range(0, 1 << 40, 1 << 30)) for _ in range(3)])
     assert number.tolist() == first.tolist() == list(range(1 << 10))
+
+
+@given(st.lists(st.integers(0, 6)), st.lists(st.sampled_from((-1, 0, 1)), max_size=5))
+def test_what_is_known_of_codes_is_looked_up_and_each_unknown_one_found_once(
+    codes: list[int], known: list[int]
+) -> None:
+    answers = dict(enumerate(known))
+    yes, unknown = looked_up(np.array(codes, np.uint32), np.array(known, np.int8))
+    assert yes.tolist() == [answers.get(code, -1) == 1 for code in codes]
+    assert unknown.tolist() == [codes.index(code) for code in dict.fromkeys(codes) if answers.get(code, -1) == -1]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from((0, 1, -5, 1 << 62, (1 << 63) - 1))), max_size=30))

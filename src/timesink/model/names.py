@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 from polars.exceptions import ComputeError
 
-from timesink.model.arrays import BoolArray, Int8Array, Int64Array, IntArray
+from timesink._native import looked_up
+from timesink.model.arrays import BoolArray, Int8Array
 
 _CODED = pl.Categorical()
 _MOST_CODES = 1 << 18  # beyond so many distinct names in one process, answers are forgotten
@@ -43,34 +44,24 @@ def matches(names: pl.Series, pattern: str) -> pl.Series:
 def _matched(names: pl.Series, pattern: str) -> BoolArray:
     """The same for categories without a null; a name is asked once in the life of the process."""
     global _answers
-    if not len(names):
-        return np.zeros(0, bool)
-    physical = names.to_physical()
-    needed = 1 + int(physical.max())  # type: ignore[arg-type]
-    if needed > _MOST_CODES:
-        _answers = _Answers()
-    held = _answers
+    codes, held = names.to_physical().to_numpy(), _answers
     known = held.by_pattern.get(pattern, _NOTHING_KNOWN)
+    found, unknown = looked_up(codes, known)
+    if not unknown.size:
+        return found
+    if codes[unknown].max() >= _MOST_CODES:
+        held = _answers = _Answers()
+        known, unknown = _NOTHING_KNOWN, looked_up(codes, _NOTHING_KNOWN)[1]
+    new = codes[unknown]
+    needed = 1 + int(new.max())
     if known.size < needed:
         known = np.pad(known, (0, max(needed, 2 * known.size) - known.size), constant_values=-1)
-    answers = pl.Series(known)[physical]  # which NumPy would do with numbers of eight bytes
-    if answers.min() < 0:  # type: ignore[operator]
-        row_of = _row_of_each(physical.to_numpy(), known.size)
-        new = np.flatnonzero((row_of >= 0) & (known < 0))
-        known[new] = names[row_of[new]].cast(pl.String).str.contains(pattern).to_numpy()
-        answers = pl.Series(known)[physical]
+    known[new] = names[unknown].cast(pl.String).str.contains(pattern).to_numpy()
     held.by_pattern[pattern] = known
-    return (answers > 0).to_numpy()
+    return looked_up(codes, known)[0]
 
 
 _NOTHING_KNOWN: Int8Array = np.empty(0, np.int8)
-
-
-def _row_of_each(codes: IntArray, size: int) -> Int64Array:
-    """A row that holds each code below `size`; -1 where none does."""
-    row_of = np.full(size, -1, np.int64)
-    row_of[codes] = np.arange(codes.size)
-    return row_of
 
 
 def pattern_fault(pattern: str) -> str | None:
@@ -89,10 +80,10 @@ def mapped(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype: 
     coded = names.cast(_CODED)
     named = coded.drop_nulls() if coded.null_count() else coded
     codes = named.to_physical().to_numpy()
-    row_of = _row_of_each(codes, int(codes.max()) + 1)
-    distinct = np.flatnonzero(row_of >= 0)
-    answers = function(named[row_of[distinct]].cast(pl.String)).cast(dtype)
-    answer_of = np.zeros(row_of.size, np.uint32)
-    answer_of[distinct] = np.arange(distinct.size, dtype=np.uint32)
+    first = looked_up(codes, _NOTHING_KNOWN)[1]
+    first = first[np.argsort(codes[first])]
+    answers = function(named[first].cast(pl.String)).cast(dtype)
+    answer_of = np.zeros(int(codes[first[-1]]) + 1, np.uint32)
+    answer_of[codes[first]] = np.arange(first.size, dtype=np.uint32)
     answered = answers[answer_of[codes]] if named is coded else answers[answer_of][coded.to_physical()]
     return answered.alias(names.name)

@@ -117,3 +117,15 @@ def test_on_a_slow_host_recording_takes_more_of_it(
     )
     monkeypatch.setattr(periods, "host_slowness", lambda *_: slowness)
     assert periods._usual_kappa(graph) == pytest.approx((usual, usual / 4), abs=1e-3)
+
+
+def test_a_host_that_is_slow_beside_the_profiler_is_likely_quicker_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice as slow in launches: of its time on a fast one what is left is less by two to the power of 0.8, 1.74."""
+    graph = Graph.from_trace(host_bound().trace())
+    left, usual = periods.deflate(graph), []
+    monkeypatch.setattr(periods, "deflate", lambda _: left)
+    for slowness in (1.0, 2.0):
+        monkeypatch.setattr(periods, "host_slowness", lambda *_, of=slowness: of)
+        usual.append(periods._estimated_kappa(graph))
+    assert usual[0][0] / usual[1][0] == pytest.approx(1.741, rel=1e-3)
+    assert [deviation for _, deviation in usual] == [0.15, 0.15]

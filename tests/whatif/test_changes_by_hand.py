@@ -564,7 +564,7 @@ def test_launches_that_go_with_attention_and_with_calls_in_a_row() -> None:
 
 def test_casts_beside_each_product() -> None:
     """Of a model that nobody trains: 18 for eight products; six for three of training; one less compiled; of training
-    convolutions one, and three more where gradients are checked."""
+    convolutions one and a half, and three more where gradients are checked."""
     roles = chosen(tf32=[1], fp32=[2], streaming=[4])
     assert made_of.autocast(roles).products.tolist() == [1, 2]
     eager, compiled = (
@@ -572,7 +572,7 @@ def test_casts_beside_each_product() -> None:
     )
     assert (eager, compiled) == ([[2.25, 2.25], [2, 2]], [[1.25, 1.25], [1, 1]])
     assert made_of.autocast(roles, checked=True).casts.tolist() == [5, 5]
-    assert made_of.autocast(roles, convolutions=np.array([2])).casts.tolist() == [2, 1]
+    assert made_of.autocast(roles, convolutions=np.array([2])).casts.tolist() == [2, 1.5]
     assert [fixes.AUTOCAST_CASTS.at(case) for case in Case] == [1.1, 0.8, 0.4]
 
 

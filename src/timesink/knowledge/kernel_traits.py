@@ -41,6 +41,11 @@ UPDATES: Final = Pattern(
     "multi_tensor_apply_kernel<TensorListScalarListMetadata, PointwiseOpScalarListFunctor<float, 5, 4, 0>>",
     "multi_tensor_apply_kernel<TensorListMetadata<1>, BinaryOpScalarFunctor<float>>",
 )  # fmt: skip
+UPDATES_ONE: Final = Pattern(
+    r"addcdiv_cuda_kernel", "adds a quotient to one tensor: Adam's update of it, the last of its passes",
+    "vectorized_elementwise_kernel<4, at::native::addcdiv_cuda_kernel(at::TensorIteratorBase&, c10::Scalar const&)>",
+    "vectorized_elementwise_kernel<4, at::native::addcmul_cuda_kernel(at::TensorIteratorBase&, c10::Scalar const&)>",
+)  # fmt: skip
 DOUBLE: Final = Pattern(
     r"lambda ?\(double|<double\b|dgemm|f64f64|d884gemm|[_<]f64[_>]",
     "works in float64; ATen also passes scalars as double to kernels of other types",

@@ -336,13 +336,15 @@ def _usual_kappa(graph: Graph) -> tuple[float, float] | None:
 
 
 def _estimated_kappa(graph: Graph) -> tuple[float, float]:
-    """The same of all host time, by what recording is estimated to cost (`deflate`)."""
+    """The same of all host time, by what recording is estimated to cost (`deflate`), and by how much quicker the host
+    is likely to be that ran the step without a profiler."""
     host, _ = graph.host_edges()
-    whole_ns, *left_ns = (
-        float(np.maximum(each.network.edges.weight_ns[host], 0).sum()) for each in (graph, *deflate(graph))
+    whole_ns, left_ns = (
+        float(np.maximum(each.network.edges.weight_ns[host], 0).sum())
+        for each in (graph, deflate(graph)[Case.EXPECTED.value])
     )
-    most, likely, least = (left / max(whole_ns, 1.0) for left in left_ns)
-    return likely, max((most - least) / (2 * TO_P90), replay.KAPPA_DEVIATION.value)
+    slower = host_slowness(graph.table(API_CALLS), graph.program.rank) ** replay.QUICKER_AGAIN_POWER.value
+    return left_ns / max(whole_ns, 1.0) / slower, replay.ESTIMATE_DEVIATION.value
 
 
 def _typical(graph: Graph, anchors: Anchors) -> float:

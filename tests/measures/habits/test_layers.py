@@ -23,17 +23,22 @@ NAMES = {
     "a": "void vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>",
     "n": "void vectorized_layer_norm_kernel<float>",
     "e": "void indexSelectLargeIndex<float>",
+    "m": "void vectorized_elementwise_kernel<4, at::native::addcdiv_cuda_kernel(at::TensorIteratorBase&)>",
     "s": "void softmax_warp_forward<float, float, float, 9, false, false>",
 }
 FLOATS = '["float","float"]'
 
 
-def program(step: str, shapes: Sequence[str] = (), steps: int = 3) -> Trace:
-    """Steps of kernels of 10 us, one letter each, launched 20 us ahead; `shapes` are those of a step's products."""
+def program(step: str, shapes: Sequence[str] = (), steps: int = 3, small_us: int = 10) -> Trace:
+    """Steps of kernels of 10 us, one letter each, `g` of `small_us`, launched 20 us ahead; `shapes` are those of a
+    step's products."""
     ops, calls, host, ranges = [], [], [], []
     for at, letter in enumerate(step * steps):
         begin = 100 * (at // len(step)) + 10 * at
-        ops.append(f"| k | kernel | `{NAMES[letter]}` | {begin + 20} | {begin + 30} | {at + 1} |")
+        ops.append(
+            f"| k | kernel | `{NAMES[letter]}` | {begin + 20} | "
+            f"{begin + 20 + (small_us if letter == 'g' else 10)} | {at + 1} |"
+        )
         calls.append(f"| c | cudaLaunchKernel | {begin} | {begin + 2} | {at + 1} |")
         if letter in "Gg" and shapes:
             text = shapes[len(host) % len(shapes)]
@@ -95,3 +100,18 @@ def test_models_on_one_input_are_one_call_if_none_can_read_what_another_made(
     step = "e" + experts * "Grg" + "s"
     found = sum(one.rows.size for one in repeated_calls(program(step, shapes)))
     assert found == 3 * rows
+
+
+@pytest.mark.parametrize(("small_us", "rows"), [(7, 9), (9, 0), (10, 0)])
+def test_without_shapes_pairs_whose_first_product_takes_longer_stand_side_by_side(small_us: int, rows: int) -> None:
+    """Of two products, the second of which reads what the first made, the first does more by as much as is read more
+    than made: 10 us to 7 are no layers, 10 to 9 may be."""
+    found = sum(one.rows.size for one in repeated_calls(program("e" + 4 * "Grg" + "s", small_us=small_us)))
+    assert found == 3 * rows
+
+
+@pytest.mark.parametrize(("updates", "own"), [("aam", 8 * 3), ("aas", 0)])
+def test_adams_updates_of_one_tensor_after_another_are_known_by_their_last_pass(updates: str, own: int) -> None:
+    """Four of two steps are eight; the passes before the first are as many as between two. A softmax is no pass."""
+    facts = kernel_facts(program("Ga" + 4 * updates, steps=2)).frame
+    assert facts["optimizer"].sum() == own

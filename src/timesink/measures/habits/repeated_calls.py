@@ -8,7 +8,8 @@ needs what the one before computed, no trace shows.
 
 Alike models side by side, such as experts, are shorter rows, of more calls. By recorded shapes the last product of each
 makes fewer elements than the first reads, and nothing in it makes more of them: so none can read what the one before
-made, as layers do.
+made, as layers do. Without shapes, of two products of one kernel each the first takes clearly longer: a pair that
+reads what the pair before made has as much to do in both, or less in the first where more is made than was read.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _STEPS_SEARCHED: Final = 4  # show what comes back
 _SHARE: Final = 0.5  # of the step's kernels are in the calls, and of a call's kernels in its layers
 PRODUCTS: Final = ("gemm", "convolution", "attention")
 _SIDE_BY_SIDE: Final = 3  # calls at least: two are what is made of one tensor, such as keys and values
+_LONGER: Final = 1.25  # times the last product's time: of layers that read what they make both take as long
 _OF_ONE: Final = 16  # kernels of such a call at most, backwards
 
 
@@ -123,7 +125,8 @@ def _side_by_side(trace: Trace, part: pl.DataFrame, step_count: int) -> list[_Ca
     """Rows of calls within a step none of which can read what the one before made, and rows of as many calls on the
     threads of the backward pass, where the first or the last may differ, as gradients are added up."""
     per_step = part.height // max(step_count, 1)
-    facts = kernel_facts(trace).at(part["row"], "math", "host_op", "family", "row")
+    facts = kernel_facts(trace).at(part["row"], "math", "host_op", "family", "row", "length")
+    length_ns = facts["length"].to_numpy()
     product, grows = (facts["family"] == "gemm").to_numpy(), (facts["family"] == "concat").to_numpy()
     kind, reads, makes = (np.full(part.height, -1, np.int64) for _ in range(3))  # three columns
     kind[product], reads[product], makes[product] = product_sizes(trace, facts.filter(pl.Series(product)))
@@ -141,6 +144,9 @@ def _side_by_side(trace: Trace, part: pl.DataFrame, step_count: int) -> list[_Ca
         ):
             continue
         apart = 0 < makes[own[-1]] < reads[own[0]]
+        if own.size == 2 and makes[own].max() < 0:
+            first, last = (np.median(length_ns[calls[:, place]]) for place in own - start)
+            apart = first > _LONGER * last
         as_many = any(abs(int(one.count[0]) - count) <= 1 for one in found)
         if as_many if backward[calls].all() else apart and not backward[calls].any():
             taken[calls] = True

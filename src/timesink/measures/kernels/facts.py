@@ -44,6 +44,7 @@ from timesink.whatif.changes.kernels import ShortenKernels
 
 _CAST: Final = regex(kernel_traits.CAST)
 _TRIVIAL_CAST: Final = regex(kernel_traits.NO_CAST)
+_UPDATES: Final = 8  # tensors that an optimizer updates one after another, of a recording, at least
 Family = pl.Enum([family.value for family in KernelFamily])
 
 
@@ -55,7 +56,7 @@ class KernelFacts:
     table), family, math, fused (tool that generated it), casts (a copy between types, by its name), blocks (of the
     grid, null where not recorded), host_op (row of `host_ops`, -1), turn (the graph launch that replays what the
     operator recorded; -1), op (its name), optimizer (launched inside a range of an optimizer's step; in a trace without
-    such ranges, of a row of kernels over lists one of which updates by Adam's rule).
+    such ranges, of a row of kernels over lists, or passes over one tensor after another, that update by Adam's rule).
     """
 
     frame: pl.DataFrame
@@ -113,12 +114,29 @@ def kernel_facts(trace: Trace) -> KernelFacts:
 
 
 def _updating(kernels: pl.DataFrame, names: pl.Series) -> pl.Series:
-    """Which kernels stand in a row of those over lists of tensors that holds an optimizer's update."""
+    """Which kernels stand in a row of those over lists of tensors that holds an optimizer's update, or are passes over
+    one tensor after another, as many for each, that end with one."""
     updates = matches(names, f"{kernel_traits.UPDATES}|{kernel_traits.FUSED_OPTIMIZER}")
     if not updates.any():
-        return updates
+        return _updating_one(kernels, matches(names, kernel_traits.UPDATES_ONE))
     run = kernels.select(pl.struct("rank", "device", "stream", pl.col("family") == "foreach").rle_id()).to_series()
     return (kernels["family"] == "foreach") & run.is_in(run.filter(updates).unique().implode())
+
+
+def _updating_one(kernels: pl.DataFrame, updates: pl.Series) -> pl.Series:
+    """Plain passes of a stream between two updates, and before the first as many as are usual between two."""
+    found = np.zeros(kernels.height, np.bool_)
+    if updates.sum() >= _UPDATES:
+        order = np.lexsort([kernels[key].to_numpy() for key in ("start_ns", "stream", "device", "rank")])
+        stream = kernels[order].select(pl.struct("rank", "device", "stream").rle_id()).to_series().to_numpy()
+        other = np.concatenate(([0], np.cumsum((kernels["family"] != "pointwise").to_numpy()[order])))
+        last = np.flatnonzero(updates.to_numpy()[order])
+        passes = int(np.median(np.diff(last)))
+        first = np.maximum(last - passes + 1, 0)
+        own = (stream[first] == stream[last]) & (other[first] == other[last + 1])
+        for begin, end in zip(first[own].tolist(), last[own].tolist(), strict=True):
+            found[order[begin : end + 1]] = True
+    return pl.Series(found)
 
 
 @cache

@@ -5,7 +5,7 @@ A fused optimizer makes one pass.
 ## What it detects
 Elementwise kernels launched inside an optimizer's step (`Optimizer.step#...`, a range called `optimizer`) that are not
 those of a fused optimizer: one by one for each parameter (`foreach=False`), or over lists of parameters (`foreach`).
-In a trace without such ranges, rows of kernels over lists that hold the update of Adam.
+In a trace without such ranges, rows of kernels over lists, or over one tensor after another, with the update of Adam.
 
 ## Why it matters
 Fused AdamW moves each parameter's state once: 7 passes over memory. Operation by operation it takes about 20, and a
@@ -47,7 +47,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where fusing wins more than the limit."""
     devices = optimizer_kernels(trace)
     if not devices:
-        return NotApplicable("no range of an optimizer's step launched kernels, and none is named as Adam's over lists")
+        return NotApplicable("no range of an optimizer's step launched kernels, and none is named as Adam's")
     return found_or_clear([_judge(trace, kernels, limits["saved_ratio"]) for kernels in devices])
 
 

@@ -40,7 +40,7 @@ OPTIMIZER: Final = Target("range", OPTIMIZER_STEP)
 _NOTHING: Final = Range.exact(0.0)
 _CASTS: Final = 2.25  # where nobody trains: 18 of weights, biases, wide inputs and around softmaxes, of 8 products
 _CASTS_TRAINED: Final = 2  # these three and those of their gradients, for three products
-_CASTS_CONVOLVED: Final = 1  # of its weight alone: what a normalisation or an activation hands on has 16 bits already
+_CASTS_CONVOLVED: Final = 1.5  # of its weight and gradients; activations hand on 16 bits, a library lays them out anew
 _CHECKS: Final = 3  # launches by which anomaly mode looks at a gradient: compare, any, read
 
 

@@ -6,6 +6,7 @@ from typing_extensions import Buffer
 
 Times = npt.NDArray[np.int64]
 
+def keep_freed_memory() -> None: ...
 def enclose(group: Times, start_ns: Times, end_ns: Times) -> tuple[Times, Times, Times]: ...
 
 DISABLED: int

@@ -71,6 +71,16 @@ print(os.environ.get("POLARS_MAX_THREADS"), polars.thread_pool_size(), file=sys.
     assert said == used == threads
 
 
+def test_parts_of_polars_that_no_command_uses_are_left_out_and_modules_in_them_are_still_found() -> None:
+    program = f"""import sys; from timesink.cli.app import run
+run(["tables", "--no-cache", {str(BEFORE)!r}]); import polars
+before = [name for name in ("importlib.metadata", "polars.io.iceberg._dataset") if name in sys.modules]
+from polars.io.iceberg._utils import _to_py_datetime_exact
+print(before, polars.scan_iceberg, sys.modules["polars.io.iceberg._utils"].__name__, file=sys.stderr)"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.split() == ["[]", "None", "polars.io.iceberg._utils"]
+
+
 def test_numpy_begins_on_one_thread_and_a_program_begun_later_may_have_more() -> None:
     program = f"""import os, sys
 class Looking:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, get_args, get_origin
 
 import typer
@@ -26,6 +27,8 @@ FORMER_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "--skip": ("--ignore",),
 }
 _OPENBLAS: Final = "OPENBLAS_NUM_THREADS"
+# These alone import a sixth of all modules that a diagnosis would, among them all that reads mail.
+_NOT_USED: Final = ("polars.catalog.unity", "polars.io.delta", "polars.io.iceberg")
 _SMALL_BYTES: Final = 4_000_000  # a trace of 40 MB, packed
 
 
@@ -39,7 +42,7 @@ class ShownCommand(TyperCommand):
         _read_plainly(self.get_params(ctx))
         rest = super().parse_args(ctx, args)
         if paths := ctx.params.get("paths") or ctx.params.get("places"):
-            _on_few_threads([Path(path) for path in paths])
+            _begin_small([Path(path) for path in paths])
         return rest
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -85,8 +88,9 @@ class ShownGroup(TyperGroup):
         return _with_former_options(self, super().make_parser(ctx))
 
 
-def _on_few_threads(paths: Sequence[Path]) -> None:
-    """Let NumPy and Polars, where they are not loaded yet, begin with as few threads as pay.
+def _begin_small(paths: Sequence[Path]) -> None:
+    """Let NumPy and Polars, where they are not loaded yet, begin with as few threads as pay, and Polars without parts
+    that no command uses; keep memory that is freed.
 
     NumPy's for products of matrices, of which there are none, spin as they begin. Polars gets one for small files and
     two for others: a diagnosis asks hundreds of questions of small tables, and to wake others for a part of one takes
@@ -96,10 +100,25 @@ def _on_few_threads(paths: Sequence[Path]) -> None:
         os.environ[_OPENBLAS] = "1"
         importlib.import_module("numpy")
         del os.environ[_OPENBLAS]  # a program that this command begins may want them
-    if "polars" in sys.modules or not all(path.is_file() for path in paths):
+    importlib.import_module("timesink._native").keep_freed_memory()
+    if "polars" in sys.modules:
         return
-    is_small = sum(path.stat().st_size for path in paths) <= _SMALL_BYTES
-    os.environ.setdefault("POLARS_MAX_THREADS", "1" if is_small else "2")
+    sys.modules.update({name: _NotUsed(name) for name in _NOT_USED})
+    if all(path.is_file() for path in paths):
+        is_small = sum(path.stat().st_size for path in paths) <= _SMALL_BYTES
+        os.environ.setdefault("POLARS_MAX_THREADS", "1" if is_small else "2")
+
+
+class _NotUsed(ModuleType):
+    """A part of Polars in which every name stands for nothing; what lies inside of it is the real one."""
+
+    def __getattr__(self, name: str) -> list[str] | None:
+        if name == "__path__":
+            within = self.__name__.split(".")[1:]
+            return [str(Path(place, *within)) for place in importlib.import_module("polars").__path__]
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
 
 
 class _Plainly:

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from timesink import _native
+from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
 from timesink.model.schema import Table
 from timesink.model.tables import (
@@ -222,9 +223,10 @@ def _counts(draft: Draft, table: Table) -> pl.DataFrame:
     """process, count: the rows of each process in the table, those outside of a window included."""
     if draft.whole is not None:
         rows = draft.whole.processes.get(table.name, [])
-        return pl.DataFrame(rows, schema={"process": pl.Int64, "count": pl.Int64}, orient="row")
-    frame = draft.tables.get(table)
-    return table.empty()["process"].value_counts() if frame is None else frame["process"].value_counts()
+    else:
+        slices = key_slices(draft.tables.get(table, table.empty()), ("process",))  # of one rank: in order of processes
+        rows = [(process, last - first) for (process,), first, last in slices]
+    return pl.DataFrame(rows, schema={"process": pl.Int64, "count": pl.Int64}, orient="row")
 
 
 def _host_processes(draft: Draft) -> set[int]:

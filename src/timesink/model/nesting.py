@@ -139,14 +139,14 @@ def key_slices(frame: pl.DataFrame, keys: Sequence[str]) -> Iterator[tuple[tuple
 def numbered_rows(frame: pl.DataFrame) -> tuple[Int64Array, Int64Array]:
     """Rows of integers or categories by what they hold, null included: the number of each, alike rows under one, in the
     order in which they come first; and of each number the first row."""
-    columns = []
+    held = []
     for column in frame:
-        whole = column if column.dtype.is_integer() else column.to_physical()
-        if whole.null_count():
-            columns.append(whole.is_null().to_numpy().astype(np.int64))
-            whole = whole.fill_null(0)
-        columns.append(whole.to_numpy().astype(np.int64, copy=False))
-    return numbered(columns)
+        values = pl.col(column.name).to_physical()
+        if column.null_count():
+            held.append(values.is_null().cast(pl.Int64).name.suffix(" is null"))
+            values = values.fill_null(0)
+        held.append(values.cast(pl.Int64))
+    return numbered([column.to_numpy() for column in frame.select(held)])
 
 
 def slice_of(frame: pl.DataFrame, keys: Sequence[str], wanted: tuple[int, ...]) -> tuple[int, int]:

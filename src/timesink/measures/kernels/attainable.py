@@ -222,6 +222,7 @@ def far_operators(trace: Trace) -> tuple[FarOperator, ...]:
         )
     )  # calls of one shape and several strides are one operator here
     joined = frame.join(bound, on=_KEY, how="inner", maintain_order="left")
+    joined = joined.with_columns(pl.struct("host_op", "turn").n_unique().over(_KEY).alias("calls"))
     groups = joined.group_by(_KEY, maintain_order=True)
     longest_first = sorted(groups, key=lambda group: (-int(group[1]["length"].sum()), *map(str, group[0][2:])))
     return tuple(_operator(key, kernels) for key, kernels in longest_first)
@@ -229,8 +230,7 @@ def far_operators(trace: Trace) -> tuple[FarOperator, ...]:
 
 def _operator(key: tuple[object, ...], kernels: pl.DataFrame) -> FarOperator:
     rank, device, name, shapes, _ = key
-    calls = kernels.select("host_op", "turn").n_unique()
-    reached = float(kernels["bound_ns"][0]) * calls / max(int(kernels["length"].sum()), 1)
+    reached = float(kernels["bound_ns"][0]) * int(kernels["calls"][0]) / max(int(kernels["length"].sum()), 1)
     best = np.full(kernels.height, reached)
     selection = Selection((int(str(rank)), int(str(device))), {"kernel": kernels["row"].to_numpy()}, best=best)
     return FarOperator(str(name), str(shapes), str(kernels["limiter"][0]), reached, selection)

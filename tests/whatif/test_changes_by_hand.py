@@ -558,6 +558,7 @@ def test_launches_that_go_with_attention_and_with_calls_in_a_row() -> None:
     row = made_of.batch_calls(calls)
     assert (kept(row), row.launches_saved) == ([[0.75, 0.95], [0.5, 0.9], [0.2, 0.9]], Range(0.5, 1.0, 1.0))
     assert made_of.keep_layout(chosen(converter=[1])).launches_saved == Range(0.0, 0.0, 0.0)
+    assert [keep.tolist() for keep in made_of.keep_layout(chosen(grouped=[1])).keep] == [[1.0], [1.0], [0.8]]
     saved = made_of.keep_layout(chosen(converter=[1]), launches=True).launches_saved
     assert (saved.cautious, saved.expected, saved.hopeful) == pytest.approx((0.4, 0.7, 0.95))
 

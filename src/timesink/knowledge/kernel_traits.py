@@ -46,6 +46,11 @@ UPDATES_ONE: Final = Pattern(
     "vectorized_elementwise_kernel<4, at::native::addcdiv_cuda_kernel(at::TensorIteratorBase&, c10::Scalar const&)>",
     "vectorized_elementwise_kernel<4, at::native::addcmul_cuda_kernel(at::TensorIteratorBase&, c10::Scalar const&)>",
 )  # fmt: skip
+GROUP_NORM: Final = Pattern(
+    r"GroupNorm|RowwiseMoments|group_?norm", "a normalisation over groups of channels",
+    ("GroupNormKernelImplInternal<float>", "RowwiseMomentsCUDAKernel<float>"),
+    ("vectorized_layer_norm_kernel<float>", "batch_norm_collect_statistics_kernel"),
+)  # fmt: skip
 DOUBLE: Final = Pattern(
     r"lambda ?\(double|<double\b|dgemm|f64f64|d884gemm|[_<]f64[_>]",
     "works in float64; ATen also passes scalars as double to kernels of other types",

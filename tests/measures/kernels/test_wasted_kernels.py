@@ -265,3 +265,15 @@ def test_what_a_fix_leaves_worked_by_hand() -> None:
     joined = fixes.join_graphs(pieces, two, beyond=0.5)
     assert kept(joined) == [[0.8, 1.0], [0.6, 1.0], [0.5, 1.0]]
     assert joined.launches_saved == Range(0.25, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("norms", "role"), [("bn_fw_tr_1C11", "converter"), ("GroupNormKernelImplInternal", "grouped")]
+)
+def test_converters_beside_normalisations_over_groups_stay(norms: str, role: str) -> None:
+    """PyTorch lays out anew what such a normalisation reads, whatever the network's layout is."""
+    names = ["nchwToNhwcKernel<float>", "sm90_xmma_fprop_implicit_gemm_nhwc", "nhwcToNchwKernel<float>", norms]
+    rows = [f"| k | kernel | `{name}` | {10 * at} | {10 * at + 9} |" for at, name in enumerate(names)]
+    trace = trace_of("\n".join(["| device_ops | kind | name | start_us | end_us |", *rows]))
+    (found,) = layout_kernels(trace)
+    assert {name: rows.tolist() for name, rows in found.groups.items() if rows.size} == {role: [0, 2]}

@@ -72,6 +72,11 @@ LAYOUT_CONVERTERS: Final = Assumption(
     0.6, 0.3, 0.05, _KEPT, "a network in the other layout has slower kernels elsewhere",
     f"{_MEASURED}: 15 to 55 % stays", "tune", "KRN102",
 )  # fmt: skip
+LAYOUT_GROUPED: Final = Assumption(
+    1.0, 1.0, 0.8, _KEPT, "normalisations over groups read the usual layout, so that convolutions convert all the same",
+    "ATen's group_norm.cpp: input.contiguous() but on CPUs; benchmarks/ladders (tune, H100): a network of "
+    "such normalisations takes 22 % longer with channels last", "tune", "KRN102",
+)  # fmt: skip
 LAYOUT_PACKED: Final = Assumption(
     1.0, 1.0, 0.05, _KEPT, "autograd lays out anew what it concatenated for the reader of both",
     "benchmarks/faults: healthy FSDP programs of packed attention have 3 to 6 % of a step of them", "third_tune",

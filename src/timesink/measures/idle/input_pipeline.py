@@ -4,8 +4,9 @@ Loading is what its name says is loading: PyTorch's DataLoader ranges and frames
 Where no name of a rank does, the host work at the head of a step, up to the copy that brings the batch, is taken for
 it: a step whose first device work is a copy from host memory began by making what it copies. That stretch goes from the
 step's mark to the last such copy call before any other launch, less the CUDA calls inside it. It is an inference: a
-program that logs or polls there has that counted too. Steps known by their kernels only have no mark on the host, and a
-copy later in a step (a scalar, a mask) is no batch: neither yields anything.
+program that logs or polls there has that counted too. A copy later in a step (a scalar, a mask) is no batch. Steps
+known by their kernels only have no mark on the host: there it is host work of more than half a millisecond from one
+launch to the copy that comes next, of more than a value.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import polars as pl
 
 from timesink._native import places
 from timesink.knowledge import frames
+from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.ranges import LOADING, OPERATOR, TORCH_NEXT_BATCH
 from timesink.measures.steps.marks import StepMarker, step_marks
 from timesink.measures.steps.steps import steps
@@ -147,29 +149,48 @@ def _between_epochs(trace: Trace, named: pl.DataFrame) -> pl.DataFrame:
 
 
 def _inferred_rows(trace: Trace) -> pl.DataFrame:
-    """Stretches at the heads of steps, less CUDA calls; the thread is the one that copies."""
-    parts = [pl.DataFrame(schema=_SCHEMA)]
-    if step_marks(trace).marker not in (None, StepMarker.KERNEL_PATTERN):
-        heads, calls = _heads(step_marks(trace).frame, _launching_calls(trace)), trace.get(API_CALLS)
+    """Stretches at the heads of steps, or before copies, less CUDA calls; the thread is the one that copies."""
+    parts, marks = [pl.DataFrame(schema=_SCHEMA)], step_marks(trace)
+    if marks.marker is not None:
+        launching, calls = _launching_calls(trace), trace.get(API_CALLS)
+        by_kernels = marks.marker is StepMarker.KERNEL_PATTERN
+        heads = _before_copies(launching) if by_kernels else _heads(marks.frame, launching)
         for key, part in heads.partition_by(_THREAD, as_dict=True, maintain_order=True).items():
             thread = dict(zip(_THREAD, key, strict=True))
             head = Intervals.union_of(part["host_start_ns"].to_numpy(), part["copy_start_ns"].to_numpy())
             stretches = head - Intervals.of(calls.filter(**thread))
             rows = pl.DataFrame({"start_ns": stretches.start_ns, "end_ns": stretches.end_ns})
+            if by_kernels:
+                rows = rows.filter(pl.col("end_ns") - pl.col("start_ns") > fixes.CAPTURED_WITHIN_US.ns)
             rows = rows.with_columns(name=None, **{column: pl.lit(value) for column, value in thread.items()})
             parts.append(rows.select(_SCHEMA.names()).cast(_SCHEMA))
     return pl.concat(parts)
 
 
+def _before_copies(calls: pl.DataFrame) -> pl.DataFrame:
+    """The same columns as of heads: from each thread's launch before it to each call that brings more than a value."""
+    before = calls.select(
+        *_THREAD, "start_ns", "brings", "bytes", pl.col("start_ns").shift().over(_THREAD).alias("host_start_ns")
+    )
+    brought = before.filter(
+        pl.col("brings"), pl.col("bytes") > fixes.VALUE_BYTES.value, pl.col("host_start_ns").is_not_null()
+    )
+    return brought.select(*_THREAD, "host_start_ns", copy_start_ns="start_ns")
+
+
 def _launching_calls(trace: Trace) -> pl.DataFrame:
-    """Calls that launched device work, by start; `brings` says that all of it was copied from host memory."""
+    """Calls that launched device work, by start, and its `bytes`; `brings`: all of it was copied from host memory."""
     ops, calls, links = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace)
     from_host = ((ops["kind"] == "copy") & (ops["copy_kind"] == "h2d")).fill_null(False).to_numpy()
     brings = np.ones(calls.height, np.bool_)
     brings[links.call[links.linked & ~from_host]] = False
+    moved = np.zeros(calls.height, np.int64)
+    np.add.at(moved, links.call[links.linked], ops["bytes"].fill_null(0).to_numpy()[links.linked])
     row = np.flatnonzero(links.launching(calls.height))
     row = row[np.argsort(calls["start_ns"].to_numpy()[row], kind="stable")]
-    return calls.select(*_THREAD, "start_ns")[row].with_columns(pl.Series("brings", brings[row]))
+    return calls.select(*_THREAD, "start_ns")[row].with_columns(
+        pl.Series("brings", brings[row]), pl.Series("bytes", moved[row])
+    )
 
 
 def _heads(step_frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:

@@ -71,6 +71,8 @@ def layout_kernels(trace: Trace) -> tuple[Selection, ...]:
     Autograd concatenates the gradients of one tensor's parts and reads them as a view: no call in the program made
     that copy. Beside converters there are the convolutions for which they convert, and the normalisations between:
     where most convolutions take the layout that they get, the network is in the right one, and nothing is beside.
+    Where most normalisations are over groups of channels, converters are `grouped` and stay: on a GPU PyTorch lays out
+    what such a normalisation reads as it is by default, and the next convolution converts again.
     """
     facts, counts = copies(trace), multiprocessors(trace)
     devices = []
@@ -78,16 +80,18 @@ def layout_kernels(trace: Trace) -> tuple[Selection, ...]:
         kernels = by_stream(facts.on(device).select("row", "stream", "length", "family", "blocks", "copies"))
         strided, concat = pl.col("copies") == "layout", pl.col("family") == "concat"
         after_concat, before_copy = strided & _neighbour(-1, concat), concat & _neighbour(1, strided)
+        norms = trace.get(DEVICE_OPS)["name"][kernels.filter(pl.col("family") == "norm")["row"]]
+        grouped = 2 * matches(norms, kernel_traits.GROUP_NORM).sum() > norms.len()
         kernels = kernels.with_columns(
             pl.when(pl.col("family") == "layout")
-            .then(pl.lit("converter"))
+            .then(pl.lit("grouped" if grouped else "converter"))
             .when(after_concat | before_copy)
             .then(pl.lit("packed"))
             .when(strided)
             .then(pl.lit("strided"))
             .alias("role")
         ).sort("row")
-        roles = ("converter", "strided", "packed")
+        roles = ("converter", "grouped", "strided", "packed")
         groups = {role: rows_of(kernels.filter(pl.col("role") == role)) for role in roles}
         if any(rows.size for rows in groups.values()):
             beside = _beside(device, kernels, counts.get(device)) if groups["converter"].size else None

@@ -232,6 +232,7 @@ def keep_layout(kernels: Selection, launches: bool = False) -> ShortenKernels:
         strided=fixes.LAYOUT_STRIDED,
         packed=fixes.LAYOUT_PACKED,
         converter=fixes.LAYOUT_CONVERTERS,
+        grouped=fixes.LAYOUT_GROUPED,
     )
     if launches:
         change = replace(change, launches_saved=Range(*(1.0 - fixes.LAYOUT_CONVERTERS.at(case) for case in Case)))

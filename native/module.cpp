@@ -8,6 +8,7 @@
 
 namespace nb = nanobind;
 
+void bind_blame(nb::module_& m);
 void bind_decode(nb::module_& m);
 void bind_replay(nb::module_& m);
 void bind_sweeps(nb::module_& m);
@@ -26,6 +27,7 @@ void keep_freed_memory() {
 
 NB_MODULE(_native, m) {
     m.doc() = "Compiled loops of timesink: decoding, nesting, replay, passes over ordered columns.";
+    bind_blame(m);
     bind_decode(m);
     bind_replay(m);
     bind_sweeps(m);

@@ -186,7 +186,7 @@ def test_the_stretches_are_the_gaps(trace: Trace) -> None:
     for op in gaps.iter_rows(named=True):
         ended = Intervals.of(blame.ended_by(np.array([op["op"]])))
         assert (ended.start_ns.tolist(), ended.end_ns.tolist()) == ([op["start_ns"]], [op["end_ns"]])
-    assert blame.ended_by(gaps["op"].to_numpy()).equals(blame.frame)
+    assert blame.ended_by(gaps["op"].to_numpy()).equals(blame.stretches)
     assert blame.ended_by(np.array([], np.int64)).is_empty()
 
 

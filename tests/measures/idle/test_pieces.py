@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from timesink._native import cut as native_cut
 from timesink._native import overlapping
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.idle import pieces
-from timesink.measures.idle.causes import CAUSE_CODE
+from timesink.measures.idle.causes import CAUSE_CODE, Segments
 from timesink.model.tables import API_CALLS
 
 US = 1_000
@@ -27,12 +30,9 @@ def us(*values: int) -> np.ndarray:
     return array(*values) * US
 
 
-class Rows:
-    """A table whose row at a time is the time's tenth, and at thread 2 none."""
-
-    def row_at(self, timeline: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
-        return np.where(timeline == 0, time_ns // (10 * US), -1)
-
+TENTHS = np.arange(60)
+CALLS = Segments(TENTHS * 0, TENTHS * 10 * US, (TENTHS + 1) * 10 * US, TENTHS, TENTHS * 0, TENTHS * 0)
+"""Calls of timeline 0 whose row at a time is the time's tenth."""
 
 ACTIVITY: Any = SimpleNamespace(
     timeline_of=array(0, 1),
@@ -40,7 +40,7 @@ ACTIVITY: Any = SimpleNamespace(
         timeline=array(0, 0, 0), start_ns=us(110, 130, 260), end_ns=us(120, 150, 290),
         cause=array(CAUSE_CODE["sync"], CAUSE_CODE["cuda_call"], CAUSE_CODE["sync"]), thread=array(5, 6, 7),
     ),
-    by_table={API_CALLS: Rows()},
+    by_table={API_CALLS: CALLS},
 )  # fmt: skip
 
 
@@ -249,6 +249,84 @@ def test_segments_that_overlap_windows_by_hand() -> None:
     assert [part.tolist() for part in overlapping(*segments, *none)] == [[], []]
     one = (array(0), array(10), array(10))
     assert [part.tolist() for part in overlapping(*one, *one)] == [[1], [1]]
+
+
+LENGTHS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), max_size=12)
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 4)] * 7, st.integers(-1, 2), st.booleans()), max_size=9),
+    st.tuples(LENGTHS, LENGTHS),
+    st.tuples(LENGTHS, LENGTHS),
+)
+def test_the_compiled_cut_says_of_each_instant_what_one_look_at_it_says(
+    gaps: list[Any], did: tuple[Any, Any], calls: tuple[Any, Any]
+) -> None:
+    """Gaps by what lies before them, the lengths of their parts, their timeline and whether a wait drained them."""
+    before, *lengths = (np.array([gap[part] for gap in gaps], np.int64) for part in range(7))
+    drained, line = np.array([gap[8] for gap in gaps], bool), np.array([gap[7] for gap in gaps], np.int64)
+    lengths[0] = np.where(drained, lengths[0], 0)
+    ends = np.cumsum([before, *lengths], axis=0) + np.cumsum(np.append(0, before + sum(lengths))[:-1])
+    number = np.arange(line.size, dtype=np.int64)
+    waited = np.where(drained, number + 300, -1)
+    blamed = [number + 100, number + 200, number + 500, number + 400, waited, number + 600, number + 14, number + 15]
+    first, second = ([apart(line, spans) for line, spans in enumerate(table)] for table in (did, calls))
+    segments, named = ([np.concatenate(columns) for columns in zip(*table, strict=True)] for table in (first, second))
+    place = np.arange(segments[0].size, dtype=np.int64)
+    found = native_cut(
+        [*ends, line, *blamed], [*segments, place + 700, place + 800], [*named, np.arange(named[0].size)], [1, 2, 3, 4]
+    )
+    seen = []
+    for at in number:
+        marks = [*ends[:, at]]
+        for time in range(marks[0], marks[-1]):
+            part = int(np.searchsorted(marks[1:], time, side="right"))
+            inside = holder(segments, line[at], time) if part == 1 else -1
+            start = marks[part]
+            if part == 1:
+                edges = (segments[1] if inside >= 0 else segments[2])[segments[0] == line[at]]
+                start = max(edge for edge in [start, *edges] if edge <= time)
+            call = holder(named, line[at], start)
+            told = [
+                (1, blamed[3][at], waited[at], blamed[5][at]),
+                (2, blamed[0][at], -1, start) if inside < 0 else (inside + 800, inside + 700, call, start),
+                (3, blamed[0][at], blamed[1][at], blamed[2][at]), (4, blamed[0][at], blamed[1][at], blamed[2][at]),
+                (at + 14, -1, -1, start), (at + 15, -1, -1, start),
+            ][part]  # fmt: skip
+            row = (at, start, *told[:1], line[at], *told[1:3], waited[at], told[3])
+            if not seen or seen[-1][0] != row:
+                seen.append((row, time, time))
+            seen[-1] = (row, seen[-1][1], time)
+    rows = [(gap, start, last + 1, *others) for (gap, _, *others), start, last in seen]
+    assert list(zip(*(column.tolist() for column in found), strict=True)) == [tuple(map(int, row)) for row in rows]
+
+
+def apart(line: int, spans: list[tuple[int, int]]) -> tuple[np.ndarray, ...]:
+    """Disjoint segments of one timeline, of distances and lengths, in which none is empty."""
+    times = np.cumsum([part for distance, length in spans for part in (distance, length + 1)], dtype=np.int64)
+    return np.full(len(spans), line), times[::2], times[1::2]
+
+
+def holder(segments: list[np.ndarray], line: int, time: int) -> int:
+    """The one segment of the line that holds the moment, -1 for none."""
+    held = np.flatnonzero((segments[0] == line) & (segments[1] <= time) & (time < segments[2]))
+    return int(held[0]) if held.size else -1
+
+
+@pytest.mark.parametrize("wrong", [((0, 0), 1), ((1, 2), 1), ((2, 3), 1), ((0, 15), 16), ((3, 0), 0)])
+def test_the_compiled_cut_refuses_columns_that_do_not_belong_together(wrong: Any) -> None:
+    (group, column), size = wrong
+    one = [[array(0)] * 16, [array(0)] * 5, [array(0)] * 4, [1, 2, 3, 4]]
+    assert [part.tolist() for part in native_cut(*one)] == [[]] * 9
+    if group == 3:
+        one[3] = [1, 2, 3]
+    else:
+        one[group] = [*one[group]]
+        one[group][column] = array(*range(size + 1))
+    with pytest.raises(ValueError, match=r"differ in length|four causes"):
+        native_cut(*one)
+    with pytest.raises(ValueError, match="another number of columns"):
+        native_cut(one[0][:15], one[1], one[2], one[3])
 
 
 def test_values_at_places_that_may_be_none() -> None:

@@ -54,7 +54,6 @@ _DISPATCH: Final = ("dispatch", "cuda_call", "launch_latency", "untraced")
 _PYTHON: Final = ("python", "untraced", "logging", "checkpoint")
 _LAUNCHING: Final = (*_DISPATCH, "python", "optimizer")
 _PLACE: Final = ["thread", "call", "host_op", "range", "frame"]
-_READ: Final = ("rank", "device", "start_ns", "end_ns", "cause", "process", "op_row", "frame_row", *_PLACE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +95,7 @@ def drained_time(trace: Trace, root: Root, *causes: str) -> tuple[BlamedTime, ..
     After a drain that is everything until the host is ahead again, where a replay without the waits wins it back
     (`sync_gain`); otherwise what the host lost by waiting, no more.
     """
-    frame = _stretches(trace)
+    frame = idle_blame(trace).stretches
     of_root = (pl.lit(sync_gain(trace).root) == root).fill_null(False)
     waited = of_root & ((pl.col("cause") == "sync") | _after_removable_waits(trace))
     return _blamed_of(trace, frame.filter(waited | pl.col("cause").is_in(list(causes))), preparing=False)
@@ -110,20 +109,13 @@ def blamed_time(
     `preparing` keeps only the part inside (True) or outside (False) the preparation of input. Outside, stretches that
     blocking waits are the root of (`drained_time`) are left out.
     """
-    frame = _stretches(trace)
+    frame = idle_blame(trace).stretches
     chosen = pl.col("cause").is_in(list(causes))
     if wanted is not None:
         chosen &= wanted
     if preparing is False:
         chosen &= ~_after_removable_waits(trace)
     return _blamed_of(trace, frame.filter(chosen), preparing)
-
-
-@remembered
-def _stretches(trace: Trace) -> pl.DataFrame:
-    """What is read of the idle blame, with ranges as places in the program."""
-    frame = idle_blame(trace).frame.select(_READ)
-    return frame.with_columns(_range_places(trace, frame["range"]))
 
 
 @remembered
@@ -165,7 +157,7 @@ def _after_removable_waits(trace: Trace) -> pl.Expr:
 @remembered
 def _removable(trace: Trace) -> pl.Series:
     gain = sync_gain(trace)
-    return gain.root.is_not_null() & idle_blame(trace).frame["rank"].is_in(gain.effective_ranks)
+    return gain.root.is_not_null() & idle_blame(trace).stretches["rank"].is_in(gain.effective_ranks)
 
 
 def _blamed_of(trace: Trace, stretches: pl.DataFrame, preparing: bool | None) -> tuple[BlamedTime, ...]:
@@ -200,7 +192,8 @@ _NOWHERE: Final[dict[str, Any]] = {"host": {}, "rows": (), **dict.fromkeys(_PLAC
 def _placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[str, Any]:
     """Who kept the device waiting inside `intervals`, and the place with the most of that time."""
     length = pl.Series("length", intervals.covered_ns(stretches["start_ns"].to_numpy(), stretches["end_ns"].to_numpy()))
-    stretches = stretches.with_columns(length).filter(length > 0)
+    stretches = idle_blame(trace).told(stretches.with_columns(length).filter(length > 0))
+    stretches = stretches.with_columns(_range_places(trace, stretches["range"]))
     longest = stretches.filter(pl.col("length") >= pl.col("length").top_k(SHOWN_ROWS).min())
     longest = longest.sort("length", "start_ns", descending=[True, False])
     number, first = numbered_rows(stretches.select(_PLACE))
@@ -256,9 +249,7 @@ def _by_thread(stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int,
 def _range_places(trace: Trace, ranges: pl.Series) -> pl.Series:
     """Range names as places in the program, alike in every step: numbers that run on are left out (`range_labels`), and
     a range that marks a step is no place, and becomes null."""
-    named = push_pop_ranges(trace).select(pl.col("name").cast(pl.String)).with_columns(range_labels(trace))
-    labels = dict(named.unique("name").iter_rows())
-    marker = steps(trace).marker_name
+    labels, marker = _labels(trace), steps(trace).marker_name
     numbered = pl.col("text").str.strip_prefix(marker or "").str.strip_chars("#0123456789") == ""
 
     def place(texts: pl.Series) -> pl.Series:
@@ -267,6 +258,12 @@ def _range_places(trace: Trace, ranges: pl.Series) -> pl.Series:
         return both.select(pl.when(pl.col("range") != "", ~numbered).then("range")).to_series().cast(pl.Categorical)
 
     return mapped(ranges, place, pl.Categorical)
+
+
+@remembered
+def _labels(trace: Trace) -> dict[str, str]:
+    named = push_pop_ranges(trace).select(pl.col("name").cast(pl.String)).with_columns(range_labels(trace))
+    return dict(named.unique("name").iter_rows())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -298,7 +295,7 @@ class SyncGain:
 def sync_gain(trace: Trace) -> SyncGain:
     """Follow every drain until the host is ahead again, and replay each rank without its waits."""
     sync_row = _draining_calls(trace)
-    frame = idle_blame(trace).frame.select("rank", "start_ns", "end_ns").filter(pl.Series(sync_row >= 0))
+    frame = idle_blame(trace).stretches.select("rank", "start_ns", "end_ns").filter(pl.Series(sync_row >= 0))
     behind_ns: dict[int, float] = {}
     gain_ns: dict[int, float | None] = {}
     windows = steps(trace).windows
@@ -342,7 +339,7 @@ def _draining_calls(trace: Trace) -> Int64Array:
         60            dispatch  none        -1, the host was ahead at 50
         70            python    none        -1
     """
-    frame = idle_blame(trace).frame
+    frame = idle_blame(trace).stretches
     ahead = launched_ahead(trace)
     start, draining = frame["start_ns"].to_numpy(), frame["sync_row"].fill_null(-1).to_numpy()
     restart = frame["cause"].is_in(list(_RESTART)).to_numpy()

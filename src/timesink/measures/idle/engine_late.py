@@ -100,7 +100,7 @@ def engine_late(trace: Trace) -> tuple[EngineLate, ...]:
     """By device of an engine with steady steps and recorded calls; nothing for other programs."""
     if not is_engine(trace) or not steps(trace).windows.height or not launch_links(trace).linked_count:
         return ()
-    stretches = idle_blame(trace).frame.with_columns(sync_gain(trace).root.alias("root"))
+    stretches = idle_blame(trace).stretches.with_columns(sync_gain(trace).root.alias("root"))
     stretches = stretches.filter(pl.col("cause").is_in(list(_LATE)))
     late, drained = intervals_of(stretches), intervals_of(stretches.filter(pl.col("root").is_not_null()))
     devices = sorted(set(steps(trace).windows.select("rank", "device").iter_rows()))

@@ -20,13 +20,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink._native import overlapping, places
+from timesink._native import cut, places
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.assumptions.replay import CLOCK_SLACK_US
 from timesink.knowledge.op_class import COPY
 from timesink.measures.idle.causes import CAUSE_CODE, HostActivity
 from timesink.model.arrays import BoolArray, IntArray
-from timesink.model.record import dataclass, replace
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS
 from timesink.whatif.graph import RankWork
 
@@ -51,18 +51,6 @@ class Pieces:
     call_row: IntArray
     sync_row: IntArray
     asked_ns: IntArray
-
-    @classmethod
-    def concatenate(cls, parts: list[Pieces]) -> Pieces:
-        """All parts in order of start, without the stretches that have no length."""
-        full = [np.flatnonzero(part.end_ns > part.start_ns) for part in parts]
-        columns = (
-            np.concatenate([getattr(part, name)[rows] for part, rows in zip(parts, full, strict=True)])
-            for name in cls.__slots__
-        )
-        gap, start_ns, *others = columns
-        order = np.argsort(start_ns, kind="stable")
-        return cls(gap[order], start_ns[order], *(column[order] for column in others))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,16 +94,28 @@ def _value_at(values: IntArray, index: IntArray) -> IntArray:
 
 
 def cut_gaps(frame: pl.DataFrame, work: RankWork, activity: HostActivity) -> Pieces:
-    """Cut every gap of a rank, given as `device_gaps` has them, into stretches of one cause."""
+    """Cut every gap of a device, given as `device_gaps` has them, into stretches of one cause, in order of start.
+
+    The host's part is split by the innermost activity of the launching thread, and the holes in which nothing was
+    traced. A stretch [0, 100) with the segments [10, 40) and [40, 70) has the holes [0, 10) and [70, 100).
+    """
     gaps = _Gaps.of(frame, work, activity)
     sync_call, sync_end = _drains(gaps, work, activity)
-    sync_row = _value_at(work.calls.row, sync_call)
-    return Pieces.concatenate(
-        [
-            _sync_part(gaps, work, sync_call, sync_end),
-            *_host_parts(gaps, activity, sync_end, sync_row),
-            *_device_parts(gaps, work, sync_row),
-        ]
+    latency_end, call_end, dependency_end, dependency, rest = _device_parts(gaps, work)
+    columns = [
+        gaps.start_ns, sync_end, gaps.host_end_ns, latency_end, call_end, dependency_end, gaps.end_ns, gaps.timeline,
+        gaps.thread, np.where(gaps.launched, _value_at(work.calls.row, gaps.call), -1),
+        np.where(gaps.launched, gaps.launch_ns, gaps.host_end_ns), _value_at(work.calls.thread, sync_call),
+        _value_at(work.calls.row, sync_call), _value_at(work.calls.start_ns, sync_call), dependency, rest,
+    ]  # fmt: skip
+    did, calls = activity.all, activity.by_table[API_CALLS]
+    return Pieces(
+        *cut(
+            [np.asarray(column, np.int64) for column in columns],
+            [did.timeline, did.start_ns, did.end_ns, did.thread, did.cause],
+            [calls.timeline, calls.start_ns, calls.end_ns, calls.row],
+            [CAUSE_CODE[name] for name in ("sync", "untraced", "launch_latency", "cuda_call")],
+        )
     )
 
 
@@ -159,57 +159,8 @@ def _drains(gaps: _Gaps, work: RankWork, activity: HostActivity) -> tuple[IntArr
     return drain, until
 
 
-def _sync_part(gaps: _Gaps, work: RankWork, sync_call: IntArray, sync_end: IntArray) -> Pieces:
-    """The start of each drained gap. Names are looked up where the blocking call was made."""
-    gap = np.flatnonzero(sync_call >= 0)
-    call, row = sync_call[gap], work.calls.row[sync_call[gap]]
-    cause = np.full(gap.size, CAUSE_CODE["sync"], np.int64)
-    return Pieces(
-        gap, gaps.start_ns[gap], sync_end[gap], cause, gaps.timeline[gap], work.calls.thread[call], row, row,
-        work.calls.start_ns[call],
-    )  # fmt: skip
-
-
-def _host_parts(gaps: _Gaps, activity: HostActivity, start: IntArray, sync_row: IntArray) -> list[Pieces]:
-    """The stretch of each gap from `start` to the launch, split by the innermost activity of the launching thread.
-
-    First every segment of activity that overlaps the stretch, cut to it; then the holes in which nothing was traced.
-    For the holes the segments of a gap are sorted together with two segments of no length, at the start and the end of
-    the stretch; each hole goes from the right of a row to the left of the next. A stretch [0, 100) with two segments::
-
-        left  right  hole up to the next row
-        0     0      [0, 10)
-        10    40     [40, 40), without length
-        40    70     [70, 100)
-        100   100    none, the next row is another gap's
-    """
-    gap, segments = np.flatnonzero(gaps.host_end_ns > start), activity.all
-    start, end, timeline = start[gap], gaps.host_end_ns[gap], gaps.timeline[gap]
-    first, last = overlapping(segments.timeline, segments.start_ns, segments.end_ns, timeline, start, end)
-    count = last - first
-    owner = np.repeat(np.arange(gap.size), count)  # place in `gap` of each piece
-    segment = first[owner] + np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
-    left = np.maximum(segments.start_ns[segment], start[owner])
-    right = np.minimum(segments.end_ns[segment], end[owner])
-    traced = Pieces(
-        gap[owner], left, right, segments.cause[segment], segments.timeline[segment], segments.thread[segment],
-        activity.by_table[API_CALLS].row_at(segments.timeline[segment], left), sync_row[gap[owner]], left,
-    )  # fmt: skip
-    owner = np.concatenate((owner, np.arange(gap.size), np.arange(gap.size)))
-    left, right = np.concatenate((left, end, start)), np.concatenate((right, end, start))
-    order = np.lexsort((right, left, owner))
-    owner, left, right = owner[order], left[order], right[order]
-    followed = np.flatnonzero(owner[1:] == owner[:-1])
-    hole, none = gap[owner[followed]], np.full(followed.size, -1, np.int64)
-    untraced = Pieces(
-        hole, right[followed], left[followed + 1], np.full(hole.size, CAUSE_CODE["untraced"], np.int64),
-        gaps.timeline[hole], gaps.thread[hole], none, sync_row[hole], right[followed],
-    )  # fmt: skip
-    return [traced, untraced]
-
-
-def _device_parts(gaps: _Gaps, work: RankWork, sync_row: IntArray) -> list[Pieces]:
-    """What follows the start of the launch: latency, the rest of the launch call, a dependency, what is left."""
+def _device_parts(gaps: _Gaps, work: RankWork) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
+    """Until when each gap is latency, the rest of the launch call, and a dependency; the two causes that follow."""
     usual_start = gaps.launch_ns + work.costs.latency_late_ns(gaps.op)
     latency_end = np.clip(np.where(gaps.launched, usual_start, gaps.start_ns), gaps.host_end_ns, gaps.end_ns)
     # A launch call that has not returned is still being made: it loads a module, or waits for a lock.
@@ -221,21 +172,7 @@ def _device_parts(gaps: _Gaps, work: RankWork, sync_row: IntArray) -> list[Piece
     usual_ns = np.where(_beside_copy(gaps, work), assumed.GAP_MOST_US.ns, ordinary_gap_ns(work.costs.gap_late_ns))
     ordinary = gaps.end_ns - dependency_end <= usual_ns
     rest = np.where(ordinary, CAUSE_CODE["kernel_gap"], CAUSE_CODE["unexplained"])
-    rest = np.where(gaps.in_graph, CAUSE_CODE["graph_gap"], rest)
-    gap, none = np.arange(gaps.op.size), np.full(gaps.op.size, -1, np.int64)
-    latency = Pieces(
-        gap, gaps.host_end_ns, latency_end, np.full(gap.size, CAUSE_CODE["launch_latency"], np.int64), gaps.timeline,
-        gaps.thread, np.where(gaps.launched, _value_at(work.calls.row, gaps.call), -1), sync_row,
-        np.where(gaps.launched, gaps.launch_ns, gaps.host_end_ns),
-    )  # fmt: skip
-    in_call = np.full(gap.size, CAUSE_CODE["cuda_call"], np.int64)
-    on_device = replace(latency, thread=none, call_row=none)
-    return [
-        latency,
-        replace(latency, start_ns=latency_end, end_ns=call_end, cause=in_call),
-        replace(on_device, start_ns=call_end, end_ns=dependency_end, cause=dependency, asked_ns=call_end),
-        replace(on_device, start_ns=dependency_end, end_ns=gaps.end_ns, cause=rest, asked_ns=dependency_end),
-    ]
+    return latency_end, call_end, dependency_end, dependency, np.where(gaps.in_graph, CAUSE_CODE["graph_gap"], rest)
 
 
 def _beside_copy(gaps: _Gaps, work: RankWork) -> BoolArray:

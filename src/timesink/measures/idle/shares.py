@@ -79,9 +79,10 @@ def idle_places(trace: Trace) -> pl.DataFrame:
     input only in part is two rows."""
     parts = []
     for device in device_timeline(trace).by_device:
-        frame = idle_blame(trace).on(device).with_columns(pl.col("cause").cast(pl.String))
+        blame = idle_blame(trace)
+        frame = blame.told(blame.on(device)).with_columns(pl.col("cause").cast(pl.String))
         length = frame["end_ns"] - frame["start_ns"]
-        inside = pl.Series(prepared_ns(trace, device, idle_blame(trace).on(device)))
+        inside = pl.Series(prepared_ns(trace, device, blame.on(device)))
         parts += [
             frame.with_columns(pl.lit(PREPARING).alias("cause"), inside.alias("idle_ns")),
             frame.with_columns((length - inside).alias("idle_ns")),

@@ -290,7 +290,7 @@ class StepContents:
         return cls(
             windows,
             _Idle(np.arange(start.size), start, end - start, idle["cause"].to_physical().cast(pl.Int8).to_numpy()),
-            idle["call"],
+            idle_blame(trace).told(idle)["call"],
             ops["name"],
             ops["name"].to_physical().cast(pl.Int64).to_numpy(),
             ops["start_ns"].to_numpy(),

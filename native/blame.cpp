@@ -54,6 +54,8 @@ Stretches cut(const Gaps& gaps, const Activity& activity, const Causes& causes) 
     check_same({calls.group, calls.start, calls.end, row});
     const Spans within = overlapping(did, {timeline, sync_end, host_end});
     Cutter cutter{gaps, {}};
+    auto& [gap, from, until, cause, of, who, call, sync, asked] = cutter.made;
+    for (Numbers* column : {&gap, &from, &until, &cause, &of, &who, &call, &sync, &asked}) column->reserve(2 * start.size());
     std::vector<size_t> traced;
     for (size_t i = 0; i < start.size(); ++i) {
         const int64_t line = timeline[i], own = thread[i];

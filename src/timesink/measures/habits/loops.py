@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink._native import places
 from timesink.knowledge.kernel_traits import FUSED_OPTIMIZER, WRAPPER
 from timesink.measures.habits.extra_work import ExtraWork, extra_work
 from timesink.measures.habits.sequences import PLAIN, launched
@@ -15,6 +16,7 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import mapped, matches
+from timesink.model.nesting import thread_slices
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 
@@ -51,13 +53,14 @@ def parameter_loops(trace: Trace) -> tuple[ExtraWork, ...]:
 
 def _breaks(trace: Trace, frame: pl.DataFrame) -> BoolArray:
     """Before which launches the thread changes, or has waited for the device."""
-    thread = frame.select(pl.struct("rank", "process", "thread").rle_id()).to_series().to_numpy()
-    waits = synchronisations(trace).calls.select("rank", "process", "thread", pl.col("start_ns").alias("waited_ns"))
-    latest = frame.select("rank", "process", "thread", "launched_ns").join_asof(
-        waits.sort("waited_ns"), left_on="launched_ns", right_on="waited_ns",
-        by=["rank", "process", "thread"], check_sortedness=False,
-    )["waited_ns"].fill_null(-1).to_numpy()  # fmt: skip
-    return np.concatenate(([True], (np.diff(thread) != 0) | (np.diff(latest) != 0)))[: frame.height]
+    waits = synchronisations(trace).calls.select("rank", "process", "thread", "start_ns").sort(pl.all())
+    waited = {key: waits["start_ns"][first:last].to_numpy() for key, first, last in thread_slices(waits)}
+    launched_ns, breaks = frame["launched_ns"].to_numpy(), np.zeros(frame.height, np.bool_)
+    for key, first, last in thread_slices(frame):
+        breaks[first] = True
+        if key in waited:
+            breaks[first + 1 : last] = np.diff(places(waited[key], launched_ns[first:last], True)) != 0
+    return breaks
 
 
 def _stretches(plain: BoolArray, breaks: BoolArray) -> Iterator[tuple[int, int]]:
@@ -76,8 +79,10 @@ def _loops(kind: Int64Array, code: Int64Array) -> list[tuple[int, int]]:
         turns = np.diff(same)
         for begin, end in zip(np.flatnonzero(turns == 1), np.flatnonzero(turns == -1), strict=True):
             stop = int(end) + period
+            if stop - begin < _REPEATS * period:
+                continue
             sizes = np.unique(code[begin:stop]).size / np.unique(kind[begin:stop]).size
             free = all(stop <= a or begin >= b for a, b in found)
-            if stop - begin >= _REPEATS * period and sizes >= _SIZES and free:
+            if sizes >= _SIZES and free:
                 found.append((int(begin), stop))
     return sorted(found)

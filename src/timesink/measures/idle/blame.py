@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import polars as pl
@@ -57,7 +57,7 @@ class IdleBlame:
     @property
     def frame(self) -> pl.DataFrame:
         """All stretches, told in full."""
-        return self.told(self.stretches).select(*_TOLD)
+        return self.told(self.stretches, *NAMED).select(*_TOLD)
 
     @property
     def idle_ns(self) -> int:
@@ -73,23 +73,27 @@ class IdleBlame:
         """Every stretch of the gaps that one of these device ops ended, by rows of `device_ops`."""
         return self.stretches.filter(pl.col("op_row").is_in(pl.Series(rows).implode()))
 
-    def told(self, stretches: pl.DataFrame) -> pl.DataFrame:
-        """Some of the stretches with process, thread and the names that go with their rows, which are untrusted text.
-        `call` is of `os_call` stretches that of the call into the operating system."""
-        process, thread = np.array([*self.threads, (-1, -1)], np.int64).T
-        host = stretches["host"].cast(pl.UInt32)
-        named = {name: _gathered(series, stretches[f"{name}_row"]) for name, series in self.names.items()}
-        return stretches.with_columns(
-            pl.Series("process", process).gather(host),
-            pl.Series("thread", thread).gather(host),
-            named.pop("call").fill_null(named.pop("os_call")).alias("call"),
-            *(series.alias(name) for name, series in named.items()),
-        )
+    def told(self, stretches: pl.DataFrame, *columns: str) -> pl.DataFrame:
+        """Some of the stretches with columns out of process, thread and the names that go with their rows, which are
+        untrusted text: call (of `os_call` stretches, that into the operating system), host_op, range, frame."""
+        told = [self._thread(stretches["host"], name) for name in ("process", "thread") if name in columns]
+        for name in columns:
+            if name in self.names:
+                named = _gathered(self.names[name], stretches[f"{name}_row"])
+                if name == "call":
+                    named = named.fill_null(_gathered(self.names["os_call"], stretches["os_call_row"]))
+                told.append(named.alias(name))
+        return stretches.with_columns(told)
+
+    def _thread(self, host: pl.Series, part: Literal["process", "thread"]) -> pl.Series:
+        numbers = [thread[part == "thread"] for thread in self.threads]
+        return pl.Series(part, numbers, dtype=pl.Int64).gather(host.cast(pl.UInt32))
 
 
+NAMED: Final = ("process", "thread", "call", "host_op", "range", "frame")
 _TOLD: Final = (
     *("rank", "device", "start_ns", "end_ns", "cause", "process", "thread", "call_row", "sync_row", "op_row"),
-    *("host_op_row", "range_row", "frame_row", "call", "host_op", "range", "frame"),
+    *("host_op_row", "range_row", "frame_row", *NAMED[2:]),
 )  # fmt: skip
 
 

@@ -192,7 +192,7 @@ _NOWHERE: Final[dict[str, Any]] = {"host": {}, "rows": (), **dict.fromkeys(_PLAC
 def _placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[str, Any]:
     """Who kept the device waiting inside `intervals`, and the place with the most of that time."""
     length = pl.Series("length", intervals.covered_ns(stretches["start_ns"].to_numpy(), stretches["end_ns"].to_numpy()))
-    stretches = idle_blame(trace).told(stretches.with_columns(length).filter(length > 0))
+    stretches = idle_blame(trace).told(stretches.with_columns(length).filter(length > 0), *_PLACE)
     stretches = stretches.with_columns(_range_places(trace, stretches["range"]))
     longest = stretches.filter(pl.col("length") >= pl.col("length").top_k(SHOWN_ROWS).min())
     longest = longest.sort("length", "start_ns", descending=[True, False])
@@ -207,7 +207,7 @@ def _placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict
     )
     file, line = _own_line(trace, stretches, place)
     return {
-        "host": _by_thread(stretches, intervals),
+        "host": _by_thread(idle_blame(trace).threads, stretches, intervals),
         "rows": tuple(longest["op_row"].head(SHOWN_ROWS).to_list()),
         "file": file,
         "line": line,
@@ -222,7 +222,7 @@ def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -
     here = pl.all_horizontal(pl.col(name).cast(pl.String).eq_missing(pl.lit(place[name])) for name in _PLACE[1:])
     there = stretches.filter(here, pl.col("thread").eq_missing(pl.lit(place["thread"])))
     if not trace.get(FRAMES).height:
-        line = sampled_line(trace, there)
+        line = sampled_line(trace, idle_blame(trace).told(there, "process"))
         return (line.file, line.line) if line else (None, None)
     there = there.drop_nulls("frame_row")
     if not there.height:
@@ -240,10 +240,12 @@ def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -
     return file, line
 
 
-def _by_thread(stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int, int], Intervals]:
-    on_host = stretches.select("process", "thread", "start_ns", "end_ns").drop_nulls("thread")
-    parts = on_host.partition_by("process", "thread", as_dict=True, maintain_order=True)
-    return {(process, thread): Intervals.of(part) & intervals for (process, thread), part in sorted(parts.items())}
+def _by_thread(
+    threads: tuple[tuple[int, int], ...], stretches: pl.DataFrame, intervals: Intervals
+) -> dict[tuple[int, int], Intervals]:
+    on_host = stretches.select("host", "start_ns", "end_ns").drop_nulls("host")
+    parts = on_host.partition_by("host", as_dict=True, maintain_order=True)
+    return {threads[host]: Intervals.of(part) & intervals for (host,), part in sorted(parts.items())}
 
 
 def _range_places(trace: Trace, ranges: pl.Series) -> pl.Series:

@@ -130,11 +130,12 @@ def _activity_rows(trace: Trace, table: Table, work: RankWork, timeline_of: Int6
     """Rows of a table that touch the windows on a launching thread."""
     frame = trace.get(table)
     number = {process_thread: n for n, process_thread in enumerate(work.calls.threads)}
-    thread = np.full(frame.height, -1, np.int64)
+    thread, low, high = np.full(frame.height, -1, np.int32), 0, frame.height
     if table is PROFILER_OVERHEAD:  # not sorted by thread
         thread[:] = [number.get(process_thread, -1) for process_thread in frame.select("process", "thread").rows()]
         thread[(frame["rank"] != work.rank).to_numpy()] = -1
     else:
+        low, high = np.searchsorted(frame["rank"].to_numpy(), (work.rank, work.rank + 1)).tolist()
         for (_, process, thread_id), first, last in thread_slices(frame, work.rank):
             thread[first:last] = number.get((process, thread_id), -1)
     if table is RANGES:
@@ -145,10 +146,10 @@ def _activity_rows(trace: Trace, table: Table, work: RankWork, timeline_of: Int6
         paired = np.concatenate((work.bursts.owner, work.bursts.worker))  # autograd's threads wait for each other
         thread[~in_system.own | (in_system.for_thread & np.isin(thread, paired))] = -1
         end = in_system.until_ns
-    rows = np.flatnonzero(thread >= 0)
-    rows = rows[windows.covered_ns(start[rows], end[rows]) > 0]
-    cause = _causes(trace, table, frame, rows)
-    return timeline_of[thread[rows]], start[rows], end[rows], rows, thread[rows], cause
+    touching = windows.covered_ns(start[low:high], end[low:high]) > 0
+    rows = low + np.flatnonzero(touching & (thread[low:high] >= 0))
+    of_thread, cause = thread[rows].astype(np.int64), _causes(trace, table, frame, rows)
+    return timeline_of[of_thread], start[rows], end[rows], rows, of_thread, cause
 
 
 def _compiling_rows(trace: Trace, work: RankWork, timeline_of: Int64Array) -> _Columns:

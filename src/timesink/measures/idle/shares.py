@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import polars as pl
 
-from timesink.measures.idle.blame import idle_blame
+from timesink.measures.idle.blame import NAMED, idle_blame
 from timesink.measures.idle.causes import CAUSE_CODE, CAUSES, HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline
-from timesink.measures.steps.per_step import per_step_ns, step_windows
+from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
 from timesink.model.intervals import Intervals
@@ -49,8 +49,13 @@ def _shares(trace: Trace, device: Device) -> Iterator[IdleShare]:
     frame = idle_blame(trace).on(device)
     inside, code = prepared_ns(trace, device, frame), frame["cause"].to_physical().to_numpy()
     length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
+    start_ns, end_ns = step_windows(trace, device)
+    steady = Intervals.union_of(start_ns, end_ns)
+    prepared = prepared_ns(trace, device, frame, steady)
+    kept = by_cause(code, steady.covered_ns(frame["start_ns"], frame["end_ns"]) - prepared, prepared)
+    kept_ns = {cause: in_steps for cause, in_steps, _ in kept}
     for cause, idle_ns, stretches in by_cause(code, length - inside, inside):
-        yield IdleShare(*device, cause, idle_ns, _per_step_ns(trace, device, cause), stretches)
+        yield IdleShare(*device, cause, idle_ns, kept_ns.get(cause, 0) / start_ns.size, stretches)
 
 
 def by_cause(code: IntArray, own_ns: Int64Array, preparing_ns: Int64Array) -> Iterator[tuple[str, int, int]]:
@@ -80,7 +85,7 @@ def idle_places(trace: Trace) -> pl.DataFrame:
     parts = []
     for device in device_timeline(trace).by_device:
         blame = idle_blame(trace)
-        frame = blame.told(blame.on(device)).with_columns(pl.col("cause").cast(pl.String))
+        frame = blame.told(blame.on(device), *NAMED).with_columns(pl.col("cause").cast(pl.String))
         length = frame["end_ns"] - frame["start_ns"]
         inside = pl.Series(prepared_ns(trace, device, blame.on(device)))
         parts += [
@@ -96,10 +101,6 @@ def input_prepared(trace: Trace, rank: int) -> Intervals:
     """When launching threads of the rank prepared input."""
     found = input_pipeline(trace).by_rank.get(rank)
     return found.loading if found else Intervals.none()
-
-
-def _per_step_ns(trace: Trace, device: Device, cause: str) -> float:
-    return per_step_ns(trace, device, _stood(trace, device, cause))
 
 
 def idle_by_step(trace: Trace, device: Device) -> dict[str, Int64Array]:

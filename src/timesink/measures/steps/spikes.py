@@ -13,9 +13,10 @@ operation that only one step has is paired with none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import SequenceMatcher
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 import numpy as np
@@ -172,7 +173,7 @@ def _named_spike(device: Device, slow: _Step, usual: _Step) -> SpikeStep:
         longest = shown[np.lexsort((slow.idle.start_ns[shown], slow.idle.length_ns[shown]))[-1]]
         stretch = int(slow.idle.start_ns[longest]), int(slow.idle.start_ns[longest] + slow.idle.length_ns[longest])
         step, label = slow.contents.host_step(sum(stretch) // 2)
-    if kind is Spike.ALLOCATOR_GROWTH and matches(slow.contents.idle_call[slow.idle.row[shown]], FREE).any():
+    if kind is Spike.ALLOCATOR_GROWTH and matches(slow.contents.calls_of_idle(slow.idle.row[shown]), FREE).any():
         kind = Spike.ALLOCATOR_RETRY
     operation, at_ns = _operation(slow, aligned)
     ordered = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
@@ -267,7 +268,7 @@ class StepContents:
 
     windows: pl.DataFrame
     idle: _Idle
-    idle_call: pl.Series
+    calls_of_idle: Callable[[Int64Array], pl.Series]
     name: pl.Series
     token: Int64Array
     start_ns: Int64Array
@@ -290,7 +291,7 @@ class StepContents:
         return cls(
             windows,
             _Idle(np.arange(start.size), start, end - start, idle["cause"].to_physical().cast(pl.Int8).to_numpy()),
-            idle_blame(trace).told(idle)["call"],
+            lambda rows: idle_blame(trace).told(idle[rows], "call")["call"],
             ops["name"],
             ops["name"].to_physical().cast(pl.Int64).to_numpy(),
             ops["start_ns"].to_numpy(),
@@ -338,7 +339,7 @@ class _Step:
         return _Idle(idle.row[held][kept], begin[kept], length[kept], idle.cause[held][kept])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class StepOps:
     """One step on one device: what ran, in order of start. `token` numbers the names; `end_ns` of the window is the
     start of the next step's first operation."""
@@ -348,18 +349,18 @@ class StepOps:
     finish_ns: Int64Array
     window_ns: tuple[int, int]
 
-    @property
+    @cached_property
     def _reach_ns(self) -> Int64Array:
         """When the work before each operation was over, and, last, all of it: one longer than the operations."""
         return np.asarray(np.maximum.accumulate(np.concatenate(([self.window_ns[0]], self.finish_ns))), np.int64)
 
-    @property
+    @cached_property
     def idle_ns(self) -> Int64Array:
         """Idle time before each operation, and, last, at the end of the window: one longer than the operations."""
         begins = np.append(np.minimum(self.start_ns, self.window_ns[1]), self.window_ns[1])
         return np.asarray(np.maximum(begins - self._reach_ns, 0), np.int64)
 
-    @property
+    @cached_property
     def busy_ns(self) -> Int64Array:
         """Time that each operation added to the busy time of the window.
 
@@ -398,7 +399,7 @@ def align(step: StepOps, other: StepOps) -> Alignment:
     pair = _pairs(step.token.tobytes(), other.token.tobytes())
     paired = np.flatnonzero(pair >= 0)
     partner = pair[paired]
-    busy, idle, other_busy, other_idle = step.busy_ns, step.idle_ns, other.busy_ns, other.idle_ns
+    busy, idle, other_busy, other_idle = step.busy_ns.copy(), step.idle_ns.copy(), other.busy_ns, other.idle_ns
     busy[paired] -= other_busy[partner]
     idle[paired] -= other_idle[partner]
     idle[-1] -= other_idle[-1]

@@ -1,6 +1,7 @@
 #include "sweeps.h"
 
 #include <numeric>
+#include <random>
 #include <stdexcept>
 #include <utility>
 
@@ -65,6 +66,11 @@ std::vector<Run> ascending(View values) {  // no more runs than are of use
     return runs;
 }
 
+uint64_t chance() {
+    std::random_device source;
+    return static_cast<uint64_t>(source()) << 32 | source();
+}
+
 Numbers first_in(std::vector<Run>& runs, View wanted, View known) {
     Numbers made(wanted.size(), -1);
     for (size_t i = 0; i < wanted.size(); ++i) {
@@ -112,10 +118,11 @@ Numbered numbered(std::span<const View> columns) {
     const auto equal = [&](size_t a, size_t b) {
         return std::all_of(columns.begin(), columns.end(), [&](const View& column) { return column[a] == column[b]; });
     };
+    static const uint64_t factor = chance() | 1, seed = chance();  // a file cannot know which of its rows would share a slot
     const auto hash = [&](size_t row) {
-        uint64_t mixed = 0;
+        uint64_t mixed = seed;
         for (const View& column : columns) {
-            mixed = (mixed ^ static_cast<uint64_t>(column[row])) * 0x9E3779B97F4A7C15u;
+            mixed = (mixed ^ static_cast<uint64_t>(column[row])) * factor;
             mixed ^= mixed >> 32;
         }
         return mixed;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import polars as pl
 import pytest
@@ -60,6 +62,20 @@ def test_what_is_known_of_codes_is_looked_up_and_each_unknown_one_found_once(
     yes, unknown = looked_up(np.array(codes, np.uint32), np.array(known, np.int8))
     assert yes.tolist() == [answers.get(code, -1) == 1 for code in codes]
     assert unknown.tolist() == [codes.index(code) for code in dict.fromkeys(codes) if answers.get(code, -1) == -1]
+
+
+def test_rows_made_to_share_one_slot_of_a_known_table_take_no_longer_than_others() -> None:
+    """Values that a multiplication by the golden ratio, folded once, sends to one number, as a file may hold them."""
+    high = np.arange(1 << 14, dtype=np.uint64)
+    alike = ((high << np.uint64(32)) | high) * np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
+
+    def seconds(column: np.ndarray) -> float:
+        begin = time.thread_time()
+        numbered([column.view(np.int64)])
+        return time.thread_time() - begin
+
+    assert len(set(alike.tolist())) == high.size
+    assert min(seconds(alike) for _ in range(3)) < 20 * max(seconds(high), 1e-3)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from((0, 1, -5, 1 << 62, (1 << 63) - 1))), max_size=30))

@@ -127,5 +127,6 @@ def test_a_host_that_is_slow_beside_the_profiler_is_likely_quicker_without(monke
     for slowness in (1.0, 2.0):
         monkeypatch.setattr(periods, "host_slowness", lambda *_, of=slowness: of)
         usual.append(periods._estimated_kappa(graph))
+    assert periods._slower(graph) == pytest.approx(1.3195, rel=1e-3)
     assert usual[0][0] / usual[1][0] == pytest.approx(1.741, rel=1e-3)
     assert [deviation for _, deviation in usual] == [0.15, 0.15]

@@ -217,7 +217,9 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
         -1/2 ((step(kappa) / step_ns - 1) / 0.015)^2 - 1/2 ((kappa - usual) / deviation)^2
 
     by the step that it gives, and by what it usually is for this profiler, or is by estimate. Where the device takes
-    the whole step, any host that is quick enough gives that step: then the second decides among those.
+    the whole step, any host that is quick enough gives that step: then the second decides among those, and of what is
+    not recorded on a slow host that part is left which half of the power says that estimates are divided by: the other
+    half is in what kappa usually is there.
     """
     anchors = Anchors(graph, windows)
     if not len(windows):
@@ -232,13 +234,15 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     if known is None or least < 1.0:
         inflated = np.ones_like(inflated)
     usual, deviation = known or _estimated_kappa(graph)
+    hostless = _typical(_scaled(graph, replay.KAPPA_LEAST.value, np.ones_like(inflated)), anchors)
+    rest = 1.0 / _slower(graph) if hostless > (1 - 2 * replay.STEP_NOISE.value) * step_ns else 1.0
     least_kappa, finer = replay.KAPPA_LEAST.value, (_TRIED - 1) * _BETWEEN + 1
     coarse, fine = (np.linspace(least_kappa, _KAPPA_MOST, count) for count in (_TRIED, finer))
-    tried = [_typical(_scaled(graph, float(kappa), inflated), anchors) for kappa in coarse]
+    tried = [_typical(_scaled(graph, float(kappa), inflated, rest), anchors) for kappa in coarse]
     off = (np.interp(fine, coarse, tried) / step_ns - 1) / replay.STEP_NOISE.value
     unlikely = off**2 + ((fine - usual) / deviation) ** 2
     kappa = min(float(np.average(fine, weights=np.exp((unlikely.min() - unlikely) / 2))), 1.0)
-    return replace(_scaled(graph, kappa, inflated), kappa=kappa * least, slowdown=slowdown)
+    return replace(_scaled(graph, kappa, inflated, rest), kappa=kappa * least, slowdown=slowdown)
 
 
 def deflate(graph: Graph) -> tuple[Graph, ...]:
@@ -345,6 +349,11 @@ def _estimated_kappa(graph: Graph) -> tuple[float, float]:
     )
     slower = host_slowness(graph.table(API_CALLS), graph.program.rank) ** replay.QUICKER_AGAIN_POWER.value
     return left_ns / max(whole_ns, 1.0) / slower, replay.ESTIMATE_DEVIATION.value
+
+
+def _slower(graph: Graph) -> float:
+    """How many times longer the host's unrecorded work is likely to take than without a profiler."""
+    return float(host_slowness(graph.table(API_CALLS), graph.program.rank) ** (replay.QUICKER_AGAIN_POWER.value / 2))
 
 
 def _typical(graph: Graph, anchors: Anchors) -> float:

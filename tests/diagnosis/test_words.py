@@ -9,7 +9,7 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Where
-from timesink.diagnosis.words import of_another, of_period, per_period, period_text
+from timesink.diagnosis.words import of_period, per_period, period_text, which_step
 from timesink.model.trace import Trace
 
 PRICED = Finding("m", Bottleneck.HOST_SYNC, Where(), (), "do", "check", of_ms=20.0)
@@ -84,12 +84,19 @@ def test_nothing_is_per_step_where_there_are_no_steps() -> None:
 
 
 def test_a_share_of_a_mean_that_is_not_the_usual_step_says_so() -> None:
-    found = replace(PRICED, of_another=True, recoverable=Quantity(2.0, "ms"))
+    found = replace(PRICED, which="mean", recoverable=Quantity(2.0, "ms"))
     assert saving_text(found) == "saves 2.00 ms (10.0 % of the mean step)"
-    of_window = replace(found, period="window")
+    of_window = replace(found, period="window", which="longest")
     assert saving_text(of_window) == "saves 2.00 ms (10.0 % of the longest window)"
-    assert of_another(stepped(10, 10, 90, 10, 10, 10))
-    assert not of_another(stepped(10, 10, 10, 10, 10))
+    assert which_step(stepped(10, 10, 90, 10, 10, 10), None) == "mean"
+    assert which_step(stepped(10, 10, 10, 10, 10), None) == ""
+
+
+def test_a_share_of_the_step_without_the_profiler_says_so() -> None:
+    found = replace(PRICED, which="unprofiled", recoverable=Quantity(2.0, "ms"))
+    assert saving_text(found) == "saves 2.00 ms (10.0 % of the unprofiled step)"
+    assert [which_step(stepped(10, 10, 10, 10, 10), step_ms) for step_ms in (10.0, 9.7, 8.0)] == ["", "", "unprofiled"]
+    assert which_step(stepped(10, 10, 90, 10, 10, 10), 8.0) == "unprofiled"
 
 
 def test_windows_of_unlike_length_are_told_apart() -> None:
@@ -97,6 +104,6 @@ def test_windows_of_unlike_length_are_told_apart() -> None:
         rows = (f"| k | kernel | {rank} | 0 | {end} |" for rank, end in enumerate(end_us))
         return trace_of("\n".join(["| device_ops | name | rank | start_us | end_us |", *rows]))
 
-    assert of_another(windows(4000, 3000))
-    assert not of_another(windows(4000, 3900))
-    assert not of_another(windows(4000))
+    assert which_step(windows(4000, 3000), 4.0) == "longest"
+    assert which_step(windows(4000, 3900), 4.0) == ""
+    assert which_step(windows(4000), 4.0) == ""

@@ -26,7 +26,7 @@ from timesink.diagnosis.verdicts import (
     Ruling,
     Undecided,
 )
-from timesink.diagnosis.words import of_another
+from timesink.diagnosis.words import which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
 from timesink.measures.steps.per_step import period_name
@@ -137,7 +137,8 @@ def _priced(finding: Finding, trace: Trace) -> Finding:
 @remembered
 def _step_of(trace: Trace) -> Mapping[str, Any]:
     """What a finding says of the step that its gain is a share of."""
-    return {"period": period_name(trace), "of_ms": headline.step_ms(trace), "of_another": of_another(trace)}
+    step_ms = headline.step_ms(trace)
+    return {"period": period_name(trace), "of_ms": step_ms, "which": which_step(trace, step_ms)}
 
 
 def _is_material(finding: Finding) -> bool:

@@ -254,7 +254,8 @@ def without_finding(trace: Trace, has_findings: bool) -> tuple[Bottleneck, str]:
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
     what = "no rule names a cause, and what the host did in that time is not all recorded" if is_quiet else what
     devices = "The device is" if len(timelines) == 1 else f"The {len(timelines)} devices are"
-    said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_attained(trace)}{_main_cause(trace)}; {what}."
+    cause = "" if share_text(busy) == share_text(1.0) else _main_cause(trace)
+    said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_attained(trace)}{cause}; {what}."
     return Bottleneck.UNDECIDED if is_quiet else Bottleneck.NONE, said
 
 

@@ -48,14 +48,8 @@ def _part(gain: Quantity, value_ms: float, finding: Finding) -> str:
     time = time_text(value_ms * NS_PER_MS)
     if not finding.of_ms:
         return f"{time} per step" if finding.period == "step" else f"{time} of the recorded time"
-    which = which_period(finding)
-    period = f"{which} {finding.period}" if which else finding.period
+    period = f"{finding.which} {finding.period}".lstrip()
     return f"{time} ({share_text(value_ms / finding.of_ms)} of the {period})"
-
-
-def which_period(finding: Finding) -> str:
-    """Which of several steps or windows a share is of, where another than the usual one; else ''."""
-    return {"step": "mean", "window": "longest"}[finding.period] if finding.of_another else ""
 
 
 def _interval(gain: Quantity) -> str:

@@ -141,6 +141,8 @@ class Claim:
         return sum(part.total_ns for part in self.intervals.values())
 
 
+StepName = Literal["", "mean", "longest", "unprofiled"]
+"""Which step or window a share is of, where not of the usual recorded one."""
 PricedBy = Literal["replay", "kernel_time", "bound", "stated"]
 """How a price was found: by a replay of the dependency graph, from the recorded time of kernels that get shorter, as
 the most that the claimed time allows, or by the rule itself."""
@@ -155,9 +157,10 @@ class Finding:
     what-if engine prices; `claim`, which bounds it. The claim also decides which findings share time.
 
     The engine adds `recoverable`, the price after sharing, in milliseconds per `period`: per step, or of the recorded
-    window where the trace has no steps; `of_ms`, the length of that step or window; `of_another`, whether that is not
-    the usual one: the mean of steps whose median is another, the longest of windows; `priced_by`; and `counted_in`, the
-    code of the rule whose finding has taken most of the claimed time before, and the share of it that is taken.
+    window where the trace has no steps; `of_ms`, the length of that step or window; `which`, where that is not the
+    usual recorded one: the mean of steps whose median is another, the longest of windows, the unprofiled step;
+    `priced_by`; and `counted_in`, the code of the rule whose finding has taken most of the claimed time before, and the
+    share of it that is taken.
 
     >>> card, finding = timesink.diagnose("run.json.gz").findings[0]
     >>> card, finding
@@ -183,7 +186,7 @@ class Finding:
     priced_by: PricedBy | None = None
     period: Literal["step", "window"] = "step"
     of_ms: float | None = None
-    of_another: bool = False
+    which: StepName = ""
     counted_in: tuple[str, float] | None = None
 
     def __repr__(self) -> str:

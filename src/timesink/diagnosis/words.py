@@ -6,10 +6,11 @@ from typing import Final
 
 import numpy as np
 
+from timesink.diagnosis.verdicts import StepName
 from timesink.measures.steps.per_step import period_name, period_ns, step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.trace import Trace
-from timesink.units import share_text, time_text
+from timesink.units import NS_PER_MS, share_text, time_text
 
 _APART: Final = 0.05  # a mean that is farther from the median than this is named, with the median beside it
 
@@ -23,14 +24,17 @@ def period_text(trace: Trace, device: Device) -> str:
     return f"the {time_text(mean_ns)} {period_name(trace)}"
 
 
-def of_another(trace: Trace) -> bool:
-    """Whether a share of the step must be called one of the mean step, since the usual step of some device is another;
-    without steps, one of the longest window, since that of some device is another."""
+def which_step(trace: Trace, step_ms: float | None) -> StepName:
+    """What a share of `step_ms` must be called a share of, where that is not the usual recorded step: ``unprofiled``
+    where no device's recorded steps are that long, ``mean`` where the median of some device is another; without steps,
+    ``longest`` where the window of some device is another; else ''."""
     lengths = [_mean_and_median_ns(trace, device) for device in device_timeline(trace).by_device]
     if period_name(trace) == "window":
         windows = [window_ns for window_ns, _ in lengths]
-        return bool(windows) and _apart(max(windows), min(windows))
-    return any(_apart(*pair) for pair in lengths)
+        return "longest" if windows and _apart(max(windows), min(windows)) else ""
+    if step_ms and all(_apart(mean_ns, step_ms * NS_PER_MS) for mean_ns, _ in lengths):
+        return "unprofiled"
+    return "mean" if any(_apart(*pair) for pair in lengths) else ""
 
 
 def _mean_and_median_ns(trace: Trace, device: Device) -> tuple[float, float]:

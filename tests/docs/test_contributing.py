@@ -11,7 +11,7 @@ SPEAKS_OF = {
     "the price of a fused optimizer": "class FuseOptimizer",
     "the H100's peak": "H100",
     "what an optimizer step is called": "OPTIMIZER_STEP",
-    "the sentence of a verdict": "def no_bottleneck",
+    "the sentence of a verdict": "def without_finding",
     "the HTML timeline": "timeline",
     "the Kineto number parser": "parse_digits",
     "the bound on false alarms": "def false_alarm",

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.worked.pack import unpacked
+from benchmarks.worked.pack import kept
 from benchmarks.worked.tables import RESULTS, page
 
 from timesink.cli.app import run
@@ -37,7 +37,7 @@ def test_the_commands_of_a_page_run_in_their_order(name: str, tmp_path: Path, mo
     package = tmp_path / "benchmarks" / "worked"
     package.mkdir(parents=True)
     (package / f"{example}.py").write_text(STAND_IN)
-    plain = next(path for path in unpacked(RESULTS / f"{example}.captures.tar", tmp_path) if path.stem == "plain")
+    plain = next(path for path in kept(RESULTS / f"{example}.captures.columns.xz", tmp_path) if path.stem == "plain")
     capture = tmp_path / "runs" / "plain"
     place = f"{tmp_path}{os.pathsep}{ROOT / 'src'}"
     monkeypatch.setenv("PYTHONPATH", place)

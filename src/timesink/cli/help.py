@@ -90,7 +90,7 @@ class ShownGroup(TyperGroup):
 
 def _begin_small(paths: Sequence[Path]) -> None:
     """Let NumPy and Polars, where they are not loaded yet, begin with as few threads as pay, and Polars without parts
-    that no command uses; keep memory that is freed.
+    that no command uses.
 
     NumPy's for products of matrices, of which there are none, spin as they begin. Polars gets one for small files and
     two for others: a diagnosis asks hundreds of questions of small tables, and to wake others for a part of one takes
@@ -100,7 +100,6 @@ def _begin_small(paths: Sequence[Path]) -> None:
         os.environ[_OPENBLAS] = "1"
         importlib.import_module("numpy")
         del os.environ[_OPENBLAS]  # a program that this command begins may want them
-    importlib.import_module("timesink._native").keep_freed_memory()
     if "polars" in sys.modules:
         return
     sys.modules.update({name: _NotUsed(name) for name in _NOT_USED})

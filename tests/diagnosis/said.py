@@ -17,6 +17,8 @@ from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis, Finding
 from timesink.knowledge.op_class import communicates
 from timesink.measures.steps.parts import pacing_windows
+from timesink.measures.steps.per_step import period_ns
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.correlation import launching_calls
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
@@ -29,11 +31,11 @@ _PART = re.compile(rf"{_TIME} of the (?:{_TIME} (?:step|window)|mean step of {_T
 _STEP = re.compile(rf"of the (?:mean step of )?{_TIME}(?: \(median {_TIME}\))?")
 _SAVES = re.compile(
     rf"saves (?:at most )?{_TIME} "
-    rf"(?:\({_SHARE} of the ((?:mean )?step|(?:longest )?window)\)|per step|of the recorded time)"
+    rf"(?:\({_SHARE} of the ((?:mean |unprofiled )?step|(?:longest )?window)\)|per step|of the recorded time)"
     rf"(?:, (?:at least {_TIME}|{_TIME} to {_TIME}))?"
 )
 _GENERATED = re.compile(r"CompiledFxGraph|CompiledFunction|Torch-Compiled Region|ProfilerStep")
-_PER_STEP = re.compile(r"per step|each step|of the [\d.]+ \w+ step|of the step|mean step")
+_PER_STEP = re.compile(r"per step|each step|of the [\d.]+ \w+ step|of the step|mean step|unprofiled step")
 _BACKWARD = re.compile(r"(?:^|, )\W*backward\W* (?:is )?" + _SHARE)
 ROUNDED = 0.006  # three digits: half a unit of the last, as a share of the smallest figure, in each of two numbers
 
@@ -50,6 +52,7 @@ def false_sentences(diagnosis: Diagnosis, trace: Trace, accumulates: int = 1) ->
     """What is wrong, a line each; nothing where all sentences hold. `accumulates`: the program's micro-batches."""
     return [
         *_verdict(diagnosis),
+        *_of_which(diagnosis, trace),
         *(fault for _, finding in diagnosis.findings for fault in _finding(finding)),
         *(fault for text in diagnosis.statements for fault in _statement(text, trace, accumulates)),
         *_without_steps(diagnosis),
@@ -73,6 +76,20 @@ def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
     for found in re.finditer(rf"busy {_SHARE}", diagnosis.statement):
         if float(found[1]) > 100.5:
             yield f"busier than busy: {diagnosis.statement}"
+
+
+def _of_which(diagnosis: Diagnosis, trace: Trace) -> Iterator[str]:
+    """A share of another step than those that were recorded is called one of the step without the profiler; where slow
+    ones are told apart, shares are of the others."""
+    if any("stands out" in str(note) or "stand out" in str(note) for note in diagnosis.notes):
+        return
+    recorded_ms = [period_ns(trace, device) / 1e6 for device in device_timeline(trace).by_device]
+    for _, finding in diagnosis.findings:
+        said = _SAVES.search(saving_text(finding))
+        if finding.of_ms and said and said[4] and said[4].endswith("step"):
+            is_recorded = any(abs(finding.of_ms - step_ms) <= 0.05 * step_ms for step_ms in recorded_ms)
+            if is_recorded is said[4].startswith("unprofiled"):
+                yield f"{finding.of_ms:.4g} ms, of {recorded_ms}: {said[0]}"
 
 
 def _finding(finding: Finding) -> Iterator[str]:
@@ -200,9 +217,9 @@ def backward_share(trace: Trace) -> float | None:
     call = launching_calls(ops, calls)
     windows = pacing_windows(trace)
     total, backward = 0, 0
-    for (rank, device), steps in windows.partition_by("rank", "device", as_dict=True).items():
+    for (rank, device), own in windows.partition_by("rank", "device", as_dict=True).items():
         mine = ((ops["rank"] == rank) & (ops["device"] == device)).to_numpy()
-        steady = Intervals(steps["start_ns"].to_numpy(), steps["end_ns"].to_numpy())
+        steady = Intervals(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
         start, end = ops["start_ns"].to_numpy()[mine], ops["end_ns"].to_numpy()[mine]
         kernel = (ops["kind"] != "copy").to_numpy()[mine] & ~communicates(ops["name"]).to_numpy()[mine]
         linked_to = (call[mine] >= 0) & inside[np.maximum(call[mine], 0)]

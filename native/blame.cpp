@@ -1,15 +1,8 @@
 #include "blame.h"
 
-#include <stdexcept>
-
 namespace timesink {
 
 namespace {
-
-void check_same(std::initializer_list<View> columns) {
-    for (const View& column : columns)
-        if (column.size() != columns.begin()->size()) throw std::invalid_argument("columns differ in length");
-}
 
 struct Cutter {
     const Gaps& gaps;
@@ -47,11 +40,12 @@ struct Cutter {
 Stretches cut(const Gaps& gaps, const Activity& activity, const Causes& causes) {
     const auto& [start, sync_end, host_end, latency_end, call_end, dependency_end, end, timeline, thread, call_row,
                  call_asked, sync_thread, sync_row, sync_asked, dependency_cause, rest_cause] = gaps;
-    check_same({start, sync_end, host_end, latency_end, call_end, dependency_end, end, timeline, thread, call_row,
-                call_asked, sync_thread, sync_row, sync_asked, dependency_cause, rest_cause});
+    for (const View column : {sync_end, host_end, latency_end, call_end, dependency_end, end, timeline, thread, call_row,
+                              call_asked, sync_thread, sync_row, sync_asked, dependency_cause, rest_cause})
+        check_same({start.size(), column.size()});
     const auto& [did, did_thread, did_cause, calls, row] = activity;
-    check_same({did.group, did.start, did.end, did_thread, did_cause});
-    check_same({calls.group, calls.start, calls.end, row});
+    check_same({did.group.size(), did.start.size(), did.end.size(), did_thread.size(), did_cause.size()});
+    check_same({calls.group.size(), calls.start.size(), calls.end.size(), row.size()});
     const Spans within = overlapping(did, {timeline, sync_end, host_end});
     Cutter cutter{gaps, {}};
     auto& [gap, from, until, cause, of, who, call, sync, asked] = cutter.made;

@@ -7,14 +7,14 @@
 
 namespace timesink {
 
-namespace {
-
-constexpr size_t few = 16;  // so many ascending runs are searched one after another
-
 void check_same(std::initializer_list<size_t> sizes) {
     for (const size_t size : sizes)
         if (size != *sizes.begin()) throw std::invalid_argument("columns differ in length");
 }
+
+namespace {
+
+constexpr size_t few = 16;  // so many ascending runs are searched one after another
 
 // Differences and sums of times as NumPy makes them: beyond 64 bits they begin anew.
 int64_t minus(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b)); }

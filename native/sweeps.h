@@ -4,6 +4,7 @@
 // takes steps of doubling length from there; questions in any other order are answered as well, in logarithmic time.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 
 #include "replay.h"
@@ -38,7 +39,9 @@ struct LookedUp {
 // `known` has 1 (yes), 0 (no) or -1 for each code; nothing is known of those beyond it.
 LookedUp looked_up(std::span<const uint32_t> codes, std::span<const int8_t> known);
 
-// Each throws std::invalid_argument where its arrays differ in length.
+// Throws std::invalid_argument where columns differ in length, as each of those below does.
+void check_same(std::initializer_list<size_t> sizes);
+
 Numbers places(View sorted, View wanted, bool after_equals);
 Numbers first_places(View wanted, View known);
 Numbered numbered(std::span<const View> columns);

@@ -81,7 +81,7 @@ def unpacked(archive: Path, folder: Path) -> None:
         opened.extractall(folder, filter="data")
     if (stored := folder / COLUMNS).exists():
         for name, parts in columns.unpack(stored.read_bytes()).items():
-            (folder / f"{name}.json").write_text(json.dumps(columns.joined_trace(parts), separators=(",", ":")))
+            columns.write_trace(parts, folder / f"{name}.json")
         stored.unlink()
 
 

@@ -110,7 +110,7 @@ def unpacked(tool: str, folder: Path) -> None:
     """The captures of one tool as files that it could have written: NAME.json or NAME.sqlite."""
     for name, parts in there(CAPTURES / f"{tool}.columns.xz").items():
         if tool == "torch":
-            (folder / f"{name}.json").write_text(json.dumps(columns.joined_trace(parts), separators=(",", ":")))
+            columns.write_trace(parts, folder / f"{name}.json")
         else:
             columns.write_tables(parts, folder / f"{name}.sqlite")
 

@@ -98,6 +98,10 @@ def joined_trace(parts: dict[str, Any]) -> dict[str, Any]:
     return {**parts["text"]["trace"], "traceEvents": events}
 
 
+def write_trace(parts: dict[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(joined_trace(parts), separators=(",", ":")))
+
+
 def split_tables(path: Path) -> dict[str, Any]:
     """A SQLite file: its schema, columns of integers as numbers, other columns as they are."""
     database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)

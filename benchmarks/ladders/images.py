@@ -7,7 +7,7 @@ import copy
 import torch
 import torch.nn.functional as F  # noqa: N812
 from benchmarks.faults.program import Step
-from benchmarks.ladders.parts import Context, loaded, trained
+from benchmarks.ladders.parts import Context, follow, followed, loaded, trained
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -136,20 +136,7 @@ def mixer_training(context: Context) -> Step:
     train = trained(context, lambda: F.cross_entropy(model(image), target, label_smoothing=0.1), optimizer)
     own, mean = list(model.parameters()), list(average.parameters())
 
-    @torch.no_grad()
-    def follow() -> None:
-        if "list_operations" in context:
-            torch._foreach_lerp_(mean, own, 1e-3)
-        else:
-            for kept, value in zip(mean, own, strict=True):
-                kept.mul_(0.999).add_(value, alpha=1e-3)
-
-    def step() -> Tensor:
-        loss = train()
-        follow()
-        return loss
-
-    return step
+    return followed(train, lambda: follow(context, mean, own, 1e-3))
 
 
 def generator(width: int, steps: int) -> nn.Sequential:

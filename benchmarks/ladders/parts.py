@@ -131,6 +131,39 @@ def graphed(context: Context, work: Callable[[], Any]) -> Callable[[], Any]:
     return context.machine.graphed(work) if "cuda_graph" in context else work
 
 
+def until_ended(context: Context, say: Callable[[], Any], ended: Tensor, count: int) -> None:
+    """So many words at most; unless a change has removed that, the host asks after each whether all have ended."""
+    for _ in range(count):
+        say()
+        if "remove_sync" not in context and bool(ended.all()):
+            break
+
+
+@torch.no_grad()
+def follow(context: Context, mean: list[Tensor], own: list[Tensor], share: float, in_one: bool = True) -> None:
+    """A moving average takes in `share` of the weights: one parameter at a time or, as a change, over lists, in one
+    operation or two."""
+    if "list_operations" not in context:
+        for kept, value in zip(mean, own, strict=True):
+            kept.mul_(1 - share).add_(value, alpha=share)
+    elif in_one:
+        torch._foreach_lerp_(mean, own, share)
+    else:
+        torch._foreach_mul_(mean, 1 - share)
+        torch._foreach_add_(mean, own, alpha=share)
+
+
+def followed(train: Step, after: Callable[[], Any]) -> Step:
+    """A training step with something after it."""
+
+    def step() -> Tensor:
+        loss = train()
+        after()
+        return loss
+
+    return step
+
+
 def trained(context: Context, loss_of: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> Step:
     """A training step by the loss that `loss_of` works out."""
 

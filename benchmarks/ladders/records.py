@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 import torch.nn.functional as F  # noqa: N812
 from benchmarks.faults.program import Step
-from benchmarks.ladders.parts import Context, graphed, loaded, trained
+from benchmarks.ladders.parts import Context, follow, graphed, loaded, trained, until_ended
 from benchmarks.ladders.sequences import CausalLayer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -95,10 +95,7 @@ def caption_decoding(context: Context) -> Step:
         for part in (*state, score, ended):
             part.zero_()
         word.fill_(1)
-        for _ in range(count):
-            says()
-            if "remove_sync" not in context and bool(ended.all()):
-                break
+        until_ended(context, says, ended, count)
         return score.mean()
 
     return step
@@ -277,13 +274,8 @@ def policy_training(context: Context) -> Step:
         both.backward()
         nn.utils.clip_grad_norm_(every, 1.0, foreach=listed)
         optimizer.step()
-        with torch.no_grad():
-            if listed:
-                torch._foreach_lerp_(followed, judged, 0.01)
-            else:
-                for kept, value in zip(followed, judged, strict=True):
-                    kept.mul_(0.99).add_(value, alpha=0.01)
-            loss.copy_(both)
+        follow(context, followed, judged, 0.01)
+        loss.copy_(both.detach())
 
     before = [value.detach().clone() for value in (*every, *followed)]
     updates = graphed(context, update)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from benchmarks.faults.program import Step
 from benchmarks.ladders.images import Pictures
-from benchmarks.ladders.parts import Context, loaded, trained
+from benchmarks.ladders.parts import Context, follow, followed, loaded, trained
 from benchmarks.ladders.vision import BasicBlock, convolution
 from torch import Tensor, nn
 
@@ -181,21 +181,7 @@ def vae_training(context: Context) -> Step:
 
     train = trained(context, loss_of, context.adamw(model))
 
-    @torch.no_grad()
-    def follow() -> None:
-        if "list_operations" in context:
-            torch._foreach_mul_(mean, 0.999)
-            torch._foreach_add_(mean, own, alpha=1e-3)
-        else:
-            for kept, value in zip(mean, own, strict=True):
-                kept.mul_(0.999).add_(value, alpha=1e-3)
-
-    def step() -> Tensor:
-        loss = train()
-        follow()
-        return loss
-
-    return step
+    return followed(train, lambda: follow(context, mean, own, 1e-3, in_one=False))
 
 
 class Detector(nn.Module):

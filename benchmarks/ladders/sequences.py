@@ -7,7 +7,7 @@ import itertools
 import torch
 import torch.nn.functional as F  # noqa: N812
 from benchmarks.faults.program import Step
-from benchmarks.ladders.parts import Context, graphed, trained
+from benchmarks.ladders.parts import Context, graphed, trained, until_ended
 from torch import Tensor, nn
 
 
@@ -139,10 +139,7 @@ def chat_decoding(context: Context) -> Step:
         at.fill_(first)
         score.zero_()
         ended.zero_()
-        for _ in range(count):
-            says()
-            if "remove_sync" not in context and bool(ended.all()):
-                break
+        until_ended(context, says, ended, count)
         return score.mean()
 
     return step

@@ -44,10 +44,7 @@ def unpacked(folder: Path, prefix: str = "") -> None:
             continue
         path = folder / name
         path.parent.mkdir(exist_ok=True, parents=True)
-        if path.suffix == ".sqlite":
-            columns.write_tables(parts, path)
-        else:
-            path.write_text(json.dumps(columns.joined_trace(parts), separators=(",", ":")))
+        (columns.write_tables if path.suffix == ".sqlite" else columns.write_trace)(parts, path)
 
 
 def kept(measured: dict[str, Any]) -> dict[str, Any]:

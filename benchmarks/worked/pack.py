@@ -72,5 +72,5 @@ def kept(archive: Path, folder: Path) -> list[Path]:
     found = []
     for name, parts in columns.unpack(archive.read_bytes()).items():
         found.append(folder / f"{name}.json")
-        found[-1].write_text(json.dumps(columns.joined_trace(parts), separators=(",", ":")))
+        columns.write_trace(parts, found[-1])
     return found

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from tests.whatif.programs import Host, Launch, Simulated, Step, simulate
 
+from timesink.knowledge.assumptions import replay
 from timesink.model.tables import HOST_OPS
 from timesink.whatif import periods
 from timesink.whatif.change import Target
@@ -123,10 +124,10 @@ def test_a_host_that_is_slow_beside_the_profiler_is_likely_quicker_without(monke
     """Twice as slow in launches: of its time on a fast one what is left is less by two to the power of 0.8, 1.74."""
     graph = Graph.from_trace(host_bound().trace())
     left, usual = periods.deflate(graph), []
-    monkeypatch.setattr(periods, "deflate", lambda _: left)
+    monkeypatch.setattr(periods, "deflate", lambda _, cases: [left[case.value] for case in cases])
     for slowness in (1.0, 2.0):
         monkeypatch.setattr(periods, "host_slowness", lambda *_, of=slowness: of)
         usual.append(periods._estimated_kappa(graph))
-    assert periods._slower(graph) == pytest.approx(1.3195, rel=1e-3)
+    assert periods._slower(graph, replay.QUICKER_AGAIN_POWER.value / 2) == pytest.approx(1.3195, rel=1e-3)
     assert usual[0][0] / usual[1][0] == pytest.approx(1.741, rel=1e-3)
     assert [deviation for _, deviation in usual] == [0.15, 0.15]

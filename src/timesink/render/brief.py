@@ -38,7 +38,6 @@ _STATEMENT_LINES, _NOTE_LINES, _CELL_LINES = 4, 3, 2
 _SHOWN_NOTES, _BAR_LINES = 2, 2
 _SAVES, _SHARE, _GAP = 9, 11, 2
 _BLOCKS: Final = "█▓▒░"
-_WHICH: Final = {"mean": "mean", "longest": "longest"}  # the column has no room for more
 _COLOURS: Final = ("green", "yellow", "blue", "red")
 _PATH = 4_000  # characters
 _NOTHING_MS = 1e-6
@@ -140,7 +139,8 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[Text]:
     while shown < len(blocks) and sum(map(len, blocks[: shown + 1])) + 2 + (shown + 1 < len(blocks)) <= room:
         shown += 1
     first = groups[0].first
-    of = f"of {_WHICH.get(first.which, first.period)}" if any(_share(group.first) for group in groups) else ""
+    which = first.which if first.which != "unprofiled" else ""  # for which the column has no room
+    of = f"of {which or first.period}" if any(_share(group.first) for group in groups) else ""
     head = f"{'saves':>{_SAVES}}{of:>{_SHARE}}{' ' * _GAP}{'finding, where':{where_width + _GAP}}what to do"
     lines = [Text(), Text(head, style="bold"), *(line for block in blocks[:shown] for line in block)]
     if left := groups[shown:]:

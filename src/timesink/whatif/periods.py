@@ -7,7 +7,7 @@ the host's time is the profiler's own: one factor, kappa, brings the replay to t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Final
 
@@ -231,11 +231,13 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
         recorded = _scaled(graph, usual - 2 * deviation, inflated)
         if _typical(recorded, anchors) > (1 + 2 * replay.STEP_NOISE.value) * step_ns:
             graph, known, least = recorded, (1.0, math.inf), usual - 2 * deviation
+    rest = 1.0
     if known is None or least < 1.0:
         inflated = np.ones_like(inflated)
+    elif (slower := _slower(graph, replay.QUICKER_AGAIN_POWER.value / 2)) > 1.0:
+        hostless = _typical(_scaled(graph, replay.KAPPA_LEAST.value, np.ones_like(inflated)), anchors)
+        rest = 1.0 / slower if hostless > (1 - 2 * replay.STEP_NOISE.value) * step_ns else 1.0
     usual, deviation = known or _estimated_kappa(graph)
-    hostless = _typical(_scaled(graph, replay.KAPPA_LEAST.value, np.ones_like(inflated)), anchors)
-    rest = 1.0 / _slower(graph) if hostless > (1 - 2 * replay.STEP_NOISE.value) * step_ns else 1.0
     least_kappa, finer = replay.KAPPA_LEAST.value, (_TRIED - 1) * _BETWEEN + 1
     coarse, fine = (np.linspace(least_kappa, _KAPPA_MOST, count) for count in (_TRIED, finer))
     tried = [_typical(_scaled(graph, float(kappa), inflated, rest), anchors) for kappa in coarse]
@@ -245,7 +247,7 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     return replace(_scaled(graph, kappa, inflated, rest), kappa=kappa * least, slowdown=slowdown)
 
 
-def deflate(graph: Graph) -> tuple[Graph, ...]:
+def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
     """The graph with the estimated cost of recording taken off the host's time, for want of an unprofiled step.
 
     One graph per `Case`: little is taken off in the cautious one, much in the hopeful one. Every call, operator, range
@@ -258,9 +260,9 @@ def deflate(graph: Graph) -> tuple[Graph, ...]:
     host, _ = graph.host_edges()
     shares = _recorded_shares(graph, replay.NEAR_CALL_US.ns // 2)
     inflated_ns = max(float((np.maximum(graph.network.edges.weight_ns[host], 0) * shares).sum()), 1.0)
-    deflated = []
-    for case, recorded_us in zip(Case, recording_us(graph.table, graph.program.rank), strict=True):
-        kappa = max(1.0 - recorded_us * NS_PER_US / inflated_ns, replay.KEPT_AT_LEAST.at(case))
+    deflated, recorded_us = [], recording_us(graph.table, graph.program.rank)
+    for case in cases:
+        kappa = max(1.0 - recorded_us[case.value] * NS_PER_US / inflated_ns, replay.KEPT_AT_LEAST.at(case))
         deflated.append(_scaled(graph, kappa, shares, replay.UNRECORDED_KEPT.at(case)))
     return tuple(deflated)
 
@@ -334,7 +336,7 @@ def _usual_kappa(graph: Graph) -> tuple[float, float] | None:
     with_shapes = operators["input_shapes"].null_count() < operators.height
     if not with_shapes or graph.table(FRAMES).height:
         return None
-    slower = host_slowness(graph.table(API_CALLS), graph.program.rank) ** replay.SLOW_KAPPA_POWER.value
+    slower = _slower(graph, replay.SLOW_KAPPA_POWER.value)
     usual = 1.0 / (1.0 + (1.0 / replay.USUAL_KAPPA.value - 1.0) * slower)
     return usual, replay.KAPPA_DEVIATION.value * usual / replay.USUAL_KAPPA.value
 
@@ -343,17 +345,15 @@ def _estimated_kappa(graph: Graph) -> tuple[float, float]:
     """The same of all host time, by what recording is estimated to cost (`deflate`), and by how much quicker the host
     is likely to be that ran the step without a profiler."""
     host, _ = graph.host_edges()
-    whole_ns, left_ns = (
-        float(np.maximum(each.network.edges.weight_ns[host], 0).sum())
-        for each in (graph, deflate(graph)[Case.EXPECTED.value])
-    )
-    slower = host_slowness(graph.table(API_CALLS), graph.program.rank) ** replay.QUICKER_AGAIN_POWER.value
+    (deflated,) = deflate(graph, [Case.EXPECTED])
+    whole_ns, left_ns = (float(np.maximum(each.network.edges.weight_ns[host], 0).sum()) for each in (graph, deflated))
+    slower = _slower(graph, replay.QUICKER_AGAIN_POWER.value)
     return left_ns / max(whole_ns, 1.0) / slower, replay.ESTIMATE_DEVIATION.value
 
 
-def _slower(graph: Graph) -> float:
-    """How many times longer the host's unrecorded work is likely to take than without a profiler."""
-    return float(host_slowness(graph.table(API_CALLS), graph.program.rank) ** (replay.QUICKER_AGAIN_POWER.value / 2))
+def _slower(graph: Graph, power: float) -> float:
+    """How many times longer something takes on the rank's host than on a fast one, by a power of how slow it is."""
+    return float(host_slowness(graph.table(API_CALLS), graph.program.rank) ** power)
 
 
 def _typical(graph: Graph, anchors: Anchors) -> float:

@@ -25,8 +25,8 @@ from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import FREE
 from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.idle.causes import HOST_CAUSES
-from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.idle.own_frames import own_frames
+from timesink.measures.idle.shares import input_prepared
 from timesink.measures.lines.by_line import sampled_line
 from timesink.measures.steps.labels import range_labels
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
@@ -166,8 +166,7 @@ def _blamed_of(trace: Trace, stretches: pl.DataFrame, preparing: bool | None) ->
     for device in device_timeline(trace).by_device:
         intervals = by_device.get(device, Intervals.none())
         if preparing is not None:
-            loading = input_pipeline(trace).by_rank.get(device[0])
-            prepared = loading.loading if loading else Intervals.none()
+            prepared = input_prepared(trace, device[0])
             intervals = intervals & prepared if preparing else intervals - prepared
         first, last = slice_of(stretches, ("rank", "device"), device)
         blamed.append(_blamed(trace, device, stretches[first:last], intervals))
@@ -207,7 +206,7 @@ def _placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict
     )
     file, line = _own_line(trace, stretches, place)
     return {
-        "host": _by_thread(idle_blame(trace).threads, stretches, intervals),
+        "host": _by_thread(trace, stretches, intervals),
         "rows": tuple(longest["op_row"].head(SHOWN_ROWS).to_list()),
         "file": file,
         "line": line,
@@ -240,9 +239,8 @@ def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -
     return file, line
 
 
-def _by_thread(
-    threads: tuple[tuple[int, int], ...], stretches: pl.DataFrame, intervals: Intervals
-) -> dict[tuple[int, int], Intervals]:
+def _by_thread(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int, int], Intervals]:
+    threads = idle_blame(trace).threads
     on_host = stretches.select("host", "start_ns", "end_ns").drop_nulls("host")
     parts = on_host.partition_by("host", as_dict=True, maintain_order=True)
     return {threads[host]: Intervals.of(part) & intervals for (host,), part in sorted(parts.items())}

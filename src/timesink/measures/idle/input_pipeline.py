@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink._native import places
+from timesink._native import places, summed
 from timesink.knowledge import frames
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.ranges import LOADING, OPERATOR, TORCH_NEXT_BATCH
@@ -184,8 +184,7 @@ def _launching_calls(trace: Trace) -> pl.DataFrame:
     from_host = ((ops["kind"] == "copy") & (ops["copy_kind"] == "h2d")).fill_null(False).to_numpy()
     brings = np.ones(calls.height, np.bool_)
     brings[links.call[links.linked & ~from_host]] = False
-    moved = np.zeros(calls.height, np.int64)
-    np.add.at(moved, links.call[links.linked], ops["bytes"].fill_null(0).to_numpy()[links.linked])
+    moved = summed(links.call[links.linked], ops["bytes"].fill_null(0).to_numpy()[links.linked], calls.height)
     row = np.flatnonzero(links.launching(calls.height))
     row = row[np.argsort(calls["start_ns"].to_numpy()[row], kind="stable")]
     return calls.select(*_THREAD, "start_ns")[row].with_columns(

@@ -33,10 +33,12 @@ class Foretold:
         from timesink.diagnosis import headline
         from timesink.diagnosis.plan.candidates import candidates
         from timesink.diagnosis.plan.joint import Joint
+        from timesink.measures.steps.steps import steps
 
         trace = timesink.read(capture)
         if step_ms is not None:
-            trace = trace.with_unprofiled_step(step_ms * 1e6)
+            alike = max(round(steps(trace).frame.height / suite.KEPT), 1)  # a program's step may be several updates
+            trace = trace.with_unprofiled_step(step_ms / alike * 1e6)
         self.step_ms = headline.step_ms(trace) or 0.0
         self.names = names
         offered = candidates(trace, timesink.diagnose(trace))

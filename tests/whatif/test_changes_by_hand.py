@@ -569,7 +569,7 @@ def test_casts_beside_each_product() -> None:
     roles = chosen(tf32=[1], fp32=[2], streaming=[4])
     assert made_of.autocast(roles).products.tolist() == [1, 2]
     eager, compiled = (
-        [made_of.autocast(roles, made, None, it).casts.tolist() for it in (False, True)] for made in (False, True)
+        [made_of.autocast(roles, made, it).casts.tolist() for it in (False, True)] for made in (False, True)
     )
     assert (eager, compiled) == ([[2.25, 2.25], [2, 2]], [[1.25, 1.25], [1, 1]])
     assert made_of.autocast(roles, checked=True).casts.tolist() == [5, 5]

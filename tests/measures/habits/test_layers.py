@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.tables import trace_of
 
-from timesink.measures.habits.layers import layers
+from timesink.measures.habits.layers import _passes, layers
 from timesink.measures.habits.repeated_calls import repeated_calls
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.shapes import product_sizes
@@ -71,6 +71,15 @@ def test_layers_start_where_a_sequence_with_two_products_comes_again() -> None:
 def test_calls_of_a_model_in_a_row_are_made_of_its_layers() -> None:
     model = "e" + 2 * "GrGan" + "s"
     assert starts(2 * model) == [1, 6, 13, 18]
+
+
+def test_a_model_without_alike_layers_is_a_region_of_each_forward_pass() -> None:
+    """Three passes, of which the second has no product, and what follows the last backward pass."""
+    order = "eGGbb" + "eb" + "GebGe"
+    backward = np.array([letter == "b" for letter in order])
+    products = np.array([letter == "G" for letter in order])[~backward]
+    assert _passes(backward, products).tolist() == [1, 4]  # of e GG, e and G e, and the G after them
+    assert _passes(np.zeros(2, np.bool_), np.ones(2, np.bool_)).tolist() == []  # nobody trains
 
 
 def test_sizes_of_products() -> None:

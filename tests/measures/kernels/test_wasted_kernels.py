@@ -20,6 +20,7 @@ from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
+from timesink.model.record import replace
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, RANGES
 from timesink.model.trace import Trace
 from timesink.whatif.change import Case, Range, Selection
@@ -255,6 +256,9 @@ def test_what_a_fix_leaves_worked_by_hand() -> None:
     assert kept(fixes.align_products(known)) == [[0.75, 0.8], [0.5, 0.45], [0.45, 0.3]]
     ratio = Selection((0, 0), {"fp32": two}, best=np.array([0.2, np.nan]))
     assert kept(fixes.to_tf32(ratio)) == [[0.6, 0.45], [0.23, 0.1725], [0.12, 0.09]]
+    moving = replace(ratio, usual=np.array([0.3, np.nan]))  # bytes of the first take 30 % of its time, in any type
+    assert kept(fixes.to_tf32(moving)) == [[0.6, 0.45], [0.3, 0.1725], [0.3, 0.09]]
+    assert kept(fixes.to_bf16(moving)) == [[0.3, 0.3], [0.15, 0.12], [0.15, 0.05]]  # half of them
     filled = Selection((0, 0), {"small": two}, best=np.array([0.1, 0.6]))
     assert kept(fixes.spread_grids(filled)) == [[0.6, 1.0], [0.2, 1.0], [0.1, 0.6]]
     turns = Selection((0, 0), {"second": two}, np.array([0.5, 1.0]), np.array([0.25, 0.75]))

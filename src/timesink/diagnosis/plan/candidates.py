@@ -16,11 +16,10 @@ from timesink.measures.habits.loops import parameter_loops
 from timesink.measures.habits.repeated_calls import repeated_calls
 from timesink.measures.kernels.conversions import layout_kernels
 from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.kernels.fusion import eager_runs, optimizer_kernels, scores_beside, unfused_attention
+from timesink.measures.kernels.fusion import eager_runs, optimizer_kernels, unfused_attention
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
-from timesink.measures.kernels.shapes import misaligned_if_narrow, misaligned_products
+from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import small_grids
-from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
 from timesink.whatif.change import Change, Selection, Touches
@@ -161,35 +160,20 @@ def _tf32(trace: Trace, _: Beside) -> Iterable[Change]:
 
 
 def _bf16(trace: Trace, beside: Beside) -> Iterable[Change]:
-    """Products may be misaligned in 16 bits. A compiler fuses the casts, and pads products but those of attention
-    written out, which memory bounds; attention in one kernel has neither such products nor scores to cast."""
-    compiled, fused, padded = (bool(beside.chosen & some) for some in (_COMPILES, {"fused_attention"}, {"padding"}))
+    """Products may be misaligned in 16 bits, unless a compiler pads them; it fuses the casts, too."""
+    compiled, padded = (bool(beside.chosen & some) for some in (_COMPILES, {"padding"}))
     checked = "debugging_left_on" in beside.rules and "drop_debugging" not in beside.chosen
-    written_out = {attention.device: attention for attention in scores_beside(trace)}
     for kernels in four_byte_kernels(trace):
-        scores, misaligned = written_out.get(kernels.device), misaligned_if_narrow(trace)[kernels.device]
-        of_scores = misaligned[:0] if scores is None else scores.rows
-        if padded or compiled:
-            misaligned = misaligned[:0] if padded else np.intersect1d(misaligned, of_scores)
-        if fused:
-            misaligned = np.setdiff1d(misaligned, of_scores)
-        part = _moved(_aligned(kernels) if compiled or padded else kernels, misaligned)
+        part = _aligned(kernels) if compiled or padded else kernels
         own = kernel_facts(trace).on(kernels.device)
         convolutions = own.filter(own["family"] == "convolution")["row"].to_numpy()
-        yield fixes.autocast(part, compiled, None if fused else scores, trains(trace), checked, convolutions)
+        yield fixes.autocast(part, compiled, trains(trace), checked, convolutions)
 
 
 def _aligned(kernels: Selection) -> Selection:
     groups = dict(kernels.groups)
     groups["tf32"] = np.union1d(groups["tf32"], groups.pop("misaligned"))
     return replace(kernels, groups=groups)
-
-
-def _moved(kernels: Selection, misaligned: Int64Array) -> Selection:
-    """The fp32 products that 16 bits misalign in a role of their own."""
-    own = np.intersect1d(kernels.groups.get("fp32", misaligned[:0]), misaligned)
-    rest = {role: np.setdiff1d(rows, own) for role, rows in kernels.groups.items()}
-    return replace(kernels, groups={**rest, "fp32_misaligned": own})
 
 
 def _attention(trace: Trace, beside: Beside) -> Iterable[Change]:

@@ -36,10 +36,6 @@ ATTENTION_WIDE: Final = Assumption(
     f"scaled_dot_product_attention in {_OTHERS} on an H200, where it won a tenth of all these kernels, and in one of "
     "benchmarks/ladders (tune, H100), where it won 47 %: their products' share is 0.57", "", "KRN103",
 )  # fmt: skip
-ATTENTION_BETWEEN_WIDE: Final = Assumption(
-    1.0, 0.35, 0.0, _KEPT, "in fp32, too, passes over the scores go, but not all of their time",
-    "the same two programs: of what stands between the products 75 % and none stay", "", "KRN103",
-)  # fmt: skip
 ATTENTION_LAUNCHES: Final = Assumption(
     0.3, 0.7, 0.9, "of the host's time for a launch saved",
     "one operator is dispatched in place of two products, a scale, a softmax and the views around them; a mask that is "
@@ -137,16 +133,6 @@ AUTOCAST_OF_FP32: Final = Assumption(
 AUTOCAST_STREAMING: Final = Assumption(
     1.0, 0.9, 0.4, _KEPT, "half the bytes, where autocast lets kernels have two-byte types", f"bytes moved; {_AUTOCAST}"
 )
-AUTOCAST_MISALIGNED: Final = Assumption(
-    0.67, 0.42, 0.25, _KEPT, "fp32 products whose operands are misaligned in two bytes: loaded in pieces",
-    "benchmarks/worked, GPT-2 (H200): products over 50,257 rows take 36.9 ms a step in fp32, 15.4 in bf16; cautiously "
-    "the ratio of peaks over what an aligned product takes of a misaligned one's time (0.12 of 0.18)",
-)  # fmt: skip
-AUTOCAST_SCORES: Final = Assumption(
-    1.5, 1.25, 0.5, "of a softmax's time added",
-    "autocast runs a softmax in four bytes: the scores are cast before and after it, 12 bytes beside the 8 that it "
-    "moves, backwards 12 beside 12", "bytes moved",
-)  # fmt: skip
 BF16_PRODUCTS_COMPILED: Final = Assumption(
     0.75, 0.45, 0.35, _KEPT, "twice the rate; a compiler writes the casts into the kernels around a product",
     "data sheets; benchmarks/worked, GPT-2 (H200): aligned products of 25.2 ms a step in TF32 take 10.4 in bf16",

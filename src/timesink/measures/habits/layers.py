@@ -3,7 +3,7 @@
 No trace of eager code says where its layers begin. Kernels of the forward pass are taken in the order of their
 launches; layers are the longest rows in which a sequence with two products or more comes twice or more often within a
 step, with nothing between. Where a sequence is itself mostly such rows, as a call of a model is of its layers, these
-are the layers.
+are the layers. A model without any is compiled as a whole: in training, one region for each forward pass.
 """
 
 from __future__ import annotations
@@ -27,16 +27,27 @@ _MOSTLY: Final = 0.5  # of a sequence's kernels
 
 @remembered
 def layers(trace: Trace) -> tuple[Selection, ...]:
-    """Per device the `first` kernel of each layer of each forward pass."""
+    """Per device the `first` kernel of each layer of each forward pass, or the first product of each pass."""
     facts, order, first = kernel_facts(trace), launched(trace), [np.empty(0, np.int64)]
-    for part, count in by_process(trace, order.frame.filter(~order.is_backward(order.frame))):
+    for every, count in by_process(trace, order.frame):
+        backward = order.is_backward(every)
+        part = every.filter(~backward)
         if part.height <= _SEARCHED:
             products = part["family"].is_in([*PRODUCTS, "gemv"]).to_numpy()
             most = min(_LONGEST, part.height // max(2 * count, 2))
-            first.append(part["row"].to_numpy()[_starts(part["code"].to_numpy(), products, most)])
+            starts = _starts(part["code"].to_numpy(), products, most)
+            first.append(part["row"].to_numpy()[starts if starts.size else _passes(backward, products)])
     rows = np.concatenate(first)
     own = [(device, np.intersect1d(rows, facts.on(device)["row"].to_numpy())) for device in facts.devices]
     return tuple(Selection(device, {"first": some}) for device, some in own if some.size)
+
+
+def _passes(backward: BoolArray, products: BoolArray) -> Int64Array:
+    """Of the kernels that are not `backward` the first product of each pass that a backward pass follows."""
+    begun = np.cumsum(np.diff(backward.astype(np.int8), prepend=0) > 0)  # backward passes so far
+    passes = begun[~backward]
+    own = np.flatnonzero(products & (passes < begun.max(initial=0)))
+    return own[np.unique(passes[own], return_index=True)[1]]
 
 
 def _starts(codes: Int64Array, products: BoolArray, most: int) -> Int64Array:

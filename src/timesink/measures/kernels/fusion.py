@@ -47,7 +47,7 @@ _WIDE: Final = ("fp32", "tf32")
 
 @remembered
 def unfused_attention(trace: Trace) -> tuple[Selection, ...]:
-    """Per device with attention written out: each `product`, and what is `between` them; in fp32 with `_wide` roles.
+    """Per device with attention written out: each `product`, and what is `between` them; in fp32 `product_wide`.
 
     Anomaly mode compares what each kernel of a backward pass made with itself, and asks whether any value differs: such
     checks are passed over, and those between an attention's kernels go with them.
@@ -69,7 +69,7 @@ def unfused_attention(trace: Trace) -> tuple[Selection, ...]:
             between = np.union1d(between, _checks_within(kernels, np.union1d(products, between)))
         if between.size:
             suffix = "_wide" if _mostly_wide(kernels, products) else ""
-            devices.append(Selection(device, {f"product{suffix}": products, f"between{suffix}": between}))
+            devices.append(Selection(device, {f"product{suffix}": products, "between": between}))
     return tuple(devices)
 
 
@@ -78,26 +78,6 @@ def _checks_within(kernels: pl.DataFrame, rows: Int64Array) -> Int64Array:
     own = pl.when(~pl.col("checks")).then(pl.col("row").is_in(pl.Series(rows).implode()))
     inside = own.forward_fill().over("stream") & own.backward_fill().over("stream")
     return np.sort(rows_of(kernels.filter(pl.col("checks") & inside)))
-
-
-@remembered
-def scores_beside(trace: Trace) -> tuple[Selection, ...]:
-    """Per device with attention written out in four bytes: its products; `usual` is the time of the softmaxes between
-    them, as a share of theirs."""
-    facts, found = kernel_facts(trace), []
-    for attention in unfused_attention(trace):
-        rows = attention.groups.get("product_wide", np.empty(0, np.int64))
-        kernels = facts.on(attention.device).select("row", "length", "family")
-        of_products = pl.col("row").is_in(pl.Series(rows).implode())
-        between = pl.col("row").is_in(pl.Series(attention.rows).implode())
-        products_ns, softmax_ns = (
-            float(kernels.filter(own)["length"].sum())
-            for own in (of_products, between & (pl.col("family") == "softmax"))
-        )
-        if products_ns:
-            share = np.full(rows.size, softmax_ns / products_ns)
-            found.append(Selection(attention.device, {"product": rows}, usual=share))
-    return tuple(found)
 
 
 def _mostly_wide(kernels: pl.DataFrame, products: Int64Array) -> bool:

@@ -15,7 +15,7 @@ import polars as pl
 from timesink.knowledge.gpus import FIRST_WITH_TF32, GpuPeaks, Precision
 from timesink.knowledge.kernel_traits import BEFORE_TF32, DOUBLE, SINCE_TF32
 from timesink.measures.kernels.facts import all_rows, device_peaks, kernel_facts, rows_of
-from timesink.measures.kernels.shapes import misaligned_products
+from timesink.measures.kernels.shapes import bytes_share, misaligned_products
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
@@ -32,16 +32,16 @@ _WIDE_MATH: Final = ("fp32", "fp64")  # fused optimizers of fp32 parameters take
 @remembered
 def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
     """Per kind and device: `fp32` products without tensor cores, with the ratio of peaks as `best`; `tf32` products,
-    with the fp32 kernels around them where most product time is TF32, the `misaligned` ones apart; and
-    `fp64` kernels of any kind."""
+    with the fp32 kernels around them where most product time is TF32, the `misaligned` ones apart; and `fp64` kernels
+    of any kind. Of products `usual` is the share of their bytes."""
     kinds: dict[str, list[Selection]] = {"fp32": [], "tf32": [], "fp64": []}
     gpus = device_peaks(trace)
     for device, kernels in _kernels(trace):
         fp32, tf32, doubles = (rows_of(kernels.filter(pl.col("wide") == kind)) for kind in kinds)
         ratio = np.full(fp32.size, _peak_ratio(gpus.get(device)))
-        kinds["fp32"].append(Selection(device, {"fp32": fp32}, best=ratio))
+        kinds["fp32"].append(_with_bytes(trace, Selection(device, {"fp32": fp32}, best=ratio)))
         narrow = Selection(device, {"tf32": tf32, "streaming": _streaming(kernels, "tf32")})
-        kinds["tf32"].append(_misaligned_apart(trace, narrow))
+        kinds["tf32"].append(_with_bytes(trace, _misaligned_apart(trace, narrow)))
         kinds["fp64"].append(Selection(device, {"fp64": doubles}))
     return {kind: tuple(selections) for kind, selections in kinds.items()}
 
@@ -50,7 +50,7 @@ def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
 def four_byte_kernels(trace: Trace) -> tuple[Selection, ...]:
     """Per device: what would run in 16 bits. The `tf32` kernels where most product time is TF32, else all products of
     four-byte types, with the fp32 kernels around them where these are most of the product time. `vector` are products
-    with vectors and few rows, which stream a matrix."""
+    with vectors and few rows, which stream a matrix. Of products `usual` is the share of their bytes."""
     selections = []
     for tf32, (device, kernels) in zip(wide_kernels(trace)["tf32"], _kernels(trace), strict=True):
         products = {kind: rows_of(kernels.filter(pl.col("wide") == kind)) for kind in ("fp32", "tf32")}
@@ -59,8 +59,20 @@ def four_byte_kernels(trace: Trace) -> tuple[Selection, ...]:
         )
         chosen = tf32 if tf32.groups["streaming"].size or not products["fp32"].size else every
         vector = rows_of(kernels.filter((pl.col("family") == "gemv") & (pl.col("math") == "fp32")))
-        selections.append(replace(chosen, groups={**chosen.groups, "vector": vector}))
+        selections.append(_with_bytes(trace, replace(chosen, groups={**chosen.groups, "vector": vector})))
     return tuple(selections)
+
+
+def _with_bytes(trace: Trace, kernels: Selection) -> Selection:
+    """The same with the share of their time that the bytes of products take as `usual`: no type makes it shorter but
+    one of fewer bytes."""
+    rows = kernels.rows
+    products = (
+        kernel_facts(trace).on(kernels.device).filter((pl.col("family") == "gemm") & pl.col("row").is_in(rows.tolist()))
+    )
+    usual = np.full(rows.size, np.nan)
+    usual[np.searchsorted(rows, products["row"].to_numpy())] = bytes_share(trace, products)
+    return replace(kernels, usual=usual)
 
 
 def _misaligned_apart(trace: Trace, kernels: Selection) -> Selection:

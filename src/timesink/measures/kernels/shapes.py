@@ -7,7 +7,6 @@ the operands. With shapes the attainable bound of a product is known too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,9 +21,10 @@ from timesink.knowledge.pattern import regex
 from timesink.knowledge.work import matmul
 from timesink.measures.kernels.facts import device_peaks, kernel_facts
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.units import NS_PER_S
 from timesink.whatif.change import Selection
 
 _DISTINCT: Final = 65536  # names and signatures of one program
@@ -46,16 +46,16 @@ def misaligned_products(trace: Trace) -> tuple[Selection, ...]:
     return tuple(devices)
 
 
-@remembered
-def misaligned_if_narrow(trace: Trace) -> Mapping[Device, Int64Array]:
-    """Per device: the fp32 products whose operands would not be aligned in two bytes, by recorded shapes."""
-    facts, found = kernel_facts(trace), {}
-    for device in facts.devices:
-        products = facts.on(device).filter((pl.col("family") == "gemm") & (pl.col("math") == "fp32"))
-        kinds, of_product = _signatures(trace, products)
-        misaligned = np.array([text is not None and _misaligned_in_two_bytes(*text) for *_, text in kinds], np.bool_)
-        found[device] = products["row"].to_numpy()[misaligned[of_product]]
-    return found
+def bytes_share(trace: Trace, products: pl.DataFrame) -> Float64Array:
+    """Of each product the share of its time that its operands and its result take at the attainable bandwidth, 1 at
+    most; NaN where its shapes or the device's bandwidth are not known."""
+    kinds, of_product = _signatures(trace, products)
+    works = [None if text is None else _work(*text) for *_, text in kinds]
+    moved = np.array([np.nan if work is None else work[2] for work in works])[of_product]
+    gpus, devices = device_peaks(trace), products.select("rank", "device").rows()
+    rates = np.array([gpus[device].dram_bytes_per_s if device in gpus else np.nan for device in devices])
+    least_ns = moved / (machines.DRAM_SHARE.value * rates) * NS_PER_S
+    return np.asarray(np.minimum(least_ns / np.maximum(products["length"].to_numpy(), 1), 1.0), np.float64)
 
 
 def product_sizes(trace: Trace, products: pl.DataFrame) -> tuple[Int64Array, Int64Array, Int64Array]:

@@ -13,8 +13,8 @@ all of them. A fused kernel keeps them on the chip.
 ## How it is measured
 By the order of kernels, so it needs names only. Expected: what is between the products goes, and of the products' time
 15 % stay (they are bound by writing and reading the scores); cautiously, three fifths of the products stay and a fifth
-of the rest. In fp32 and TF32 no fused kernel is fast: of the products 95 % are expected to stay, of what is between
-them 35 %, and the greater gain is the type's. A mean over heads after them belongs to weights asked for.
+of the rest. In fp32 and TF32 no fused kernel is fast: of the products 95 % are expected to stay, and the greater
+gain is the type's. A mean over heads after them belongs to weights asked for.
 
 ## What to do
 Call `scaled_dot_product_attention` (with `is_causal=True` instead of a mask where that is the mask), ask for no
@@ -37,7 +37,7 @@ from timesink.whatif.changes.kernels import fuse_attention
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.ATTENTION_UNFUSED,
     subject="products and softmax of attention written out",
-    how="kernels between the products go, 15 % of the products' time stay (in fp32 35 and 95 %); over the steady steps",
+    how="kernels between the products go, 15 % of the products' time stay (in fp32 95 %); over the steady steps",
     advice="Call scaled_dot_product_attention (is_causal instead of a causal mask), ask for no attention weights, and "
     "check which backend it takes.",
     verify="Capture again: one fused attention kernel stands where products and softmax stood.",

@@ -41,6 +41,7 @@ _NOTHING: Final = Range.exact(0.0)
 _CASTS: Final = 2.25  # where nobody trains: 18 of weights, biases, wide inputs and around softmaxes, of 8 products
 _CASTS_TRAINED: Final = 2  # these three and those of their gradients, for three products
 _CASTS_CONVOLVED: Final = 1.5  # of its weight and gradients; activations hand on 16 bits, a library lays them out anew
+_WIDE_OF_NARROW: Final = 2  # bytes of a number in four bytes over those of one in two
 _CHECKS: Final = 3  # launches by which anomaly mode looks at a gradient: compare, any, read
 
 
@@ -183,7 +184,7 @@ def fuse_attention(kernels: Selection, launches: bool = False) -> ShortenKernels
     """Attention written out becomes one kernel: what is `between` its products goes; with `launches`, so do most of
     theirs.
 
-    Roles in `_wide` are those in fp32, where no fused kernel is fast. What stays of each role: `fixes`.
+    Products of the role `product_wide` are in fp32, where no fused kernel is fast. What stays of each role: `fixes`.
     """
     change = shorten(
         "fuse-attention",
@@ -191,7 +192,6 @@ def fuse_attention(kernels: Selection, launches: bool = False) -> ShortenKernels
         product=fixes.ATTENTION_PRODUCTS,
         between=fixes.ATTENTION_BETWEEN,
         product_wide=fixes.ATTENTION_WIDE,
-        between_wide=fixes.ATTENTION_BETWEEN_WIDE,
     )
     return replace(change, launches_saved=_range(fixes.ATTENTION_LAUNCHES)) if launches else change
 
@@ -246,10 +246,17 @@ def keep_layout(kernels: Selection, launches: bool = False) -> ShortenKernels:
 
 
 def to_tf32(kernels: Selection) -> ShortenKernels:
-    """fp32 products as TF32: `best` is the ratio of peak rates, of which they keep `fixes.TF32_OF_PEAKS` times."""
+    """fp32 products as TF32: `best` is the ratio of peak rates, of which they keep `fixes.TF32_OF_PEAKS` times, and at
+    least what their bytes take."""
     best = np.where(np.isnan(kernels.best), fixes.TF32_PEAKS.value, kernels.best)
     keep = tuple(np.minimum(fixes.TF32_OF_PEAKS.at(case) * best, 1.0) for case in Case)
-    return ShortenKernels("precision tf32", kernels.device, kernels.rows, keep, floored=True)
+    change = ShortenKernels("precision tf32", kernels.device, kernels.rows, keep, floored=True)
+    return _moving(change, kernels.usual)
+
+
+def _moving(change: ShortenKernels, share: Float64Array) -> ShortenKernels:
+    """The same, but kernels keep at least the share of their time that their bytes take, where that is known."""
+    return replace(change, keep=tuple(np.fmax(keep, share) for keep in change.keep)) if share.size else change
 
 
 def to_bf16(kernels: Selection) -> ShortenKernels:
@@ -297,18 +304,16 @@ class UnderAutocast:
 def autocast(
     kernels: Selection,
     compiled: bool = False,
-    scores: Selection | None = None,
     trains: bool = True,
     checked: bool = False,
     convolutions: Int64Array | None = None,
 ) -> UnderAutocast:
     """`to_bf16` under autocast, less the casts around each product, which a compiler writes into kernels around it.
 
-    `scores` are products of attention written out, with the time of its softmax as their share in `usual`: the casts
-    around that count as theirs. A product of a model that nobody trains casts its input, weight and bias; in training
-    the two products of its backward pass cast the three gradients. Of `convolutions` the weight alone is cast, and its
-    gradient; a library lays out anew what they read. Compiled, one for each product is written into another kernel.
-    Where anomaly mode has gradients `checked`, three launches look at what a cast hands back.
+    A product of a model that nobody trains casts its input, weight and bias; in training the two products of its
+    backward pass cast the three gradients. Of `convolutions` the weight alone is cast, and its gradient; a library lays
+    out anew what they read. Compiled, one for each product is written into another kernel. Where anomaly mode has
+    gradients `checked`, three launches look at what a cast hands back.
     """
     if compiled:
         roles = fixes.BF16_PRODUCTS_COMPILED, fixes.BF16_OF_FP32_COMPILED, fixes.BF16_STREAMING_COMPILED
@@ -316,27 +321,16 @@ def autocast(
         roles = fixes.AUTOCAST_OF_TF32, fixes.AUTOCAST_OF_FP32, fixes.AUTOCAST_STREAMING
     products = Selection(kernels.device, {role: own for role, own in kernels.groups.items() if role != "streaming"})
     change = _in_bf16(kernels, *roles)
-    if scores is not None and not compiled:
-        change = replace(change, keep=tuple(_with_casts(change, scores, case) for case in Case))
     casts = np.full(products.rows.size, _CASTS_TRAINED if trains else _CASTS, np.float64)
     if convolutions is not None:
         casts[np.isin(products.rows, convolutions)] = _CASTS_CONVOLVED
     return UnderAutocast(change, products.rows, casts + _CHECKS * (checked and trains) - compiled)
 
 
-def _with_casts(change: ShortenKernels, scores: Selection, case: Case) -> Float64Array:
-    """The shares that a case keeps with the casts around softmaxes: no product takes longer than it did."""
-    keep, (_, own, of_scores) = change.keep[case.value].copy(), np.intersect1d(
-        change.rows, scores.rows, assume_unique=True, return_indices=True
-    )  # fmt: skip
-    keep[own] = np.minimum(keep[own] + fixes.AUTOCAST_SCORES.at(case) * scores.usual[of_scores], 1.0)
-    return keep
-
-
 def _in_bf16(kernels: Selection, tf32: Assumption, fp32: Assumption, streaming: Assumption) -> ShortenKernels:
-    kept = {"tf32": tf32, "fp32": fp32, "misaligned": fixes.BF16_MISALIGNED, "streaming": streaming}
-    kept |= {"fp32_misaligned": fixes.AUTOCAST_MISALIGNED, "vector": streaming}
-    return shorten("precision bf16", kernels, floored=True, **kept)
+    kept = {"tf32": tf32, "fp32": fp32, "misaligned": fixes.BF16_MISALIGNED}
+    kept |= {"streaming": streaming, "vector": streaming}
+    return _moving(shorten("precision bf16", kernels, floored=True, **kept), kernels.usual / _WIDE_OF_NARROW)
 
 
 def from_fp64(kernels: Selection) -> ShortenKernels:

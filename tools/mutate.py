@@ -53,9 +53,10 @@ MODULES = {
         "measures/timeline/test_budget.py measures/steps/test_per_step.py",
     ),
     "changes": (
-        "whatif/changes/kernels.py whatif/changes/host.py whatif/changes/transfers.py",
-        "whatif/test_changes.py whatif/test_changes_by_hand.py measures/kernels/test_narrowed.py "
-        "knowledge/test_figures_of_replays.py",
+        "whatif/changes/kernels.py whatif/changes/compiling.py whatif/changes/optimizer.py whatif/changes/precision.py "
+        "whatif/changes/host.py whatif/changes/transfers.py",
+        "whatif/test_changes.py whatif/test_changes_by_hand.py knowledge/test_figures_of_replays.py "
+        "measures/kernels/test_wasted_kernels.py",
     ),
     "edit": ("whatif/edit.py", "whatif/test_edit.py whatif/test_changes.py"),
     "clocks": (

@@ -21,7 +21,7 @@ from timesink.diagnosis.plan import joint as joint_module
 from timesink.diagnosis.plan.candidates import candidates
 from timesink.diagnosis.plan.catalogue import BY_ID, CHANGES
 from timesink.diagnosis.plan.joint import WORTH, Joint
-from timesink.diagnosis.plan.ladder import Plan, plan
+from timesink.diagnosis.plan.ladder import Plan, _superfluous, plan
 from timesink.diagnosis.pricing import Priced
 from timesink.diagnosis.verdicts import Quantity
 from timesink.measures.habits import repeated_calls
@@ -197,3 +197,19 @@ def test_pinned_copies_are_offered_where_no_finding_asks_and_are_a_finding_s_own
     assert [type(part) for part in unasked.parts(joint().trace, 0, frozenset(), eased=False)] == [PinCopies]
     own = [one for one in candidates(joint().trace, diagnosis) if one.id == "pin_memory"]
     assert [one.findings for one in own] == [tuple(asked)]
+
+
+def test_a_rung_that_later_ones_make_superfluous_is_said_to_be() -> None:
+    """Of 10 ms fewer launches win 6 and a graph 8 with or without them; 6 then need not be won, a wait that a graph
+    cannot hold has to."""
+    wins = {("fused",): 6.0, ("cuda_graph",): 8.0, ("remove_sync",): 0.0, ("remove_sync", "cuda_graph"): 8.0}
+    made = Mock(offered={name: Mock(change=Mock(needs=())) for name in ("fused", "cuda_graph", "remove_sync")})
+    made.gain = lambda names: Quantity(wins[tuple(names)], "ms")
+    won = Quantity(8.1, "ms")
+    assert list(_superfluous(made, ["fused", "cuda_graph"], won, 0.2)) == [
+        "fused adds 0.1 ms to the rungs after it: leave it out where those are made anyway"
+    ]
+    assert list(_superfluous(made, ["fused", "cuda_graph"], won, 0.05)) == []
+    assert list(_superfluous(made, ["remove_sync", "cuda_graph"], won, 0.2)) == []
+    made.offered["cuda_graph"].change.needs = ("fused",)
+    assert list(_superfluous(made, ["fused", "cuda_graph"], won, 0.2)) == []

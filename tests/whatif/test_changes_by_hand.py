@@ -22,12 +22,15 @@ from timesink.whatif.changes import (
     RemoveSyncs,
     ScaleHost,
     ScaleKernels,
+    compiling,
+    precision,
 )
 from timesink.whatif.changes import host as of_host
 from timesink.whatif.changes import kernels as made_of
 from timesink.whatif.changes import transfers as of_transfers
 from timesink.whatif.changes.host import DropCompiler, MergeUnits, _holding
-from timesink.whatif.changes.kernels import FuseOptimizer, KernelFix, ShortenKernels, shorten
+from timesink.whatif.changes.kernels import KernelFix, ShortenKernels, shorten
+from timesink.whatif.changes.optimizer import FuseOptimizer
 from timesink.whatif.changes.transfers import (
     DropExchanges,
     OverlapCollectives,
@@ -76,14 +79,14 @@ def test_shares_that_kernels_keep_by_hand() -> None:
     )
     reached = [0.2 / 0.7, 0.5 / 0.7, 1.0]
     assert kept(made_of.reach_bound(best)) == roughly([0.5 + 0.5 * one for one in reached], reached, [0.2, 0.5, 0.9])
-    narrow = made_of.to_tf32(chosen(best=[0.2, NAN, 0.9]))
+    narrow = precision.to_tf32(chosen(best=[0.2, NAN, 0.9]))
     assert kept(narrow) == roughly([0.6, 0.45, 1.0], [0.23, 0.1725, 1.0], [0.12, 0.09, 0.54])
     assert (narrow.floored, narrow.touches) == (True, Touches.DEVICE)
 
 
 def test_graphs_that_are_joined_save_what_comes_after_a_break() -> None:
     entries = np.array([5], np.int64)
-    change = made_of.join_graphs(chosen(usual=[0.4, 0.6, 0.8], best=[0.2, 0.5, 0.9]), entries, 0.3)
+    change = compiling.join_graphs(chosen(usual=[0.4, 0.6, 0.8], best=[0.2, 0.5, 0.9]), entries, 0.3)
     assert kept(change) == roughly([0.7, 0.8, 0.9], [0.4, 0.6, 0.8], [0.3, 0.55, 0.8])
     assert change.launches_saved == Range(0.15, 0.3, 0.3)
     assert (change.touches, change.entries) == (Touches.BOTH, entries)
@@ -321,20 +324,20 @@ def strokes_of(module: Any, patch: pytest.MonkeyPatch, only: str) -> list[Stroke
 
 def test_what_changes_keep_save_and_are_called_by_hand() -> None:
     eager = chosen(other=[2, 7], longest=[5], alone=[9])
-    gone, shorter = made_of.compiled(eager)
+    gone, shorter = compiling.compiled(eager)
     assert (kept(gone), kept(shorter)) == ([[0.3] * 2, [0.0] * 2, [0.0] * 2], [[1.0, 1.0], [0.8, 1.0], [0.6, 1.0]])
     assert (gone.launches_saved, shorter.launches_saved) == (Range(0.2, 0.5, 0.9), Range(-0.1, 0.0, 0.3))
-    assert [one.launches_saved.hopeful for one in made_of.compiled(eager, launches=False)] == [0.0, 0.0]
-    wide = made_of.from_fp64(chosen(fp64=[3]))
+    assert [one.launches_saved.hopeful for one in compiling.compiled(eager, launches=False)] == [0.0, 0.0]
+    wide = precision.from_fp64(chosen(fp64=[3]))
     assert (kept(wide), wide.floored) == ([[0.7], [0.48], [0.3]], True)
     roles = chosen(tf32=[1], fp32=[2], misaligned=[3], streaming=[4])
-    assert kept(made_of.autocast(roles).kernels) == [
+    assert kept(precision.autocast(roles).kernels) == [
         [0.9, 0.3, 1.0, 1.0],
         [0.6, 0.17, 1.0, 0.9],
         [0.35, 0.05, 0.5, 0.4],
     ]
-    assert kept(made_of.autocast(roles, True).kernels)[1] == [0.45, 0.1, 1.0, 0.85]
-    assert made_of.autocast(roles).kernels.floored
+    assert kept(precision.autocast(roles, True).kernels)[1] == [0.45, 0.1, 1.0, 0.85]
+    assert precision.autocast(roles).kernels.floored
     assert not ShortenKernels("x", (0, 0), wide.rows, wide.keep).floored
     work = made_of.drop_work("x", chosen(any=[1, 2]))
     assert (kept(work), work.launches_saved) == ([[0.0, 0.0]] * 3, Range(0.5, 1.0, 1.0))
@@ -567,13 +570,13 @@ def test_casts_beside_each_product() -> None:
     """Of a model that nobody trains: 18 for eight products; six for three of training; one less compiled; of training
     convolutions one and a half, and three more where gradients are checked."""
     roles = chosen(tf32=[1], fp32=[2], streaming=[4])
-    assert made_of.autocast(roles).products.tolist() == [1, 2]
+    assert precision.autocast(roles).products.tolist() == [1, 2]
     eager, compiled = (
-        [made_of.autocast(roles, made, it).casts.tolist() for it in (False, True)] for made in (False, True)
+        [precision.autocast(roles, made, it).casts.tolist() for it in (False, True)] for made in (False, True)
     )
     assert (eager, compiled) == ([[2.25, 2.25], [2, 2]], [[1.25, 1.25], [1, 1]])
-    assert made_of.autocast(roles, checked=True).casts.tolist() == [5, 5]
-    assert made_of.autocast(roles, convolutions=np.array([2])).casts.tolist() == [2, 1.5]
+    assert precision.autocast(roles, checked=True).casts.tolist() == [5, 5]
+    assert precision.autocast(roles, convolutions=np.array([2])).casts.tolist() == [2, 1.5]
     assert [fixes.AUTOCAST_CASTS.at(case) for case in Case] == [1.1, 0.8, 0.4]
 
 
@@ -584,7 +587,8 @@ def test_compiled_layers_are_entered_at_the_price_of_launches() -> None:
     graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: [op(1_006, 1_007, 0), op(1_021, 1_022, 1)]}))
     before = graph.network.edges.weight_ns.sum()
     more = [
-        made_of.EnterRegions((0, 0), np.array([1]), trains).rewrite(graph, case).network.edges.weight_ns.sum() - before
+        compiling.EnterRegions((0, 0), np.array([1]), trains).rewrite(graph, case).network.edges.weight_ns.sum()
+        - before
         for trains in (False, True)
         for case in (Case.EXPECTED, Case.CAUTIOUS)
     ]

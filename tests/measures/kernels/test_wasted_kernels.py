@@ -24,6 +24,7 @@ from timesink.model.record import replace
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, RANGES
 from timesink.model.trace import Trace
 from timesink.whatif.change import Case, Range, Selection
+from timesink.whatif.changes import compiling, optimizer, precision
 from timesink.whatif.changes import kernels as fixes
 from timesink.whatif.changes.kernels import ShortenKernels, shorten
 from timesink.whatif.graph import Graph
@@ -46,21 +47,21 @@ NAMES = (
     "triton_poi_fused_add_cos_mul_sigmoid_0",
 )
 MEASURES: dict[str, Callable[[Trace], Iterable[ShortenKernels]]] = {
-    "casts": lambda trace: map(fixes.drop_casts, cast_kernels(trace)),
+    "casts": lambda trace: map(precision.drop_casts, cast_kernels(trace)),
     "layouts": lambda trace: map(fixes.keep_layout, layout_kernels(trace)),
     "attention": lambda trace: map(fixes.fuse_attention, unfused_attention(trace)),
     "chains": lambda trace: map(fixes.fuse_pointwise, pointwise_chains(trace)),
     "alignment": lambda trace: map(fixes.align_products, misaligned_products(trace)),
     "grids": lambda trace: map(fixes.spread_grids, small_grids(trace)),
-    "fp32": lambda trace: map(fixes.to_tf32, wide_kernels(trace)["fp32"]),
-    "tf32": lambda trace: map(fixes.to_bf16, wide_kernels(trace)["tf32"]),
-    "bf16": lambda trace: map(fixes.to_bf16, four_byte_kernels(trace)),
-    "fp64": lambda trace: map(fixes.from_fp64, wide_kernels(trace)["fp64"]),
+    "fp32": lambda trace: map(precision.to_tf32, wide_kernels(trace)["fp32"]),
+    "tf32": lambda trace: map(precision.to_bf16, wide_kernels(trace)["tf32"]),
+    "bf16": lambda trace: map(precision.to_bf16, four_byte_kernels(trace)),
+    "fp64": lambda trace: map(precision.from_fp64, wide_kernels(trace)["fp64"]),
     "streams": lambda trace: [fixes.overlap_streams(part.serial) for part in serialized_streams(trace)],
-    "optimizer": lambda trace: [fixes.FuseOptimizer.of(part.unfused).kernels for part in optimizer_kernels(trace)],
+    "optimizer": lambda trace: [optimizer.FuseOptimizer.of(part.unfused).kernels for part in optimizer_kernels(trace)],
     "far": lambda trace: [fixes.reach_bound(part.kernels) for part in far_operators(trace)],
     "graphs": lambda trace: [
-        fixes.join_graphs(part.kernels, part.entries, part.beyond) for part in broken_graphs(trace)
+        compiling.join_graphs(part.kernels, part.entries, part.beyond) for part in broken_graphs(trace)
     ],
 }
 
@@ -255,10 +256,10 @@ def test_what_a_fix_leaves_worked_by_hand() -> None:
     known = Selection((0, 0), {"named": two}, best=np.array([0.45, np.nan]))
     assert kept(fixes.align_products(known)) == [[0.75, 0.8], [0.5, 0.45], [0.45, 0.3]]
     ratio = Selection((0, 0), {"fp32": two}, best=np.array([0.2, np.nan]))
-    assert kept(fixes.to_tf32(ratio)) == [[0.6, 0.45], [0.23, 0.1725], [0.12, 0.09]]
+    assert kept(precision.to_tf32(ratio)) == [[0.6, 0.45], [0.23, 0.1725], [0.12, 0.09]]
     moving = replace(ratio, usual=np.array([0.3, np.nan]))  # bytes of the first take 30 % of its time, in any type
-    assert kept(fixes.to_tf32(moving)) == [[0.6, 0.45], [0.3, 0.1725], [0.3, 0.09]]
-    assert kept(fixes.to_bf16(moving)) == [[0.3, 0.3], [0.15, 0.12], [0.15, 0.05]]  # half of them
+    assert kept(precision.to_tf32(moving)) == [[0.6, 0.45], [0.3, 0.1725], [0.3, 0.09]]
+    assert kept(precision.to_bf16(moving)) == [[0.3, 0.3], [0.15, 0.12], [0.15, 0.05]]  # half of them
     filled = Selection((0, 0), {"small": two}, best=np.array([0.1, 0.6]))
     assert kept(fixes.spread_grids(filled)) == [[0.6, 1.0], [0.2, 1.0], [0.1, 0.6]]
     turns = Selection((0, 0), {"second": two}, np.array([0.5, 1.0]), np.array([0.25, 0.75]))
@@ -266,7 +267,7 @@ def test_what_a_fix_leaves_worked_by_hand() -> None:
     far = Selection((0, 0), {"kernel": two}, best=np.array([0.35, 1.2]))
     assert kept(fixes.reach_bound(far)) == [[0.75, 1.0], [0.5, 1.0], [0.35, 1.0]]
     pieces = Selection((0, 0), {"piece": two}, np.array([0.6, 1.0]), np.array([0.4, 1.0]))
-    joined = fixes.join_graphs(pieces, two, beyond=0.5)
+    joined = compiling.join_graphs(pieces, two, beyond=0.5)
     assert kept(joined) == [[0.8, 1.0], [0.6, 1.0], [0.5, 1.0]]
     assert joined.launches_saved == Range(0.25, 0.5, 0.5)
 

@@ -23,7 +23,15 @@ from timesink.measures.kernels.small_grids import small_grids
 from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
 from timesink.whatif.change import Change, Selection, Touches
-from timesink.whatif.changes import CaptureGraph, FuseOptimizer, PinCopies, RemoveSyncs, ShortenKernels
+from timesink.whatif.changes import (
+    CaptureGraph,
+    FuseOptimizer,
+    PinCopies,
+    RemoveSyncs,
+    ShortenKernels,
+    compiling,
+    precision,
+)
 from timesink.whatif.changes import kernels as fixes
 
 Chosen = frozenset[str]
@@ -156,7 +164,7 @@ def _works(change: Change) -> bool:
 
 
 def _tf32(trace: Trace, _: Beside) -> Iterable[Change]:
-    return map(fixes.to_tf32, wide_kernels(trace).get("fp32", ()))
+    return map(precision.to_tf32, wide_kernels(trace).get("fp32", ()))
 
 
 def _bf16(trace: Trace, beside: Beside) -> Iterable[Change]:
@@ -167,7 +175,7 @@ def _bf16(trace: Trace, beside: Beside) -> Iterable[Change]:
         part = _aligned(kernels) if compiled or padded else kernels
         own = kernel_facts(trace).on(kernels.device)
         convolutions = own.filter(own["family"] == "convolution")["row"].to_numpy()
-        yield fixes.autocast(part, compiled, trains(trace), checked, convolutions)
+        yield precision.autocast(part, compiled, trains(trace), checked, convolutions)
 
 
 def _aligned(kernels: Selection) -> Selection:
@@ -194,10 +202,10 @@ def _compile(trace: Trace, beside: Beside) -> Iterable[Change]:
     loops = np.concatenate([np.empty(0, np.int64), *(work.rows for work in parameter_loops(trace))])
     for runs in eager_runs(trace):
         of_model = {role: np.setdiff1d(rows, loops) for role, rows in runs.groups.items()}
-        yield from fixes.compiled(replace(runs, groups=of_model), beside.launches_count)
+        yield from compiling.compiled(replace(runs, groups=of_model), beside.launches_count)
     if beside.launches_count:
         for found in layers(trace):
-            yield fixes.EnterRegions(found.device, found.rows, trains(trace))
+            yield compiling.EnterRegions(found.device, found.rows, trains(trace))
     yield from map(fixes.align_products, misaligned_products(trace))
 
 

@@ -27,7 +27,8 @@ from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.changes import Together
-from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, together
+from timesink.whatif.changes.kernels import ShortenKernels, together
+from timesink.whatif.changes.precision import UnderAutocast
 from timesink.whatif.critical_path import longest_kind
 from timesink.whatif.pricing import Pricer
 

@@ -142,7 +142,8 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
     batches, none = larger_batches(joint, chosen, rungs[-1].after_ms if rungs else joint.step_ms)
     free = device_memory(joint.trace).get((joint.rank, joint.device), DeviceMemory()).free
     notes = (
-        *told, *_notes(rungs, joint.claimed, unsure), *_costly(rungs, singles, lost), *((none,) if none else ()),
+        *told, *_notes(rungs, joint.claimed, unsure), *_costly(rungs, singles, lost),
+        *_superfluous(joint, chosen, won, least_ms), *((none,) if none else ()),
     )  # fmt: skip
     return Plan(joint.step_ms, tuple(rungs), singles, left, floor_ms, said, "", unpriced, notes, batches, free)
 
@@ -201,6 +202,17 @@ def _costly(rungs: Sequence[Rung], singles: Mapping[str, Quantity], lost: Mappin
         if singles[rung.id].value < 0:
             more_ms = -singles[rung.id].value
             yield f"{rung.id} by itself makes the step {more_ms:.3g} ms longer: only after those before it"
+
+
+def _superfluous(joint: Joint, chosen: Sequence[str], won: Quantity, least_ms: float) -> Iterator[str]:
+    """Rungs but the last that win less than a rung beside all the others: who makes those need not make these."""
+    for at, name in enumerate(chosen[:-1]):
+        others = [*chosen[:at], *chosen[at + 1 :]]
+        needed = any(name in joint.offered[other].change.needs for other in others)
+        gain = None if needed or (name == "remove_sync" and set(GRAPHS) & set(others)) else joint.gain(others)
+        if gain is not None and won.value - gain.value < least_ms:
+            more_ms = max(won.value - gain.value, 0.0)
+            yield f"{name} adds {more_ms:.3g} ms to the rungs after it: leave it out where those are made anyway"
 
 
 def _notes(rungs: Sequence[Rung], claimed: Chosen, unsure: Mapping[str, Quantity]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.change import Case, Change
-from timesink.whatif.changes.kernels import FuseOptimizer, ShortenKernels, UnderAutocast
+from timesink.whatif.changes.kernels import OfKernels, ShortenKernels
 
 _TELLING: Final = ("file", "op", "range", "kernel")
 
@@ -60,7 +60,7 @@ def _of_parts(joint: Joint, name: str, chosen: Sequence[str]) -> Iterator[Where]
 
 
 def _kernels(change: Change) -> ShortenKernels | None:
-    if isinstance(change, UnderAutocast | FuseOptimizer):
+    if isinstance(change, OfKernels):
         return change.kernels
     return change if isinstance(change, ShortenKernels) else None
 

@@ -22,31 +22,33 @@ from timesink.model.arrays import BoolArray
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.change import Selection, Target, chosen_ops
+from timesink.whatif.changes import compiling, precision
 from timesink.whatif.changes import kernels as fixes
-from timesink.whatif.changes.kernels import FuseOptimizer, KernelFix, ShortenKernels
+from timesink.whatif.changes.kernels import KernelFix, ShortenKernels
+from timesink.whatif.changes.optimizer import FuseOptimizer
 
 KernelChange = ShortenKernels | FuseOptimizer
 _FOUND: Final[dict[str, Callable[[Trace], Iterable[KernelChange]]]] = {
     "fuse-attention": lambda trace: map(fixes.fuse_attention, unfused_attention(trace)),
     "fuse-pointwise": lambda trace: map(fixes.fuse_pointwise, pointwise_chains(trace)),
     "fuse-optimizer": lambda trace: (FuseOptimizer.of(kernels.unfused) for kernels in optimizer_kernels(trace)),
-    "drop-casts": lambda trace: map(fixes.drop_casts, cast_kernels(trace)),
+    "drop-casts": lambda trace: map(precision.drop_casts, cast_kernels(trace)),
     "keep-layout": lambda trace: map(fixes.keep_layout, layout_kernels(trace)),
-    "precision tf32": lambda trace: map(fixes.to_tf32, wide_kernels(trace)["fp32"]),
-    "precision bf16": lambda trace: map(fixes.to_bf16, four_byte_kernels(trace)),
-    "precision fp32": lambda trace: map(fixes.from_fp64, wide_kernels(trace)["fp64"]),
+    "precision tf32": lambda trace: map(precision.to_tf32, wide_kernels(trace)["fp32"]),
+    "precision bf16": lambda trace: map(precision.to_bf16, four_byte_kernels(trace)),
+    "precision fp32": lambda trace: map(precision.from_fp64, wide_kernels(trace)["fp64"]),
     "align-products": lambda trace: map(fixes.align_products, misaligned_products(trace)),
     "spread-grids": lambda trace: map(fixes.spread_grids, small_grids(trace)),
     "overlap-streams": lambda trace: (fixes.overlap_streams(streams.serial) for streams in serialized_streams(trace)),
     "join-graphs": lambda trace: (
-        fixes.join_graphs(pieces.kernels, pieces.entries, pieces.beyond) for pieces in broken_graphs(trace)
+        compiling.join_graphs(pieces.kernels, pieces.entries, pieces.beyond) for pieces in broken_graphs(trace)
     ),
 }
 _NAMED: Final[dict[str, Callable[[Trace, Target], Iterable[KernelChange]]]] = {
     "fuse-pointwise": lambda trace, target: map(fixes.fuse_pointwise, _runs(trace, target)),
     "fuse-optimizer": lambda trace, target: (FuseOptimizer.of(part, target) for part in _all(trace, target, "unfused")),
-    "precision tf32": lambda trace, target: map(fixes.to_tf32, _all(trace, target, "fp32")),
-    "precision bf16": lambda trace, target: map(fixes.to_bf16, _all(trace, target, "fp32")),
+    "precision tf32": lambda trace, target: map(precision.to_tf32, _all(trace, target, "fp32")),
+    "precision bf16": lambda trace, target: map(precision.to_bf16, _all(trace, target, "fp32")),
 }
 
 

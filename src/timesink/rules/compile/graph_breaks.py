@@ -39,7 +39,7 @@ from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.whatif.change import Case
-from timesink.whatif.changes.kernels import join_graphs
+from timesink.whatif.changes.compiling import join_graphs
 
 _SHOWN = 3  # as many as fit in a sentence
 

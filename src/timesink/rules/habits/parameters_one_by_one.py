@@ -34,7 +34,7 @@ from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.loops import parameter_loops
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
-from timesink.whatif.changes.kernels import FuseOptimizer
+from timesink.whatif.changes.optimizer import FuseOptimizer
 
 
 def _subject(_: Trace, work: ExtraWork) -> str:

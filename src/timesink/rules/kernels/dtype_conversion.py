@@ -30,7 +30,8 @@ from timesink.diagnosis.verdicts import Bottleneck, Evidence, Limit, Quantity, V
 from timesink.measures.kernels.conversions import cast_kernels, cast_pairs
 from timesink.model.trace import Trace
 from timesink.rules.kernels._family import KernelPattern, kernel_rule, kernel_verdict
-from timesink.whatif.changes.kernels import ShortenKernels, drop_casts
+from timesink.whatif.changes.kernels import ShortenKernels
+from timesink.whatif.changes.precision import drop_casts
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.DTYPE_CONVERSION,

@@ -29,7 +29,7 @@ from timesink.diagnosis.verdicts import Bottleneck, Clear, Found, NotApplicable,
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.model.trace import Trace
 from timesink.rules.kernels._family import ONE_PERCENT, KernelPattern, kernel_rule, kernel_verdict
-from timesink.whatif.changes.kernels import from_fp64, to_bf16, to_tf32
+from timesink.whatif.changes.precision import from_fp64, to_bf16, to_tf32
 
 _HOW = "time kept by the ratio of peak rates or bytes; over the steady steps"
 _VERIFY = "Capture again: the kernels bear the narrower type in their names, and results agree within its tolerance."

@@ -13,7 +13,8 @@ from timesink.errors import UsageError
 from timesink.model.record import dataclass
 from timesink.whatif.change import EVERYTHING, Case, Change, Range, Target, Touches
 from timesink.whatif.changes.host import CaptureGraph, DropOperator, FeedLoader, RemoveSyncs, ScaleHost
-from timesink.whatif.changes.kernels import FuseOptimizer, KernelFix, ScaleKernels, ShortenKernels
+from timesink.whatif.changes.kernels import KernelFix, ScaleKernels, ShortenKernels
+from timesink.whatif.changes.optimizer import FuseOptimizer
 from timesink.whatif.changes.transfers import OverlapCollectives, PinCopies
 from timesink.whatif.graph import Graph
 

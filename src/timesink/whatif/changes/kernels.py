@@ -8,13 +8,12 @@ captures of the split `tune` of benchmarks/faults, whose gains were measured on 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
 from timesink.knowledge.assumption import Assumption
 from timesink.knowledge.assumptions import fixes, machines
-from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass, replace
@@ -28,21 +27,12 @@ from timesink.whatif.change import (
     Selection,
     Target,
     Touches,
-    calls_within,
     chosen_ops,
-    host_windows,
 )
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
 
-# PyTorch's own range around an optimizer's step, and the names people give theirs.
-OPTIMIZER: Final = Target("range", OPTIMIZER_STEP)
 _NOTHING: Final = Range.exact(0.0)
-_CASTS: Final = 2.25  # where nobody trains: 18 of weights, biases, wide inputs and around softmaxes, of 8 products
-_CASTS_TRAINED: Final = 2  # these three and those of their gradients, for three products
-_CASTS_CONVOLVED: Final = 1.5  # of its weight and gradients; activations hand on 16 bits, a library lays them out anew
-_WIDE_OF_NARROW: Final = 2  # bytes of a number in four bytes over those of one in two
-_CHECKS: Final = 3  # launches by which anomaly mode looks at a gradient: compare, any, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +151,28 @@ class ShortenKernels:
         return np.where(share > 0, np.maximum(share, floor), share)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OfKernels:
+    """A change of `kernels` and of something else besides."""
+
+    kernels: ShortenKernels
+
+    @property
+    def label(self) -> str:
+        """The change in one line, in the words of the command line."""
+        return self.kernels.label
+
+    @property
+    def device(self) -> tuple[int, int]:
+        """The (rank, device) of the kernels."""
+        return self.kernels.device
+
+    @property
+    def rows(self) -> Int64Array:
+        """The rows of the kernels."""
+        return self.kernels.rows
+
+
 def shorten(label: str, kernels: Selection, floored: bool = False, **kept: Figure) -> ShortenKernels:
     """Kernels keep a share by role, other roles all of their time. A row of several roles keeps the smallest share."""
     rows = kernels.rows
@@ -172,7 +184,7 @@ def shorten(label: str, kernels: Selection, floored: bool = False, **kept: Figur
     return ShortenKernels(label, kernels.device, rows, tuple(keep), floored)
 
 
-def _half_at_least(label: str, kernels: Selection, expected: Float64Array, hopeful: Float64Array) -> ShortenKernels:
+def half_at_least(label: str, kernels: Selection, expected: Float64Array, hopeful: Float64Array) -> ShortenKernels:
     """Each kernel keeps the shares given (at most all of its time), and cautiously gains half of what is expected."""
     expected = np.minimum(expected, 1.0)
     cautious = fixes.CAUTIOUS_SHARE.value
@@ -193,30 +205,17 @@ def fuse_attention(kernels: Selection, launches: bool = False) -> ShortenKernels
         between=fixes.ATTENTION_BETWEEN,
         product_wide=fixes.ATTENTION_WIDE,
     )
-    return replace(change, launches_saved=_range(fixes.ATTENTION_LAUNCHES)) if launches else change
+    return replace(change, launches_saved=range_of(fixes.ATTENTION_LAUNCHES)) if launches else change
 
 
-def _range(figure: Assumption) -> Range:
+def range_of(figure: Assumption) -> Range:
+    """The figure's three cases."""
     return Range(*(figure.at(case) for case in Case))
 
 
 def fuse_pointwise(kernels: Selection) -> ShortenKernels:
     """Chains become one kernel each, which takes at least as long as its longest member; these are the others."""
     return shorten("fuse-pointwise", kernels, other=fixes.POINTWISE_OTHERS)
-
-
-def drop_casts(kernels: Selection) -> ShortenKernels:
-    """Casts go unless a sum reads them.
-
-    Where one reads the result the digits may be wanted: only the hopeful case lets such a cast go.
-    """
-    return shorten(
-        "drop-casts",
-        kernels,
-        needless=fixes.CASTS_NEEDLESS,
-        summed=fixes.CASTS_SUMMED,
-        loss=fixes.LOSS_NARROWED,
-    )
 
 
 def keep_layout(kernels: Selection, launches: bool = False) -> ShortenKernels:
@@ -240,102 +239,9 @@ def keep_layout(kernels: Selection, launches: bool = False) -> ShortenKernels:
         return change
     others = shorten("keep-layout", kernels.beside, convolution=fixes.CONVOLUTIONS_BESIDE)
     filled = np.where(np.isnan(kernels.beside.best), 1.0, kernels.beside.best)
-    filling = _half_at_least("keep-layout", kernels.beside, filled, filled)
+    filling = half_at_least("keep-layout", kernels.beside, filled, filled)
     keep = np.minimum(others.keep, filling.keep)
     return replace(change, beside=replace(others, keep=tuple(keep)))
-
-
-def to_tf32(kernels: Selection) -> ShortenKernels:
-    """fp32 products as TF32: `best` is the ratio of peak rates, of which they keep `fixes.TF32_OF_PEAKS` times, and at
-    least what their bytes take."""
-    best = np.where(np.isnan(kernels.best), fixes.TF32_PEAKS.value, kernels.best)
-    keep = tuple(np.minimum(fixes.TF32_OF_PEAKS.at(case) * best, 1.0) for case in Case)
-    change = ShortenKernels("precision tf32", kernels.device, kernels.rows, keep, floored=True)
-    return _moving(change, kernels.usual)
-
-
-def _moving(change: ShortenKernels, share: Float64Array) -> ShortenKernels:
-    """The same, but kernels keep at least the share of their time that their bytes take, where that is known."""
-    return replace(change, keep=tuple(np.fmax(keep, share) for keep in change.keep)) if share.size else change
-
-
-def to_bf16(kernels: Selection) -> ShortenKernels:
-    """The whole program in bf16: TF32 products at twice the rate, fp32 ones at the ratio of peaks, `streaming` kernels
-    with half the bytes."""
-    return _in_bf16(kernels, fixes.BF16_OF_TF32, fixes.BF16_OF_FP32, fixes.BF16_STREAMING)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class UnderAutocast:
-    """Kernels in 16 bits under autocast. Beside each of `products`, rows of `device_ops` in order, the host launches so
-    many `casts`. So a step that waits for its host gets longer."""
-
-    touches: ClassVar[Touches] = Touches.BOTH
-    kernels: ShortenKernels
-    products: Int64Array
-    casts: Float64Array
-
-    @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        return self.kernels.label
-
-    @property
-    def device(self) -> tuple[int, int]:
-        """The (rank, device) of the kernels."""
-        return self.kernels.device
-
-    @property
-    def rows(self) -> Int64Array:
-        """The rows of the kernels."""
-        return self.kernels.rows
-
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        edit = Edit(self.kernels.rewrite(graph, case))
-        rows = graph.rows_of_ops()
-        own, others = (np.isin(rows, some) for some in (self.products, self.rows))
-        times = np.zeros(rows.size)
-        times[own] = fixes.AUTOCAST_CASTS.at(case) * self.casts[np.searchsorted(self.products, rows[own])]
-        edit.slow_launches(own, times, others & ~own)  # each an operator, as casts
-        return edit.done()
-
-
-def autocast(
-    kernels: Selection,
-    compiled: bool = False,
-    trains: bool = True,
-    checked: bool = False,
-    convolutions: Int64Array | None = None,
-) -> UnderAutocast:
-    """`to_bf16` under autocast, less the casts around each product, which a compiler writes into kernels around it.
-
-    A product of a model that nobody trains casts its input, weight and bias; in training the two products of its
-    backward pass cast the three gradients. Of `convolutions` the weight alone is cast, and its gradient; a library lays
-    out anew what they read. Compiled, one for each product is written into another kernel. Where anomaly mode has
-    gradients `checked`, three launches look at what a cast hands back.
-    """
-    if compiled:
-        roles = fixes.BF16_PRODUCTS_COMPILED, fixes.BF16_OF_FP32_COMPILED, fixes.BF16_STREAMING_COMPILED
-    else:
-        roles = fixes.AUTOCAST_OF_TF32, fixes.AUTOCAST_OF_FP32, fixes.AUTOCAST_STREAMING
-    products = Selection(kernels.device, {role: own for role, own in kernels.groups.items() if role != "streaming"})
-    change = _in_bf16(kernels, *roles)
-    casts = np.full(products.rows.size, _CASTS_TRAINED if trains else _CASTS, np.float64)
-    if convolutions is not None:
-        casts[np.isin(products.rows, convolutions)] = _CASTS_CONVOLVED
-    return UnderAutocast(change, products.rows, casts + _CHECKS * (checked and trains) - compiled)
-
-
-def _in_bf16(kernels: Selection, tf32: Assumption, fp32: Assumption, streaming: Assumption) -> ShortenKernels:
-    kept = {"tf32": tf32, "fp32": fp32, "misaligned": fixes.BF16_MISALIGNED}
-    kept |= {"streaming": streaming, "vector": streaming}
-    return _moving(shorten("precision bf16", kernels, floored=True, **kept), kernels.usual / _WIDE_OF_NARROW)
-
-
-def from_fp64(kernels: Selection) -> ShortenKernels:
-    """Kernels in float64 as fp32: half the bytes, twice the rate and more (measured: they keep 48 to 51 %)."""
-    return shorten("precision fp32", kernels, floored=True, fp64=fixes.FP64_AS_FP32)
 
 
 def align_products(kernels: Selection) -> ShortenKernels:
@@ -344,7 +250,7 @@ def align_products(kernels: Selection) -> ShortenKernels:
     named = shorten(
         "align-products", kernels, named=fixes.ALIGNED_BY_NAME, named_since_hopper=fixes.ALIGNED_SINCE_HOPPER
     )
-    known = _half_at_least("align-products", kernels, kernels.best / fixes.ALIGNED_REACH.value, kernels.best)
+    known = half_at_least("align-products", kernels, kernels.best / fixes.ALIGNED_REACH.value, kernels.best)
     shares = zip(named.keep, known.keep, strict=True)
     return replace(known, keep=tuple(np.where(np.isnan(share), by_name, share) for by_name, share in shares))
 
@@ -352,13 +258,13 @@ def align_products(kernels: Selection) -> ShortenKernels:
 def spread_grids(kernels: Selection) -> ShortenKernels:
     """Kernels spread over all multiprocessors, of which they fill `best`: half of the gain is expected, since the same
     work is cut in more pieces."""
-    return _half_at_least("spread-grids", kernels, fixes.GRIDS_SPREAD.value * kernels.best, kernels.best)
+    return half_at_least("spread-grids", kernels, fixes.GRIDS_SPREAD.value * kernels.best, kernels.best)
 
 
 def batch_calls(kernels: Selection) -> ShortenKernels:
     """Calls of a model as one: `usual` of the time of each kernel but the first call's stays, cautiously half-way to
     all of it, and nobody launches it."""
-    change = _half_at_least("batch-calls", kernels, kernels.usual, kernels.best)
+    change = half_at_least("batch-calls", kernels, kernels.usual, kernels.best)
     return replace(change, launches_saved=Range(fixes.CAUTIOUS_SHARE.value, 1.0, 1.0))
 
 
@@ -394,49 +300,7 @@ def merge_tiny(kernels: Selection) -> ShortenKernels:
 
 def reach_bound(kernels: Selection) -> ShortenKernels:
     """An operator at 70 % of its attainable bound (`best`): what a well-written kernel of everyday shapes reaches."""
-    return _half_at_least("reach-bound", kernels, kernels.best / fixes.BOUND_REACHED.value, kernels.best)
-
-
-def join_graphs(kernels: Selection, entries: Int64Array, beyond: float) -> ShortenKernels:
-    """Pieces of a compiled program become one graph, whose fused kernels take `usual` of their time, at best `best`.
-
-    Of the host's time up to the launches of `entries` the share `beyond` comes after a break: Python, guards and
-    dispatch, all of which go; cautiously half.
-    """
-    change = _half_at_least("join-graphs", kernels, kernels.usual, (kernels.usual + kernels.best) / 2.0)
-    return replace(change, launches_saved=Range(fixes.CAUTIOUS_SHARE.value * beyond, beyond, beyond), entries=entries)
-
-
-def compiled(kernels: Selection, launches: bool = True) -> tuple[ShortenKernels, ...]:
-    """Eager runs compiled: all but the `longest` kernel of each go with their launches; the others, and what is
-    `alone`, are launched without dispatch. Without `launches` only the kernels' own time goes."""
-    other = Selection(kernels.device, {"other": kernels.groups["other"]})
-    kept = Selection(kernels.device, {role: kernels.groups[role] for role in ("longest", "alone")})
-    gone = shorten("compile", other, other=fixes.COMPILED_OTHERS)
-    shorter = shorten("compile", kept, longest=fixes.COMPILED_LONGEST)
-    if not launches:
-        return gone, shorter
-    stay, go = map(_range, (fixes.COMPILED_LAUNCHES, fixes.COMPILED_LAUNCHES_GONE))
-    return replace(gone, launches_saved=go), replace(shorter, launches_saved=stay)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EnterRegions:
-    """Compiled layers, each of which is a region: guards are asked and a wrapper is passed before the launch of each of
-    the `rows` of `device_ops`, where layers start; where it `trains`, another wrapper leads to its gradient."""
-
-    touches: ClassVar[Touches] = Touches.HOST
-    label: ClassVar[str] = "enter-regions"
-    device: tuple[int, int]
-    rows: Int64Array
-    trains: bool
-
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        entered, edit = np.isin(graph.rows_of_ops(), self.rows), Edit(graph)
-        launches = fixes.REGION_TRAINED if self.trains else fixes.REGION_ENTERED
-        edit.slow_launches(entered, np.full(entered.size, launches.at(case)), np.zeros_like(entered))
-        return edit.done()
+    return half_at_least("reach-bound", kernels, kernels.best / fixes.BOUND_REACHED.value, kernels.best)
 
 
 def together(changes: Sequence[ShortenKernels], label: str) -> ShortenKernels:
@@ -460,60 +324,6 @@ def drop_work(label: str, work: Selection) -> ShortenKernels:
     gone = np.zeros(work.rows.size)
     saved = Range(fixes.CAUTIOUS_SHARE.value, 1.0, 1.0)
     return ShortenKernels(label, work.device, work.rows, (gone, gone, gone), launches_saved=saved)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FuseOptimizer:
-    """Each optimizer step launches a few fused kernels: host time becomes a fixed part and a part per former launch.
-
-    The kernels keep a third of their time: unfused AdamW moves about five times the 28 bytes per parameter that one
-    pass needs (read parameter, gradient and two moments, write three of them, 4 bytes each), SGD with momentum three
-    times. `host` are the ranges of the steps; launches outside of them are taken row by row.
-    """
-
-    touches: ClassVar[Touches] = Touches.BOTH
-    kernels: ShortenKernels
-    host: Target = OPTIMIZER
-
-    @classmethod
-    def of(cls, kernels: Selection, host: Target = OPTIMIZER) -> FuseOptimizer:
-        """Fuse the kernels of the selection."""
-        return cls(shorten("fuse-optimizer", kernels, unfused=fixes.OPTIMIZER_KERNELS), host)
-
-    @classmethod
-    def over_lists(cls, kernels: Selection) -> FuseOptimizer:
-        """Update lists of parameters in place of one after another."""
-        return cls(shorten("foreach", kernels, unfused=fixes.FOREACH_KERNELS))
-
-    @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        return "fuse-optimizer" if self.host is OPTIMIZER else f"fuse-optimizer {self.host}"
-
-    @property
-    def device(self) -> tuple[int, int]:
-        """The (rank, device) of the kernels."""
-        return self.kernels.device
-
-    @property
-    def rows(self) -> Int64Array:
-        """The rows of the kernels."""
-        return self.kernels.rows
-
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        ops = np.isin(graph.rows_of_ops(), self.kernels.rows)
-        if not ops.any():
-            return graph
-        edit = Edit(self.kernels.rewrite(graph, case))
-        edit.close_gaps(ops, 0)
-        launching = graph.program.launching(ops)
-        fixed_us, per_launch_us = fixes.OPTIMIZER_FIXED_US.at(case), fixes.OPTIMIZER_LAUNCH_US.at(case)
-        windows = host_windows(graph, self.host)
-        edit.replace_launches(windows, launching, fixed_us, per_launch_us)
-        outside = launching & ~calls_within(graph, windows)
-        edit.replace_launches(edit.launch_rows(outside), outside, fixed_us, per_launch_us)
-        return edit.done()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from timesink.whatif.change import (
     Touches,
     chosen_ops,
 )
-from timesink.whatif.changes.kernels import ShortenKernels, shorten
+from timesink.whatif.changes.kernels import OfKernels, ShortenKernels, shorten
 from timesink.whatif.device import stream_neighbours
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
@@ -153,14 +153,13 @@ class OverlapCollectives(TargetedChange):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DropExchanges:
+class DropExchanges(OfKernels):
     """These collectives do not happen, and kernels beside them take the time that they take alone.
 
     `kernels` are the collectives; beside them there are the kernels that they slow down.
     """
 
     touches: ClassVar[Touches] = Touches.COMMUNICATION
-    kernels: ShortenKernels
 
     @classmethod
     def of(cls, exchanges: Selection, slowed: Selection) -> DropExchanges:
@@ -169,11 +168,6 @@ class DropExchanges:
         half = (1.0 + slowed.usual) / 2.0
         freed = ShortenKernels(gone.label, slowed.device, slowed.rows, (half, slowed.usual, slowed.usual))
         return cls(replace(gone, beside=freed))
-
-    @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        return self.kernels.label
 
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""

@@ -1,4 +1,4 @@
-"""Changes to what the device computes: faster, fused or narrower kernels, and what each saves. No other place says it.
+"""Changes to kernels: faster, fewer or fused ones, and what each saves. Types, compilers, optimizers: beside this file.
 
 A measure finds the kernels (`Selection`), a function here makes the change of them: the share of its time that each
 keeps, at three cases. Diagnoses and `timesink what-if` price that same change. "Measured" without more is: on the

@@ -7,7 +7,8 @@ namespace timesink {
 
 namespace {
 
-// The intervals that are open at a moment of the sweep; what the innermost of them owns is written as it goes by.
+// The intervals that are open at a moment of the sweep; what the innermost of them owns is written as it goes by. One
+// that crosses those around it stays open after they end, and then has less around it.
 class Sweep {
 public:
     explicit Sweep(Segments& made) : made_(made) {}
@@ -22,7 +23,7 @@ public:
         close_until(start);
         emit(start);
         cursor_ = start;
-        open_.push_back({row, end, open_.empty() ? rank : std::min(open_.back().top, rank)});
+        push({row, end, rank, 0, 0});
     }
 
     void close_until(int64_t now) {
@@ -31,17 +32,33 @@ public:
 
 private:
     struct Open {
-        int64_t row, end, top;
+        int64_t row, end, rank, top, all_until;  // the least rank, and the first end, of it and of those around it
     };
 
+    void push(Open one) {
+        one.top = open_.empty() ? one.rank : std::min(open_.back().top, one.rank);
+        one.all_until = open_.empty() ? one.end : std::min(open_.back().all_until, one.end);
+        open_.push_back(one);
+    }
+
     void emit(int64_t until) {  // the innermost open interval owns [cursor, until)
-        if (until > cursor_ && !open_.empty()) {
+        while (until > cursor_ && !open_.empty()) {
+            if (open_.back().all_until <= cursor_) leave_ended();
+            const int64_t stop = std::min(until, open_.back().all_until);
             made_.start.push_back(cursor_);
-            made_.end.push_back(until);
+            made_.end.push_back(stop);
             made_.row.push_back(open_.back().row);
             made_.top.push_back(open_.back().top);
+            cursor_ = stop;
         }
         cursor_ = std::max(cursor_, until);
+    }
+
+    void leave_ended() {  // the innermost has not ended where this is asked
+        std::vector<Open> left;
+        std::swap(left, open_);
+        for (const Open& one : left)
+            if (one.end > cursor_) push(one);
     }
 
     Segments& made_;

@@ -11,9 +11,11 @@ from tests.measures.idle.test_blamed_time import STEPPED
 from tests.measures.steps.spike_traces import KINDS, simulated
 from tests.tables import trace_of
 
+from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.plan.ladder import plan
 from timesink.diagnosis.rule import Limits, Rule
+from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Claim,
@@ -27,6 +29,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
+from timesink.diagnosis.words import which_step
 from timesink.errors import UsageError
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, GPU_METRICS, SOURCES
@@ -95,6 +98,65 @@ def test_without_a_finding_the_verdict_is_none_only_where_a_step_was_seen_to_be_
     assert diagnose(trace_of("| host_ops | name | start_us | end_us |\n| a | a | 0 | 9 |"), rules=clear).statement == (
         "The trace holds no device work, so no bottleneck of the device can be named."
     )
+
+
+def test_a_device_that_works_for_a_moment_of_what_was_recorded_is_not_called_healthy() -> None:
+    def recorded(until_us: int) -> Trace:
+        return trace_of(f"""
+            | device_ops | stream | name | start_us | end_us |
+            | a          | 7      | a    | 1000     | 2000   |
+
+            | api_calls  | name             | start_us | end_us     |
+            | first      | cudaLaunchKernel | 990      | 995        |
+            | last       | cudaGetDevice    | 990      | {until_us} |
+        """)
+
+    found = diagnose(recorded(2991), rules=[rule("AAA101", Clear(()))])
+    assert found.bottleneck is Bottleneck.UNDECIDED
+    assert found.statement == (
+        "The device is busy 100 % of the 1.00 ms window; it has no work in the rest of the 2.00 ms that were recorded."
+    )
+    assert diagnose(recorded(2989), rules=[rule("AAA101", Clear(()))]).bottleneck is Bottleneck.NONE
+
+
+def test_what_recording_costs_is_a_part_of_the_recorded_step_and_no_more_than_it() -> None:
+    (card, finding), *_ = diagnose(slowed(frames=40_000)).findings
+    assert card.code == "PRF101"
+    assert "costs the host most of it;" in finding.message
+    assert finding.recoverable is not None
+    assert finding.recoverable.value == pytest.approx(0.51, abs=0.02)  # more than 0.9 of the step without it
+    assert saving_text(finding, interval=False) == "saves at most 510 us (51.0 % of the step)"
+
+
+def slowed(frames: int) -> Trace:
+    """Ten steps of 1 ms of which the device works half, and so many frames in them."""
+    return trace_of(f"""
+        | device_ops | name   | correlation | start_us | end_us | times | every_us |
+        | kernel     | `gemm` | 1           | 10       | 500    | 10    | 1000     |
+
+        | api_calls  | name             | correlation | start_us | end_us | times | every_us |
+        | launch     | cudaLaunchKernel | 1           | 0        | 3      | 10    | 1000     |
+
+        | host_ops   | name       | start_us | end_us | times | every_us |
+        | operator   | `aten::mm` | -500     | 8      | 10    | 1000     |
+
+        | ranges     | name           | start_us | end_us | times | every_us |
+        | step       | ProfilerStep#1 | -510     | 489    | 10    | 1000     |
+
+        | frames     | name    | start_us | end_us | times    | every_us |
+        | a function | forward | -500     | -499   | {frames} | 1        |
+    """)
+
+
+@pytest.mark.parametrize(("estimated_us", "of_ms", "which"), [(800, 0.8, "unprofiled"), (1_500, 1.0, "")])
+def test_without_the_profiler_a_step_is_not_longer_than_recorded(
+    estimated_us: int, of_ms: float, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimated_ns = estimated_us * 1e3
+    monkeypatch.setattr(headline, "estimated_step_ns", lambda trace: (estimated_ns, estimated_ns, estimated_ns))
+    steady = slowed(frames=1)
+    assert headline.step_ms(steady) == pytest.approx(of_ms)
+    assert which_step(steady, headline.step_ms(steady)) == which
 
 
 def test_a_marked_step_without_its_device_work_is_neither_healthy_nor_planned() -> None:

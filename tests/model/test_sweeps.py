@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from timesink._native import (
     covered,
     holding,
+    innermost,
     innermost_at,
     looked_up,
     merged,
@@ -139,3 +140,28 @@ def test_columns_of_unlike_length_and_rows_that_are_not_there_are_refused() -> N
     for call in refused:
         with pytest.raises(ValueError, match=r"differ in length|no such"):
             call()
+
+
+RANKED = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(0, 9), st.integers(0, 3)), max_size=9)
+
+
+@given(RANKED)
+def test_the_innermost_and_all_that_is_around_it_at_every_instant_crossing_or_not(
+    drawn: list[tuple[int, int, int, int]],
+) -> None:
+    rows = sorted(((group, start, start + length, rank) for group, start, length, rank in drawn), key=_outer_first)
+    told: dict[tuple[int, int], tuple[int, int]] = {}
+    columns = [array([row[place] for row in rows]) for place in range(4)]
+    for start, end, row, least in zip(*(column.tolist() for column in innermost(*columns)), strict=True):
+        assert start < end
+        for instant in range(start, end):
+            assert told.setdefault((rows[row][0], instant), (row, least)) == (row, least)  # once alone
+    for group in (0, 1):
+        for instant in range(25):
+            around = [at for at, row in enumerate(rows) if row[0] == group and row[1] <= instant < row[2]]
+            expected = (around[-1], min(rows[at][3] for at in around)) if around else None
+            assert told.get((group, instant)) == expected
+
+
+def _outer_first(row: tuple[int, int, int, int]) -> tuple[int, int, int]:
+    return row[0], row[1], -row[2]

@@ -29,7 +29,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.diagnosis.words import which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
-from timesink.measures.steps.per_step import period_name
+from timesink.measures.steps.per_step import period_name, period_ns
 from timesink.measures.steps.usual import usual_steps
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace, remembered
@@ -131,7 +131,10 @@ def _ranked_findings(judged: Iterable[tuple[Ruling, Trace]], trace: Trace, usual
 def _priced(finding: Finding, trace: Trace) -> Finding:
     worth = price(finding, trace)
     gain = in_order(within_claim(worth, finding, trace))
-    return replace(finding, recoverable=gain, priced_by=worth.by, **_step_of(trace))
+    step = _step_of(trace)
+    if finding.bottleneck is Bottleneck.PROFILER_OVERHEAD:  # no part of a step without the profiler
+        step = {**step, **_recorded_step(trace, finding)}
+    return replace(finding, recoverable=gain, priced_by=worth.by, **step)
 
 
 @remembered
@@ -139,6 +142,12 @@ def _step_of(trace: Trace) -> Mapping[str, Any]:
     """What a finding says of the step that its gain is a share of."""
     step_ms = headline.step_ms(trace)
     return {"period": period_name(trace), "of_ms": step_ms, "which": which_step(trace, step_ms)}
+
+
+def _recorded_step(trace: Trace, finding: Finding) -> Mapping[str, Any]:
+    """The same of the step as it was recorded, of the devices that the finding claims time of."""
+    step_ms = max(period_ns(trace, device) for device in finding.claim.intervals) / NS_PER_MS
+    return {"of_ms": step_ms, "which": which_step(trace, step_ms)}
 
 
 def _is_material(finding: Finding) -> bool:

@@ -21,7 +21,7 @@ from timesink.measures.idle.shares import idle_shares
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, parity_facts
 from timesink.measures.steps.marks import StepMarker, step_candidates
-from timesink.measures.steps.per_step import period_ns, share_of_step, step_windows
+from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
 from timesink.measures.steps.steps import STANDS_OUT, StepTimes, step_times, steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import device_timeline
@@ -31,7 +31,7 @@ from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns
 from timesink.measures.timeline.start_up import StartUp, start_up
 from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, DEVICES, KERNEL_PROFILES, SOURCES
+from timesink.model.tables import API_CALLS, DEVICES, HOST_OPS, KERNEL_PROFILES, OS_CALLS, RANGES, SOURCES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
@@ -112,9 +112,16 @@ def _figures(times: StepTimes) -> StepFigures:
 
 def step_ms(trace: Trace) -> float | None:
     """The step without a profiler, as told or estimated; the longest device span where the trace has no steps to
-    replay; None where it has no device work."""
+    replay; None where it has no device work.
+
+    An estimate goes from one step's begin to the next one's. Where marked steps leave time between them it is longer
+    than they are, and what is a part of a step is a part of the recorded one.
+    """
     estimated = estimated_step_ns(trace) if trace.unprofiled_step_ns is None else None
-    return _ms(estimated[1] if estimated else trace.unprofiled_step_ns) or _ms(_profiled_step_ns(trace))
+    if estimated:
+        recorded = [period_ns(trace, device) for device in device_timeline(trace).by_device]
+        return _ms(min(estimated[1], max(recorded, default=estimated[1])))
+    return _ms(trace.unprofiled_step_ns) or _ms(_profiled_step_ns(trace))
 
 
 def device_figures(trace: Trace) -> tuple[DeviceFigures, ...]:
@@ -254,9 +261,24 @@ def without_finding(trace: Trace, has_findings: bool) -> tuple[Bottleneck, str]:
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
     what = "no rule names a cause, and what the host did in that time is not all recorded" if is_quiet else what
     devices = "The device is" if len(timelines) == 1 else f"The {len(timelines)} devices are"
+    outside = "" if has_findings else _mostly_without_device(trace)
     cause = "" if share_text(busy) == share_text(1.0) else _main_cause(trace)
-    said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_attained(trace)}{cause}; {what}."
-    return Bottleneck.UNDECIDED if is_quiet else Bottleneck.NONE, said
+    said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_attained(trace)}{cause}; {outside or what}."
+    return Bottleneck.UNDECIDED if is_quiet or outside else Bottleneck.NONE, said
+
+
+def _mostly_without_device(trace: Trace) -> str:
+    """What to say of a window that is less than half of what was recorded, in which the device has no work at all; ''
+    for a trace with steps, or of little else than device work."""
+    if period_name(trace) != "window":
+        return ""
+    window_ns = max(budget.span_ns for budget in device_timeline(trace))
+    length = (pl.col("end_ns").max() - pl.col("start_ns").min()).alias("length")
+    hosts = [trace.get(table).group_by("rank").agg(length) for table in (API_CALLS, HOST_OPS, RANGES, OS_CALLS)]
+    recorded_ns = max((ns for rows in hosts for ns in rows["length"].to_list()), default=0)
+    if window_ns >= _MOSTLY * recorded_ns:
+        return ""
+    return f"it has no work in the rest of the {time_text(recorded_ns)} that were recorded"
 
 
 def _untold(trace: Trace) -> str:

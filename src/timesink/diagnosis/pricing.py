@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple, cast
 
-from timesink.diagnosis.verdicts import Card, Claim, Finding, PricedBy, Quantity
+from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, PricedBy, Quantity
 from timesink.knowledge.assumptions import replay as assumed
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, period_ns
@@ -156,8 +156,9 @@ def share_claims(
     """Findings that claim the same device time share it: each keeps what those before it leave.
 
     A finding whose claim is taken by a third already is worth two thirds of its price. Prices of one rank together
-    never exceed the least that the step may take, nor does the upper end of any exceed the step. Those of several ranks
-    do not add up: ranks wait for each other, so a change that wins 2 ms on each of eight wins 2 ms.
+    never exceed the least that the step may take, nor does the upper end of any exceed the step; what recording costs
+    is a part of the recorded step, and counts in neither. Those of several ranks do not add up: ranks wait for each
+    other, so a change that wins 2 ms on each of eight wins 2 ms.
     """
     least_ns, left_ms = least_step_ns(trace) or math.inf, dict[int, float]()
     taken: dict[tuple[int, int], Intervals] = {}
@@ -172,7 +173,7 @@ def share_claims(
             taken[device] = taken.get(device, Intervals.none()) | part
         counted = (_taker(finding.claim, before, trace), 1.0 - ratio) if ratio < 1.0 - _SHARED else None
         worth = scaled(finding.recoverable, ratio) if finding.recoverable else None
-        if worth is not None and step_ms is not None:
+        if worth is not None and step_ms is not None and finding.bottleneck is not Bottleneck.PROFILER_OVERHEAD:
             rank = finding.where.rank or 0
             left_of_step = left_ms.setdefault(rank, min(least_ns / NS_PER_MS, step_ms))
             if counted is None and worth.value > left_of_step and before:

@@ -90,6 +90,25 @@ def peaks(product_name: str) -> GpuPeaks | None:
     return None
 
 
+_GRAPHICS_CHIPS: Final = ((8, 6), (8, 9), (12, 0))
+
+
+def plain_of_tf32(product_name: str, capability: tuple[int, int] | None) -> float | None:
+    """The peak rate of fp32 over that of TF32: of the product where it is known, else of its chip, else None.
+
+    Chips for graphics compute TF32 at twice the rate of fp32, and as GeForce at the same rate: datasheets of RTX 3060
+    (12.7 and 12.7 TFLOP/s), RTX 3090 (35.6, 35.6) and RTX 4090, of A10 (31.2, 62.5), RTX A6000 (38.7, 77.4) and L40S.
+    """
+    known = peaks(product_name)
+    plain, tensor = (known.flops_of(each) if known else None for each in (Precision.FP32, Precision.TF32))
+    if plain is not None and tensor is not None:
+        return plain / tensor
+    chip = known.compute_capability if known else capability
+    if chip not in _GRAPHICS_CHIPS:
+        return None
+    return 1.0 if "geforce" in product_name.lower() else 0.5
+
+
 # GB/s of NVLink in one direction, of GPUs that are sold on boards with it only; half of what datasheets quote.
 _NVLINK: Final = {
     "V100 SXM2": 150, "A100 SXM4 40GB": 300, "A100 SXM4 80GB": 300, "H800": 200, "H100 SXM5": 450, "H200 SXM": 450,

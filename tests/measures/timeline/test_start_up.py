@@ -49,6 +49,29 @@ def test_only_time_in_which_the_device_waits_counts() -> None:
     assert start_up(begun("cudaLaunchKernel", 1_000, 9_000, (500, 9_500))).count == 0
 
 
+def launched(first_us: int, later_us: int) -> Trace:
+    """Two launches of one kernel, each that long and with an idle device before it."""
+    return trace_of(
+        f"""
+        | device_ops | name | start_us | end_us | correlation |
+        | before | a | 0 | 10 | |
+        | first | k | 2000 | 2010 | 1 |
+        | later | k | 4000 | 4010 | 2 |
+
+        | api_calls | name | start_us | end_us | correlation |
+        | c | cudaLaunchKernel | 1000 | {1000 + first_us} | 1 |
+        | d | cudaLaunchKernel | 3000 | {3000 + later_us} | 2 |
+        """
+    )
+
+
+@pytest.mark.parametrize(("first_us", "later_us", "idle_us"), [(100, 10, 100), (99, 10, 0), (10, 900, 0)])
+def test_the_first_launch_of_a_kernel_loads_it_and_a_later_one_does_not(
+    first_us: int, later_us: int, idle_us: int
+) -> None:
+    assert start_up(launched(first_us, later_us)).idle_ns == idle_us * 1_000
+
+
 def test_an_allocation_sets_up_only_where_it_takes_tens_of_milliseconds() -> None:
     rows = "| api_calls | name | start_us | end_us |\n| c | cudaMalloc | 500 | 60000 |"
     trace = trace_of(

@@ -51,6 +51,11 @@ START_UP_LAUNCH_MS: Final = Assumption(
     "captures of benchmarks/faults (H200): no launch of a warm program takes 3 ms of an idle device's time; 6.5 ms in "
     "a public trace of a first iteration (MI250), 3 s in another (A100)",
 )  # fmt: skip
+START_UP_FIRST_LAUNCH_MS: Final = Assumption(
+    0.05, 0.1, 0.3, "ms", "a kernel's first launch that takes so long, while the device has nothing to do, loads it",
+    "public captures of whole programs of a few kernels: 468 us on a GTX 1650, 80 to 100 us on a T4; later launches "
+    "take under 20 us",
+)  # fmt: skip
 START_UP_CALL_MS: Final = Assumption(
     20.0, 50.0, 150.0, "ms", "an allocation, or another call that does not wait, so long sets up the device",
     "captures of benchmarks/faults (H200): 12 ms at most, where a cache is emptied in each step; 0.18 to 6 s in public "

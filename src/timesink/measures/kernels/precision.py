@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.gpus import FIRST_WITH_TF32, GpuPeaks, Precision
+from timesink.knowledge.gpus import FIRST_WITH_TF32, plain_of_tf32
 from timesink.knowledge.kernel_traits import BEFORE_TF32, DOUBLE, SINCE_TF32
-from timesink.measures.kernels.facts import all_rows, device_peaks, kernel_facts, rows_of
+from timesink.measures.kernels.facts import all_rows, kernel_facts, rows_of
 from timesink.measures.kernels.shapes import bytes_share, misaligned_products
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
@@ -26,20 +26,26 @@ from timesink.whatif.change import Selection
 
 _PRODUCTS: Final = ("gemm", "convolution")
 _STREAMING: Final = ("pointwise", "reduction", "norm", "softmax", "copy", "concat", "loss", "foreach")
+_BF16_OF_TF32: Final = 0.5  # the peak rate of TF32 over that of bf16, on every GPU that has both
 _WIDE_MATH: Final = ("fp32", "fp64")  # fused optimizers of fp32 parameters take scalars as double
 
 
 @remembered
 def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
-    """Per kind and device: `fp32` products without tensor cores, with the ratio of peaks as `best`; `tf32` products,
-    with the fp32 kernels around them where most product time is TF32, the `misaligned` ones apart; and `fp64` kernels
-    of any kind. Of products `usual` is the share of their bytes."""
-    kinds: dict[str, list[Selection]] = {"fp32": [], "tf32": [], "fp64": []}
-    gpus = device_peaks(trace)
+    """Per kind and device: `fp32` products without tensor cores, with the ratio of peaks as `best`, and those of a GPU
+    that is no faster in TF32, with the ratio to bf16, as `fp32 alone`; `tf32` products, with the fp32 kernels around
+    them where most product time is TF32, the `misaligned` ones apart; and `fp64` kernels of any kind. Of products
+    `usual` is the share of their bytes."""
+    kinds: dict[str, list[Selection]] = {"fp32": [], "fp32 alone": [], "tf32": [], "fp64": []}
     for device, kernels in _kernels(trace):
-        fp32, tf32, doubles = (rows_of(kernels.filter(pl.col("wide") == kind)) for kind in kinds)
-        ratio = np.full(fp32.size, _peak_ratio(gpus.get(device)))
-        kinds["fp32"].append(_with_bytes(trace, Selection(device, {"fp32": fp32}, best=ratio)))
+        fp32, tf32, doubles = (rows_of(kernels.filter(pl.col("wide") == kind)) for kind in ("fp32", "tf32", "fp64"))
+        ratio = _peak_ratio(trace, device)
+        wins, alone = (fp32[:0], fp32) if ratio >= 1.0 else (fp32, fp32[:0])
+        narrowed = Selection(device, {"fp32": wins}, best=np.full(wins.size, ratio))
+        kinds["fp32"].append(_with_bytes(trace, narrowed))
+        if alone.size:
+            best = np.full(alone.size, ratio * _BF16_OF_TF32)
+            kinds["fp32 alone"].append(_with_bytes(trace, Selection(device, {"fp32": alone}, best=best)))
         narrow = Selection(device, {"tf32": tf32, "streaming": _streaming(kernels, "tf32")})
         kinds["tf32"].append(_with_bytes(trace, _misaligned_apart(trace, narrow)))
         kinds["fp64"].append(Selection(device, {"fp64": doubles}))
@@ -104,18 +110,23 @@ def _kernels(trace: Trace) -> Iterator[tuple[Device, pl.DataFrame]]:
 def _has_tensor_cores(trace: Trace, device: Device, names: pl.Series) -> bool:
     """Whether fp32 products could run on tensor cores there: by the GPU's capability, and where that is not recorded
     unless libraries chose kernels of GPUs before TF32 and none of later ones."""
-    rows = trace.get(DEVICES).filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
-    major = rows["compute_major"].drop_nulls()
+    major = _of_device(trace, device)["compute_major"].drop_nulls()
     if len(major):
         return int(major[0]) >= FIRST_WITH_TF32
     return bool(matches(names, SINCE_TF32).any()) or not matches(names, BEFORE_TF32).any()
 
 
-def _peak_ratio(gpu: GpuPeaks | None) -> float:
+def _peak_ratio(trace: Trace, device: Device) -> float:
     """The peak rate of fp32 over that of TF32; NaN where they are not known."""
-    plain = gpu.flops_of(Precision.FP32) if gpu else None
-    tensor = gpu.flops_of(Precision.TF32) if gpu else None
-    return np.nan if plain is None or tensor is None else plain / tensor
+    for name, major, minor in _of_device(trace, device).select("name", "compute_major", "compute_minor").iter_rows():
+        ratio = plain_of_tf32(name or "", None if major is None or minor is None else (major, minor))
+        if ratio is not None:
+            return ratio
+    return np.nan
+
+
+def _of_device(trace: Trace, device: Device) -> pl.DataFrame:
+    return trace.get(DEVICES).filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
 
 
 def _streaming(kernels: pl.DataFrame, *wide: str) -> Int64Array:

@@ -1,7 +1,7 @@
 """How much of a trace is the program's start, in which CUDA loads kernels and libraries and sets up the device.
 
-The first launch of a kernel loads its module, the first allocation makes a context: single calls of milliseconds to
-seconds, while the device has nothing to do. Later launches and allocations take microseconds.
+The first launch of a kernel loads it or its module, the first allocation makes a context: single calls of a tenth of a
+millisecond to seconds, while the device has nothing to do. Later launches and allocations take microseconds.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.assumptions.idle import START_UP_CALL_MS, START_UP_LAUNCH_MS
+from timesink.knowledge.assumptions.idle import START_UP_CALL_MS as CALL_MS
+from timesink.knowledge.assumptions.idle import START_UP_FIRST_LAUNCH_MS as FIRST_LAUNCH_MS
+from timesink.knowledge.assumptions.idle import START_UP_LAUNCH_MS as LAUNCH_MS
 from timesink.knowledge.calls import LAUNCH, CallKind, call_kinds
+from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.record import dataclass
-from timesink.model.tables import API_CALLS
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.units import NS_PER_MS
 
@@ -41,11 +44,12 @@ class StartUp:
 @remembered
 def start_up(trace: Trace) -> StartUp:
     """Calls that neither wait nor copy, too long for what they do, during which a device of their rank stood idle."""
-    launch_ns, other_ns = START_UP_LAUNCH_MS.value * NS_PER_MS, START_UP_CALL_MS.value * NS_PER_MS
+    first, launch, other = (each.value * NS_PER_MS for each in (FIRST_LAUNCH_MS, LAUNCH_MS, CALL_MS))
     length = pl.col("end_ns") - pl.col("start_ns")
-    calls = trace.get(API_CALLS).filter(length >= min(launch_ns, other_ns))  # few of many: only they are asked more
+    calls = trace.get(API_CALLS).with_row_index("row").filter(length >= min(first, launch, other))  # few of many
     sets_up = pl.Series(np.isin(call_kinds(calls["name"]), _SETS_UP), dtype=pl.Boolean)
-    least_ns = pl.when(matches(calls["name"], LAUNCH)).then(launch_ns).otherwise(other_ns)
+    launches = matches(calls["name"], LAUNCH)
+    least_ns = pl.when(launches & _loads(trace, calls)).then(first).when(launches).then(launch).otherwise(other)
     calls = calls.filter(sets_up & (length >= least_ns)).sort("end_ns", "start_ns")
     if not calls.height:
         return StartUp()
@@ -63,3 +67,11 @@ def start_up(trace: Trace) -> StartUp:
         calls["name"][longest],
         int(calls["end_ns"][longest] - calls["start_ns"][longest]),
     )
+
+
+def _loads(trace: Trace, calls: pl.DataFrame) -> pl.Series:
+    """Which of some calls launched a kernel for the first time."""
+    names, call = trace.get(DEVICE_OPS)["name"].to_physical().to_numpy(), launch_links(trace).call
+    linked = np.flatnonzero(call >= 0)
+    firsts = call[linked[np.unique(names[linked], return_index=True)[1]]] if calls.height else call[:0]
+    return calls["row"].is_in(pl.Series(firsts, dtype=pl.UInt32).implode())

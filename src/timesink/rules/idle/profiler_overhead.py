@@ -29,6 +29,7 @@ from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
 from timesink.diagnosis.words import period_text
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
+from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline.quality import ProfilerCost, profiler_cost
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
@@ -60,9 +61,10 @@ def _judge(trace: Trace, blamed: BlamedTime, cost: ProfilerCost, limits: Limits)
     if blamed.share <= limits["idle_ratio"] or explained <= limits["explained_ratio"]:
         return None, evidence
     charged_ms = min(cost.cost_ns, blamed.per_step_ns) / NS_PER_MS
+    part = f"about {time_text(cost.cost_ns)}" if cost.cost_ns < period_ns(trace, blamed.device) else "most of it"
     finding = Finding(
         message=f"recording {cost.frames:.0f} frames and {cost.operators:.0f} operators "
-        f"in {period_text(trace, blamed.device)} costs the host about {time_text(cost.cost_ns)}; "
+        f"in {period_text(trace, blamed.device)} costs the host {part}; "
         f"{waits(trace, blamed)} for the host",
         bottleneck=Bottleneck.PROFILER_OVERHEAD,
         where=place_of(blamed),

@@ -12,6 +12,7 @@ half the time.
 By kernel names. fp32 products are expected at 1.15 times the ratio of peaks (products of everyday sizes reach 75 % of
 the one and 65 % of the other); TF32 ones at 45 %, fp32 kernels around them at 50 %; float64 kernels at 48 % of their
 time. Where the file does not say what the GPU can do, it has TF32 unless libraries chose kernels of older GPUs alone.
+GeForce cards compute TF32 no faster than fp32, and bf16 at twice the rate: there bf16 is priced.
 
 ## What to do
 `torch.set_float32_matmul_precision("high")` for TF32; bf16 with autocast or parameters in bf16; find the float64
@@ -29,7 +30,7 @@ from timesink.diagnosis.verdicts import Bottleneck, Clear, Found, NotApplicable,
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.model.trace import Trace
 from timesink.rules.kernels._family import ONE_PERCENT, KernelPattern, kernel_rule, kernel_verdict
-from timesink.whatif.changes.precision import from_fp64, to_bf16, to_tf32
+from timesink.whatif.changes.precision import from_fp64, products_to_bf16, to_bf16, to_tf32
 
 _HOW = "time kept by the ratio of peak rates or bytes; over the steady steps"
 _VERIFY = "Capture again: the kernels bear the narrower type in their names, and results agree within its tolerance."
@@ -39,6 +40,13 @@ PATTERNS = {
         subject="fp32 products without tensor cores",
         how=_HOW,
         advice='Allow TF32: torch.set_float32_matmul_precision("high"); or run the products in bf16 under autocast.',
+        verify=_VERIFY,
+    ),
+    "fp32 alone": KernelPattern(
+        bottleneck=Bottleneck.PRECISION,
+        subject="fp32 products (the peak of this GPU in TF32 is no higher)",
+        how=_HOW,
+        advice="Run the products in bf16 or fp16: autocast, or parameters of that type.",
         verify=_VERIFY,
     ),
     "tf32": KernelPattern(
@@ -57,13 +65,13 @@ PATTERNS = {
     ),
 }
 
-CHANGES = {"fp32": to_tf32, "tf32": to_bf16, "fp64": from_fp64}
+CHANGES = {"fp32": to_tf32, "fp32 alone": products_to_bf16, "tf32": to_bf16, "fp64": from_fp64}
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device and kind over the limit."""
     wide = wide_kernels(trace)
-    if not wide["fp32"]:
+    if not wide["fp64"]:
         return NotApplicable("no kernel ran")
     limit = limits["saved_ratio"]
     verdicts = [

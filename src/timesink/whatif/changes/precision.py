@@ -39,10 +39,18 @@ def drop_casts(kernels: Selection) -> ShortenKernels:
 def to_tf32(kernels: Selection) -> ShortenKernels:
     """fp32 products as TF32: `best` is the ratio of peak rates, of which they keep `fixes.TF32_OF_PEAKS` times, and at
     least what their bytes take."""
+    return _by_peaks("precision tf32", kernels, kernels.usual)
+
+
+def products_to_bf16(kernels: Selection) -> ShortenKernels:
+    """The same in bf16, of a GPU that computes TF32 no faster than fp32."""
+    return _by_peaks("precision bf16", kernels, kernels.usual / _WIDE_OF_NARROW)
+
+
+def _by_peaks(label: str, kernels: Selection, moving: Float64Array) -> ShortenKernels:
     best = np.where(np.isnan(kernels.best), fixes.TF32_PEAKS.value, kernels.best)
     keep = tuple(np.minimum(fixes.TF32_OF_PEAKS.at(case) * best, 1.0) for case in Case)
-    change = ShortenKernels("precision tf32", kernels.device, kernels.rows, keep, floored=True)
-    return _moving(change, kernels.usual)
+    return _moving(ShortenKernels(label, kernels.device, kernels.rows, keep, floored=True), moving)
 
 
 def _moving(change: ShortenKernels, share: Float64Array) -> ShortenKernels:

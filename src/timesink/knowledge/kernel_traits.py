@@ -67,6 +67,10 @@ SINCE_TF32: Final = Pattern(
     ("ampere_sgemm_64x64_nn", "sm80_xmma_gemm", "cutlass_80_simt_sgemm", "nvjet_tst_128x64"), "volta_sgemm_128x64_nt",
     "cuBLAS, cuDNN, CUTLASS",
 )  # fmt: skip
+MIGRATION: Final = Pattern(
+    r"^Unified memory ", "a copy that the driver makes of unified memory, where it is touched or told to",
+    "Unified memory Memcpy HtoD (Managed -> Device)", "Memcpy HtoD (Managed -> Device)", "the reader of nsys",
+)  # fmt: skip
 LOADS_AT_ONCE: Final = Pattern(
     r"_ldg(\d+)_|align(?:a)?(\d+)", "how many elements it loads at once: operands need that alignment",
     ("cutlass_80_tensorop_bf16_s16816gemm_128x256_32x3_nn_align8", "sm80_xmma_gemm_ldg8_f2f"), "nvjet_tst_128x64",

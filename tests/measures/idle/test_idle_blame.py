@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from tests.strategies import frame, reordered, shifted, traces
+from tests.tables import trace_of
 
 from timesink.measures.idle.blame import IdleBlame, idle_blame, idle_of_rank, intervals_of
 from timesink.measures.timeline.device_timeline import device_gaps, device_timeline
@@ -138,6 +139,18 @@ def test_a_queued_kernel_that_starts_late_is_ordinary_or_unexplained(gap_us: int
         )
     )
     assert parts(blame) == [(cause, 100, 100 + gap_us)]
+
+
+def test_idle_time_that_ends_as_unified_memory_migrates_is_nobody_elses() -> None:
+    blame = idle_blame(
+        trace_of("""
+            | device_ops | kind   | name                        | copy_kind | start_us | end_us |
+            | kernel     | kernel | k                           |           | 0        | 100    |
+            | page       | copy   | Unified memory Memcpy DtoH  | d2h       | 140      | 150    |
+            | copy       | copy   | Memcpy DtoH                 | d2h       | 190      | 200    |
+        """)
+    )
+    assert parts(blame) == [("migration", 100, 140), ("unexplained", 150, 190)]
 
 
 def test_gaps_inside_a_graph_launch_are_the_graphs() -> None:

@@ -8,22 +8,25 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.measures.idle.causes import CAUSE_CODE, CAUSES, HostActivity, IdleCause, host_activity
 from timesink.measures.idle.pieces import Pieces, cut_gaps
 from timesink.measures.timeline.device_timeline import Device, device_gaps, device_timeline
 from timesink.measures.timeline.replay import work_of
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
+from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
-from timesink.model.record import dataclass
+from timesink.model.record import dataclass, replace
 from timesink.model.schema import stacked
-from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, OS_CALLS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.graph import RankWork
 
 _PLACES: Final = {"host_op": HOST_OPS, "range": RANGES, "frame": FRAMES, "os_call": OS_CALLS}
 _OF_CODE: Final = pl.Series(CAUSES, dtype=IdleCause)
 _ROWS: Final = ("call_row", "sync_row", "op_row", *(f"{name}_row" for name in _PLACES))
+_DEVICES_OWN: Final = (CAUSE_CODE["kernel_gap"], CAUSE_CODE["unexplained"])
 _SCHEMA: Final = pl.Schema(
     dict.fromkeys(("rank", "device"), pl.Int32())
     | dict.fromkeys(("start_ns", "end_ns"), pl.Int64())
@@ -47,7 +50,9 @@ class IdleBlame:
       Python frame around the stretch's start (for `sync`: around the blocking call), rows of their tables.
 
     `untraced` is host time in which no operator, call or frame was recorded: Python where no stacks were captured, or a
-    thread that waited. `unexplained` means that the op was queued, nothing known held it up, and it started late.
+    thread that waited. `migration` is the time before the driver moves unified memory: until host or device touches a
+    page, or between the pieces of one transfer. `unexplained` means that the op was queued, nothing known held it up,
+    and it started late.
     """
 
     stretches: pl.DataFrame
@@ -134,8 +139,13 @@ def _blame_rank(trace: Trace, rank: int, work: RankWork, first_thread: int) -> I
     Slices and their pieces are of one device and in order, and no stretch leaves its gap: they follow each other.
     """
     activity = host_activity(trace, work, _host_late_gaps(trace, rank))
+    migrates = matches(trace[DEVICE_OPS]["name"], MIGRATION).to_numpy()
     for gaps in device_gaps(trace).slices(rank):
-        yield _stretches(first_thread, gaps, cut_gaps(gaps, work, activity), activity)
+        pieces = cut_gaps(gaps, work, activity)
+        if migrates.any():
+            before = migrates[gaps["op"].to_numpy()[pieces.gap]] & np.isin(pieces.cause, _DEVICES_OWN)
+            pieces = replace(pieces, cause=np.where(before, CAUSE_CODE["migration"], pieces.cause))
+        yield _stretches(first_thread, gaps, pieces, activity)
 
 
 def _host_late_gaps(trace: Trace, rank: int) -> Intervals:

@@ -31,7 +31,7 @@ CAUSES: Final = (
     "profiler", "sync", "allocator", "copy_staging", "loader", "compile", "checkpoint", "garbage_collection",
     "optimizer", "logging", "dispatch", "cuda_call", "os_call", "python", "untraced",
     "launch_latency", "dependency_communication", "dependency_copy", "dependency_compute", "kernel_gap", "graph_gap",
-    "unexplained",
+    "migration", "unexplained",
 )  # fmt: skip
 IdleCause: Final = pl.Enum(list(CAUSES))
 HOST_CAUSES: Final = CAUSES[1:15]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
+from timesink.model.names import matches
 from timesink.model.record import dataclass
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
@@ -50,7 +52,8 @@ def copies(trace: Trace) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopyGroup:
-    """Copies of one device in one direction through one kind of host memory.
+    """Copies of one device in one direction through one kind of host memory; `migrated` are those that the driver makes
+    of unified memory, where it is touched or told to.
 
     `exposed` is the time in which such a copy ran and no kernel did; `bytes` leaves out copies without a recorded size;
     `gigabytes_per_s` is bytes over summed durations (1e9), None where no size is known; `rows` are rows of device_ops,
@@ -60,6 +63,7 @@ class CopyGroup:
     device: Device
     direction: str
     pageable: bool
+    migrated: bool
     count: int
     bytes: int
     gigabytes_per_s: float | None
@@ -69,23 +73,26 @@ class CopyGroup:
 
 @remembered
 def exposed_copies(trace: Trace) -> tuple[CopyGroup, ...]:
-    """Every copy of the trace, grouped by device, direction and whether pageable memory is involved, in that order."""
-    rows = _copy_ops(trace).select(
+    """Every copy of the trace, grouped by device, direction, whether pageable memory is involved and whether unified
+    memory migrates, in that order."""
+    ops = _copy_ops(trace)
+    rows = ops.select(
         "row",
         "rank",
         "device",
         pl.col("copy_kind").fill_null("unknown").cast(pl.String).alias("direction"),
         _PAGEABLE,
+        matches(ops["name"], MIGRATION).alias("migrated"),
         "bytes",
         "start_ns",
         "end_ns",
         _LENGTH.alias("length_ns"),
     )
-    keys = ["rank", "device", "direction", "pageable"]
+    keys = ["rank", "device", "direction", "pageable", "migrated"]
     parts = rows.sort(keys, maintain_order=True).partition_by(keys, as_dict=True, maintain_order=True)
     return tuple(
-        _group(part, (rank, device), direction, pageable, device_timeline(trace)[rank, device].exposed_copy)
-        for (rank, device, direction, pageable), part in parts.items()
+        _group(part, ((rank, device), *kind), device_timeline(trace)[rank, device].exposed_copy)
+        for (rank, device, *kind), part in parts.items()
     )
 
 
@@ -93,12 +100,10 @@ def _copy_ops(trace: Trace) -> pl.DataFrame:
     return trace.get(DEVICE_OPS).with_row_index("row").filter(pl.col("kind") == "copy")
 
 
-def _group(part: pl.DataFrame, device: Device, direction: str, pageable: bool, exposed: Intervals) -> CopyGroup:
+def _group(part: pl.DataFrame, kind: tuple[Device, str, bool, bool], exposed: Intervals) -> CopyGroup:
     moved, sized_ns = int(part["bytes"].sum()), int(part.drop_nulls("bytes")["length_ns"].sum())
     return CopyGroup(
-        device=device,
-        direction=direction,
-        pageable=pageable,
+        *kind,
         count=part.height,
         bytes=moved,
         gigabytes_per_s=moved / sized_ns if sized_ns and moved else None,

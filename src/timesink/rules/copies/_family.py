@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from timesink.diagnosis.verdicts import Bottleneck, Where
+from timesink.measures.idle.blame import idle_blame
 from timesink.measures.lines.stacks import longest_line
 from timesink.measures.timeline.copies import CopyGroup, exposed_copies
 from timesink.measures.timeline.device_timeline import Device
+from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 
@@ -35,6 +38,14 @@ def exposed_copy_groups(trace: Trace) -> list[CopyGroup]:
     """The copies that `copies-exposed` speaks for."""
     groups = [group for group in exposed_copies(trace) if group.direction in BOTTLENECKS]
     return [group for group in groups if not (group.direction == "h2d" and group.pageable)]
+
+
+def gaps_before(trace: Trace, groups: Sequence[CopyGroup]) -> Intervals:
+    """The idle time of a device that migrations of unified memory in one direction ended."""
+    device, direction = groups[0].device, groups[0].direction
+    stretches = idle_blame(trace).on(device).filter(pl.col("cause") == "migration")
+    ended_by = trace[DEVICE_OPS]["copy_kind"][stretches["op_row"].cast(pl.UInt32)]
+    return Intervals.of(stretches.filter(ended_by == direction))
 
 
 def place_of(trace: Trace, device: Device, rows: Sequence[int]) -> Where:

@@ -10,11 +10,14 @@ multiprocessor: hidden behind kernels it costs nothing. Exposed, the whole devic
 
 ## How it is measured
 The union of the copies of one direction, less every instant at which a kernel runs on the device, within the steady
-steps. Copies count as device activity: a device that only copies is bound by its link, it is not idle.
+steps. Copies count as device activity: a device that only copies is bound by its link, it is not idle. Idle time that a
+migration of unified memory ends counts with it: the device waits until the next page is touched.
 
 ## What to do
 Move fewer bytes (keep data on the device, send integers or bf16 instead of fp32, batch small copies), then hide the
-rest: pinned memory, `non_blocking=True`, a copy stream, and prefetch of the next batch while this one computes.
+rest: pinned memory, `non_blocking=True`, a copy stream, and prefetch of the next batch while this one computes. Unified
+memory (`cudaMallocManaged`) moves page by page where host or device touches it, each time after a fault: prefetch it
+(`cudaMemPrefetchAsync`) in large pieces, or hold it on the device and copy once.
 
 ## When it misleads
 The exposed time bounds the gain from above: hiding the copies needs kernels to hide them behind. On a machine whose
@@ -30,32 +33,41 @@ from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.timeline.copies import CopyGroup
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
-from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, GENERATED_KERNELS, HOST_OPS, HOST_STACKS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.rules.copies._family import BOTTLENECKS, exposed_copy_groups, place_of
+from timesink.rules.copies._family import BOTTLENECKS, exposed_copy_groups, gaps_before, place_of
+from timesink.rules.idle._family import BLAME_READS
 from timesink.units import bytes_text
 
 _WORDS = {"h2d": "host-to-device", "d2h": "device-to-host"}
+_KIND = ("copies", "migrations of unified memory")
+_ADVICE = (
+    "Move fewer bytes, then hide the rest: pinned memory, non_blocking copies on their own stream, the next batch "
+    "fetched while this one computes.",
+    "Move unified memory before it is touched: cudaMemPrefetchAsync in large pieces, or cudaMalloc and one copy.",
+)
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device and direction over the limit."""
-    sides: dict[tuple[Device, str], list[CopyGroup]] = {}
+    sides: dict[tuple[Device, str, bool], list[CopyGroup]] = {}
     for group in exposed_copy_groups(trace):
-        sides.setdefault((group.device, group.direction), []).append(group)
+        sides.setdefault((group.device, group.direction, group.migrated), []).append(group)
     return found_or_clear([_judge(trace, limits, groups) for groups in sides.values()])
 
 
 def _judge(trace: Trace, limits: Limits, groups: list[CopyGroup]) -> tuple[Finding | None, Evidence]:
-    device, words = groups[0].device, _WORDS[groups[0].direction]
-    exposed = Intervals.union_all(group.exposed for group in groups)
+    device, words = groups[0].device, f"{_WORDS[groups[0].direction]} {_KIND[groups[0].migrated]}"
+    gaps = gaps_before(trace, groups) if groups[0].migrated else Intervals.none()
+    exposed = Intervals.union_all([*(group.exposed for group in groups), gaps])
     step_ns, exposed_ns = period_ns(trace, device), per_step_ns(trace, device, exposed)
     share = exposed_ns / step_ns if step_ns else 0.0
     limit = limits["exposed_ratio"]
     evidence = Evidence(
-        f"exposed {words} copies of device {device[1]}",
+        f"exposed {words} of device {device[1]}",
         Quantity(share, "ratio"),
-        "union of the copies less every instant at which a kernel runs, over the steady steps",
+        "union of the copies less every instant at which a kernel runs, over the steady steps"
+        + (", and idle time that a migration ends" if len(gaps) else ""),
         limit=Quantity(limit, "ratio"),
         table="device_ops",
         rows=groups[0].rows,
@@ -64,10 +76,11 @@ def _judge(trace: Trace, limits: Limits, groups: list[CopyGroup]) -> tuple[Findi
         return None, evidence
     moved_bytes = sum(group.bytes for group in groups)
     rates = [group.gigabytes_per_s for group in groups if group.gigabytes_per_s is not None]
+    with_gaps = " and the gaps before them" if len(gaps) else ""
     speed = f", {bytes_text(moved_bytes)} in all at {max(rates):.1f} GB/s" if rates else ""
     message = (
-        f"{words} copies take {of_period(trace, device, exposed_ns)} on device {device[1]} with no kernel beside "
-        f"them: {sum(group.count for group in groups)} copies{speed}"
+        f"{words}{with_gaps} take {of_period(trace, device, exposed_ns)} on device {device[1]} with no kernel beside "
+        f"them: {sum(group.count for group in groups)} {_KIND[groups[0].migrated].split()[0]}{speed}"
     )
     return (
         Finding(
@@ -75,8 +88,7 @@ def _judge(trace: Trace, limits: Limits, groups: list[CopyGroup]) -> tuple[Findi
             bottleneck=BOTTLENECKS[groups[0].direction],
             where=place_of(trace, device, groups[0].rows),
             evidence=(evidence,),
-            advice="Move fewer bytes, then hide the rest: pinned memory, non_blocking copies on their own stream, "
-            "the next batch fetched while this one computes.",
+            advice=_ADVICE[groups[0].migrated],
             verify="Capture again: the exposed share of these copies falls, the step by at most their exposed time.",
             claim=Claim({device: exposed}),
         ),
@@ -88,7 +100,7 @@ RULE = Rule(
     "CPY101",
     check,
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, HOST_OPS, RANGES, FRAMES, HOST_STACKS, GENERATED_KERNELS),
+    reads=(API_CALLS, *BLAME_READS),
     limits={
         "exposed_ratio": Limit(
             0.03,

@@ -10,7 +10,7 @@
   const FAMILY = {
     sync: "wait", copy_staging: "wait2", allocator: "wait2", loader: "wait2", dispatch: "host2", optimizer: "host2", profiler: "host2",
     untraced: "host", python: "host", os_call: "host3", cuda_call: "host3", compile: "host3", checkpoint: "host3", garbage_collection: "host3", logging: "host3",
-    launch_latency: "gpu", kernel_gap: "gpu2", graph_gap: "gpu2", unexplained: "gpu3", dependency_compute: "gpu3",
+    launch_latency: "gpu", kernel_gap: "gpu2", graph_gap: "gpu2", migration: "gpu2", unexplained: "gpu3", dependency_compute: "gpu3",
     dependency_communication: "communication", dependency_copy: "copy",
   };
   const WORDS = {

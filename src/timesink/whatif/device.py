@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -11,7 +12,7 @@ import polars as pl
 from timesink._native import first_places
 from timesink.knowledge.assumptions import replay
 from timesink.knowledge.op_class import COPY, class_of_ops
-from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray
+from timesink.model.arrays import Int32Array, Int64Array, IntArray
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
@@ -221,17 +222,27 @@ def launched_ns(call: IntArray, start_ns: Int64Array, calls: Calls) -> Int64Arra
     return np.where(call >= 0, calls.start_ns[np.maximum(call, 0)], start_ns) if len(calls) else start_ns
 
 
+def rows_by_stream(ops: Ops) -> Iterator[tuple[int, Int32Array]]:
+    """Each stream with any op, and the numbers of its ops."""
+    order = np.arange(ops.stream.size, dtype=np.int32)
+    if order.size and ops.stream.min() != ops.stream.max():
+        order = np.argsort(ops.stream, kind="stable").astype(np.int32)
+    for rows in np.split(order, np.flatnonzero(np.diff(ops.stream[order])) + 1):
+        if rows.size:
+            yield int(ops.stream[rows[0]]), rows
+
+
 def same_stream_pairs(ops: Ops) -> tuple[IntArray, IntArray]:
     """Neighbouring ops of each stream, earlier and later."""
-    order = np.argsort(ops.stream, kind="stable")
-    same = ops.stream[order[1:]] == ops.stream[order[:-1]]
-    return order[:-1][same], order[1:][same]
+    rows = [rows for _, rows in rows_by_stream(ops)]
+    none = np.empty(0, np.int32)
+    return np.concatenate([none, *(part[:-1] for part in rows)]), np.concatenate([none, *(part[1:] for part in rows)])
 
 
 def stream_neighbours(ops: Ops) -> tuple[IntArray, IntArray]:
     """For each op, the one before it and the one after it on its stream; -1 where there is none."""
     earlier, later = same_stream_pairs(ops)
-    before, after = np.full(len(ops), -1, np.int64), np.full(len(ops), -1, np.int64)
+    before, after = np.full(ops.stream.size, -1, np.int32), np.full(ops.stream.size, -1, np.int32)
     before[later], after[earlier] = earlier, later
     return before, after
 
@@ -244,21 +255,35 @@ def measure_costs(ops: Ops, calls: Calls) -> Costs:
     where the op was launched so early that the one before still ran. The 10th percentile is taken for the intrinsic
     cost, because delays only ever add to it; the median is the usual one and the 99th percentile a late one.
     """
-    earlier, later = same_stream_pairs(ops)
     of_graph = np.bincount(ops.block)[ops.block] > 1
-    kind = np.where(of_graph, _REPLAYED, ops.op_class == COPY)
-    group = (ops.stream * (_REPLAYED + 1) + kind).astype(np.int32)
-    launch = launched_ns(ops.call, ops.start_ns, calls)
-    latency = ops.start_ns - launch
-    lone = (ops.call >= 0) & (latency >= 0)
-    lone[later] &= launch[later] >= ops.end_ns[earlier]
-    low, usual, late = _quantiles_by(group, latency, lone, _quantiles())
-    queued = (ops.call[later] >= 0) & (launch[later] + low[group[later]] < ops.end_ns[earlier])
-    gaps = np.maximum(ops.start_ns[later[queued]] - ops.end_ns[earlier[queued]], 0)
-    if gaps.size < replay.ENOUGH.value:
-        gaps = np.array([replay.GAP_IF_UNSEEN_US.ns], np.int64)
-    quantiles = np.quantile(gaps, _quantiles())
+    kind = np.where(of_graph, np.int32(_REPLAYED), ops.op_class == COPY)
+    group = (ops.stream * np.int32(_REPLAYED + 1) + kind).astype(np.int32, copy=False)
+    before, _ = stream_neighbours(ops)
+    groups, latencies, gaps = [group[:0]], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for rows, launch, drained in _against_earlier(ops, calls, before):
+        latency = ops.start_ns[rows] - launch
+        lone = (ops.call[rows] >= 0) & (latency >= 0) & (launch >= drained)
+        groups.append(group[rows][lone])
+        latencies.append(latency[lone])
+    count = int(group.max(initial=0)) + 1
+    low, usual, late = _quantiles_by(np.concatenate(groups), np.concatenate(latencies), count, _quantiles())
+    for rows, launch, drained in _against_earlier(ops, calls, before):
+        queued = (ops.call[rows] >= 0) & (launch + low[group[rows]] < drained)
+        gaps.append(np.maximum(ops.start_ns[rows][queued] - drained[queued], 0))
+    gap = np.concatenate(gaps)
+    if gap.size < replay.ENOUGH.value:
+        gap = np.array([replay.GAP_IF_UNSEEN_US.ns], np.int64)
+    quantiles = np.quantile(gap, _quantiles())
     return Costs(group, (low, usual, np.minimum(late, replay.LATE_AT_MOST.whole * usual)), *(int(q) for q in quantiles))
+
+
+def _against_earlier(ops: Ops, calls: Calls, before: IntArray) -> Iterator[tuple[slice, Int64Array, Int64Array]]:
+    """A slice of the ops after another: when each was launched, and when the one before it on its stream was over, the
+    least integer where there is none."""
+    for first in range(0, ops.stream.size, _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        over = np.where(before[rows] >= 0, ops.end_ns[before[rows]], np.iinfo(np.int64).min)
+        yield rows, launched_ns(ops.call[rows], ops.start_ns[rows], calls), over
 
 
 def _quantiles() -> tuple[float, ...]:
@@ -267,10 +292,9 @@ def _quantiles() -> tuple[float, ...]:
 
 
 def _quantiles_by(
-    group: Int32Array, values: Int64Array, chosen: BoolArray, quantiles: tuple[float, ...]
+    group: Int32Array, values: Int64Array, group_count: int, quantiles: tuple[float, ...]
 ) -> list[Int64Array]:
-    """Per quantile its value in each group; of all chosen where a group has too few, a usual one where none has."""
-    group_count, group, values = int(group.max(initial=0)) + 1, group[chosen], values[chosen]
+    """Per quantile its value in each group; of all values where a group has too few, a usual one where none has."""
     sizes = np.bincount(group, minlength=group_count)
     values_of = []
     for quantile in quantiles:

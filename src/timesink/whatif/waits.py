@@ -15,10 +15,11 @@ from timesink.knowledge.assumptions import fixes, replay
 from timesink.knowledge.calls import CallKind
 from timesink.knowledge.op_class import COMMUNICATION, COPY
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
+from timesink.model.nesting import numbered_rows
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, EVENT_WAITS, SYNCS
 from timesink.model.trace import Trace
-from timesink.whatif.device import Blocks, Ops, launched_ns
+from timesink.whatif.device import Blocks, Ops, launched_ns, rows_by_stream
 from timesink.whatif.host import Calls
 
 _UNNAMED, _NO_WORK = -1, -2
@@ -40,14 +41,19 @@ class LaunchOrder:
     def of(cls, calls: Calls, ops: Ops, blocks: Blocks) -> LaunchOrder:
         """Sort what was launched; an op without a known launch counts on its stream from its start."""
         launched = np.flatnonzero(blocks.call >= 0)
+        launched = launched.astype(np.int32)
         at = calls.start_ns[blocks.call[launched]] if launched.size else np.empty(0, np.int64)
-        order = np.argsort(at, kind="stable")
-        own_time = launched_ns(ops.call, ops.start_ns, calls)
-        by_stream = np.lexsort((ops.start_ns, own_time, ops.stream))
-        cuts = np.flatnonzero(np.diff(ops.stream[by_stream])) + 1
-        parts = [part for part in np.split(by_stream, cuts) if part.size]
-        on_stream = {int(ops.stream[part[0]]): (own_time[part], ops.block[part]) for part in parts}
-        return cls(launched[order], at[order], blocks.call[launched][order], on_stream)
+        if not _ascends(at):
+            order = np.argsort(at, kind="stable")
+            launched, at = launched[order], at[order]
+        own_time, on_stream = launched_ns(ops.call, ops.start_ns, calls), {}
+        for number, rows in rows_by_stream(ops):
+            on_it, block = own_time[rows], ops.block[rows]
+            if not _ascends(on_it):  # ops are in order of start, which decides where times are equal
+                order = np.argsort(on_it, kind="stable")
+                on_it, block = on_it[order], block[order]
+            on_stream[number] = on_it, block
+        return cls(launched, at, blocks.call[launched], on_stream)
 
     def last_on(self, stream: int, before_ns: Int64Array) -> IntArray:
         """The last block launched on a stream before each time, -1 where none was."""
@@ -64,6 +70,10 @@ class LaunchOrder:
         at, block = self.on_stream[stream]
         place = int(np.searchsorted(at, after_ns, side="left"))
         return int(block[place]) if place < block.size else -1
+
+
+def _ascends(times_ns: Int64Array) -> bool:
+    return not (times_ns[1:] < times_ns[:-1]).any()
 
 
 def _stream_numbers(ops: Ops) -> Callable[[int, int, int], int]:
@@ -191,10 +201,10 @@ def _recorded_streams(trace: Trace, rank: int, calls: Calls, ops: Ops) -> IntArr
     ids, wanted = calls.correlation[waits], rows["correlation"].to_numpy()
     place = np.minimum(np.searchsorted(ids, wanted, side="right") - 1, ids.size - 1)
     matched = (place >= 0) & (ids[np.maximum(place, 0)] == wanted)
-    number = _stream_numbers(ops)
-    streams = [(device, stream) for device, stream in rows.select("device", "stream").iter_rows()]
-    of_pair = {pair: number(*pair, _NO_WORK) for pair in set(streams)}
-    answer[waits[place[matched]]] = np.array([of_pair[pair] for pair in streams], np.int64)[matched]
+    number, streams = _stream_numbers(ops), rows.select("device", "stream")
+    of_row, first = numbered_rows(streams)
+    of_pair = np.array([number(device, stream, _NO_WORK) for device, stream in streams[first].iter_rows()], np.int64)
+    answer[waits[place[matched]]] = of_pair[of_row[matched]]
     return answer
 
 

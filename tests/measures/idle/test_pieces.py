@@ -74,7 +74,7 @@ FRAME = pl.DataFrame({"start_ns": us(100, 250), "end_ns": us(190, 400), "op": ar
 
 
 def cut(of: Any = None, frame: pl.DataFrame = FRAME) -> list[tuple[int, str, int, int]]:
-    found = pieces.cut_gaps(frame, of or work(), ACTIVITY)
+    found = pieces.GapCutter.of(of or work(), ACTIVITY).cut(frame)
     rows = [
         (int(gap), NAMES[int(cause)], int(start) // US, int(end) // US)
         for gap, cause, start, end in zip(found.gap, found.cause, found.start_ns, found.end_ns, strict=True)
@@ -97,7 +97,7 @@ def test_every_stretch_by_hand() -> None:
 
 
 def test_what_each_stretch_is_blamed_on() -> None:
-    found = pieces.cut_gaps(FRAME, work(), ACTIVITY)
+    found = pieces.GapCutter.of(work(), ACTIVITY).cut(FRAME)
     rows = {
         (int(gap), NAMES[int(cause)], int(start) // US): (*map(int, blamed), int(asked) // US)
         for gap, cause, start, *blamed, asked in zip(
@@ -231,10 +231,8 @@ def test_a_gap_is_beside_a_copy_that_ends_it_or_ended_before_it(op_class: tuple[
 
 def test_the_source_that_ended_last_counts() -> None:
     of = work(events__source=array(1, 2, 2, 5), events__sink=array(4, 4, 7, 7), blocks__end_ns=us(0, 20, 30, 0, 0, 65))
-    source, sink = pieces._last_sources(of, 4, 7)
-    assert (source.tolist(), sink.tolist()) == ([2, 5], [4, 7])
-    for low, high, sinks in ((5, 7, [7]), (4, 6, [4]), (5, 6, [])):
-        assert pieces._last_sources(of, low, high)[1].tolist() == sinks
+    sink, source = pieces._last_sources(of)
+    assert (sink.tolist(), source.tolist()) == ([4, 7], [2, 5])
 
 
 def test_segments_that_overlap_windows_by_hand() -> None:

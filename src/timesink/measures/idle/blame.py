@@ -10,7 +10,7 @@ import polars as pl
 
 from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.measures.idle.causes import CAUSE_CODE, CAUSES, HostActivity, IdleCause, host_activity
-from timesink.measures.idle.pieces import Pieces, cut_gaps
+from timesink.measures.idle.pieces import GapCutter, Pieces
 from timesink.measures.timeline.device_timeline import Device, device_gaps, device_timeline
 from timesink.measures.timeline.replay import work_of
 from timesink.model.arrays import Int64Array
@@ -139,9 +139,10 @@ def _blame_rank(trace: Trace, rank: int, work: RankWork, first_thread: int) -> I
     Slices and their pieces are of one device and in order, and no stretch leaves its gap: they follow each other.
     """
     activity = host_activity(trace, work, _host_late_gaps(trace, rank))
+    cutter = GapCutter.of(work, activity)
     migrates = matches(trace[DEVICE_OPS]["name"], MIGRATION).to_numpy()
     for gaps in device_gaps(trace).slices(rank):
-        pieces = cut_gaps(gaps, work, activity)
+        pieces = cutter.cut(gaps)
         if migrates.any():
             before = migrates[gaps["op"].to_numpy()[pieces.gap]] & np.isin(pieces.cause, _DEVICES_OWN)
             pieces = replace(pieces, cause=np.where(before, CAUSE_CODE["migration"], pieces.cause))

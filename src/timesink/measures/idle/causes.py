@@ -59,8 +59,8 @@ _Columns = tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array, Int
 class Segments:
     """Disjoint stretches in order of timeline and start, each with the row of its innermost activity and its cause.
 
-    `row` is a row of the activity's table; with several tables together it says nothing. `thread` numbers the
-    launching threads of the rank; `cause` is a `CAUSE_CODE`.
+    `row` is a row of the activity's table, empty for all tables together. `thread` numbers the launching threads of the
+    rank; `cause` is a `CAUSE_CODE`; of one table alone both are empty.
     """
 
     timeline: Int64Array
@@ -85,15 +85,19 @@ class Segments:
         timeline, start_ns, end_ns, row, thread, cause = columns
         if not _outer_first(timeline, start_ns, end_ns):
             order = np.lexsort((-end_ns, start_ns, timeline))
-            timeline, start_ns, end_ns, row, thread, cause = (column[order] for column in columns)
+            timeline, start_ns, end_ns, row, thread, cause = (_at(column, order) for column in columns)
         start, end, place, highest = innermost(timeline, start_ns, end_ns, cause)
-        counted = np.where(highest < _INNERMOST_COUNTS, highest, cause[place])
-        return cls(timeline[place], start, end, row[place], thread[place], counted)
+        counted = np.where(highest < _INNERMOST_COUNTS, highest, cause[place]) if thread.size else thread
+        return cls(timeline[place], start, end, _at(row, place), _at(thread, place), counted)
 
     def row_at(self, timeline: Int64Array, time_ns: Int64Array) -> Int64Array:
         """The row of the activity at each instant of a timeline, or -1."""
         place = holding(self.timeline, self.start_ns, self.end_ns, timeline, time_ns)
         return np.where(place >= 0, self.row[place], -1) if self.row.size else place
+
+
+def _at(column: Int64Array, places: Int64Array) -> Int64Array:
+    return column[places] if column.size else column
 
 
 def _outer_first(timeline: Int64Array, start_ns: Int64Array, end_ns: Int64Array) -> bool:
@@ -120,10 +124,13 @@ def host_activity(trace: Trace, work: RankWork, windows: Intervals) -> HostActiv
     timeline_of = np.arange(len(work.calls.threads))
     timeline_of[work.bursts.worker] = work.bursts.owner
     rows = {table: _activity_rows(trace, table, work, timeline_of, windows) for table in ACTIVITY_TABLES}
-    parts = [*rows.values(), _compiling_rows(trace, work, timeline_of)]
-    timeline, start, end, row, thread, cause = (np.concatenate(column) for column in zip(*parts, strict=True))
-    together = Segments.of((timeline, start, end, row, thread, cause))
-    return HostActivity(together, {table: Segments.of(columns) for table, columns in rows.items()}, timeline_of)
+    of_compiler = _compiling_rows(trace, work, timeline_of)
+    timeline, start, end, _, thread, cause = (
+        np.concatenate(column) for column in zip(*rows.values(), of_compiler, strict=True)
+    )
+    none = np.empty(0, np.int64)
+    by_table = {table: Segments.of((*rows[table][:4], none, rows.pop(table)[5])) for table in ACTIVITY_TABLES}
+    return HostActivity(Segments.of((timeline, start, end, none, thread, cause)), by_table, timeline_of)
 
 
 def _activity_rows(trace: Trace, table: Table, work: RankWork, timeline_of: Int64Array, windows: Intervals) -> _Columns:
@@ -158,16 +165,20 @@ def _compiling_rows(trace: Trace, work: RankWork, timeline_of: Int64Array) -> _C
     A compiler that nobody put a range around (Nsight Systems records none) is seen by what it loads, between tracing
     the program and keeping what was compiled. Launches [10, 20) and [90, 95) and a load [70, 72) give [20, 90).
     """
-    calls, line = work.calls, timeline_of[work.calls.thread].astype(np.int64)
+    calls, launches_work = work.calls, np.zeros(len(work.calls), np.bool_)
     named = matches(trace.get(API_CALLS)["name"], LOADS_MODULE).to_numpy()
     loads = np.flatnonzero(named[calls.row]) if named.any() else np.empty(0, np.int64)
-    launches_work = np.zeros(len(calls), np.bool_)
-    launches_work[work.ops.call[work.ops.call >= 0]] = loads.size > 0
-    launching = np.flatnonzero(launches_work)
-    launching = launching[np.lexsort((calls.start_ns[launching], line[launching]))]
+    if loads.size:
+        launches_work[work.ops.call[work.ops.call >= 0]] = True
     found, stretches = [np.empty(0, np.int64)], [np.empty((0, 2), np.int64)]
-    for timeline in np.unique(line[loads]):
-        own, launches = loads[line[loads] == timeline], launching[line[launching] == timeline]
+    loading = timeline_of[calls.thread[loads]]
+    for timeline in np.unique(loading):
+        own, launches = (
+            loads[loading == timeline],
+            np.flatnonzero(launches_work & (timeline_of == timeline)[calls.thread]),
+        )
+        if (np.diff(calls.start_ns[launches]) < 0).any():  # of several threads
+            launches = launches[np.argsort(calls.start_ns[launches], kind="stable")]
         after = np.searchsorted(calls.start_ns[launches], calls.start_ns[own])
         between = (after > 0) & (after < launches.size)
         own, after = own[between], after[between]
@@ -176,7 +187,7 @@ def _compiling_rows(trace: Trace, work: RankWork, timeline_of: Int64Array) -> _C
     load, stretch = np.concatenate(found), np.concatenate(stretches)
     cause = np.full(load.size, CAUSE_CODE["compile"], np.int64)
     row, thread = calls.row[load].astype(np.int64), calls.thread[load].astype(np.int64)
-    return line[load], stretch[:, 0], stretch[:, 1], row, thread, cause
+    return timeline_of[thread].astype(np.int64), stretch[:, 0], stretch[:, 1], row, thread, cause
 
 
 def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -> Int64Array:

@@ -15,6 +15,7 @@ An op that was launched before the gap, or as part of a graph, has no parts befo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -88,38 +89,72 @@ class _Gaps:
         return cls(start, end, op, call, block, launch, thread, timeline, in_graph, launched, host_end)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GapCutter:
+    """What the gaps of a rank are cut by, found once for all slices of them.
+
+    `drained` has for each device, by the end of the work that was waited for: that end, and the number of the call that
+    waited. `sink` are the blocks that waited for events, ascending, and `source` the block that ended last for each.
+    """
+
+    work: RankWork
+    activity: HostActivity
+    drained: Mapping[int, tuple[IntArray, IntArray]]
+    sink: IntArray
+    source: IntArray
+
+    @classmethod
+    def of(cls, work: RankWork, activity: HostActivity) -> GapCutter:
+        """What a rank's calls waited for, and what they and its blocks did."""
+        return cls(work, activity, _waits_by_device(work), *_last_sources(work))
+
+    def cut(self, frame: pl.DataFrame) -> Pieces:
+        """Cut every gap of one device, given as `device_gaps` has them, into stretches of one cause, in order of start.
+
+        The host's part is split by the innermost activity of the launching thread, and the holes in which nothing was
+        traced. A stretch [0, 100) with the segments [10, 40) and [40, 70) has the holes [0, 10) and [70, 100).
+        """
+        calls, did, called = self.work.calls, self.activity.all, self.activity.by_table[API_CALLS]
+        gaps = _Gaps.of(frame, self.work, self.activity)
+        sync_call, sync_end = _drains(gaps, self)
+        latency_end, call_end, dependency_end, dependency, rest = _device_parts(gaps, self)
+        columns = [
+            gaps.start_ns, sync_end, gaps.host_end_ns, latency_end, call_end, dependency_end, gaps.end_ns,
+            gaps.timeline, gaps.thread, np.where(gaps.launched, _value_at(calls.row, gaps.call), -1),
+            np.where(gaps.launched, gaps.launch_ns, gaps.host_end_ns), _value_at(calls.thread, sync_call),
+            _value_at(calls.row, sync_call), _value_at(calls.start_ns, sync_call), dependency, rest,
+        ]  # fmt: skip
+        return Pieces(
+            *cut(
+                [np.asarray(column, np.int64) for column in columns],
+                [did.timeline, did.start_ns, did.end_ns, did.thread, did.cause],
+                [called.timeline, called.start_ns, called.end_ns, called.row],
+                [CAUSE_CODE[name] for name in ("sync", "untraced", "launch_latency", "cuda_call")],
+            )
+        )
+
+
 def _value_at(values: IntArray, index: IntArray) -> IntArray:
     """The value at each index; -1 for index -1. [5, 6] at [1, -1, 0] is [6, -1, 5]."""
     return np.where(index >= 0, values[index], -1) if values.size else np.full(index.size, -1, np.int64)
 
 
-def cut_gaps(frame: pl.DataFrame, work: RankWork, activity: HostActivity) -> Pieces:
-    """Cut every gap of a device, given as `device_gaps` has them, into stretches of one cause, in order of start.
-
-    The host's part is split by the innermost activity of the launching thread, and the holes in which nothing was
-    traced. A stretch [0, 100) with the segments [10, 40) and [40, 70) has the holes [0, 10) and [70, 100).
-    """
-    gaps = _Gaps.of(frame, work, activity)
-    sync_call, sync_end = _drains(gaps, work, activity)
-    latency_end, call_end, dependency_end, dependency, rest = _device_parts(gaps, work)
-    columns = [
-        gaps.start_ns, sync_end, gaps.host_end_ns, latency_end, call_end, dependency_end, gaps.end_ns, gaps.timeline,
-        gaps.thread, np.where(gaps.launched, _value_at(work.calls.row, gaps.call), -1),
-        np.where(gaps.launched, gaps.launch_ns, gaps.host_end_ns), _value_at(work.calls.thread, sync_call),
-        _value_at(work.calls.row, sync_call), _value_at(work.calls.start_ns, sync_call), dependency, rest,
-    ]  # fmt: skip
-    did, calls = activity.all, activity.by_table[API_CALLS]
-    return Pieces(
-        *cut(
-            [np.asarray(column, np.int64) for column in columns],
-            [did.timeline, did.start_ns, did.end_ns, did.thread, did.cause],
-            [calls.timeline, calls.start_ns, calls.end_ns, calls.row],
-            [CAUSE_CODE[name] for name in ("sync", "untraced", "launch_latency", "cuda_call")],
-        )
-    )
+def _waits_by_device(work: RankWork) -> dict[int, tuple[IntArray, IntArray]]:
+    """`GapCutter.drained`: calls that were made before the end of what they waited for; of one end, the last to return
+    comes last."""
+    calls, blocks, releases = work.calls, work.blocks, work.releases
+    released = blocks.end_ns[releases.block]
+    waited = np.flatnonzero(calls.start_ns[releases.call] < released)
+    waited = waited[np.lexsort((calls.end_ns[releases.call[waited]], released[waited]))]
+    device = work.ops.device[blocks.op[releases.block[waited]]]
+    return {
+        int(number): (released[own], releases.call[own])
+        for number in np.unique(device)
+        for own in (waited[device == number],)
+    }
 
 
-def _drains(gaps: _Gaps, work: RankWork, activity: HostActivity) -> tuple[IntArray, IntArray]:
+def _drains(gaps: _Gaps, known: GapCutter) -> tuple[IntArray, IntArray]:
     """The call whose wait drained the device before each gap (-1: none), and until when the gap is charged to it.
 
     Without the wait the host would have come to the next launch earlier by as long as it waited: that much of the gap,
@@ -133,40 +168,33 @@ def _drains(gaps: _Gaps, work: RankWork, activity: HostActivity) -> tuple[IntArr
         10          100          105         180, no further than the launch
         110         100          120         none: it did not wait for that work
     """
-    calls, releases, blocks = work.calls, work.releases, work.blocks
+    calls, timeline_of = known.work.calls, known.activity.timeline_of
     drain, until = np.full(gaps.start_ns.size, -1, np.int64), gaps.start_ns.copy()
-    if not releases.call.size or not gaps.start_ns.size:
+    device = int(known.work.ops.device[gaps.op[0]]) if gaps.op.size else -1
+    if device not in known.drained:
         return drain, until
-    released = blocks.end_ns[releases.block]
-    near = (released >= gaps.start_ns.min() - CLOCK_SLACK_US.ns) & (released <= gaps.start_ns.max())
-    waited = np.flatnonzero(near & (calls.start_ns[releases.call] < released))
-    release_device, gap_device = work.ops.device[blocks.op[releases.block]], work.ops.device[gaps.op]
-    for device in np.unique(gap_device):
-        gap = np.flatnonzero(gap_device == device)
-        candidates = waited[release_device[waited] == device]
-        candidates = candidates[np.lexsort((calls.end_ns[releases.call[candidates]], released[candidates]))]
-        if not candidates.size:
-            continue
-        before = places(released[candidates], gaps.start_ns[gap], True) - 1
-        release = candidates[np.maximum(before, 0)]  # the last one before the gap began
-        call = releases.call[release]
-        drains = (before >= 0) & (gaps.start_ns[gap] - released[release] <= CLOCK_SLACK_US.ns)
-        drains &= calls.end_ns[call] <= gaps.host_end_ns[gap]
-        drains &= activity.timeline_of[calls.thread[call]] == gaps.timeline[gap]
-        gap, call, lost = gap[drains], call[drains], (released[release] - calls.start_ns[call])[drains]
-        returned = np.maximum(calls.end_ns[call], gaps.start_ns[gap])
-        drain[gap], until[gap] = call, np.minimum(returned + lost, gaps.host_end_ns[gap])
+    released, waiting = known.drained[device]
+    before = places(released, gaps.start_ns, True) - 1  # the last one before the gap began
+    call, released_ns = waiting[np.maximum(before, 0)], released[np.maximum(before, 0)]
+    drains = (before >= 0) & (gaps.start_ns - released_ns <= CLOCK_SLACK_US.ns)
+    drains &= calls.end_ns[call] <= gaps.host_end_ns
+    drains &= timeline_of[calls.thread[call]] == gaps.timeline
+    gap, call = np.flatnonzero(drains), call[drains]
+    lost = released_ns[gap] - calls.start_ns[call]
+    returned = np.maximum(calls.end_ns[call], gaps.start_ns[gap])
+    drain[gap], until[gap] = call, np.minimum(returned + lost, gaps.host_end_ns[gap])
     return drain, until
 
 
-def _device_parts(gaps: _Gaps, work: RankWork) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
+def _device_parts(gaps: _Gaps, known: GapCutter) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
     """Until when each gap is latency, the rest of the launch call, and a dependency; the two causes that follow."""
+    work = known.work
     usual_start = gaps.launch_ns + work.costs.latency_late_ns(gaps.op)
     latency_end = np.clip(np.where(gaps.launched, usual_start, gaps.start_ns), gaps.host_end_ns, gaps.end_ns)
     # A launch call that has not returned is still being made: it loads a module, or waits for a lock.
     returned = np.where(gaps.launched, _value_at(work.calls.end_ns, gaps.call), gaps.start_ns)
     call_end = np.clip(returned, latency_end, gaps.end_ns)
-    source_end, source_class = _sources(gaps, work)
+    source_end, source_class = _sources(gaps, known)
     dependency_end = np.clip(source_end, call_end, gaps.end_ns)
     dependency = np.array([CAUSE_CODE[name] for name in _CLASS_CAUSE], np.int64)[source_class]
     usual_ns = np.where(_beside_copy(gaps, work), assumed.GAP_MOST_US.ns, ordinary_gap_ns(work.costs.gap_late_ns))
@@ -187,25 +215,24 @@ def ordinary_gap_ns(late_ns: int) -> int:
     return int(np.clip(late_ns, assumed.GAP_LEAST_US.ns, assumed.GAP_MOST_US.ns))
 
 
-def _sources(gaps: _Gaps, work: RankWork) -> tuple[IntArray, IntArray]:
+def _sources(gaps: _Gaps, known: GapCutter) -> tuple[IntArray, IntArray]:
     """When the last event that the op's block waited for came, and the class of the op that raised it.
 
     Where it waited for none, the time is the least integer, which cuts no dependency.
     """
+    blocks = known.work.blocks
     end = np.full(gaps.block.size, np.iinfo(np.int64).min, np.int64)
     source = np.zeros(gaps.block.size, np.int64)
-    if gaps.block.size:
-        last_source, sink = _last_sources(work, int(gaps.block.min()), int(gaps.block.max()))
-        if sink.size:
-            row = np.minimum(np.searchsorted(sink, gaps.block), sink.size - 1)
-            waited = sink[row] == gaps.block
-            source[waited] = last_source[row[waited]]
-            end[waited] = work.blocks.end_ns[source[waited]]
-    return end, work.ops.op_class[work.blocks.op[source]].astype(np.int64)
+    if known.sink.size and gaps.block.size:
+        row = np.minimum(np.searchsorted(known.sink, gaps.block), known.sink.size - 1)
+        waited = known.sink[row] == gaps.block
+        source[waited] = known.source[row[waited]]
+        end[waited] = blocks.end_ns[source[waited]]
+    return end, known.work.ops.op_class[blocks.op[source]].astype(np.int64)
 
 
-def _last_sources(work: RankWork, low: int, high: int) -> tuple[IntArray, IntArray]:
-    """Of the blocks `low` to `high`, those that waited for events, ascending, and the source that ended last for each.
+def _last_sources(work: RankWork) -> tuple[IntArray, IntArray]:
+    """The blocks that waited for events, ascending, and the source that ended last for each.
 
     Sorted by sink and by the end of the source, the last row of each sink is kept, here rows 1 and 3::
 
@@ -215,10 +242,8 @@ def _last_sources(work: RankWork, low: int, high: int) -> tuple[IntArray, IntArr
         2    7     2       30
         3    7     5       65
     """
-    events = work.events
-    within = np.flatnonzero((events.sink >= low) & (events.sink <= high))
-    source, sink = events.source[within], events.sink[within]
+    source, sink = work.events.source, work.events.sink
     order = np.lexsort((np.arange(sink.size), work.blocks.end_ns[source], sink))
     source, sink = source[order], sink[order]
     last = np.append(sink[1:] != sink[:-1], True) if sink.size else np.zeros(0, np.bool_)
-    return source[last], sink[last]
+    return sink[last], source[last]

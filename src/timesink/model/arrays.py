@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,3 +14,27 @@ Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 IntArray = npt.NDArray[np.signedinteger[Any]]  # of any width
 Float64Array = npt.NDArray[np.float64]
+AT_ONCE: Final = 1 << 17
+"""Rows that `slices` takes at a time."""
+Width = TypeVar("Width", bound=np.signedinteger[Any])
+
+
+def found_at(values: npt.NDArray[Width], index: IntArray) -> npt.NDArray[Width]:
+    """The value at each index; -1 for index -1. [5, 6] at [1, -1, 0] is [6, -1, 5]."""
+    if not values.size:
+        return none_of(index.size, values.dtype)
+    found = values[index]
+    found[index < 0] = -1
+    return found
+
+
+def slices(first: int, last: int) -> Iterator[slice]:
+    """Rows `first` to `last` - 1, so many at a time: what is worked out on the way to an answer then fits the
+    processor's caches, and a long trace takes no more memory for it than a short one."""
+    for low in range(first, last, AT_ONCE):
+        yield slice(low, min(low + AT_ONCE, last))
+
+
+def none_of(size: int, dtype: npt.DTypeLike = np.int32) -> npt.NDArray[Any]:
+    """So many entries of -1, which take no memory and cannot be changed."""
+    return np.broadcast_to(np.array(-1, dtype), size)

@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 
 from timesink._native import first_places
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int32Array, Int64Array
 
 
-def launching_calls(ops: pl.DataFrame, calls: pl.DataFrame) -> Int64Array:
+def launching_calls(ops: pl.DataFrame, calls: pl.DataFrame) -> Int32Array:
     """For each row of `device_ops`, the row of `api_calls` that launched it, or -1 where the recording holds none.
 
     Where several calls carry one correlation (a driver call inside a runtime call), the first row, which encloses the
@@ -26,11 +26,11 @@ def launching_calls(ops: pl.DataFrame, calls: pl.DataFrame) -> Int64Array:
         1      1        8                1      1        7  (inside 0)    -1
         2      2        7                2      2        7                2
     """
-    call = np.full(ops.height, -1, np.int64)
+    call = np.full(ops.height, -1, np.int32)
     if ops.height and calls.height:
         op_ids, call_ids = _correlations(ops), _correlations(calls)
         if (process := _one_process(ops)) is not None and process == _one_process(calls):
-            return first_places(op_ids, call_ids)
+            return first_places(op_ids, call_ids).astype(np.int32)
         calls_of = dict(_rows_by_process(calls))
         for process, op_rows in _rows_by_process(ops):
             if process in calls_of:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from timesink._native import enclose, innermost_at, numbered
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, none_of
 from timesink.model.record import dataclass
 
 ThreadKey = tuple[int, int, int]
@@ -58,9 +58,11 @@ class Nesting:
         rows = self.order[first:last]
         return innermost_at(rows, self.parent, self.start_ns, self.end_ns, when)
 
-    def innermost_of(self, frame: pl.DataFrame) -> Int64Array:
-        """For each row of another host table, the row of the innermost interval that holds its start."""
-        innermost = np.full(frame.height, -1, np.int64)
+    def innermost_of(self, frame: pl.DataFrame) -> Int32Array:
+        """For each row of another host table, the row of the innermost interval that holds its start; -1 for none."""
+        if not self.order.size:
+            return none_of(frame.height)
+        innermost = np.full(frame.height, -1, np.int32)
         start = frame["start_ns"].to_numpy()
         for key, first, last in thread_slices(frame):
             innermost[first:last] = self.innermost(key, start[first:last])

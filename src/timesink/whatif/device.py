@@ -12,7 +12,7 @@ import polars as pl
 from timesink._native import first_places
 from timesink.knowledge.assumptions import replay
 from timesink.knowledge.op_class import COPY, class_of_ops
-from timesink.model.arrays import Int32Array, Int64Array, IntArray
+from timesink.model.arrays import Int32Array, Int64Array, IntArray, slices
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
@@ -20,7 +20,6 @@ from timesink.model.trace import Trace
 from timesink.whatif.host import Calls
 
 _REPLAYED: Final = 2  # the group of replays on a stream, after its other work and its copies
-_ROWS_AT_ONCE: Final = 1 << 18  # keeps what is looked up at once within a few MB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,14 +186,14 @@ def _number_streams(frame: pl.DataFrame) -> tuple[tuple[tuple[int, int | None, i
     distinct = keys.unique().sort(names, nulls_last=False).with_row_index("number")
     number = np.zeros(frame.height, np.int32)
     varying = [name for name in names if distinct[name].n_unique() > 1]
-    for first in range(0, frame.height if varying else 0, _ROWS_AT_ONCE):
-        part = keys.select(varying)[first : first + _ROWS_AT_ONCE]
+    for rows in slices(0, frame.height if varying else 0):
+        part = keys.select(varying)[rows]
         if varying == ["stream"]:
             numbered = np.searchsorted(distinct["stream"].to_numpy(), part["stream"].to_numpy())
         else:
             joined = part.join(distinct, on=varying, how="left", nulls_equal=True, maintain_order="left")
             numbered = joined["number"].to_numpy()
-        number[first : first + _ROWS_AT_ONCE] = numbered
+        number[rows] = numbered
     return tuple(distinct.select(names).rows()), number
 
 
@@ -280,8 +279,7 @@ def measure_costs(ops: Ops, calls: Calls) -> Costs:
 def _against_earlier(ops: Ops, calls: Calls, before: IntArray) -> Iterator[tuple[slice, Int64Array, Int64Array]]:
     """A slice of the ops after another: when each was launched, and when the one before it on its stream was over, the
     least integer where there is none."""
-    for first in range(0, ops.stream.size, _ROWS_AT_ONCE):
-        rows = slice(first, first + _ROWS_AT_ONCE)
+    for rows in slices(0, ops.stream.size):
         over = np.where(before[rows] >= 0, ops.end_ns[before[rows]], np.iinfo(np.int64).min)
         yield rows, launched_ns(ops.call[rows], ops.start_ns[rows], calls), over
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int64Array, IntArray
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
@@ -53,7 +53,7 @@ def blocking_launches(trace: Trace) -> tuple[BlockingLaunches, ...]:
     return tuple(found)
 
 
-def _host(trace: Trace, calls: Int64Array, asked_ns: Int64Array) -> dict[tuple[int, int], Intervals]:
+def _host(trace: Trace, calls: IntArray, asked_ns: Int64Array) -> dict[tuple[int, int], Intervals]:
     """By (process, thread): from when each call would have returned to when it did."""
     made = trace.get(API_CALLS)[calls]
     process, thread, end = (made[name].to_numpy() for name in ("process", "thread", "end_ns"))

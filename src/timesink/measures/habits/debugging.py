@@ -15,7 +15,7 @@ from timesink.knowledge.os_calls import FILE_STATE
 from timesink.measures.habits.extra_work import WAITING_CAUSES, ExtraWork, HostTimes, extra_work, launch_order, together
 from timesink.measures.timeline.attribution import attribution, host_nesting, launch_links
 from timesink.measures.timeline.autograd import backward_operators
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int64Array, IntArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of, thread_slices
@@ -69,7 +69,7 @@ def nan_checks(trace: Trace) -> NanChecks | None:
     return NanChecks(extra_work(trace, flags, host, WAITING_CAUSES), float(flags.sum()) / at.size, proven)
 
 
-def _named(ops: pl.DataFrame, rows: Int64Array, pattern: str) -> BoolArray:
+def _named(ops: pl.DataFrame, rows: IntArray, pattern: str) -> BoolArray:
     return matches(ops["name"], pattern).to_numpy()[rows]
 
 

@@ -15,7 +15,7 @@ from timesink.measures.kernels.fusion import LAUNCHING_CAUSES
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array
 from timesink.model.intervals import Intervals, begun_in
 from timesink.model.nesting import key_slices, thread_slices
 from timesink.model.record import dataclass
@@ -65,11 +65,11 @@ def extra_work(
 
 
 @remembered
-def launch_order(trace: Trace) -> Int64Array:
+def launch_order(trace: Trace) -> Int32Array:
     """Rows of `device_ops` with a launch of their own, in the order in which each thread launched them."""
     links, calls = launch_links(trace), trace.get(API_CALLS)
     rows = np.flatnonzero((links.call >= 0) & ~links.shared)
-    launched = np.full(calls.height, -1, np.int64)  # by each call, which are in order of thread and start
+    launched = np.full(calls.height, -1, np.int32)  # by each call, which are in order of thread and start
     launched[links.call[rows]] = rows
     call = np.flatnonzero(launched >= 0)
     if not (np.diff(calls["start_ns"].to_numpy()[call]) == 0).any():

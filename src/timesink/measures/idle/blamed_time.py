@@ -35,7 +35,7 @@ from timesink.measures.timeline.attribution import launch_links, push_pop_ranges
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.launches import launched_ahead
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int32Array, Int64Array, slices
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import key_slices, numbered_rows, slice_of
@@ -327,7 +327,7 @@ def _gains_ns(trace: Trace, rank: int) -> list[float]:
     return [price.gain_ns * pricer.step_ns / price.step_ns for price in prices if price.refused is None]
 
 
-def _draining_calls(trace: Trace) -> Int64Array:
+def _draining_calls(trace: Trace) -> Int32Array:
     """For each row of the idle blame, the call (row of `api_calls`) whose drain the host has not recovered from, or -1.
 
     Stretches of drained gaps have it from the blame. A stretch of a host cause gets that of the last drain before it,
@@ -341,28 +341,28 @@ def _draining_calls(trace: Trace) -> Int64Array:
     """
     frame = idle_blame(trace).stretches
     ahead = launched_ahead(trace)
-    start, draining = frame["start_ns"].to_numpy(), frame["sync_row"].fill_null(-1).to_numpy()
+    start, answer = frame["start_ns"].to_numpy(), np.array(frame["sync_row"].fill_null(-1))
     restart = frame["cause"].is_in(list(_RESTART)).to_numpy()
-    answer = draining.copy()
     for (rank, device), first, last in key_slices(frame, ("rank", "device")):
-        drains = first + np.flatnonzero(draining[first:last] >= 0)
-        if drains.size:
-            before = places(start[drains], start[first:last], True) - 1
-            drain = drains[np.maximum(before, 0)]
-            lagging = (before >= 0) & restart[first:last]
-            lagging &= start[drain] > _latest(ahead[rank, device], start[first:last])
-            own = draining[first:last]
-            answer[first:last] = np.where((own < 0) & lagging, draining[drain], own)
-    return np.where((frame["cause"] == _OS_CALL).to_numpy(), -1, answer)
+        drains = first + np.flatnonzero(answer[first:last] >= 0)
+        drained_ns, draining = start[drains], answer[drains]
+        for rows in slices(first, last if drains.size else first):
+            before = places(drained_ns, start[rows], True) - 1
+            lagging = (answer[rows] < 0) & (before >= 0) & restart[rows]
+            lagging &= drained_ns[before] > _latest(ahead[rank, device], start[rows])
+            answer[rows] = np.where(lagging, draining[before], answer[rows])
+    answer[(frame["cause"] == _OS_CALL).to_numpy()] = -1
+    return answer
 
 
 def _latest(times_ns: Int64Array, at_ns: Int64Array) -> Int64Array:
     """The last of the sorted times at or before each instant; the least integer where there is none."""
-    with_none = np.concatenate(([np.iinfo(np.int64).min], times_ns))
-    return with_none[places(times_ns, at_ns, True)]
+    before = places(times_ns, at_ns, True) - 1
+    least = np.int64(np.iinfo(np.int64).min)
+    return np.where(before >= 0, times_ns[before], least) if times_ns.size else np.full(before.size, least)
 
 
-def _roots(trace: Trace, sync_row: Int64Array) -> pl.Series:
+def _roots(trace: Trace, sync_row: Int32Array) -> pl.Series:
     """What each draining call was."""
     calls = trace.get(API_CALLS)
     if not calls.height or not (sync_row >= 0).any():

@@ -184,7 +184,9 @@ def _launching_calls(trace: Trace) -> pl.DataFrame:
     from_host = ((ops["kind"] == "copy") & (ops["copy_kind"] == "h2d")).fill_null(False).to_numpy()
     brings = np.ones(calls.height, np.bool_)
     brings[links.call[links.linked & ~from_host]] = False
-    moved = summed(links.call[links.linked], ops["bytes"].fill_null(0).to_numpy()[links.linked], calls.height)
+    recorded = np.flatnonzero(links.linked & ops["bytes"].is_not_null().to_numpy())
+    sizes = ops["bytes"].gather(recorded).to_numpy()
+    moved = summed(links.call[recorded].astype(np.int64), sizes, calls.height)
     row = np.flatnonzero(links.launching(calls.height))
     row = row[np.argsort(calls["start_ns"].to_numpy()[row], kind="stable")]
     return calls.select(*_THREAD, "start_ns")[row].with_columns(

@@ -26,7 +26,7 @@ from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.assumptions.replay import CLOCK_SLACK_US
 from timesink.knowledge.op_class import COPY
 from timesink.measures.idle.causes import CAUSE_CODE, HostActivity
-from timesink.model.arrays import BoolArray, IntArray
+from timesink.model.arrays import BoolArray, IntArray, found_at
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS
 from timesink.whatif.graph import RankWork
@@ -81,11 +81,11 @@ class _Gaps:
         start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
         op = work.ops.places_of(frame["op"].to_numpy()).astype(np.int64)
         call, block = work.ops.call[op], work.ops.block[op]
-        launch, thread = _value_at(work.calls.start_ns, call), _value_at(work.calls.thread, call)
+        launch, thread = found_at(work.calls.start_ns, call), found_at(work.calls.thread, call)
         in_graph = end > work.blocks.start_ns[block]
         launched = (call >= 0) & ~in_graph
         host_end = np.where(launched, np.clip(launch, start, end), start)
-        timeline = _value_at(activity.timeline_of, thread)
+        timeline = found_at(activity.timeline_of, thread)
         return cls(start, end, op, call, block, launch, thread, timeline, in_graph, launched, host_end)
 
 
@@ -120,9 +120,9 @@ class GapCutter:
         latency_end, call_end, dependency_end, dependency, rest = _device_parts(gaps, self)
         columns = [
             gaps.start_ns, sync_end, gaps.host_end_ns, latency_end, call_end, dependency_end, gaps.end_ns,
-            gaps.timeline, gaps.thread, np.where(gaps.launched, _value_at(calls.row, gaps.call), -1),
-            np.where(gaps.launched, gaps.launch_ns, gaps.host_end_ns), _value_at(calls.thread, sync_call),
-            _value_at(calls.row, sync_call), _value_at(calls.start_ns, sync_call), dependency, rest,
+            gaps.timeline, gaps.thread, np.where(gaps.launched, found_at(calls.row, gaps.call), -1),
+            np.where(gaps.launched, gaps.launch_ns, gaps.host_end_ns), found_at(calls.thread, sync_call),
+            found_at(calls.row, sync_call), found_at(calls.start_ns, sync_call), dependency, rest,
         ]  # fmt: skip
         return Pieces(
             *cut(
@@ -132,11 +132,6 @@ class GapCutter:
                 [CAUSE_CODE[name] for name in ("sync", "untraced", "launch_latency", "cuda_call")],
             )
         )
-
-
-def _value_at(values: IntArray, index: IntArray) -> IntArray:
-    """The value at each index; -1 for index -1. [5, 6] at [1, -1, 0] is [6, -1, 5]."""
-    return np.where(index >= 0, values[index], -1) if values.size else np.full(index.size, -1, np.int64)
 
 
 def _waits_by_device(work: RankWork) -> dict[int, tuple[IntArray, IntArray]]:
@@ -192,7 +187,7 @@ def _device_parts(gaps: _Gaps, known: GapCutter) -> tuple[IntArray, IntArray, In
     usual_start = gaps.launch_ns + work.costs.latency_late_ns(gaps.op)
     latency_end = np.clip(np.where(gaps.launched, usual_start, gaps.start_ns), gaps.host_end_ns, gaps.end_ns)
     # A launch call that has not returned is still being made: it loads a module, or waits for a lock.
-    returned = np.where(gaps.launched, _value_at(work.calls.end_ns, gaps.call), gaps.start_ns)
+    returned = np.where(gaps.launched, found_at(work.calls.end_ns, gaps.call), gaps.start_ns)
     call_end = np.clip(returned, latency_end, gaps.end_ns)
     source_end, source_class = _sources(gaps, known)
     dependency_end = np.clip(source_end, call_end, gaps.end_ns)

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import polars as pl
 
+from timesink._native import summed
 from timesink.measures.idle.blame import NAMED, idle_blame
-from timesink.measures.idle.causes import CAUSE_CODE, CAUSES, HOST_CAUSES
+from timesink.measures.idle.causes import CAUSES, HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
@@ -61,12 +62,12 @@ def _shares(trace: Trace, device: Device) -> Iterator[IdleShare]:
 def by_cause(code: IntArray, own_ns: Int64Array, preparing_ns: Int64Array) -> Iterator[tuple[str, int, int]]:
     """Each cause with its time and its number of stretches, where each stretch has so much of its own cause, and so
     much in the preparation of input."""
-    own = pl.DataFrame({"code": code, "own": own_ns}).filter(pl.col("own") > 0)
-    sums = {number: figures for number, *figures in own.group_by("code").agg(pl.col("own").sum(), pl.len()).iter_rows()}
-    for cause, number in CAUSE_CODE.items():
-        idle_ns, stretches = sums.get(number, (0, 0))
-        if cause == PREPARING:
-            idle_ns, stretches = idle_ns + int(preparing_ns.sum()), stretches + int(np.count_nonzero(preparing_ns > 0))
+    sums = summed(code, own_ns, len(CAUSES))
+    counts = np.bincount(code[own_ns > 0], minlength=len(CAUSES))
+    loading = CAUSES.index(PREPARING)
+    sums[loading] += preparing_ns.sum()
+    counts[loading] += np.count_nonzero(preparing_ns > 0)
+    for cause, idle_ns, stretches in zip(CAUSES, sums.tolist(), counts.tolist(), strict=True):
         if stretches:
             yield cause, idle_ns, stretches
 

@@ -118,7 +118,7 @@ def operator_calls(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
         pl.col("row").get(longest),
     )
     signature = host.select(pl.col(name).cast(pl.String) for name in SIGNATURE).with_row_index("host_op")
-    signature = signature.with_columns(pl.col("host_op").cast(pl.Int64))
+    signature = signature.with_columns(pl.col("host_op").cast(pl.Int32))
     return per_call.join(signature, on="host_op", how="inner").sort("host_op", "turn")
 
 
@@ -209,7 +209,7 @@ def far_operators(trace: Trace) -> tuple[FarOperator, ...]:
     if not operators.height or not host.height:
         return ()
     calls = host.select(pl.col("name", "input_shapes").cast(pl.String)).rename({"name": "op"})
-    calls = calls.with_row_index("host_op").with_columns(pl.col("host_op").cast(pl.Int64))
+    calls = calls.with_row_index("host_op").with_columns(pl.col("host_op").cast(pl.Int32))
     frame = kernel_facts(trace).frame.filter(~pl.col("row").is_in(pl.Series(_explained(trace)).implode()))
     frame = frame.drop("op").join(calls, on="host_op", how="inner")
     frame = frame.with_columns(pl.col("math").cast(pl.String).fill_null(""))

@@ -88,8 +88,8 @@ def kernel_facts(trace: Trace) -> KernelFacts:
     row = (trace.get(DEVICE_OPS)["kind"] == "kernel").to_numpy().nonzero()[0]
     read = ("rank", "device", "stream", "start_ns", "end_ns", "name", "grid_x", "grid_y", "grid_z")
     ops = trace.get(DEVICE_OPS).select(read)[row]
-    host_op = attribution(trace).host_op[row]
-    turn = np.where(graph_replays(trace).node[row] >= 0, launch_links(trace).call[row], -1)
+    host_op, none = attribution(trace).host_op[row], np.int32(-1)
+    turn = np.where(graph_replays(trace).node[row] >= 0, launch_links(trace).call[row], none)
     blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
     kernels = ops.select(
         pl.Series("row", row),
@@ -103,8 +103,8 @@ def kernel_facts(trace: Trace) -> KernelFacts:
         _category(ops["name"], lambda name: decode(name).fused).alias("fused"),
         mapped(ops["name"], _each(casts, pl.Boolean), pl.Boolean).alias("casts"),
         pl.when(blocks > 0).then(blocks).alias("blocks"),  # a grid of no blocks is one that was not recorded
-        pl.Series("host_op", host_op, pl.Int64),
-        pl.Series("turn", turn, pl.Int64),
+        pl.Series("host_op", host_op),
+        pl.Series("turn", turn),
         _gathered(trace.get(HOST_OPS)["name"], host_op).alias("op"),
         pl.Series("optimizer", in_ranges(trace, OPTIMIZER_STEP)[row], pl.Boolean),
     )

@@ -30,7 +30,7 @@ from timesink.measures.timeline.attribution import (
 )
 from timesink.measures.timeline.autograd import by_tool, forward_operators, forward_ranges, waiting_ranges
 from timesink.measures.timeline.graph_replays import graph_replays
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, IntArray
 from timesink.model.names import matches
 from timesink.model.nesting import Nesting
 from timesink.model.record import dataclass, field
@@ -168,7 +168,7 @@ def frame_nesting(trace: Trace) -> Nesting:
     return Nesting.of(trace.get(FRAMES))
 
 
-def of_frames(trace: Trace, rows: Int64Array) -> Int64Array:
+def of_frames(trace: Trace, rows: IntArray) -> Int64Array:
     """The stack of each row of `frames`; -1 for row -1."""
     own = own_frames(trace)
     if not own.row.size:

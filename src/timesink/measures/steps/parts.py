@@ -20,7 +20,7 @@ from timesink.measures.steps.labels import range_labels
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import host_places, launch_links
 from timesink.measures.timeline.device_timeline import Device, device_timeline
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, found_at, slices
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import numbered_rows, slice_of
 from timesink.model.record import dataclass
@@ -30,7 +30,6 @@ from timesink.model.trace import Trace, remembered
 COMPUTE, COMMUNICATION, COPY, IDLE = "compute", "exposed communication", "exposed copy", "idle"
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _KEY: Final = ("name", "grid", "block", "range")
-_OPS_AT_ONCE: Final = 100_000
 _SCHEMA: Final = dict.fromkeys(("kind", *_KEY), pl.String()) | dict.fromkeys(("total_ns", "count", "order"), pl.Int64())
 
 
@@ -108,9 +107,10 @@ def _device(trace: Trace, device: Device, windows: pl.DataFrame) -> pl.DataFrame
 def _compute(trace: Trace, device: Device, windows: Intervals) -> pl.DataFrame:
     """Kernels with the time in which each was the first to run; so many ops at a time, and kept as sums."""
     low, high = slice_of(trace.get(DEVICE_OPS), ("rank", "device"), device)
-    parts, reach_ns, before = [_summed(_compute_ops(trace, 0, 0), windows, 0, 0)], np.iinfo(np.int64).min, 0
-    for first in range(low, high, _OPS_AT_ONCE):
-        ops = _compute_ops(trace, first, min(first + _OPS_AT_ONCE, high))
+    labels = pl.concat([range_labels(trace), pl.Series([""], dtype=pl.String)]).cast(pl.Categorical())
+    parts, reach_ns, before = [_summed(_compute_ops(trace, labels, 0, 0), windows, 0, 0)], np.iinfo(np.int64).min, 0
+    for rows in slices(low, high):
+        ops = _compute_ops(trace, labels, rows.start, rows.stop)
         parts.append(_summed(ops, windows, reach_ns, before))
         reach_ns = max(reach_ns, int(ops["end_ns"].to_numpy().max(initial=reach_ns)))
         before += ops.height
@@ -125,23 +125,21 @@ def _text_of(columns: tuple[str, ...]) -> pl.Expr:
     return pl.concat_str([pl.col(column).cast(pl.String) for column in columns], separator=",").fill_null("")
 
 
-def _compute_ops(trace: Trace, first: int, last: int) -> pl.DataFrame:
-    """The compute ops among these rows of `device_ops`: name, shape, range, times."""
+def _compute_ops(trace: Trace, labels: pl.Series, first: int, last: int) -> pl.DataFrame:
+    """The compute ops among these rows of `device_ops`: name, shape, range, times. `labels` are those of the ranges,
+    the last one of none."""
     ops = trace.get(DEVICE_OPS)[first:last]
-    frame = ops.select("name", *_GRID, "start_ns", "end_ns").with_columns(_ranges(trace, first, last))
+    frame = ops.select("name", *_GRID, "start_ns", "end_ns").with_columns(_ranges(trace, labels, first, last))
     return frame.filter(class_of_ops(trace)[first:last] == "compute")
 
 
-def _ranges(trace: Trace, first: int, last: int) -> pl.Series:
+def _ranges(trace: Trace, labels: pl.Series, first: int, last: int) -> pl.Series:
     """The innermost range around the launch of each of these rows, empty where there is none."""
     call = launch_links(trace).call[first:last]
     if not trace.get(API_CALLS).height:
         return pl.Series("range", [""], pl.Categorical()).new_from_index(0, call.size)
-    places = host_places(trace)
-    names = range_labels(trace)
-    names = pl.concat([names, pl.Series([""], dtype=pl.String)]).cast(pl.Categorical())  # the last one stands for none
-    enclosing = np.where(call >= 0, places.range_[np.maximum(call, 0)], -1)
-    return names[np.where(enclosing >= 0, enclosing, len(names) - 1)].alias("range")
+    enclosing = found_at(host_places(trace).range_, call)
+    return labels[np.where(enclosing >= 0, enclosing, len(labels) - 1)].alias("range")
 
 
 def _summed(ops: pl.DataFrame, windows: Intervals, reach_ns: int, before: int) -> pl.DataFrame:

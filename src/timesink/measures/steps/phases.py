@@ -34,7 +34,7 @@ from timesink.measures.timeline.autograd import (
     range_of_program,
 )
 from timesink.measures.timeline.device_timeline import Device, device_timeline
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, found_at, none_of, slices
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import Nesting, slice_of
@@ -119,7 +119,7 @@ def _outermost_times(timed: pl.DataFrame, nesting: Nesting, named: BoolArray) ->
     return totals.filter(pl.col("time_ns") > 0).sort("time_ns", "phase", descending=[True, False])
 
 
-def _phase_of_calls(trace: Trace, labels: list[str], around: set[str]) -> Int64Array:
+def _phase_of_calls(trace: Trace, labels: list[str], around: set[str]) -> Int32Array:
     """For each row of `api_calls` the number of its phase in `labels`, -1 for none."""
     names, numbers = range_labels(trace), {label: number for number, label in enumerate(labels)}
     of_range = names.replace_strict(
@@ -127,10 +127,9 @@ def _phase_of_calls(trace: Trace, labels: list[str], around: set[str]) -> Int64A
     ).to_numpy()
     own = np.where(_names_a_phase(trace, names, around), of_range, _NONE)
     nesting = range_nesting(trace)
-    phase_of_range = nesting.outermost(own)
-    innermost = host_places(trace).range_
-    phase = np.where(innermost >= 0, phase_of_range[np.maximum(innermost, 0)], _NONE) if own.size else innermost * 0 - 1
-    return _adopted(trace, phase.astype(np.int64), phase_of_range, numbers[BACKWARD])
+    phase_of_range = nesting.outermost(own).astype(np.int32)
+    phase = np.array(found_at(phase_of_range, host_places(trace).range_))
+    return _adopted(trace, phase, phase_of_range, numbers[BACKWARD])
 
 
 def _names_a_phase(trace: Trace, names: pl.Series, around: set[str]) -> BoolArray:
@@ -141,17 +140,17 @@ def _names_a_phase(trace: Trace, names: pl.Series, around: set[str]) -> BoolArra
     return (~(other | names.is_in([*around, "", marker]))).to_numpy()
 
 
-def _adopted(trace: Trace, phase: Int64Array, phase_of_range: Int64Array, backward: int) -> Int64Array:
-    """The phases with those of autograd's calls: the range open on the thread that waits for them, else a range of
-    autograd's own thread, else backward."""
+def _adopted(trace: Trace, phase: Int32Array, phase_of_range: Int32Array, backward: int) -> Int32Array:
+    """The phases, changed in place, with those of autograd's calls: the range open on the thread that waits for them,
+    else a range of autograd's own thread, else backward."""
     by_autograd = backward_calls(trace)
     asked = np.flatnonzero((phase < 0) | by_autograd)
-    waiting = np.full(phase.size, _NONE, np.int64)
+    waiting = np.full(phase.size, _NONE, np.int32)
     waiting[asked] = range_of_program(trace, asked)
-    opened = np.where(waiting >= 0, phase_of_range[np.maximum(waiting, 0)], _NONE) if phase_of_range.size else waiting
-    ours = by_autograd | launching_for_backward(trace, waiting, phase < 0)
-    adopted = np.where(opened >= 0, opened, np.where(phase >= 0, phase, backward))
-    return np.where(ours, adopted, phase)
+    ours = np.flatnonzero(by_autograd | launching_for_backward(trace, waiting, phase < 0))
+    opened, own = found_at(phase_of_range, waiting[ours]), phase[ours]
+    phase[ours] = np.where(opened >= 0, opened, np.where(own >= 0, own, backward))
+    return phase
 
 
 def _owned_time(trace: Trace, windows: pl.DataFrame) -> dict[Device, tuple[int, Int64Array]]:
@@ -166,23 +165,26 @@ def _owned_time(trace: Trace, windows: pl.DataFrame) -> dict[Device, tuple[int, 
         own_ns = np.zeros(ops.height, np.int64)
         shown = {"compute": line.compute, "communication": line.exposed_communication, "copy": line.exposed_copy}
         for kind, visible in shown.items():
-            rows = np.flatnonzero((kinds == kind).to_numpy())
-            earlier = np.maximum.accumulate(np.concatenate(([np.iinfo(np.int64).min], end[rows])))[:-1]
-            begin = np.maximum(start[rows], earlier)
-            own_ns[rows] = (visible & steady).covered_ns(begin, np.maximum(end[rows], begin))
+            seen, reach_ns = visible & steady, np.iinfo(np.int64).min
+            for some in slices(0, ops.height):
+                rows = some.start + np.flatnonzero((kinds[some] == kind).to_numpy())
+                reach = np.maximum.accumulate(np.append(reach_ns, end[rows]))
+                begin, reach_ns = np.maximum(start[rows], reach[:-1]), reach[-1]
+                own_ns[rows] = seen.covered_ns(begin, np.maximum(end[rows], begin))
         owned[rank, device] = low, own_ns
     return owned
 
 
 def _totals(
-    trace: Trace, work: dict[Device, tuple[int, Int64Array]], phase: Int64Array | None, labels: list[str]
+    trace: Trace, work: dict[Device, tuple[int, Int64Array]], phase: Int32Array | None, labels: list[str]
 ) -> pl.DataFrame:
     """phase and time_ns, longest first."""
     sums = np.zeros(len(labels) + 1, np.int64)  # the last one is for work in no range
     for first, own_ns in work.values():
-        call = launch_links(trace).call[first : first + own_ns.size]
-        number = np.where(call >= 0, phase[np.maximum(call, 0)], _NONE) if phase is not None else np.full(call.size, -1)
-        sums += summed(np.where(number >= 0, number, len(labels)), own_ns, sums.size)
+        calls = launch_links(trace).call[first : first + own_ns.size]
+        for part in slices(0, own_ns.size):
+            number = found_at(phase, calls[part]) if phase is not None else none_of(calls[part].size)
+            sums += summed(np.where(number >= 0, number, np.int64(len(labels))), own_ns[part], sums.size)
     frame = pl.DataFrame({"phase": [*labels, None], "time_ns": sums}, schema={"phase": pl.String, "time_ns": pl.Int64})
     totals = frame.filter(pl.col("time_ns") > 0).group_by("phase").agg(pl.col("time_ns").sum())
     return totals.sort("time_ns", "phase", descending=[True, False])

@@ -14,7 +14,7 @@ import polars as pl
 
 from timesink._native import summed
 from timesink.measures.timeline.graph_replays import graph_replays
-from timesink.model.arrays import BoolArray, Int32Array, Int64Array
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, found_at
 from timesink.model.correlation import launching_calls
 from timesink.model.nesting import Nesting
 from timesink.model.record import dataclass
@@ -29,7 +29,7 @@ class LaunchLinks:
     `shared` marks ops whose call launched several: the kernels of one graph launch.
     """
 
-    call: Int64Array
+    call: Int32Array
     shared: BoolArray
 
     @property
@@ -58,13 +58,16 @@ def launch_links(trace: Trace) -> LaunchLinks:
     return LaunchLinks(call=call, shared=(call >= 0) & (ops_of_call[np.maximum(call, 0)] > 1))
 
 
-def asked_at(trace: Trace, nesting: Nesting) -> Int64Array:
+def asked_at(trace: Trace, nesting: Nesting) -> Int32Array:
     """For each row of `device_ops` the innermost row of a host table, nested, in which the program asked for it, or -1:
     around what recorded it into its graph where that is known, else around the call that launched it."""
-    node, call = graph_replays(trace).node, launch_links(trace).call
-    around = np.append(nesting.innermost_of(trace.get(API_CALLS)), -1)[call]
+    replays, is_known = graph_replays(trace), nesting is range_nesting(trace)
+    called = host_places(trace).range_ if is_known else nesting.innermost_of(trace.get(API_CALLS))
+    around = found_at(called, launch_links(trace).call)
+    if not replays.joined:
+        return around
     moments = trace.get(GRAPH_NODES).rename({"recorded_ns": "start_ns"})
-    return np.where(node >= 0, np.append(nesting.innermost_of(moments), -1)[node], around).astype(np.int64)
+    return np.where(replays.node >= 0, found_at(nesting.innermost_of(moments), replays.node), around)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,8 +118,8 @@ def host_places(trace: Trace) -> HostPlaces:
     """Find the innermost operator and range around the start of every API call."""
     calls = trace.get(API_CALLS)
     return HostPlaces(
-        host_op=host_nesting(trace).innermost_of(calls).astype(np.int32),
-        range_=range_nesting(trace).innermost_of(calls).astype(np.int32),
+        host_op=host_nesting(trace).innermost_of(calls),
+        range_=range_nesting(trace).innermost_of(calls),
         op_names=trace.get(HOST_OPS)["name"],
         range_names_=push_pop_ranges(trace)["name"],
     )
@@ -151,8 +154,7 @@ class Attribution:
 def attribution(trace: Trace) -> Attribution:
     """Attribute every device op, whether kernel, copy, memset or whole graph."""
     ops, links = trace.get(DEVICE_OPS), launch_links(trace)
-    host_op = np.full(ops.height, -1, np.int32)
-    host_op[links.linked] = host_places(trace).host_op[links.call[links.linked]]
+    host_op = np.array(found_at(host_places(trace).host_op, links.call))
     recorded = graph_replays(trace).node >= 0
     if recorded.any():
         host_op[recorded] = asked_at(trace, host_nesting(trace))[recorded]

@@ -20,9 +20,9 @@ from timesink.measures.timeline.attribution import (
     push_pop_ranges,
     range_nesting,
 )
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, none_of
 from timesink.model.names import matches
-from timesink.model.nesting import ThreadKey, thread_slices
+from timesink.model.nesting import ThreadKey, key_slices, thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 
@@ -62,7 +62,7 @@ def inside_backward(trace: Trace) -> BoolArray:
 
 
 @remembered
-def waiting_ranges(trace: Trace) -> Int64Array:
+def waiting_ranges(trace: Trace) -> Int32Array:
     """For each row of `api_calls`, the row of `push_pop_ranges` that waits for the autograd thread that made the call:
     the innermost one open at its start on the program's own thread. -1 for calls of that thread, and of no autograd."""
     calls = trace.get(API_CALLS)
@@ -71,13 +71,13 @@ def waiting_ranges(trace: Trace) -> Int64Array:
     for key, first, last in thread_slices(calls):
         elsewhere[first:last] = key not in program
     rows = np.flatnonzero(elsewhere)
-    waiting = np.full(calls.height, _NONE, np.int64)
+    waiting = np.full(calls.height, _NONE, np.int32)
     waiting[rows] = range_of_program(trace, rows)
     in_named = range_nesting(trace).outermost(np.where(by_tool(trace), _NONE, 0))
     around = host_places(trace).range_
     unnamed = (around < 0) | (in_named[np.maximum(around, 0)] < 0) if in_named.size else around < 0
     adopted = backward_calls(trace) | launching_for_backward(trace, waiting, unnamed)
-    return np.where(adopted, waiting, _NONE)
+    return np.where(adopted, waiting, np.int32(_NONE)) if adopted.any() else none_of(calls.height)
 
 
 @remembered
@@ -87,7 +87,7 @@ def by_tool(trace: Trace) -> BoolArray:
     return (matches(names, OPERATOR) | matches(names, AUTOGRAD_OPERATOR) | matches(names, GENERATED)).to_numpy()
 
 
-def launching_for_backward(trace: Trace, waiting: Int64Array, unnamed: BoolArray) -> BoolArray:
+def launching_for_backward(trace: Trace, waiting: Int32Array, unnamed: BoolArray) -> BoolArray:
     """Which rows of `api_calls` are of a thread that launches for a backward pass, where no operator says so: all its
     calls are `unnamed`, and while nearly all of them ran, the range `waiting` was one called backward."""
     says_backward = matches(push_pop_ranges(trace)["name"], BACKWARD_PASS).to_numpy()
@@ -99,14 +99,16 @@ def launching_for_backward(trace: Trace, waiting: Int64Array, unnamed: BoolArray
     return flags
 
 
-def range_of_program(trace: Trace, rows: Int64Array) -> Int64Array:
-    """For these rows of `api_calls`, the innermost range open at their start on the program's thread; -1 for none."""
-    nesting = range_nesting(trace)
-    calls = trace.get(API_CALLS).select("rank", "process", "start_ns")[rows].with_row_index("at")
-    found = np.full(rows.size, _NONE, np.int64)
-    for rank, process, thread in program_threads(trace):
-        of_process = calls.filter((pl.col("rank") == rank) & (pl.col("process") == process))
-        found[of_process["at"].to_numpy()] = nesting.innermost((rank, process, thread), of_process["start_ns"])
+def range_of_program(trace: Trace, rows: Int64Array) -> Int32Array:
+    """For these rows of `api_calls`, ascending, the innermost range open at their start on the program's thread; -1 for
+    none."""
+    nesting, calls, found = range_nesting(trace), trace.get(API_CALLS), np.full(rows.size, _NONE, np.int32)
+    threads = {(rank, process): thread for rank, process, thread in program_threads(trace)}
+    for (rank, process), *slices in key_slices(calls, ("rank", "process")):
+        first, last = np.searchsorted(rows, slices)
+        if first < last and (rank, process) in threads:
+            start_ns = calls["start_ns"].to_numpy()[rows[first:last]]
+            found[first:last] = nesting.innermost((rank, process, threads[rank, process]), start_ns)
     return found
 
 

@@ -196,7 +196,7 @@ class DeviceGaps:
     lines: DeviceTimelines
     op: Int32Array
     process_of_op: Int64Array
-    call_of_op: Int64Array
+    call_of_op: Int32Array
     call_start_ns: Int64Array
 
     @property
@@ -215,7 +215,7 @@ class DeviceGaps:
 
     def _with_launches(self, line: DeviceTimeline, gaps: Intervals, op: Int64Array) -> pl.DataFrame:
         """The frame of some gaps of one device. `op`: the row of `device_ops` that ended each."""
-        call = self.call_of_op[op]
+        call = self.call_of_op[op].astype(np.int64)
         launch_start = self.call_start_ns[np.maximum(call, 0)] if self.call_start_ns.size else np.zeros_like(call)
         host_late = np.maximum(np.minimum(launch_start, gaps.end_ns) - gaps.start_ns, 0)
         from_launch = {"call": call, "launch_start_ns": launch_start, "host_late_ns": host_late}
@@ -254,7 +254,7 @@ def _gap_slices(line: DeviceTimeline) -> Iterator[Intervals]:
         yield line.idle_between(first, min(first + GAPS_AT_ONCE, count))
 
 
-def _launched_first(op: Int64Array, op_start: Int64Array, call_of_op: Int64Array, launched: Int64Array) -> Int64Array:
+def _launched_first(op: Int64Array, op_start: Int64Array, call_of_op: Int32Array, launched: Int64Array) -> Int64Array:
     """For each row `op`, the op launched first among the rows from it on that start at the same instant.
 
     `launched` is when each call began, and, in its last place, what comes after all: for ops without a recorded launch.

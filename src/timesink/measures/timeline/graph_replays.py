@@ -20,7 +20,7 @@ from timesink.knowledge.assumptions.replay import JOINED_SHARE
 from timesink.knowledge.calls import GRAPH_LAUNCH
 from timesink.knowledge.ranges import CAPTURED_SIZE, STATED_SIZE
 from timesink.model.alignment import aligned, in_order, reshaped
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int64Array, IntArray, none_of
 from timesink.model.correlation import launching_calls
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting
@@ -53,7 +53,7 @@ class GraphReplays:
 def graph_replays(trace: Trace) -> GraphReplays:
     """Join what the trace's graph launches replay to what its captures recorded, as far as it holds both."""
     ops, nodes = trace.get(DEVICE_OPS), trace.get(GRAPH_NODES)
-    node = np.full(ops.height, -1, np.int64)
+    node: Int64Array = none_of(ops.height, np.int64)
     if not nodes.height or not ops.height:
         return GraphReplays(node, 0, 0, 0)
     launch = launching_calls(ops, trace.get(API_CALLS))
@@ -69,7 +69,7 @@ def graph_replays(trace: Trace) -> GraphReplays:
     return GraphReplays(node, int(np.count_nonzero(replayed)), int(np.count_nonzero(node >= 0)), by_node, refused)
 
 
-def _replayed_kernels(trace: Trace, launch: Int64Array) -> BoolArray:
+def _replayed_kernels(trace: Trace, launch: IntArray) -> BoolArray:
     """For each row of `device_ops`, whether it is a kernel that a graph launch ran."""
     ops = trace.get(DEVICE_OPS)
     by_call = np.append(matches(trace.get(API_CALLS)["name"], GRAPH_LAUNCH).to_numpy(), False)[launch]
@@ -101,7 +101,7 @@ class _Sequence:
     size: int
 
 
-def _by_name(trace: Trace, nodes: pl.DataFrame, launch: Int64Array) -> tuple[Int64Array, dict[str, int]]:
+def _by_name(trace: Trace, nodes: pl.DataFrame, launch: IntArray) -> tuple[Int64Array, dict[str, int]]:
     """The node of each op that some capture of its rank explains; and how many are refused, by reason.
     `launch` is the graph launch that ran each op to be explained, -1 for others."""
     ops, calls = trace.get(DEVICE_OPS), trace.get(API_CALLS)

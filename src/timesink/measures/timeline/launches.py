@@ -138,7 +138,7 @@ def _units_by_device(trace: Trace) -> Iterator[tuple[Device, _Units]]:
         first += line.op_count
 
 
-def _first_ops(call: Int64Array) -> tuple[Int32Array, Int32Array, Int32Array]:
+def _first_ops(call: Int32Array) -> tuple[Int32Array, Int32Array, Int32Array]:
     """Of a device's ops: the first op of each launching call, the call, and how many ops it launched; calls ascending.
 
     `call` is the row of `api_calls` that launched each op, -1 for none. Written backwards into a table by call, the

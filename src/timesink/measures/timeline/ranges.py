@@ -90,7 +90,8 @@ def _projected(trace: Trace, pairs: tuple[Int64Array, Int64Array]) -> pl.DataFra
     device, start, end = (trace.get(DEVICE_OPS)[name].to_numpy() for name in ("device", "start_ns", "end_ns"))
     known = np.unique(device)
     group = range_row * known.size + np.searchsorted(known, device)[op_row] if known.size > 1 else range_row
-    figures = totals(group, op_row, launch_links(trace).call, start, end, (int(range_row.max()) + 1) * known.size)
+    call = launch_links(trace).call.astype(np.int64)
+    figures = totals(group, op_row, call, start, end, (int(range_row.max()) + 1) * known.size)
     names = ("op_count", "launch_count", "first_ns", "last_ns", "device_ns")
     found = np.flatnonzero(figures[0])
     projected = pl.DataFrame({"range": found // known.size, "device": known[found % known.size]}).hstack(

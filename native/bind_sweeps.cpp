@@ -3,6 +3,7 @@
 
 #include "arrays.h"
 #include "sweeps.h"
+#include "words.h"
 
 using namespace timesink;
 
@@ -80,6 +81,15 @@ nb::tuple looked_up_of(Codes codes, Answers known) {
                           to_numpy(std::move(made.unknown)));
 }
 
+// A text that is no UTF-8, as file names may be, may match anything.
+bool may_match_of(nb::str expression, nb::str text) {
+    Py_ssize_t asked = 0, held = 0;
+    const char* of = PyUnicode_AsUTF8AndSize(expression.ptr(), &asked);
+    const char* in = of ? PyUnicode_AsUTF8AndSize(text.ptr(), &held) : nullptr;
+    if (!in) PyErr_Clear();
+    return !in || may_match({of, static_cast<size_t>(asked)}, {in, static_cast<size_t>(held)});
+}
+
 }  // namespace
 
 void bind_sweeps(nb::module_& m) {
@@ -91,6 +101,8 @@ void bind_sweeps(nb::module_& m) {
           "Equal rows of some columns under one number, in the order in which they come first; and the first row of each.");
     m.def("looked_up", &looked_up_of, nb::arg("codes"), nb::arg("known"),
           "For each row whether its code is known to mean yes; and the first row of each code that nothing is known of.");
+    m.def("may_match", &may_match_of, nb::arg("expression"), nb::arg("text"),
+          "False only where the text holds none of the words of which every match of the expression holds one.");
     m.def("summed", &summed_of, nb::arg("group"), nb::arg("value"), nb::arg("groups"), "The sum of each group's values.");
     m.def("merged", &merged_of, nb::arg("start_ns"), nb::arg("end_ns"), "The union of any intervals: starts and ends.");
     m.def("united", &united_of, nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("other_start_ns"),

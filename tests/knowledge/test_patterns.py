@@ -10,9 +10,12 @@ from copy import copy
 
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from polars.exceptions import ComputeError
 
 from timesink import knowledge
+from timesink._native import may_match
 from timesink.knowledge.pattern import Pattern, patterns_in, regex
 
 
@@ -61,3 +64,62 @@ def test_a_pattern_matches_its_examples_and_not_the_others(name: str) -> None:
         answers.append([re.search(pattern, text) is not None for text in texts])
     assert answers
     assert all(answer == expected for answer in answers)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_what_a_pattern_matches_is_never_ruled_out_by_its_words(name: str, data: st.DataObject) -> None:
+    pattern = PATTERNS[name]
+    assert all(may_match(pattern, text) for text in pattern.does)
+    with suppress(re.error):
+        assert may_match(pattern, data.draw(st.from_regex(pattern)))
+
+
+PIECES = st.one_of(
+    st.sampled_from(
+        ["abc", "xyz", "Kern", "ab", "a", r"\d", r"\w", r"\.", ".", "[a-c]", "[^]x]", r"[\]y]", "^", "$", r"\b"]
+    ),
+    st.text("abcK", min_size=1, max_size=5),
+)
+EXPRESSIONS = st.recursive(
+    PIECES,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=4).map("".join),
+        st.tuples(
+            st.sampled_from(["(", "(?:", "(?i:", "(?=", "(?!", "(?<!abc)("]),
+            inner,
+            st.sampled_from(["", "?", "*", "+", "{0,2}", "+?"]),
+        ).map(lambda parts: f"{parts[0]}{parts[1]}){parts[2]}"),
+        st.tuples(inner, inner).map("|".join),
+        inner.map(lambda text: f"{text}?" if text[-1:].isalnum() else text),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(["", "(?i)"]), EXPRESSIONS, st.text("abcxyzKern. ſK", max_size=12))
+def test_words_rule_out_only_what_does_not_match(flag: str, expression: str, text: str) -> None:
+    with suppress(re.error):
+        found = re.search(flag + expression, text)
+        assert may_match(flag + expression, text) or found is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("^(?:cuda|hip)Launch\\w*|aten::fill_$", "cudaMemcpy, aten::fill"),
+        ("(?i)soft_?max(?:es)?", "Max"),
+        ("(foo|bars)+", "fo bar"),
+        ("[a-z]needed?", "no nee"),
+    ],
+)
+def test_words_rule_out_texts_without_any_of_them(expression: str, text: str) -> None:
+    assert not may_match(expression, text)
+
+
+@pytest.mark.parametrize("text", ["KERN", "\u212aern", "\udc80"])
+def test_what_cannot_be_ruled_out_may_match(text: str) -> None:
+    assert may_match("(?i)kern", text)
+    assert may_match("ab|kern", text)  # a short word tells nothing apart

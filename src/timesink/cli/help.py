@@ -29,6 +29,7 @@ FORMER_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 _OPENBLAS: Final = "OPENBLAS_NUM_THREADS"
 # These alone import a sixth of all modules that a diagnosis would, among them all that reads mail.
 _NOT_USED: Final = ("polars.catalog.unity", "polars.io.delta", "polars.io.iceberg")
+_MASKED: Final = "numpy.ma"
 _SMALL_BYTES: Final = 4_000_000  # a trace of 40 MB, packed
 
 
@@ -103,6 +104,8 @@ def _begin_small(paths: Sequence[Path]) -> None:
     if "polars" in sys.modules:
         return
     sys.modules.update({name: _NotUsed(name) for name in _NOT_USED})
+    if _MASKED not in sys.modules and (numpy := sys.modules.get("numpy")):
+        numpy.ma = sys.modules[_MASKED] = _Unmasked(_MASKED)  # type: ignore[attr-defined]
     if all(path.is_file() for path in paths):
         is_small = sum(path.stat().st_size for path in paths) <= _SMALL_BYTES
         os.environ.setdefault("POLARS_MAX_THREADS", "1" if is_small else "2")
@@ -118,6 +121,25 @@ class _NotUsed(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         return None
+
+
+class _Unmasked(ModuleType):
+    """What Polars asks of NumPy's arrays with masks, of which there are none; all else the real module answers."""
+
+    nomask = False
+
+    def getmask(self, values: object) -> bool:
+        """That of an array without one."""
+        return self.nomask
+
+    def getdata(self, values: object) -> object:
+        """An array without a mask is its own data."""
+        return values
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
 
 
 class _Plainly:

@@ -14,11 +14,11 @@ COLLECTIVE_WORDS: Final = (
     "scatter", "gather", "reduce", "send", "recv",
 )  # fmt: skip
 COMMUNICATION: Final = Pattern(
-    r"(?i)nccl|rccl|hccl|msccl|oneccl|nvshmem|deep_ep::|deepep|(?:^|[^a-z])uc[ctpx]_"
+    r"(?i)nccl|rccl|hccl|msccl|oneccl|nvshmem|deep_ep::|deepep|(?:^|[^a-z])(?:ucc_|uct_|ucp_|ucx_)"
     r"|(?:^|[_: ])ep::(?:internode|intranode|layout|cuda)"
     r"|mori::moe::Ep(?:Dispatch|Combine)|moeA2A(?:Prepare)?(?:Dispatch|Combine)|userbuffers_"
     r"|cross_device_(reduce|store)|lamport|quick_?reduce"
-    r"|(?:^|[^kp])all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
+    r"|(?:^|[^kp])all_?reduce|all_?gather|reduce_?scatter|all_to_?all|allto_?all",
     "a kernel that communicates",
     (
         "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "rcclGenericKernel",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from timesink._native import may_match
 
 __all__ = ["Pattern", "patterns_in", "regex"]
 
@@ -50,6 +53,15 @@ class _Late:
 
     def __init__(self, regex: str, flags: int = 0) -> None:
         self._of = regex, flags
+        self._words_of = {0: regex, re.IGNORECASE: f"(?i){regex}"}.get(flags, "")
+
+    def search(self, text: str, *place: int) -> re.Match[str] | None:
+        """As of the compiled one, which is made for the first text that may match."""
+        return self._search(text, *place) if may_match(self._words_of, text) else None
+
+    @cached_property
+    def _search(self) -> Callable[..., re.Match[str] | None]:
+        return re.compile(*self._of).search
 
     def __getattr__(self, method: str) -> Any:
         if method.startswith("_"):

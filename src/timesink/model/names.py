@@ -8,11 +8,12 @@ import numpy as np
 import polars as pl
 from polars.exceptions import ComputeError
 
-from timesink._native import looked_up
-from timesink.model.arrays import BoolArray, Int8Array
+from timesink._native import looked_up, may_match
+from timesink.model.arrays import BoolArray, Int8Array, IntArray
 
 _CODED = pl.Categorical()
 _MOST_CODES = 1 << 18  # beyond so many distinct names in one process, answers are forgotten
+_MOST_TEXTS, _MOST_TOGETHER = 12, 10_000  # sets of names; names in one
 
 
 class _Answers:
@@ -24,6 +25,19 @@ class _Answers:
     def __init__(self) -> None:
         self.anchor = pl.Series([""], dtype=_CODED)
         self.by_pattern: dict[str, Int8Array] = {}
+        self._texts: dict[bytes, tuple[pl.Series, str]] = {}
+
+    def texts(self, names: pl.Series, codes: IntArray) -> tuple[pl.Series, str]:
+        """The names of these codes, each and joined: one pattern after another is asked of the same few ones."""
+        if codes.size > _MOST_TOGETHER:
+            return names.cast(pl.String), ""
+        asked = codes.tobytes()
+        if asked not in self._texts:
+            if len(self._texts) >= _MOST_TEXTS:
+                self._texts.clear()
+            texts = names.cast(pl.String)
+            self._texts[asked] = texts, "\n".join(texts)
+        return self._texts[asked]
 
 
 _answers = _Answers()
@@ -56,7 +70,9 @@ def _matched(names: pl.Series, pattern: str) -> BoolArray:
     needed = 1 + int(new.max())
     if known.size < needed:
         known = np.pad(known, (0, max(needed, 2 * known.size) - known.size), constant_values=-1)
-    known[new] = names[unknown].cast(pl.String).str.contains(pattern).to_numpy()
+    texts, joined = held.texts(names[unknown], new)
+    asked = not joined or may_match(pattern, joined)
+    known[new] = texts.str.contains(pattern).to_numpy() if asked else False
     held.by_pattern[pattern] = known
     return looked_up(codes, known)[0]
 

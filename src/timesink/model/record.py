@@ -76,15 +76,43 @@ def _slotted(cls: Any, *, slots: bool = False, kw_only: bool = False, **others: 
     return made
 
 
+_FEW: Final = 16  # objects are made sooner than a function is compiled
+
+
 def _first_init(cls: type) -> Callable[..., None]:
-    """An `__init__` that makes the real one, which takes its place."""
+    """An `__init__` for the first few objects; for more, and for a call that is wrong, the compiled one."""
+    count = 0
 
     def first(self: Any, *args: Any, **kwargs: Any) -> None:
-        made = _compiled_init(cls)
-        cls.__init__ = made  # type: ignore[misc]
-        made(self, *args, **kwargs)
+        nonlocal count
+        count += 1
+        if count > _FEW or not _filled(self, cls, args, kwargs):
+            made = _compiled_init(cls)
+            cls.__init__ = made  # type: ignore[misc]
+            made(self, *args, **kwargs)
 
     return first
+
+
+def _filled(self: Any, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the arguments are those of the fields, which now have them."""
+    declared = [one for one in cls.__dataclass_fields__.values() if one._field_type is _FIELD and one.init]
+    values = dict(zip([one.name for one in declared if not one.kw_only], args, strict=False))
+    if len(values) < len(args) or not values.keys().isdisjoint(kwargs):
+        return False
+    values |= kwargs
+    for one in declared:
+        if one.name not in values:
+            if one.default is MISSING and one.default_factory is MISSING:
+                return False
+            values[one.name] = one.default if one.default_factory is MISSING else one.default_factory()
+    if len(values) > len(declared):
+        return False
+    for one in declared:
+        object.__setattr__(self, one.name, values[one.name])
+    if hasattr(cls, "__post_init__"):
+        self.__post_init__()
+    return True
 
 
 def _compiled_init(cls: Any) -> Callable[..., None]:

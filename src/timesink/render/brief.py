@@ -10,11 +10,10 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from textwrap import wrap
 from typing import Final
-
-from rich.console import Console
-from rich.text import Text
 
 from timesink.diagnosis.verdicts import (
     Bottleneck,
@@ -27,8 +26,9 @@ from timesink.diagnosis.verdicts import (
     Undecided,
 )
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
+from timesink.render.formats import Style
 from timesink.render.parts import Group, grouped, short_place, verdict_colour
-from timesink.render.values import tied
+from timesink.render.values import printed, tied
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.untrusted.scrub import scrub, scrub_sentence, shortened
 
@@ -39,6 +39,7 @@ _SHOWN_NOTES, _BAR_LINES = 2, 2
 _SAVES, _SHARE, _GAP = 9, 11, 2
 _BLOCKS: Final = "█▓▒░"
 _COLOURS: Final = ("green", "yellow", "blue", "red")
+_CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 _PATH = 4_000  # characters
 _NOTHING_MS = 1e-6
 _NOTHING = 0.000_05  # a share that would read 0.00 %
@@ -49,30 +50,59 @@ _LOST: Final = "data_loss"
 _OPTION: Final = "--unprofiled-step-ms"
 
 
-def brief_lines(diagnosis: Diagnosis, width: int) -> list[Text]:
+class StyledLine(tuple[tuple[str, str], ...]):
+    """A line for a terminal: texts, each with its style, as Rich names it. Rich itself takes longer to import than all
+    of a small trace to be read."""
+
+    @classmethod
+    def of(cls, text: str, style: str = "") -> StyledLine:
+        """A line in one style."""
+        return cls(((text, style),))
+
+    @property
+    def plain(self) -> str:
+        """Without styles."""
+        return "".join(text for text, _ in self)
+
+    def drawn(self, colour: bool) -> str:
+        """The line as written; without colour it holds no escape sequence."""
+        if not colour:
+            return self.plain
+        runs = ((style, "".join(text for text, _ in run)) for style, run in groupby(self, key=itemgetter(1)))
+        return "".join(f"\x1b[{_codes_of(style)}m{text}\x1b[0m" if style and text else text for style, text in runs)
+
+
+def _codes_of(style: str) -> str:
+    return ";".join(_CODES[word] for word in style.split())
+
+
+def render_diagnosis(diagnosis: Diagnosis, style: Style) -> str:
+    """One screen, or with `verbose` all there is to say; without colour it holds no escape sequence."""
+    if style.verbose:
+        from timesink.render.text import render_whole
+
+        return render_whole(diagnosis, style)
+    return printed("".join(f"{line.drawn(style.colour)}\n" for line in brief_lines(diagnosis, style.width)))
+
+
+def brief_lines(diagnosis: Diagnosis, width: int) -> list[StyledLine]:
     """At most 24 lines of that width; the last ones are commands, which may be longer."""
     width = min(width, WIDEST)
-    head = [*_verdict(diagnosis, width), Text(), _source(diagnosis, width), *_bar(diagnosis, width)]
+    head = [*_verdict(diagnosis, width), StyledLine(), _source(diagnosis, width), *_bar(diagnosis, width)]
     tail = [*_counts(diagnosis), *_notes(diagnosis.notes, width), *_next(diagnosis)]
-    room = MOST_LINES - 1 - sum(max(-(-len(line) // width), 1) for line in (*head, *tail))
-    return [*head, *_findings(diagnosis, width, room), Text(), *tail]
+    room = MOST_LINES - 1 - sum(max(-(-len(line.plain) // width), 1) for line in (*head, *tail))
+    return [*head, *_findings(diagnosis, width, room), StyledLine(), *tail]
 
 
-def print_brief(console: Console, diagnosis: Diagnosis) -> None:
-    """Onto a console of any width."""
-    for line in brief_lines(diagnosis, console.width):
-        console.print(line, soft_wrap=True)
-
-
-def _verdict(diagnosis: Diagnosis, width: int) -> list[Text]:
+def _verdict(diagnosis: Diagnosis, width: int) -> list[StyledLine]:
     colour, name = verdict_colour(diagnosis.bottleneck), diagnosis.bottleneck.value.replace("_", " ")
     first = f"{'no bottleneck' if diagnosis.bottleneck is Bottleneck.NONE else name}: "
     lines = _few_lines(first + scrub_sentence(diagnosis.statement), width, _STATEMENT_LINES)
-    head = Text.assemble((lines[0][: len(first)], f"bold {colour}"), (lines[0][len(first) :], "bold"))
-    return [head, *(Text(line, style="bold") for line in lines[1:])]
+    head = StyledLine(((lines[0][: len(first)], f"bold {colour}"), (lines[0][len(first) :], "bold")))
+    return [head, *(StyledLine.of(line, "bold") for line in lines[1:])]
 
 
-def _source(diagnosis: Diagnosis, width: int) -> Text:
+def _source(diagnosis: Diagnosis, width: int) -> StyledLine:
     """The file, the steps and the GPUs in one line."""
     steps, names = diagnosis.steps, Counter(device.name or "GPU" for device in diagnosis.devices)
     gpus = ", ".join(f"{count} × {scrub(name)}" if count > 1 else scrub(name) for name, count in names.items())
@@ -84,10 +114,10 @@ def _source(diagnosis: Diagnosis, width: int) -> Text:
     paths = list(dict.fromkeys(str(source.get("path") or "?") for source in diagnosis.sources))
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     path = _end_of(scrub(paths[0]), max(width - len(facts) - len(more) - 3, 16)) if paths else ""
-    return Text(shortened(f"{path}{more} · {facts}", width), style="dim")
+    return StyledLine.of(shortened(f"{path}{more} · {facts}", width), "dim")
 
 
-def _bar(diagnosis: Diagnosis, width: int) -> list[Text]:
+def _bar(diagnosis: Diagnosis, width: int) -> list[StyledLine]:
     """The mean step over all devices as one bar, and in words what it is made of."""
     parts: Counter[str] = Counter()
     for budget in diagnosis.budgets:
@@ -98,9 +128,8 @@ def _bar(diagnosis: Diagnosis, width: int) -> list[Text]:
     groups = [*WORK_WORDS, "idle"]
     in_groups = [parts[kind] / total_ns for kind in WORK_WORDS]
     in_groups.append(max(1.0 - sum(in_groups), 0.0))
-    bar = Text()
-    for block, colour, size in zip(_BLOCKS, _COLOURS, _sizes(in_groups, width), strict=True):
-        bar.append(block * size, style=colour)
+    sizes = _sizes(in_groups, width)
+    bar = StyledLine((block * size, colour) for block, colour, size in zip(_BLOCKS, _COLOURS, sizes, strict=True))
     of_step = "of the step" if any(budget.steps for budget in diagnosis.budgets) else "of the recorded window"
     over = f"{of_step}, mean of {len(diagnosis.budgets)} GPUs" if len(diagnosis.budgets) > 1 else of_step
     words = [
@@ -117,7 +146,7 @@ def _bar(diagnosis: Diagnosis, width: int) -> list[Text]:
         lines = wrap(tied(f"{'  '.join(words)}{': ' if named else ''}{', '.join(named)} ({over})"), width)
         if len(lines) <= _BAR_LINES:
             break
-    return [bar, *map(Text, lines)]
+    return [bar, *map(StyledLine.of, lines)]
 
 
 def _sizes(shares: Sequence[float], width: int) -> list[int]:
@@ -126,7 +155,7 @@ def _sizes(shares: Sequence[float], width: int) -> list[int]:
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[Text]:
+def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[StyledLine]:
     """The findings as a table, as many as there is room for; the others by name."""
     groups = grouped(diagnosis)
     if not groups:
@@ -142,14 +171,14 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[Text]:
     which = first.which if first.which != "unprofiled" else ""  # for which the column has no room
     of = f"of {which or first.period}" if any(_share(group.first) for group in groups) else ""
     head = f"{'saves':>{_SAVES}}{of:>{_SHARE}}{' ' * _GAP}{'finding, where':{where_width + _GAP}}what to do"
-    lines = [Text(), Text(head, style="bold"), *(line for block in blocks[:shown] for line in block)]
+    lines = [StyledLine(), StyledLine.of(head, "bold"), *(line for block in blocks[:shown] for line in block)]
     if left := groups[shown:]:
         named = ", ".join(f"{group.card.name} {_saves(group.first)}".strip() for group in left)
-        lines += [Text(line, style="dim") for line in _few_lines(f"{len(left)} more (-v): {named}", width, 1)]
+        lines += [StyledLine.of(line, "dim") for line in _few_lines(f"{len(left)} more (-v): {named}", width, 1)]
     return lines
 
 
-def _row(group: Group, where_width: int, do_width: int, several: bool) -> list[Text]:
+def _row(group: Group, where_width: int, do_width: int, several: bool) -> list[StyledLine]:
     """A finding on two or three lines: what it saves, its name above its place, what to do beside them."""
     finding, times = group.first, f" ×{len(group.others) + 1}" if group.others else ""
     where = [f"{shortened(group.card.name, where_width - len(times))}{times}"]
@@ -159,12 +188,11 @@ def _row(group: Group, where_width: int, do_width: int, several: bool) -> list[T
     lines = []
     for at in range(max(len(where), len(do))):
         figures = f"{_saves(finding):>{_SAVES}}{_share(finding):>{_SHARE}}" if not at else " " * (_SAVES + _SHARE)
-        line = Text(figures, style="bold green")
-        line.append(" " * _GAP)
-        line.append(f"{where[at] if at < len(where) else '':{where_width}}", style="" if at else "bold cyan")
-        line.append(f"{' ' * _GAP}{do[at] if at < len(do) else ''}")
-        line.rstrip()
-        lines.append(line)
+        place = f"{where[at] if at < len(where) else '':{where_width}}"
+        rest = f"{' ' * _GAP}{do[at] if at < len(do) else ''}".rstrip()
+        place = place if rest else place.rstrip()
+        own = "bold green"  # of the line, but for the name
+        lines.append(StyledLine(((f"{figures}{' ' * _GAP}", own), (place, own if at else "bold cyan"), (rest, own))))
     return lines
 
 
@@ -203,13 +231,13 @@ def short_advice(advice: str) -> str:
     return sentence[: cut.start()].rstrip(".") if cut else sentence.rstrip(".")
 
 
-def _counts(diagnosis: Diagnosis) -> list[Text]:
+def _counts(diagnosis: Diagnosis) -> list[StyledLine]:
     kinds = Counter(type(ruling.verdict) for ruling in diagnosis.rulings)
     named = ((Clear, "clear"), (NotApplicable, "n/a"), (Undecided, "undecided"))
-    return [Text(f"{' · '.join(f'{kinds[kind]} {word}' for kind, word in named)} (-v)", style="dim")]
+    return [StyledLine.of(f"{' · '.join(f'{kinds[kind]} {word}' for kind, word in named)} (-v)", "dim")]
 
 
-def _notes(notes: Iterable[Note], width: int) -> list[Text]:
+def _notes(notes: Iterable[Note], width: int) -> list[StyledLine]:
     """What the file lost, in a line; then what the diagnosis has to say of its figures, the rest counted."""
     lost = [note for note in notes if note.kind == _LOST]
     own = [note for note in notes if not note.kind]
@@ -223,10 +251,10 @@ def _notes(notes: Iterable[Note], width: int) -> list[Text]:
         left = len(own) - _SHOWN_NOTES
         more = f" ({left} more: -v)" if left > 0 and at == _SHOWN_NOTES - 1 else ""
         lines += _few_lines(scrub_sentence(f"note: {note}{more}"), width, _NOTE_LINES)
-    return [Text(line, style="yellow") for line in lines]
+    return [StyledLine.of(line, "yellow") for line in lines]
 
 
-def _next(diagnosis: Diagnosis) -> list[Text]:
+def _next(diagnosis: Diagnosis) -> list[StyledLine]:
     """The commands to type next, whole, each on a line of its own."""
     paths = list(dict.fromkeys(str(source["path"]) for source in diagnosis.sources if source.get("path")))
     file = shlex.quote(scrub(paths[0], _PATH)) if len(paths) == 1 else ""
@@ -234,7 +262,7 @@ def _next(diagnosis: Diagnosis) -> list[Text]:
     if file:
         look = "report" if diagnosis.devices else "kernels" if diagnosis.profiled_kernels else "which --from"
         commands.append(f"timesink {look} {file}")
-    return [Text(f"{'next: ' if not at else '      '}{command}") for at, command in enumerate(commands)]
+    return [StyledLine.of(f"{'next: ' if not at else '      '}{command}") for at, command in enumerate(commands)]
 
 
 def _few_lines(text: str, width: int, most: int) -> list[str]:

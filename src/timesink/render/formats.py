@@ -42,7 +42,7 @@ class Style:
 # Class of the result, format, and the function (result, style) -> text: `module:function` of this folder.
 WRITERS: dict[str, Mapping[Format, str]] = {
     "Diagnosis": {
-        Format.TEXT: "text:render_diagnosis",
+        Format.TEXT: "brief:render_diagnosis",
         Format.JSON: "json:render_diagnosis",
         Format.MD: "markdown:render_diagnosis",
         Format.HTML: "html:render_diagnosis",

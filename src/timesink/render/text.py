@@ -13,7 +13,6 @@ from rich.text import Text
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis
-from timesink.render.brief import print_brief
 from timesink.render.formats import Style
 from timesink.render.parts import (
     Group,
@@ -29,8 +28,8 @@ from timesink.render.parts import (
     verdict_colour,
 )
 from timesink.render.tables import of_one, table_lines
-from timesink.render.values import TIE, tied
-from timesink.untrusted.scrub import defuse_lines, scrub_sentence
+from timesink.render.values import printed, tied
+from timesink.untrusted.scrub import scrub_sentence
 from timesink.views.page import Page, Sheet
 
 INDENT = 4
@@ -39,23 +38,16 @@ _SKIPPED = "skipped"
 LABEL_WIDTH = 9
 
 
-def render_diagnosis(diagnosis: Diagnosis, style: Style) -> str:
-    """One screen, or with `verbose` all there is to say; without colour it holds no escape sequence."""
+def render_whole(diagnosis: Diagnosis, style: Style) -> str:
+    """All there is to say of a diagnosis; `brief.py` says it in one screen."""
     console = text_console(style.width, style.colour)
-    if style.verbose:
-        _whole(console, diagnosis, style)
-    else:
-        print_brief(console, diagnosis)
-    return console_text(console)
-
-
-def _whole(console: Console, diagnosis: Diagnosis, style: Style) -> None:
     _verdict(console, diagnosis)
     _figures(console, diagnosis, style)
     for group in grouped(diagnosis):
         console.print()
         console.print(_finding(group))
     _rest(console, diagnosis)
+    return console_text(console)
 
 
 def render_page(page: Page, style: Style) -> str:
@@ -90,10 +82,9 @@ def text_console(width: int, colour: bool) -> Console:
 
 
 def console_text(console: Console) -> str:
-    """What was printed on a `text_console`, without trailing blanks, and with no line a log would obey."""
+    """What was printed on a `text_console`."""
     assert isinstance(console.file, StringIO)
-    lines = (line.rstrip() for line in console.file.getvalue().replace(TIE, " ").split("\n"))
-    return defuse_lines("\n".join(lines))
+    return printed(console.file.getvalue())
 
 
 def _verdict(console: Console, diagnosis: Diagnosis) -> None:

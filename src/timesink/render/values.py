@@ -9,7 +9,7 @@ from typing import assert_never
 
 from timesink.diagnosis.verdicts import Quantity
 from timesink.units import NS_PER_MS, NS_PER_S, NS_PER_US, bytes_text, rate_text, share_text, time_text
-from timesink.untrusted.scrub import scrub, scrub_sentence
+from timesink.untrusted.scrub import defuse_lines, scrub, scrub_sentence
 from timesink.views.page import Cell, Field
 
 _NS = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
@@ -89,3 +89,8 @@ def tied(text: str) -> str:
 def filled(text: str, width: int) -> str:
     """The text in lines of that width, every figure beside its unit."""
     return fill(tied(text), width).replace(TIE, " ")
+
+
+def printed(text: str) -> str:
+    """What a terminal is sent: without trailing blanks, and with no line a log would obey."""
+    return defuse_lines("\n".join(line.rstrip() for line in text.replace(TIE, " ").split("\n")))

@@ -74,16 +74,24 @@ class Pricer:
         self.anchors = Anchors(graph, windows)
         self._base = graph.replay()
         self.periods_ns = self.anchors.periods(self._base)
-        self._usual = _at_usual_costs(graph, self._base)
-        self._usual_periods = self.anchors.periods(self._usual.replay())
         self.residual_ratio = self._residual_ratio() if residual_ratio is None else residual_ratio
-        self._floor = Floor.of(graph, self.anchors, self._base)
         self._last: tuple[Change, Price] | None = None
+        self._gained: tuple[Change, float] | None = None
 
     def weighing(self, weight: Float64Array) -> Pricer:
         """The same with steps that count for so much each in a mean."""
         windows = self.anchors.windows
         return Pricer(self.graph, StepWindows(windows.start_ns, windows.end_ns, weight), self.residual_ratio)
+
+    @cached_property
+    def _usual(self) -> tuple[Graph, Float64Array]:
+        """The graph at usual costs, and its periods."""
+        graph = _at_usual_costs(self.graph, self._base)
+        return graph, self.anchors.periods(graph.replay())
+
+    @cached_property
+    def _floor(self) -> Floor:
+        return Floor.of(self.graph, self.anchors, self._base)
 
     @property
     def step_ns(self) -> float:
@@ -142,17 +150,34 @@ class Pricer:
         self._last = (change, price)
         return price
 
+    def gain_ns(self, change: Change) -> float:
+        """The gain that `price` gives, alone: of one replay."""
+        if self._gained is None or self._gained[0] != change:
+            expected, gain_ns = None if self.unreplayable else self._expected(change), 0.0
+            if expected:
+                limit_ns, _ = expected[1].limit_ns(change.touches, self.step_ns)
+                gain_ns = min(self.anchors.windows.mean(expected[0]), limit_ns)
+            self._gained = (change, gain_ns)
+        return self._gained[1]
+
+    def _expected(self, change: Change) -> tuple[Float64Array, Bounds] | None:
+        """What each step gains as expected, and the bounds of that; None where the change finds nothing to change."""
+        changed = change.rewrite(self.graph, _DRAWS[0][0])
+        if changed.network.same_costs(self.graph.network):
+            return None
+        replay = changed.replay()
+        return self.periods_ns - self.anchors.periods(replay), Bounds(
+            self._floor, Floor.of(changed, self.anchors, replay)
+        )
+
     def _replayed(self, change: Change) -> Price:
-        gains: list[Float64Array] = []
-        for case, usual, _ in _DRAWS:
-            graph, before = (self._usual, self._usual_periods) if usual else (self.graph, self.periods_ns)
-            changed = change.rewrite(graph, case)
-            if not gains and changed.network.same_costs(graph.network):
-                return replace(self._priced(change, (0.0, 0.0, 0.0)), matched=False)
-            replay = changed.replay()
-            if not gains:
-                bounds = Bounds(self._floor, Floor.of(changed, self.anchors, replay))
-            gains.append(before - self.anchors.periods(replay))
+        expected = self._expected(change)
+        if expected is None:
+            return replace(self._priced(change, (0.0, 0.0, 0.0)), matched=False)
+        gains, bounds = [expected[0]], expected[1]
+        for case, usual, _ in _DRAWS[1:]:
+            graph, before = self._usual if usual else (self.graph, self.periods_ns)
+            gains.append(before - self.anchors.periods(change.rewrite(graph, case).replay()))
         windows = self.anchors.windows
         gain, (low, high) = windows.mean(gains[0]), _interval(gains, self.step_ns, windows.weight)
         limit, why = bounds.limit_ns(change.touches, self.step_ns)
@@ -189,6 +214,10 @@ class Pricer:
                 f"(limit {100 * replay.RESIDUAL_LIMIT.value:.0f} %)"
             )
         return None
+
+    def refused(self, change: Change) -> str | None:
+        """Why the gain of a change is not to be shown, if so."""
+        return self.unreplayable or self._slowed(change)
 
     def _slowed(self, change: Change) -> str | None:
         limit = replay.SLOWDOWN_LIMIT.value

@@ -323,8 +323,9 @@ def _gains_ns(trace: Trace, rank: int) -> list[float]:
         pricers_to_try.append(deflated_pricers(trace)[rank][Case.EXPECTED.value])
     elif step_ns < pricer.step_ns:
         pricers_to_try.append(calibrated_pricers(trace)[rank])
-    prices = [each.price(RemoveSyncs()) for each in pricers_to_try]
-    return [price.gain_ns * pricer.step_ns / price.step_ns for price in prices if price.refused is None]
+    change = RemoveSyncs()
+    shown = [each for each in pricers_to_try if each.refused(change) is None]
+    return [each.gain_ns(change) * pricer.step_ns / each.step_ns for each in shown]
 
 
 def _draining_calls(trace: Trace) -> Int32Array:

@@ -195,7 +195,7 @@ def _category(names: pl.Series, function: Callable[[str], str | None]) -> pl.Ser
 
 
 def _each(function: Callable[[str], object], dtype: type[pl.DataType]) -> Callable[[pl.Series], pl.Series]:
-    return lambda names: names.map_elements(function, dtype, skip_nulls=True)
+    return lambda names: pl.Series([name if name is None else function(name) for name in names], dtype=dtype)
 
 
 def _gathered(names: pl.Series, rows: Int32Array) -> pl.Series:

@@ -101,13 +101,11 @@ def _hidden_share(trace: Trace, limit: float, rank: int) -> float:
     passes the limit and what they cost in the trace does not; else 0, and where the step without it is known."""
     if trace.unprofiled_step_ns is not None:
         return 0.0
-    profiled, fastest = (
-        price.gain_ns / price.step_ns if price.step_ns else 0.0
-        for price in (
-            pricer.price(RemoveSyncs()) for pricer in (pricers(trace)[rank], deflated_pricers(trace)[rank][-1])
-        )
-    )
-    return fastest if profiled <= limit < fastest else 0.0
+    profiled, fastest = pricers(trace)[rank], deflated_pricers(trace)[rank][-1]
+    if not fastest.step_ns or fastest.step_ns - fastest.busy_ns <= limit * fastest.step_ns:
+        return 0.0  # without its waits the host still leaves the device its work
+    hidden = fastest.gain_ns(RemoveSyncs()) / fastest.step_ns
+    return hidden if hidden > limit and profiled.gain_ns(RemoveSyncs()) <= limit * profiled.step_ns else 0.0
 
 
 def _undecided(hidden: float) -> Undecided:

@@ -90,7 +90,7 @@ def test_parts_of_ops_taken_a_few_at_a_time_are_the_same(trace: Trace, at_once: 
     key = ["kind", "name", "grid", "block", "range"]
     whole = step_parts(trace).frame.sort(key)
     again = replace(trace)  # a trace of its own: nothing is remembered of it
-    with mock.patch("timesink.measures.steps.parts._OPS_AT_ONCE", at_once):
+    with mock.patch("timesink.model.arrays.AT_ONCE", at_once):
         assert step_parts(again).frame.sort(key).equals(whole)
 
 

@@ -22,7 +22,6 @@ from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
-from timesink.whatif import device
 
 US = 1_000
 HOST = {"rank": 0, "process": 1, "thread": 1}
@@ -209,7 +208,7 @@ def test_gaps_blamed_a_few_at_a_time_are_blamed_the_same(trace: Trace, at_once: 
     whole, gaps_found, found = idle_blame(trace), device_gaps(trace).frame, launches(trace)
     again = replace(trace)  # a trace of its own: nothing is remembered of it
     few_gaps = mock.patch("timesink.measures.timeline.device_timeline.GAPS_AT_ONCE", at_once)
-    with few_gaps, mock.patch.object(device, "_ROWS_AT_ONCE", at_once):
+    with few_gaps, mock.patch("timesink.model.arrays.AT_ONCE", at_once):
         assert idle_blame(again).frame.equals(whole.frame)
         assert device_gaps(again).frame.equals(gaps_found)
         assert {key: part.host_late_ratio for key, part in launches(again).items()} == {

@@ -16,6 +16,7 @@ from timesink._native import overlapping
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.idle import pieces
 from timesink.measures.idle.causes import CAUSE_CODE, Segments
+from timesink.model.arrays import found_at
 from timesink.model.tables import API_CALLS
 
 US = 1_000
@@ -328,5 +329,5 @@ def test_the_compiled_cut_refuses_columns_that_do_not_belong_together(wrong: Any
 
 
 def test_values_at_places_that_may_be_none() -> None:
-    assert pieces._value_at(array(5, 6), array(1, -1, 0)).tolist() == [6, -1, 5]
-    assert pieces._value_at(array(), array(-1, -1)).tolist() == [-1, -1]
+    assert found_at(array(5, 6), array(1, -1, 0)).tolist() == [6, -1, 5]
+    assert found_at(array(), array(-1, -1)).tolist() == [-1, -1]

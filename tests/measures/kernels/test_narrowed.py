@@ -7,6 +7,8 @@ from tests.tables import trace_of
 
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.model.trace import Trace
+from timesink.whatif.change import Case
+from timesink.whatif.changes.precision import autocast
 
 PRODUCT = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>"
 MOVED = 4 * (8192 * 64 + 64 * 64 + 8192 * 64)  # bytes: both operands are read, and the result written
@@ -44,3 +46,21 @@ def test_the_bytes_of_a_product_take_a_share_of_its_time_that_no_rate_makes_shor
         )
     (unknown,) = wide_kernels(products("a GPU of no table"))["fp32"]
     assert unknown.usual.tolist() == pytest.approx([float("nan")] * 3, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kept"),
+    [
+        ("NVIDIA GeForce RTX 4090", 0.575),
+        ("NVIDIA L40S", 0.289),
+        ("NVIDIA H100 80GB HBM3", 0.17),
+        ("of no table", 0.17),
+    ],
+)
+def test_under_autocast_products_keep_what_the_peaks_of_their_gpu_say_where_these_are_near(
+    gpu: str, kept: float
+) -> None:
+    """A 4090 computes 82.6 TFLOP/s in fp32 and 165.2 in bf16: 1.15 of a half; an L40S 91.6 and 362. The third product
+    has no shapes."""
+    (kernels,) = four_byte_kernels(products(gpu))
+    assert autocast(kernels).kernels.keep[list(Case).index(Case.EXPECTED)][2] == pytest.approx(kept, abs=0.002)

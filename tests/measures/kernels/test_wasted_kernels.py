@@ -259,7 +259,9 @@ def test_what_a_fix_leaves_worked_by_hand() -> None:
     assert kept(precision.to_tf32(ratio)) == [[0.6, 0.45], [0.23, 0.1725], [0.12, 0.09]]
     moving = replace(ratio, usual=np.array([0.3, np.nan]))  # bytes of the first take 30 % of its time, in any type
     assert kept(precision.to_tf32(moving)) == [[0.6, 0.45], [0.3, 0.1725], [0.3, 0.09]]
-    assert kept(precision.to_bf16(moving)) == [[0.3, 0.3], [0.15, 0.12], [0.15, 0.05]]  # half of them
+    no_peaks = replace(moving, best=np.empty(0))
+    assert kept(precision.to_bf16(no_peaks)) == [[0.3, 0.3], [0.15, 0.12], [0.15, 0.05]]  # half of them
+    assert kept(precision.to_bf16(moving)) == [[0.6, 0.3], [0.23, 0.12], [0.15, 0.05]]  # peaks five times apart
     filled = Selection((0, 0), {"small": two}, best=np.array([0.1, 0.6]))
     assert kept(fixes.spread_grids(filled)) == [[0.6, 1.0], [0.2, 1.0], [0.1, 0.6]]
     turns = Selection((0, 0), {"second": two}, np.array([0.5, 1.0]), np.array([0.25, 0.75]))

@@ -56,7 +56,8 @@ def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
 def four_byte_kernels(trace: Trace) -> tuple[Selection, ...]:
     """Per device: what would run in 16 bits. The `tf32` kernels where most product time is TF32, else all products of
     four-byte types, with the fp32 kernels around them where these are most of the product time. `vector` are products
-    with vectors and few rows, which stream a matrix. Of products `usual` is the share of their bytes."""
+    with vectors and few rows, which stream a matrix. Of products `usual` is the share of their bytes, and of fp32 ones
+    `best` the ratio of peaks to bf16."""
     selections = []
     for tf32, (device, kernels) in zip(wide_kernels(trace)["tf32"], _kernels(trace), strict=True):
         products = {kind: rows_of(kernels.filter(pl.col("wide") == kind)) for kind in ("fp32", "tf32")}
@@ -65,7 +66,10 @@ def four_byte_kernels(trace: Trace) -> tuple[Selection, ...]:
         )
         chosen = tf32 if tf32.groups["streaming"].size or not products["fp32"].size else every
         vector = rows_of(kernels.filter((pl.col("family") == "gemv") & (pl.col("math") == "fp32")))
-        selections.append(_with_bytes(trace, replace(chosen, groups={**chosen.groups, "vector": vector})))
+        every = replace(chosen, groups={**chosen.groups, "vector": vector})
+        best = np.full(every.rows.size, np.nan)
+        best[np.isin(every.rows, products["fp32"])] = _peak_ratio(trace, device) * _BF16_OF_TF32
+        selections.append(_with_bytes(trace, replace(every, best=best)))
     return tuple(selections)
 
 

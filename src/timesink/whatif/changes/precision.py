@@ -49,8 +49,12 @@ def products_to_bf16(kernels: Selection) -> ShortenKernels:
 
 def _by_peaks(label: str, kernels: Selection, moving: Float64Array) -> ShortenKernels:
     best = np.where(np.isnan(kernels.best), fixes.TF32_PEAKS.value, kernels.best)
-    keep = tuple(np.minimum(fixes.TF32_OF_PEAKS.at(case) * best, 1.0) for case in Case)
-    return _moving(ShortenKernels(label, kernels.device, kernels.rows, keep, floored=True), moving)
+    return _moving(ShortenKernels(label, kernels.device, kernels.rows, _of_peaks(best), floored=True), moving)
+
+
+def _of_peaks(best: Float64Array) -> tuple[Float64Array, ...]:
+    """What products keep of their time in each case, by ratios of peaks."""
+    return tuple(np.minimum(fixes.TF32_OF_PEAKS.at(case) * best, 1.0) for case in Case)
 
 
 def _moving(change: ShortenKernels, share: Float64Array) -> ShortenKernels:
@@ -113,7 +117,11 @@ def autocast(
 def _in_bf16(kernels: Selection, tf32: Assumption, fp32: Assumption, streaming: Assumption) -> ShortenKernels:
     kept = {"tf32": tf32, "fp32": fp32, "misaligned": fixes.BF16_MISALIGNED}
     kept |= {"streaming": streaming, "vector": streaming}
-    return _moving(shorten("precision bf16", kernels, floored=True, **kept), kernels.usual / _WIDE_OF_NARROW)
+    change = _moving(shorten("precision bf16", kernels, floored=True, **kept), kernels.usual / _WIDE_OF_NARROW)
+    if not kernels.best.size:
+        return change
+    # A chip whose peaks are nearer to each other than those that the figures are of.
+    return replace(change, keep=tuple(map(np.fmax, change.keep, _of_peaks(kernels.best))))
 
 
 def from_fp64(kernels: Selection) -> ShortenKernels:

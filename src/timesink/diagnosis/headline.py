@@ -31,7 +31,7 @@ from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns
 from timesink.measures.timeline.start_up import StartUp, start_up
 from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, DEVICES, HOST_OPS, KERNEL_PROFILES, OS_CALLS, RANGES, SOURCES
+from timesink.model.tables import API_CALLS, DEVICES, KERNEL_PROFILES, SOURCES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
@@ -119,8 +119,8 @@ def step_ms(trace: Trace) -> float | None:
     """
     estimated = estimated_step_ns(trace) if trace.unprofiled_step_ns is None else None
     if estimated:
-        recorded = [period_ns(trace, device) for device in device_timeline(trace).by_device]
-        return _ms(min(estimated[1], max(recorded, default=estimated[1])))
+        recorded_ns = max(period_ns(trace, device) for device in device_timeline(trace).by_device)
+        return _ms(min(estimated[1], recorded_ns))
     return _ms(trace.unprofiled_step_ns) or _ms(_profiled_step_ns(trace))
 
 
@@ -273,9 +273,8 @@ def _mostly_without_device(trace: Trace) -> str:
     if period_name(trace) != "window":
         return ""
     window_ns = max(budget.span_ns for budget in device_timeline(trace))
-    length = (pl.col("end_ns").max() - pl.col("start_ns").min()).alias("length")
-    hosts = [trace.get(table).group_by("rank").agg(length) for table in (API_CALLS, HOST_OPS, RANGES, OS_CALLS)]
-    recorded_ns = max((ns for rows in hosts for ns in rows["length"].to_list()), default=0)
+    extents = (trace.of_ranks({rank}).extent_ns for rank in trace.rank_numbers)
+    recorded_ns = max(last_ns - first_ns for first_ns, last_ns in filter(None, extents))
     if window_ns >= _MOSTLY * recorded_ns:
         return ""
     return f"it has no work in the rest of the {time_text(recorded_ns)} that were recorded"

@@ -71,11 +71,12 @@ def work(op_class: tuple[int, ...] = (0, 0, 0, 1), **changed: Any) -> Any:
     return SimpleNamespace(**found)
 
 
+MIGRATES = np.zeros(4, np.bool_)
 FRAME = pl.DataFrame({"start_ns": us(100, 250), "end_ns": us(190, 400), "op": array(11, 12)})
 
 
 def cut(of: Any = None, frame: pl.DataFrame = FRAME) -> list[tuple[int, str, int, int]]:
-    found = pieces.GapCutter.of(of or work(), ACTIVITY).cut(frame)
+    found = pieces.GapCutter.of(of or work(), ACTIVITY, MIGRATES).cut(frame)
     rows = [
         (int(gap), NAMES[int(cause)], int(start) // US, int(end) // US)
         for gap, cause, start, end in zip(found.gap, found.cause, found.start_ns, found.end_ns, strict=True)
@@ -98,7 +99,7 @@ def test_every_stretch_by_hand() -> None:
 
 
 def test_what_each_stretch_is_blamed_on() -> None:
-    found = pieces.GapCutter.of(work(), ACTIVITY).cut(FRAME)
+    found = pieces.GapCutter.of(work(), ACTIVITY, MIGRATES).cut(FRAME)
     rows = {
         (int(gap), NAMES[int(cause)], int(start) // US): (*map(int, blamed), int(asked) // US)
         for gap, cause, start, *blamed, asked in zip(

@@ -17,7 +17,7 @@ from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
-from timesink.model.record import dataclass, replace
+from timesink.model.record import dataclass
 from timesink.model.schema import stacked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace, remembered
@@ -26,7 +26,6 @@ from timesink.whatif.graph import RankWork
 _PLACES: Final = {"host_op": HOST_OPS, "range": RANGES, "frame": FRAMES, "os_call": OS_CALLS}
 _OF_CODE: Final = pl.Series(CAUSES, dtype=IdleCause)
 _ROWS: Final = ("call_row", "sync_row", "op_row", *(f"{name}_row" for name in _PLACES))
-_DEVICES_OWN: Final = (CAUSE_CODE["kernel_gap"], CAUSE_CODE["unexplained"])
 _SCHEMA: Final = pl.Schema(
     dict.fromkeys(("rank", "device"), pl.Int32())
     | dict.fromkeys(("start_ns", "end_ns"), pl.Int64())
@@ -139,14 +138,10 @@ def _blame_rank(trace: Trace, rank: int, work: RankWork, first_thread: int) -> I
     Slices and their pieces are of one device and in order, and no stretch leaves its gap: they follow each other.
     """
     activity = host_activity(trace, work, _host_late_gaps(trace, rank))
-    cutter = GapCutter.of(work, activity)
-    migrates = matches(trace[DEVICE_OPS]["name"], MIGRATION).to_numpy()
+    migrates = matches(trace[DEVICE_OPS]["name"], MIGRATION).to_numpy()[work.ops.row]
+    cutter = GapCutter.of(work, activity, migrates)
     for gaps in device_gaps(trace).slices(rank):
-        pieces = cutter.cut(gaps)
-        if migrates.any():
-            before = migrates[gaps["op"].to_numpy()[pieces.gap]] & np.isin(pieces.cause, _DEVICES_OWN)
-            pieces = replace(pieces, cause=np.where(before, CAUSE_CODE["migration"], pieces.cause))
-        yield _stretches(first_thread, gaps, pieces, activity)
+        yield _stretches(first_thread, gaps, cutter.cut(gaps), activity)
 
 
 def _host_late_gaps(trace: Trace, rank: int) -> Intervals:

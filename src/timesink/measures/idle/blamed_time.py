@@ -240,10 +240,9 @@ def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -
 
 
 def _by_thread(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int, int], Intervals]:
-    threads = idle_blame(trace).threads
     on_host = stretches.select("host", "start_ns", "end_ns").drop_nulls("host")
     parts = on_host.partition_by("host", as_dict=True, maintain_order=True)
-    return {threads[host]: Intervals.of(part) & intervals for (host,), part in sorted(parts.items())}
+    return {idle_blame(trace).threads[host]: Intervals.of(part) & intervals for (host,), part in sorted(parts.items())}
 
 
 def _range_places(trace: Trace, ranges: pl.Series) -> pl.Series:

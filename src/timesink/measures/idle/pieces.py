@@ -8,7 +8,7 @@ possibly empty::
     launch_latency                  up to the latest that a launch onto an idle device usually takes
     cuda_call                       up to the return of the launch call, where it takes longer than that
     dependency_*                    up to the end of the last op that the launched one waits for
-    kernel_gap, graph_gap or unexplained   the rest
+    kernel_gap, graph_gap, migration or unexplained   the rest
 
 An op that was launched before the gap, or as part of a graph, has no parts before the dependency.
 """
@@ -95,6 +95,7 @@ class GapCutter:
 
     `drained` has for each device, by the end of the work that was waited for: that end, and the number of the call that
     waited. `sink` are the blocks that waited for events, ascending, and `source` the block that ended last for each.
+    `migrates` says of each op, by its number, whether it moves unified memory.
     """
 
     work: RankWork
@@ -102,11 +103,12 @@ class GapCutter:
     drained: Mapping[int, tuple[IntArray, IntArray]]
     sink: IntArray
     source: IntArray
+    migrates: BoolArray
 
     @classmethod
-    def of(cls, work: RankWork, activity: HostActivity) -> GapCutter:
+    def of(cls, work: RankWork, activity: HostActivity, migrates: BoolArray) -> GapCutter:
         """What a rank's calls waited for, and what they and its blocks did."""
-        return cls(work, activity, _waits_by_device(work), *_last_sources(work))
+        return cls(work, activity, _waits_by_device(work), *_last_sources(work), migrates)
 
     def cut(self, frame: pl.DataFrame) -> Pieces:
         """Cut every gap of one device, given as `device_gaps` has them, into stretches of one cause, in order of start.
@@ -195,6 +197,7 @@ def _device_parts(gaps: _Gaps, known: GapCutter) -> tuple[IntArray, IntArray, In
     usual_ns = np.where(_beside_copy(gaps, work), assumed.GAP_MOST_US.ns, ordinary_gap_ns(work.costs.gap_late_ns))
     ordinary = gaps.end_ns - dependency_end <= usual_ns
     rest = np.where(ordinary, CAUSE_CODE["kernel_gap"], CAUSE_CODE["unexplained"])
+    rest = np.where(known.migrates[gaps.op], CAUSE_CODE["migration"], rest)
     return latency_end, call_end, dependency_end, dependency, np.where(gaps.in_graph, CAUSE_CODE["graph_gap"], rest)
 
 

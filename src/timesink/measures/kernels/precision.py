@@ -76,10 +76,10 @@ def four_byte_kernels(trace: Trace) -> tuple[Selection, ...]:
 def _with_bytes(trace: Trace, kernels: Selection) -> Selection:
     """The same with the share of their time that the bytes of products take as `usual`: no type makes it shorter but
     one of fewer bytes."""
-    rows = kernels.rows
-    products = (
-        kernel_facts(trace).on(kernels.device).filter((pl.col("family") == "gemm") & pl.col("row").is_in(rows.tolist()))
-    )
+    if not (rows := kernels.rows).size:
+        return kernels
+    own = kernel_facts(trace).on(kernels.device)
+    products = own.filter((pl.col("family") == "gemm") & pl.col("row").is_in(pl.Series(rows).implode()))
     usual = np.full(rows.size, np.nan)
     usual[np.searchsorted(rows, products["row"].to_numpy())] = bytes_share(trace, products)
     return replace(kernels, usual=usual)

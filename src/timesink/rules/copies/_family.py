@@ -40,9 +40,8 @@ def exposed_copy_groups(trace: Trace) -> list[CopyGroup]:
     return [group for group in groups if not (group.direction == "h2d" and group.pageable)]
 
 
-def gaps_before(trace: Trace, groups: Sequence[CopyGroup]) -> Intervals:
+def gaps_before(trace: Trace, device: Device, direction: str) -> Intervals:
     """The idle time of a device that migrations of unified memory in one direction ended."""
-    device, direction = groups[0].device, groups[0].direction
     stretches = idle_blame(trace).on(device).filter(pl.col("cause") == "migration")
     ended_by = trace[DEVICE_OPS]["copy_kind"][stretches["op_row"].cast(pl.UInt32)]
     return Intervals.of(stretches.filter(ended_by == direction))

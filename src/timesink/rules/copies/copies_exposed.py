@@ -40,11 +40,12 @@ from timesink.rules.idle._family import BLAME_READS
 from timesink.units import bytes_text
 
 _WORDS = {"h2d": "host-to-device", "d2h": "device-to-host"}
-_KIND = ("copies", "migrations of unified memory")
-_ADVICE = (
+_HIDE = (
     "Move fewer bytes, then hide the rest: pinned memory, non_blocking copies on their own stream, the next batch "
-    "fetched while this one computes.",
-    "Move unified memory before it is touched: cudaMemPrefetchAsync in large pieces, or cudaMalloc and one copy.",
+    "fetched while this one computes."
+)
+_PREFETCH = (
+    "Move unified memory before it is touched: cudaMemPrefetchAsync in large pieces, or cudaMalloc and one copy."
 )
 
 
@@ -57,8 +58,10 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 
 
 def _judge(trace: Trace, limits: Limits, groups: list[CopyGroup]) -> tuple[Finding | None, Evidence]:
-    device, words = groups[0].device, f"{_WORDS[groups[0].direction]} {_KIND[groups[0].migrated]}"
-    gaps = gaps_before(trace, groups) if groups[0].migrated else Intervals.none()
+    device, direction, migrated = groups[0].device, groups[0].direction, groups[0].migrated
+    noun = "migrations" if migrated else "copies"
+    words = f"{_WORDS[direction]} {noun}{' of unified memory' if migrated else ''}"
+    gaps = gaps_before(trace, device, direction) if migrated else Intervals.none()
     exposed = Intervals.union_all([*(group.exposed for group in groups), gaps])
     step_ns, exposed_ns = period_ns(trace, device), per_step_ns(trace, device, exposed)
     share = exposed_ns / step_ns if step_ns else 0.0
@@ -80,15 +83,15 @@ def _judge(trace: Trace, limits: Limits, groups: list[CopyGroup]) -> tuple[Findi
     speed = f", {bytes_text(moved_bytes)} in all at {max(rates):.1f} GB/s" if rates else ""
     message = (
         f"{words}{with_gaps} take {of_period(trace, device, exposed_ns)} on device {device[1]} with no kernel beside "
-        f"them: {sum(group.count for group in groups)} {_KIND[groups[0].migrated].split()[0]}{speed}"
+        f"them: {sum(group.count for group in groups)} {noun}{speed}"
     )
     return (
         Finding(
             message=message,
-            bottleneck=BOTTLENECKS[groups[0].direction],
+            bottleneck=BOTTLENECKS[direction],
             where=place_of(trace, device, groups[0].rows),
             evidence=(evidence,),
-            advice=_ADVICE[groups[0].migrated],
+            advice=_PREFETCH if migrated else _HIDE,
             verify="Capture again: the exposed share of these copies falls, the step by at most their exposed time.",
             claim=Claim({device: exposed}),
         ),

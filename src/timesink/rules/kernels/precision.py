@@ -25,6 +25,8 @@ model, not of its speed alone.
 
 from __future__ import annotations
 
+from functools import partial
+
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, Clear, Found, NotApplicable, Verdict
 from timesink.measures.kernels.precision import wide_kernels
@@ -34,34 +36,23 @@ from timesink.whatif.changes.precision import from_fp64, products_to_bf16, to_bf
 
 _HOW = "time kept by the ratio of peak rates or bytes; over the steady steps"
 _VERIFY = "Capture again: the kernels bear the narrower type in their names, and results agree within its tolerance."
+_pattern = partial(KernelPattern, bottleneck=Bottleneck.PRECISION, how=_HOW, verify=_VERIFY)
 PATTERNS = {
-    "fp32": KernelPattern(
-        bottleneck=Bottleneck.PRECISION,
+    "fp32": _pattern(
         subject="fp32 products without tensor cores",
-        how=_HOW,
         advice='Allow TF32: torch.set_float32_matmul_precision("high"); or run the products in bf16 under autocast.',
-        verify=_VERIFY,
     ),
-    "fp32 alone": KernelPattern(
-        bottleneck=Bottleneck.PRECISION,
+    "fp32 alone": _pattern(
         subject="fp32 products (the peak of this GPU in TF32 is no higher)",
-        how=_HOW,
         advice="Run the products in bf16 or fp16: autocast, or parameters of that type.",
-        verify=_VERIFY,
     ),
-    "tf32": KernelPattern(
-        bottleneck=Bottleneck.PRECISION,
+    "tf32": _pattern(
         subject="TF32 products, and fp32 kernels around them,",
-        how=_HOW,
         advice="Run in bf16: autocast, or parameters in bf16 where the optimizer keeps what it needs.",
-        verify=_VERIFY,
     ),
-    "fp64": KernelPattern(
-        bottleneck=Bottleneck.PRECISION,
+    "fp64": _pattern(
         subject="kernels in float64",
-        how=_HOW,
         advice="Find where float64 enters (a NumPy array, a Python constant made a tensor) and give it float32.",
-        verify=_VERIFY,
     ),
 }
 
@@ -71,7 +62,7 @@ CHANGES = {"fp32": to_tf32, "fp32 alone": products_to_bf16, "tf32": to_bf16, "fp
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device and kind over the limit."""
     wide = wide_kernels(trace)
-    if not wide["fp64"]:
+    if not wide["fp32"]:
         return NotApplicable("no kernel ran")
     limit = limits["saved_ratio"]
     verdicts = [

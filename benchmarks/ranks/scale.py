@@ -92,7 +92,9 @@ def _law(what: str, holds: bool) -> Row:
 
 
 def _measuring(engine: str, traces: Path, kept: Path) -> list[str]:
-    return [sys.executable, "-m", "benchmarks.ranks.one_run", engine, str(traces), str(kept)]
+    """One file at a time on one thread, as `timesink ranks` and workers read many."""
+    one_thread = ("env", "POLARS_MAX_THREADS=1", "OPENBLAS_NUM_THREADS=1")
+    return [*one_thread, sys.executable, "-m", "benchmarks.ranks.one_run", engine, str(traces), str(kept)]
 
 
 def exponent(cost: dict[int, Run]) -> float:

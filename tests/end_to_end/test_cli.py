@@ -71,6 +71,21 @@ print(os.environ.get("POLARS_MAX_THREADS"), polars.thread_pool_size(), file=sys.
     assert said == used == threads
 
 
+@pytest.mark.parametrize(("cores", "threads"), [(2, "1"), (3, "2")])
+def test_ranks_are_read_on_one_thread_each_where_they_are_enough_for_every_core(
+    tmp_path: Path, cores: int, threads: str
+) -> None:
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json.gz").symlink_to(BEFORE)
+    program = f"""import os, sys; from timesink.cli.app import run; from timesink.cli import help; help._SMALL_BYTES = 0
+os.cpu_count = lambda: {cores}
+run(["ranks", "--no-cache", *{sorted(map(str, tmp_path.iterdir()))!r}])
+print(os.environ.get("POLARS_MAX_THREADS"), file=sys.stderr)"""
+    environment = {name: value for name, value in os.environ.items() if name != "POLARS_MAX_THREADS"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert done.stderr.split()[-1] == threads
+
+
 def test_parts_of_polars_that_no_command_uses_are_left_out_and_modules_in_them_are_still_found() -> None:
     program = f"""import sys; from timesink.cli.app import run
 run(["tables", "--no-cache", {str(BEFORE)!r}]); import polars

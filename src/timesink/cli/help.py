@@ -42,8 +42,10 @@ class ShownCommand(TyperCommand):
         ctx.default_map = _configured({name for param in self.params for name in param.opts}, args)
         _read_plainly(self.get_params(ctx))
         rest = super().parse_args(ctx, args)
-        if paths := ctx.params.get("paths") or ctx.params.get("places"):
+        if paths := ctx.params.get("paths"):
             _begin_small([Path(path) for path in paths])
+        elif places := ctx.params.get("places"):
+            _begin_small([Path(place) for place in places], apart=True)
         return rest
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -89,13 +91,14 @@ class ShownGroup(TyperGroup):
         return _with_former_options(self, super().make_parser(ctx))
 
 
-def _begin_small(paths: Sequence[Path]) -> None:
+def _begin_small(paths: Sequence[Path], *, apart: bool = False) -> None:
     """Let NumPy and Polars, where they are not loaded yet, begin with as few threads as pay, and Polars without parts
     that no command uses.
 
     NumPy's for products of matrices, of which there are none, spin as they begin. Polars gets one for small files and
     two for others: a diagnosis asks hundreds of questions of small tables, and to wake others for a part of one takes
-    longer than it. Files are decoded on threads of their own.
+    longer than it. Files are decoded on threads of their own. Of files that are read `apart`, side by side, each has
+    one thread for all of that, where they are enough for every core.
     """
     if _OPENBLAS not in os.environ and not {"numpy", "polars"} & sys.modules.keys():
         os.environ[_OPENBLAS] = "1"
@@ -106,9 +109,19 @@ def _begin_small(paths: Sequence[Path]) -> None:
     sys.modules.update({name: _NotUsed(name) for name in _NOT_USED})
     if _MASKED not in sys.modules and (numpy := sys.modules.get("numpy")):
         numpy.ma = sys.modules[_MASKED] = _Unmasked(_MASKED)  # type: ignore[attr-defined]
-    if all(path.is_file() for path in paths):
+    if apart and sum(map(_files_at, paths)) >= (os.cpu_count() or 1):
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    elif all(path.is_file() for path in paths):
         is_small = sum(path.stat().st_size for path in paths) <= _SMALL_BYTES
         os.environ.setdefault("POLARS_MAX_THREADS", "1" if is_small else "2")
+
+
+def _files_at(path: Path) -> int:
+    """How many files lie in a folder; what is no folder, or cannot be listed, counts as one."""
+    try:
+        return sum(1 for _ in path.iterdir())
+    except OSError:
+        return 1
 
 
 class _NotUsed(ModuleType):

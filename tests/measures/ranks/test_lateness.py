@@ -75,7 +75,7 @@ def waits_of(rows: list[tuple[int, ...]] = CALLS, **changed: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def exposed_by_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of, "by_device", lambda exposed: exposed)
+    monkeypatch.setattr(of, "exposed_by_device", lambda exposed: exposed)
 
 
 def test_own_lateness_and_its_causes_by_hand() -> None:

@@ -27,7 +27,7 @@ from timesink.measures.communication.matching import (
     match_collectives,
     match_messages,
 )
-from timesink.measures.ranks.job import Job, by_device, job
+from timesink.measures.ranks.job import Job, by_device, exposed_by_device, job, rows_by_device
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
@@ -112,20 +112,16 @@ def _without_buffered(pairs: pl.DataFrame) -> pl.DataFrame:
 
 def _with_exposed(calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
     """Add how much of wait and transfer no computation hides, by the rank's own clock."""
-    exposed_on = by_device(exposed)
-    nothing = pl.lit(0, pl.Int64)
-    parts = [calls.clear().with_columns(exposed_wait_ns=nothing, exposed_transfer_ns=nothing)]
-    for (rank, device), own in calls.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
-        free = exposed_on.get((rank, device), Intervals.none())
-        start, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
-        wait_end = start + own["wait_ns"].to_numpy()
-        parts.append(
-            own.with_columns(
-                pl.Series("exposed_wait_ns", free.covered_ns(start, wait_end)),
-                pl.Series("exposed_transfer_ns", free.covered_ns(wait_end, end)),
-            )
-        )
-    return pl.concat(parts).sort("instance", "rank", "device")
+    exposed_on = exposed_by_device(exposed)
+    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    wait_end = start + calls["wait_ns"].to_numpy()
+    in_wait, in_transfer = np.zeros(calls.height, np.int64), np.zeros(calls.height, np.int64)
+    for device, rows in rows_by_device(calls).items():
+        free = exposed_on.get(device, Intervals.none())
+        in_wait[rows] = free.covered_ns(start[rows], wait_end[rows])
+        in_transfer[rows] = free.covered_ns(wait_end[rows], end[rows])
+    added = pl.Series("exposed_wait_ns", in_wait), pl.Series("exposed_transfer_ns", in_transfer)
+    return calls.with_columns(*added).sort("instance", "rank", "device")
 
 
 def _instances(calls: pl.DataFrame) -> pl.DataFrame:
@@ -165,7 +161,7 @@ def exposed_waits(trace: Trace) -> dict[Device, Intervals]:
     """Per GPU: the part of `waiting_in_collectives` with no computation at the same time."""
     if not (stood := waiting_in_collectives(trace)):
         return {}
-    exposed = by_device(collective_waits(trace).job.exposed)
+    exposed = exposed_by_device(collective_waits(trace).job.exposed)
     return {key: waiting & exposed[key] for key, waiting in stood.items() if key in exposed}
 
 

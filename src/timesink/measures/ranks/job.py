@@ -24,10 +24,11 @@ from timesink.measures.ranks.parity import PARITY, parity_facts
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, device_timeline
-from timesink.measures.timeline.synchronisations import synchronisations
+from timesink.measures.timeline.synchronisations import blocking_calls
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
+from timesink.model.nesting import key_slices, slice_of
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace, remembered
@@ -125,9 +126,9 @@ def job(trace: Trace) -> Job:
     windows = steps(trace).windows.select("rank", "device", "step", "start_ns", "end_ns")
     computed = np.zeros(windows.height, np.int64)
     start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
-    for (rank, device), line in lines.by_device.items():
-        own = ((windows["rank"] == rank) & (windows["device"] == device)).to_numpy()
-        computed[own] = line.compute.covered_ns(start[own], end[own])
+    for (rank, device), first, last in key_slices(windows, ("rank", "device")):
+        compute = lines[rank, device].compute
+        computed[first:last] = compute.covered_ns(start[first:last], end[first:last])
     exposed = [
         pl.DataFrame(
             {"rank": line.rank, "device": line.device, "start_ns": line.exposed_communication.start_ns,
@@ -202,6 +203,21 @@ def by_device(spans: pl.DataFrame) -> dict[Device, Intervals]:
     """Rows with rank, device, start_ns and end_ns as intervals per (rank, device)."""
     parts = spans.partition_by("rank", "device", as_dict=True).items()
     return {(int(rank), int(device)): Intervals.of(rows) for (rank, device), rows in parts}
+
+
+def exposed_by_device(exposed: pl.DataFrame) -> dict[Device, Intervals]:
+    """The `exposed` of a job per (rank, device), in place: its rows are in order, and those of a GPU do not overlap."""
+    start, end = exposed["start_ns"].to_numpy(), exposed["end_ns"].to_numpy()
+    of_device = key_slices(exposed, ("rank", "device"))
+    return {(rank, device): Intervals(start[low:high], end[low:high]) for (rank, device), low, high in of_device}
+
+
+def rows_by_device(calls: pl.DataFrame) -> dict[Device, Int64Array]:
+    """The numbers of the rows of each (rank, device), ascending."""
+    keys = calls.select("rank", "device")
+    order = np.lexsort((keys["device"].to_numpy(), keys["rank"].to_numpy()))
+    of_device = key_slices(keys[order], ("rank", "device"))
+    return {(rank, device): order[low:high] for (rank, device), low, high in of_device}
 
 
 def step_ns(job: Job) -> float:
@@ -349,15 +365,15 @@ def host_steps(trace: Trace) -> pl.DataFrame:
     A rank of which no call was recorded has no row: nothing says what its host did.
     """
     seen = set(trace.get(API_CALLS)["rank"].unique())
-    waits = synchronisations(trace).calls
+    waits = blocking_calls(trace)
     parts = [pl.DataFrame(schema=HOST_STEPS)]
     threads = steps(trace).kept.partition_by("rank", "process", "thread", as_dict=True)
     for (rank, process, thread), kept in threads.items():
         if rank not in seen:
             continue
-        own = (pl.col("rank") == rank) & (pl.col("process") == process)
-        own = own & (pl.col("thread") == thread) if thread is not None else own
-        blocked = Intervals.of(waits.filter(own))
+        own = (rank, process) if thread is None else (rank, process, thread)
+        first, last = slice_of(waits, ("rank", "process", "thread")[: len(own)], own)
+        blocked = Intervals.of(waits[first:last])
         start, end = kept["host_start_ns"].to_numpy(), kept["host_end_ns"].to_numpy()
         parts.append(
             kept.select("rank", "step").with_columns(

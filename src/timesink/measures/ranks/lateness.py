@@ -23,10 +23,11 @@ import polars as pl
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.assumptions.replay import CLOCK_SLACK_US
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits
-from timesink.measures.ranks.job import by_device
+from timesink.measures.ranks.job import exposed_by_device, rows_by_device
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
+from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 
@@ -132,12 +133,12 @@ def _with_anchors(waits: CollectiveWaits, anchors: Int64Array) -> pl.DataFrame:
     calls = waits.calls.with_columns((pl.col("end_ns") - pl.col("offset_ns")).alias("end_ns")).sort(
         "rank", "device", "arrival_ns", "end_ns", "instance"
     )
-    zero = pl.lit(0, pl.Int64)
-    added = ("anchor", "since_anchor_ns", "work_since_ns", "waited_since_ns", "moved_since_ns", "follows")
-    parts = [calls.clear().with_columns(zero.alias(name) for name in added)]
-    for own in calls.partition_by("rank", "device", maintain_order=True):
-        names = ("instance", "start_ns", "arrival_ns", "end_ns", "offset_ns")
-        instance, start, arrival, end, offset = (own[name].to_numpy() for name in names)
+    names = ("anchor", "since_anchor_ns", "work_since_ns", "waited_since_ns", "moved_since_ns", "follows")
+    added = {name: np.zeros(calls.height, np.int64) for name in names}
+    for (rank, device), first, last in key_slices(calls, ("rank", "device")):
+        own = calls[first:last]
+        known = ("instance", "start_ns", "arrival_ns", "end_ns", "offset_ns")
+        instance, start, arrival, end, offset = (own[name].to_numpy() for name in known)
         # Rows of anchors in order of their end: the last one that ended before a call arrived is its anchor.
         rows = np.flatnonzero(np.isin(instance, anchors))
         rows = rows[np.argsort(end[rows], kind="stable")]
@@ -145,33 +146,31 @@ def _with_anchors(waits: CollectiveWaits, anchors: Int64Array) -> pl.DataFrame:
         found = left >= 0
         anchor = rows[np.maximum(left, 0)] if rows.size else np.zeros(arrival.size, np.int64)
         worked = np.cumsum(own["work_before_ns"].to_numpy())
-        waiting, moving = standing[own["rank"][0], own["device"][0]]
+        waiting, moving = standing[rank, device]
         since = np.minimum(np.where(found, end[anchor] + offset, start), start)  # by the rank's own clock
         stream = own["stream"].fill_null(-1).to_numpy()
-        parts.append(
-            own.with_columns(
-                pl.Series("anchor", np.where(found, instance[anchor], -1)),
-                pl.Series("since_anchor_ns", np.where(found, arrival - end[anchor], 0)),
-                pl.Series("work_since_ns", np.where(found, worked - worked[anchor], 0)),
-                pl.Series("waited_since_ns", waiting.covered_ns(since, start)),
-                pl.Series("moved_since_ns", moving.covered_ns(since, start)),
-                pl.Series("follows", _held_by(arrival, end, stream, instance)),
-            )
-        )
-    return pl.concat(parts)
+        here = slice(first, last)
+        added["anchor"][here] = np.where(found, instance[anchor], -1)
+        added["since_anchor_ns"][here] = np.where(found, arrival - end[anchor], 0)
+        added["work_since_ns"][here] = np.where(found, worked - worked[anchor], 0)
+        added["waited_since_ns"][here] = waiting.covered_ns(since, start)
+        added["moved_since_ns"][here] = moving.covered_ns(since, start)
+        added["follows"][here] = _held_by(arrival, end, stream, instance)
+    return calls.with_columns(pl.Series(name, column) for name, column in added.items())
 
 
 def _standing(waits: CollectiveWaits) -> dict[Device, tuple[Intervals, Intervals]]:
     """Per GPU, by its own clock: when it stood exposed waiting for others, and when in transfers."""
-    exposed = by_device(waits.job.exposed)
+    exposed = exposed_by_device(waits.job.exposed)
     columns = ["rank", "device", "start_ns", "end_ns", "wait_ns"]
     calls = pl.concat([waits.calls.select(columns), waits.pairs.select(columns)])
     standing = {}
-    for (rank, device), own in calls.partition_by("rank", "device", as_dict=True).items():
-        start, end, wait = (own[name].to_numpy() for name in ("start_ns", "end_ns", "wait_ns"))
-        free = exposed.get((rank, device), Intervals.none())
+    starts, ends, lengths = (calls[name].to_numpy() for name in ("start_ns", "end_ns", "wait_ns"))
+    for device, rows in rows_by_device(calls).items():
+        start, end, wait = starts[rows], ends[rows], lengths[rows]
+        free = exposed.get(device, Intervals.none())
         waiting = Intervals.union_of(start, start + wait) & free
-        standing[rank, device] = waiting, (Intervals.union_of(start + wait, end) & free) - waiting
+        standing[device] = waiting, (Intervals.union_of(start + wait, end) & free) - waiting
     return standing
 
 
@@ -206,7 +205,10 @@ def _host_busy(waits: CollectiveWaits) -> pl.DataFrame:
 
 def _by_rank(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
     """The `ranks` of `Lateness`: of each anchor the rank's latest call, added up."""
-    known = calls.filter(pl.col("anchor") >= 0)
+    own = ["own_ns", "device_ns", "network_ns", "host_ns"]
+    known = calls.select("rank", "anchor", "instance", "arrival_ns", "since_anchor_ns", *own).filter(
+        pl.col("anchor") >= 0
+    )
     worst = known.sort("own_ns", "instance", descending=[True, False]).unique(
         ["rank", "anchor"], keep="first", maintain_order=True
     )
@@ -217,7 +219,7 @@ def _by_rank(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
         .unique()
         .join(
             worst.group_by("rank").agg(
-                pl.col("own_ns", "device_ns", "network_ns", "host_ns").sum(),
+                pl.col(own).sum(),
                 late.sum().cast(pl.Int64).alias("late_count"),
                 (pl.col("arrival_ns") - pl.col("since_anchor_ns")).filter(late).min().alias("since_ns"),
             ),
@@ -226,7 +228,7 @@ def _by_rank(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
         )
         .join(last, on="rank", how="left")
         .with_columns(
-            pl.col("own_ns", "device_ns", "network_ns", "host_ns", "late_count", "last_count").fill_null(0),
+            pl.col(*own, "late_count", "last_count").fill_null(0),
             pl.lit(int(known["anchor"].n_unique()), pl.Int64).alias("anchors"),
         )
         .sort("rank")

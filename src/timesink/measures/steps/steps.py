@@ -81,18 +81,20 @@ def steps(trace: Trace) -> Steps:
     lead = _leading_device(anchors)
     begun_before = _begun_before(marks.frame, lead, trace)
     # Where steps went on before the window, its first ones are no warm-up: they were asked for.
-    fresh = _periods(marks.frame, lead).join(begun_before, on=_PROCESS, how="anti")
+    periods = _periods(marks.frame, lead)
+    fresh = periods.join(begun_before, on=_PROCESS, how="anti") if begun_before.height else periods
     frame = _with_status(marks.frame, lead, _warm_up_count(trace, fresh), begun_before, trace)
     kept = frame.filter(pl.col("status") == KEPT).select(_STEP)
     windows = (
         anchors.join(kept, on=_STEP, how="semi")
-        .with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("period_ns"))
+        .select("rank", "device", "step", "start_ns", "end_ns", period_ns=pl.col("end_ns") - pl.col("start_ns"))
         .filter(pl.col("period_ns") > 0)
-        .select("rank", "device", "step", "start_ns", "end_ns", "period_ns")
         .sort("rank", "device", "step")
     )
-    by_rank = _times_by_rank(_periods(frame, lead).join(kept, on=_STEP, how="semi"))
-    dropped = frame.filter(pl.col("status") != KEPT)["status"].cast(pl.String).value_counts().sort("status")
+    if frame.height < marks.frame.height:
+        periods = _periods(frame, lead)
+    by_rank = _times_by_rank(periods.join(kept, on=_STEP, how="semi"))
+    statuses = frame["status"].to_list()
     return Steps(
         marker=marks.marker,
         marker_name=marks.name,
@@ -100,7 +102,7 @@ def steps(trace: Trace) -> Steps:
         windows=windows,
         by_rank=by_rank,
         times=max(by_rank.values(), key=lambda times: (times.p50_ns or 0.0, times.count), default=step_times([])),
-        dropped=dict(dropped.iter_rows()),
+        dropped={why: statuses.count(why) for why in sorted(set(statuses) - {KEPT})},
     )
 
 
@@ -129,19 +131,28 @@ def _device_anchors(trace: Trace) -> pl.DataFrame:
     belongs to the step of that copy.
     """
     key = ["rank", "process", "device"]
-    ops = trace.get(DEVICE_OPS).select(*key, "start_ns", is_kernel=pl.col("kind").is_in(["kernel", "graph"]))
-    ops = ops.with_columns(pl.Series("step", step_of_ops(trace), pl.Int32))
-    owners = ops.group_by("rank", "device", "process").len("ops_on_device")
+    ops = trace.get(DEVICE_OPS)
+    is_kernel = ops["kind"].is_in(["kernel", "graph"])
+    columns = [*(ops[name] for name in (*key, "start_ns")), is_kernel.alias("is_kernel")]
+    columns.append(pl.Series("step", step_of_ops(trace), pl.Int32))
     # Ops of a device come by start: of neighbours that are alike, the first is the earliest.
-    columns = [ops[name].to_numpy() for name in (*key, "step", "is_kernel")]
-    new = np.any([np.append(True, column[1:] != column[:-1])[: ops.height] for column in columns], axis=0)
+    new = np.full(ops.height, False)
+    new[:1] = True
+    for column in columns:
+        if column.name != "start_ns":
+            values = column.to_numpy()
+            new[1:] |= values[1:] != values[:-1]
+    first = np.flatnonzero(new)
+    count = pl.Series("ops_on_device", np.diff(first, append=ops.height), pl.UInt32)
+    runs = pl.DataFrame([*(column[first] for column in columns), count])
+    owners = runs.group_by("rank", "device", "process").agg(pl.col("ops_on_device").sum())
     owners = owners.sort(["rank", "device", "ops_on_device", "process"], descending=[False, False, True, False])
     owners = owners.unique(["rank", "device"], keep="first", maintain_order=True)
     kernel_ns = pl.col("start_ns").filter("is_kernel").min()
     certain = pl.lit(True) if trace.cut_to is None else pl.col("step") < pl.col("step").max().over(key)
     next_step, next_start = pl.col("step").shift(-1).over(key), pl.col("start_ns").shift(-1).over(key)
     return (
-        ops.filter(pl.Series(new) & (pl.col("step") >= 0))
+        runs.filter(pl.col("step") >= 0)
         .group_by(*key, "step")
         .agg(kernel_ns.alias("kernel_ns"), pl.col("start_ns").min())
         .filter(certain | pl.col("kernel_ns").is_not_null())
@@ -156,8 +167,7 @@ def _device_anchors(trace: Trace) -> pl.DataFrame:
 def _leading_device(anchors: pl.DataFrame) -> pl.DataFrame:
     """The anchors on each process's busiest GPU: the one whose periods time the rank."""
     key = ["rank", "process", "device"]
-    busiest = anchors.select(*key, "ops_on_device").unique()
-    busiest = busiest.sort(["rank", "process", "ops_on_device", "device"], descending=[False, False, True, False])
+    busiest = anchors.sort(["rank", "process", "ops_on_device", "device"], descending=[False, False, True, False])
     busiest = busiest.unique(_PROCESS, keep="first", maintain_order=True)
     return anchors.join(busiest.select(key), on=key, how="semi").sort(_STEP)
 
@@ -199,16 +209,20 @@ def _with_status(
     """The steps with their status. Of a trace cut to a window, a step of which only launches are in it is left out."""
     window = trace.cut_to
     anchored = frame.join(lead.select(*_STEP, "start_ns", "end_ns"), on=_STEP, how="left")
-    anchored = anchored.join(
-        lead.select(_PROCESS).unique().with_columns(on_device=pl.lit(True)), on=_PROCESS, how="left"
+    anchored = anchored.join(warm_up, on=_PROCESS, how="left", maintain_order="left").with_columns(
+        pl.col("warm_up").fill_null(0),
+        on_device=pl.col("start_ns").is_not_null().any().over(_PROCESS),
     )
-    anchored = anchored.join(warm_up, on=_PROCESS, how="left").with_columns(pl.col("warm_up").fill_null(0))
-    anchored = anchored.join(begun_before.with_columns(early=pl.lit(True)), on=_STEP, how="left", maintain_order="left")
+    if begun_before.height:
+        early = begun_before.with_columns(early=pl.lit(True))
+        anchored = anchored.join(early, on=_STEP, how="left", maintain_order="left")
+    else:
+        anchored = anchored.with_columns(early=pl.lit(False))
     unfinished = pl.lit(False)
     if window is not None:
         reached = pl.col("step").filter(pl.col("start_ns").is_not_null()).max().over(_PROCESS)
         anchored = anchored.filter((pl.col("step") <= reached).fill_null(True))
-        unfinished = pl.col("on_device").is_null() & (pl.col("mark_end_ns") > window.end_ns)
+        unfinished = ~pl.col("on_device") & (pl.col("mark_end_ns") > window.end_ns)
     is_last = pl.col("step") == pl.col("step").max().over(_PROCESS)
     without_period = pl.col("end_ns").is_null() | (pl.col("end_ns") <= pl.col("start_ns"))
     status = (
@@ -255,8 +269,10 @@ def _warm_up_count(trace: Trace, periods: pl.DataFrame) -> pl.DataFrame:
     events = _setup_events(trace)
     rows = []
     for (rank, process), part in sorted(periods.partition_by(_PROCESS, as_dict=True).items()):
-        setup = part.join(events, on=_STEP, how="left")["setup"].fill_null(0).to_numpy()
-        dropped = _leading_slow(part["period_ns"].to_numpy(), setup)
+        period_ns, setup = part["period_ns"].to_numpy(), np.zeros(part.height, np.int64)
+        if events.height:
+            setup = part.join(events, on=_STEP, how="left", maintain_order="left")["setup"].fill_null(0).to_numpy()
+        dropped = _leading_slow(period_ns, setup)
         rows.append((rank, process, int(part["step"][dropped]) if dropped else 0))
     return pl.DataFrame(rows, schema={"rank": pl.Int32, "process": pl.Int64, "warm_up": pl.Int32}, orient="row")
 

@@ -25,14 +25,12 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 
 SyncCallKind = pl.Enum(["device", "stream", "event", "copy", "pageable_copy"])
-_OF_CALL: Final = {
-    int(CallKind.DEVICE_SYNC): "device",
-    int(CallKind.STREAM_SYNC): "stream",
-    int(CallKind.EVENT_SYNC): "event",
-    int(CallKind.COPY_BLOCKING): "copy",
-}
-
-
+_KINDS: Final = pl.Series(SyncCallKind.categories, dtype=SyncCallKind)
+_OF_CALL: Final = (CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC, CallKind.COPY_BLOCKING)
+_NONE, _PAGEABLE_COPY = -1, len(_OF_CALL)
+_KIND_OF_CALL: Final = np.full(max(CallKind) + 1, _NONE, np.int8)
+_KIND_OF_CALL[list(_OF_CALL)] = range(len(_OF_CALL))
+"""By `CallKind` the place in `SyncCallKind`, or `_NONE`."""
 _THREAD: Final = ["rank", "process", "thread"]
 _DRAINS: Final = pl.Schema(
     {"rank": pl.Int32(), "device": pl.Int32(), "start_ns": pl.Int64(), "end_ns": pl.Int64(), "call": pl.Int64()}
@@ -57,15 +55,15 @@ class Synchronisations:
 @remembered
 def synchronisations(trace: Trace) -> Synchronisations:
     """Find blocking calls, the time they block, and the drains they cause."""
-    calls, kind, places = trace.get(API_CALLS), _kinds(trace), host_places(trace)
-    rows = np.flatnonzero(kind.is_not_null().to_numpy())
-    blocking = calls[rows].select(
+    waits, places = blocking_calls(trace), host_places(trace)
+    rows = waits["call"].to_numpy()
+    blocking = waits.select(
         *_THREAD,
-        pl.col("name").cast(pl.String),
+        trace.get(API_CALLS)["name"][rows].cast(pl.String),
         "start_ns",
         "end_ns",
-        kind[rows].alias("kind"),
-        pl.Series("call", rows),
+        "kind",
+        "call",
         (pl.col("end_ns") - pl.col("start_ns")).alias("blocked_ns"),
         places.host_op_names(rows),
         places.range_names(rows),
@@ -76,17 +74,17 @@ def synchronisations(trace: Trace) -> Synchronisations:
     return Synchronisations(calls=blocking.with_columns(pl.col("drain_ns").fill_null(0)), drains=drains)
 
 
-def _kinds(trace: Trace) -> pl.Series:
-    """The kind of each API call that blocks, null for all others."""
-    calls = trace.get(API_CALLS)
-    kind = pl.Series(call_kinds(calls["name"])).replace_strict(_OF_CALL, default=None, return_dtype=SyncCallKind)
-    ops, links = trace.get(DEVICE_OPS), launch_links(trace)
+@remembered
+def blocking_calls(trace: Trace) -> pl.DataFrame:
+    """Calls that block, in their order: rank, process, thread, start_ns, end_ns, kind, call (row of `api_calls`)."""
+    calls, ops, links = trace.get(API_CALLS), trace.get(DEVICE_OPS), launch_links(trace)
+    kind = _KIND_OF_CALL[call_kinds(calls["name"])]
     to_pageable = (ops["kind"] == "copy") & (ops["copy_kind"] == "d2h") & (ops["dst_memory"] == "pageable")
-    pageable = np.zeros(calls.height, np.bool_)
-    pageable[links.call[to_pageable.fill_null(False).to_numpy() & links.linked]] = True
-    return pl.select(
-        pl.when(kind.is_null() & pl.Series(pageable)).then(pl.lit("pageable_copy", SyncCallKind)).otherwise(kind)
-    ).to_series()
+    copying = links.call[to_pageable.fill_null(False).to_numpy() & links.linked]
+    kind[copying[kind[copying] == _NONE]] = _PAGEABLE_COPY
+    rows = np.flatnonzero(kind != _NONE)
+    kinds = _KINDS[kind[rows]].alias("kind")
+    return calls[rows].select(*_THREAD, "start_ns", "end_ns", kinds, pl.Series("call", rows))
 
 
 def _drains(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
@@ -156,7 +154,7 @@ def synchronised_ranges(trace: Trace) -> SynchronisedRanges:
     if not ranges.height or not calls.height or not launches(trace):
         return SynchronisedRanges(0, 0)
     launching = calls.filter(pl.Series(launch_links(trace).launching(calls.height))).select(*_THREAD, "start_ns")
-    blocking = synchronisations(trace).calls.select(*_THREAD, "start_ns").sort("start_ns")
+    blocking = blocking_calls(trace).select(*_THREAD, "start_ns").sort("start_ns")
     blocks = waiting = 0
     for key, of_thread in sorted(ranges.partition_by(_THREAD, as_dict=True).items()):
         on_thread = pl.all_horizontal(pl.col(name) == value for name, value in zip(_THREAD, key, strict=True))

@@ -174,9 +174,9 @@ def _or_constant(column: pl.Series | None, value: int, height: int) -> pl.Series
 def _depths(process: Any, thread: Any, start_ns: Any, end_ns: Any) -> Any:
     """How many ranges of its own thread enclose each range."""
     order = np.lexsort((-end_ns, start_ns, thread, process))
-    _, group = np.unique(np.stack([process, thread]), axis=1, return_inverse=True)
-    group = np.asarray(group, dtype=np.int64).reshape(-1)
-    _, depth, _ = _native.enclose(group[order], start_ns[order], end_ns[order])
+    other = np.diff(process[order]).astype(bool) | np.diff(thread[order]).astype(bool)
+    group = np.append(0, np.cumsum(other))
+    _, depth, _ = _native.enclose(group, start_ns[order], end_ns[order])
     depths = np.empty(len(order), np.int32)
     depths[order] = depth
     return depths

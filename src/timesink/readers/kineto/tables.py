@@ -257,11 +257,16 @@ def _drop_twins(draft: Draft, table: Table) -> None:
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     same_place = (start[1:] == start[:-1]) & (end[1:] == end[:-1])  # as equal rows have, one after the other
     rows = np.flatnonzero(np.append(same_place, False) | np.append(False, same_place))
-    if not rows.size:
-        return
     identity = "correlation" if "correlation" in frame.columns else "external_id"
-    same_record = pl.struct("start_ns", "end_ns", identity).is_duplicated() & pl.col(identity).is_not_null()
-    suspects = frame[rows].with_columns(row=pl.Series(rows, dtype=pl.UInt32)).filter(same_record)
+    rows = rows[frame[identity][rows].is_not_null().to_numpy()]
+    number = frame[identity][rows].to_numpy()
+    order = np.lexsort((number, end[rows], start[rows]))
+    keys = [values[order] for values in (start[rows], end[rows], number)]
+    twin = np.logical_and.reduce([values[1:] == values[:-1] for values in keys])
+    if not twin.any():
+        return
+    rows = np.sort(rows[order][np.append(twin, False) | np.append(False, twin)])
+    suspects = frame[rows].with_columns(row=pl.Series(rows, dtype=pl.UInt32))
     kept = suspects.unique(subset=frame.columns, keep="first", maintain_order=True)
     if dropped := suspects.height - kept.height:
         again = suspects["row"].filter(~suspects["row"].is_in(kept["row"].implode()))

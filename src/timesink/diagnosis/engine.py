@@ -174,7 +174,7 @@ def _conclusion(ranked: Sequence[_Ranked], trace: Trace, usual: Trace | None) ->
         saving = f"; a fix {saving_text(first, interval=False)}" if worth else ""
         return first.bottleneck, f"{of_two}{apart}{first.message}{saving}"
     verdict, said = headline.without_finding(usual or trace, bool(ranked))
-    return verdict, f"{of_two}{said}"
+    return verdict, f"{of_two}{said[:1].lower()}{said[1:]}" if of_two else said
 
 
 def _overrides_by_code(rules: Sequence[Rule], overrides: Mapping[str, float]) -> dict[str, dict[str, float]]:

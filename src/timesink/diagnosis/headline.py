@@ -191,9 +191,10 @@ def _other_steps(trace: Trace) -> str:
 def _estimated_step(trace: Trace) -> str:
     """What recording costs a step, where it is worth a word and nobody told the step without a profiler."""
     estimated, profiled_ns = estimated_step_ns(trace), steps(trace).times.p50_ns
-    if estimated is None or not profiled_ns or estimated[0] > (1 - _TAKEN_OFF) * profiled_ns:
+    shown = estimated and (likely_step_ns(trace) or estimated)
+    if not shown or not profiled_ns or max(estimated[0], shown[1]) > (1 - _TAKEN_OFF) * profiled_ns:
         return ""
-    low, expected, high = map(time_text, likely_step_ns(trace) or estimated)
+    low, expected, high = map(time_text, shown)
     return (
         f"recording slows the host: without the profiler a step of {time_text(profiled_ns)} takes an estimated "
         f"{expected} ({low} to {high}), of which gains of host time are parts; --unprofiled-step-ms makes them exact"

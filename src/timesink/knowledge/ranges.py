@@ -29,6 +29,10 @@ NUMBERED_STEP: Final = Pattern(
 PART_OF_STEP: Final = Pattern(
     r"(?i)optim|sched|load|fetch|next|zero|copy|log", "named like a step, and a part of one", "load batch", "forward"
 )
+LAYER: Final = Pattern(
+    r"(?i)((?:layer|block)s?[\W_]*\d+)", "one layer of a model by its number: what comes back with another number is no step",
+    ("TransformerLayer_2", "layer_0_forward", "blocks.3"), ("layer_norm", "token_1_processing", "block"), "people",
+)  # fmt: skip
 VLLM_STEP: Final = Pattern(
     r"^execute\w*?_context_(?P<context>\d+)\((?P<tokens>[^)]*)\)_generation_(?P<generation>\d+)\(",
     "an engine step, with its requests in prefill (context) and in decode (generation)",

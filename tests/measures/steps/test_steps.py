@@ -251,3 +251,29 @@ def test_two_optimizers_that_take_turns_make_one_step(counts: list[int], turns: 
     starts = pl.Series("start_ns", [1_000 * at for at in range(len(counts) + 1)])
     launches = [1_000 * at + n for at, count in enumerate(counts) for n in range(1, count + 1)]
     assert marks._optimizers(starts, pl.DataFrame({"start_ns": launches})) == turns
+
+
+def test_of_the_layers_of_a_model_the_first_begins_a_step() -> None:
+    layers = loop([100] * 9, name="decoder_layer_{}")
+    names = layers[RANGES]["name"].cast(pl.String).to_list()
+    turned = layers[RANGES].with_columns(
+        pl.Series("name", [f"decoder_layer_{i % 3}" for i in range(len(names))]).cast(layers[RANGES]["name"].dtype)
+    )
+    found = steps(Trace("t", {**layers.tables, RANGES: turned}))
+    assert (found.marker_name, found.times.p50_ns) == ("decoder_layer_#", 300.0)
+
+
+def test_one_pass_over_the_layers_of_a_model_has_no_steps() -> None:
+    assert steps(loop([100] * 9, name="decoder_layer_{}")).marker is None
+    assert steps(loop([100] * 9, name="decoder_pass_{}")).marker_name == "decoder_pass_#"
+
+
+@pytest.mark.parametrize(("other_ns", "marker"), [(150, StepMarker.RANGE), (400, None)])
+def test_ranges_that_hold_little_of_the_gpu_work_mark_no_steps(other_ns: int, marker: StepMarker | None) -> None:
+    copies = loop([100] * 5, name="Identity_{}")  # kernels of 5 ns each; one before them takes other_ns
+    shared = {"rank": 0, "process": 1, "correlation": 99}
+    before = {"thread": 1, "name": "cudaLaunchKernel", "start_ns": -3_000, "end_ns": -2_990}
+    work = {"device": 0, "stream": 7, "kind": "kernel", "name": "conv", "start_ns": -2_980, "end_ns": -2_980 + other_ns}
+    calls, ops = frame(API_CALLS, [before | shared]), frame(DEVICE_OPS, [work | shared])
+    tables = {API_CALLS: pl.concat([calls, copies[API_CALLS]]), DEVICE_OPS: pl.concat([ops, copies[DEVICE_OPS]])}
+    assert steps(Trace("t", {**copies.tables, **tables})).marker == marker

@@ -46,6 +46,11 @@ SPAN: Final = Assumption(
     0.7, 0.85, 0.95, "of the recording", "rounds must span it, one round more than was seen whole included",
     f"{_UNMARKED} 0.5 to 0.95, none in 6 of them at 1",
 )  # fmt: skip
+STEPS_HOLD: Final = Assumption(
+    0.02, 0.1, 0.25, "of the GPU work", "that ranges of no step's name must hold together to mark the steps",
+    "ranges that mark steps hold nearly all of it, a set-up before them aside; thirteen copies within one inference of "
+    "TensorRT held 0.003",
+)  # fmt: skip
 DISTANCE_TOLERANCE: Final = Assumption(
     0.1, 0.25, 0.5, "of the median", "by which distances between rounds may differ",
     f"{_UNMARKED} 0.05 to 0.75",

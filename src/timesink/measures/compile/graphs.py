@@ -27,6 +27,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.assumptions import machines
+from timesink.knowledge.assumptions import steps as repeating
 from timesink.knowledge.logs import COMPILE_ID
 from timesink.knowledge.op_class import class_of_ops
 from timesink.knowledge.operators import Operator
@@ -232,7 +233,8 @@ def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
 
     A run is cut into calls, since calls of one function do not fuse with each other: of as many kernels as there are
     graphs where compiled regions are recorded. Elsewhere a call has between two kernels and all of the run, and the
-    geometric mean is taken: 7 of 20. With two graphs:
+    geometric mean is taken, 7 of 20; and kernels that do not come back are no sign of one function in pieces: each may
+    be all of a function of its own, that was compiled before it ran. With two graphs:
 
         kernel   poi  poi  poi  poi  gemm  poi  poi
         run        1    1    1    1     -    2    2
@@ -247,6 +249,8 @@ def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
             continue
         kernels = by_stream(kernels)
         member = ((kernels["fused"] == "inductor") & (kernels["family"] == "pointwise")).fill_null(False)
+        if device not in graphs:
+            member &= pl.len().over("name") >= repeating.REPEATS.whole
         breaks = ~member | (kernels["stream"] != kernels["stream"].shift(1)).fill_null(True)
         runs = kernels.with_columns(breaks.cum_sum().alias("run")).filter(member)
         in_call = max(graphs[device], 1) if device in graphs else (2.0 * pl.len()).sqrt().ceil().over("run")

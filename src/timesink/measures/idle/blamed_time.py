@@ -35,6 +35,7 @@ from timesink.measures.timeline.attribution import launch_links, push_pop_ranges
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.launches import launched_ahead
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers
+from timesink.measures.timeline.start_up import start_up
 from timesink.model.arrays import Int32Array, Int64Array, slices
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped, matches
@@ -97,7 +98,7 @@ def drained_time(trace: Trace, root: Root, *causes: str) -> tuple[BlamedTime, ..
     """
     frame = idle_blame(trace).stretches
     of_root = (pl.lit(sync_gain(trace).root) == root).fill_null(False)
-    waited = of_root & ((pl.col("cause") == "sync") | _after_removable_waits(trace))
+    waited = of_root & ((pl.col("cause") == "sync") | pl.lit(_removable(trace)))
     return _blamed_of(trace, frame.filter(waited | pl.col("cause").is_in(list(causes))), preparing=False)
 
 
@@ -114,22 +115,23 @@ def blamed_time(
     if wanted is not None:
         chosen &= wanted
     if preparing is False:
-        chosen &= ~_after_removable_waits(trace)
+        chosen &= ~pl.lit(_removable(trace))
     return _blamed_of(trace, frame.filter(chosen), preparing)
 
 
 @remembered
 def launching_time(trace: Trace) -> tuple[BlamedTime, ...]:
-    """Per device: idle time in framework dispatch, CUDA calls and launch latency, outside input and waits.
+    """Per device: idle time in framework dispatch, CUDA calls and launch latency, outside input, waits and start-up.
 
     Where that is more than what Python takes, it is the launching of the whole step that the device waits for, its
     Python and its optimizer included: a CUDA graph takes the place of all three.
     """
-    dispatch = blamed_time(trace, _DISPATCH, preparing=False, wanted=~_untraced_python())
+    later = pl.lit(~start_up(trace).holds(idle_blame(trace).stretches))
+    dispatch = blamed_time(trace, _DISPATCH, preparing=False, wanted=later & ~_untraced_python())
     python_ns = {part.device: part.per_step_ns for part in python_time(trace)}
     if all(part.per_step_ns <= python_ns[part.device] for part in dispatch):
         return dispatch
-    launching = {part.device: part for part in blamed_time(trace, _LAUNCHING, preparing=False)}
+    launching = {part.device: part for part in blamed_time(trace, _LAUNCHING, preparing=False, wanted=later)}
     return tuple(launching[part.device] if part.per_step_ns > python_ns[part.device] else part for part in dispatch)
 
 
@@ -149,13 +151,9 @@ def _untraced_python() -> pl.Expr:
     return (pl.col("cause") == "untraced") & (pl.col("end_ns") - pl.col("start_ns") >= assumed.DISPATCH_MOST_US.ns)
 
 
-def _after_removable_waits(trace: Trace) -> pl.Expr:
-    """Whether each stretch comes after a drain, on a rank whose waits are worth removing."""
-    return pl.lit(_removable(trace))
-
-
 @remembered
 def _removable(trace: Trace) -> pl.Series:
+    """Whether each stretch comes after a drain, on a rank whose waits are worth removing."""
     gain = sync_gain(trace)
     return gain.root.is_not_null() & idle_blame(trace).stretches["rank"].is_in(gain.effective_ranks)
 

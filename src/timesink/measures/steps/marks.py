@@ -19,6 +19,7 @@ from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.op_class import communicates
 from timesink.knowledge.ranges import (
     ENGINE_STEP,
+    LAYER,
     NUMBER,
     OPERATOR,
     PART_OF_STEP,
@@ -106,8 +107,7 @@ def step_marks(trace: Trace) -> StepMarks:
         marks = [part for _, part in sorted(_own_marks(trace).items())]
     else:
         marks = list(_matching_ranges(trace, choice.pattern)) if choice.pattern else []
-    if not marks and (choice is not None or not matches(trace.get(RANGES)["name"], ENGINE_STEP).any()):
-        # What repeats within the one or two annotated steps of an engine is a layer.
+    if not marks and (choice is not None or not _within_a_step(trace)):
         on_device = not launch_links(trace).linked_count
         marks = list(_pattern_marks(trace, on_device))
     if not marks and choice is not None:
@@ -149,6 +149,16 @@ def step_of_ops(trace: Trace) -> Int32Array:
     return step
 
 
+def _within_a_step(trace: Trace) -> bool:
+    """Whether what repeats in the trace is a layer: it holds one or two annotated steps of an engine, or ranges of
+    layers of which none comes back often enough."""
+    names = trace.get(RANGES)["name"]
+    layers = names.filter(matches(names, LAYER)).cast(pl.String)
+    passes = pl.DataFrame({"stem": _stems(layers), "layer": layers.str.extract(LAYER)}).group_by("stem", "layer").len()
+    few = passes.height > 0 and passes["len"].max() < assumed.REPEATS.whole
+    return few or matches(names, ENGINE_STEP).any()
+
+
 def _own_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
     """Steps by a process's own ProfilerStep ranges, of others by ranges that repeat."""
     profiled = _profiler_marks(trace)
@@ -181,8 +191,24 @@ def _range_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
             steps = steps.with_columns(pl.col("name").cast(pl.String)).sort("start_ns")
             if re.search(TORCH_OPTIMIZER_STEP, stem):
                 steps = steps.gather_every(_optimizers(steps["start_ns"], calls))
-            marks[rank, process] = _marks_of(steps, (rank, process), StepMarker.RANGE, stem)
+            layer = steps["name"].str.extract(LAYER)
+            if layer[0] is not None:  # of the layers of a model the first begins a step
+                steps = steps.filter(layer == layer[0])
+            is_named = bool(re.search(STEP, stem))
+            if is_named or (steps.height >= assumed.REPEATS.whole and _holds_work(trace, (rank, process), steps)):
+                marks[rank, process] = _marks_of(steps, (rank, process), StepMarker.RANGE, stem)
     return marks
+
+
+def _holds_work(trace: Trace, process: tuple[int, int], steps: pl.DataFrame) -> bool:
+    """Whether what is launched from the first of these ranges to the end of the last is enough of the GPU work of their
+    process to be its steps. A few small kernels of a model may come back within a step that itself does not."""
+    links, ops = launch_links(trace), trace.get(DEVICE_OPS)
+    own = links.linked & ((ops["rank"] == process[0]) & (ops["process"] == process[1])).to_numpy()
+    launched_ns = np.append(trace.get(API_CALLS)["start_ns"].to_numpy(), 0)[links.call[own]]
+    length_ns = (ops["end_ns"] - ops["start_ns"]).to_numpy()[own]
+    inside = (launched_ns >= steps["start_ns"].min()) & (launched_ns < steps["end_ns"].max())
+    return bool(length_ns[inside].sum() >= assumed.STEPS_HOLD.value * length_ns.sum())
 
 
 def _optimizers(starts: pl.Series, launches: pl.DataFrame) -> int:

@@ -6,6 +6,9 @@ millisecond to seconds, while the device has nothing to do. Later launches and a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
+
 import numpy as np
 import polars as pl
 
@@ -27,8 +30,12 @@ _SETS_UP = (CallKind.OTHER, CallKind.ALLOCATE, CallKind.FREE)  # the others wait
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """`count` calls set up the device for `idle_ns` of the `span_ns` of all devices; `longest` took `longest_ns`."""
+    """`count` calls set up the device for `idle_ns` of the `span_ns` of all devices; `longest` took `longest_ns`.
 
+    `calls`: when, by rank.
+    """
+
+    calls: Mapping[int, Intervals] = field(default_factory=dict)
     count: int = 0
     idle_ns: int = 0
     span_ns: int = 0
@@ -39,6 +46,14 @@ class StartUp:
     def share(self) -> float:
         """Idle time in such calls over the span of the devices, 0 to 1."""
         return self.idle_ns / self.span_ns if self.span_ns else 0.0
+
+    def holds(self, stretches: pl.DataFrame) -> pl.Series:
+        """Which of some stretches (rank, start_ns, end_ns) have such a call in them."""
+        start_ns, end_ns, rank = (stretches[name].to_numpy() for name in ("start_ns", "end_ns", "rank"))
+        held = np.zeros(stretches.height, np.bool_)
+        for own, calls in self.calls.items():
+            held |= (rank == own) & (calls.covered_ns(start_ns, end_ns) > 0)
+        return pl.Series(held)
 
 
 @remembered
@@ -54,13 +69,15 @@ def start_up(trace: Trace) -> StartUp:
     if not calls.height:
         return StartUp()
     idle_ns, idle = 0, np.zeros(calls.height, np.int64)
+    by_rank = {rank: Intervals.of(calls.filter(pl.col("rank") == rank)) for rank in calls["rank"].unique()}
     for (rank, _), line in device_timeline(trace).by_device.items():
         own = (calls["rank"] == rank).to_numpy()
-        idle_ns += (Intervals.of(calls.filter(own)) & line.idle).total_ns
+        idle_ns += (by_rank[rank] & line.idle).total_ns if own.any() else 0
         waited = line.idle.covered_ns(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
         idle = np.maximum(idle, np.where(own, waited, 0))
     longest = int(idle.argmax())
     return StartUp(
+        by_rank,
         int((idle > 0).sum()),
         idle_ns,
         sum(line.span_ns for line in device_timeline(trace)),

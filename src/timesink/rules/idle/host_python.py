@@ -68,13 +68,12 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 
 
 def _is_python(trace: Trace) -> bool:
-    """Whether operators, frames, ranges or kernels of Python's frameworks were recorded, or by a profiler of theirs."""
-    sources = trace.get(SOURCES)["format"].cast(pl.String)
-    if not sources.len() or not sources.str.starts_with("nsys").all():
-        return True
+    """Whether operators, frames, ranges or kernels of Python's frameworks were recorded; of a profiler of theirs only
+    what ran on the host counts, which its user may have left out."""
     if trace.get(HOST_OPS).height or trace.get(FRAMES).height:
         return True
-    return bool(
+    is_nsys = trace.get(SOURCES)["format"].cast(pl.String).str.starts_with("nsys").all()
+    return is_nsys and bool(
         matches(trace.get(DEVICE_OPS)["name"], OF_PYTHON).any() or matches(trace.get(RANGES)["name"], OPERATOR).any()
     )
 

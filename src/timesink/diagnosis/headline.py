@@ -191,8 +191,10 @@ def _other_steps(trace: Trace) -> str:
 def _estimated_step(trace: Trace) -> str:
     """What recording costs a step, where it is worth a word and nobody told the step without a profiler."""
     estimated, profiled_ns = estimated_step_ns(trace), steps(trace).times.p50_ns
-    shown = estimated and (likely_step_ns(trace) or estimated)
-    if not shown or not profiled_ns or max(estimated[0], shown[1]) > (1 - _TAKEN_OFF) * profiled_ns:
+    if estimated is None or not profiled_ns:
+        return ""
+    shown = likely_step_ns(trace) or estimated
+    if max(estimated[0], shown[1]) > (1 - _TAKEN_OFF) * profiled_ns:
         return ""
     low, expected, high = map(time_text, shown)
     return (

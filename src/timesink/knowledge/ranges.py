@@ -30,7 +30,8 @@ PART_OF_STEP: Final = Pattern(
     r"(?i)optim|sched|load|fetch|next|zero|copy|log", "named like a step, and a part of one", "load batch", "forward"
 )
 LAYER: Final = Pattern(
-    r"(?i)((?:layer|block)s?[\W_]*\d+)", "one layer of a model by its number: what comes back with another number is no step",
+    r"(?i)((?:layer|block)s?[\W_]*\d+)",
+    "one layer of a model by its number: what comes back with another number is no step",
     ("TransformerLayer_2", "layer_0_forward", "blocks.3"), ("layer_norm", "token_1_processing", "block"), "people",
 )  # fmt: skip
 VLLM_STEP: Final = Pattern(

@@ -163,13 +163,13 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[StyledLine]:
     several = len(diagnosis.devices) > 1
     rest = width - _SAVES - _SHARE - 2 * _GAP
     where_width = rest * 9 // 20
-    blocks = [_row(group, where_width, rest - where_width - _GAP, several) for group in groups]
+    first = groups[0].first
+    blocks = [_row(group, first.which, where_width, rest - where_width - _GAP, several) for group in groups]
     shown = 0
     while shown < len(blocks) and sum(map(len, blocks[: shown + 1])) + 2 + (shown + 1 < len(blocks)) <= room:
         shown += 1
-    first = groups[0].first
     which = first.which if first.which != "unprofiled" else ""  # for which the column has no room
-    of = f"of {which or first.period}" if any(_share(group.first) for group in groups) else ""
+    of = f"of {which or first.period}" if any(_share(group.first, first.which) for group in groups) else ""
     head = f"{'saves':>{_SAVES}}{of:>{_SHARE}}{' ' * _GAP}{'finding, where':{where_width + _GAP}}what to do"
     lines = [StyledLine(), StyledLine.of(head, "bold"), *(line for block in blocks[:shown] for line in block)]
     if left := groups[shown:]:
@@ -178,8 +178,9 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[StyledLine]:
     return lines
 
 
-def _row(group: Group, where_width: int, do_width: int, several: bool) -> list[StyledLine]:
-    """A finding on two or three lines: what it saves, its name above its place, what to do beside them."""
+def _row(group: Group, which: str, where_width: int, do_width: int, several: bool) -> list[StyledLine]:
+    """A finding on two or three lines: what it saves, its name above its place, what to do beside them. `which` step
+    the column of shares is of."""
     finding, times = group.first, f" ×{len(group.others) + 1}" if group.others else ""
     where = [f"{shortened(group.card.name, where_width - len(times))}{times}"]
     if place := short_place(finding.where, several):
@@ -187,7 +188,7 @@ def _row(group: Group, where_width: int, do_width: int, several: bool) -> list[S
     do = _few_lines(short_advice(finding.advice), do_width, _CELL_LINES)
     lines = []
     for at in range(max(len(where), len(do))):
-        figures = f"{_saves(finding):>{_SAVES}}{_share(finding):>{_SHARE}}" if not at else " " * (_SAVES + _SHARE)
+        figures = " " * (_SAVES + _SHARE) if at else f"{_saves(finding):>{_SAVES}}{_share(finding, which):>{_SHARE}}"
         place = f"{where[at] if at < len(where) else '':{where_width}}"
         rest = f"{' ' * _GAP}{do[at] if at < len(do) else ''}".rstrip()
         place = place if rest else place.rstrip()
@@ -209,10 +210,13 @@ def _saves(finding: Finding) -> str:
     return "memory" if finding.bottleneck is Bottleneck.MEMORY_CAPACITY else "no time"
 
 
-def _share(finding: Finding) -> str:
-    """The saving as a share of the step or of the window."""
+def _share(finding: Finding, which: str) -> str:
+    """The saving as a share of the step or of the window; '' where it is of another than `which`: shares of two do not
+    stand in one column."""
     bound, saved_ms = _saved_ms(finding)
-    return f"{bound}{share_text(saved_ms / finding.of_ms)}" if saved_ms and finding.of_ms else ""
+    if not saved_ms or not finding.of_ms or finding.which != which:
+        return ""
+    return f"{bound}{share_text(saved_ms / finding.of_ms)}"
 
 
 def _saved_ms(finding: Finding) -> tuple[str, float]:

@@ -248,11 +248,12 @@ def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
         if kernels["fused"].null_count() == kernels.height:
             continue
         kernels = by_stream(kernels)
-        member = ((kernels["fused"] == "inductor") & (kernels["family"] == "pointwise")).fill_null(False)
+        member = ((pl.col("fused") == "inductor") & (pl.col("family") == "pointwise")).fill_null(False)
         if device not in graphs:
             member &= pl.len().over("name") >= repeating.REPEATS.whole
-        breaks = ~member | (kernels["stream"] != kernels["stream"].shift(1)).fill_null(True)
-        runs = kernels.with_columns(breaks.cum_sum().alias("run")).filter(member)
+        kernels = kernels.with_columns(member.alias("member"))
+        breaks = ~pl.col("member") | (pl.col("stream") != pl.col("stream").shift(1)).fill_null(True)
+        runs = kernels.with_columns(breaks.cum_sum().alias("run")).filter("member")
         in_call = max(graphs[device], 1) if device in graphs else (2.0 * pl.len()).sqrt().ceil().over("run")
         call = pl.int_range(pl.len()).over("run") // in_call
         calls = runs.with_columns(pl.struct("run", call.alias("call")).rank("dense").alias("call"))

@@ -155,8 +155,8 @@ def _within_a_step(trace: Trace) -> bool:
     names = trace.get(RANGES)["name"]
     layers = names.filter(matches(names, LAYER)).cast(pl.String)
     passes = pl.DataFrame({"stem": _stems(layers), "layer": layers.str.extract(LAYER)}).group_by("stem", "layer").len()
-    few = passes.height > 0 and passes["len"].max() < assumed.REPEATS.whole
-    return few or matches(names, ENGINE_STEP).any()
+    is_few = passes.height > 0 and bool((passes["len"] < assumed.REPEATS.whole).all())
+    return is_few or bool(matches(names, ENGINE_STEP).any())
 
 
 def _own_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:

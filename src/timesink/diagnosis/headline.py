@@ -194,7 +194,7 @@ def _estimated_step(trace: Trace) -> str:
     if estimated is None or not profiled_ns:
         return ""
     shown = likely_step_ns(trace) or estimated
-    if max(estimated[0], shown[1]) > (1 - _TAKEN_OFF) * profiled_ns:
+    if estimated[0] > (1 - _TAKEN_OFF) * profiled_ns or shown[1] >= profiled_ns:
         return ""
     low, expected, high = map(time_text, shown)
     return (

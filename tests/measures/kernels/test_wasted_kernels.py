@@ -12,6 +12,8 @@ from tests.laws import examples
 from tests.strategies import frame, shifted
 from tests.tables import trace_of
 
+from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.registry import find
 from timesink.knowledge.assumptions.machines import KERNEL_FLOOR_US
 from timesink.measures.compile.graphs import broken_graphs
 from timesink.measures.kernels.attainable import far_operators
@@ -284,3 +286,28 @@ def test_converters_beside_normalisations_over_groups_stay(norms: str, role: str
     trace = trace_of("\n".join(["| device_ops | kind | name | start_us | end_us |", *rows]))
     (found,) = layout_kernels(trace)
     assert {name: rows.tolist() for name, rows in found.groups.items() if rows.size} == {role: [0, 2]}
+
+
+@pytest.mark.parametrize(("moving_us", "priced_by"), [(0, "kernel_time"), (1_000, "bound")])
+def test_a_kernel_that_waits_for_pages_of_unified_memory_is_bounded_and_not_priced(
+    moving_us: int, priced_by: str
+) -> None:
+    name = "Unified memory Memcpy HtoD (Managed -> Device)" if moving_us else "Memcpy HtoD (Pinned -> Device)"
+    page = f"| page | {name} | copy | 100 | {100 + max(moving_us, 1)} | | | | 8 |"
+    found = diagnose(
+        trace_of(
+            f"""
+            | device_ops | name | kind | start_us | end_us | grid_x | grid_y | grid_z | stream |
+            |---|---|---|---|---|---|---|---|---|
+            | add | add | kernel | 0 | 5000 | 1 | 1 | 1 | 7 |
+            {page}
+            | product | gemm | kernel | 5000 | 10000 | 132 | 1 | 1 | 7 |
+
+            | devices | device | name | sm_count |
+            |---|---|---|---|
+            | gpu | 0 | NVIDIA H200 | 132 |
+            """
+        ),
+        [find("KRN107")],
+    )
+    assert [finding.priced_by for _, finding in found.findings] == [priced_by]

@@ -19,10 +19,12 @@ import polars as pl
 from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.calls import STREAM_WAIT
 from timesink.knowledge.gpus import RESIDENT_THREADS
+from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.measures.kernels.facts import all_rows, kernel_facts, multiprocessors
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Float64Array, Int64Array
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS
@@ -137,7 +139,11 @@ _NO_GRID_OF_ITS_OWN: Final = ("communication",)
 
 @remembered
 def small_grids(trace: Trace) -> tuple[Selection, ...]:
-    """Per device whose multiprocessors and grids are known: kernels with less than one block for every second SM."""
+    """Per device whose multiprocessors and grids are known: kernels with less than one block for every second SM.
+
+    The `paged` among them wait for pages of unified memory, which more blocks do not bring sooner: while pages move
+    to them nothing is won, and how long they wait beside that nobody recorded.
+    """
     facts, counts = kernel_facts(trace), multiprocessors(trace)
     serial = all_rows(streams.serial for streams in serialized_streams(trace))
     devices = []
@@ -154,9 +160,18 @@ def small_grids(trace: Trace) -> tuple[Selection, ...]:
             & ~pl.col("row").is_in(pl.Series(serial).implode())
             & ~pl.col("overlapped")
         )
-        filled = small["blocks"].to_numpy() / counts[device]
-        devices.append(Selection(device, {"small": small["row"].to_numpy()}, best=filled))
+        rows, length_ns = small["row"].to_numpy(), small["length"].to_numpy()
+        moving_ns = _migrating(trace, device).covered_ns(small["start_ns"].to_numpy(), small["end_ns"].to_numpy())
+        best = np.maximum(small["blocks"].to_numpy() / counts[device], moving_ns / length_ns)
+        roles = {"small": rows[moving_ns == 0], "paged": rows[moving_ns > 0]}
+        devices.append(Selection(device, roles, best=best))
     return tuple(devices)
+
+
+def _migrating(trace: Trace, device: Device) -> Intervals:
+    """When pages of unified memory move to or from a device."""
+    ops = trace[DEVICE_OPS].filter(pl.col("rank") == device[0], pl.col("device") == device[1])
+    return Intervals.of(ops.filter(matches(ops["name"], MIGRATION)))
 
 
 @remembered

@@ -35,9 +35,12 @@ class NsysSqlite(Reader):
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """The checked tables of the export, one rank per process that used a GPU."""
+        from timesink._native import give_back
         from timesink.readers.nsys.assemble import trace_of
 
-        return trace_of(self.export(path, limits), path, self.format)
+        trace = trace_of(self.export(path, limits), path, self.format)
+        give_back()  # the threads that read have left what rows came in
+        return trace
 
     def open(self, path: Path, limits: ReadLimits) -> OpenedFile:
         """The export, to be read through a window."""

@@ -14,35 +14,32 @@ as dispatch and long ones as Python.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
 import polars as pl
 
-from timesink._native import places, summed
+from timesink._native import places
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import FREE
 from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.idle.causes import HOST_CAUSES
-from timesink.measures.idle.own_frames import own_frames
+from timesink.measures.idle.places import NOWHERE, READ, placed
 from timesink.measures.idle.shares import input_prepared
-from timesink.measures.lines.by_line import sampled_line
-from timesink.measures.steps.labels import range_labels
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.attribution import launch_links, push_pop_ranges
+from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.launches import launched_ahead
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers
 from timesink.measures.timeline.start_up import start_up
 from timesink.model.arrays import Int32Array, Int64Array, slices
 from timesink.model.intervals import Intervals
-from timesink.model.names import mapped, matches
-from timesink.model.nesting import key_slices, numbered_rows, slice_of
+from timesink.model.names import matches
+from timesink.model.nesting import key_slices, slice_of
 from timesink.model.record import dataclass
-from timesink.model.schema import SHOWN_ROWS
-from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_STACKS
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Case
 from timesink.whatif.changes.host import RemoveSyncs
@@ -54,7 +51,6 @@ _RESTART: Final = (*(cause for cause in HOST_CAUSES if cause != _OS_CALL), "laun
 _DISPATCH: Final = ("dispatch", "cuda_call", "launch_latency", "untraced")
 _PYTHON: Final = ("python", "untraced", "logging", "checkpoint")
 _LAUNCHING: Final = (*_DISPATCH, "python", "optimizer")
-_PLACE: Final = ["thread", "call", "host_op", "range", "frame"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,10 +92,9 @@ def drained_time(trace: Trace, root: Root, *causes: str) -> tuple[BlamedTime, ..
     After a drain that is everything until the host is ahead again, where a replay without the waits wins it back
     (`sync_gain`); otherwise what the host lost by waiting, no more.
     """
-    frame = idle_blame(trace).stretches
     of_root = (pl.lit(sync_gain(trace).root) == root).fill_null(False)
     waited = of_root & ((pl.col("cause") == "sync") | pl.lit(_removable(trace)))
-    return _blamed_of(trace, frame.filter(waited | pl.col("cause").is_in(list(causes))), preparing=False)
+    return _blamed_of(trace, waited | pl.col("cause").is_in(list(causes)), preparing=False)
 
 
 def blamed_time(
@@ -110,13 +105,12 @@ def blamed_time(
     `preparing` keeps only the part inside (True) or outside (False) the preparation of input. Outside, stretches that
     blocking waits are the root of (`drained_time`) are left out.
     """
-    frame = idle_blame(trace).stretches
     chosen = pl.col("cause").is_in(list(causes))
     if wanted is not None:
         chosen &= wanted
     if preparing is False:
         chosen &= ~pl.lit(_removable(trace))
-    return _blamed_of(trace, frame.filter(chosen), preparing)
+    return _blamed_of(trace, chosen, preparing)
 
 
 @remembered
@@ -158,7 +152,9 @@ def _removable(trace: Trace) -> pl.Series:
     return gain.root.is_not_null() & idle_blame(trace).stretches["rank"].is_in(gain.effective_ranks)
 
 
-def _blamed_of(trace: Trace, stretches: pl.DataFrame, preparing: bool | None) -> tuple[BlamedTime, ...]:
+def _blamed_of(trace: Trace, chosen: pl.Expr, preparing: bool | None) -> tuple[BlamedTime, ...]:
+    stretches = idle_blame(trace).stretches
+    stretches = stretches.select(READ).filter(stretches.select(chosen).to_series())
     by_device = intervals_of(stretches)
     blamed = []
     for device in device_timeline(trace).by_device:
@@ -179,88 +175,8 @@ def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: In
         per_step_ns=per_step_ns(trace, device, intervals),
         step_ns=period_ns(trace, device),
         period=period_name(trace),
-        **(_placed(trace, stretches, intervals) if len(intervals) else _NOWHERE),
+        **(placed(trace, stretches, intervals) if len(intervals) else NOWHERE),
     )
-
-
-_NOWHERE: Final[dict[str, Any]] = {"host": {}, "rows": (), **dict.fromkeys(_PLACE)}
-
-
-def _placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[str, Any]:
-    """Who kept the device waiting inside `intervals`, and the place with the most of that time."""
-    length = pl.Series("length", intervals.covered_ns(stretches["start_ns"].to_numpy(), stretches["end_ns"].to_numpy()))
-    stretches = idle_blame(trace).told(stretches.with_columns(length).filter(length > 0), *_PLACE)
-    stretches = stretches.with_columns(_range_places(trace, stretches["range"]))
-    longest = stretches.filter(pl.col("length") >= pl.col("length").top_k(SHOWN_ROWS).min())
-    longest = longest.sort("length", "start_ns", descending=[True, False])
-    number, first = numbered_rows(stretches.select(_PLACE))
-    total_ns = pl.Series("length", summed(number, stretches["length"].to_numpy(), first.size))
-    by_place = stretches.select(_PLACE)[first].with_columns(total_ns)
-    place = (
-        by_place.filter(pl.col("length") == pl.col("length").max())
-        .with_columns(pl.col(name).cast(pl.String) for name in _PLACE[1:])
-        .sort(_PLACE, nulls_last=True)
-        .row(0, named=True)
-    )
-    file, line = _own_line(trace, stretches, place)
-    return {
-        "host": _by_thread(trace, stretches, intervals),
-        "rows": tuple(longest["op_row"].head(SHOWN_ROWS).to_list()),
-        "file": file,
-        "line": line,
-        **{name: place[name] for name in _PLACE},
-    }
-
-
-def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -> tuple[str | None, int | None]:
-    """File and line of the program's own frame around most of the time at the place."""
-    if not (trace.get(FRAMES).height or trace.get(HOST_STACKS).height):
-        return None, None
-    here = pl.all_horizontal(pl.col(name).cast(pl.String).eq_missing(pl.lit(place[name])) for name in _PLACE[1:])
-    there = stretches.filter(here, pl.col("thread").eq_missing(pl.lit(place["thread"])))
-    if not trace.get(FRAMES).height:
-        line = sampled_line(trace, idle_blame(trace).told(there, "process"))
-        return (line.file, line.line) if line else (None, None)
-    there = there.drop_nulls("frame_row")
-    if not there.height:
-        return None, None
-    own, at = own_frames(trace), there["frame_row"].to_numpy()
-    named = there.select(pl.Series("row", own.row[at]), pl.Series("called", own.line[at]), "length")
-    named = named.filter(pl.col("row") >= 0)
-    if not named.height:
-        return None, None
-    defined = trace.get(FRAMES).select(pl.col("file").cast(pl.String), "line").with_row_index("row")
-    known = pl.when(pl.col("called") >= 0).then("called").otherwise("line").alias("line")
-    at_lines = named.join(defined.cast({"row": pl.Int64}), on="row", maintain_order="left").with_columns(known)
-    most = at_lines.group_by("file", "line").agg(pl.col("length").sum())
-    file, line, _ = most.sort("length", "file", "line", descending=[True, False, False]).row(0)
-    return file, line
-
-
-def _by_thread(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int, int], Intervals]:
-    on_host = stretches.select("host", "start_ns", "end_ns").drop_nulls("host")
-    parts = on_host.partition_by("host", as_dict=True, maintain_order=True)
-    return {idle_blame(trace).threads[host]: Intervals.of(part) & intervals for (host,), part in sorted(parts.items())}
-
-
-def _range_places(trace: Trace, ranges: pl.Series) -> pl.Series:
-    """Range names as places in the program, alike in every step: numbers that run on are left out (`range_labels`), and
-    a range that marks a step is no place, and becomes null."""
-    labels, marker = _labels(trace), steps(trace).marker_name
-    numbered = pl.col("text").str.strip_prefix(marker or "").str.strip_chars("#0123456789") == ""
-
-    def place(texts: pl.Series) -> pl.Series:
-        places = texts.replace_strict(list(labels), list(labels.values()), default=texts) if labels else texts
-        both = pl.DataFrame({"text": texts, "range": places})
-        return both.select(pl.when(pl.col("range") != "", ~numbered).then("range")).to_series().cast(pl.Categorical)
-
-    return mapped(ranges, place, pl.Categorical)
-
-
-@remembered
-def _labels(trace: Trace) -> dict[str, str]:
-    named = push_pop_ranges(trace).select(pl.col("name").cast(pl.String)).with_columns(range_labels(trace))
-    return dict(named.unique("name").iter_rows())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ import polars as pl
 
 from timesink._native import summed
 from timesink.measures.timeline.graph_replays import graph_replays
-from timesink.model.arrays import BoolArray, Int32Array, Int64Array, found_at
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, found_at, none_of
 from timesink.model.correlation import launching_calls
 from timesink.model.nesting import Nesting
 from timesink.model.record import dataclass
@@ -154,12 +154,14 @@ class Attribution:
 def attribution(trace: Trace) -> Attribution:
     """Attribute every device op, whether kernel, copy, memset or whole graph."""
     ops, links = trace.get(DEVICE_OPS), launch_links(trace)
-    host_op = np.array(found_at(host_places(trace).host_op, links.call))
-    recorded = graph_replays(trace).node >= 0
-    if recorded.any():
-        host_op[recorded] = asked_at(trace, host_nesting(trace))[recorded]
-    without_place = np.flatnonzero((host_op < 0) & ~links.shared)
-    host_op[without_place] = _by_external_id(trace, without_place)
+    host_op: Int32Array = none_of(ops.height)
+    if trace.get(HOST_OPS).height:
+        host_op = np.array(found_at(host_places(trace).host_op, links.call))
+        recorded = graph_replays(trace).node >= 0
+        if recorded.any():
+            host_op[recorded] = asked_at(trace, host_nesting(trace))[recorded]
+        without_place = np.flatnonzero((host_op < 0) & ~links.shared)
+        host_op[without_place] = _by_external_id(trace, without_place)
     length = (ops["end_ns"] - ops["start_ns"]).to_numpy()
     is_kernel = ops["kind"].is_in(["kernel", "graph"]).to_numpy()
     unattributed = host_op < 0

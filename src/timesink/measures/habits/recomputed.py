@@ -6,23 +6,32 @@ of another, is recomputed; or a gradient is taken of a gradient, whose kernels a
 
 Without operators the order of kernels tells: a thread that launches the backward pass launches, kernel for kernel and
 grid for grid, a stretch that another thread launched before.
+
+The host pays for it in the forward pass, too: a region is entered (states of random numbers and of autocast are kept),
+and hooks in Python stand in for each tensor that it saves.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import polars as pl
 
-from timesink.measures.habits.extra_work import NOTHING, ExtraWork, HostTimes, extra_work
-from timesink.measures.habits.sequences import Launched, launched, occurring, telling
+from timesink.knowledge.assumptions import fixes
+from timesink.measures.habits.extra_work import NOTHING, ExtraWork, HostTimes, extra_work, together
+from timesink.measures.habits.sequences import Launched, begun_alike, launched, occurring, telling
 from timesink.measures.kernels.facts import within
 from timesink.measures.timeline.attribution import attribution, host_nesting
 from timesink.measures.timeline.autograd import backward_operators, inside_backward
-from timesink.model.arrays import BoolArray
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
+from timesink.model.names import matches
 from timesink.model.nesting import thread_slices
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
+
+_REENTRANT: Final = "^CheckpointFunction$"  # saves nothing but its arguments
 
 
 @remembered
@@ -33,7 +42,7 @@ def recomputed(trace: Trace) -> tuple[ExtraWork, ...] | None:
     if not numbered and not launched(trace).of_backward:
         return None
     flags, host = _by_number(trace) if numbered else _by_order(trace)
-    return extra_work(trace, flags, host)
+    return extra_work(trace, flags, together(host, _saving(trace, flags)))
 
 
 def _by_number(trace: Trace) -> tuple[BoolArray, HostTimes]:
@@ -85,3 +94,34 @@ def _by_order(trace: Trace) -> tuple[BoolArray, HostTimes]:
         at_ns, last = own["launched_ns"].to_numpy(), np.flatnonzero(found[:-1] & ~found[1:])
         host[process, thread] = Intervals.union_of(at_ns[last], at_ns[last + 1])
     return flags, host
+
+
+def _saving(trace: Trace, flags: BoolArray) -> HostTimes:
+    """The host's time in the forward pass that is there for a second one: what it takes to enter a region beyond what a
+    launch takes there, and, before launches that come again, the hooks of the tensors that are saved, those by which
+    the backward pass gets them back with them."""
+    order: Launched = launched(trace)
+    host: dict[tuple[int, int], Intervals] = {}
+    reentrant = matches(trace.get(HOST_OPS)["name"].unique(), _REENTRANT).any()
+    for rank, process, thread in sorted(order.of_backward):
+        here = order.frame.filter(pl.col("rank") == rank, pl.col("process") == process)
+        own = here.filter(pl.col("thread") == thread)
+        again = flags[own["row"].to_numpy()]
+        one_ns = _launch_ns(np.diff(own["launched_ns"].to_numpy())[~again[1:]])
+        hooks_ns = 0.0 if reentrant else fixes.SAVING_HOOKS.value * one_ns
+        for (forward,), part in here.filter(pl.col("thread") != thread).group_by("thread"):
+            codes, at_ns = part["code"].to_numpy(), part["launched_ns"].to_numpy()
+            twins = occurring(codes, own["code"].to_numpy()[again], telling(part["family"]))
+            at = np.flatnonzero(twins[1:]) + 1
+            took_ns = at_ns[at] - at_ns[at - 1]
+            entered = begun_alike(codes, own["code"].to_numpy(), again)[at]
+            saving_ns = hooks_ns + entered * np.maximum(took_ns - _launch_ns(took_ns), 0.0)
+            begin_ns = at_ns[at] - np.minimum(saving_ns, took_ns).astype(np.int64)
+            host[process, int(str(forward))] = Intervals.union_of(begin_ns, at_ns[at])
+    return host
+
+
+def _launch_ns(took_ns: Int64Array) -> float:
+    """What a launch takes on average; what takes longer is no launching."""
+    soon = took_ns[took_ns <= fixes.CAPTURED_WITHIN_US.ns]
+    return float(soon.mean()) if soon.size else 0.0

@@ -114,6 +114,19 @@ def occurring(codes: Int64Array, elsewhere: Int64Array, telling: BoolArray) -> B
     return found
 
 
+def begun_alike(codes: Int64Array, elsewhere: Int64Array, chosen: BoolArray) -> BoolArray:
+    """At which of `codes` a run begins like one of those that are `chosen` in a row `elsewhere`, as far as the shortest
+    of these goes: of three kernels in "abcxabc" like "abcd" and "abc", at 0 and 4."""
+    begins = np.flatnonzero(chosen & ~np.append(False, chosen[:-1]))
+    length = int((np.flatnonzero(chosen & ~np.append(chosen[1:], False)) + 1 - begins).min(initial=elsewhere.size))
+    found = np.zeros(codes.size, np.bool_)
+    if begins.size and codes.size >= length:
+        numbers = stretches(np.concatenate((codes, [-1], elsewhere)).astype(np.int64), length)
+        count = codes.size - length + 1
+        found[:count] = np.isin(numbers[:count], numbers[codes.size + 1 + begins])
+    return found
+
+
 def telling(families: pl.Series) -> BoolArray:
     """Which kernels are more than a plain pass over memory."""
     return ~families.is_in(list(PLAIN)).to_numpy()

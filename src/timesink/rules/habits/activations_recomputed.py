@@ -14,7 +14,9 @@ It is worth that where the activations do not fit; it is often left on where the
 By operators that record gradients (they show a sequence number of their own) inside a backward operator, and whose
 kernels the forward pass ran, too. Without operators, by order: a thread that launches the backward pass launches five
 or more kernels in a row, three of them different, name for name and grid for grid as another thread did. Their time
-goes, and the host's time to launch them; cautiously half of the latter.
+goes, and the host's time to launch them; cautiously half of the latter. So does what the forward pass takes to enter
+such a layer, beyond a usual launch, and the hooks by which its tensors are saved and found again: for each kernel that
+runs again 1.1 times what a launch takes the backward pass (none where the checkpoint is reentrant).
 
 ## What to do
 Where memory is free, checkpoint fewer layers, or none (`gradient_checkpointing_disable()`, `use_cache` may come back

@@ -25,3 +25,28 @@ def test_a_module_loads_where_polars_is_absent(module: str) -> None:
         [sys.executable, "-c", f"{BLOCKED}import {module}"], capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
+
+
+THREADS = """
+import sys
+from pathlib import Path
+from threading import Thread
+from timesink.cli.help import _begin_small
+_begin_small([Path("none.json")])
+import numpy, polars
+stand_in, values = numpy.ma, numpy.arange(3)
+mask = numpy.ma.getmask(values)
+found = []
+threads = [Thread(target=lambda: found.append(stand_in.MaskedArray)) for _ in range(8)]  # each loads the real module
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert numpy.ma is not stand_in is not sys.modules["numpy.ma"]
+assert len(found) == 8 and len(set(map(id, found))) == 1
+assert mask is numpy.ma.nomask, "what Polars compares it with"
+polars.Series(values)
+"""
+
+
+def test_a_thread_that_loads_masked_arrays_disturbs_no_other() -> None:
+    ran = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from threading import RLock
 from types import ModuleType
 from typing import Any, Final, get_args, get_origin
 
@@ -108,7 +109,7 @@ def _begin_small(paths: Sequence[Path], *, apart: bool = False) -> None:
         return
     sys.modules.update({name: _NotUsed(name) for name in _NOT_USED})
     if _MASKED not in sys.modules and (numpy := sys.modules.get("numpy")):
-        numpy.ma = sys.modules[_MASKED] = _Unmasked(_MASKED)  # type: ignore[attr-defined]
+        numpy.ma = sys.modules[_MASKED] = _Unmasked(_MASKED, numpy.False_)  # type: ignore[attr-defined]
     if apart and sum(map(_files_at, paths)) >= (os.cpu_count() or 1):
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
     elif all(path.is_file() for path in paths):
@@ -137,11 +138,15 @@ class _NotUsed(ModuleType):
 
 
 class _Unmasked(ModuleType):
-    """What Polars asks of NumPy's arrays with masks, of which there are none; all else the real module answers."""
+    """What Polars asks of NumPy's arrays with masks, of which there are none; all else the real module answers, which
+    from then on stands in its place. `nomask` is the same object as there: another thread may ask for it in between."""
 
-    nomask = False
+    def __init__(self, name: str, nomask: object) -> None:
+        super().__init__(name)
+        self.nomask = nomask
+        self._loading = RLock()
 
-    def getmask(self, values: object) -> bool:
+    def getmask(self, values: object) -> object:
         """That of an array without one."""
         return self.nomask
 
@@ -150,9 +155,10 @@ class _Unmasked(ModuleType):
         return values
 
     def __getattr__(self, name: str) -> Any:
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return getattr(importlib.import_module(self.__name__), name)
+        with self._loading:
+            if sys.modules.get(self.__name__) is self:
+                del sys.modules[self.__name__]
+            return getattr(importlib.import_module(self.__name__), name)
 
 
 class _Plainly:

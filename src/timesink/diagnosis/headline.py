@@ -20,7 +20,8 @@ from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.shares import idle_shares
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, parity_facts
-from timesink.measures.steps.marks import StepMarker, step_candidates
+from timesink.measures.steps.launch_sequences import step_candidates
+from timesink.measures.steps.marks import StepMarker
 from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
 from timesink.measures.steps.steps import STANDS_OUT, StepTimes, step_times, steps
 from timesink.measures.timeline.attribution import launch_links

@@ -19,6 +19,10 @@ READS_A_VALUE: Final = Pattern(
     r"^aten::(item|_local_scalar_dense|is_nonzero)$", "it exists to hand a value to the host", "aten::item",
     "aten::items",
 )  # fmt: skip
+REENTRANT_CHECKPOINT: Final = Pattern(
+    r"^CheckpointFunction$", "runs a layer that is run again backward, and saves nothing but its arguments",
+    "CheckpointFunction", "CheckpointFunctionBackward", "torch.utils.checkpoint with use_reentrant",
+)  # fmt: skip
 COPY: Final = Pattern(r"^aten::copy_$", "a copy, which may change type or layout", "aten::copy_", "aten::_to_copy")
 FLOATING: Final = Pattern(
     r"^(?:float|double|c10::(?:BFloat16|Half|Float8\w*))$", "a floating element type",

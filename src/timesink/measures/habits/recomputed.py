@@ -13,12 +13,11 @@ and hooks in Python stand in for each tensor that it saves.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.op_names import REENTRANT_CHECKPOINT
 from timesink.measures.habits.extra_work import NOTHING, ExtraWork, HostTimes, extra_work, together
 from timesink.measures.habits.sequences import Launched, begun_alike, launched, occurring, telling
 from timesink.measures.kernels.facts import within
@@ -31,8 +30,6 @@ from timesink.model.nesting import thread_slices
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 
-_REENTRANT: Final = "^CheckpointFunction$"  # saves nothing but its arguments
-
 
 @remembered
 def recomputed(trace: Trace) -> tuple[ExtraWork, ...] | None:
@@ -42,7 +39,7 @@ def recomputed(trace: Trace) -> tuple[ExtraWork, ...] | None:
     if not numbered and not launched(trace).of_backward:
         return None
     flags, host = _by_number(trace) if numbered else _by_order(trace)
-    return extra_work(trace, flags, together(host, _saving(trace, flags)))
+    return extra_work(trace, flags, together(host, _saving(trace, flags)) if flags.any() else host)
 
 
 def _by_number(trace: Trace) -> tuple[BoolArray, HostTimes]:
@@ -100,9 +97,9 @@ def _saving(trace: Trace, flags: BoolArray) -> HostTimes:
     """The host's time in the forward pass that is there for a second one: what it takes to enter a region beyond what a
     launch takes there, and, before launches that come again, the hooks of the tensors that are saved, those by which
     the backward pass gets them back with them."""
-    order: Launched = launched(trace)
-    host: dict[tuple[int, int], Intervals] = {}
-    reentrant = matches(trace.get(HOST_OPS)["name"].unique(), _REENTRANT).any()
+    order = launched(trace)
+    host: HostTimes = {}
+    reentrant = matches(trace.get(HOST_OPS)["name"], REENTRANT_CHECKPOINT).any()
     for rank, process, thread in sorted(order.of_backward):
         here = order.frame.filter(pl.col("rank") == rank, pl.col("process") == process)
         own = here.filter(pl.col("thread") == thread)
@@ -117,7 +114,7 @@ def _saving(trace: Trace, flags: BoolArray) -> HostTimes:
             entered = begun_alike(codes, own["code"].to_numpy(), again)[at]
             saving_ns = hooks_ns + entered * np.maximum(took_ns - _launch_ns(took_ns), 0.0)
             begin_ns = at_ns[at] - np.minimum(saving_ns, took_ns).astype(np.int64)
-            host[process, int(str(forward))] = Intervals.union_of(begin_ns, at_ns[at])
+            host = together(host, {(process, int(str(forward))): Intervals.union_of(begin_ns, at_ns[at])})
     return host
 
 

@@ -170,8 +170,9 @@ def small_grids(trace: Trace) -> tuple[Selection, ...]:
 
 def _migrating(trace: Trace, device: Device) -> Intervals:
     """When pages of unified memory move to or from a device."""
-    ops = trace[DEVICE_OPS].filter(pl.col("rank") == device[0], pl.col("device") == device[1])
-    return Intervals.of(ops.filter(matches(ops["name"], MIGRATION)))
+    ops = trace[DEVICE_OPS]
+    moves = ops.filter(matches(ops["name"], MIGRATION))  # few of many
+    return Intervals.of(moves.filter(pl.col("rank") == device[0], pl.col("device") == device[1]))
 
 
 @remembered

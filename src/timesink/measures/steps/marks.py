@@ -16,7 +16,6 @@ import polars as pl
 from timesink._native import places
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
-from timesink.knowledge.op_class import communicates
 from timesink.knowledge.ranges import (
     ENGINE_STEP,
     LAYER,
@@ -29,21 +28,22 @@ from timesink.knowledge.ranges import (
     TORCH_OPTIMIZER_STEP,
 )
 from timesink.measures.steps.decode_rounds import decode_rounds
-from timesink.measures.steps.loops import candidates, loop_of, outermost_loop
+from timesink.measures.steps.launch_sequences import (
+    PROCESS,
+    by_process,
+    first_kernel_ns,
+    launch_sequences,
+    round_starts,
+    step_candidates,
+)
 from timesink.measures.timeline.attribution import launch_links
-from timesink.model.arrays import Int32Array, Int64Array
+from timesink.model.arrays import Int32Array, found_at
 from timesink.model.names import mapped, matches
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import StepChoice, Trace, remembered
-from timesink.units import time_text
-
-# aten::, FSDP:: and the ranges of emit_nvtx are operators, not steps.
 
 _THREAD: Final = ("rank", "process", "thread")
-_PROCESS: Final = ("rank", "process")
-# With its name, what an operation is.
-_KIND: Final = ("kind", "grid_x", "grid_y", "grid_z", "copy_kind", "bytes")
 STEP_COLUMNS: Final = pl.Schema(
     {
         "rank": pl.Int32(),
@@ -138,10 +138,10 @@ def step_of_ops(trace: Trace) -> Int32Array:
         launched, time_ns = np.ones(ops.height, np.bool_), ops["start_ns"].to_numpy()
     else:
         launched = links.linked
-        time_ns = np.append(trace.get(API_CALLS)["start_ns"].to_numpy(), 0)[links.call]
+        time_ns = found_at(trace.get(API_CALLS)["start_ns"].to_numpy(), links.call)
     step = np.full(ops.height, -1, np.int32)
     rank, process = ops["rank"].to_numpy(), ops["process"].to_numpy()
-    for key, part in marks.frame.partition_by(_PROCESS, as_dict=True, maintain_order=True).items():
+    for key, part in marks.frame.partition_by(PROCESS, as_dict=True, maintain_order=True).items():
         rows = np.flatnonzero(launched & (rank == key[0]) & (process == key[1]))
         starts, end = part["host_start_ns"].to_numpy(), int(part["host_end_ns"].to_numpy()[-1])
         begun = time_ns[rows]
@@ -162,7 +162,7 @@ def _within_a_step(trace: Trace) -> bool:
 def _own_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
     """Steps by a process's own ProfilerStep ranges, of others by ranges that repeat."""
     profiled = _profiler_marks(trace)
-    is_each = set(trace.get(RANGES).select(_PROCESS).unique().rows()) <= profiled.keys()
+    is_each = set(trace.get(RANGES).select(PROCESS).unique().rows()) <= profiled.keys()
     return profiled if is_each else _range_marks(trace) | profiled
 
 
@@ -182,11 +182,11 @@ def _range_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
     rows = _top_repeats(rows.filter(~pl.col("stem").str.contains(OPERATOR)))
     launches = trace.get(API_CALLS).filter(pl.col("correlation").is_not_null()).select(*_THREAD, "start_ns")
     marks = {}
-    for (rank, process), of_process in _by_process(rows):
+    for (rank, process), of_process in by_process(rows):
         calls = launches.filter((pl.col("rank") == rank) & (pl.col("process") == process))
         family = _best_family(of_process, calls)
         if family is not None:
-            thread, stem = family
+            thread, stem, is_named = family
             steps = of_process.filter((pl.col("thread") == thread) & (pl.col("stem") == stem))
             steps = steps.with_columns(pl.col("name").cast(pl.String)).sort("start_ns")
             if re.search(TORCH_OPTIMIZER_STEP, stem):
@@ -194,8 +194,9 @@ def _range_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
             layer = steps["name"].str.extract(LAYER)
             if layer[0] is not None:  # of the layers of a model the first begins a step
                 steps = steps.filter(layer == layer[0])
-            is_named = bool(re.search(STEP, stem))
-            if is_named or (steps.height >= assumed.REPEATS.whole and _holds_work(trace, (rank, process), steps)):
+                if steps.height < assumed.REPEATS.whole:
+                    continue
+            if is_named or _holds_work(trace, (rank, process), steps):
                 marks[rank, process] = _marks_of(steps, (rank, process), StepMarker.RANGE, stem)
     return marks
 
@@ -205,7 +206,7 @@ def _holds_work(trace: Trace, process: tuple[int, int], steps: pl.DataFrame) -> 
     process to be its steps. A few small kernels of a model may come back within a step that itself does not."""
     links, ops = launch_links(trace), trace.get(DEVICE_OPS)
     own = links.linked & ((ops["rank"] == process[0]) & (ops["process"] == process[1])).to_numpy()
-    launched_ns = np.append(trace.get(API_CALLS)["start_ns"].to_numpy(), 0)[links.call[own]]
+    launched_ns = found_at(trace.get(API_CALLS)["start_ns"].to_numpy(), links.call[own])
     length_ns = (ops["end_ns"] - ops["start_ns"]).to_numpy()[own]
     inside = (launched_ns >= steps["start_ns"].min()) & (launched_ns < steps["end_ns"].max())
     return bool(length_ns[inside].sum() >= assumed.STEPS_HOLD.value * length_ns.sum())
@@ -238,8 +239,9 @@ def _top_repeats(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.join(top.select(family), on=family, how="semi", maintain_order="left")
 
 
-def _best_family(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, str] | None:
-    """(thread, stem) of the ranges that best mark steps: named like a step, else steady and covering most time.
+def _best_family(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, str, bool] | None:
+    """(thread, stem, whether named like a step) of the ranges that best mark steps: those named like one, else steady
+    ones that cover most time.
 
     Ranges in which nothing is launched mark no step by themselves; if those that do come in rounds of several, the
     first of the round is the mark.
@@ -263,10 +265,11 @@ def _best_family(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, str] 
     best = next(launching, None)
     if best is None:
         return None
-    if not best["hinted"]:
+    is_named = best["hinted"]
+    if not is_named:
         same_count = (pl.col("thread") == best["thread"]) & ((pl.col("count") - best["count"]).abs() <= 1)
         best = families.filter(same_count).sort("first", "stem").row(0, named=True)
-    return best["thread"], best["stem"]
+    return best["thread"], best["stem"], is_named
 
 
 def _launches_inside(rows: pl.DataFrame, launches: pl.DataFrame, thread: int, stem: str) -> bool:
@@ -295,12 +298,6 @@ def _marks_of(steps: pl.DataFrame, process: tuple[int, int], marker: StepMarker,
     return _ProcessMarks(*process, marker, name, frame)
 
 
-def _by_process(rows: pl.DataFrame) -> Iterator[tuple[tuple[int, int], pl.DataFrame]]:
-    rows = rows.filter(pl.col("process") >= 0)  # steps of another recording are none of this one
-    for (rank, process), part in sorted(rows.partition_by(_PROCESS, as_dict=True, maintain_order=True).items()):
-        yield (int(rank), int(process)), part
-
-
 def _named(trace: Trace, pattern: str) -> Iterator[tuple[tuple[int, int], pl.DataFrame]]:
     """Of each process the ranges and operators whose names match, on the thread that has most of them."""
     parts = []
@@ -308,7 +305,7 @@ def _named(trace: Trace, pattern: str) -> Iterator[tuple[tuple[int, int], pl.Dat
         if (named := matches(frame["name"], pattern)).any():
             rows = frame.filter(named)
             parts.append(rows.select(*_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"))
-    for process, found in _by_process(pl.concat(parts).unique(maintain_order=True)) if parts else ():
+    for process, found in by_process(pl.concat(parts).unique(maintain_order=True)) if parts else ():
         counts = found["thread"].value_counts().sort(["count", "thread"], descending=[True, False])
         yield process, found.filter(pl.col("thread") == counts["thread"][0])
 
@@ -322,45 +319,12 @@ def _matching_ranges(trace: Trace, pattern: str) -> Iterator[_ProcessMarks]:
             yield _marks_of(outer, process, StepMarker.RANGE, str(outer["name"][0]))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LaunchSequence:
-    """What the busiest device of a process runs, collectives left out, in order of launch (`on_device`: of running).
-
-    `kinds` numbers what each operation is, `time_ns` is when it was launched or ran; `ops` are the rows themselves.
-    """
-
-    rank: int
-    process: int
-    on_device: bool
-    ops: pl.DataFrame
-    kinds: Int64Array
-    time_ns: Int64Array
-
-
-def launch_sequences(trace: Trace, on_device: bool) -> Iterator[LaunchSequence]:
-    """One per process that ran something on a device."""
-    calls, call = trace.get(API_CALLS), launch_links(trace).call
-    launched_ns = pl.Series("launched_ns", np.append(calls["start_ns"].to_numpy(), 0)[call], pl.Int64)
-    ops = trace.get(DEVICE_OPS).select(*_PROCESS, "device", "name", "start_ns", "end_ns", *_KIND)
-    ops = ops.with_columns(launched_ns, pl.Series("call", call)).filter(~communicates(ops["name"]))
-    order = ("start_ns", "end_ns") if on_device else ("launched_ns", "start_ns")
-    if not on_device:
-        ops = ops.filter(pl.col("call") >= 0)
-    for process, of_process in _by_process(ops):
-        busy = of_process.group_by("device").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns"))
-        device = busy.sort(["busy_ns", "device"], descending=[True, False])["device"][0]
-        ordered = of_process.filter(pl.col("device") == device).sort(order)
-        kinds = ordered.select(pl.struct(pl.col("name").to_physical(), *_KIND).rank("dense").cast(pl.Int64) - 1)
-        time_ns = ordered[order[0]].to_numpy()
-        yield LaunchSequence(*process, on_device, ordered, kinds.to_series().to_numpy(), time_ns)
-
-
 def _pattern_marks(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
     """Steps of each process by the kernels that the user named, or by the outermost loop of what its device runs."""
     calls = trace.get(API_CALLS)
     for launched in launch_sequences(trace, on_device):
         decoding = None if trace.step_choice is not None else decode_rounds(launched.ops, launched.kinds)
-        positions = _round_starts(launched, trace.step_choice) if decoding is None else decoding
+        positions = round_starts(launched, trace.step_choice) if decoding is None else decoding
         if positions is None:
             continue
         marks = launched.ops[positions]
@@ -371,31 +335,12 @@ def _pattern_marks(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
         starts = starts.sort("host_start_ns").unique("host_start_ns", keep="first", maintain_order=True)
         if starts.height < 2:
             continue
-        end = pl.col("host_start_ns").shift(-1).fill_null(_first_kernel_ns(launched, int(positions[-1])) + 1)
+        end = pl.col("host_start_ns").shift(-1).fill_null(first_kernel_ns(launched, int(positions[-1])) + 1)
         label = pl.format("step {}", pl.int_range(pl.len())).alias("label")
         frame = starts.select(label, "thread", "host_start_ns", end.alias("host_end_ns"), end.alias("mark_end_ns"))
         name = str(marks["name"].cast(pl.String)[0])
         process = launched.rank, launched.process
         yield _ProcessMarks(*process, StepMarker.KERNEL_PATTERN, name, frame, decoding is not None)
-
-
-def _first_kernel_ns(launched: LaunchSequence, position: int) -> int:
-    """When the first kernel of the last round was launched, or ran, as that of every other anchors it: a round may
-    begin with a copy. Of a round without one, when it began."""
-    kernels = np.flatnonzero(launched.ops["kind"][position:].is_in(["kernel", "graph"]))
-    return int(launched.time_ns[position + (kernels[0] if kernels.size else 0)])
-
-
-def _round_starts(launched: LaunchSequence, choice: StepChoice | None) -> Int64Array | None:
-    """Positions at which rounds begin; None where no loop is found, or nothing has the name that the user gave."""
-    gaps_ns = np.diff(launched.time_ns, prepend=launched.time_ns[:1])
-    if choice is not None and choice.pattern is not None:
-        named = np.flatnonzero(matches(launched.ops["name"], choice.pattern).to_numpy())
-        every = max(round(named.size / choice.count), 1) if choice.count else 1
-        return named[::every] if named.size > 1 else None
-    count = choice.count if choice is not None else None
-    loop = outermost_loop(launched.kinds, gaps_ns) if count is None else loop_of(launched.kinds, gaps_ns, count)
-    return None if loop is None else loop.starts
 
 
 def _no_such_steps(trace: Trace, choice: StepChoice) -> UsageError:
@@ -410,28 +355,3 @@ def _no_such_steps(trace: Trace, choice: StepChoice) -> UsageError:
     return UsageError(
         asked, remedy=f"choose from {found}" if found else "name a range or a kernel with --steps PATTERN"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class StepCandidate:
-    """A loop of kernels that could be the step: how many rounds, and how long the median one takes, in ns."""
-
-    rounds: int
-    p50_ns: float
-
-    def __str__(self) -> str:
-        return f"{self.rounds} \N{MULTIPLICATION SIGN} {time_text(self.p50_ns)}"
-
-
-@remembered
-def step_candidates(trace: Trace) -> tuple[StepCandidate, ...]:
-    """The loops of the kernels that could be the steps, fewest rounds first, of the process that launches most."""
-    orders = list(launch_sequences(trace, not launch_links(trace).linked_count))
-    if not orders:
-        return ()
-    launched = max(orders, key=lambda order: order.kinds.size)
-    found = [
-        StepCandidate(loop.rounds, float(np.median(np.diff(launched.time_ns[loop.starts]))))
-        for loop in candidates(launched.kinds)
-    ]
-    return tuple(sorted(found, key=lambda candidate: candidate.rounds))

@@ -72,7 +72,7 @@ def start_up(trace: Trace) -> StartUp:
     by_rank = {rank: Intervals.of(calls.filter(pl.col("rank") == rank)) for rank in calls["rank"].unique()}
     for (rank, _), line in device_timeline(trace).by_device.items():
         own = (calls["rank"] == rank).to_numpy()
-        idle_ns += (by_rank[rank] & line.idle).total_ns if own.any() else 0
+        idle_ns += (by_rank.get(rank, Intervals.none()) & line.idle).total_ns
         waited = line.idle.covered_ns(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
         idle = np.maximum(idle, np.where(own, waited, 0))
     longest = int(idle.argmax())

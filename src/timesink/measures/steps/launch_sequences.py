@@ -1,0 +1,111 @@
+"""What the busiest device of a process runs, in order, and the rounds in it that could be the steps.
+
+Steps of a trace without marks are the outermost loop of that sequence (`loops`), or begin at kernels that the user
+names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.op_class import communicates
+from timesink.measures.steps.loops import candidates, loop_of, outermost_loop
+from timesink.measures.timeline.attribution import launch_links
+from timesink.model.arrays import Int64Array, found_at
+from timesink.model.names import matches
+from timesink.model.record import dataclass
+from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.model.trace import StepChoice, Trace, remembered
+from timesink.units import time_text
+
+PROCESS: Final = ("rank", "process")
+# With its name, what an operation is.
+_KIND: Final = ("kind", "grid_x", "grid_y", "grid_z", "copy_kind", "bytes")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchSequence:
+    """What the busiest device of a process runs, collectives left out, in order of launch (`on_device`: of running).
+
+    `kinds` numbers what each operation is, `time_ns` is when it was launched or ran; `ops` are the rows themselves.
+    """
+
+    rank: int
+    process: int
+    on_device: bool
+    ops: pl.DataFrame
+    kinds: Int64Array
+    time_ns: Int64Array
+
+
+def launch_sequences(trace: Trace, on_device: bool) -> Iterator[LaunchSequence]:
+    """One per process that ran something on a device."""
+    calls, call = trace.get(API_CALLS), launch_links(trace).call
+    launched_ns = pl.Series("launched_ns", found_at(calls["start_ns"].to_numpy(), call))
+    ops = trace.get(DEVICE_OPS).select(*PROCESS, "device", "name", "start_ns", "end_ns", *_KIND)
+    ops = ops.with_columns(launched_ns, pl.Series("call", call)).filter(~communicates(ops["name"]))
+    order = ("start_ns", "end_ns") if on_device else ("launched_ns", "start_ns")
+    if not on_device:
+        ops = ops.filter(pl.col("call") >= 0)
+    for process, of_process in by_process(ops):
+        busy = of_process.group_by("device").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns"))
+        device = busy.sort(["busy_ns", "device"], descending=[True, False])["device"][0]
+        ordered = of_process.filter(pl.col("device") == device).sort(order)
+        kinds = ordered.select(pl.struct(pl.col("name").to_physical(), *_KIND).rank("dense").cast(pl.Int64) - 1)
+        time_ns = ordered[order[0]].to_numpy()
+        yield LaunchSequence(*process, on_device, ordered, kinds.to_series().to_numpy(), time_ns)
+
+
+def first_kernel_ns(launched: LaunchSequence, position: int) -> int:
+    """When the first kernel of the last round was launched, or ran, as that of every other anchors it: a round may
+    begin with a copy. Of a round without one, when it began."""
+    kernels = np.flatnonzero(launched.ops["kind"][position:].is_in(["kernel", "graph"]))
+    return int(launched.time_ns[position + (kernels[0] if kernels.size else 0)])
+
+
+def round_starts(launched: LaunchSequence, choice: StepChoice | None) -> Int64Array | None:
+    """Positions at which rounds begin; None where no loop is found, or nothing has the name that the user gave."""
+    gaps_ns = np.diff(launched.time_ns, prepend=launched.time_ns[:1])
+    if choice is not None and choice.pattern is not None:
+        named = np.flatnonzero(matches(launched.ops["name"], choice.pattern).to_numpy())
+        every = max(round(named.size / choice.count), 1) if choice.count else 1
+        return named[::every] if named.size > 1 else None
+    count = choice.count if choice is not None else None
+    loop = outermost_loop(launched.kinds, gaps_ns) if count is None else loop_of(launched.kinds, gaps_ns, count)
+    return None if loop is None else loop.starts
+
+
+@dataclass(frozen=True, slots=True)
+class StepCandidate:
+    """A loop of kernels that could be the step: how many rounds, and how long the median one takes, in ns."""
+
+    rounds: int
+    p50_ns: float
+
+    def __str__(self) -> str:
+        return f"{self.rounds} \N{MULTIPLICATION SIGN} {time_text(self.p50_ns)}"
+
+
+@remembered
+def step_candidates(trace: Trace) -> tuple[StepCandidate, ...]:
+    """The loops of the kernels that could be the steps, fewest rounds first, of the process that launches most."""
+    orders = list(launch_sequences(trace, not launch_links(trace).linked_count))
+    if not orders:
+        return ()
+    launched = max(orders, key=lambda order: order.kinds.size)
+    found = [
+        StepCandidate(loop.rounds, float(np.median(np.diff(launched.time_ns[loop.starts]))))
+        for loop in candidates(launched.kinds)
+    ]
+    return tuple(sorted(found, key=lambda candidate: candidate.rounds))
+
+
+def by_process(rows: pl.DataFrame) -> Iterator[tuple[tuple[int, int], pl.DataFrame]]:
+    """The rows of each process of this recording, in order."""
+    rows = rows.filter(pl.col("process") >= 0)  # steps of another recording are none of this one
+    for (rank, process), part in sorted(rows.partition_by(PROCESS, as_dict=True, maintain_order=True).items()):
+        yield (int(rank), int(process)), part

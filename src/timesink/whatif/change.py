@@ -78,6 +78,10 @@ class Selection:
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *self.groups.values()]), kind="stable")
         return rows[np.append(True, rows[1:] != rows[:-1])] if rows.size else rows
 
+    def without(self, role: str) -> Selection:
+        """The same but for one role. For selections that say nothing of single rows."""
+        return Selection(self.device, {k: rows for k, rows in self.groups.items() if k != role}, beside=self.beside)
+
 
 class Touches(Enum):
     """Whose time a change takes away: that decides which bound holds and which claims a profiler's own cost forbids."""

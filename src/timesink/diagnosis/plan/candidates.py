@@ -216,6 +216,12 @@ def _batched(trace: Trace, beside: Beside) -> Iterable[Change]:
         yield from map(fixes.spread_grids, small_grids(trace))
 
 
+def _channels_last(trace: Trace, beside: Beside) -> Iterable[Change]:
+    for found in layout_kernels(trace):
+        yield fixes.keep_layout(found, beside.launches_count)
+        yield fixes.convert_groups(found)
+
+
 def _graph(_: Trace, beside: Beside) -> Iterable[Change]:
     return (CaptureGraph(),) if beside.launches_count else ()
 
@@ -239,9 +245,7 @@ _BUILT: Final[Mapping[str, Build]] = {
         FuseOptimizer.over_lists(found.unfused) for found in optimizer_kernels(trace) if found.one_by_one
     ),
     "remove_sync": lambda *_: (RemoveSyncs(),),
-    "channels_last": lambda trace, beside: (
-        fixes.keep_layout(found, beside.launches_count) for found in layout_kernels(trace)
-    ),
+    "channels_last": _channels_last,
     "padding": lambda trace, _: map(fixes.align_products, misaligned_products(trace)),
 }
 _UNASKED: Final[Mapping[str, Build]] = {"pin_memory": lambda *_: (PinCopies(),)}

@@ -82,9 +82,9 @@ def _transfer_share(graph: Graph, ops: BoolArray) -> Float64Array:
 class ShortenKernels:
     """Kernels of one (rank, device) keep a share of their time; those of share 0 do not run at all.
 
-    `rows` of `device_ops` is sorted. `keep[n]` belongs to case n (cautious, expected, hopeful), one figure per row from
-    0 to 1 that does not grow from case to case. Where `floored`, no kernel that still runs takes less than
-    `machines.KERNEL_FLOOR_US`.
+    `rows` of `device_ops` is sorted. `keep[n]` belongs to case n (cautious, expected, hopeful), one figure per row that
+    does not grow from case to case: 0 to 1, or more where a kernel takes longer, which only a replay can price. Where
+    `floored`, no kernel that still runs takes less than `machines.KERNEL_FLOOR_US`.
 
     `launches_saved` is the share of the host's time for launches that goes with them. Where `entries` is None that is,
     for every row, from the end of the thread's call before to the end of the launch; else for the ops at `entries`
@@ -104,7 +104,8 @@ class ShortenKernels:
     @property
     def touches(self) -> Touches:
         """Whose time it takes away."""
-        return Touches.BOTH if self.launches_saved.hopeful else Touches.DEVICE
+        longer = any((keep > 1.0).any() for keep in self.keep)
+        return Touches.BOTH if self.launches_saved.hopeful or longer else Touches.DEVICE
 
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
@@ -219,19 +220,19 @@ def fuse_pointwise(kernels: Selection) -> ShortenKernels:
 
 
 def keep_layout(kernels: Selection, launches: bool = False) -> ShortenKernels:
-    """Kernels that only change a layout go; with `launches`, theirs as far as converters do.
+    """Kernels that only change a layout go, but for `grouped` ones; with `launches`, theirs as far as converters do.
 
     A copy of what a concatenation has just `packed` may be there for its reader: hopefully it goes. Other kernels are
     chosen `beside` them, too: of the normalisations that have one block a channel, the share of the device stays that
     those blocks fill, and cautiously they gain half of that. What stays of each: `fixes`.
     """
+    kernels = kernels.without("grouped")
     change = shorten(
         "keep-layout",
         kernels,
         strided=fixes.LAYOUT_STRIDED,
         packed=fixes.LAYOUT_PACKED,
         converter=fixes.LAYOUT_CONVERTERS,
-        grouped=fixes.LAYOUT_GROUPED,
     )
     if launches:
         change = replace(change, launches_saved=Range(*(1.0 - fixes.LAYOUT_CONVERTERS.at(case) for case in Case)))
@@ -242,6 +243,14 @@ def keep_layout(kernels: Selection, launches: bool = False) -> ShortenKernels:
     filling = half_at_least("keep-layout", kernels.beside, filled, filled)
     keep = np.minimum(others.keep, filling.keep)
     return replace(change, beside=replace(others, keep=tuple(keep)))
+
+
+def convert_groups(kernels: Selection) -> ShortenKernels:
+    """With channels last, what the compiled converters of convolutions did between `grouped` normalisations, copies of
+    PyTorch do, there and back, and take longer."""
+    rows = kernels.groups["grouped"]
+    keep = tuple(np.full(rows.size, fixes.LAYOUT_GROUPED.at(case)) for case in Case)
+    return ShortenKernels("channels-last", kernels.device, rows, keep)
 
 
 def align_products(kernels: Selection) -> ShortenKernels:

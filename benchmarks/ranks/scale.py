@@ -21,10 +21,11 @@ from typing import Any
 
 from benchmarks.inputs import seed
 from benchmarks.ranks.generated import bodies, folder, spoil, write_ranks
-from benchmarks.runs import ROOT, Row, Run, best_of, over_floor, run, show, unpack
+from benchmarks.runs import ROOT, Row, Run, at_most, best_of, over_floor, run, show, unpack
 
 SEEDS = ROOT.parent / "shared" / "data" / "public" / "kineto" / "dlrm_8rank"
 NAME = "ranks"
+CPU_BAR_MS, GROWTH_BAR = 120.0, 1.05
 _DAMAGED = 17
 
 
@@ -65,7 +66,9 @@ def growth(events: int, counts: tuple[int, ...]) -> Iterator[Row]:
         what = f"{count:,} ranks, {total / 1e6:.1f} M events"
         yield _noted(what, cost[count], said)
         yield over_floor(NAME, what, said["read_s"], "unpack every file", floor_s)
-    yield Row(NAME, f"growth exponent of CPU time, {counts[0]} to {counts[-1]} ranks", f"{exponent(cost):.2f}")
+        yield at_most(NAME, f"{count:,} ranks, CPU a rank", 1e3 * cost[count].cpu_s / count, CPU_BAR_MS, "ms")
+    what = f"growth exponent of CPU time, {counts[0]} to {counts[-1]} ranks"
+    yield Row(NAME, what, f"{exponent(cost):.2f}", f"<= {GROWTH_BAR}", exponent(cost) <= GROWTH_BAR)
 
 
 def _noted(what: str, taken: Run, said: dict[str, Any]) -> Row:

@@ -9,6 +9,7 @@ namespace timesink {
 
 namespace {
 
+constexpr size_t SLICE_BYTES = size_t{64} << 10;
 constexpr size_t MAX_VALUE_BYTES = size_t{64} << 20;      // one event, or one member of the top level
 constexpr size_t MAX_PROPERTY_BYTES = size_t{4} << 20;    // one member that is kept
 constexpr size_t MAX_PROPERTIES_BYTES = size_t{32} << 20; // all of them
@@ -26,8 +27,15 @@ Decoder::Decoder(size_t text_budget_bytes, size_t threads, size_t part_bytes)
 Decoder::~Decoder() = default;
 
 bool Decoder::feed(const char* bytes, size_t size) {
-    if (crew_) crew_->feed(bytes, size);
-    else feed_here(bytes, size);
+    if (crew_) {
+        crew_->feed(bytes, size);
+        return place_ != Place::dead;
+    }
+    // In slices that stay in a near cache while they are copied and read; as much again as a value that is not yet whole.
+    for (size_t slice; size && place_ != Place::dead; bytes += slice, size -= slice) {
+        slice = std::min(size, std::max(SLICE_BYTES, unread()));
+        feed_here(bytes, slice);
+    }
     return place_ != Place::dead;
 }
 

@@ -111,8 +111,8 @@ inline const char* short_number(const char* p, uint64_t& value) {
     return count && ends_word(p[count]) ? p + count : nullptr;
 }
 
-// A bare number of at most 16 digits with three behind the point, as profilers write times: in thousandths. Null where it
-// is none.
+// A bare number of at most 16 digits with three behind the point or none, as profilers write times: in thousandths. Null
+// where it is none.
 inline const char* short_time(const char* p, uint64_t& value) {
     uint64_t word = load8(p), other = non_digits(word);
     value = 0;
@@ -126,10 +126,14 @@ inline const char* short_time(const char* p, uint64_t& value) {
     const int count = other ? std::countr_zero(other) >> 3 : 8;
     value = value * TENS[count] + (other ? eight_digits_value(word << 1 << (63 - 8 * count)) : eight_digits_value(word));
     p += count;
-    const uint64_t behind = load8(p + 1);
-    if (*p != '.' || (non_digits(behind) & UINT32_MAX) != 0x80000000u || !ends_word(p[4])) return nullptr;
-    value = value * 1000 + eight_digits_value(behind << 40);
-    return value < 9'000'000'000'000'000'000u ? p + 4 : nullptr;
+    value *= 1000;
+    if (!ends_word(*p)) {
+        const uint64_t behind = load8(p + 1);
+        if (*p != '.' || (non_digits(behind) & UINT32_MAX) != 0x80000000u || !ends_word(p[4])) return nullptr;
+        value += eight_digits_value(behind << 40);
+        p += 4;
+    }
+    return value < 9'000'000'000'000'000'000u ? p : nullptr;
 }
 
 // Any value, nested ones included, up to MAX_DEPTH.

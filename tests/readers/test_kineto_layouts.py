@@ -125,6 +125,14 @@ def test_windows_change_nothing(several: list[dict[str, Any]], cut: int, window:
     assert decoded(text, window) == decoded(text, len(text) or 1)
 
 
+def test_values_larger_than_a_slice_of_the_text_are_read_whole() -> None:
+    several = [{"ph": "X", "cat": "cpu_op", "name": f"{n}" * 90_000, "ts": n, "dur": 1} for n in range(5)]
+    text = json.dumps({"traceEvents": several}).encode()
+    whole = decoded(text, len(text))
+    assert whole == decoded(text, 1_000)
+    assert [len(name) for name in whole[-1]] == [0] + [90_000] * 5  # the first text is none
+
+
 # What a cut in the wrong place meets: braces inside of texts and arguments, records that break off, words for threads
 # and categories (their numbers depend on the texts before), arguments that are none, the end of the array.
 ODD = (

@@ -48,9 +48,8 @@ def _correlations(frame: pl.DataFrame) -> Int64Array:
 
 def _one_process(frame: pl.DataFrame) -> tuple[int, int] | None:
     """The (rank, process) of all rows, None where they have several."""
-    keys = frame.select("rank", "process")
-    least = keys.min().row(0)
-    return least if least == keys.max().row(0) else None
+    (rank, last_rank), (process, last) = ((frame[key].min(), frame[key].max()) for key in ("rank", "process"))
+    return (rank, process) if (rank, process) == (last_rank, last) else None  # type: ignore[return-value]
 
 
 def _rows_by_process(frame: pl.DataFrame) -> Iterator[tuple[tuple[int, int], Int64Array]]:

@@ -10,6 +10,7 @@ from polars.exceptions import ComputeError
 
 from timesink._native import looked_up, may_match
 from timesink.model.arrays import BoolArray, Int8Array, IntArray
+from timesink.model.schema import DType
 
 _CODED = pl.Categorical()
 _MOST_CODES = 1 << 18  # beyond so many distinct names in one process, answers are forgotten
@@ -89,7 +90,7 @@ def pattern_fault(pattern: str) -> str | None:
     return None
 
 
-def mapped(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype: type[pl.DataType]) -> pl.Series:
+def mapped(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype: DType) -> pl.Series:
     """`function` of each name, computed on the distinct names only."""
     if names.null_count() == len(names):
         return pl.Series(names.name, [None], dtype=dtype).new_from_index(0, len(names))

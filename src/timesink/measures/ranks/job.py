@@ -11,6 +11,7 @@ therefore belongs to the next such kernel that its rank launches.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
@@ -19,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT, kind_of_kernel, message_bytes
-from timesink.knowledge.op_class import class_of_ops
+from timesink.knowledge.op_class import COMMUNICATION, class_of_ops
 from timesink.measures.ranks.parity import PARITY, parity_facts
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
@@ -106,7 +107,16 @@ def ranks_of(trace: Trace) -> tuple[int, ...]:
 
 def in_order(table: pl.DataFrame) -> pl.DataFrame:
     """The rows of a table of a job by every column."""
-    return table.sort(pl.all(), nulls_last=True)
+    return table if _is_in_order(table) else table.sort(pl.all(), nulls_last=True)
+
+
+def _is_in_order(table: pl.DataFrame) -> bool:
+    """Whether that is plain to see: behind columns of one value each, one of integers ascends without equals."""
+    for column in table.get_columns():
+        if column.null_count() or column.min() != column.max():
+            values = column.to_numpy() if column.dtype.is_integer() and not column.null_count() else np.zeros(2)
+            return table.height < 2 or bool((values[1:] > values[:-1]).all())
+    return True
 
 
 def _merged(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -151,10 +161,10 @@ def job(trace: Trace) -> Job:
 
 def _members(trace: Trace) -> pl.DataFrame:
     """One row per GPU that did any work, and per source without one, so that a rank that did nothing is not lost."""
-    sources = trace.get(SOURCES).sort("rank", "path").unique("rank", keep="first", maintain_order=True)
-    source_of = {row["rank"]: _source_columns(row) for row in sources.iter_rows(named=True)}
+    sources = sorted(trace.get(SOURCES).iter_rows(named=True), key=lambda row: (row["rank"], row["path"]), reverse=True)
+    source_of = {row["rank"]: _source_columns(row) for row in sources}  # of several of a rank the first by its path
     names = {(rank, device): name for rank, device, name in trace.get(DEVICES).select("rank", "device", "name").rows()}
-    visible = dict(trace.get(DEVICES).group_by("rank").agg(pl.len()).rows())
+    visible = Counter(trace.get(DEVICES)["rank"])
     peer_copies = _peer_copies(trace)
     rows = []
     for line in device_timeline(trace):
@@ -186,7 +196,11 @@ def _members(trace: Trace) -> pl.DataFrame:
 
 def _peer_copies(trace: Trace) -> dict[Device, tuple[int, int]]:
     """Per GPU, time and bytes of its copies from GPU to GPU. The copy engine moves them: no other rank takes part."""
-    copies = trace.get(DEVICE_OPS).filter(pl.col("copy_kind") == "p2p")
+    ops = trace.get(DEVICE_OPS)
+    between = ops["copy_kind"] == "p2p"
+    if not between.any():
+        return {}
+    copies = ops.filter(between)
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     each = copies.group_by("rank", "device").agg(length.alias("length_ns"), pl.col("bytes").fill_null(0).sum())
     return {(rank, device): (length_ns, size) for rank, device, length_ns, size in each.rows()}
@@ -239,7 +253,8 @@ def job_calls(trace: Trace) -> pl.DataFrame:
     recorded = trace.get(COLLECTIVES).filter(pl.col("device").is_not_null()).unique(OP_KEY, keep="first")
     labelled = _with_labels(recorded).select(*OP_KEY, *_LABELS)
     ops = trace.get(DEVICE_OPS)
-    kernels = ops.filter(class_of_ops(trace) == "communication").select(*OP_KEY, "name")
+    talks = np.flatnonzero(class_of_ops(trace).to_physical().to_numpy() == COMMUNICATION)
+    kernels = ops[[*OP_KEY, "name"]][talks]
     others = kernels.join(labelled.select(OP_KEY), on=OP_KEY, how="anti")
     by_name = others.select(
         *OP_KEY,
@@ -289,11 +304,13 @@ def launches_of(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
 
 def _split_batches(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """The same calls, kernels of recorded batches once per message; each then has the times of its kernel."""
+    kernels = calls.filter(calls["kind"] == EXCHANGE)
+    if not kernels.height:
+        return calls
     messages = trace.get(COLLECTIVES).filter(
         pl.col("device").is_null() & pl.col("peer").is_not_null() & pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT)
     )
-    kernels = calls.filter(pl.col("kind") == EXCHANGE)
-    if not messages.height or not kernels.height:
+    if not messages.height:
         return calls
     launched = kernels.join(launches_of(trace, kernels), on=OP_KEY, how="inner").sort("launch_ns")
     names = [name for name in _LABELS if name != "sequence"]
@@ -313,6 +330,8 @@ def _split_batches(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
 
 def _with_groups(calls: pl.DataFrame) -> pl.DataFrame:
     """Calls without a label get the group of the others on their stream, where these have one: a group has a stream."""
+    if calls["group"].null_count() == calls.height:
+        return calls
     stream = ["rank", "device", "stream"]
     known = pl.col("group").drop_nulls()
     size = pl.col("group_size").drop_nulls().first().over(stream)

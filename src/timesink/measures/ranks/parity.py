@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from timesink.knowledge.op_names import SHAPED
 from timesink.knowledge.ranges import COMPILED_CALL
 from timesink.model.names import matches
+from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace
@@ -48,10 +50,10 @@ def parity_facts(trace: Trace) -> pl.DataFrame:
             if value is not None
         ]
     ops = trace.get(DEVICE_OPS)
-    replays = ops.group_by("rank").agg(pl.col("graph_id").is_not_null().any().alias("graphs")).sort("rank")
-    rows += [(rank, "CUDA graphs", "used" if used else "not used") for rank, used in replays.rows()]
-    settings = trace.get(SETTINGS).filter(~pl.col("name").is_in(OF_ONE_RANK))
-    rows += settings.select("rank", "name", "value").rows()
+    for (rank,), first, last in key_slices(ops, ("rank",)):
+        used = ops["graph_id"][first:last].null_count() < last - first
+        rows.append((rank, "CUDA graphs", "used" if used else "not used"))
+    rows += [row for row in trace.get(SETTINGS).select("rank", "name", "value").rows() if row[1] not in OF_ONE_RANK]
     rows += _compilation(trace) + _shapes(trace)
     return pl.DataFrame(sorted(set(rows)), schema=PARITY, orient="row")
 
@@ -62,20 +64,24 @@ def _compilation(trace: Trace) -> list[tuple[int, str, str]]:
     if HOST_OPS not in trace:
         return []
     compiled = {
-        rank for table in tables for rank in table["rank"].filter(matches(table["name"], COMPILED_CALL)).unique()
+        rank
+        for table in tables
+        for (rank,), first, last in key_slices(table, ("rank",))
+        if matches(table["name"][first:last], COMPILED_CALL).any()
     }
-    ranks = trace[HOST_OPS]["rank"].unique().sort().to_list()
-    return [(rank, "torch.compile", "used" if rank in compiled else "not used") for rank in ranks]
+    ranks = key_slices(trace[HOST_OPS], ("rank",))
+    return [(rank, "torch.compile", "used" if rank in compiled else "not used") for (rank,), *_ in ranks]
 
 
 def _shapes(trace: Trace) -> list[tuple[int, str, str]]:
     """The shapes that each rank's products, convolutions and attentions have most often; of equals the first."""
     ops = trace.get(HOST_OPS)
-    shaped = ops.filter(matches(ops["name"], SHAPED)).group_by("rank", "name", shapes="input_shapes").len()
-    texts = shaped.drop_nulls("shapes").with_columns(pl.col("name", "shapes").cast(pl.String))
-    counts = texts.sort("len", "shapes", descending=[True, False])
-    most = counts.unique(["rank", "name"], keep="first", maintain_order=True)
-    return [(rank, f"commonest input shapes of {name}", shapes) for rank, name, shapes, _ in most.rows()]
+    shaped = ops[["rank", "name", "input_shapes"]][np.flatnonzero(matches(ops["name"], SHAPED).to_numpy())]
+    counts = [row for row in shaped.group_by(pl.all()).len().rows() if row[2] is not None]
+    most: dict[tuple[int, str], str] = {}
+    for rank, name, shapes, _ in sorted(counts, key=lambda row: (-row[3], row[2])):
+        most.setdefault((rank, name), shapes)
+    return [(rank, f"commonest input shapes of {name}", shapes) for (rank, name), shapes in most.items()]
 
 
 def differences(facts: pl.DataFrame) -> tuple[Difference, ...]:

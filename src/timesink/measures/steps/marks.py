@@ -6,6 +6,7 @@ The profilers' own marks are trusted most; `loops` finds the loop of a trace wit
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
@@ -39,6 +40,7 @@ from timesink.measures.steps.launch_sequences import (
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, found_at
 from timesink.model.names import mapped, matches
+from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import StepChoice, Trace, remembered
@@ -162,7 +164,7 @@ def _within_a_step(trace: Trace) -> bool:
 def _own_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
     """Steps by a process's own ProfilerStep ranges, of others by ranges that repeat."""
     profiled = _profiler_marks(trace)
-    is_each = set(trace.get(RANGES).select(PROCESS).unique().rows()) <= profiled.keys()
+    is_each = all(process in profiled for process, _, _ in key_slices(trace.get(RANGES), PROCESS))
     return profiled if is_each else _range_marks(trace) | profiled
 
 
@@ -306,8 +308,9 @@ def _named(trace: Trace, pattern: str) -> Iterator[tuple[tuple[int, int], pl.Dat
             rows = frame.filter(named)
             parts.append(rows.select(*_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"))
     for process, found in by_process(pl.concat(parts).unique(maintain_order=True)) if parts else ():
-        counts = found["thread"].value_counts().sort(["count", "thread"], descending=[True, False])
-        yield process, found.filter(pl.col("thread") == counts["thread"][0])
+        counts = Counter(found["thread"].to_list())
+        most = min(counts, key=lambda thread: (-counts[thread], thread))
+        yield process, found.filter(pl.col("thread") == most) if len(counts) > 1 else found
 
 
 def _matching_ranges(trace: Trace, pattern: str) -> Iterator[_ProcessMarks]:

@@ -20,6 +20,7 @@ from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
+from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
@@ -82,8 +83,10 @@ def steps(trace: Trace) -> Steps:
     begun_before = _begun_before(marks.frame, lead, trace)
     # Where steps went on before the window, its first ones are no warm-up: they were asked for.
     periods = _periods(marks.frame, lead)
-    fresh = periods.join(begun_before, on=_PROCESS, how="anti") if begun_before.height else periods
-    frame = _with_status(marks.frame, lead, _warm_up_count(trace, fresh), begun_before, trace)
+    fresh = periods
+    if begun_before.height:
+        fresh = periods.join(begun_before, on=_PROCESS, how="anti", maintain_order="left")
+    frame = _with_status(marks.frame, lead, _warm_up_count(trace, marks.frame, fresh), begun_before, trace)
     kept = frame.filter(pl.col("status") == KEPT).select(_STEP)
     windows = (
         anchors.join(kept, on=_STEP, how="semi")
@@ -93,7 +96,7 @@ def steps(trace: Trace) -> Steps:
     )
     if frame.height < marks.frame.height:
         periods = _periods(frame, lead)
-    by_rank = _times_by_rank(periods.join(kept, on=_STEP, how="semi"))
+    by_rank = _times_by_rank(periods.join(kept, on=_STEP, how="semi", maintain_order="left"))
     statuses = frame["status"].to_list()
     return Steps(
         marker=marks.marker,
@@ -166,6 +169,8 @@ def _device_anchors(trace: Trace) -> pl.DataFrame:
 
 def _leading_device(anchors: pl.DataFrame) -> pl.DataFrame:
     """The anchors on each process's busiest GPU: the one whose periods time the rank."""
+    if anchors["device"].min() == anchors["device"].max():
+        return anchors
     key = ["rank", "process", "device"]
     busiest = anchors.sort(["rank", "process", "ops_on_device", "device"], descending=[False, False, True, False])
     busiest = busiest.unique(_PROCESS, keep="first", maintain_order=True)
@@ -204,13 +209,12 @@ def _begun_before(frame: pl.DataFrame, lead: pl.DataFrame, trace: Trace) -> pl.D
 
 
 def _with_status(
-    frame: pl.DataFrame, lead: pl.DataFrame, warm_up: pl.DataFrame, begun_before: pl.DataFrame, trace: Trace
+    frame: pl.DataFrame, lead: pl.DataFrame, warm_up: pl.Series, begun_before: pl.DataFrame, trace: Trace
 ) -> pl.DataFrame:
     """The steps with their status. Of a trace cut to a window, a step of which only launches are in it is left out."""
     window = trace.cut_to
-    anchored = frame.join(lead.select(*_STEP, "start_ns", "end_ns"), on=_STEP, how="left")
-    anchored = anchored.join(warm_up, on=_PROCESS, how="left", maintain_order="left").with_columns(
-        pl.col("warm_up").fill_null(0),
+    anchored = frame.hstack([warm_up]).join(lead.select(*_STEP, "start_ns", "end_ns"), on=_STEP, how="left")
+    anchored = anchored.with_columns(
         on_device=pl.col("start_ns").is_not_null().any().over(_PROCESS),
     )
     if begun_before.height:
@@ -244,6 +248,9 @@ def _with_status(
 def _periods(frame: pl.DataFrame, lead: pl.DataFrame) -> pl.DataFrame:
     """rank, process, step, period_ns: on the leading device, or on the host where the rank has no device work."""
     device = lead.select(*_STEP, (pl.col("end_ns") - pl.col("start_ns")).alias("period_ns"))
+    led = {process for process, _, _ in key_slices(lead, _PROCESS)}
+    if all(process in led for process, _, _ in key_slices(frame, _PROCESS)):
+        return device.filter(pl.col("period_ns") > 0)
     host = frame.join(lead.select(_PROCESS).unique(), on=_PROCESS, how="anti")
     host = host.select(*_STEP, (pl.col("host_end_ns") - pl.col("host_start_ns")).alias("period_ns"))
     return pl.concat([device, host]).filter(pl.col("period_ns") > 0).sort(_STEP)
@@ -252,29 +259,32 @@ def _periods(frame: pl.DataFrame, lead: pl.DataFrame) -> pl.DataFrame:
 def _times_by_rank(periods: pl.DataFrame) -> dict[int, StepTimes]:
     """The times of the slowest process of each rank."""
     slowest: dict[int, StepTimes] = {}
-    for (rank, _), part in sorted(periods.partition_by(_PROCESS, as_dict=True).items()):
-        times = step_times(part["period_ns"].to_numpy())
+    for (rank, _), first, last in key_slices(periods, _PROCESS):
+        times = step_times(periods["period_ns"].to_numpy()[first:last])
         if rank not in slowest or (times.p50_ns or 0.0) > (slowest[rank].p50_ns or 0.0):
             slowest[rank] = times
     return slowest
 
 
-def _warm_up_count(trace: Trace, periods: pl.DataFrame) -> pl.DataFrame:
-    """rank, process, warm_up: the number of leading steps to drop, never more than half of those timed.
+def _warm_up_count(trace: Trace, frame: pl.DataFrame, periods: pl.DataFrame) -> pl.Series:
+    """warm_up, for each row of `frame`: the number of leading steps of its process to drop, never more than half of
+    those timed.
 
     Those are slower than the rest, or do set-up work that the rest does not. A lone slow step later in the run is no
     warm-up: it stays and shows in the high quantiles. Set-up calls in every step (allocation churn, recompilation) are
     the program's steady state and drop nothing. `periods` has rank, process, step, period_ns.
     """
     events = _setup_events(trace)
-    rows = []
-    for (rank, process), part in sorted(periods.partition_by(_PROCESS, as_dict=True).items()):
+    counts = {}
+    for process, first, last in key_slices(periods, _PROCESS):
+        part = periods[first:last]
         period_ns, setup = part["period_ns"].to_numpy(), np.zeros(part.height, np.int64)
         if events.height:
             setup = part.join(events, on=_STEP, how="left", maintain_order="left")["setup"].fill_null(0).to_numpy()
         dropped = _leading_slow(period_ns, setup)
-        rows.append((rank, process, int(part["step"][dropped]) if dropped else 0))
-    return pl.DataFrame(rows, schema={"rank": pl.Int32, "process": pl.Int64, "warm_up": pl.Int32}, orient="row")
+        counts[process] = int(part["step"][dropped]) if dropped else 0
+    slices = [(counts.get(process, 0), last - first) for process, first, last in key_slices(frame, _PROCESS)]
+    return pl.Series("warm_up", [count for count, rows in slices for _ in range(rows)], dtype=pl.Int32)
 
 
 def _leading_slow(period_ns: Int64Array, setup: Int64Array) -> int:

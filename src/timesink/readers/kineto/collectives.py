@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import numpy as np
 import polars as pl
 
 from timesink.knowledge.collectives import COLLECTIVE_WORDS, NCCL_KERNEL, after_kernel, letters
@@ -43,13 +44,16 @@ def collectives(decoded: DecodedTrace, process: int, tables: Mapping[Table, pl.D
     """One row per collective. None where neither operators nor device work were recorded."""
     if DEVICE_OPS not in tables and HOST_OPS not in tables:
         return None
-    described = _descriptions(decoded, decoded.tables["comms"])
+    described, ops = _descriptions(decoded, decoded.tables["comms"]), tables.get(DEVICE_OPS, DEVICE_OPS.empty())
+    columns = ["device", "stream", "correlation", "start_ns", "end_ns", "external_id", *_DESCRIBED]
+    if not described.height:  # kernels tell by their names
+        kernels = _named_kernels(ops).rename({"name": "collective"})
+        return _columns(pl.concat([kernels, described], how="diagonal").select(columns), process)
     calls = described.filter(pl.col("on_device") == 0).with_row_index("call")
-    kernels = _kernels(tables.get(DEVICE_OPS), described.filter(pl.col("on_device") == 1))
+    kernels = _kernels(ops, described.filter(pl.col("on_device") == 1))
     kernels = _with_calls(kernels, calls, tables.get(API_CALLS))
     used = kernels["call"].drop_nulls()
     alone = calls.filter(~pl.col("call").is_in(used.implode()) & ~pl.col("quiet"))
-    columns = ["device", "stream", "correlation", "start_ns", "end_ns", "external_id", *_DESCRIBED]
     host_only = alone.with_columns(
         device=pl.lit(None, pl.Int32), stream=pl.lit(None, pl.Int64), correlation=pl.lit(None, pl.Int64)
     )
@@ -59,12 +63,9 @@ def collectives(decoded: DecodedTrace, process: int, tables: Mapping[Table, pl.D
 
 def _columns(rows_of_both: pl.DataFrame, process: int) -> ColumnValues:
     """What was said, in the units and words of the table."""
-    names = rows_of_both["collective"].cast(pl.String)
-    kinds = {name: collective_kind(name) for name in names.unique().drop_nulls()}
-    kind = names.replace_strict(kinds, default="unknown", return_dtype=pl.String).cast(pl.Categorical())
-    dtypes = rows_of_both["dtype"].cast(pl.String)
-    sizes = {name: _ELEMENT_BYTES.get(name.lower().removeprefix("c10::")) for name in dtypes.unique().drop_nulls()}
-    width = dtypes.replace_strict(sizes, default=None, return_dtype=pl.Int64)
+    kind = mapped(rows_of_both["collective"], _kinds, pl.String)
+    kind = (kind.fill_null("unknown") if kind.null_count() else kind).cast(pl.Categorical())
+    width = mapped(rows_of_both["dtype"], _widths, pl.Int64)
     kept = ("device", "stream", "correlation", "sequence", "dtype", "start_ns", "end_ns", "external_id", "group")
     return {name: rows_of_both[name] for name in kept} | {
         "process": process,
@@ -75,6 +76,14 @@ def _columns(rows_of_both: pl.DataFrame, process: int) -> ColumnValues:
         "in_bytes": rows_of_both["in_elements"] * width,
         "out_bytes": rows_of_both["out_elements"] * width,
     }
+
+
+def _kinds(names: pl.Series) -> pl.Series:
+    return pl.Series([collective_kind(name) for name in names], dtype=pl.String)
+
+
+def _widths(dtypes: pl.Series) -> pl.Series:
+    return pl.Series([_ELEMENT_BYTES.get(name.lower().removeprefix("c10::")) for name in dtypes], dtype=pl.Int64)
 
 
 def _descriptions(decoded: DecodedTrace, rows: DecodedRows) -> pl.DataFrame:
@@ -100,17 +109,20 @@ def _moves_nothing(kinds: pl.Series) -> pl.Series:
     return pl.Series([letters(kind) in _NO_TRANSFER for kind in kinds], dtype=pl.Boolean)
 
 
-def _kernels(ops: pl.DataFrame | None, described: pl.DataFrame) -> pl.DataFrame:
+_OWN = ["device", "stream", "start_ns", "end_ns", "correlation"]
+_WANTED = [*_OWN, "external_id", "name"]
+
+
+def _named_kernels(ops: pl.DataFrame) -> pl.DataFrame:
+    """Device work whose name says that it is of a collective."""
+    return ops[_WANTED][np.flatnonzero(matches(ops["name"], NCCL_KERNEL).to_numpy())]
+
+
+def _kernels(ops: pl.DataFrame, described: pl.DataFrame) -> pl.DataFrame:
     """Device work of collectives, with what its own event says."""
-    wanted = ["device", "stream", "start_ns", "end_ns", "correlation", "external_id", "name"]
-    if ops is None:
-        ops = DEVICE_OPS.empty()
-    own = ["device", "stream", "start_ns", "end_ns", "correlation"]
-    by_name = ops.filter(matches(ops["name"], NCCL_KERNEL)).select(wanted)
+    own, by_name = _OWN, _named_kernels(ops)
     if described.height:
-        marked = ops.select(wanted).join(
-            described.select(own), on=own, how="semi", nulls_equal=True, maintain_order="left"
-        )
+        marked = ops[_WANTED].join(described.select(own), on=own, how="semi", nulls_equal=True, maintain_order="left")
         by_name = pl.concat([by_name, marked]).unique(maintain_order=True)
     single = described.unique(own, keep="first", maintain_order=True).select(*own, *_DESCRIBED)
     joined = by_name.join(single, on=own, how="left", nulls_equal=True, maintain_order="left")

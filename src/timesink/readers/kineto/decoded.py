@@ -12,6 +12,7 @@ import polars as pl
 
 from timesink import _native
 from timesink.errors import UnreadableTrace
+from timesink.model.names import mapped
 from timesink.model.record import dataclass
 from timesink.model.schema import ColumnValues, Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
@@ -66,9 +67,7 @@ class DecodedTrace:
 
     def classified(self, codes: pl.Series, classify: Callable[[str], str | None], dtype: pl.Enum) -> pl.Series:
         """Codes as classes, asked once per distinct text."""
-        distinct = codes.unique().drop_nulls()
-        classes = pl.Series([classify(text) for text in self.strings[distinct]], dtype=dtype)
-        return codes.replace_strict(distinct, classes, default=None, return_dtype=dtype)
+        return mapped(self.texts[codes], lambda texts: pl.Series(map(classify, texts.to_list()), dtype=dtype), dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,14 +130,11 @@ def threads(decoded: DecodedTrace, processes: set[int]) -> ColumnValues | None:
     rows = decoded.tables["threads"]
     if not rows.height or "name" not in rows:
         return None
-    named = pl.DataFrame({name: rows.take(name) for name in ("process", "thread", "name")}).drop_nulls()
-    named = named.filter(pl.col("process").is_in(list(processes))).unique(["process", "thread"], keep="last")
-    named = named.sort("process", "thread")
-    return {
-        "process": named["process"],
-        "thread": named["thread"],
-        "name": decoded.strings[named["name"]],
-    }
+    stated = pl.DataFrame({name: rows.take(name) for name in ("process", "thread", "name")}).rows()
+    last = {(process, thread): name for process, thread, name in stated if process in processes and name is not None}
+    own = [(*thread, name) for thread, name in sorted(last.items())]
+    named = pl.DataFrame(own, schema={"process": pl.Int64, "thread": pl.Int64, "name": pl.UInt32}, orient="row")
+    return {**named.to_dict(), "name": decoded.strings[named["name"]]}
 
 
 def memory_events(decoded: DecodedTrace) -> ColumnValues | None:

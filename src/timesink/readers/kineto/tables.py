@@ -219,33 +219,30 @@ def _worked(draft: Draft) -> Iterable[int]:
     return draft.tables[DEVICE_OPS]["device"].unique() if DEVICE_OPS in draft.tables else ()
 
 
-def _counts(draft: Draft, table: Table) -> pl.DataFrame:
-    """process, count: the rows of each process in the table, those outside of a window included."""
+def _counts(draft: Draft, table: Table) -> dict[int, int]:
+    """By process its rows in the table, those outside of a window included."""
     if draft.whole is not None:
-        rows = draft.whole.processes.get(table.name, [])
-    else:
-        slices = key_slices(draft.tables.get(table, table.empty()), ("process",))  # of one rank: in order of processes
-        rows = [(process, last - first) for (process,), first, last in slices]
-    return pl.DataFrame(rows, schema={"process": pl.Int64, "count": pl.Int64}, orient="row")
+        return dict(draft.whole.processes.get(table.name, []))
+    slices = key_slices(draft.tables.get(table, table.empty()), ("process",))  # of one rank: in order of processes
+    return {process: last - first for (process,), first, last in slices}
 
 
 def _host_processes(draft: Draft) -> set[int]:
     """Every process that has host events."""
-    return {process for table in (API_CALLS, HOST_OPS, RANGES, FRAMES) for process in _counts(draft, table)["process"]}
+    return {process for table in (API_CALLS, HOST_OPS, RANGES, FRAMES) for process in _counts(draft, table)}
 
 
 def _process(draft: Draft) -> int:
     """The process GPU events belong to: device events carry the GPU's number in place of a process id."""
     for table in (API_CALLS, HOST_OPS, RANGES):
-        counts = _counts(draft, table).sort(["count", "process"], descending=[True, False])
-        if not counts.height:
+        counts = _counts(draft, table)
+        if not counts:
             continue
-        if counts.height > 1:
-            message = (
-                f"host events of {counts.height} processes; GPU work is taken to be of process {counts[0, 'process']}"
-            )
-            draft.note(NoteKind.ASSUMED, message, counts.height, DEVICE_OPS)
-        return int(counts[0, "process"])
+        process = min(counts, key=lambda process: (-counts[process], process))
+        if len(counts) > 1:
+            message = f"host events of {len(counts)} processes; GPU work is taken to be of process {process}"
+            draft.note(NoteKind.ASSUMED, message, len(counts), DEVICE_OPS)
+        return process
     return 0
 
 

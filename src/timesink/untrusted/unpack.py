@@ -7,6 +7,7 @@ than any real trace would (a decompression bomb), is refused.
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -93,16 +94,19 @@ class UnpackedFile:
     def __iter__(self) -> Iterator[bytes | memoryview]:
         """The pieces of the text, in order. Each is valid until the next is asked for."""
         packing = self.packing
-        return _ahead(self._unpacked(packing)) if packing else self._plain()
+        pieces = self._unpacked(packing) if packing else self._plain()
+        # One thread for each file: others are read beside it, and to hand a piece over takes longer than it wins.
+        alone = os.environ.get("POLARS_MAX_THREADS") == "1"
+        return _ahead(pieces) if packing and not alone else pieces
 
-    def _plain(self) -> Iterator[memoryview]:
+    def _plain(self) -> Iterator[bytes | memoryview]:
         piece = memoryview(bytearray(_PIECE_BYTES))
         with self.path.open("rb", buffering=0) as stream:
             while count := stream.readinto(piece):
                 self._spend(count)
                 yield piece[:count]
 
-    def _unpacked(self, packing: str) -> Iterator[bytes]:
+    def _unpacked(self, packing: str) -> Iterator[bytes | memoryview]:
         return self._frames() if packing == "Zstandard" else self._members(packing)
 
     def _members(self, packing: str) -> Iterator[bytes]:
@@ -168,7 +172,7 @@ def _decompressor(packing: str) -> tuple[bytes, Any, Callable[[], Any]]:
     return _XZ_MAGIC, lzma.LZMAError, partial(lzma.LZMADecompressor, memlimit=_WINDOW_BYTES)
 
 
-def _ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _ahead(pieces: Iterator[bytes | memoryview]) -> Iterator[bytes | memoryview]:
     """The same pieces, the next one unpacked by a second thread while this one is used."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         coming = pool.submit(next, pieces, None)

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "arrow.h"
+#include "crew.h"
 #include "decode.h"
 
 namespace nb = nanobind;
@@ -209,6 +210,7 @@ bool feed(Decoder& decoder, nb::handle window) {
 }  // namespace
 
 void bind_decode(nb::module_& m) {
+    m.def("usual_threads", &Crew::usual_threads, "How many threads pay here: the cores that may be used, as Polars is told.");
     nb::class_<ArrowColumn>(m, "ArrowColumn", "A finished column; hands its buffers over once, through Arrow.")
         .def("__len__", [](const ArrowColumn& column) { return column.size; })
         .def_ro("null_count", &ArrowColumn::nulls)

@@ -33,12 +33,13 @@ class _Answers:
         if codes.size > _MOST_TOGETHER:
             return names.cast(pl.String), ""
         asked = codes.tobytes()
-        if asked not in self._texts:
+        known = self._texts.get(asked)
+        if known is None:
             if len(self._texts) >= _MOST_TEXTS:
                 self._texts.clear()
             texts = names.cast(pl.String)
-            self._texts[asked] = texts, "\n".join(texts)
-        return self._texts[asked]
+            known = self._texts[asked] = texts, "\n".join(texts)
+        return known
 
 
 _answers = _Answers()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from functools import wraps
+from threading import Lock
 from typing import Final, Self, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -213,13 +214,17 @@ Result = TypeVar("Result")
 
 
 def remembered(measure: Callable[[Trace], Result]) -> Callable[[Trace], Result]:
-    """`measure`, computed at most once per trace and forgotten with it. A result must not hold the trace itself."""
+    """`measure`, computed at most once per trace and forgotten with it: of threads that ask at once one computes, and
+    the others wait. A result must not hold the trace itself."""
     known: WeakKeyDictionary[Trace, Result] = WeakKeyDictionary()
+    asked: WeakKeyDictionary[Trace, Lock] = WeakKeyDictionary()
 
     @wraps(measure)
     def recall(trace: Trace) -> Result:
         if trace not in known:
-            known[trace] = measure(trace)
+            with asked.setdefault(trace, Lock()):
+                if trace not in known:
+                    known[trace] = measure(trace)
         return known[trace]
 
     return recall

@@ -142,8 +142,9 @@ class Pricer:
 
     def price(self, change: Change) -> Price:
         """Replay the change at every case, resample steps, and hold the result against the bounds."""
-        if self._last is not None and self._last[0] is change:  # asked for its gain first, then for what to say of it
-            return self._last[1]
+        last = self._last
+        if last is not None and last[0] is change:  # asked for its gain first, then for what to say of it
+            return last[1]
         if self.unreplayable is not None:
             return replace(self._priced(change, (0.0, 0.0, 0.0)), refused=self.unreplayable, replayed=False)
         price = replace(self._replayed(change), refused=self._slowed(change))
@@ -152,13 +153,14 @@ class Pricer:
 
     def gain_ns(self, change: Change) -> float:
         """The gain that `price` gives, alone: of one replay."""
-        if self._gained is None or self._gained[0] != change:
+        gained = self._gained
+        if gained is None or gained[0] != change:
             expected, gain_ns = None if self.unreplayable else self._expected(change), 0.0
             if expected:
                 limit_ns, _ = expected[1].limit_ns(change.touches, self.step_ns)
                 gain_ns = min(self.anchors.windows.mean(expected[0]), limit_ns)
-            self._gained = (change, gain_ns)
-        return self._gained[1]
+            self._gained = gained = (change, gain_ns)
+        return gained[1]
 
     def _expected(self, change: Change) -> tuple[Float64Array, Bounds] | None:
         """What each step gains as expected, and the bounds of that; None where the change finds nothing to change."""

@@ -12,8 +12,9 @@ nb::tuple schedule_of(Times src, Times dst, Times observed) {
                           to_numpy(std::move(made.in_edges)), to_numpy(std::move(made.dropped)));
 }
 
-nb::tuple replay_of(Times order, Times first, Times src, Times weight, Times own_time) {
-    Replayed made = released([&] { return replay(view(order), view(first), view(src), view(weight), view(own_time)); });
+nb::tuple replay_of(Times order, Times first, Times src, Times weight, Times unexplained, Times own_time) {
+    Replayed made = released(
+        [&] { return replay(view(order), view(first), view(src), view(weight), view(unexplained), view(own_time)); });
     return nb::make_tuple(to_numpy(std::move(made.time)), to_numpy(std::move(made.binding)));
 }
 
@@ -40,7 +41,7 @@ void bind_replay(nb::module_& m) {
     m.def("schedule", &schedule_of, nb::arg("src"), nb::arg("dst"), nb::arg("observed_ns"),
           "Topological order, offsets of in-edges, in-edges in that order, and edges dropped to break cycles.");
     m.def("replay", &replay_of, nb::arg("order"), nb::arg("first"), nb::arg("src"), nb::arg("weight_ns"),
-          nb::arg("own_time_ns"), "Time and binding edge of every node.");
+          nb::arg("unexplained_ns"), nb::arg("own_time_ns"), "Time and binding edge of every node.");
     m.def("path_back", &path_back_of, nb::arg("src"), nb::arg("binding"), nb::arg("time_ns"), nb::arg("last"),
           nb::arg("until_ns"), "Binding edges from a node back to a time, latest first.");
     m.def("innermost", &innermost_of, nb::arg("group"), nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("rank"),

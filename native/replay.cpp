@@ -96,17 +96,18 @@ void check_schedule(View order, View first, View src, View weight) {
     check_nodes(src, n);
 }
 
-Replayed replay(View order, View first, View src, View weight, View own_time) {
+Replayed replay(View order, View first, View src, View weight, View unexplained, View own_time) {
     check_schedule(order, first, src, weight);
     const size_t n = order.size();
     require(own_time.size() == n, "own_time needs one value per node");
+    require(unexplained.size() == weight.size(), "unexplained_ns needs one value per edge");
     Replayed made{Numbers(n), Numbers(n, -1)};
     for (size_t k = 0; k < n; ++k) {
         const int64_t v = order[k];
         int64_t best = disabled, edge = -1;
         for (int64_t e = first[k]; e < first[k + 1]; ++e) {
             if (weight[e] == disabled) continue;
-            const int64_t demand = sum(made.time[src[e]], weight[e]);
+            const int64_t demand = sum(made.time[src[e]], sum(weight[e], unexplained[e]));
             if (demand > best) { best = demand; edge = e; }
         }
         made.time[v] = edge < 0 ? own_time[v] : best;

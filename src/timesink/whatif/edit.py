@@ -24,9 +24,7 @@ class Edit:
         self._weight = graph.network.edges.weight_ns.copy()
         self._unexplained = graph.network.edges.unexplained_ns.copy()
         self._more: list[Edges] = []
-        run = graph.edges_of(EdgeKind.RUN)
-        self._run_edge = np.empty(len(graph.program.blocks), np.int64)  # of each block
-        self._run_edge[graph.block_of(graph.network.edges.dst[run])] = run
+        self._run_edge = graph.network.once("run of each block", lambda: _run_edges(graph))
 
     def done(self) -> Graph:
         """The changed graph."""
@@ -90,10 +88,7 @@ class Edit:
         """
         if not start_ns.size:
             return
-        edges, points = self.graph.network.edges, self.graph.program.points
-        host, thread_of = self.graph.host_edges()
-        host = host[thread_of == thread]
-        begin, end = points.time_ns[edges.src[host]], points.time_ns[edges.dst[host]]
+        host, begin, end = self.graph.edges_of_thread(thread)
         origin = int(start_ns[0])
         instants = np.stack((start_ns - origin, end_ns - origin), axis=1).ravel().astype(np.float64)
         sums = np.stack((np.zeros(share.size), (end_ns - start_ns) * share), axis=1).ravel().cumsum()
@@ -163,16 +158,12 @@ class Edit:
 
     def _taken_ns(self, calls: IntArray, start_ns: Int64Array, end_ns: Int64Array) -> Float64Array:
         """The host's own time in an interval of each of these calls, with what was saved of it so far."""
-        points, thread = self.graph.program.points, self.graph.program.calls.thread[calls]
-        host, thread_of = self.graph.host_edges()
-        taken = np.zeros(calls.size)
+        thread, taken = self.graph.program.calls.thread[calls], np.zeros(calls.size)
         for number in np.unique(thread).tolist():
-            edges, own = host[thread_of == number], thread == number
-            begin = points.time_ns[self.graph.network.edges.src[edges]]
+            own, (edges, begin, ends) = thread == number, self.graph.edges_of_thread(number)
             order = np.argsort(begin, kind="stable")
             edges, origin = edges[order], int(begin.min(initial=np.iinfo(np.int64).max))
-            ends = points.time_ns[self.graph.network.edges.dst[edges]]
-            instants = np.stack((begin[order] - origin, ends - origin), axis=1).ravel().astype(np.float64)
+            instants = np.stack((begin[order] - origin, ends[order] - origin), axis=1).ravel().astype(np.float64)
             weight = np.maximum(self._weight[edges], 0)
             sums = np.stack((np.zeros(edges.size), weight), axis=1).ravel().cumsum()
             if edges.size:
@@ -225,3 +216,11 @@ class Edit:
         weight = self._weight[edges]
         kept = np.rint(weight * (1.0 - share)).astype(np.int64)
         self._weight[edges] = np.where(weight > 0, kept, weight)
+
+
+def _run_edges(graph: Graph) -> Int64Array:
+    """The number of the edge that each block's run is."""
+    run = graph.edges_of(EdgeKind.RUN)
+    run_edge = np.empty(len(graph.program.blocks), np.int64)
+    run_edge[graph.block_of(graph.network.edges.dst[run])] = run
+    return run_edge

@@ -318,7 +318,9 @@ class Graph:
     def edges_of(self, *kinds: EdgeKind) -> IntArray:
         """Numbers of the edges of these kinds."""
         kind = self.network.edges.kind
-        return np.flatnonzero(np.logical_or.reduce([kind == wanted for wanted in kinds]))
+        return self.network.once(
+            kinds, lambda: np.flatnonzero(np.logical_or.reduce([kind == wanted for wanted in kinds]))
+        )
 
     def block_of(self, node: IntArray) -> IntArray:
         """The block whose start or end a node is; negative for host points."""
@@ -326,9 +328,21 @@ class Graph:
 
     def host_edges(self) -> tuple[IntArray, IntArray]:
         """Numbers of the edges that are a thread's own time, and the thread of each; a join's is the worker."""
+        return self.network.once("host", self._host_edges)
+
+    def _host_edges(self) -> tuple[IntArray, IntArray]:
         edges, host = self.network.edges, self.edges_of(EdgeKind.HOST, EdgeKind.FORK, EdgeKind.JOIN)
         point = np.where(edges.kind[host] == EdgeKind.JOIN, edges.src[host], edges.dst[host])
         return host, self.program.points.thread[point]
+
+    def edges_of_thread(self, thread: int) -> tuple[IntArray, Int64Array, Int64Array]:
+        """Of one thread the numbers of these edges, and when each began and ended as observed."""
+        return self.network.once(thread, lambda: self._edges_of_thread(thread))
+
+    def _edges_of_thread(self, thread: int) -> tuple[IntArray, Int64Array, Int64Array]:
+        edges, time_ns, (host, thread_of) = self.network.edges, self.program.points.time_ns, self.host_edges()
+        own = host[thread_of == thread]
+        return own, time_ns[edges.src[own]], time_ns[edges.dst[own]]
 
     def marks(self, nodes: IntArray) -> BoolArray:
         """One flag per node, set for these."""

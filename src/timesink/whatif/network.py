@@ -12,15 +12,18 @@ of the maximum, and goes where the change of another edge makes it go.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from enum import IntEnum
+from typing import Any, TypeVar
 
 import numpy as np
 
 from timesink import _native
 from timesink.model.arrays import Int8Array, Int64Array
-from timesink.model.record import dataclass, replace
+from timesink.model.record import dataclass, field, replace
 
 DISABLED = _native.DISABLED
+_Kept = TypeVar("_Kept")
 
 
 class EdgeKind(IntEnum):
@@ -111,7 +114,8 @@ class Network:
 
     `order` lists the nodes topologically; `edges` are grouped by the node they enter, in that order, and those into
     `order[k]` are `first[k]` to `first[k + 1]`. With what is unexplained on its edges, the unchanged replay gives the
-    observed times exactly. `dropped` counts edges that contradicted others and were left out.
+    observed times exactly. `dropped` counts edges that contradicted others and were left out. `kept` holds what was
+    worked out of nodes, ends and kinds of the edges, for all their costs.
     """
 
     observed_ns: Int64Array
@@ -119,6 +123,7 @@ class Network:
     order: Int64Array
     first: Int64Array
     dropped: int
+    kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def build(cls, observed_ns: Int64Array, edges: Edges) -> Network:
@@ -129,8 +134,14 @@ class Network:
 
     def replay(self) -> Replay:
         """The time of every node: one pass over the edges."""
-        time, binding = _native.replay(self.order, self.first, self.edges.src, self.edges.demands_ns, self.observed_ns)
-        return Replay(time, binding)
+        src, weight, unexplained = self.edges.src, self.edges.weight_ns, self.edges.unexplained_ns
+        return Replay(*_native.replay(self.order, self.first, src, weight, unexplained, self.observed_ns))
+
+    def once(self, what: Hashable, work_out: Callable[[], _Kept]) -> _Kept:
+        """What does not depend on costs, worked out once; whoever gets it leaves it as it is."""
+        if what not in self.kept:
+            self.kept[what] = work_out()
+        return self.kept[what]  # type: ignore[no-any-return]
 
     def explain(self, weight_ns: Int64Array, times_ns: Int64Array) -> Network:
         """The same times of all nodes, explained by other intrinsic costs.
@@ -167,6 +178,4 @@ class Network:
             return self
         edges = Edges.concat([self.edges, more])
         order, first, in_edges, dropped = _native.schedule(edges.src, edges.dst, self.observed_ns)
-        return replace(
-            self, edges=edges.take(in_edges), order=order, first=first, dropped=self.dropped + int(dropped.size)
-        )
+        return Network(self.observed_ns, edges.take(in_edges), order, first, self.dropped + int(dropped.size))

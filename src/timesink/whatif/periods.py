@@ -17,7 +17,7 @@ import polars as pl
 from timesink.knowledge.assumptions import replay
 from timesink.knowledge.calls import KERNEL_LAUNCH, CallKind
 from timesink.knowledge.ranges import PROFILER_STEP
-from timesink.model.arrays import BoolArray, Float64Array, Int64Array
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.record import dataclass, replace
@@ -126,9 +126,7 @@ class Anchors:
         """
         if self.main_thread is None:
             return None
-        points = self.program.points
-        on_main = np.flatnonzero(points.thread == self.main_thread)
-        seen = (points.time_ns[on_main] - self.origin_ns).astype(np.float64)
+        on_main, seen = self._bracket
         now = (replay.time_ns[on_main] - self.origin_ns).astype(np.float64)
 
         def passed(instants: Int64Array) -> Float64Array:
@@ -137,6 +135,19 @@ class Anchors:
             return np.asarray(np.interp(wanted, seen, now) + beyond, np.float64)
 
         return passed(self.windows.start_ns), passed(self.windows.end_ns)
+
+    @cached_property
+    def _bracket(self) -> tuple[IntArray, Float64Array]:
+        """Of the main thread's points its first and last, and the two around each start and end of a window, with when
+        they were observed, after `origin_ns`."""
+        points, windows = self.program.points, self.windows
+        on_main = np.flatnonzero(points.thread == self.main_thread)
+        seen = (points.time_ns[on_main] - self.origin_ns).astype(np.float64)
+        instants = (np.concatenate((windows.start_ns, windows.end_ns)) - self.origin_ns).astype(np.float64)
+        before = np.searchsorted(seen, instants, side="right") - 1
+        around = np.concatenate((before, before + 1, (0, seen.size - 1)))
+        kept = np.unique(np.clip(around, 0, seen.size - 1))
+        return on_main[kept], seen[kept]
 
     def device_ns(self, replay: Replay) -> tuple[Float64Array, Float64Array] | None:
         """When all work launched before the starts and ends of the windows is complete, after `origin_ns`.

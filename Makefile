@@ -68,6 +68,8 @@ fuzz: $(VENV)/.dev
 	build/fuzz/decode -dict=fuzz/native/trace.dict -timeout=20 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/ \
 		-max_total_time=$$((6 * $(FUZZ_MINUTES))) build/fuzz/corpus/decode fuzz/corpus/decode fuzz/corpus/found
 	build/fuzz/replay -timeout=20 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/ -max_total_time=$$((6 * $(FUZZ_MINUTES)))
+	build/fuzz/sqlite -timeout=20 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/ -max_len=65536 \
+		-max_total_time=$$((6 * $(FUZZ_MINUTES))) tests/data/nsys
 	$(BIN)/python -m fuzz --in-all $(FUZZ_MINUTES) --jobs $$(nproc) --seed $$(date +%-j)
 
 # Ten minutes for each compiled loop (needs clang) and ten minutes of CPU time for each reader. See fuzz/README.md.
@@ -79,6 +81,9 @@ nightly: $(VENV)/.dev
 		-max_total_time=$$((60 * $(MINUTES))) build/fuzz/corpus/decode fuzz/corpus/decode
 	build/fuzz/replay -timeout=20 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/ \
 		-max_total_time=$$((60 * $(MINUTES))) build/fuzz/corpus/replay
+	mkdir -p build/fuzz/corpus/sqlite
+	build/fuzz/sqlite -timeout=20 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/ -max_len=65536 \
+		-max_total_time=$$((60 * $(MINUTES))) build/fuzz/corpus/sqlite tests/data/nsys
 	$(BIN)/python -m fuzz --minutes $(MINUTES) --jobs $$(nproc)
 	$(BIN)/python tools/mutate.py
 

@@ -1,7 +1,10 @@
-// The Python face of the decoder: bytes in, Arrow columns out.
+// The Python face of the decoder and of tables of SQLite: bytes in, Arrow columns out.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <tuple>
@@ -9,6 +12,7 @@
 #include "arrow.h"
 #include "crew.h"
 #include "decode.h"
+#include "sqlite.h"
 
 namespace nb = nanobind;
 using namespace timesink;
@@ -198,6 +202,37 @@ const char* ending_of(const Decoder& decoder) {
     return "damaged";
 }
 
+using Wanted = std::tuple<std::string, size_t, char, bool>;
+
+void open_table(SqliteTable* table, const std::filesystem::path& file, uint32_t root_page, const std::vector<Wanted>& wanted,
+                size_t text_characters) {
+    std::vector<SqliteColumn> columns;
+    for (const auto& [name, place, format, is_row_id] : wanted) columns.push_back({name, place, format, is_row_id, {}, {}});
+    nb::gil_scoped_release released;
+    new (table) SqliteTable(file, root_page, std::move(columns), text_characters);
+}
+
+// Texts are handed over as where they begin, and their bytes.
+nb::dict columns_of_sqlite(SqliteTable& table) {
+    const size_t rows = table.table.rows();
+    nb::dict handed = columns_of(table.table);
+    for (SqliteColumn& column : table.columns) {
+        if (column.format != 'U') continue;
+        auto texts = std::make_unique<ArrowColumn>();
+        texts->format = "U";
+        texts->size = rows;
+        texts->nulls = 0;
+        nb::cast<ArrowColumn&>(handed[column.name.c_str()]).first.swap(texts->first);
+        texts->first.reserve((rows + 1) * sizeof(int64_t));
+        std::memmove(texts->first.data() + sizeof(int64_t), texts->first.data(), rows * sizeof(int64_t));
+        std::memset(texts->first.data(), 0, sizeof(int64_t));
+        texts->second = std::move(column.texts);
+        column.text_bytes = 0;
+        handed[column.name.c_str()] = nb::cast(texts.release(), nb::rv_policy::take_ownership);
+    }
+    return handed;
+}
+
 // Decodes whatever lends its bytes, with the interpreter free meanwhile.
 bool feed(Decoder& decoder, nb::handle window) {
     Py_buffer view;
@@ -215,6 +250,14 @@ void bind_decode(nb::module_& m) {
         .def("__len__", [](const ArrowColumn& column) { return column.size; })
         .def_ro("null_count", &ArrowColumn::nulls)
         .def("__arrow_c_array__", &arrow_c_array, nb::arg("requested_schema") = nb::none());
+
+    nb::exception<Irregular>(m, "IrregularTable", PyExc_ValueError);
+    nb::class_<SqliteTable>(m, "SqliteTable", "The rows of a table of a SQLite file, read from its pages.")
+        .def("__init__", &open_table, nb::arg("file"), nb::arg("root_page"), nb::arg("columns"), nb::arg("text_characters"))
+        .def("__len__", [](const SqliteTable& table) { return table.table.rows(); })
+        .def("read", &SqliteTable::read, nb::arg("pages"), nb::call_guard<nb::gil_scoped_release>(),
+             "Decode the next so many pages of rows; False once all are read.")
+        .def("columns", &columns_of_sqlite, "The columns of the rows decoded since this was asked last.");
 
     nb::class_<Decoder>(m, "KinetoDecoder", "Decodes a Kineto / Chrome trace, fed in windows of any size.")
         .def(nb::init<size_t, size_t, size_t>(), nb::arg("text_budget_bytes"), nb::arg("threads") = 0,

@@ -129,6 +129,7 @@ template <> struct ArrowFormat<uint64_t> { static constexpr const char* text = "
 template <> struct ArrowFormat<int32_t> { static constexpr const char* text = "i"; };
 template <> struct ArrowFormat<uint32_t> { static constexpr const char* text = "I"; };
 template <> struct ArrowFormat<uint8_t> { static constexpr const char* text = "C"; };
+template <> struct ArrowFormat<double> { static constexpr const char* text = "g"; };
 
 template <class T>
 class Column : public AnyColumn {

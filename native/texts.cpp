@@ -4,6 +4,20 @@
 
 namespace timesink {
 
+size_t utf8_length(const char* at, const char* end) {
+    const auto* p = reinterpret_cast<const unsigned char*>(at);
+    const auto follows = [&](size_t i, unsigned low = 0x80, unsigned high = 0xbf) {
+        return at + i < end && p[i] >= low && p[i] <= high;
+    };
+    if (p[0] < 0x80) return 1;
+    if (p[0] >= 0xc2 && p[0] <= 0xdf) return follows(1) ? 2 : 0;
+    if (p[0] >= 0xe0 && p[0] <= 0xef)
+        return follows(1, p[0] == 0xe0 ? 0xa0 : 0x80, p[0] == 0xed ? 0x9f : 0xbf) && follows(2) ? 3 : 0;
+    if (p[0] >= 0xf0 && p[0] <= 0xf4)
+        return follows(1, p[0] == 0xf0 ? 0x90 : 0x80, p[0] == 0xf4 ? 0x8f : 0xbf) && follows(2) && follows(3) ? 4 : 0;
+    return 0;
+}
+
 namespace {
 
 inline uint64_t mixed(uint64_t a, uint64_t b) {
@@ -74,21 +88,6 @@ const char* put_escape(std::string& out, const char* p, const char* end) {
     }
     put_utf8(out, point >= 0xd800 && point < 0xe000 ? 0xfffd : point);
     return p;
-}
-
-// Length of the well-formed UTF-8 sequence at p, or 0 (Unicode 15, table 3-7).
-size_t utf8_length(const char* at, const char* end) {
-    const auto* p = reinterpret_cast<const unsigned char*>(at);
-    const auto follows = [&](size_t i, unsigned low = 0x80, unsigned high = 0xbf) {
-        return at + i < end && p[i] >= low && p[i] <= high;
-    };
-    if (p[0] < 0x80) return 1;
-    if (p[0] >= 0xc2 && p[0] <= 0xdf) return follows(1) ? 2 : 0;
-    if (p[0] >= 0xe0 && p[0] <= 0xef)
-        return follows(1, p[0] == 0xe0 ? 0xa0 : 0x80, p[0] == 0xed ? 0x9f : 0xbf) && follows(2) ? 3 : 0;
-    if (p[0] >= 0xf0 && p[0] <= 0xf4)
-        return follows(1, p[0] == 0xf0 ? 0x90 : 0x80, p[0] == 0xf4 ? 0x8f : 0xbf) && follows(2) && follows(3) ? 4 : 0;
-    return 0;
 }
 
 // The text with each byte that is not UTF-8 replaced; appended to `out`.

@@ -20,6 +20,8 @@ struct TextDamage {
 
 // The text a JSON string stands for. A bad escape stays as it is written, bad UTF-8 becomes U+FFFD.
 std::string unescape(std::string_view raw, TextDamage& damage);
+// Length of the well-formed UTF-8 sequence at a place before `end`, or 0 (Unicode 15, table 3-7).
+size_t utf8_length(const char* at, const char* end);
 // JSON text without the spaces outside its strings.
 std::string squeeze(std::string_view json);
 

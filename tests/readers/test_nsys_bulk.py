@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import tempfile
 from contextlib import closing
 from pathlib import Path
-from threading import Event
 
 import polars as pl
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
 
+from timesink import _native
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys import sqlite
 from timesink.readers.nsys.export import ExportTable
@@ -108,55 +109,99 @@ def test_sound_tables_are_read_to_the_letter_without_a_note(rows):
     assert not notes
 
 
-@given(st.lists(st.integers(-50, 50), unique=True, max_size=40), st.integers(1, 4))
-@settings(deadline=None, max_examples=examples(40))
-def test_ranges_of_row_ids_cover_every_row_once_and_in_order(ids, parts):
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        path = written(folder, [])
+plain = st.tuples(
+    st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.integers(-300, 300), st.integers(0, 1)),
+    st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)),
+    st.one_of(st.none(), st.floats(allow_nan=False), st.integers(-(2**63), 2**63 - 1)),
+    st.one_of(st.none(), words, st.tuples(words, st.integers(1, 3000)).map(lambda text: text[0] * text[1])),
+)
+
+
+@given(
+    st.lists(plain, max_size=60),
+    st.sampled_from([512, 1024, 4096, 65536]),
+    st.sampled_from(["NONE", "FULL"]),
+    st.integers(1, 5),
+    st.booleans(),
+)
+@settings(deadline=None, max_examples=examples(60))
+def test_pages_of_any_size_are_read_as_sqlite_reads_them(rows, page_bytes, vacuum, every, keyed):
+    """Rows longer than a page, removed rows, columns added later, another name of the row id, and many levels."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "export.sqlite"
         with closing(sqlite3.connect(path)) as db, db:
-            db.executemany(
-                "INSERT INTO NVTX_EVENTS (rowid, start, kind, value) VALUES (?, ?, 0, 0)", [(n, n) for n in ids]
-            )
-        patch.setattr(sqlite, "_ROWS_PER_RANGE", 10)
-        patch.setattr("os.cpu_count", lambda: parts)
-        frame = sqlite.read_table(path, TABLE, COLUMNS, [])
-    assert frame["start"].to_list() == sorted(ids)
+            db.execute(f"PRAGMA page_size={page_bytes}")
+            db.execute(f"PRAGMA auto_vacuum={vacuum}")
+            db.execute(f"CREATE TABLE NVTX_EVENTS (other, {'start INTEGER PRIMARY KEY' if keyed else 'start'}, kind)")
+            starts = [(at if keyed else row[0], row[1]) for at, row in enumerate(rows)]
+            db.executemany("INSERT INTO NVTX_EVENTS (start, kind) VALUES (?, ?)", starts)
+            db.execute("ALTER TABLE NVTX_EVENTS ADD COLUMN value")
+            db.execute("ALTER TABLE NVTX_EVENTS ADD COLUMN text")
+            for at, row in enumerate(rows):
+                if at % every:
+                    change = "UPDATE NVTX_EVENTS SET value = ?, text = ? WHERE rowid = ?"
+                    db.execute(change, (*row[2:], at if keyed else at + 1))
+            db.execute("DELETE FROM NVTX_EVENTS WHERE rowid % 7 = 3")
+            db.commit()
+            kept = db.execute("SELECT start, kind, value, text FROM NVTX_EVENTS").fetchall()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sqlite, "careful_rows", None)  # no row of this needs it
+            frame = sqlite.read_table(path, TABLE, COLUMNS, [])
+            second = sqlite.Keep(lambda batch: batch.filter(pl.col("start") % 2 == 0))
+            patch.setattr(sqlite, "_PAGES_AT_ONCE", 2)
+            in_pieces = sqlite.read_table(path, TABLE, COLUMNS, [], second)
+    assert frame.rows() == [(start, kind, as_real(value), text or "", None) for start, kind, value, text in kept]
+    assert in_pieces.equals(frame.filter(pl.col("start") % 2 == 0))
 
 
-def test_holes_between_row_ids_make_no_more_ranges_than_the_file_has_room_for(tmp_path, monkeypatch):
-    path = written(str(tmp_path), [])
-    with closing(sqlite3.connect(path)) as db, db:
-        rows = [(n, n) for n in (-(1 << 62), 0, 1 << 62)]
-        db.executemany("INSERT INTO NVTX_EVENTS (rowid, start, kind, value) VALUES (?, ?, 0, 0)", rows)
-    asked = []
-    scanned = sqlite._scan_range
-    monkeypatch.setattr(
-        sqlite, "_scan_range", lambda scan, bounds, stop: asked.append(bounds) or scanned(scan, bounds, stop)
-    )
-    assert sqlite.read_table(path, TABLE, COLUMNS, [])["start"].to_list() == [-(1 << 62), 0, 1 << 62]
-    assert len(asked) <= 4
-
-
-@pytest.mark.parametrize("reached", ["first", "second"])
-def test_an_interrupted_scan_stops_its_other_threads(
-    reached: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "(start, kind DEFAULT 5, value, text)",
+        "(start INTEGER PRIMARY KEY DESC, kind, value, text)",
+        "(start INTEGER PRIMARY KEY, kind, value, text) WITHOUT ROWID",
+        "(kind, two AS (kind * 2), value, text, start AS (kind + 1) STORED)",
+    ],
+)
+def test_tables_of_other_kinds_are_read_as_sqlite_reads_them(tmp_path, declared):
     path = tmp_path / "export.sqlite"
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("CREATE TABLE NVTX_EVENTS (start INTEGER)")
-        db.executemany("INSERT INTO NVTX_EVENTS VALUES (?)", [(number,) for number in range(10)])
-        db.commit()
-    stops: list[Event] = []
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"CREATE TABLE NVTX_EVENTS {declared}")
+        whose = "kind, value, text" if "STORED" in declared else "start, kind, value, text"
+        for number in range(40):
+            row = (number, number / 2, f"text {number}")
+            values = row if "STORED" in declared else (1000 - number, *row)
+            db.execute(f"INSERT INTO NVTX_EVENTS ({whose}) VALUES ({', '.join('?' * len(values))})", values)
+        kept = db.execute("SELECT start, kind, value, text FROM NVTX_EVENTS").fetchall()
+    assert sqlite.read_table(path, TABLE, COLUMNS, []).drop("absent").rows() == kept
 
-    def scanned(scan: object, bounds: object, stopped: Event) -> list[pl.DataFrame]:
-        stops.append(stopped)
-        if bounds == reached:
-            raise KeyboardInterrupt
-        assert stopped.wait(60)  # as a scan of many batches would look
-        return []
 
-    monkeypatch.setattr(sqlite, "_ranges", lambda scan: ["first", "second"])
-    monkeypatch.setattr(sqlite, "_scan_range", scanned)
-    with pytest.raises(KeyboardInterrupt):
-        sqlite.read_table(path, TABLE, frozenset({"start"}), [])
-    assert all(stopped.is_set() for stopped in stops)
+def test_a_file_in_another_encoding_is_read(tmp_path):
+    path = tmp_path / "export.sqlite"
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("PRAGMA encoding='UTF-16le'")
+        db.execute("CREATE TABLE NVTX_EVENTS (start, kind, value, text)")
+        db.execute("INSERT INTO NVTX_EVENTS VALUES (1, 2, 0.5, 'é')")
+    assert sqlite.read_table(path, TABLE, COLUMNS, []).rows() == [(1, 2, 0.5, "é", None)]
+
+
+@given(st.lists(typical, min_size=1, max_size=80), st.integers(0, 2**32), st.integers(1, 40))
+@settings(deadline=None, max_examples=examples(60))
+def test_damaged_pages_are_read_as_sqlite_reads_them_or_left_to_it(rows, seed, bytes_changed):
+    """Where the fast way reads a damaged file to its end, it reads no row more or other than SQLite does."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(folder, rows)
+        layout = sqlite._layout(path, "NVTX_EVENTS", {name: TABLE.columns[name] for name in COLUMNS})
+        data, rng = bytearray(path.read_bytes()), random.Random(seed)
+        for _ in range(bytes_changed):
+            data[rng.randrange(4096, len(data))] = rng.randrange(256)
+        path.write_bytes(data)
+        table = _native.SqliteTable(path, *layout, 65_536)
+        try:
+            while table.read(1):
+                pass
+            starts = pl.Series(table.columns().get("start", [None] * len(table)), dtype=pl.Int64).to_list()
+        except _native.IrregularTable:
+            return
+        with closing(sqlite3.connect(path)) as db:
+            assert starts == [start for (start,) in db.execute("SELECT start FROM NVTX_EVENTS NOT INDEXED")]

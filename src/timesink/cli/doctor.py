@@ -26,7 +26,7 @@ from timesink.untrusted.plain_text import numbers_in, stated_version
 if TYPE_CHECKING:
     from timesink.views.page import Sheet
 
-LIBRARIES = ("polars", "numpy", "scipy", "pyarrow", "adbc-driver-sqlite", "isal", "typer", "rich", "torch")
+LIBRARIES = ("polars", "numpy", "scipy", "pyarrow", "isal", "typer", "rich", "torch")
 
 
 def command(*, writing: PageOutput) -> int:

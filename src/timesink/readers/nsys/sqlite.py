@@ -1,30 +1,24 @@
 """An export in SQLite, opened so that nothing in the file can act: only plain tables that we know by name are read.
 
-The schema is looked at through Python's `sqlite3` with an authorizer; the driver that reads in bulk has none, so it is
-pointed only at tables whose query the authorizer has let through. Rows are read fast where the table is sound and
-carefully where it is not. Fast: `adbc-driver-sqlite` over ranges of row ids, one thread and one connection each; it
-fixes a column's type from its first batch, so a value of another type further down ends the fast way. Careful: Python's
-`sqlite3`, cell by cell, which keeps what is sound, counts what is not, and keeps the rows before a damaged page.
+The schema is looked at through Python's `sqlite3` with an authorizer. Rows are read fast where the table is sound and
+carefully where it is not. Fast: from the pages of the file straight into columns, without SQLite; whatever is not
+plain, or holds a value of another type, ends the fast way. Careful: Python's `sqlite3`, cell by cell, which keeps what
+is sound, counts what is not, and keeps the rows before a damaged page.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
-from itertools import pairwise
 from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING
 
 import polars as pl
 
+from timesink import _native
 from timesink.errors import UnreadableTrace
 from timesink.model.record import dataclass, field
-from timesink.model.schema import stacked
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.export import (
     EVENT_TABLE,
@@ -43,9 +37,6 @@ from timesink.readers.nsys.export import (
     spoiled_note,
     unread_note,
 )
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch as ArrowBatch
 
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
@@ -153,36 +144,9 @@ def _value(cell: _Cell, kind: ColumnKind) -> _Value:
     return cell if -_LARGEST[kind] <= cell < _LARGEST[kind] else None
 
 
-_BATCH_ROWS = 65_536
-_ATTENTIVE_S = 0.1  # Polars handles SIGINT so that no wait ends for it; only a wait that ends by itself sees one
-_ROWS_PER_RANGE = 250_000
-_MOST_ROWS_PER_RANGE = 2_000_000
-_MOST_WORKERS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """One query: the wanted columns of a table, in row-id order where it has row ids."""
-
-    path: Path
-    table: str
-    present: tuple[tuple[str, ColumnKind], ...]
-    most_rows: int
-    has_row_ids: bool
-    source: ExportTable
-    keep: Keep | None
-
-    def sql(self, bounds: tuple[int, int] | None) -> str:
-        wanted = ", ".join(_expression(name, kind) for name, kind in self.present)
-        conditions = [] if bounds is None else [f"_rowid_ BETWEEN {bounds[0]} AND {bounds[1]}"]
-        if self.keep is not None and self.keep.outside:
-            conditions.append(f"NOT ({self.keep.outside})")
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        return f'SELECT {wanted} FROM "{self.table}" NOT INDEXED{where}'
-
-
-class _Irregular(Exception):
-    """The fast way cannot tell what a column holds."""
+_PAGES_AT_ONCE = 2_048  # whoever is interrupted waits for them; a window is cut out of so many
+_ARROW_FORMAT = {"int64": "l", "int32": "i", "real": "g", "text": "U"}
+_GENERATED = 2  # of hidden columns those that no row holds
 
 
 def read_table(
@@ -193,107 +157,57 @@ def read_table(
     """
     if not readable(path, source, columns, notes):
         return no_rows(source)
-    present = tuple((name, kind) for name, kind in source.columns.items() if name in columns)
-    row_ids = "_rowid_" not in {name.lower() for name in columns}  # a column of that name would hide them
-    scan = _Scan(path, source.name, present, most_rows_in(path), row_ids, source, keep)
+    present = {name: kind for name, kind in source.columns.items() if name in columns}
     try:
-        frame = _fast(scan)
-    except _Irregular:
-        frame = kept_rows(careful_rows(path, source, present, scan.most_rows, notes), source, keep)
+        frame = _plain_rows(path, source, present, keep)
+    except _native.IrregularTable:
+        rows = careful_rows(path, source, tuple(present.items()), most_rows_in(path), notes)
+        frame = kept_rows(rows, source, keep)
     return complete_columns(frame, source, notes)
 
 
-def _fast(scan: _Scan) -> pl.DataFrame:
-    ranges, stopped = _ranges(scan), Event()
-    with ThreadPoolExecutor(max_workers=min(len(ranges), _most_workers())) as pool:
-        scans = [pool.submit(_scan_range, scan, bounds, stopped) for bounds in ranges]
+def _plain_rows(path: Path, source: ExportTable, present: Mapping[str, ColumnKind], keep: Keep | None) -> pl.DataFrame:
+    """The rows as their pages have them; `IrregularTable` where SQLite would see more in them than we do."""
+    table = _native.SqliteTable(path, *_layout(path, source.name, present), TEXT_CHARACTERS)
+    parts, unread = [], True
+    while unread:
+        unread = table.read(_PAGES_AT_ONCE)
+        if keep is not None or not unread:
+            rows, columns = len(table), table.columns()
+            frame = pl.DataFrame([_series(name, kind, columns.pop(name, None), rows) for name, kind in present.items()])
+            parts.append(kept_rows(frame, source, keep))
+    return pl.concat(parts) if len(parts) > 1 else parts[0]
+
+
+def _series(name: str, kind: ColumnKind, column: _native.ArrowColumn | None, rows: int) -> pl.Series:
+    """The column without a copy, or so many nulls."""
+    if column is None:
+        return pl.Series(name, [None], dtype=POLARS_TYPE[kind]).new_from_index(0, rows)
+    return pl.Series(name, column, dtype=POLARS_TYPE[kind]).alias(name)
+
+
+def _layout(path: Path, table: str, present: Mapping[str, ColumnKind]) -> tuple[int, list[tuple[str, int, str, bool]]]:
+    """The first page of a table, and of each wanted column, in their order: its name, its place among what a row
+    holds, its type, and whether it is another name of the row id, which rows do not hold."""
+    with closing(sqlite3.connect(uri_of(path), uri=True)) as connection:
+        for pragma in pragmas_for(path):
+            connection.execute(pragma)
+        query = "SELECT rootpage, sql FROM sqlite_master WHERE type = 'table' AND name = ?"
         try:
-            while wait(scans, timeout=_ATTENTIVE_S, return_when=FIRST_EXCEPTION).not_done:
-                if any(scan.done() and scan.exception() for scan in scans):
-                    break
-        finally:
-            stopped.set()  # whoever is interrupted need not wait for the threads to read on
-    results = [scan.result() for scan in scans]
-    if sum(part.height for parts in results for part in parts) > scan.most_rows:
-        raise endless(scan.path, scan.table)
-    schema = pl.Schema({name: POLARS_TYPE[kind] for name, kind in scan.present})
-    return stacked((parts.pop(0) for parts in results for _ in range(len(parts))), schema)
-
-
-def _ranges(scan: _Scan) -> list[tuple[int, int] | None]:
-    """Bounds of row ids that share the table out; `None` reads it whole."""
-    if not scan.has_row_ids:
-        return [None]
-    try:
-        with closing(sqlite3.connect(uri_of(scan.path), uri=True)) as connection:
-            low, high = connection.execute(
-                f'SELECT (SELECT _rowid_ FROM "{scan.table}" ORDER BY _rowid_ LIMIT 1), '
-                f'(SELECT _rowid_ FROM "{scan.table}" ORDER BY _rowid_ DESC LIMIT 1)'
-            ).fetchone()
-    except (sqlite3.Error, UnicodeDecodeError):
-        return [None]
-    if not isinstance(low, int) or not isinstance(high, int):
-        return [None]
-    size = high - low
-    # An interrupt waits for the ranges begun, so a large table is many of them; row ids may have holes of any size.
-    count = min(_most_workers(), size // _ROWS_PER_RANGE + 1)
-    count = max(count, min(size, scan.most_rows) // _MOST_ROWS_PER_RANGE)
-    cuts = [low + (high - low + 1) * part // count for part in range(count)] + [high + 1]
-    return [(first, after - 1) for first, after in pairwise(cuts)] if count > 1 else [None]
-
-
-def _most_workers() -> int:
-    return min(_MOST_WORKERS, os.cpu_count() or 1)
-
-
-def _scan_range(scan: _Scan, bounds: tuple[int, int] | None, stopped: Event) -> list[pl.DataFrame]:
-    import adbc_driver_manager
-    import pyarrow
-    from adbc_driver_sqlite import StatementOptions, dbapi
-
-    parts: list[pl.DataFrame] = []
-    rows = 0
-    if stopped.is_set():
-        return parts
-    try:
-        with dbapi.connect(uri_of(scan.path), autocommit=True) as connection, connection.cursor() as cursor:
-            for pragma in pragmas_for(scan.path):
-                cursor.execute(pragma)
-            cursor.adbc_statement.set_options(**{StatementOptions.BATCH_ROWS.value: str(_BATCH_ROWS)})
-            cursor.execute(scan.sql(bounds))
-            for batch in cursor.fetch_record_batch():
-                batch.validate(full=True)
-                parts.append(kept_rows(_typed(batch, scan), scan.source, scan.keep))
-                rows += batch.num_rows
-                if rows > scan.most_rows:
-                    raise endless(scan.path, scan.table)
-                if stopped.is_set():
-                    break
-    except (adbc_driver_manager.Error, pyarrow.ArrowException, OSError) as error:
-        raise _Irregular from error
-    return parts
-
-
-def _typed(batch: ArrowBatch, scan: _Scan) -> pl.DataFrame:
-    """The batch with the types we want; `_Irregular` where the driver saw others."""
-    frame = pl.DataFrame(batch)
-    for name, kind in scan.present:
-        seen = frame.schema[name]
-        if seen not in {POLARS_TYPE[kind], pl.Int64 if kind != "text" else pl.String}:
-            raise _Irregular
-    try:
-        return frame.cast({name: POLARS_TYPE[kind] for name, kind in scan.present})
-    except pl.exceptions.InvalidOperationError as error:
-        raise _Irregular from error
-
-
-def _expression(name: str, kind: ColumnKind) -> str:
-    """Text is never null here: a first batch of nulls would make the driver take the column for integers."""
-    if kind == "text":
-        return f'COALESCE(substr(CAST("{name}" AS TEXT), 1, {TEXT_CHARACTERS}), \'\') AS "{name}"'
-    if kind == "real":
-        return f'CASE WHEN typeof("{name}") IN (\'integer\', \'real\') THEN CAST("{name}" AS REAL) END AS "{name}"'
-    return f'"{name}"'
+            root, sql = connection.execute(query, (table,)).fetchone()
+            every = connection.execute(f'PRAGMA table_xinfo("{table}")').fetchall()
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise _native.IrregularTable(str(error)) from error
+    keys = sum(key > 0 for _, _, _, _, _, key, _ in every)
+    stored = [column for column in every if column[-1] != _GENERATED]
+    columns = []
+    for place, (_, name, declared, _, default, key, _) in enumerate(stored):
+        if name in present:
+            if default is not None:
+                raise _native.IrregularTable(f"column {name} has a default, which rows need not hold")
+            is_row_id = key > 0 and keys == 1 and declared.upper() == "INTEGER" and "DESC" not in sql.upper()
+            columns.append((name, place, _ARROW_FORMAT[present[name]], is_row_id))
+    return root, columns
 
 
 _SECONDS_TO_LOOK = 60.0

@@ -2,6 +2,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
+#include "order.h"
 #include "sweeps.h"
 #include "words.h"
 
@@ -15,6 +16,17 @@ Result places_of(Times sorted, Times wanted, bool after_equals) {
 
 Result first_places_of(Times wanted, Times known) {
     return to_numpy(released([&] { return first_places(view(wanted), view(known)); }));
+}
+
+// An order of rows takes four bytes each.
+nb::object sorted_order_of(const std::vector<Times>& groups, Times start, Times end) {
+    if (groups.size() > 2) throw nb::value_error("at most two columns tell groups apart");
+    const auto group = [&](size_t which) { return which < groups.size() ? groups[which].data() : nullptr; };
+    auto* order = new std::vector<uint32_t>(
+        released([&] { return sorted_order(group(0), group(1), start.data(), end.data(), start.shape(0)); }));
+    nb::capsule owner(order, [](void* p) noexcept { delete static_cast<std::vector<uint32_t>*>(p); });
+    if (order->empty()) return nb::none();
+    return nb::cast(nb::ndarray<nb::numpy, uint32_t, nb::ndim<1>>(order->data(), {order->size()}, owner));
 }
 
 nb::tuple numbered_of(const std::vector<Times>& columns) {
@@ -99,6 +111,8 @@ void bind_sweeps(nb::module_& m) {
           "The first place in `known` of each wanted number, -1 for none and for negative numbers.");
     m.def("numbered", &numbered_of, nb::arg("columns"),
           "Equal rows of some columns under one number, in the order in which they come first; and the first row of each.");
+    m.def("sorted_order", &sorted_order_of, nb::arg("groups"), nb::arg("start_ns"), nb::arg("end_ns"),
+          "The rows by group, start and end, those that tie in their order; None where they stand so.");
     m.def("looked_up", &looked_up_of, nb::arg("codes"), nb::arg("known"),
           "For each row whether its code is known to mean yes; and the first row of each code that nothing is known of.");
     m.def("may_match", &may_match_of, nb::arg("expression"), nb::arg("text"),

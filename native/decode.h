@@ -74,8 +74,4 @@ private:
     Event event_;
 };
 
-// Row order by (group, start, end), where `first` and `second` (may be null) make the group; empty if already so.
-std::vector<uint32_t> sorted_order(const int64_t* first, const int64_t* second, const int64_t* start, const int64_t* end,
-                                   size_t rows);
-
 }  // namespace timesink

@@ -1,4 +1,5 @@
-// The order of rows by group, start and end: groups are few and each is nearly sorted, which a general sort cannot know.
+#include "order.h"
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -28,7 +29,7 @@ std::vector<size_t> rank_groups(const int64_t* first, const int64_t* second, siz
     Pair last{0, 0};
     uint32_t current = 0;
     for (size_t i = 0; i < rows; ++i) {
-        const Pair pair{first[i], second ? second[i] : 0};
+        const Pair pair{first ? first[i] : 0, second ? second[i] : 0};
         if (i == 0 || pair != last) {
             const auto [found, is_new] = seen.try_emplace(pair, static_cast<uint32_t>(groups.size()));
             if (is_new) groups.push_back(pair);
@@ -62,7 +63,8 @@ std::vector<uint32_t> sorted_order(const int64_t* first, const int64_t* second, 
                                    size_t rows) {
     bool sorted = true;
     for (size_t i = 1; i < rows && sorted; ++i) {
-        const Pair a{first[i - 1], second ? second[i - 1] : 0}, b{first[i], second ? second[i] : 0};
+        const Pair a{first ? first[i - 1] : 0, second ? second[i - 1] : 0};
+        const Pair b{first ? first[i] : 0, second ? second[i] : 0};
         sorted = a < b || (a == b && (start[i - 1] < start[i] || (start[i - 1] == start[i] && end[i - 1] <= end[i])));
     }
     if (sorted) return {};
@@ -74,14 +76,15 @@ std::vector<uint32_t> sorted_order(const int64_t* first, const int64_t* second, 
     std::vector<uint32_t>().swap(rank);
     std::vector<Row> group;
     for (size_t g = 0, begin = 0; g < size.size(); begin += size[g++]) {
-        group.resize(size[g]);
-        bool in_order = true;
-        for (size_t i = 0; i < size[g]; ++i) {
+        const auto row_at = [&](size_t i) {
             const uint32_t row = order[begin + i];
-            group[i] = {start[row], end[row], row};
-            in_order = in_order && (i == 0 || !earlier(group[i], group[i - 1]));
-        }
+            return Row{start[row], end[row], row};
+        };
+        bool in_order = true;
+        for (size_t i = 1; i < size[g] && in_order; ++i) in_order = !earlier(row_at(i), row_at(i - 1));
         if (in_order) continue;
+        group.resize(size[g]);
+        for (size_t i = 0; i < size[g]; ++i) group[i] = row_at(i);
         std::sort(group.begin(), group.end(), earlier);
         for (size_t i = 0; i < size[g]; ++i) order[begin + i] = group[i].at;
     }

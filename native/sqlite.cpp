@@ -192,13 +192,14 @@ void SqliteTable::decode_record(const uint8_t* at, const uint8_t* end, int64_t r
     require(header <= static_cast<size_t>(end - at), "a header longer than its row");
     const uint8_t *types_end = at + header, *value = types_end;
     auto wanted = columns.begin();
-    for (size_t place = 0; type_at < types_end && wanted != columns.end(); ++place) {
+    for (size_t place = 0; type_at < types_end; ++place) {
         const uint64_t type = *type_at < 0x80 ? *type_at++ : varint(type_at, types_end);
         const uint64_t bytes = bytes_of(type);
         require(bytes <= static_cast<size_t>(end - value), "a value outside of its row");
-        if (place == wanted->place) put(*wanted++, type, value, row_id);
+        if (wanted != columns.end() && place == wanted->place) put(*wanted++, type, value, row_id);
         value += bytes;
     }
+    require(value == end, "a row longer than its values");
     for (; wanted != columns.end(); ++wanted) put(*wanted, 0, value, row_id);  // the column is younger than the row
 }
 

@@ -188,7 +188,8 @@ def test_a_file_in_another_encoding_is_read(tmp_path):
 @given(st.lists(typical, min_size=1, max_size=80), st.integers(0, 2**32), st.integers(1, 40))
 @settings(deadline=None, max_examples=examples(60))
 def test_damaged_pages_are_read_as_sqlite_reads_them_or_left_to_it(rows, seed, bytes_changed):
-    """Where the fast way reads a damaged file to its end, it reads no row more or other than SQLite does."""
+    """Where the fast way reads a damaged file to its end, its rows are those that SQLite reads, or reads before damage
+    that lies beside them."""
     with tempfile.TemporaryDirectory() as folder:
         path = written(folder, rows)
         layout = sqlite._layout(path, "NVTX_EVENTS", {name: TABLE.columns[name] for name in COLUMNS})
@@ -203,5 +204,10 @@ def test_damaged_pages_are_read_as_sqlite_reads_them_or_left_to_it(rows, seed, b
             starts = pl.Series(table.columns().get("start", [None] * len(table)), dtype=pl.Int64).to_list()
         except _native.IrregularTable:
             return
+        expected, whole = [], True
         with closing(sqlite3.connect(path)) as db:
-            assert starts == [start for (start,) in db.execute("SELECT start FROM NVTX_EVENTS NOT INDEXED")]
+            try:
+                expected.extend(start for (start,) in db.execute("SELECT start FROM NVTX_EVENTS NOT INDEXED"))
+            except sqlite3.DatabaseError:
+                whole = False
+        assert starts[: None if whole else len(expected)] == expected

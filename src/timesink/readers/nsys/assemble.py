@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from timesink.knowledge.profiler_texts import EMITTED_OPERATOR
+from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass, field, replace
 from timesink.model.schema import Table
 from timesink.model.tables import (
@@ -193,7 +194,7 @@ def _worked(session: ExportReading, tables: Tables, seen: ExportSurvey | None) -
     if DEVICE_OPS not in tables:
         return []
     if seen is None:
-        return sorted(tables[DEVICE_OPS].select("rank", "device").unique().iter_rows())
+        return [(rank, device) for (rank, device), _, _ in key_slices(tables[DEVICE_OPS], ("rank", "device"))]
     owners = device.with_process(session.export, seen.worked).values()
     return sorted(
         {

@@ -57,15 +57,17 @@ _PROFILERS_OWN = (3, 4, 5)
 def api_calls(session: ExportReading) -> pl.DataFrame:
     """`api_calls`, named without CUPTI's version suffix."""
     frame = _of_class(session, session.rows(CALLS), CUDA_CALL_CLASSES, API_CALLS)
+    frame = frame.drop("eventClass")
     columns = {
-        **session.whose(frame["globalTid"]),
-        "name": session.strings.call_names(frame["nameId"]),
-        "start_ns": frame["start"],
-        "end_ns": frame["end"],
-        "correlation": frame["correlationId"],
+        **session.whose(frame.drop_in_place("globalTid")),
+        "name": session.strings.call_names(frame.drop_in_place("nameId")),
+        "start_ns": frame.drop_in_place("start"),
+        "end_ns": frame.drop_in_place("end"),
+        "correlation": frame.drop_in_place("correlationId"),
     }
-    del frame
-    return combined(API_CALLS, [part_of(API_CALLS, columns)])
+    part = part_of(API_CALLS, columns)
+    columns.clear()
+    return combined(API_CALLS, [part])
 
 
 def os_calls(session: ExportReading) -> pl.DataFrame:

@@ -10,8 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
+from timesink._native import sorted_order
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.ranges import NUMBER
 from timesink.model.record import dataclass, field, replace
@@ -37,6 +39,7 @@ _WARNING, _ERROR = 2, 3
 _LOSS = re.compile(profiler_texts.LOST_EVENTS)
 _DRIVERS = {"NvDriverVersion": "GPU driver", "CudaDriverVersion": "CUDA of the driver"}
 _LONGEST_MESSAGE = 200
+_GROUP_KEYS = 2  # as many columns as the compiled order takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,36 +158,39 @@ def part_of(table: Table, columns: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def combined(table: Table, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The parts as one table in its declared order; rows that tie keep the order of the parts."""
+    """The parts as one table in its declared order; rows that tie keep the order of the parts.
+
+    Takes the columns out of the parts, one after the other: a large table is held once, and one column of it twice.
+    """
     if not parts:
         return table.empty()
-    frame = pl.concat(parts, rechunk=False) if len(parts) > 1 else parts[0]
-    ordered = _ordered(frame, table.sorted_by)
-    del frame
-    return table.check(pl.DataFrame([lean(column) for column in ordered]))
+    keys = {name: _joined(parts, name) for name in table.sorted_by}
+    order = _order(keys)
+    columns = []
+    for name in table.columns:
+        column = lean(keys.pop(name) if name in keys else _joined(parts, name))
+        columns.append(column if order is None or _says_one_thing(column) else column[order])
+    return table.check(pl.DataFrame(columns))
 
 
-def _ordered(frame: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
-    """Sorted by `by`. Profilers write each thread's and each stream's events nearly in order, so the groups that the
-    leading columns make are sorted one by one, by time: much cheaper than one sort by all columns.
-    """
-    times = tuple(name for name in by if name.endswith("_ns"))
-    leading = by[: len(by) - len(times)]
-    if not leading or by != (*leading, *times):
-        return frame.sort(by, maintain_order=True)
-    if all(frame[name].min() == frame[name].max() for name in leading):
-        return _by_time(frame, times)
-    parts = frame.partition_by(leading, maintain_order=True)
-    parts.sort(key=lambda part: part.select(leading).row(0))
-    return pl.concat([_by_time(part, times) for part in parts], rechunk=True)
+def _joined(parts: Sequence[pl.DataFrame], name: str) -> pl.Series:
+    return pl.concat([part.drop_in_place(name) for part in parts], rechunk=True)
 
 
-def _by_time(part: pl.DataFrame, times: tuple[str, ...]) -> pl.DataFrame:
-    first = times[0]
-    if not part[first].is_sorted():
-        part = part.sort(first, maintain_order=True)
-    for later in times[1:]:
-        tied = (pl.col(first) == pl.col(first).shift(1)) & (pl.col(later) < pl.col(later).shift(1))
-        if part.select(tied.any()).item():
-            return part.sort(times, maintain_order=True)
-    return part
+def _says_one_thing(column: pl.Series) -> bool:
+    nulls = column.null_count()
+    return nulls == len(column) or (not nulls and column.dtype.is_integer() and column.min() == column.max())
+
+
+def _order(keys: Mapping[str, pl.Series]) -> pl.Series | None:
+    """The rows in ascending order of the keys, of which the last are times; None where they stand so. Profilers write
+    each thread's and each stream's events nearly in order, so what has the same other keys is sorted on its own."""
+    times = [key.to_numpy() for name, key in keys.items() if name.endswith("_ns")]
+    others = [key for name, key in keys.items() if not name.endswith("_ns") and not _says_one_thing(key)]
+    groups = [key.cast(pl.Int64).to_numpy() for key in others[-_GROUP_KEYS:]]
+    order = sorted_order(groups, times[0], times[-1])
+    for key in reversed(others[:-_GROUP_KEYS]):
+        held = key.to_numpy() if order is None else key.to_numpy()[order]
+        by_key = np.argsort(held, kind="stable").astype(np.uint32)
+        order = by_key if order is None else order[by_key]
+    return None if order is None else pl.Series(order)

@@ -34,6 +34,25 @@ nb::tuple enclose_of(Times group, Times start, Times end) {
                           to_numpy(std::move(made.self)));
 }
 
+nb::tuple nest_of(Times first, Times start, Times end) {
+    Numbers order;
+    Nested made = released([&] { return nest(view(first), view(start), view(end), order); });
+    return nb::make_tuple(to_numpy(std::move(order)), to_numpy(std::move(made.parent)), to_numpy(std::move(made.depth)),
+                          to_numpy(std::move(made.self)));
+}
+
+Result inclusive_of(Times order, Times parent, Times own) {
+    return to_numpy(released([&] { return inclusive(view(order), view(parent), view(own)); }));
+}
+
+Result inherited_of(Times order, Times parent, Times own, bool outermost) {
+    return to_numpy(released([&] { return inherited(view(order), view(parent), view(own), outermost); }));
+}
+
+Result named_alike_of(Times parent, Times name) {
+    return to_numpy(released([&] { return named_alike(view(parent), view(name)); }));
+}
+
 }  // namespace
 
 void bind_replay(nb::module_& m) {
@@ -49,4 +68,13 @@ void bind_replay(nb::module_& m) {
     m.def("enclose", &enclose_of, nb::arg("group"), nb::arg("start_ns"), nb::arg("end_ns"),
           "Parent row, depth and self time (duration less direct children) of intervals sorted by group, start, and "
           "end descending.");
+    m.def("nest", &nest_of, nb::arg("first"), nb::arg("start_ns"), nb::arg("end_ns"),
+          "Rows parents first, and parent row, depth and self time of intervals sorted by thread, start and end; `first` "
+          "has the row at which each thread begins.");
+    m.def("inclusive", &inclusive_of, nb::arg("order"), nb::arg("parent"), nb::arg("own"),
+          "The sum over each row of trees and all rows in it.");
+    m.def("inherited", &inherited_of, nb::arg("order"), nb::arg("parent"), nb::arg("own"), nb::arg("outermost"),
+          "The value of the outermost, or else the innermost, row around each that has one; -1 means none.");
+    m.def("named_alike", &named_alike_of, nb::arg("parent"), nb::arg("name"),
+          "The nearest row around each that has its name, -1 for none.");
 }

@@ -1,5 +1,6 @@
 // The sweeps over nested intervals: one pass with a stack, over intervals sorted by (group, start, longest first).
 #include <stdexcept>
+#include <utility>
 
 #include "replay.h"
 
@@ -82,31 +83,115 @@ Segments innermost(View group, View start, View end, View rank) {
     return made;
 }
 
+namespace {
+
 // An interval that ends after its would-be parent (they cross) is a child of the next one out that does enclose it.
+class Trees {
+public:
+    Trees(View start, View end) : made{Numbers(start.size(), -1), Numbers(start.size(), 0), Numbers(start.size())},
+                                  start_(start), end_(end) {}
+
+    void begin_group() { open_.clear(); }
+
+    void add(size_t row) {
+        while (!open_.empty() && is_over(open_.back(), row)) open_.pop_back();
+        size_t level = open_.size();
+        while (level > 0 && end_[open_[level - 1]] < end_[row]) --level;
+        made.self[row] = difference(end_[row], start_[row]);
+        made.depth[row] = static_cast<int64_t>(level);
+        if (level > 0) {
+            const size_t parent = open_[level - 1];
+            made.parent[row] = static_cast<int64_t>(parent);
+            made.self[parent] = difference(made.self[parent], made.self[row]);
+        }
+        open_.push_back(row);
+    }
+
+    Nested made;
+
+private:
+    bool is_over(size_t row, size_t now) const {
+        const bool both_instants =
+            end_[row] == start_[now] && start_[row] == start_[now] && end_[now] == start_[now];
+        return end_[row] <= start_[now] && !both_instants;
+    }
+
+    View start_, end_;
+    std::vector<size_t> open_;
+};
+
+void check_trees(View order, View parent, View own) {
+    const size_t n = parent.size();
+    if (own.size() != n || order.size() != n) throw std::invalid_argument("order, parent and values differ in length");
+    for (size_t k = 0; k < n; ++k)
+        if (order[k] < 0 || static_cast<size_t>(order[k]) >= n || parent[k] < -1 || parent[k] >= static_cast<int64_t>(n))
+            throw std::invalid_argument("no such row");
+}
+
+}  // namespace
+
 Nested enclose(View group, View start, View end) {
     const size_t n = start.size();
     if (group.size() != n || end.size() != n) throw std::invalid_argument("group, start and end differ in length");
-    Nested made{Numbers(n, -1), Numbers(n, 0), Numbers(n)};
-    std::vector<size_t> open;
-    const auto is_over = [&](size_t row, size_t now) {
-        const bool both_instants = end[row] == start[now] && start[row] == start[now] && end[now] == start[now];
-        return end[row] <= start[now] && !both_instants;
-    };
+    Trees trees(start, end);
     for (size_t i = 0; i < n; ++i) {
-        if (i && group[i] != group[i - 1]) open.clear();
-        while (!open.empty() && is_over(open.back(), i)) open.pop_back();
-        size_t level = open.size();
-        while (level > 0 && end[open[level - 1]] < end[i]) --level;
-        made.self[i] = difference(end[i], start[i]);
-        made.depth[i] = static_cast<int64_t>(level);
-        if (level > 0) {
-            const size_t parent = open[level - 1];
-            made.parent[i] = static_cast<int64_t>(parent);
-            made.self[parent] = difference(made.self[parent], made.self[i]);
-        }
-        open.push_back(i);
+        if (i && group[i] != group[i - 1]) trees.begin_group();
+        trees.add(i);
     }
-    return made;
+    return std::move(trees.made);
+}
+
+Nested nest(View first, View start, View end, Numbers& order) {
+    const size_t n = start.size();
+    if (end.size() != n) throw std::invalid_argument("start and end differ in length");
+    Trees trees(start, end);
+    order.reserve(n);
+    size_t row = 0, thread = 0;
+    while (row < n) {
+        for (; thread < first.size() && first[thread] <= static_cast<int64_t>(row); ++thread) trees.begin_group();
+        const size_t until = thread < first.size() ? std::min(n, static_cast<size_t>(first[thread])) : n;
+        size_t last = row;  // of those that start together the longest is the last
+        while (last + 1 < until && start[last + 1] == start[row]) ++last;
+        for (size_t k = last + 1; k-- > row;) {
+            trees.add(k);
+            order.push_back(static_cast<int64_t>(k));
+        }
+        row = last + 1;
+    }
+    return std::move(trees.made);
+}
+
+Numbers inclusive(View order, View parent, View own) {
+    check_trees(order, parent, own);
+    Numbers total(own.begin(), own.end());
+    for (size_t k = order.size(); k-- > 0;) {
+        const int64_t above = parent[order[k]];
+        if (above >= 0) total[above] = sum(total[above], total[order[k]]);
+    }
+    return total;
+}
+
+Numbers inherited(View order, View parent, View own, bool outermost) {
+    check_trees(order, parent, own);
+    Numbers value(own.begin(), own.end());
+    for (const int64_t row : order) {
+        const int64_t above = parent[row];
+        if (above >= 0 && (outermost ? value[above] >= 0 : value[row] < 0)) value[row] = value[above];
+    }
+    return value;
+}
+
+Numbers named_alike(View parent, View name) {
+    const int64_t n = static_cast<int64_t>(parent.size());
+    if (name.size() != parent.size()) throw std::invalid_argument("parent and name differ in length");
+    Numbers nearest(parent.size(), -1);
+    for (int64_t row = 0; row < n; ++row) {
+        int64_t above = parent[row];
+        for (int64_t steps = 0; above >= 0 && above < n && name[above] != name[row] && steps < n; ++steps)
+            above = parent[above];
+        nearest[row] = above;
+    }
+    return nearest;
 }
 
 }  // namespace timesink

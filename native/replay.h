@@ -57,5 +57,12 @@ Replayed replay(View order, View first, View src, View weight, View unexplained,
 Numbers path_back(View src, View binding, View time, int64_t last, int64_t until_ns);
 Segments innermost(View group, View start, View end, View rank);
 Nested enclose(View group, View start, View end);
+// The same of rows in order of thread (`first` has where each begins), start and end; `order` gets them parents first.
+Nested nest(View first, View start, View end, Numbers& order);
+// Passes over such trees: the sum over each row and all in it; the value of the outermost, or else the innermost, row
+// around each and including it that has one (from 0 on); the nearest row around each that has its name, -1 for none.
+Numbers inclusive(View order, View parent, View own);
+Numbers inherited(View order, View parent, View own, bool outermost);
+Numbers named_alike(View parent, View name);
 
 }  // namespace timesink

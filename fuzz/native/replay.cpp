@@ -74,13 +74,14 @@ void check_plan(const Schedule& plan, const Numbers& src, const Numbers& dst, si
     }
 }
 
-void check_times(const Replayed& made, const Schedule& plan, const Numbers& src, const Numbers& weight, const Numbers& own) {
+void check_times(const Replayed& made, const Schedule& plan, const Numbers& src, const Numbers& weight,
+                 const Numbers& unexplained, const Numbers& own) {
     for (size_t k = 0; k < plan.order.size(); ++k) {
         const int64_t v = plan.order[k];
         require(made.binding[v] >= 0 || made.time[v] == own[v], "a node that nothing binds keeps its own time");
         for (int64_t e = plan.first[k]; e < plan.first[k + 1]; ++e) {
             if (weight[e] == disabled) continue;
-            const int64_t demand = sum(made.time[src[e]], weight[e]);
+            const int64_t demand = sum(made.time[src[e]], sum(weight[e], unexplained[e]));
             require(made.binding[v] < 0 ? demand <= disabled : made.time[v] >= demand, "no demand is left unmet");
             require(made.binding[v] != e || made.time[v] == demand, "what binds is tight");
         }
@@ -92,10 +93,10 @@ void graph(FuzzedDataProvider& bytes) {
     const Numbers src = nodes(bytes, m, n), dst = nodes(bytes, m, n), observed = times(bytes, n);
     const Schedule plan = schedule(src, dst, observed);
     check_plan(plan, src, dst, n);
-    Numbers from, weight = times(bytes, plan.in_edges.size());
+    Numbers from, weight = times(bytes, plan.in_edges.size()), unexplained = times(bytes, plan.in_edges.size());
     for (const int64_t e : plan.in_edges) from.push_back(src[e]);
-    const Replayed made = replay(plan.order, plan.first, from, weight, observed);
-    check_times(made, plan, from, weight, observed);
+    const Replayed made = replay(plan.order, plan.first, from, weight, unexplained, observed);
+    check_times(made, plan, from, weight, unexplained, observed);
     const int64_t last = bytes.ConsumeIntegralInRange<int64_t>(0, static_cast<int64_t>(n) - 1);
     const Numbers path = path_back(from, made.binding, made.time, last, any_time(bytes));
     require(path.size() <= n, "a path visits no node twice");
@@ -105,7 +106,7 @@ void contradictory(FuzzedDataProvider& bytes) {
     const auto some = [&] { return times(bytes, bytes.ConsumeIntegralInRange<size_t>(0, 6)); };
     try {
         const Numbers order = some(), first = some(), src = some(), weight = some();
-        replay(order, first, src, weight, some());
+        replay(order, first, src, weight, some(), some());
     } catch (const std::invalid_argument&) {
     }
     try {
@@ -116,6 +117,20 @@ void contradictory(FuzzedDataProvider& bytes) {
     try {
         const Numbers src = some(), dst = some();
         schedule(src, dst, some());
+    } catch (const std::invalid_argument&) {
+    }
+    try {
+        const Numbers order = some(), parent = some(), own = some();
+        named_alike(parent, own);
+        inclusive(order, parent, own);
+        inherited(order, parent, own, bytes.ConsumeBool());
+    } catch (const std::invalid_argument&) {
+    }
+    try {
+        Numbers order;
+        const Numbers first = some(), start = some();
+        nest(first, start, some(), order);
+        require(order.size() == start.size(), "every row has a place");
     } catch (const std::invalid_argument&) {
     }
 }

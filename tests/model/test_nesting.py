@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import frame, nested
 
-from timesink._native import totals
+from timesink._native import enclose, nest, totals
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import Nesting, key_slices
 from timesink.model.tables import HOST_OPS
@@ -87,6 +87,37 @@ def test_outermost_of_name_looks_through_other_names(rows: list[dict[str, object
             seen.append(names[above])
             above = int(nest.parent[above])
         assert outermost == (names[row] not in seen)
+
+
+@given(threads, st.data())
+def test_values_come_from_the_outermost_or_the_innermost_interval_that_has_one(
+    rows: list[dict[str, object]], data: st.DataObject
+) -> None:
+    nest = Nesting.of(host_ops(rows))
+    own = np.array(data.draw(st.lists(st.integers(-1, 3), min_size=len(rows), max_size=len(rows))), np.int64)
+    outermost, innermost = nest.outermost(own).tolist(), nest.innermost_value(own).tolist()
+    for row in range(len(rows)):
+        above, seen = row, []
+        while above >= 0:
+            seen += [int(own[above])] if own[above] >= 0 else []
+            above = int(nest.parent[above])
+        assert outermost[row] == (seen[-1] if seen else -1)
+        assert innermost[row] == (seen[0] if seen else -1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 6), st.integers(0, 6)), max_size=14))
+def test_any_rows_in_order_nest_as_they_do_with_the_longest_first(rows: list[tuple[int, int, int]]) -> None:
+    """Rows may cross; of those that start together the later one in the table is the longer."""
+    rows = sorted((thread, start, start + length) for thread, start, length in rows)
+    thread, start, end = (np.array([row[at] for row in rows], np.int64) for at in range(3))
+    first = np.array(sorted({[row[0] for row in rows].index(row[0]) for row in rows}), np.int64)
+    order, parent, depth, self_ns = nest(first, start, end)
+    longest_first = sorted(range(len(rows)), key=lambda row: (thread[row], start[row], -row))
+    assert order.tolist() == longest_first
+    expected = enclose(thread[order], start[order], end[order])
+    assert [int(order[at]) if at >= 0 else -1 for at in expected[0]] == parent[order].tolist()
+    assert (expected[1] == depth[order]).all()
+    assert (expected[2] == self_ns[order]).all()
 
 
 triples = st.lists(st.tuples(st.integers(0, 3), st.integers(-50, 50), st.integers(0, 20)), max_size=20)

@@ -16,7 +16,7 @@ from timesink.model.trace import Trace
 
 # Rows of tables. Of fewer, Python's own part is most of a diagnosis, and of that one thread runs at a time; of more,
 # two measures at once need more memory than the time is worth.
-_WORTH: Final = range(300_000, 12_000_000)
+_WORTH: Final = range(150_000, 12_000_000)
 Result = TypeVar("Result")
 
 

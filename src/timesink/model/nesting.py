@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink._native import enclose, innermost_at, numbered
+from timesink import _native
+from timesink._native import innermost_at, numbered
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, none_of
 from timesink.model.record import dataclass
 
@@ -40,12 +41,7 @@ class Nesting:
         """Nest a host table, which is sorted by rank, process, thread, start and end."""
         start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
         threads = list(thread_slices(frame))
-        group = np.repeat(np.arange(len(threads)), [last - first for _, first, last in threads]).astype(np.int64)
-        order = _longest_first(group, start)
-        parent_at, depth_at, self_at = enclose(group, start[order], end[order])
-        parent, depth, self_ns = np.empty_like(order), np.empty_like(order), np.empty_like(order)
-        parent[order] = np.where(parent_at >= 0, order[parent_at], -1)
-        depth[order], self_ns[order] = depth_at, self_at
+        order, parent, depth, self_ns = _native.nest(np.array([first for _, first, _ in threads], np.int64), start, end)
         slices = {key: (first, last) for key, first, last in threads}
         return cls(parent, depth, self_ns, order, slices, start, end)
 
@@ -70,10 +66,7 @@ class Nesting:
 
     def inclusive(self, own: Int64Array) -> Int64Array:
         """Per row, the sum of `own` over the row and all that it encloses."""
-        total = np.array(own, np.int64)
-        for rows in reversed(self.levels()[1:]):
-            np.add.at(total, self.parent[rows], total[rows])
-        return total
+        return _native.inclusive(self.order, self.parent, own)
 
     def levels(self) -> list[Int64Array]:
         """The rows of each depth, the outermost first; no level where there are no rows."""
@@ -86,29 +79,15 @@ class Nesting:
 
     def outermost(self, own: Int64Array) -> Int64Array:
         """For each row the value of the outermost interval around it, itself included, that has one; -1 for none."""
-        value = np.array(own, np.int64)
-        for rows in self.levels()[1:]:
-            above = value[self.parent[rows]]
-            value[rows] = np.where(above >= 0, above, value[rows])
-        return value
+        return _native.inherited(self.order, self.parent, own, True)
 
     def innermost_value(self, own: Int64Array) -> Int64Array:
         """For each row the value of the innermost interval around it, itself included, that has one; -1 for none."""
-        value = np.array(own, np.int64)
-        for rows in self.levels()[1:]:
-            value[rows] = np.where(value[rows] >= 0, value[rows], value[self.parent[rows]])
-        return value
+        return _native.inherited(self.order, self.parent, own, False)
 
     def outermost_of_name(self, name: Int64Array) -> BoolArray:
         """Whether no interval around the row carries the same name: recursion counts once."""
-        outermost = np.ones(name.size, np.bool_)
-        rows = np.flatnonzero(self.parent >= 0)
-        above = self.parent[rows]
-        while rows.size:
-            outermost[rows[name[above] == name[rows]]] = False
-            going = (name[above] != name[rows]) & (self.parent[above] >= 0)
-            rows, above = rows[going], self.parent[above[going]]
-        return outermost
+        return _native.named_alike(self.parent, name) < 0
 
 
 def thread_slices(frame: pl.DataFrame, of_rank: int | None = None) -> Iterator[tuple[ThreadKey, int, int]]:
@@ -154,17 +133,3 @@ def numbered_rows(frame: pl.DataFrame) -> tuple[Int64Array, Int64Array]:
 def slice_of(frame: pl.DataFrame, keys: Sequence[str], wanted: tuple[int, ...]) -> tuple[int, int]:
     """First row of one combination of the `keys` and the row after its last, as in `key_slices`; (0, 0) for none."""
     return next(((first, last) for key, first, last in key_slices(frame, keys) if key == wanted), (0, 0))
-
-
-def _longest_first(group: Int64Array, start: Int64Array) -> Int64Array:
-    """Row order with equal starts reversed: rows come sorted by end, and an enclosing interval must come first."""
-    rows = np.arange(start.size)
-    if start.size < 2:
-        return rows
-    new = np.concatenate(([True], (start[1:] != start[:-1]) | (group[1:] != group[:-1])))
-    begins = np.flatnonzero(new)
-    if begins.size == start.size:
-        return rows
-    run = np.cumsum(new) - 1
-    ends = np.concatenate((begins[1:], [start.size]))
-    return np.asarray(begins[run] + ends[run] - 1 - rows, np.int64)

@@ -163,11 +163,7 @@ def within(marked: BoolArray, nesting: Nesting) -> BoolArray:
     marked   0  1  0  0
     result   0  1  1  0
     """
-    result = marked.copy()
-    for depth in range(1, int(nesting.depth.max(initial=0)) + 1):
-        rows = np.flatnonzero(nesting.depth == depth)
-        result[rows] |= result[nesting.parent[rows]]
-    return result
+    return np.asarray(nesting.outermost(np.where(marked, 0, -1)) >= 0, np.bool_)
 
 
 @remembered

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -33,6 +32,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.diagnosis.words import which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
+from timesink.measures.idle.blame import idle_blame
 from timesink.measures.steps.per_step import period_name, period_ns
 from timesink.measures.steps.usual import usual_steps
 from timesink.model.tables import KERNEL_PROFILES
@@ -64,16 +64,18 @@ def diagnose(
     if unprofiled_step_ms is not None:
         trace = trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS)
     overrides_of = _overrides_by_code(rules, overrides)
-    barred = headline.not_diagnosable(trace)
-    usual = None if barred else usual_steps(trace)
+    with second_thread(trace) as thread:
+        if any(rule.code.startswith(_SLOW) for rule in rules):
+            begun(thread, partial(idle_blame, trace))  # what takes longest, and the rules asked first need
+        barred = headline.not_diagnosable(trace)
+        usual = None if barred else usual_steps(trace)
 
-    def ruling(rule: Rule) -> tuple[Ruling, Trace]:
-        return _ruling(rule, trace, usual, overrides_of.get(rule.code, {}), barred)
+        def ruling(rule: Rule) -> tuple[Ruling, Trace]:
+            return _ruling(rule, trace, usual, overrides_of.get(rule.code, {}), barred)
 
-    with nullcontext() if barred else second_thread(trace) as thread:
         judged = _judged(rules, ruling, thread)
         budgets = begun(thread, partial(step_budgets, trace))
-        said = begun(thread, partial(statements, trace))
+        said = begun(thread, partial(_said, trace, barred))
         ranked = _ranked_findings(judged, trace, usual, thread)
     findings = tuple((found.card, found.finding) for found in ranked)
     bottleneck, statement = _conclusion(ranked, trace, usual)
@@ -89,9 +91,13 @@ def diagnose(
         notes=(*headline.notes(trace), *headline.steps_apart(usual), *(Note(sentence) for sentence in changed())),
         budgets=budgets(),
         profiled_kernels=trace.get(KERNEL_PROFILES).height,
-        statements=() if barred else said(),
+        statements=said(),
         facts=trace.facts,
     )
+
+
+def _said(trace: Trace, barred: Undecided | None) -> tuple[str, ...]:
+    return () if barred else statements(trace)
 
 
 def _judged(

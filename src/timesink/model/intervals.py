@@ -101,6 +101,6 @@ def _joined(parts: list[Int64Array]) -> Int64Array:
 
 def begun_in(instants_ns: Int64Array, start_ns: Int64Array, end_ns: Int64Array) -> Int64Array:
     """How many of the instants, in any order, lie in each of some half-open windows."""
-    ordered = np.sort(instants_ns)
+    ordered = np.sort(instants_ns, kind="stable")  # mostly in order, which takes no time then
     counts: Int64Array = np.searchsorted(ordered, end_ns) - np.searchsorted(ordered, start_ns)
     return counts

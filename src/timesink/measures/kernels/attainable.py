@@ -117,9 +117,8 @@ def operator_calls(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
         pl.col("math").cast(pl.String).fill_null("").get(longest),
         pl.col("row").get(longest),
     )
-    signature = host.select(pl.col(name).cast(pl.String) for name in SIGNATURE).with_row_index("host_op")
-    signature = signature.with_columns(pl.col("host_op").cast(pl.Int32))
-    return per_call.join(signature, on="host_op", how="inner").sort("host_op", "turn")
+    per_call = per_call.sort("host_op", "turn")
+    return per_call.hstack(host.select(SIGNATURE)[per_call["host_op"]].select(pl.all().cast(pl.String)))
 
 
 def grouped_calls(calls: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:

@@ -70,7 +70,7 @@ def _launches_and_ahead(trace: Trace) -> dict[Device, tuple[DeviceLaunches, Int6
     for device, units in _units_by_device(trace):
         of_device = windows.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
         measured = _measure(device_timeline(trace)[device], units, host_late_ns[device], of_device)
-        ahead_ns = np.sort(units.op_start_ns[units.queue_depth >= idle.AHEAD_BY.whole])
+        ahead_ns = np.sort(units.op_start_ns[units.queue_depth >= idle.AHEAD_BY.whole], kind="stable")
         by_device[device] = measured, ahead_ns
     return by_device
 

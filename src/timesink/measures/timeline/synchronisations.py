@@ -158,7 +158,7 @@ def synchronised_ranges(trace: Trace) -> SynchronisedRanges:
     blocks = waiting = 0
     for key, of_thread in sorted(ranges.partition_by(_THREAD, as_dict=True).items()):
         on_thread = pl.all_horizontal(pl.col(name) == value for name, value in zip(_THREAD, key, strict=True))
-        launch = np.sort(launching.filter(on_thread)["start_ns"].to_numpy())
+        launch = np.sort(launching.filter(on_thread)["start_ns"].to_numpy(), kind="stable")
         wait = blocking.filter(on_thread)["start_ns"].to_numpy()
         begin, end = of_thread["start_ns"].to_numpy(), of_thread["end_ns"].to_numpy()
         first, after_last = np.searchsorted(launch, begin), np.searchsorted(launch, end)

@@ -161,6 +161,27 @@ Numbers summed(View group, View value, int64_t groups) {
     return made;
 }
 
+// Sorts what mostly stands in runs, such as ends of nested intervals: short stretches by insertion, and of two sorted ones
+// only what overlaps is merged. In any other order they are sorted as any values are.
+template <class Value>
+void sort_nearly(std::vector<Value>& values) {
+    constexpr size_t STRETCH = 32;
+    size_t apart = 0;
+    for (size_t i = STRETCH; i < values.size(); ++i) apart += values[i] < values[i - STRETCH];
+    if (8 * apart > values.size()) return std::sort(values.begin(), values.end());
+    const auto at = [&](size_t place) { return values.begin() + static_cast<std::ptrdiff_t>(std::min(place, values.size())); };
+    for (size_t low = 0; low < values.size(); low += STRETCH)
+        for (auto next = at(low); next != at(low + STRETCH); ++next)
+            std::rotate(std::upper_bound(at(low), next, *next), next, next + 1);
+    for (size_t width = STRETCH; width < values.size(); width *= 2)
+        for (size_t low = 0; low + width < values.size(); low += 2 * width) {
+            const auto middle = at(low + width), last = middle - 1;
+            if (*middle < *last)
+                std::inplace_merge(std::upper_bound(at(low), middle, *middle), middle,
+                                   std::lower_bound(middle, at(low + 2 * width), *last));
+        }
+}
+
 Spans merged(View start, View end) {
     check_same({start.size(), end.size()});
     Spans made;
@@ -172,7 +193,7 @@ Spans merged(View start, View end) {
     }
     std::vector<std::pair<int64_t, int64_t>> spans(start.size());
     for (size_t i = 0; i < start.size(); ++i) spans[i] = {start[i], end[i]};
-    std::sort(spans.begin(), spans.end());
+    sort_nearly(spans);
     for (const auto& [from, until] : spans) add(made, from, until);
     return made;
 }

@@ -34,6 +34,19 @@ def test_union_holds_the_same_instants_and_is_sorted_disjoint_and_non_empty(pair
     assert (union.start_ns[1:] > union.end_ns[:-1]).all()
 
 
+@given(st.integers(0, 2**32), st.integers(1, 300), st.integers(0, 400), st.integers(1, 4))
+def test_a_union_of_many_is_that_of_them_in_order_however_far_they_are_out_of_it(
+    seed: int, size: int, apart: int, parts: int
+) -> None:
+    """Each start is as much as `apart` from its place, in each of some parts one after the other."""
+    random = np.random.default_rng(seed)
+    start = np.concatenate([4 * np.arange(size) + random.integers(0, apart + 1, size) for _ in range(parts)])
+    end, order = start + random.integers(0, 6, start.size), np.argsort(start, kind="stable")
+    union, expected = Intervals.union_of(start, end), Intervals.union_of(start[order], end[order])
+    assert union.start_ns.tolist() == expected.start_ns.tolist()
+    assert union.end_ns.tolist() == expected.end_ns.tolist()
+
+
 @given(PAIRS, PAIRS)
 def test_or_and_minus_are_the_set_operations(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
     left, right = made(a), made(b)

@@ -50,7 +50,8 @@ def rows(seeds: list[Path], events: int, counts: list[int]) -> Iterator[Row]:
     for pair in pairwise(counts):
         between = exponent({count: cost[count] for count in pair})
         yield Row(NAME, f"exponent of CPU time, {pair[0]:,} to {pair[1]:,} ranks", f"{between:.2f}")
-    yield Row(NAME, "exponent of CPU time, all together", f"{exponent(cost):.2f}")
+    if len(counts) > 1:
+        yield Row(NAME, "exponent of CPU time, all together", f"{exponent(cost):.2f}")
 
 
 def growth(events: int, counts: tuple[int, ...]) -> Iterator[Row]:

@@ -71,19 +71,19 @@ class Table:
         frame = pl.DataFrame(series)
         if self.sorted_by and not _is_sorted(frame, self.sorted_by):
             frame = frame.sort(self.sorted_by, maintain_order=True)
-        return self._sound(frame)
+        return self._sound(frame)  # its columns and types are those declared, by construction
 
     def check(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The frame itself if it obeys the declaration, else `SchemaViolation` saying where it does not."""
+        if frame.schema != self.schema:
+            raise SchemaViolation(f"table {self.name}: {_schema_difference(self.schema, frame.schema)}")
         self._sound(frame)
         if self.sorted_by and not _is_sorted(frame, self.sorted_by):
             raise SchemaViolation(f"table {self.name} is not sorted by {', '.join(self.sorted_by)}")
         return frame
 
     def _sound(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The same but for the order of its rows."""
-        if frame.schema != self.schema:
-            raise SchemaViolation(f"table {self.name}: {_schema_difference(self.schema, frame.schema)}")
+        """The same but for columns, types and the order of rows."""
         for series, (name, column) in zip(frame.get_columns(), self.columns.items(), strict=True):
             if not column.nullable and (nulls := series.null_count()):
                 raise SchemaViolation(f"table {self.name}: {nulls} nulls in {name}, which may not be null")
@@ -98,7 +98,7 @@ class Table:
         if value is None:
             if not column.nullable:
                 raise SchemaViolation(f"table {self.name}: column {name} is missing and may not be null")
-            return pl.Series(name, [None], dtype=column.dtype).new_from_index(0, height)
+            return _null(column.dtype).new_from_index(0, height).alias(name)
         if not _is_sequence(value):
             return pl.Series(name, [value]).cast(column.dtype).new_from_index(0, height).alias(name)
         series = value.alias(name) if isinstance(value, pl.Series) else pl.Series(name, value)
@@ -110,6 +110,11 @@ def _without_rows(table: Table) -> pl.DataFrame:
     return pl.DataFrame(schema={name: column.dtype for name, column in table.columns.items()})
 
 
+@cache
+def _null(dtype: DType) -> pl.Series:
+    return pl.Series([None], dtype=dtype)
+
+
 def _is_sequence(value: Any) -> bool:
     return hasattr(value, "__len__") and not isinstance(value, (str, bytes))
 
@@ -117,7 +122,10 @@ def _is_sequence(value: Any) -> bool:
 def _is_sorted(frame: pl.DataFrame, by: tuple[str, ...]) -> bool:
     tie: pl.Series | bool = True
     for name in by:
-        before, after = frame[name][:-1], frame[name][1:]
+        column = frame[name]
+        if not column.null_count() and column.min() == column.max():
+            continue
+        before, after = column[:-1], column[1:]
         if ((after < before) & tie).any():
             return False
         tie = (after == before) & tie

@@ -304,13 +304,11 @@ def launches_of(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
 
 def _split_batches(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """The same calls, kernels of recorded batches once per message; each then has the times of its kernel."""
-    kernels = calls.filter(calls["kind"] == EXCHANGE)
-    if not kernels.height:
-        return calls
     messages = trace.get(COLLECTIVES).filter(
         pl.col("device").is_null() & pl.col("peer").is_not_null() & pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT)
     )
-    if not messages.height:
+    kernels = calls.filter(calls["kind"] == EXCHANGE)
+    if not messages.height or not kernels.height:
         return calls
     launched = kernels.join(launches_of(trace, kernels), on=OP_KEY, how="inner").sort("launch_ns")
     names = [name for name in _LABELS if name != "sequence"]

@@ -64,10 +64,7 @@ def _compilation(trace: Trace) -> list[tuple[int, str, str]]:
     if HOST_OPS not in trace:
         return []
     compiled = {
-        rank
-        for table in tables
-        for (rank,), first, last in key_slices(table, ("rank",))
-        if matches(table["name"][first:last], COMPILED_CALL).any()
+        rank for table in tables for rank in table["rank"].filter(matches(table["name"], COMPILED_CALL)).unique()
     }
     ranks = key_slices(trace[HOST_OPS], ("rank",))
     return [(rank, "torch.compile", "used" if rank in compiled else "not used") for (rank,), *_ in ranks]

@@ -283,8 +283,8 @@ def _warm_up_count(trace: Trace, frame: pl.DataFrame, periods: pl.DataFrame) -> 
             setup = part.join(events, on=_STEP, how="left", maintain_order="left")["setup"].fill_null(0).to_numpy()
         dropped = _leading_slow(period_ns, setup)
         counts[process] = int(part["step"][dropped]) if dropped else 0
-    slices = [(counts.get(process, 0), last - first) for process, first, last in key_slices(frame, _PROCESS)]
-    return pl.Series("warm_up", [count for count, rows in slices for _ in range(rows)], dtype=pl.Int32)
+    each = [np.full(last - first, counts.get(process, 0)) for process, first, last in key_slices(frame, _PROCESS)]
+    return pl.Series("warm_up", np.concatenate([np.empty(0, np.int64), *each]), dtype=pl.Int32)
 
 
 def _leading_slow(period_ns: Int64Array, setup: Int64Array) -> int:

@@ -232,14 +232,22 @@ Spans shared(View start, View end, View other_start, View other_end) {
 Numbers covered(View start, View end, View from, View until) {
     check_same({start.size(), end.size()});
     check_same({from.size(), until.size()});
-    Numbers before(start.size() + 1, 0);
-    for (size_t i = 0; i < start.size(); ++i) before[i + 1] = plus(before[i], minus(end[i], start[i]));
     Numbers made(from.size(), 0);
-    size_t at[2] = {0, 0};
+    if (made.empty() || start.empty()) return made;
+    // Only intervals around the windows are looked at: whoever asks for a few at a time may hold millions.
+    const int64_t least = *std::min_element(from.begin(), from.end());
+    const int64_t most = std::max(*std::max_element(until.begin(), until.end()), *std::max_element(from.begin(), from.end()));
+    const auto places = std::span(start.begin(), start.end());
+    const size_t none = static_cast<size_t>(std::upper_bound(places.begin(), places.end(), least) - places.begin());
+    const size_t first = none ? none - 1 : 0;
+    const size_t stop = static_cast<size_t>(std::upper_bound(places.begin(), places.end(), most) - places.begin());
+    Numbers before(stop - first + 1, 0);
+    for (size_t i = first; i < stop; ++i) before[i - first + 1] = plus(before[i - first], minus(end[i], start[i]));
+    size_t at[2] = {first, first};
     const auto covered_until = [&](int64_t time, size_t& place) {
-        place = gallop(start.size(), place, [&](size_t i) { return start[i] <= time; });
-        if (place == 0) return int64_t{0};
-        return plus(before[place - 1], minus(std::min(time, end[place - 1]), start[place - 1]));
+        place = gallop(stop, place, [&](size_t i) { return start[i] <= time; });
+        if (place == first) return int64_t{0};
+        return plus(before[place - 1 - first], minus(std::min(time, end[place - 1]), start[place - 1]));
     };
     for (size_t i = 0; i < from.size(); ++i)
         made[i] = minus(covered_until(std::max(from[i], until[i]), at[1]), covered_until(from[i], at[0]));

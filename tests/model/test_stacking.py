@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timesink.model.schema import lean, stacked
+from timesink.model.schema import lean, picked, stacked
 
 SCHEMA = pl.Schema({"rank": pl.Int32(), "name": pl.Categorical(), "size": pl.Int64()})
 ROWS = st.lists(
@@ -28,3 +28,12 @@ def test_stacked_frames_are_the_frames_below_one_another(parts: list[list[tuple[
 def test_a_lean_column_holds_the_same_values(rows: list[tuple[object, ...]]) -> None:
     for column in pl.DataFrame(rows, schema=SCHEMA, orient="row"):
         assert lean(column).equals(column, check_dtypes=True, check_names=True)
+
+
+@given(ROWS, st.data())
+def test_picked_rows_are_those_that_a_filter_keeps(rows: list[tuple[object, ...]], data: st.DataObject) -> None:
+    frame = pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    flags = st.lists(st.none() | st.booleans(), min_size=frame.height, max_size=frame.height)
+    chosen = pl.Series(data.draw(flags), dtype=pl.Boolean)
+    assert picked(frame, chosen).equals(frame.filter(chosen))
+    assert picked(frame, chosen).schema == SCHEMA

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
+from string import digits
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from timesink._native import give_back
 from timesink.diagnosis import headline
 from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.in_short import statements
@@ -32,11 +35,18 @@ from timesink.diagnosis.verdicts import (
 from timesink.diagnosis.words import which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
+from timesink.measures.habits.extra_work import launch_order
+from timesink.measures.habits.sequences import launched
 from timesink.measures.idle.blame import idle_blame
+from timesink.measures.kernels.conversions import copies
+from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.steps.marks import step_of_ops
 from timesink.measures.steps.per_step import period_name, period_ns
 from timesink.measures.steps.usual import usual_steps
-from timesink.model.tables import KERNEL_PROFILES
-from timesink.model.trace import Trace, remembered
+from timesink.measures.timeline.device_timeline import device_gaps
+from timesink.model.arrays import AT_ONCE
+from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
+from timesink.model.trace import Trace, forget, remembered
 from timesink.units import NS_PER_MS
 
 MATERIAL: Final = Limit(
@@ -73,7 +83,7 @@ def diagnose(
         def ruling(rule: Rule) -> tuple[Ruling, Trace]:
             return _ruling(rule, trace, usual, overrides_of.get(rule.code, {}), barred)
 
-        judged = _judged(rules, ruling, thread)
+        judged = _judged(rules, ruling, trace, thread)
         budgets = begun(thread, partial(step_budgets, trace))
         said = begun(thread, partial(_said, trace, barred))
         ranked = _ranked_findings(judged, trace, usual, thread)
@@ -101,10 +111,16 @@ def _said(trace: Trace, barred: Undecided | None) -> tuple[str, ...]:
 
 
 def _judged(
-    rules: Sequence[Rule], ruling: Callable[[Rule], tuple[Ruling, Trace]], thread: Executor | None
+    rules: Sequence[Rule], ruling: Callable[[Rule], tuple[Ruling, Trace]], trace: Trace, thread: Executor | None
 ) -> list[tuple[Ruling, Trace]]:
     """The ruling of each rule, in their order. Of two threads one begins with those whose measures take longest, which
     the other comes to at its end."""
+    if thread is None:
+        judged = []
+        for topic, of_topic in groupby(rules, key=lambda rule: rule.code.rstrip(digits)):
+            judged += [ruling(rule) for rule in of_topic]
+            _forget_rows(topic, trace)
+        return judged
     slow = [rule for rule in rules if rule.code.startswith(_SLOW)]
     quick = [rule for rule in rules if rule not in slow]
     made = {rule: begun(thread, partial(ruling, rule)) for rule in (*slow, *quick)}
@@ -113,6 +129,20 @@ def _judged(
 
 
 _SLOW: Final = ("CPY102", "IDL")  # idle time by its roots: they replay the trace without its waits
+_LAST_ASKED_BY: Final[Mapping[str, tuple[Callable[[Trace], object], ...]]] = {
+    "CMP": (step_of_ops,),
+    "CPY": (device_gaps,),
+    "HAB": (launched, launch_order),
+    "KRN": (kernel_facts, copies),
+}
+
+
+def _forget_rows(topic: str, trace: Trace) -> None:
+    """Let go of rows that rules of later topics hardly ask for, where there are so many that they weigh."""
+    if trace.get(DEVICE_OPS).height > AT_ONCE:
+        for measure in _LAST_ASKED_BY.get(topic, ()):
+            forget(measure, trace)
+        give_back()
 
 
 def _ruling(

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import polars as pl
 
+from timesink._native import give_back
 from timesink.errors import SchemaViolation
+from timesink.model.arrays import AT_ONCE
 from timesink.model.record import dataclass
 
 DType = type[pl.DataType] | pl.DataType
@@ -189,6 +191,8 @@ def stacked(parts: Iterable[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:
     for (name, dtype), column in zip(schema.items(), columns, strict=True):
         series = pl.concat(column, rechunk=True) if column else pl.Series(name, [], dtype=dtype)
         column.clear()
+        if len(series) > AT_ONCE:
+            give_back()  # else a table would be held twice, once as memory that is free and lies between other blocks
         stacked_columns.append(lean(series))
     return pl.DataFrame(stacked_columns)
 
@@ -203,3 +207,18 @@ def lean(series: pl.Series) -> pl.Series:
     if series.dtype.is_integer() and not series.null_count() and series.min() == series.max() == 0:
         return pl.Series(series.name, [0], dtype=series.dtype).new_from_index(0, len(series))
     return series
+
+
+def picked(frame: pl.DataFrame, chosen: pl.Series) -> pl.DataFrame:
+    """The chosen rows. A column of nulls alone, of what was not recorded, is made anew and takes no memory either."""
+    height = int(chosen.sum())
+    if height == frame.height:
+        return frame
+    return pl.DataFrame(
+        [
+            pl.Series(column.name, [None], dtype=column.dtype).new_from_index(0, height)
+            if column.null_count() == frame.height
+            else column.filter(chosen)
+            for column in frame
+        ]
+    )

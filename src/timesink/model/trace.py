@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from functools import wraps
 from threading import Lock
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import polars as pl
@@ -213,6 +213,9 @@ class Trace(Presentable):
 Result = TypeVar("Result")
 
 
+_RESULTS: Final[dict[Callable[[Trace], Any], WeakKeyDictionary[Trace, Any]]] = {}
+
+
 def remembered(measure: Callable[[Trace], Result]) -> Callable[[Trace], Result]:
     """`measure`, computed at most once per trace and forgotten with it: of threads that ask at once one computes, and
     the others wait. A result must not hold the trace itself."""
@@ -227,4 +230,11 @@ def remembered(measure: Callable[[Trace], Result]) -> Callable[[Trace], Result]:
                     known[trace] = measure(trace)
         return known[trace]
 
+    _RESULTS[recall] = known
     return recall
+
+
+def forget(measure: Callable[[Trace], Any], trace: Trace) -> None:
+    """Let go of what a `remembered` measure found in the trace; whoever asks for it again has it computed again. Not
+    while another thread may ask."""
+    _RESULTS[measure].pop(trace, None)

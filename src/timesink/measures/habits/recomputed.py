@@ -26,7 +26,7 @@ from timesink.measures.timeline.autograd import backward_operators, inside_backw
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.nesting import thread_slices
+from timesink.model.nesting import slice_of, thread_slices
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 
@@ -84,12 +84,15 @@ def _by_order(trace: Trace) -> tuple[BoolArray, HostTimes]:
     flags = np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
     host: dict[tuple[int, int], Intervals] = {}
     for rank, process, thread in sorted(order.of_backward):
-        here = order.frame.filter(pl.col("rank") == rank, pl.col("process") == process)
-        own, others = here.filter(pl.col("thread") == thread), here.filter(pl.col("thread") != thread)
-        found = occurring(own["code"].to_numpy(), others["code"].to_numpy(), telling(own["family"]))
+        first, last = slice_of(order.frame, ("rank", "process"), (rank, process))
+        here = order.frame[first:last]  # in order of thread
+        first, last = slice_of(here, ("thread",), (thread,))
+        own, codes = here[first:last], here["code"].to_numpy()
+        others = np.concatenate((codes[:first], codes[last:]))
+        found = occurring(codes[first:last], others, telling(own["family"]))
         flags[own["row"].to_numpy()[found]] = True
-        at_ns, last = own["launched_ns"].to_numpy(), np.flatnonzero(found[:-1] & ~found[1:])
-        host[process, thread] = Intervals.union_of(at_ns[last], at_ns[last + 1])
+        at_ns, lasts = own["launched_ns"].to_numpy(), np.flatnonzero(found[:-1] & ~found[1:])
+        host[process, thread] = Intervals.union_of(at_ns[lasts], at_ns[lasts + 1])
     return flags, host
 
 

@@ -17,6 +17,7 @@ from timesink.measures.habits.extra_work import ExtraWork, extra_work
 from timesink.measures.habits.sequences import STRETCH, launched
 from timesink.measures.timeline.attribution import attribution
 from timesink.model.arrays import BoolArray
+from timesink.model.nesting import slice_of
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 
@@ -32,13 +33,13 @@ def repeated_forward(trace: Trace) -> tuple[ExtraWork, ...] | None:
     flags = np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
     keys = {(rank, process) for rank, process, _ in order.of_backward}
     for rank, process in sorted(keys):
-        here = order.frame.select("thread", "row", "code", "family", "launched_ns").filter(
-            (order.frame["rank"] == rank) & (order.frame["process"] == process)
-        )
-        here = here[np.lexsort((here["row"].to_numpy(), here["launched_ns"].to_numpy()))]
+        first, last = slice_of(order.frame, ("rank", "process"), (rank, process))
+        here = order.frame[first:last]
+        by_launch = np.lexsort((here["row"].to_numpy(), here["launched_ns"].to_numpy()))
         threads = [thread for _, owner, thread in order.of_backward if owner == process]
-        backward = here["thread"].is_in(threads).to_numpy()
-        row, code, losses = here["row"].to_numpy(), here["code"].to_numpy(), (here["family"] == "loss").to_numpy()
+        backward = here["thread"].is_in(threads).to_numpy()[by_launch]
+        row, code = here["row"].to_numpy()[by_launch], here["code"].to_numpy()[by_launch]
+        losses = (here["family"] == "loss").to_numpy()[by_launch]
         for first, last in _between(backward):
             ends = np.flatnonzero(losses[first:last]) + 1
             if ends.size and (found := _twin(code[first : first + ends[-1]].tobytes())) is not None:

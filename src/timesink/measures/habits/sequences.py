@@ -13,10 +13,11 @@ from timesink.measures.habits.extra_work import launch_order
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int64Array, slices
 from timesink.model.names import matches
-from timesink.model.nesting import numbered_rows
+from timesink.model.nesting import numbered_rows, thread_slices
 from timesink.model.record import dataclass
+from timesink.model.schema import lean
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 
@@ -57,31 +58,31 @@ def launched(trace: Trace) -> Launched:
     is_kernel[facts.frame["row"].to_numpy()] = True
     row = launch_order(trace)
     row = row[is_kernel[row]]
-    call = links.call[row]
-    names = ops["name"][row]
+    call, names = links.call[row], ops["name"][row]
+    code = pl.Series(numbered_rows(pl.DataFrame({"name": names}))[0])
+    for name in ("grid_x", "grid_y", "grid_z"):
+        grid = ops[name][row].fill_null(0)
+        if grid.min() != grid.max():  # one column after another: all in numbers of 64 bits would be many
+            code = pl.Series(numbered_rows(pl.DataFrame({"code": code, "grid": grid}))[0])
+    columns = {name: lean(calls[name][call]) for name in ("rank", "process", "thread", "start_ns")}
     frame = pl.DataFrame(
         {
             "row": row,
-            **{name: calls[name][call] for name in ("rank", "process", "thread")},
-            "launched_ns": calls["start_ns"][call],
+            **{name: columns.pop(name) for name in ("rank", "process", "thread")},
+            "launched_ns": columns.pop("start_ns"),
             "family": facts.at(pl.Series(row), "family")["family"],
-            "backward": matches(names, OF_BACKWARD),
-            "name": names.to_physical(),
-            **{name: ops[name][row].fill_null(0) for name in ("grid_x", "grid_y", "grid_z")},
+            "code": code,
         }
     )
-    code, _ = numbered_rows(frame.select("name", "grid_x", "grid_y", "grid_z"))
-    return Launched(
-        frame.select("row", "rank", "process", "thread", "launched_ns", "family", pl.Series("code", code)),
-        _backward_threads(frame),
-    )
+    return Launched(frame, _backward_threads(frame, matches(names, OF_BACKWARD).to_numpy()))
 
 
-def _backward_threads(frame: pl.DataFrame) -> frozenset[tuple[int, int, int]]:
-    threads = frame.group_by("rank", "process", "thread").agg(pl.col("backward").any())
-    several = pl.len().over("rank", "process") > 1
-    working = threads.filter(several & pl.col("backward"), ~pl.col("backward").all().over("rank", "process"))
-    return frozenset(working.select("rank", "process", "thread").iter_rows())
+def _backward_threads(frame: pl.DataFrame, backward: BoolArray) -> frozenset[tuple[int, int, int]]:
+    threads = [(key, bool(backward[first:last].any())) for key, first, last in thread_slices(frame)]
+    kinds: dict[tuple[int, int], list[bool]] = {}
+    for key, works in threads:
+        kinds.setdefault(key[:2], []).append(works)
+    return frozenset(key for key, works in threads if works and not all(kinds[key[:2]]))
 
 
 def stretches(codes: Int64Array, length: int) -> Int64Array:
@@ -106,11 +107,12 @@ def occurring(codes: Int64Array, elsewhere: Int64Array, telling: BoolArray) -> B
     numbers = stretches(both, STRETCH)
     own = numbers[elsewhere.size + 1 :]
     known = pl.Series(own).is_in(pl.Series(numbers[: elsewhere.size - STRETCH + 1]).implode()).to_numpy()
-    windows = np.sort(np.lib.stride_tricks.sliding_window_view(codes, STRETCH), axis=1)
-    kinds = 1 + (np.diff(windows, axis=1) != 0).sum(axis=1)
-    tells = np.lib.stride_tricks.sliding_window_view(telling, STRETCH).any(axis=1)
-    for start in np.flatnonzero(known & (kinds >= KINDS) & tells):
-        found[start : start + STRETCH] = True
+    runs, tells = (np.lib.stride_tricks.sliding_window_view(of, STRETCH) for of in (codes, telling))
+    for some in slices(0, known.size):
+        starts = some.start + np.flatnonzero(known[some] & tells[some].any(axis=1))
+        kinds = 1 + (np.diff(np.sort(runs[starts], axis=1), axis=1) != 0).sum(axis=1)
+        for start in starts[kinds >= KINDS]:
+            found[start : start + STRETCH] = True
     return found
 
 

@@ -39,6 +39,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.record import dataclass
+from timesink.model.schema import picked
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Case
@@ -154,7 +155,7 @@ def _removable(trace: Trace) -> pl.Series:
 
 def _blamed_of(trace: Trace, chosen: pl.Expr, preparing: bool | None) -> tuple[BlamedTime, ...]:
     stretches = idle_blame(trace).stretches
-    stretches = stretches.select(READ).filter(stretches.select(chosen).to_series())
+    stretches = picked(stretches.select(READ), stretches.select(chosen).to_series())
     by_device = intervals_of(stretches)
     blamed = []
     for device in device_timeline(trace).by_device:

@@ -22,7 +22,7 @@ from timesink.model.arrays import slices
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import numbered_rows
-from timesink.model.schema import SHOWN_ROWS
+from timesink.model.schema import SHOWN_ROWS, picked
 from timesink.model.tables import FRAMES, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 
@@ -38,7 +38,7 @@ NOWHERE: Final[dict[str, Any]] = {"host": {}, "rows": (), **dict.fromkeys(_PLACE
 def placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[str, Any]:
     """Who kept the device waiting inside `intervals`, and the place with the most of that time."""
     length = pl.Series("length", intervals.covered_ns(stretches["start_ns"].to_numpy(), stretches["end_ns"].to_numpy()))
-    stretches = stretches.with_columns(length).filter(length > 0)
+    stretches = picked(stretches.with_columns(length), length > 0)
     longest = stretches.filter(pl.col("length") >= pl.col("length").top_k(SHOWN_ROWS).min())
     longest = longest.sort("length", "start_ns", descending=[True, False])
     place = (

@@ -10,10 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
 from timesink.knowledge.kernels import function_name
 from timesink.knowledge.op_class import class_of_ops
+from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import per_step_ns, step_windows
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
@@ -70,9 +72,8 @@ def kernel_lengths(trace: Trace, names: Sequence[str]) -> Mapping[tuple[int, int
 
 def median_kernel_ns(trace: Trace) -> Mapping[tuple[int, int], float]:
     """How long the median kernel of each device takes, by rank and device."""
-    length = (pl.col("end_ns") - pl.col("start_ns")).median()
-    rows = _kernel_rows(trace).group_by("rank", "device").agg(length).iter_rows()
-    return {(rank, device): median for rank, device, median in rows}
+    facts = kernel_facts(trace)
+    return {device: float(np.median(facts.on(device)["length"].to_numpy())) for device in facts.devices}
 
 
 def _kernel_rows(trace: Trace) -> pl.DataFrame:

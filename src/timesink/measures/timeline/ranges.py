@@ -122,14 +122,19 @@ def _launched_inside(trace: Trace, *innermost: IntArray) -> tuple[Int64Array, In
     crossing_range, crossing_op = _launched_between(trace, linked, innermost)
     range_parts, op_parts = [crossing_range], [crossing_op]
     for place in innermost:
-        op, enclosing = linked, place[links.call[linked]].astype(np.int64)
+        inside = place[links.call[linked]] >= 0
+        op = linked[inside]
+        enclosing = place[links.call[op]].astype(np.int64)
         while op.size:
-            inside = enclosing >= 0
-            op, enclosing = op[inside], enclosing[inside]
             range_parts.append(row_of_nested[enclosing])
             op_parts.append(op)
             enclosing = parent[enclosing]
-    return np.concatenate(range_parts), np.concatenate(op_parts)
+            inside = enclosing >= 0
+            op, enclosing = op[inside], enclosing[inside]
+    del linked, inside, op, enclosing  # a pair takes 16 bytes, and a launch is in several ranges
+    op_row = np.concatenate(op_parts)
+    op_parts.clear()
+    return np.concatenate(range_parts), op_row
 
 
 def _launched_between(trace: Trace, op: Int64Array, innermost: Sequence[IntArray]) -> tuple[Int64Array, Int64Array]:

@@ -178,8 +178,9 @@ def _is_loopback(host: str) -> bool:
 _ENVIRONMENT = {"POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 # Else Dask lets workers give memory back at every turn, and a rank takes half as long again.
 _BEFORE_START = {"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None}
-# Dask's profile of its own workers costs a fifth of their time and grows with it.
-_CONFIGURATION = {"distributed.worker.profile.enabled": False}
+# Dask's profile of its own workers costs a fifth of their time and grows with it; so does looking fifty times a second
+# whether scheduler and workers answer, a thirtieth.
+_CONFIGURATION = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +234,7 @@ def local_cluster(workers: int = 0) -> Any:
     distributed = _distributed()
     import dask
 
-    with dask.config.set(_BEFORE_START):
+    with dask.config.set({**_BEFORE_START, **_CONFIGURATION}):
         return distributed.LocalCluster(
             n_workers=workers or cores(), threads_per_worker=1, processes=True, host="127.0.0.1",
             dashboard_address=None, silence_logs=50,  # logging.CRITICAL: its warnings are ours to give

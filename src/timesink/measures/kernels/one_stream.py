@@ -65,15 +65,16 @@ def one_stream_runs(trace: Trace, chosen: BoolArray | None = None) -> tuple[OneS
     for device in facts.devices:
         if device not in counts:
             continue
-        kernels = with_fill(facts.on(device), ops, counts[device])
-        is_small = kernels["small"].to_numpy()
+        kernels = facts.on(device)
+        is_small = kernels.select(_small(counts[device])).to_series().to_numpy()
         if chosen is not None:
             is_small = is_small & chosen[kernels["row"].to_numpy()]
         run = _runs(kernels, is_small)
         at = np.flatnonzero(run >= 0)
-        columns = (kernels[name].to_numpy()[at] for name in ("length", "fill", "packed"))
+        kernels = with_fill(kernels.select("row", "length", "blocks", "family")[at], ops, counts[device])
+        columns = (kernels[name].to_numpy() for name in ("length", "fill", "packed"))
         length, fill, packed = (np.asarray(column, np.float64) for column in columns)
-        devices.append(OneStreamRuns(device, kernels["row"].to_numpy()[at], run[at], length, fill, packed))
+        devices.append(OneStreamRuns(device, kernels["row"].to_numpy(), run[at], length, fill, packed))
     return tuple(devices)
 
 
@@ -87,8 +88,12 @@ def with_fill(kernels: pl.DataFrame, ops: pl.DataFrame, sms: int) -> pl.DataFram
     return kernels.with_columns(a_multiprocessor).with_columns(
         (blocks / sms).clip(0.0, 1.0).alias("fill"),
         (blocks / (sms * pl.col("held"))).clip(0.0, 1.0).alias("packed"),
-        small=(2 * blocks < sms) & (pl.col("family") != "communication"),
+        small=_small(sms),
     )
+
+
+def _small(sms: int) -> pl.Expr:
+    return (2 * pl.col("blocks").fill_null(sms) < sms) & (pl.col("family") != "communication")
 
 
 @remembered
@@ -124,7 +129,6 @@ def _runs(kernels: pl.DataFrame, is_small: BoolArray) -> Int64Array:
     number = np.concatenate(([0], np.cumsum(~follows)))
     size = np.bincount(number)
     kept = is_small & (size[number] >= _LEAST_RUN)
-    _, dense = np.unique(number[kept], return_inverse=True)
     run = np.full(stream.size, -1, np.int64)
-    run[kept] = dense
+    run[kept] = np.cumsum(np.diff(number[kept], prepend=-1) != 0) - 1
     return run

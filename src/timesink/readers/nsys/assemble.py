@@ -176,6 +176,7 @@ def trace_of(export: Export, path: Path, format_name: str, seen: ExportSurvey | 
     if capture.records("Cuda"):
         tables[DEVICE_OPS] = device.device_ops(session, rows)
         tables[API_CALLS] = host.api_calls(session)
+        tables[DEVICE_OPS] = _owned_alike(tables[DEVICE_OPS], tables[API_CALLS]["process"])
     del rows, users
     if session.has(SYNCHRONISATIONS):
         tables[SYNCS], tables[EVENT_WAITS] = host.syncs_and_waits(session, tables[API_CALLS])
@@ -187,6 +188,15 @@ def trace_of(export: Export, path: Path, format_name: str, seen: ExportSurvey | 
         tables[SETTINGS] = _settings(session)
     tables[THREADS] = host.threads(session, _processes(tables))
     return Trace(str(path), tables, tuple(export.notes))
+
+
+def _owned_alike(ops: pl.DataFrame, processes: pl.Series) -> pl.DataFrame:
+    """The ops; where all rows are of one process, with its number in the memory in which it stands for the calls."""
+    own = ops["process"]
+    alike = 0 < len(own) <= len(processes) and {own.min(), own.max()} == {processes.min(), processes.max()}
+    if not alike or own.min() != own.max():
+        return ops
+    return ops.with_columns(processes[: len(own)])
 
 
 def _worked(session: ExportReading, tables: Tables, seen: ExportSurvey | None) -> list[tuple[int, int]]:

@@ -18,6 +18,14 @@ void give_back() {
 #endif
 }
 
+// So much at a heap's end stays with the process, and blocks of up to 32 MB come from a heap.
+void keep_freed() {
+#ifdef __GLIBC__
+    mallopt(M_TRIM_THRESHOLD, 256 << 20);
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+#endif
+}
+
 }  // namespace
 
 void bind_blame(nb::module_& m);
@@ -32,4 +40,5 @@ NB_MODULE(_native, m) {
     bind_replay(m);
     bind_sweeps(m);
     m.def("give_back", &give_back, "Gives memory that was freed, and lies between other blocks, to the operating system.");
+    m.def("keep_freed", &keep_freed, "Lets memory that is freed from now on stay with the process.");
 }

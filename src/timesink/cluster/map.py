@@ -5,19 +5,16 @@ Jobs are cached on disk, one file per rank, named by what they were made of, so 
 
 from __future__ import annotations
 
-import ctypes
 import io
 import os
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 import polars as pl
 
+from timesink._native import keep_freed
 from timesink.cluster.files import RankFile, access_errors, facts_beside, filesystem, reason_of
 from timesink.errors import TimesinkError
 from timesink.measures.ranks.job import SCHEMAS, Job, in_order, job
@@ -127,19 +124,8 @@ def summarise(task: Task) -> Summarised:
     raise AssertionError("the last attempt returns")
 
 
-@cache
-def _keep_freed_memory() -> None:
-    """What the tables of one file took serves those of the next: to give pages back and have them cleared anew takes a
-    thirtieth of the time of a rank. Elsewhere than in glibc nothing happens."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            mallopt = ctypes.CDLL(None).mallopt
-            mallopt(-1, 256 << 20)  # M_TRIM_THRESHOLD: so much of a heap's end stays with the process
-            mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD: smaller blocks come from the heap
-
-
 def _summarised(task: Task) -> Summarised:
-    _keep_freed_memory()
+    keep_freed()  # for the next file's tables: to have pages cleared anew takes a thirtieth of a rank's time
     if not task.file.is_remote:
         return _of_path(task, Path(task.file.url.removeprefix("file://")))
     with tempfile.TemporaryDirectory(prefix="timesink-") as folder:

@@ -1,22 +1,26 @@
 """Unpacking of files nobody vouches for: their text in pieces of a few megabytes, within a budget.
 
-Gzip, xz and Zstandard are known by their first bytes; any other file is read as it is. A file that was cut off or
-damaged yields what came before the damage, and says how it ended; one that unpacks to more than its budget, or to more
-than any real trace would (a decompression bomb), is refused.
+Gzip, xz and Zstandard are known by their first bytes; any other file is read as it is. Gzip in blocks (BGZF) is
+unpacked by several threads. A file that was cut off or damaged yields what came before the damage, and says how it
+ended; one that unpacks to more than its budget, or to more than any real trace would (a decompression bomb), is
+refused.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
+from timesink._native import usual_threads
 from timesink.errors import UnreadableTrace
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -25,6 +29,8 @@ _ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"
 _HEAD_STEP = 64  # bytes of a packed head that are lost with the first damaged one
 _PIECE_BYTES = 1 << 20
 _PACKED_BYTES = 256 << 10  # read at once; what a damaged stream may take with it
+_BLOCK_MAGIC, _BLOCK_HEAD_BYTES, _BLOCK_TEXT_BYTES = b"\x1f\x8b\x08\x04", 18, 1 << 16  # of BGZF
+_BLOCKS_AT_ONCE, _MOST_THREADS = 16, 4
 _WINDOW_BYTES = 128 << 20  # the largest dictionary allowed to a stream: what zstd itself takes without being asked to
 _BOMB_FROM_BYTES = 64 << 20  # less may be a repetitive trace
 _TRUSTED = "raise the limit if you trust the file"
@@ -93,8 +99,8 @@ class UnpackedFile:
 
     def __iter__(self) -> Iterator[bytes | memoryview]:
         """The pieces of the text, in order. Each is valid until the next is asked for."""
-        packing = self.packing
-        pieces = self._unpacked(packing) if packing else self._plain()
+        packing, threads = self.packing, min(usual_threads(), _MOST_THREADS)
+        pieces = self._unpacked(packing, threads) if packing else self._plain()
         # One thread for each file: others are read beside it, and to hand a piece over takes longer than it wins.
         alone = os.environ.get("POLARS_MAX_THREADS") == "1"
         return _ahead(pieces) if packing and not alone else pieces
@@ -106,14 +112,30 @@ class UnpackedFile:
                 self._spend(count)
                 yield piece[:count]
 
-    def _unpacked(self, packing: str) -> Iterator[bytes | memoryview]:
-        return self._frames() if packing == "Zstandard" else self._members(packing)
+    def _unpacked(self, packing: str, threads: int) -> Iterator[bytes | memoryview]:
+        if packing == "Zstandard":
+            return self._frames()
+        return self._blocks(threads) if packing == "gzip" and threads > 1 else self._members(packing)
 
-    def _members(self, packing: str) -> Iterator[bytes]:
-        """The pieces of a gzip or xz file, which may hold several members one after the other."""
-        magic, damage, open_member = _decompressor(packing)
+    def _blocks(self, threads: int) -> Iterator[bytes]:
+        """The pieces of a gzip file. As long as its members are blocks of BGZF, which say how long they are, several
+        threads unpack them; from the first on that is none, or no sound one, it is read as any other gzip."""
         consumed = 0
+        with self.path.open("rb", buffering=0) as stream, ThreadPoolExecutor(threads) as pool:
+            for packed_bytes, piece in _in_order(pool, threads, _groups_of_blocks(stream)):
+                if piece is None:
+                    break
+                consumed += packed_bytes
+                self._spend(len(piece), consumed, "gzip")
+                yield piece
+        yield from self._members("gzip", consumed)
+
+    def _members(self, packing: str, consumed: int = 0) -> Iterator[bytes]:
+        """The pieces of a gzip or xz file, which may hold several members one after the other; of all but its first so
+        many bytes."""
+        magic, damage, open_member = _decompressor(packing)
         with self.path.open("rb", buffering=0) as stream:
+            stream.seek(consumed)
             packed = stream.read(_PACKED_BYTES)
             while packed.startswith(magic):
                 member = open_member()
@@ -170,6 +192,59 @@ def _decompressor(packing: str) -> tuple[bytes, Any, Callable[[], Any]]:
     import lzma
 
     return _XZ_MAGIC, lzma.LZMAError, partial(lzma.LZMADecompressor, memlimit=_WINDOW_BYTES)
+
+
+def _groups_of_blocks(stream: RawIOBase) -> Iterator[list[bytes]]:
+    """The blocks of BGZF that a file begins with, some at once."""
+    packed = b""
+    while more := stream.read(_PACKED_BYTES):
+        packed, group, at = packed + more, list[bytes](), 0
+        while (size := _block_bytes(packed, at)) and at + size <= len(packed):
+            group.append(packed[at : at + size])
+            at += size
+            if len(group) == _BLOCKS_AT_ONCE:
+                yield group
+                group = []
+        if group:
+            yield group
+        packed = packed[at:]
+        if len(packed) >= _BLOCK_HEAD_BYTES and not _block_bytes(packed, 0):
+            return
+
+
+def _block_bytes(packed: bytes, at: int) -> int:
+    """How long the block is that begins there; 0 where none does. Its header's extra field holds the length less one
+    (Sequence Alignment/Map Format Specification, section 4.1)."""
+    head = packed[at : at + _BLOCK_HEAD_BYTES]
+    is_block = len(head) == _BLOCK_HEAD_BYTES and head.startswith(_BLOCK_MAGIC) and head[10:16] == b"\6\0BC\2\0"
+    return int.from_bytes(head[16:], "little") + 1 if is_block else 0
+
+
+def _unpacked_blocks(group: list[bytes]) -> bytes | None:
+    """The text of some blocks; None where one is damaged, longer than blocks may be, or not what its header says."""
+    _, damage, open_member = _decompressor("gzip")
+    texts = []
+    for block in group:
+        member = open_member()
+        try:
+            texts.append(member.decompress(block, _BLOCK_TEXT_BYTES + 1))
+        except damage:
+            return None
+        if not member.eof or member.unused_data:
+            return None
+    return b"".join(texts)
+
+
+def _in_order(pool: Executor, threads: int, groups: Iterable[list[bytes]]) -> Iterator[tuple[int, bytes | None]]:
+    """The packed bytes and the text of each group, in order, as many under way as there are threads."""
+    coming = deque[tuple[int, Future[bytes | None]]]()
+    for group in groups:
+        coming.append((sum(map(len, group)), pool.submit(_unpacked_blocks, group)))
+        if len(coming) > threads:
+            packed_bytes, text = coming.popleft()
+            yield packed_bytes, text.result()
+    for packed_bytes, text in coming:
+        yield packed_bytes, text.result()
 
 
 def _ahead(pieces: Iterator[bytes | memoryview]) -> Iterator[bytes | memoryview]:

@@ -353,11 +353,11 @@ def test_an_interrupt_while_a_window_is_read_ends_with_130_and_keeps_nothing(
 
     passes = []
 
-    def interrupted(reading: unpack.UnpackedFile, packing: str) -> object:
+    def interrupted(reading: unpack.UnpackedFile, packing: str, threads: int) -> object:
         passes.append(reading)
         if len(passes) == {"the look": 1, "the window": 2}[when]:
             raise KeyboardInterrupt
-        return whole(reading, packing)
+        return whole(reading, packing, threads)
 
     whole = unpack.UnpackedFile._unpacked
     monkeypatch.setattr(unpack.UnpackedFile, "_unpacked", interrupted)

@@ -10,7 +10,7 @@ from polars.exceptions import ComputeError
 
 from timesink._native import looked_up, may_match
 from timesink.model.arrays import BoolArray, Int8Array, IntArray
-from timesink.model.schema import DType
+from timesink.model.schema import DType, nulls
 
 _CODED = pl.Categorical()
 _MOST_CODES = 1 << 18  # beyond so many distinct names in one process, answers are forgotten
@@ -94,7 +94,7 @@ def pattern_fault(pattern: str) -> str | None:
 def mapped(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype: DType) -> pl.Series:
     """`function` of each name, computed on the distinct names only."""
     if names.null_count() == len(names):
-        return pl.Series(names.name, [None], dtype=dtype).new_from_index(0, len(names))
+        return nulls(dtype, len(names), names.name)
     coded = names.cast(_CODED)
     named = coded.drop_nulls() if coded.null_count() else coded
     codes = named.to_physical().to_numpy()

@@ -100,7 +100,7 @@ class Table:
         if value is None:
             if not column.nullable:
                 raise SchemaViolation(f"table {self.name}: column {name} is missing and may not be null")
-            return _null(column.dtype).new_from_index(0, height).alias(name)
+            return nulls(column.dtype, height, name)
         if not _is_sequence(value):
             return pl.Series(name, [value]).cast(column.dtype).new_from_index(0, height).alias(name)
         series = value.alias(name) if isinstance(value, pl.Series) else pl.Series(name, value)
@@ -117,6 +117,16 @@ def _null(dtype: DType) -> pl.Series:
     return pl.Series([None], dtype=dtype)
 
 
+def nulls(dtype: DType, rows: int, name: str = "") -> pl.Series:
+    """A column of nulls, out of pages that nothing was written to: it takes no memory."""
+    return _null(dtype).new_from_index(0, rows).alias(name)
+
+
+def has_one_value(series: pl.Series) -> bool:
+    """Whether all rows have the same value, and none is null."""
+    return not series.null_count() and bool(series.min() == series.max())
+
+
 def _is_sequence(value: Any) -> bool:
     return hasattr(value, "__len__") and not isinstance(value, (str, bytes))
 
@@ -125,7 +135,7 @@ def _is_sorted(frame: pl.DataFrame, by: tuple[str, ...]) -> bool:
     tie: pl.Series | bool = True
     for name in by:
         column = frame[name]
-        if not column.null_count() and column.min() == column.max():
+        if has_one_value(column):
             continue
         before, after = column[:-1], column[1:]
         if ((after < before) & tie).any():
@@ -203,8 +213,8 @@ def lean(series: pl.Series) -> pl.Series:
     if not len(series):
         return series
     if series.null_count() == len(series):
-        return pl.Series(series.name, [None], dtype=series.dtype).new_from_index(0, len(series))
-    if series.dtype.is_integer() and not series.null_count() and series.min() == series.max() == 0:
+        return nulls(series.dtype, len(series), series.name)
+    if series.dtype.is_integer() and series[0] == 0 and has_one_value(series):
         return pl.Series(series.name, [0], dtype=series.dtype).new_from_index(0, len(series))
     return series
 
@@ -216,9 +226,7 @@ def picked(frame: pl.DataFrame, chosen: pl.Series) -> pl.DataFrame:
         return frame
     return pl.DataFrame(
         [
-            pl.Series(column.name, [None], dtype=column.dtype).new_from_index(0, height)
-            if column.null_count() == frame.height
-            else column.filter(chosen)
+            nulls(column.dtype, height, column.name) if column.null_count() == frame.height else column.filter(chosen)
             for column in frame
         ]
     )

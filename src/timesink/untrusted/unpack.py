@@ -8,7 +8,6 @@ refused.
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -101,9 +100,8 @@ class UnpackedFile:
         """The pieces of the text, in order. Each is valid until the next is asked for."""
         packing, threads = self.packing, min(usual_threads(), _MOST_THREADS)
         pieces = self._unpacked(packing, threads) if packing else self._plain()
-        # One thread for each file: others are read beside it, and to hand a piece over takes longer than it wins.
-        alone = os.environ.get("POLARS_MAX_THREADS") == "1"
-        return _ahead(pieces) if packing and not alone else pieces
+        # On one thread, with others that read beside it, to hand a piece over takes longer than it wins.
+        return _ahead(pieces) if packing and threads > 1 else pieces
 
     def _plain(self) -> Iterator[bytes | memoryview]:
         piece = memoryview(bytearray(_PIECE_BYTES))

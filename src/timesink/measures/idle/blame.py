@@ -19,7 +19,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.record import dataclass
-from timesink.model.schema import stacked
+from timesink.model.schema import nulls, stacked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.graph import RankWork
@@ -173,7 +173,7 @@ def _stretches(first_thread: int, gaps: pl.DataFrame, pieces: Pieces, activity: 
         "end_ns": pl.Series(pieces.end_ns),
         "cause": _OF_CODE.gather(pl.Series(pieces.cause, dtype=pl.UInt32)),
     }
-    none = pl.Series([None], dtype=pl.Int32).new_from_index(0, pieces.gap.size)
+    none = nulls(pl.Int32(), pieces.gap.size)
     columns |= {name: _nullable(numbers[name]) if name in numbers else none for name in _SCHEMA if name not in columns}
     return pl.DataFrame([columns[name].cast(dtype).alias(name) for name, dtype in _SCHEMA.items()])
 
@@ -186,5 +186,5 @@ def _nullable(values: Int64Array) -> pl.Series:
 def _gathered(names: pl.Series, rows: pl.Series) -> pl.Series:
     """The name of each row; null where there is none."""
     if rows.null_count() == len(rows):
-        return pl.Series(names.name, [None], dtype=pl.Categorical()).new_from_index(0, len(rows))
+        return nulls(pl.Categorical(), len(rows), names.name)
     return names[rows.cast(pl.UInt32)]

@@ -39,7 +39,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.record import dataclass
-from timesink.model.schema import picked
+from timesink.model.schema import nulls, picked
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Case
@@ -281,7 +281,7 @@ def _roots(trace: Trace, sync_row: Int32Array) -> pl.Series:
     """What each draining call was."""
     calls = trace.get(API_CALLS)
     if not calls.height or not (sync_row >= 0).any():
-        return pl.Series("root", [None], dtype=_ROOTS).new_from_index(0, sync_row.size)
+        return nulls(_ROOTS, sync_row.size, "root")
     place = np.full(calls.height + 1, -1, np.int32)  # in `rows`, for each call; the last one stands for no call
     place[sync_row] = 0
     place[-1] = -1

@@ -36,7 +36,7 @@ from timesink.model.arrays import BoolArray, Int32Array, Int64Array
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting, key_slices, slice_of
 from timesink.model.record import dataclass
-from timesink.model.schema import lean
+from timesink.model.schema import lean, nulls
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Case, Selection
@@ -197,7 +197,7 @@ def _each(function: Callable[[str], object], dtype: type[pl.DataType]) -> Callab
 def _gathered(names: pl.Series, rows: Int32Array) -> pl.Series:
     """The name of each row, null for -1; as text."""
     if not len(names):
-        return pl.Series("op", [None], dtype=pl.Categorical()).new_from_index(0, rows.size)
+        return nulls(pl.Categorical(), rows.size, "op")
     held = names[pl.Series(np.maximum(rows, 0))]
     return pl.select(pl.when(pl.Series(rows >= 0)).then(held).alias("op")).to_series()
 

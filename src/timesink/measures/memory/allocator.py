@@ -19,6 +19,7 @@ import polars as pl
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.record import dataclass
+from timesink.model.schema import nulls
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace, remembered
 
@@ -123,7 +124,7 @@ def _of_device(events: pl.DataFrame, blocks: pl.DataFrame) -> Lifetimes:
 def _rows(
     address: npt.NDArray[np.uint64], size: Int64Array, born: Int64Array, died: Int64Array, stack: pl.Series | None
 ) -> pl.DataFrame:
-    stacks = pl.Series([None], dtype=pl.Categorical()).new_from_index(0, len(size)) if stack is None else stack[born]
+    stacks = nulls(pl.Categorical(), len(size)) if stack is None else stack[born]
     return pl.DataFrame(
         {
             "address": pl.Series(address, dtype=pl.UInt64),
@@ -131,7 +132,7 @@ def _rows(
             "born": pl.Series(born, dtype=pl.Int64),
             "died": pl.Series(died, dtype=pl.Int64),
             "stack": stacks,
-            "category": pl.Series([None], dtype=pl.Categorical()).new_from_index(0, len(size)),
+            "category": nulls(pl.Categorical(), len(size)),
         }
     )
 

@@ -31,6 +31,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.record import dataclass
+from timesink.model.schema import has_one_value
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace, remembered
 
@@ -113,7 +114,7 @@ def in_order(table: pl.DataFrame) -> pl.DataFrame:
 def _is_in_order(table: pl.DataFrame) -> bool:
     """Whether that is plain to see: behind columns of one value each, one of integers ascends without equals."""
     for column in table.get_columns():
-        if column.null_count() or column.min() != column.max():
+        if not has_one_value(column):
             values = column.to_numpy() if column.dtype.is_integer() and not column.null_count() else np.zeros(2)
             return table.height < 2 or bool((values[1:] > values[:-1]).all())
     return True

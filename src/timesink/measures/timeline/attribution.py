@@ -18,6 +18,7 @@ from timesink.model.arrays import BoolArray, Int32Array, Int64Array, found_at, n
 from timesink.model.correlation import launching_calls
 from timesink.model.nesting import Nesting
 from timesink.model.record import dataclass
+from timesink.model.schema import nulls
 from timesink.model.tables import API_CALLS, DEVICE_OPS, GRAPH_NODES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 
@@ -128,7 +129,7 @@ def host_places(trace: Trace) -> HostPlaces:
 def _names_at(names: pl.Series, rows: Int32Array, label: str) -> pl.Series:
     """The name at each row, null for row -1. `names` = [a, b] and `rows` = [1, -1, 0, 1] give [b, null, a, b]."""
     if not len(names):
-        return pl.Series(label, [None], dtype=pl.String).new_from_index(0, rows.size)
+        return nulls(pl.String(), rows.size, label)
     held = names[np.maximum(rows, 0)].cast(pl.String)
     return pl.select(pl.when(pl.Series(rows >= 0)).then(held).alias(label)).to_series()
 

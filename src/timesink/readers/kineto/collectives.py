@@ -14,7 +14,7 @@ import polars as pl
 
 from timesink.knowledge.collectives import COLLECTIVE_WORDS, NCCL_KERNEL, after_kernel, letters
 from timesink.model.names import mapped, matches
-from timesink.model.schema import ColumnValues, Table
+from timesink.model.schema import ColumnValues, Table, nulls
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.readers.kineto.decoded import DecodedRows, DecodedTrace
 
@@ -96,10 +96,10 @@ def _descriptions(decoded: DecodedTrace, rows: DecodedRows) -> pl.DataFrame:
     columns = {}
     for name in _NUMBERS:
         column = rows.take(name)
-        columns[name] = _nulls(rows.height, schema[name]) if column is None else column
+        columns[name] = nulls(schema[name], rows.height) if column is None else column
     for name in _TEXTS:
         text = decoded.named(rows.take(name))
-        columns[name] = _nulls(rows.height, pl.Categorical()) if text is None else text
+        columns[name] = nulls(pl.Categorical(), rows.height) if text is None else text
     frame = pl.DataFrame(columns)
     quiet = mapped(frame["collective"], _moves_nothing, pl.Boolean).fill_null(False)
     return frame.with_columns(quiet.alias("quiet"))
@@ -159,7 +159,3 @@ def _call_around(kernels: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFr
     around = around.filter(pl.col("launch_ns") < pl.col("end_ns")).unique("row", keep="first", maintain_order=True)
     rows = pl.DataFrame({"row": pl.int_range(kernels.height, dtype=pl.get_index_type(), eager=True)})
     return rows.join(around.select("row", "call"), on="row", how="left", maintain_order="left")["call"]
-
-
-def _nulls(height: int, dtype: pl.DataType | type[pl.DataType]) -> pl.Series:
-    return pl.Series([None], dtype=dtype).new_from_index(0, height)

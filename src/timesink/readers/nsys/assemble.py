@@ -16,7 +16,7 @@ import polars as pl
 from timesink.knowledge.profiler_texts import EMITTED_OPERATOR
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass, field, replace
-from timesink.model.schema import Table
+from timesink.model.schema import Table, has_one_value
 from timesink.model.tables import (
     API_CALLS,
     DEVICE_OPS,
@@ -193,10 +193,8 @@ def trace_of(export: Export, path: Path, format_name: str, seen: ExportSurvey | 
 def _owned_alike(ops: pl.DataFrame, processes: pl.Series) -> pl.DataFrame:
     """The ops; where all rows are of one process, with its number in the memory in which it stands for the calls."""
     own = ops["process"]
-    alike = 0 < len(own) <= len(processes) and {own.min(), own.max()} == {processes.min(), processes.max()}
-    if not alike or own.min() != own.max():
-        return ops
-    return ops.with_columns(processes[: len(own)])
+    each = len(own) <= len(processes) and has_one_value(own) and has_one_value(processes)
+    return ops.with_columns(processes[: len(own)]) if each and own.min() == processes.min() else ops
 
 
 def _worked(session: ExportReading, tables: Tables, seen: ExportSurvey | None) -> list[tuple[int, int]]:

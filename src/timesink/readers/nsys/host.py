@@ -13,7 +13,7 @@ from timesink import _native
 from timesink.knowledge.calls import SYNC_KINDS
 from timesink.knowledge.ranges import PYTHON_LOCK
 from timesink.model.names import matches
-from timesink.model.schema import Table
+from timesink.model.schema import Table, nulls
 from timesink.model.tables import (
     API_CALLS,
     EVENT_WAITS,
@@ -259,7 +259,7 @@ _ANY_CALL = "|".join(pattern for pattern, _ in SYNC_KINDS)
 
 def _kind_of_call(names: pl.Series) -> pl.Series:
     texts = names.cast(pl.String)
-    kind = pl.Series([None], dtype=SyncKind).new_from_index(0, len(texts))
+    kind = nulls(SyncKind, len(texts))
     for pattern, word in SYNC_KINDS:
         same = pl.Series([word], dtype=SyncKind).new_from_index(0, len(texts))
         kind = same.zip_with(texts.str.contains(pattern), kind)

@@ -20,6 +20,7 @@ import polars as pl
 from timesink.knowledge import profiler_texts
 from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass
+from timesink.model.schema import nulls
 from timesink.model.tables import CopyKind, MemoryKind, SyncKind
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.export import CAPTURE_META, MPI_RANKS, STRINGS, THREAD_NAMES, Export, enum_source
@@ -239,7 +240,7 @@ def as_sync(numbers: pl.Series, kinds: Mapping[int, str]) -> pl.Series:
 
 def _worded(numbers: pl.Series, kinds: Mapping[int, str], dtype: pl.Enum) -> pl.Series:
     words = numbers.replace_strict(kinds, default="unknown", return_dtype=dtype)
-    missing = pl.Series([None], dtype=dtype).new_from_index(0, len(numbers))
+    missing = nulls(dtype, len(numbers))
     return words.zip_with(numbers.is_not_null(), missing)
 
 

@@ -17,7 +17,7 @@ from timesink._native import sorted_order
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.ranges import NUMBER
 from timesink.model.record import dataclass, field, replace
-from timesink.model.schema import Table, lean
+from timesink.model.schema import Table, has_one_value, lean
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.export import (
     CALLS,
@@ -178,8 +178,7 @@ def _joined(parts: Sequence[pl.DataFrame], name: str) -> pl.Series:
 
 
 def _says_one_thing(column: pl.Series) -> bool:
-    nulls = column.null_count()
-    return nulls == len(column) or (not nulls and column.dtype.is_integer() and column.min() == column.max())
+    return column.null_count() == len(column) or (column.dtype.is_integer() and has_one_value(column))
 
 
 def _order(keys: Mapping[str, pl.Series]) -> pl.Series | None:

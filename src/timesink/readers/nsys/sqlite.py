@@ -19,6 +19,7 @@ import polars as pl
 from timesink import _native
 from timesink.errors import UnreadableTrace
 from timesink.model.record import dataclass, field
+from timesink.model.schema import nulls
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.export import (
     EVENT_TABLE,
@@ -182,7 +183,7 @@ def _plain_rows(path: Path, source: ExportTable, present: Mapping[str, ColumnKin
 def _series(name: str, kind: ColumnKind, column: _native.ArrowColumn | None, rows: int) -> pl.Series:
     """The column without a copy, or so many nulls."""
     if column is None:
-        return pl.Series(name, [None], dtype=POLARS_TYPE[kind]).new_from_index(0, rows)
+        return nulls(POLARS_TYPE[kind], rows, name)
     return pl.Series(name, column, dtype=POLARS_TYPE[kind]).alias(name)
 
 

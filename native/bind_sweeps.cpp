@@ -40,7 +40,7 @@ Result summed_of(Times group, Times value, int64_t groups) {
     return to_numpy(released([&] { return summed(view(group), view(value), groups); }));
 }
 
-nb::tuple both(Spans&& made) { return nb::make_tuple(to_numpy(std::move(made.start)), to_numpy(std::move(made.end))); }
+nb::tuple both(Intervals&& made) { return nb::make_tuple(to_numpy(std::move(made.start)), to_numpy(std::move(made.end))); }
 
 nb::tuple merged_of(Times start, Times end) {
     return both(released([&] { return merged(view(start), view(end)); }));

@@ -46,7 +46,7 @@ Stretches cut(const Gaps& gaps, const Activity& activity, const Causes& causes) 
     const auto& [did, did_thread, did_cause, calls, row] = activity;
     check_same({did.group.size(), did.start.size(), did.end.size(), did_thread.size(), did_cause.size()});
     check_same({calls.group.size(), calls.start.size(), calls.end.size(), row.size()});
-    const Spans within = overlapping(did, {timeline, sync_end, host_end});
+    const Intervals within = overlapping(did, {timeline, sync_end, host_end});
     Cutter cutter{gaps, {}};
     auto& [gap, from, until, cause, of, who, call, sync, asked] = cutter.made;
     for (Numbers* column : {&gap, &from, &until, &cause, &of, &who, &call, &sync, &asked}) column->reserve(2 * start.size());

@@ -42,7 +42,7 @@ size_t gallop(size_t size, size_t at, GoesBefore&& goes_before) {
     return low;
 }
 
-void add(Spans& made, int64_t start, int64_t end) {  // after all that were added before it, which it may touch
+void add(Intervals& made, int64_t start, int64_t end) {  // after all that were added before it, which it may touch
     if (end <= start) return;
     if (!made.end.empty() && start <= made.end.back()) {
         made.end.back() = std::max(made.end.back(), end);
@@ -182,9 +182,9 @@ void sort_nearly(std::vector<Value>& values) {
         }
 }
 
-Spans merged(View start, View end) {
+Intervals merged(View start, View end) {
     check_same({start.size(), end.size()});
-    Spans made;
+    Intervals made;
     made.start.reserve(start.size());  // pages that are not written to cost nothing
     made.end.reserve(start.size());
     if (std::is_sorted(start.begin(), start.end())) {
@@ -198,10 +198,10 @@ Spans merged(View start, View end) {
     return made;
 }
 
-Spans united(View start, View end, View other_start, View other_end) {
+Intervals united(View start, View end, View other_start, View other_end) {
     check_same({start.size(), end.size()});
     check_same({other_start.size(), other_end.size()});
-    Spans made;
+    Intervals made;
     made.start.reserve(start.size() + other_start.size());
     made.end.reserve(start.size() + other_start.size());
     for (size_t i = 0, j = 0; i < start.size() || j < other_start.size();) {
@@ -216,10 +216,10 @@ Spans united(View start, View end, View other_start, View other_end) {
     return made;
 }
 
-Spans shared(View start, View end, View other_start, View other_end) {
+Intervals shared(View start, View end, View other_start, View other_end) {
     check_same({start.size(), end.size()});
     check_same({other_start.size(), other_end.size()});
-    Spans made;
+    Intervals made;
     size_t low = 0;
     for (size_t i = 0; i < other_start.size(); ++i) {
         low = gallop(end.size(), low, [&](size_t place) { return end[place] <= other_start[i]; });
@@ -309,12 +309,12 @@ Numbers holding(const Grouped& segments, View group, View time) {
     return made;
 }
 
-Spans overlapping(const Grouped& segments, const Grouped& windows) {
+Intervals overlapping(const Grouped& segments, const Grouped& windows) {
     const auto& [groups, start, end] = segments;
     const auto& [wanted, from, until] = windows;
     check_same({groups.size(), start.size(), end.size()});
     check_same({wanted.size(), from.size(), until.size()});
-    Spans made{Numbers(wanted.size()), Numbers(wanted.size())};
+    Intervals made{Numbers(wanted.size()), Numbers(wanted.size())};
     size_t first = 0, last = 0;
     for (size_t i = 0; i < wanted.size(); ++i) {
         first = gallop(end.size(), first, [&](size_t place) {

@@ -11,7 +11,7 @@
 
 namespace timesink {
 
-struct Spans {
+struct Intervals {
     Numbers start, end;
 };
 
@@ -46,13 +46,13 @@ Numbers places(View sorted, View wanted, bool after_equals);
 Numbers first_places(View wanted, View known);
 Numbered numbered(std::span<const View> columns);
 Numbers summed(View group, View value, int64_t groups);
-Spans merged(View start, View end);
-Spans united(View start, View end, View other_start, View other_end);
-Spans shared(View start, View end, View other_start, View other_end);
+Intervals merged(View start, View end);
+Intervals united(View start, View end, View other_start, View other_end);
+Intervals shared(View start, View end, View other_start, View other_end);
 Numbers covered(View start, View end, View from, View until);
 Totals totals(View group, View row, View item, View start, View end, int64_t groups);
 Numbers holding(const Grouped& segments, View group, View time);
-Spans overlapping(const Grouped& segments, const Grouped& windows);
+Intervals overlapping(const Grouped& segments, const Grouped& windows);
 Numbers innermost_at(View order, View parent, View start, View end, View time);
 
 }  // namespace timesink

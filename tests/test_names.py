@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1] / "src" / "timesink"
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "timesink"
 
 SHARED: set[str] = set()
 """Names that still have two meanings. The list may only shrink."""
@@ -20,3 +22,13 @@ def test_no_two_public_classes_share_a_name() -> None:
                 places[node.name].append(path.relative_to(PACKAGE).as_posix())
     shared = {name: paths for name, paths in places.items() if len(paths) > 1}
     assert {name: paths for name, paths in shared.items() if name not in SHARED} == {}
+
+
+def test_no_two_headers_declare_one_type_each() -> None:
+    """Two of one name in one namespace are the same to the linker, which may take the one's destructor for the other."""
+    places = defaultdict(list)
+    for path in sorted((ROOT / "native").glob("*.h")):
+        for name in re.findall(r"^(?:struct|class) (\w+)\s*[:{]", path.read_text(encoding="utf-8"), re.MULTILINE):
+            places[name].append(path.name)
+    assert len(places) > 20
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

@@ -18,9 +18,11 @@ void give_back() {
 #endif
 }
 
-// So much at a heap's end stays with the process, and blocks of up to 32 MB come from a heap.
+// So much at a heap's end stays with the process, and blocks of up to 32 MB come from a heap: one for all threads, so that
+// what one of them has freed serves another.
 void keep_freed() {
 #ifdef __GLIBC__
+    mallopt(M_ARENA_MAX, 1);
     mallopt(M_TRIM_THRESHOLD, 256 << 20);
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
 #endif

@@ -44,7 +44,7 @@ from timesink.measures.steps.marks import step_of_ops
 from timesink.measures.steps.per_step import period_name, period_ns
 from timesink.measures.steps.usual import usual_steps
 from timesink.measures.timeline.device_timeline import device_gaps
-from timesink.model.arrays import AT_ONCE
+from timesink.model.arrays import WEIGHTY
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.trace import Trace, forget, remembered
 from timesink.units import NS_PER_MS
@@ -139,7 +139,7 @@ _LAST_ASKED_BY: Final[Mapping[str, tuple[Callable[[Trace], object], ...]]] = {
 
 def _forget_rows(topic: str, trace: Trace) -> None:
     """Let go of rows that rules of later topics hardly ask for, where there are so many that they weigh."""
-    if trace.get(DEVICE_OPS).height > AT_ONCE:
+    if trace.get(DEVICE_OPS).height > WEIGHTY:
         for measure in _LAST_ASKED_BY.get(topic, ()):
             forget(measure, trace)
         give_back()

@@ -16,6 +16,8 @@ IntArray = npt.NDArray[np.signedinteger[Any]]  # of any width
 Float64Array = npt.NDArray[np.float64]
 AT_ONCE: Final = 1 << 17
 """Rows that `slices` takes at a time."""
+WEIGHTY: Final = 1 << 21
+"""Rows of which the freed memory is given back between steps: that of fewer is soon asked for again."""
 Width = TypeVar("Width", bound=np.signedinteger[Any])
 
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from timesink._native import give_back
 from timesink.errors import SchemaViolation
-from timesink.model.arrays import AT_ONCE
+from timesink.model.arrays import WEIGHTY
 from timesink.model.record import dataclass
 
 DType = type[pl.DataType] | pl.DataType
@@ -201,7 +201,7 @@ def stacked(parts: Iterable[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:
     for (name, dtype), column in zip(schema.items(), columns, strict=True):
         series = pl.concat(column, rechunk=True) if column else pl.Series(name, [], dtype=dtype)
         column.clear()
-        if len(series) > AT_ONCE:
+        if len(series) > WEIGHTY:
             give_back()  # else a table would be held twice, once as memory that is free and lies between other blocks
         stacked_columns.append(lean(series))
     return pl.DataFrame(stacked_columns)

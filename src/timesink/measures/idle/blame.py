@@ -14,7 +14,7 @@ from timesink.measures.idle.causes import CAUSE_CODE, CAUSES, HostActivity, Idle
 from timesink.measures.idle.pieces import GapCutter, Pieces
 from timesink.measures.timeline.device_timeline import Device, device_gaps, device_timeline
 from timesink.measures.timeline.replay import work_of
-from timesink.model.arrays import AT_ONCE, Int64Array
+from timesink.model.arrays import WEIGHTY, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
@@ -123,7 +123,7 @@ def _blame(trace: Trace, work_of_rank: Mapping[int, RankWork]) -> IdleBlame:
             threads.extend(work.calls.threads)
 
     stretches = stacked(parts(), _SCHEMA)
-    if stretches.height > AT_ONCE:  # what the cutting needed is up to a fifth of all memory
+    if stretches.height > WEIGHTY:  # what the cutting needed is up to a fifth of all memory
         give_back()
     names = {name: trace.get(table)["name"] for name, table in {"call": API_CALLS, **_PLACES}.items()}
     return IdleBlame(stretches, tuple(threads), names)

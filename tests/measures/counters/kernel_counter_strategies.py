@@ -60,7 +60,6 @@ def kernel(values: Mapping[str, float], *, name: str = "k", duration_ns: float |
         grid=(1, 1, 1),
         block=(32, 1, 1),
         duration_ns=duration_ns,
-        clock_control="unlocked",
         values=whole,
         texts={},
         failed=frozenset(),

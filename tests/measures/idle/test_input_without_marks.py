@@ -39,6 +39,6 @@ def test_without_marks_long_host_work_before_a_copy_of_more_than_a_value_prepare
     """From the end of the last launch, 15 us before, to the copy; before the first copy none is known."""
     trace = program(prepares_us, bytes_)
     assert step_marks(trace).marker is StepMarker.KERNEL_PATTERN
-    found = list(input_pipeline(trace))
-    assert sum(rank.count for rank in found) == stretches
-    assert sum(rank.loading_ns for rank in found) == stretches * (prepares_us + 15) * 1_000
+    found = input_pipeline(trace)
+    assert found.frame.height == stretches
+    assert sum(rank.loading.total_ns for rank in found) == stretches * (prepares_us + 15) * 1_000

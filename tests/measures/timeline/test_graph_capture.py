@@ -28,7 +28,7 @@ def captured(begin_us: int, end_us: int, last_us: int = 1000) -> Trace:
 
 def test_the_time_between_begin_and_end_is_captured() -> None:
     found = graph_capture(captured(100, 900))
-    assert (found.count, found.captured_ns, found.share) == (1, 800_000, 0.8)
+    assert (found.captured_ns, found.share) == (800_000, 0.8)
 
 
 def test_a_graph_captured_in_pieces_is_captured_until_its_last_piece() -> None:
@@ -42,7 +42,7 @@ def test_a_graph_captured_in_pieces_is_captured_until_its_last_piece() -> None:
     ]
     text = "\n".join(["| api_calls | name | start_us | end_us |", *rows, "| l | hipLaunchKernel | 998 | 999 |"])
     found = graph_capture(trace_of(text))
-    assert (found.count, found.captured_ns) == (5, 839_000)
+    assert found.captured_ns == 839_000
     eager = "| ranges | name | start_us | end_us |\n| r | capture_8_PIECEWISE | -400 | 900 |"
     assert graph_capture(trace_of(f"{text}\n\n{eager}")).share == 1.0
     launched = graph_capture(trace_of(f"{text}\n| g | hipGraphLaunch | 990 | 995 |"))

@@ -30,7 +30,6 @@ class Clock:
     change of the offset per time, 0 where none rises above the noise. `consistent`: its bounds do not contradict.
     """
 
-    name: str
     ranks: tuple[int, ...]
     offset_ns: int
     error_ns: int | None
@@ -109,12 +108,12 @@ def _align(calls: pl.DataFrame, pairs: pl.DataFrame, members: pl.DataFrame) -> C
     low, high = offset_bounds(visits, assumed.DRIFT_MOST.value)
     collectives = every.filter(~pl.col("paired"))
     fits = _fit_clocks(collectives if _connects_all(collectives, every) else every)
-    names = clock_of.sort("clock_number").group_by("clock_number", "clock", maintain_order=True).agg("rank")
+    shared = clock_of.sort("clock_number").group_by("clock_number", maintain_order=True).agg("rank")
     clocks, parts = [], [every.clear().with_columns(offset_ns=pl.lit(0, pl.Int64), error_ns=pl.lit(0, pl.Int64))]
-    for number, name, ranks in names.rows():
+    for number, ranks in shared.rows():
         own = every.filter(pl.col("clock_number") == number)
         clock, placed = _place(own, fits.get(number), _Bounds.of(visits, low, high, number), number)
-        clocks.append(replace(clock, name=name, ranks=tuple(sorted(ranks))))
+        clocks.append(replace(clock, ranks=tuple(sorted(ranks))))
         parts.append(placed)
     placed = pl.concat(parts).drop("clock", "clock_number").sort("instance", "rank", "device")
     calls, pairs = (placed.filter(pl.col("paired") == paired).drop("paired") for paired in (False, True))
@@ -310,7 +309,7 @@ def _fit_line(start: Int64Array, difference: Int64Array, shift: int, is_referenc
 
 
 def _place(calls: pl.DataFrame, fit: _Fit | None, bounds: _Bounds, number: int) -> tuple[Clock, pl.DataFrame]:
-    """One clock, yet without name and ranks, and its calls with `offset_ns` and `error_ns`.
+    """One clock, yet without its ranks, and its calls with `offset_ns` and `error_ns`.
 
     The offset at a call is the fit moved into the bounds; the error is the distance to the farther bound. Where bounds
     contradict each other, the fit stands as it is and the error is unknown.
@@ -325,7 +324,7 @@ def _place(calls: pl.DataFrame, fit: _Fit | None, bounds: _Bounds, number: int) 
     if number == 0 or fit is None:
         residual = fit.residual_ns if fit else 0
         error = 0 if number == 0 else None
-        clock = Clock("", (), 0, error, 0.0, residual, calls.height, True)
+        clock = Clock((), 0, error, 0.0, residual, calls.height, True)
         return clock, calls.with_columns(offset_ns=pl.lit(0, pl.Int64), error_ns=pl.lit(error, pl.Int64))
     low, high = bounds.at(time)
     consistent = bool((low <= high).all())
@@ -336,7 +335,7 @@ def _place(calls: pl.DataFrame, fit: _Fit | None, bounds: _Bounds, number: int) 
     middle_low, middle_high = bounds.at(np.array([fit.middle_ns]))
     middle = int(np.clip(fit.offset_ns, middle_low[0], middle_high[0])) if consistent else fit.offset_ns
     worst = int(errors.max()) if bounded.all() and consistent else None
-    clock = Clock("", (), middle, worst, fit.drift_ratio, fit.residual_ns, calls.height, consistent)
+    clock = Clock((), middle, worst, fit.drift_ratio, fit.residual_ns, calls.height, consistent)
     known_error = pl.when(pl.Series(bounded & consistent)).then(pl.Series(errors))
     return clock, calls.with_columns(pl.Series("offset_ns", offset), known_error.alias("error_ns"))
 

@@ -82,14 +82,12 @@ class Pipeline:
     `overlap.period_ns` is the median step, a stage's time the median computation in its steps. Computation during
     communication counts as it ran, so a stage slowed by its own transfers makes the score too high, never too low.
     `micro_batches` is the number of receives per step of the rank with the fewest: at the ends of a pipeline
-    activations come in, or gradients come back, once for each; None where none are recorded. `steps` counts the
-    steady steps of the rank with the fewest.
+    activations come in, or gradients come back, once for each; None where none are recorded.
     """
 
     ranks: tuple[int, ...]
     overlap: OverlapScore
     micro_batches: int | None
-    steps: int
     labelled: bool
 
 
@@ -108,16 +106,14 @@ def pipeline_of(job: Job) -> Pipeline | None:
     each = (
         steps.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("period_ns"))
         .group_by("rank")
-        .agg(pl.col("period_ns", "compute_ns").median(), pl.len().alias("count"))
+        .agg(pl.col("period_ns", "compute_ns").median())
         .sort("rank")
     )
     stages = tuple(PipelineStage(f"rank {rank}", compute) for rank, compute in each.select("rank", "compute_ns").rows())
     period = each["period_ns"].median()
     labelled = bool(job.calls.filter(pl.col("rank").is_in(ranks))["labelled"].any())
     assert isinstance(period, float)
-    return Pipeline(
-        ranks, OverlapScore(stages, period), _micro_batches(job, steps), min(each["count"].to_list()), labelled
-    )
+    return Pipeline(ranks, OverlapScore(stages, period), _micro_batches(job, steps), labelled)
 
 
 def _stage_ranks(calls: pl.DataFrame) -> tuple[int, ...]:

@@ -38,7 +38,6 @@ class FrameSummary:
     line: int | None
     compilations: int
     compile_ns: int
-    graph_breaks: int
     recompilations: int
     late_recompilations: int
     guard: str | None
@@ -61,13 +60,11 @@ class GraphBreak:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompileSummary:
-    """The logs of all ranks. `compile_ns` is the time in which the slowest rank compiled, `span_ns` that from the first
-    event to the last. `caches`: hits, misses and bypasses. `phases`: name, time in ns and count, longest first."""
+    """The logs of all ranks. `caches`: hits, misses and bypasses. `phases`: name, time in ns and count, longest
+    first."""
 
     frames: tuple[FrameSummary, ...]
     breaks: tuple[GraphBreak, ...]
-    compile_ns: int
-    span_ns: int
     caches: dict[str, int]
     phases: tuple[tuple[str, int, int], ...]
 
@@ -100,27 +97,16 @@ def compile_summary(trace: Trace) -> CompileSummary:
     key = ["rank", "function", "file", "line"]
     named = events.filter(pl.col("function").is_not_null() & ~pl.col("event").is_in(["phase", *_CACHES]))
     parts = named.filter(pl.col("event") != "graph_break").partition_by(key, as_dict=True, maintain_order=True)
-    broken = named.filter(pl.col("event") == "graph_break").group_by("rank", "function").len()
-    counts = {(rank, function): count for rank, function, count in broken.iter_rows()}
-    frames = [_frame(part, first_ns.get(part["rank"][0], 0), counts) for part in parts.values()]
+    frames = [_frame(part, first_ns.get(part["rank"][0], 0)) for part in parts.values()]
     frames.sort(key=lambda frame: (frame.rank, -frame.compile_ns, frame.function, frame.line or 0))
-    per_rank = events.filter(pl.col("event") == "compile").partition_by("rank")
-    start, end = events["start_ns"].to_numpy(), events["end_ns"].to_numpy()
-    span_ns = int(end.max() - start.min()) if events.height else 0
-    return CompileSummary(
-        tuple(frames),
-        _breaks(events),
-        max((Intervals.of(part).total_ns for part in per_rank), default=0),
-        span_ns,
-        {name: int((events["event"] == name).sum()) for name in _CACHES},
-        _phases(events),
-    )
+    caches = {name: int((events["event"] == name).sum()) for name in _CACHES}
+    return CompileSummary(tuple(frames), _breaks(events), caches, _phases(events))
 
 
 _CACHES = ("cache_hit", "cache_miss", "cache_bypass")
 
 
-def _frame(part: pl.DataFrame, first_ns: int, breaks: dict[tuple[int, str], int]) -> FrameSummary:
+def _frame(part: pl.DataFrame, first_ns: int) -> FrameSummary:
     first = part.row(0, named=True)
     compiled = part.filter(pl.col("event") == "compile")
     again = part.filter(pl.col("event") == "recompile")
@@ -137,7 +123,6 @@ def _frame(part: pl.DataFrame, first_ns: int, breaks: dict[tuple[int, str], int]
         line=first["line"],
         compilations=compiled.height,
         compile_ns=int((compiled["end_ns"] - compiled["start_ns"]).sum()),
-        graph_breaks=breaks.get((first["rank"], first["function"]), 0),
         recompilations=again.height,
         late_recompilations=int((again["start_ns"] > first_ns).sum()),
         guard=guard,

@@ -45,7 +45,6 @@ class KernelCounters:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     duration_ns: float | None
-    clock_control: str | None
     values: Mapping[str, float]
     texts: Mapping[str, str]
     failed: frozenset[str]
@@ -140,7 +139,6 @@ def _one(row: Mapping[str, object], device: Mapping[str, object], grouped: _Grou
         grid=_sizes(row, "grid"),
         block=_sizes(row, "block"),
         duration_ns=duration if isinstance(duration, float) and math.isfinite(duration) and duration > 0 else None,
-        clock_control=None if row["clock_control"] is None else str(row["clock_control"]),
         values=values,
         texts=texts,
         failed=failed,

@@ -25,13 +25,12 @@ _WRITTEN: Final = "l1tex__m_l1tex2xbar_write_bytes.sum"
 
 @dataclass(frozen=True, slots=True)
 class ProductParts:
-    """Shares of the kernel's time (0 to 1) for which each keeps a unit busy; bytes that SMs read from L2 and wrote."""
+    """Shares of the kernel's time (0 to 1) for which each keeps a unit busy; bytes that SMs wrote to L2."""
 
     tensor: float
     operands: float
     writes: float
     arithmetic: float
-    read_bytes: float
     written_bytes: float
 
     @property
@@ -66,6 +65,5 @@ def product_parts(kernel: KernelCounters) -> ProductParts | None:
             *(roof.share for roof in roofs if roof.path == "cuda"),
             0.0,
         ),
-        read,
         written,
     )

@@ -73,7 +73,6 @@ class KernelRoofline:
     operations were counted at all, `counts_halves` whether those of fp16 and bf16 outside of tensor cores were.
     """
 
-    profile: int
     duration_ns: float
     clock_hz: float | None
     max_clock_hz: float | None
@@ -169,7 +168,6 @@ def roofline_of(kernel: KernelCounters) -> KernelRoofline | None:
     max_khz = kernel.get("device__attribute_clock_rate")
     has_own = kernel.get("sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained") is not None
     return KernelRoofline(
-        kernel.profile,
         kernel.duration_ns,
         sm_clock(kernel),
         None if max_khz is None else max_khz * 1e3,

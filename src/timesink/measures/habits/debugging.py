@@ -13,8 +13,8 @@ from timesink.knowledge.calls import CallKind, call_kinds
 from timesink.knowledge.op_names import ALLOCATES, CHECKS_FOR_NAN, FILLS
 from timesink.knowledge.os_calls import FILE_STATE
 from timesink.measures.habits.extra_work import WAITING_CAUSES, ExtraWork, HostTimes, extra_work, launch_order, together
-from timesink.measures.timeline.attribution import attribution, host_nesting, launch_links
-from timesink.measures.timeline.autograd import backward_operators
+from timesink.measures.timeline.attribution import belonging_to, host_nesting, launch_links
+from timesink.measures.timeline.autograd import backward_operators, recording_operators
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
@@ -95,10 +95,7 @@ def _with_stacks(trace: Trace, host: HostTimes) -> HostTimes:
     ops = trace.get(HOST_OPS)
     if not ops.height:
         return together(host, _looking_up(trace))
-    nodes = (ops["sequence_number"].fill_null(-1) >= 0).to_numpy() if "sequence_number" in ops.columns else None
-    if nodes is None:
-        return host
-    nodes &= ~backward_operators(trace)
+    nodes = recording_operators(trace) & ~backward_operators(trace)
     calls, stacks = trace.get(API_CALLS), {}
     for (rank, process, thread), first, last in thread_slices(ops):
         own = ops[first:last].select("start_ns", "end_ns")
@@ -146,11 +143,8 @@ def _by_engine(trace: Trace) -> bool:
 @remembered
 def filled_memory(trace: Trace) -> tuple[ExtraWork, ...]:
     """Per device: kernels that fill memory inside the operator that allocates it, as deterministic algorithms ask."""
-    ops, nesting, holder = trace.get(HOST_OPS), host_nesting(trace), attribution(trace).host_op
+    ops = trace.get(HOST_OPS)
     if not ops.height:
         return ()
     fills, allocates = (matches(ops["name"], pattern).to_numpy() for pattern in (FILLS, ALLOCATES))
-    own = fills & (nesting.parent >= 0) & allocates[np.maximum(nesting.parent, 0)]
-    flags = np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
-    flags[holder >= 0] = own[holder[holder >= 0]]
-    return extra_work(trace, flags)
+    return extra_work(trace, belonging_to(trace, fills & np.append(allocates, False)[host_nesting(trace).parent]))

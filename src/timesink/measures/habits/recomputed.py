@@ -21,8 +21,8 @@ from timesink.knowledge.op_names import REENTRANT_CHECKPOINT
 from timesink.measures.habits.extra_work import NOTHING, ExtraWork, HostTimes, extra_work, together
 from timesink.measures.habits.sequences import Launched, begun_alike, launched, occurring, telling
 from timesink.measures.kernels.facts import within
-from timesink.measures.timeline.attribution import attribution, host_nesting
-from timesink.measures.timeline.autograd import backward_operators, inside_backward
+from timesink.measures.timeline.attribution import belonging_to, host_nesting
+from timesink.measures.timeline.autograd import backward_operators, inside_backward, recording_operators
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
@@ -34,8 +34,7 @@ from timesink.model.trace import Trace, remembered
 @remembered
 def recomputed(trace: Trace) -> tuple[ExtraWork, ...] | None:
     """What is recomputed, per device; None where neither operators nor a thread of the backward pass was recorded."""
-    ops = trace.get(HOST_OPS)
-    numbered = "sequence_number" in ops.columns and bool((ops["sequence_number"].fill_null(-1) >= 0).any())
+    numbered = bool(recording_operators(trace).any())
     if not numbered and not launched(trace).of_backward:
         return None
     flags, host = _by_number(trace) if numbered else _by_order(trace)
@@ -46,12 +45,9 @@ def _by_number(trace: Trace) -> tuple[BoolArray, HostTimes]:
     """Rows of `device_ops` under an operator that records gradients inside a backward pass, of kernels seen before.
 
     The host's time is that of the backward operators around them, less what these run of their own."""
-    ops, holder, nesting = trace.get(HOST_OPS), attribution(trace).host_op, host_nesting(trace)
-    inside = inside_backward(trace)
-    numbered = (ops["sequence_number"].fill_null(-1) >= 0).to_numpy()
-    again = within(inside & ~backward_operators(trace) & numbered, nesting)
-    flags = np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
-    flags[holder >= 0] = again[holder[holder >= 0]]
+    ops, nesting, inside = trace.get(HOST_OPS), host_nesting(trace), inside_backward(trace)
+    again = within(inside & ~backward_operators(trace) & recording_operators(trace), nesting)
+    flags = belonging_to(trace, again)
     kernels = launched(trace).frame
     mine = flags[kernels["row"].to_numpy()]
     seen = kernels.filter(pl.Series(~mine))["code"].unique()

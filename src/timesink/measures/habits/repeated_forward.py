@@ -15,10 +15,11 @@ import numpy as np
 
 from timesink.measures.habits.extra_work import ExtraWork, extra_work
 from timesink.measures.habits.sequences import STRETCH, launched
-from timesink.measures.timeline.attribution import attribution
+from timesink.measures.timeline.attribution import belonging_to
+from timesink.measures.timeline.autograd import recording_operators
 from timesink.model.arrays import BoolArray
 from timesink.model.nesting import slice_of
-from timesink.model.tables import DEVICE_OPS, HOST_OPS
+from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 
 _SHARE: Final = 0.5  # of the forward pass: a shorter twin is another head, or a loss that is written twice
@@ -44,7 +45,7 @@ def repeated_forward(trace: Trace) -> tuple[ExtraWork, ...] | None:
             ends = np.flatnonzero(losses[first:last]) + 1
             if ends.size and (found := _twin(code[first : first + ends[-1]].tobytes())) is not None:
                 flags[row[first + found[0] : first + found[1]]] = True
-    return extra_work(trace, flags & ~_recording(trace))
+    return extra_work(trace, flags & ~belonging_to(trace, recording_operators(trace)))
 
 
 def _between(backward: BoolArray) -> list[tuple[int, int]]:
@@ -71,13 +72,3 @@ def _twin(codes: bytes) -> tuple[int, int] | None:
         if length >= max(_SHARE * (size - end), 2 * STRETCH):
             return end - length, end
     return None
-
-
-def _recording(trace: Trace) -> BoolArray:
-    """Rows of `device_ops` under an operator that records gradients."""
-    ops, holder = trace.get(HOST_OPS), attribution(trace).host_op
-    recording = np.zeros(holder.size, np.bool_)
-    if "sequence_number" in ops.columns and ops.height:
-        numbered = (ops["sequence_number"].fill_null(-1) >= 0).to_numpy()
-        recording[holder >= 0] = numbered[holder[holder >= 0]]
-    return recording

@@ -27,7 +27,7 @@ from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.idle.places import NOWHERE, READ, placed
 from timesink.measures.idle.shares import input_prepared
-from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
+from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, device_timeline
@@ -58,18 +58,16 @@ _LAUNCHING: Final = (*_DISPATCH, "python", "optimizer")
 class BlamedTime:
     """Idle time of one device for a set of causes: its intervals, its mean per step, and its share of the step.
 
-    `period` says what that step is: the recorded window, where there are no steps. `host` holds the same time per
-    (process, thread) that kept the device waiting. `thread`, `call`, `host_op`, `range`, `frame` name the place with
-    the most of that time (None where no name was recorded); `file` and `line` are the program's own frame
-    around it, where stacks were recorded. Names are untrusted text. `rows` are rows of `device_ops` that ended the
-    longest stretches.
+    The step is the recorded window where there are no steps. `host` holds the same time per (process, thread) that kept
+    the device waiting. `thread`, `call`, `host_op`, `range`, `frame` name the place with the most of that time (None
+    where no name was recorded); `file` and `line` are the program's own frame around it, where stacks were recorded.
+    Names are untrusted text. `rows` are rows of `device_ops` that ended the longest stretches.
     """
 
     device: Device
     intervals: Intervals
     per_step_ns: float
     step_ns: float
-    period: Literal["step", "window"]
     host: Mapping[tuple[int, int], Intervals]
     thread: int | None
     call: str | None
@@ -175,7 +173,6 @@ def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: In
         intervals=intervals,
         per_step_ns=per_step_ns(trace, device, intervals),
         step_ns=period_ns(trace, device),
-        period=period_name(trace),
         **(placed(trace, stretches, intervals) if len(intervals) else NOWHERE),
     )
 

@@ -22,9 +22,7 @@ from timesink.knowledge import frames
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.ranges import LOADING, OPERATOR, TORCH_NEXT_BATCH
 from timesink.measures.steps.marks import StepMarker, step_marks
-from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import thread_slices
@@ -34,14 +32,8 @@ from timesink.model.trace import Trace, remembered
 
 _THREAD: Final = ("rank", "process", "thread")
 _SCHEMA: Final = pl.Schema(
-    {
-        "rank": pl.Int32(),
-        "process": pl.Int64(),
-        "thread": pl.Int64(),
-        "name": pl.String(),
-        "start_ns": pl.Int64(),
-        "end_ns": pl.Int64(),
-    }
+    {"rank": pl.Int32(), "process": pl.Int64(), "thread": pl.Int64(), "name": pl.String()}
+    | dict.fromkeys(("start_ns", "end_ns"), pl.Int64())
 )
 
 
@@ -49,34 +41,13 @@ _SCHEMA: Final = pl.Schema(
 class RankInput:
     """One rank: `loading` is the union of its data loading on launching threads.
 
-    It has `count` ranges or stretches. `name` is the range with the most time, None where loading carries no name
-    and is inferred from the copy that ends it; `thread` is the thread with the most. `per_step_ns` is loading
-    time inside the host intervals of kept steps, per step; None without steps. `idle` is, per device, the idle time
-    inside loading: a bound on what faster loading could win back, since the GPU may have had another reason to wait.
+    `name` is the range with the most time, None where loading carries no name and is inferred from the copy that ends
+    it; `thread` is the thread with the most.
     """
 
-    rank: int
     name: str | None
     thread: int
-    count: int
     loading: Intervals
-    per_step_ns: float | None
-    idle: Mapping[Device, Intervals]
-
-    @property
-    def inferred(self) -> bool:
-        """Whether no name says that this is loading."""
-        return self.name is None
-
-    @property
-    def loading_ns(self) -> int:
-        """Time some launching thread of the rank was loading."""
-        return self.loading.total_ns
-
-    @property
-    def idle_ns(self) -> int:
-        """Idle time inside loading, summed over devices."""
-        return sum(part.total_ns for part in self.idle.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,9 +78,7 @@ def input_pipeline(trace: Trace) -> InputPipeline:
     rows = pl.concat([named, _between_epochs(trace, named), _inferred_rows(trace).join(named, on="rank", how="anti")])
     rows = rows.sort(*_THREAD, "start_ns", "end_ns", "name")
     return InputPipeline(
-        by_rank={
-            rank: _rank(trace, rank, rows.filter(pl.col("rank") == rank)) for rank in rows["rank"].unique().sort()
-        },
+        by_rank={rank: _rank(rows.filter(pl.col("rank") == rank)) for rank in rows["rank"].unique().sort()},
         frame=rows,
     )
 
@@ -139,12 +108,8 @@ def _between_epochs(trace: Trace, named: pl.DataFrame) -> pl.DataFrame:
         calls = trace.get(API_CALLS).filter(**thread)["start_ns"].to_numpy()
         over, begin = own["end_ns"].to_numpy()[:-1], own["start_ns"].to_numpy()[1:]
         nothing = (np.searchsorted(calls, over) == np.searchsorted(calls, begin)) & (begin > over)
-        between = (
-            own[:-1]
-            .filter(pl.Series(nothing))
-            .with_columns(pl.Series("start_ns", over[nothing]), pl.Series("end_ns", begin[nothing]))
-        )
-        parts.append(between)
+        between = own[:-1].filter(pl.Series(nothing))
+        parts.append(between.with_columns(pl.Series("start_ns", over[nothing]), pl.Series("end_ns", begin[nothing])))
     return pl.concat(parts)
 
 
@@ -209,14 +174,9 @@ def _heads(step_frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     parts = [pl.DataFrame(schema={name: _SCHEMA[name] for name in _THREAD})]
     for key, own in step_frame.sort("host_start_ns").partition_by(_THREAD[:2], as_dict=True).items():
         made = calls.filter(**dict(zip(_THREAD[:2], key, strict=True)))
-        called, begin, end = (
-            made["start_ns"].to_numpy(),
-            *(own[f"host_{name}_ns"].to_numpy() for name in ("start", "end")),
-        )
-        first, last = (
-            places(called, begin, False),
-            places(called, np.minimum(end, np.append(begin[1:], end[-1:])), False),
-        )
+        begin, end = own["host_start_ns"].to_numpy(), own["host_end_ns"].to_numpy()
+        until, called = np.minimum(end, np.append(begin[1:], end[-1:])), made["start_ns"].to_numpy()
+        first, last = places(called, begin, False), places(called, until, False)
         kernels = np.flatnonzero(~made["brings"].to_numpy())
         unbroken = np.append(kernels, called.size)[places(kernels, first, False)]
         copy = np.minimum(unbroken, last) - 1
@@ -233,24 +193,11 @@ def _launching_threads(trace: Trace) -> pl.DataFrame:
     return pl.DataFrame(threads, schema={name: _SCHEMA[name] for name in _THREAD}, orient="row")
 
 
-def _rank(trace: Trace, rank: int, rows: pl.DataFrame) -> RankInput:
-    loading = Intervals.of(rows)
-    longest = (
-        rows.group_by("thread", "name")
-        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time"))
-        .sort(["time", "thread", "name"], descending=[True, False, False])
-    )
-    kept = steps(trace).kept.filter(pl.col("rank") == rank)
-    covered = loading.covered_ns(kept["host_start_ns"].to_numpy(), kept["host_end_ns"].to_numpy())
-    return RankInput(
-        rank=rank,
-        name=longest["name"][0],
-        thread=int(longest["thread"][0]),
-        count=rows.height,
-        loading=loading,
-        per_step_ns=float(covered.mean()) if covered.size else None,
-        idle={key: line.idle & loading for key, line in device_timeline(trace).by_device.items() if key[0] == rank},
-    )
+def _rank(rows: pl.DataFrame) -> RankInput:
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("time")
+    times = rows.group_by("thread", "name").agg(length)
+    thread, name, _ = times.sort(["time", "thread", "name"], descending=[True, False, False]).row(0)
+    return RankInput(name, thread, Intervals.of(rows))
 
 
 def loading_windows(trace: Trace, rank: int) -> dict[tuple[int, int], Intervals]:

@@ -194,7 +194,6 @@ class FarOperator:
     their kernels."""
 
     name: str
-    shapes: str
     limiter: str
     attained_ratio: float
     kernels: Selection
@@ -228,11 +227,11 @@ def far_operators(trace: Trace) -> tuple[FarOperator, ...]:
 
 
 def _operator(key: tuple[object, ...], kernels: pl.DataFrame) -> FarOperator:
-    rank, device, name, shapes, _ = key
+    rank, device, name, *_ = key
     reached = float(kernels["bound_ns"][0]) * int(kernels["calls"][0]) / max(int(kernels["length"].sum()), 1)
     best = np.full(kernels.height, reached)
     selection = Selection((int(str(rank)), int(str(device))), {"kernel": kernels["row"].to_numpy()}, best=best)
-    return FarOperator(str(name), str(shapes), str(kernels["limiter"][0]), reached, selection)
+    return FarOperator(str(name), str(kernels["limiter"][0]), reached, selection)
 
 
 def _explained(trace: Trace) -> Int64Array:

@@ -93,8 +93,6 @@ class KernelTarget:
 
     function: str
     pattern: str
-    rank: int
-    device: int
     step_ns: float
     step_ratio: float
     mean_ns: float
@@ -141,8 +139,6 @@ def _target(trace: Trace, device: tuple[int, int], function: str, names: list[st
     return KernelTarget(
         function,
         f"regex:^{re.escape(function)}$",
-        device[0],
-        device[1],
         step_ns,
         step_ns / length if length else 0.0,
         float((ops["end_ns"] - begin).mean() or 0.0),  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ def misaligned_products(trace: Trace) -> tuple[Selection, ...]:
     for device in facts.devices:
         products = facts.on(device).filter(pl.col("family") == "gemm")
         if products.height:
-            devices.append(_misaligned(trace, device, products, gpus.get(device)))
+            devices.append(_selected(trace, device, products, gpus.get(device)))
     return tuple(devices)
 
 
@@ -82,7 +82,7 @@ def alignment_known(trace: Trace) -> bool:
     return bool(named) or (len(shapes) > 0 and shapes.null_count() < len(shapes))
 
 
-def _misaligned(trace: Trace, device: Device, products: pl.DataFrame, gpu: GpuPeaks | None) -> Selection:
+def _selected(trace: Trace, device: Device, products: pl.DataFrame, gpu: GpuPeaks | None) -> Selection:
     kinds, of_product = _signatures(trace, products)
     found, bound_ns = np.zeros(len(kinds), np.bool_), np.full(len(kinds), np.nan)
     for kind, (name, math, text) in enumerate(kinds):
@@ -129,14 +129,7 @@ def _work(name: str, *signature: str | None) -> tuple[bool, float, float] | None
     """Whether a product is misaligned, its operations and its bytes; None where the operator is no known product."""
     operator = _product(name, *signature)
     done = matmul(operator) if operator else None
-    return None if operator is None or done is None else (_misaligned_at(None, operator), done.flops, float(done.bytes))
-
-
-@lru_cache(maxsize=_DISTINCT)
-def _misaligned_in_two_bytes(name: str, *signature: str | None) -> bool:
-    """Whether a known product would be misaligned in elements of two bytes."""
-    operator = _product(name, *signature)
-    return operator is not None and matmul(operator) is not None and _misaligned_at(2, operator)
+    return None if operator is None or done is None else (_misaligned(operator), done.flops, float(done.bytes))
 
 
 def _product(
@@ -147,21 +140,20 @@ def _product(
     return Operator.recorded(name, shapes, dtypes, strides, concrete)
 
 
-def _misaligned_at(item_bytes: int | None, product: Operator) -> bool:
-    """Whether any operand or the result is misaligned in elements of so many bytes, or in those it has."""
+def _misaligned(product: Operator) -> bool:
+    """Whether any operand or the result is misaligned."""
     matrices = [tensor for tensor in product.tensors() if len(tensor.shape) >= 2]
     columns = matrices[-1].shape[-2 if product.name.endswith("linear") else -1]
-    result = columns * (item_bytes or matrices[-1].itemsize) % gpus.ALIGNED_BYTES != 0
-    return result or any(_unaligned(tensor, item_bytes or tensor.itemsize) for tensor in matrices)
+    return columns * matrices[-1].itemsize % gpus.ALIGNED_BYTES != 0 or any(map(_unaligned, matrices))
 
 
-def _unaligned(matrix: Tensor, item_bytes: int) -> bool:
+def _unaligned(matrix: Tensor) -> bool:
     """Whether its rows (columns, where transposed) start at addresses that are no multiples of 16 bytes."""
     rows, columns = matrix.shape[-2:]
     if rows == 1 or columns == 1:
         return False
     leading = max(matrix.strides[-2:]) if len(matrix.strides) == len(matrix.shape) else columns
-    return leading * item_bytes % gpus.ALIGNED_BYTES != 0
+    return leading * matrix.itemsize % gpus.ALIGNED_BYTES != 0
 
 
 def _bound_ns(work: tuple[bool, float, float], math: str | None, gpu: GpuPeaks) -> float | None:
@@ -169,7 +161,5 @@ def _bound_ns(work: tuple[bool, float, float], math: str | None, gpu: GpuPeaks) 
     if rate is None:
         return None
     _, flops, moved = work
-    return (
-        max(flops / (rate * machines.TENSOR_SHARE.value), moved / (gpu.dram_bytes_per_s * machines.DRAM_SHARE.value))
-        * 1e9
-    )
+    seconds = flops / (rate * machines.TENSOR_SHARE.value), moved / (gpu.dram_bytes_per_s * machines.DRAM_SHARE.value)
+    return max(seconds) * NS_PER_S

@@ -38,12 +38,14 @@ from timesink.model.trace import Trace, remembered
 # What a job is read from where it was recorded, next to device ops.
 JOB_READS: Final = (API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES)
 
+# Of a GPU's timeline.
+_BUDGET: Final = (
+    "busy_ns", "compute_ns", "communication_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns",
+)  # fmt: skip
 MEMBERS = {
     "rank": pl.Int32, "device": pl.Int32, "source": pl.String, "host": pl.String, "clock": pl.String,
-    "world_size": pl.Int32, "device_name": pl.String, "visible_devices": pl.Int32, "start_ns": pl.Int64,
-    "end_ns": pl.Int64, "busy_ns": pl.Int64, "compute_ns": pl.Int64, "communication_ns": pl.Int64,
-    "exposed_communication_ns": pl.Int64, "exposed_copy_ns": pl.Int64, "idle_ns": pl.Int64,
-    "peer_copy_ns": pl.Int64, "peer_copy_bytes": pl.Int64,
+    "world_size": pl.Int32, "device_name": pl.String, "visible_devices": pl.Int32,
+    **dict.fromkeys(("start_ns", "end_ns", *_BUDGET, "peer_copy_ns", "peer_copy_bytes"), pl.Int64),
 }  # fmt: skip
 SPANS = {"rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 STEPS = {"rank": pl.Int32, "device": pl.Int32, "step": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64,
@@ -142,12 +144,11 @@ def job(trace: Trace) -> Job:
         computed[first:last] = compute.covered_ns(start[first:last], end[first:last])
     exposed = [
         pl.DataFrame(
-            {"rank": line.rank, "device": line.device, "start_ns": line.exposed_communication.start_ns,
-             "end_ns": line.exposed_communication.end_ns}, schema=SPANS,
+            {"rank": line.rank, "device": line.device, "start_ns": part.start_ns, "end_ns": part.end_ns}, schema=SPANS
         )
         for line in lines
-        if len(line.exposed_communication)
-    ]  # fmt: skip
+        if len(part := line.exposed_communication)
+    ]
     tables = {
         "members": _members(trace),
         "calls": job_calls(trace),
@@ -174,18 +175,11 @@ def _members(trace: Trace) -> pl.DataFrame:
         rows.append(
             {
                 **source_of.get(line.rank, {}),
-                "rank": line.rank,
-                "device": line.device,
+                **{name: getattr(line, name) for name in ("rank", "device", *_BUDGET)},
                 "device_name": names.get(device),
                 "visible_devices": visible.get(line.rank),
                 "start_ns": line.span_start_ns,
                 "end_ns": line.span_end_ns,
-                "busy_ns": line.busy_ns,
-                "compute_ns": line.compute_ns,
-                "communication_ns": line.communication_ns,
-                "exposed_communication_ns": line.exposed_communication_ns,
-                "exposed_copy_ns": line.exposed_copy_ns,
-                "idle_ns": line.idle_ns,
                 "peer_copy_ns": copied_ns,
                 "peer_copy_bytes": copied_bytes,
             }

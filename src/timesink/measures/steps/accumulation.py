@@ -61,7 +61,7 @@ def _turns(trace: Trace, rank: int) -> Int64Array:
     The first and the last pass may be cut by the ends of the trace.
     """
     ops, own = trace.get(HOST_OPS), backward_operators(trace)
-    if "sequence_number" not in ops.columns or not own.any():
+    if not own.any():
         return np.empty(0, np.int64)
     of_rank = (ops["rank"] == rank).to_numpy() & ops["sequence_number"].is_not_null().to_numpy()
     linked = ops.select("start_ns", "sequence_number").with_columns(pl.Series("backward", own))

@@ -29,14 +29,13 @@ _KIND: Final = ("kind", "grid_x", "grid_y", "grid_z", "copy_kind", "bytes")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchSequence:
-    """What the busiest device of a process runs, collectives left out, in order of launch (`on_device`: of running).
+    """What the busiest device of a process runs, collectives left out, in order of launch, or of running.
 
     `kinds` numbers what each operation is, `time_ns` is when it was launched or ran; `ops` are the rows themselves.
     """
 
     rank: int
     process: int
-    on_device: bool
     ops: pl.DataFrame
     kinds: Int64Array
     time_ns: Int64Array
@@ -57,7 +56,7 @@ def launch_sequences(trace: Trace, on_device: bool) -> Iterator[LaunchSequence]:
         ordered = of_process.filter(pl.col("device") == device).sort(order)
         kinds = ordered.select(pl.struct(pl.col("name").to_physical(), *_KIND).rank("dense").cast(pl.Int64) - 1)
         time_ns = ordered[order[0]].to_numpy()
-        yield LaunchSequence(*process, on_device, ordered, kinds.to_series().to_numpy(), time_ns)
+        yield LaunchSequence(*process, ordered, kinds.to_series().to_numpy(), time_ns)
 
 
 def first_kernel_ns(launched: LaunchSequence, position: int) -> int:

@@ -65,8 +65,8 @@ class SpikeStep:
     """One slow step of one device. `step` is numbered as in `steps().frame`, `label` its mark.
 
     `excess_ns` is its length beyond the median step's; `carried_ns` is how much of it the class accounts for.
-    `operation` is the operation at which most of the excess is, `at_ns` of it. `stretch_ns` is the longest stretch
-    of the cause in time; the whole window where the cause runs on the device. `causes`: excess by cause, ns.
+    `operation` is the operation at which most of the excess is. `stretch_ns` is the longest stretch of the cause in
+    time; the whole window where the cause runs on the device.
     """
 
     device: Device
@@ -77,9 +77,7 @@ class SpikeStep:
     excess_ns: int
     carried_ns: int
     operation: str
-    at_ns: int
     stretch_ns: tuple[int, int]
-    causes: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,15 +99,10 @@ class Spikes:
 @remembered
 def spikes(trace: Trace) -> Spikes:
     """Find and name every spike."""
-    found: list[SpikeStep] = []
-    examined: dict[Device, int] = {}
-    windows = steps(trace).windows
-    for (rank, device), of_device in sorted(windows.partition_by("rank", "device", as_dict=True).items()):
-        examined[rank, device] = of_device.height
-        slow = _standing_out(of_device["period_ns"].to_numpy())
-        if slow.size:
-            found += _named_spikes(trace, (rank, device), of_device, slow)
-    return Spikes(tuple(found), examined)
+    parts = steps(trace).windows.partition_by("rank", "device", as_dict=True)
+    windows = {(rank, device): part for (rank, device), part in sorted(parts.items())}
+    found = tuple(spike for device, part in windows.items() for spike in _named_spikes(trace, device, part))
+    return Spikes(found, {device: part.height for device, part in windows.items()})
 
 
 def _standing_out(period_ns: Int64Array) -> Int64Array:
@@ -117,31 +110,25 @@ def _standing_out(period_ns: Int64Array) -> Int64Array:
     if period_ns.size < assumed.SPIKE_STEPS.whole:
         return np.empty(0, np.int64)
     median, deviation = usual_and_deviation(period_ns)
-    return np.flatnonzero(
-        period_ns - median > max(assumed.SPIKE_DEVIATIONS.value * deviation, assumed.SPIKE_EXCESS.value * median)
-    )
+    least = max(assumed.SPIKE_DEVIATIONS.value * deviation, assumed.SPIKE_EXCESS.value * median)
+    return np.flatnonzero(period_ns - median > least)
 
 
-def _named_spikes(trace: Trace, device: Device, windows: pl.DataFrame, slow: Int64Array) -> list[SpikeStep]:
+def _named_spikes(trace: Trace, device: Device, windows: pl.DataFrame) -> list[SpikeStep]:
     """Each slow step compared with the median one; those whose cause wants a larger excess are left out."""
     period = windows["period_ns"].to_numpy()
+    if not (slow := _standing_out(period)).size:
+        return []
     contents = StepContents.of(trace, device, windows)
     usual = _Step(contents, int(np.argsort(period, kind="stable")[(period.size - 1) // 2]))
     named = [_named_spike(device, _Step(contents, int(place)), usual) for place in slow]
-    return [spike for spike in named if spike.excess_ns > _least_excess(spike.kind) * float(np.median(period))]
+    median = float(np.median(period))
+    return [one for one in named if one.excess_ns > _LEAST_EXCESS.get(one.kind, assumed.SPIKE_PAUSE).value * median]
 
 
-def _least_excess(kind: Spike) -> float:
-    """The share of the median that a spike of this kind must be longer by."""
-    match kind:
-        case Spike.CLOCKS:
-            return assumed.SPIKE_EXCESS.value
-        case Spike.UNEXPLAINED | Spike.UNTRACED_PAUSE | Spike.HOST_WAIT | Spike.OS_CALL | Spike.SLOW_KERNELS:
-            return assumed.SPIKE_UNNAMED.value
-        case _:
-            return assumed.SPIKE_PAUSE.value
-
-
+# The share of the median that a spike must be longer by, where that is not `SPIKE_PAUSE`.
+_UNNAMED: Final = (Spike.UNEXPLAINED, Spike.UNTRACED_PAUSE, Spike.HOST_WAIT, Spike.OS_CALL, Spike.SLOW_KERNELS)
+_LEAST_EXCESS: Final = {Spike.CLOCKS: assumed.SPIKE_EXCESS, **dict.fromkeys(_UNNAMED, assumed.SPIKE_UNNAMED)}
 # Idle causes that are evidence for a class. A pause that nothing explains is reported as such, not as a collection of
 # garbage; the last two are asked only where nothing else carries the excess.
 _IDLE_KINDS: Final = (
@@ -164,9 +151,8 @@ _SAVING: Final = (
 
 def _named_spike(device: Device, slow: _Step, usual: _Step) -> SpikeStep:
     aligned = align(slow.ops, usual.ops)
-    causes = _causes(slow, usual, aligned)
     excess = slow.period_ns - usual.period_ns
-    kind, carried, evidence = _kind(slow, usual, aligned, causes, excess)
+    kind, carried, evidence = _kind(slow, usual, aligned, excess)
     shown = np.flatnonzero(np.isin(slow.idle.cause, [CAUSE_CODE[name] for name in evidence if name in CAUSE_CODE]))
     step, label, stretch = slow.number, slow.label, slow.window_ns
     if shown.size:
@@ -175,18 +161,13 @@ def _named_spike(device: Device, slow: _Step, usual: _Step) -> SpikeStep:
         step, label = slow.contents.host_step(sum(stretch) // 2)
     if kind is Spike.ALLOCATOR_GROWTH and matches(slow.contents.calls_of_idle(slow.idle.row[shown]), FREE).any():
         kind = Spike.ALLOCATOR_RETRY
-    operation, at_ns = _operation(slow, aligned)
-    ordered = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
-    return SpikeStep(
-        device, step, label, kind, slow.period_ns, excess, min(carried, excess), operation, at_ns, stretch,
-        tuple((name, time_ns) for name, time_ns in ordered if time_ns > 0),
-    )  # fmt: skip
+    operation = _operation(slow, aligned)
+    return SpikeStep(device, step, label, kind, slow.period_ns, excess, min(carried, excess), operation, stretch)
 
 
 def _causes(slow: _Step, usual: _Step, aligned: Alignment) -> dict[str, int]:
     """Excess by cause, ns; together with what the usual step has more of, they sum to the excess."""
-    names = sorted({*slow.idle_by_cause, *usual.idle_by_cause})
-    causes = {name: slow.idle_by_cause.get(name, 0) - usual.idle_by_cause.get(name, 0) for name in names}
+    causes = dict(zip(CAUSE_CODE, (slow.idle_of_cause - usual.idle_of_cause).tolist(), strict=True))
     classes, alone = slow.op_class, aligned.pair < 0
     for code, name in enumerate(OpClass.categories):
         of_class = classes == code
@@ -197,29 +178,26 @@ def _causes(slow: _Step, usual: _Step, aligned: Alignment) -> dict[str, int]:
     return causes
 
 
-def _kind(
-    slow: _Step, usual: _Step, aligned: Alignment, causes: dict[str, int], excess: int
-) -> tuple[Spike, int, tuple[str, ...]]:
+def _kind(slow: _Step, usual: _Step, aligned: Alignment, excess: int) -> tuple[Spike, int, tuple[str, ...]]:
     """The class, what of the excess it carries, and the idle causes that are evidence for it."""
+    causes = _causes(slow, usual, aligned)
 
     def carried(names: tuple[str, ...]) -> int:
-        return sum(max(causes.get(name, 0), 0) for name in names)
+        return sum(max(causes[name], 0) for name in names)
 
     candidates: list[tuple[int, Spike, tuple[str, ...]]] = [
         *((carried(names), kind, names) for kind, names in _IDLE_KINDS),
         (causes["more compute"], Spike.OTHER_WORK, ()),
         (causes["compute"], Spike.CLOCKS if _one_factor(slow, usual, aligned) else Spike.SLOW_KERNELS, ()),
     ]
-    most, kind, names = max(candidates, key=lambda candidate: candidate[0])
-    if most >= assumed.CARRIED_SHARE.value * excess:
-        return kind, most, names
     burst = slow.to_host_bytes >= max(assumed.BURST_BYTES.whole, assumed.BURST_TIMES.whole * usual.to_host_bytes)
-    if burst and carried(_SAVING) >= assumed.CARRIED_SHARE.value * excess:
-        return Spike.CHECKPOINT, carried(_SAVING), _SAVING
-    for kind, names in _LAST_KINDS:
-        if carried(names) >= assumed.CARRIED_SHARE.value * excess:
-            return kind, carried(names), names
-    return Spike.UNEXPLAINED, 0, ()
+    last = (((Spike.CHECKPOINT, _SAVING),) if burst else ()) + _LAST_KINDS
+    tried = [
+        max(candidates, key=lambda candidate: candidate[0]),
+        *((carried(names), kind, names) for kind, names in last),
+    ]
+    least = assumed.CARRIED_SHARE.value * excess
+    return next(((kind, most, names) for most, kind, names in tried if most >= least), (Spike.UNEXPLAINED, 0, ()))
 
 
 def _one_factor(slow: _Step, usual: _Step, aligned: Alignment) -> bool:
@@ -229,24 +207,20 @@ def _one_factor(slow: _Step, usual: _Step, aligned: Alignment) -> bool:
     usual_length = (usual.ops.finish_ns - usual.ops.start_ns)[aligned.pair[paired]]
     if not length.size:
         return False
-    factor = length / np.maximum(usual_length, 1)
+    factor, alike = length / np.maximum(usual_length, 1), assumed.CLOCKS_ALIKE.value
     median = float(np.median(factor))
-    return (
-        median > 1 + assumed.CLOCKS_ALIKE.value
-        and float(np.mean(np.abs(factor / median - 1) <= assumed.CLOCKS_ALIKE.value))
-        >= assumed.CLOCKS_ALIKE_SHARE.value
-    )
+    is_alike = float(np.mean(np.abs(factor / median - 1) <= alike)) >= assumed.CLOCKS_ALIKE_SHARE.value
+    return median > 1 + alike and is_alike
 
 
-def _operation(slow: _Step, aligned: Alignment) -> tuple[str, int]:
-    """The operation at which most of the excess is, the wait before it included, and how much."""
+def _operation(slow: _Step, aligned: Alignment) -> str:
+    """The operation at which most of the excess is, the wait before it included."""
     excess_ns = aligned.busy_ns + aligned.idle_ns[:-1]
     if not excess_ns.size:
-        return "", 0
+        return ""
     if aligned.idle_ns[-1] > excess_ns.max():
-        return "the end of the step", int(aligned.idle_ns[-1])
-    most = int(np.argmax(excess_ns))
-    return str(slow.contents.name[slow.first + most]), int(excess_ns[most])
+        return "the end of the step"
+    return str(slow.contents.name[slow.first + int(np.argmax(excess_ns))])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -277,7 +251,6 @@ class StepContents:
     to_host: Int64Array
     begins_ns: Int64Array
     steps: list[tuple[int, str]]
-    label_of: dict[int, str]
 
     @classmethod
     def of(cls, trace: Trace, device: Device, windows: pl.DataFrame) -> StepContents:
@@ -287,7 +260,6 @@ class StepContents:
         start, end = idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()
         copied = ops.select(pl.when(pl.col("copy_kind") == "d2h").then("bytes").fill_null(0)).to_series()
         labels = steps(trace).frame.filter(pl.col("rank") == device[0]).sort("host_start_ns")
-        numbered = [(int(step), str(label)) for step, label in labels.select("step", "label").iter_rows()]
         return cls(
             windows,
             _Idle(np.arange(start.size), start, end - start, idle["cause"].to_physical().cast(pl.Int8).to_numpy()),
@@ -299,8 +271,7 @@ class StepContents:
             class_of_ops(trace)[low:high].to_physical().cast(pl.Int8).to_numpy(),
             np.concatenate(([0], np.cumsum(copied.to_numpy(), dtype=np.int64))),
             labels["host_start_ns"].to_numpy(),
-            numbered,
-            dict(reversed(numbered)),
+            labels.select("step", "label").rows(),
         )
 
     def host_step(self, time_ns: int) -> tuple[int, str]:
@@ -317,16 +288,15 @@ class _Step:
         self.window_ns: tuple[int, int] = (row["start_ns"], row["end_ns"])
         self.period_ns: int = row["period_ns"]
         self.number: int = row["step"]
-        self.label = contents.label_of[self.number]
+        self.label = next(label for step, label in contents.steps if step == self.number)
         self.first, last = map(int, np.searchsorted(contents.start_ns, self.window_ns))
         held = slice(self.first, last)
         self.op_class = contents.op_class[held]
         self.to_host_bytes = int(contents.to_host[last] - contents.to_host[self.first])
         self.ops = StepOps(contents.token[held], contents.start_ns[held], contents.finish_ns[held], self.window_ns)
         self.idle = self._idle()
-        total_ns = np.zeros(len(CAUSE_CODE), np.int64)
-        np.add.at(total_ns, self.idle.cause, self.idle.length_ns)
-        self.idle_by_cause = {name: int(total_ns[code]) for name, code in CAUSE_CODE.items() if total_ns[code]}
+        self.idle_of_cause = np.zeros(len(CAUSE_CODE), np.int64)
+        np.add.at(self.idle_of_cause, self.idle.cause, self.idle.length_ns)
 
     def _idle(self) -> _Idle:
         """Idle stretches cut to the window; they do not overlap."""
@@ -380,18 +350,12 @@ class StepOps:
 @dataclass(frozen=True, slots=True, eq=False)
 class Alignment:
     """Differences of one step from another, per operation of the first. `pair[i]` is the operation of the other that is
-    aligned with it, -1 for none; `busy_ns` and `idle_ns` (one longer: the end of the window) are differences. They and
-    `missing_ns`, what only the other step has (zero or less), sum to the difference of the windows."""
+    aligned with it, -1 for none; `busy_ns` and `idle_ns` (one longer: the end of the window) are differences. Less what
+    only the other step has, they sum to the difference of the windows."""
 
     pair: Int64Array
     busy_ns: Int64Array
     idle_ns: Int64Array
-    missing_ns: int
-
-    @property
-    def total_ns(self) -> int:
-        """The difference of the two windows."""
-        return int(self.busy_ns.sum() + self.idle_ns.sum() + self.missing_ns)
 
 
 def align(step: StepOps, other: StepOps) -> Alignment:
@@ -399,13 +363,11 @@ def align(step: StepOps, other: StepOps) -> Alignment:
     pair = _pairs(step.token.tobytes(), other.token.tobytes())
     paired = np.flatnonzero(pair >= 0)
     partner = pair[paired]
-    busy, idle, other_busy, other_idle = step.busy_ns.copy(), step.idle_ns.copy(), other.busy_ns, other.idle_ns
-    busy[paired] -= other_busy[partner]
-    idle[paired] -= other_idle[partner]
-    idle[-1] -= other_idle[-1]
-    alone = np.ones(other.token.size, np.bool_)
-    alone[partner] = False
-    return Alignment(pair, busy, idle, -int(other_busy[alone].sum() + other_idle[:-1][alone].sum()))
+    busy, idle = step.busy_ns.copy(), step.idle_ns.copy()
+    busy[paired] -= other.busy_ns[partner]
+    idle[paired] -= other.idle_ns[partner]
+    idle[-1] -= other.idle_ns[-1]
+    return Alignment(pair, busy, idle)
 
 
 @lru_cache  # steps that are slow are often slow alike
@@ -422,10 +384,9 @@ def _pairs(first_tokens: bytes, second_tokens: bytes) -> Int64Array:
     """
     first, second = np.frombuffer(first_tokens, np.int64), np.frombuffer(second_tokens, np.int64)
     shared = min(first.size, second.size)
-    differs = first[:shared] != second[:shared]
-    begin = int(np.argmax(differs)) if differs.any() else shared
+    begin = int(np.argmax(np.append(first[:shared] != second[:shared], True)))
     differs = first[first.size - shared + begin :] != second[second.size - shared + begin :]
-    alike = int(np.argmax(differs[::-1])) if differs.any() else shared - begin
+    alike = int(np.argmax(np.append(differs[::-1], True)))
     pair = np.full(first.size, -1, np.int64)
     pair[:begin] = np.arange(begin)
     pair[first.size - alike :] = np.arange(second.size - alike, second.size)

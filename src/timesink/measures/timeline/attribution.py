@@ -175,6 +175,11 @@ def attribution(trace: Trace) -> Attribution:
     )
 
 
+def belonging_to(trace: Trace, operators: BoolArray) -> BoolArray:
+    """Which rows of `device_ops` belong to one of these rows of `host_ops`."""
+    return np.append(operators, False)[attribution(trace).host_op]
+
+
 def _by_external_id(trace: Trace, rows: Int64Array) -> Int64Array:
     """For these device ops, the operator their external id names; -1 where it names none or several."""
     key = ["rank", "process", "external_id"]

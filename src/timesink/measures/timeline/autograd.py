@@ -14,13 +14,8 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, BACKWARD_PASS, GENERATED, OPERATOR
-from timesink.measures.timeline.attribution import (
-    host_nesting,
-    host_places,
-    push_pop_ranges,
-    range_nesting,
-)
-from timesink.model.arrays import BoolArray, Int32Array, Int64Array, none_of
+from timesink.measures.timeline.attribution import host_nesting, host_places, push_pop_ranges, range_nesting
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, found_at, none_of
 from timesink.model.names import matches
 from timesink.model.nesting import ThreadKey, key_slices, thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS
@@ -42,7 +37,7 @@ def backward_calls(trace: Trace) -> BoolArray:
     ):
         if own.any():
             inside = nesting.outermost(np.where(own, 0, _NONE)) >= 0
-            flags |= (innermost >= 0) & inside[np.maximum(innermost, 0)]
+            flags |= np.append(inside, False)[innermost]
     return flags
 
 
@@ -50,10 +45,12 @@ def backward_calls(trace: Trace) -> BoolArray:
 def backward_operators(trace: Trace) -> BoolArray:
     """Which rows of `host_ops` have a forward operator, or are named by autograd."""
     ops = trace.get(HOST_OPS)
-    own = matches(ops["name"], AUTOGRAD_OPERATOR).to_numpy().copy()
-    if "forward_thread" in ops.columns:
-        own |= (ops["forward_thread"].fill_null(0) > 0).to_numpy()
-    return own
+    return (matches(ops["name"], AUTOGRAD_OPERATOR) | (ops["forward_thread"].fill_null(0) > 0)).to_numpy()
+
+
+def recording_operators(trace: Trace) -> BoolArray:
+    """Which rows of `host_ops` show a sequence number, as operators do that record gradients."""
+    return (trace.get(HOST_OPS)["sequence_number"].fill_null(-1) >= 0).to_numpy()
 
 
 def inside_backward(trace: Trace) -> BoolArray:
@@ -75,8 +72,7 @@ def waiting_ranges(trace: Trace) -> Int32Array:
     waiting[rows] = range_of_program(trace, rows)
     in_named = range_nesting(trace).outermost(np.where(by_tool(trace), _NONE, 0))
     around = host_places(trace).range_
-    unnamed = (around < 0) | (in_named[np.maximum(around, 0)] < 0) if in_named.size else around < 0
-    adopted = backward_calls(trace) | launching_for_backward(trace, waiting, unnamed)
+    adopted = backward_calls(trace) | launching_for_backward(trace, waiting, found_at(in_named, around) < 0)
     return np.where(adopted, waiting, np.int32(_NONE)) if adopted.any() else none_of(calls.height)
 
 
@@ -93,7 +89,7 @@ def launching_for_backward(trace: Trace, waiting: Int32Array, unnamed: BoolArray
     says_backward = matches(push_pop_ranges(trace)["name"], BACKWARD_PASS).to_numpy()
     flags = np.zeros(waiting.size, np.bool_)
     if says_backward.any() and not backward_calls(trace).any():
-        in_backward = (waiting >= 0) & says_backward[np.maximum(waiting, 0)]
+        in_backward = np.append(says_backward, False)[waiting]
         for _, first, last in thread_slices(trace.get(API_CALLS)):
             flags[first:last] = unnamed[first:last].all() and in_backward[first:last].mean() >= _WAITED_RATIO
     return flags
@@ -142,7 +138,7 @@ def forward_operators(trace: Trace) -> Int64Array:
     """
     ops, backward = trace.get(HOST_OPS), backward_operators(trace)
     forward = np.full(ops.height, _NONE, np.int64)
-    if "sequence_number" not in ops.columns or not backward.any():
+    if not backward.any():
         return forward
     numbered = ops.select(*_LINK, "start_ns").with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("row"))
     numbered = numbered.drop_nulls("sequence_number").filter(pl.col("sequence_number") >= 0).sort("start_ns")
@@ -161,9 +157,5 @@ def forward_operators(trace: Trace) -> Int64Array:
 def forward_ranges(trace: Trace) -> Int64Array:
     """For each row of `api_calls` that autograd made, the row of `push_pop_ranges` in which the forward operator that
     caused it was called; -1 for other calls and where that is not known."""
-    host_op = host_places(trace).host_op
-    forward = forward_operators(trace)
-    caused = np.where(host_op >= 0, forward[np.maximum(host_op, 0)], _NONE) if forward.size else host_op * 0 - 1
     around = range_nesting(trace).innermost_of(trace.get(HOST_OPS))
-    found = np.where(caused >= 0, around[np.maximum(caused, 0)], _NONE) if around.size else caused * 0 - 1
-    return found.astype(np.int64)
+    return found_at(around, found_at(forward_operators(trace), host_places(trace).host_op)).astype(np.int64)

@@ -20,7 +20,6 @@ class GraphCapture:
     graph is launched, captures last from the first begin to the last end. What an engine does in a range that says it
     captures (`capture_32_FULL`: it runs once eagerly, too) is capture."""
 
-    count: int
     captured_ns: int
     span_ns: int
 
@@ -38,7 +37,7 @@ def graph_capture(trace: Trace) -> GraphCapture:
         begin=matches(calls["name"], CAPTURE_BEGIN), end=matches(calls["name"], CAPTURE_END)
     ).filter(pl.col("begin") | pl.col("end"))
     if not marks.height:
-        return GraphCapture(0, 0, 0)
+        return GraphCapture(0, 0)
     pairs = marks.sort("rank", "process", "start_ns").with_columns(
         pl.when("begin").then("end_ns").forward_fill().over("rank", "process").alias("begun_ns")
     )
@@ -49,4 +48,4 @@ def graph_capture(trace: Trace) -> GraphCapture:
     engines = trace.get(RANGES)
     union = union | Intervals.of(engines.filter(matches(engines["name"], CAPTURED_SIZE) & (engines["process"] >= 0)))
     span_ns = int(calls["end_ns"].to_numpy().max()) - int(calls["start_ns"].to_numpy().min())
-    return GraphCapture(captured.height, union.total_ns, span_ns)
+    return GraphCapture(union.total_ns, span_ns)

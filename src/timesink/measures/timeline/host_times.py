@@ -99,7 +99,7 @@ def _union(frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 def _names(ranges: pl.DataFrame) -> pl.Series:
     """The names as they are shown: those of a domain after it, as `nsys stats` writes them."""
     names = mapped(ranges["name"], _without_step_number, pl.String)
-    if "domain" not in ranges.columns or ranges["domain"].null_count() == ranges.height:
+    if ranges["domain"].null_count() == ranges.height:
         return names
     prefix = ranges["domain"].cast(pl.String) + ":"
     return (prefix.fill_null("") + names).alias("name")

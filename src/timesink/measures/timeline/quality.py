@@ -42,7 +42,6 @@ class Quality:
     device_op_count: int
     linked_count: int
     head_count: int
-    launch_count: int
     dead_launch_count: int
     graph_ratio: float
     resolution_ns: int | None
@@ -69,7 +68,6 @@ def quality(trace: Trace) -> Quality:
         device_op_count=ops.height,
         linked_count=links.linked_count,
         head_count=_head_count(trace),
-        launch_count=int(np.count_nonzero(launching)),
         dead_launch_count=int(np.count_nonzero(launching & ~launched)),
         graph_ratio=int(length[graphs].sum()) / total_ns if total_ns else 0.0,
         resolution_ns=_resolution_ns(trace),

@@ -194,15 +194,13 @@ _MODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PhaseTime:
-    """One phase on one rank: `steps` engine steps of `requests` requests on average, None where not annotated;
-    `host_ns` in the annotations, `device_ns` of the work launched in them. `periods_ns`: of each step that another
-    engine step follows on its thread, the time from its start to the start of that one."""
+    """One phase on one rank: `steps` engine steps of `requests` requests on average, None where not annotated, and
+    `device_ns` of the work launched in them. `periods_ns`: of each step that another engine step follows on its thread,
+    the time from its start to the start of that one."""
 
-    rank: int
     phase: Phase
     steps: int
     requests: float | None
-    host_ns: int
     device_ns: int
     periods_ns: tuple[int, ...] = ()
 
@@ -225,7 +223,7 @@ def serving_phases(trace: Trace) -> tuple[PhaseTime, ...]:
     device_ns = dict(device.select("range", "device_ns").iter_rows())
     columns = ("row", "rank", "process", "thread", pl.col("name").cast(pl.String), "start_ns", "end_ns")
     rows = ranges.select(columns).filter(pl.col("name").is_in(list(phase_by_name)))
-    engine_steps: dict[tuple[int, Phase], list[tuple[int | None, int, int]]] = {}  # requests, host ns, device ns
+    engine_steps: dict[tuple[int, Phase], list[tuple[int | None, int]]] = {}  # requests, device ns
     periods: dict[tuple[int, Phase], list[int]] = {}
     outer_end: dict[tuple[int, int, int], int] = {}
     last: dict[tuple[int, int, int], tuple[Phase, int]] = {}  # the step before on the thread, and its start
@@ -237,9 +235,9 @@ def serving_phases(trace: Trace) -> tuple[PhaseTime, ...]:
         if (before := last.get((rank, process, thread))) is not None:
             periods.setdefault((rank, before[0]), []).append(start - before[1])
         last[rank, process, thread] = phase, start
-        engine_steps.setdefault((rank, phase), []).append((requests, end - start, int(device_ns.get(row, 0))))
+        engine_steps.setdefault((rank, phase), []).append((requests, int(device_ns.get(row, 0))))
     return tuple(
-        _phase_time(rank, phase, parts, tuple(periods.get((rank, phase), ())))
+        _phase_time(phase, parts, tuple(periods.get((rank, phase), ())))
         for (rank, phase), parts in sorted(engine_steps.items())
     )
 
@@ -275,10 +273,7 @@ def requests_of(name: str) -> StepRequests | None:
     return StepRequests(int(tokens), int(decoding)) if tokens.isdigit() and decoding is not None else None
 
 
-def _phase_time(
-    rank: int, phase: Phase, parts: list[tuple[int | None, int, int]], periods_ns: tuple[int, ...]
-) -> PhaseTime:
-    requests = [count for count, _, _ in parts if count is not None]
+def _phase_time(phase: Phase, parts: list[tuple[int | None, int]], periods_ns: tuple[int, ...]) -> PhaseTime:
+    requests = [count for count, _ in parts if count is not None]
     mean = sum(requests) / len(requests) if requests else None
-    host_ns, device_ns = sum(part[1] for part in parts), sum(part[2] for part in parts)
-    return PhaseTime(rank, phase, len(parts), mean, host_ns, device_ns, periods_ns)
+    return PhaseTime(phase, len(parts), mean, sum(device_ns for _, device_ns in parts), periods_ns)

@@ -216,4 +216,4 @@ def test_the_command_runs_no_program_and_writes_what_it_found(
 
 def test_the_table_of_kernels_is_the_measure() -> None:
     total = gated("sum(kernels.total_ns) >= 0", old=None).rows[0].after
-    assert total == kernels(NEW).frame["total_ns"].sum() == 93_000
+    assert total == kernels(NEW)["total_ns"].sum() == 93_000

@@ -189,7 +189,7 @@ def kernel_times(trace: Trace) -> tuple[KernelTime, ...]:
     if DEVICE_OPS not in trace:
         return ()
     wanted = ("rank", "device", "name", "count", "total_ns", "mean_ns", "max_ns", "time_ratio")
-    frame = kernels(trace).frame.select(wanted).with_columns(pl.col("name").cast(pl.String))
+    frame = kernels(trace).select(wanted).with_columns(pl.col("name").cast(pl.String))
     return tuple(KernelTime(**row, work=_work(row["name"])) for row in frame.iter_rows(named=True))
 
 

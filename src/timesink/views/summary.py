@@ -78,7 +78,7 @@ def _kernels(trace: Trace) -> Sheet:
         Field("name", "kernel", is_name=True, is_kernel=True),
     )
     note = "share of the kernel durations of the device, summed; kernels that ran at once count in full"
-    return Sheet("kernels", "Kernels", columns, rows_of(kernels(trace).frame, columns), note)
+    return Sheet("kernels", "Kernels", columns, rows_of(kernels(trace), columns), note)
 
 
 def _operators(trace: Trace) -> Sheet:

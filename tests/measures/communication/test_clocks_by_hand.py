@@ -146,7 +146,7 @@ def test_one_contradiction_leaves_no_error_known() -> None:
 
 
 def shown(*clock: tuple[int, int | None, bool]) -> Clocks:
-    every = tuple(Clock(f"{n}", (n,), offset, error, 0.0, 0, 1, good) for n, (offset, error, good) in enumerate(clock))
+    every = tuple(Clock((n,), offset, error, 0.0, 0, 1, good) for n, (offset, error, good) in enumerate(clock))
     return Clocks(every, pl.DataFrame(), pl.DataFrame(), None)
 
 

@@ -59,7 +59,7 @@ def test_kernels_of_a_name_are_summed_per_device() -> None:
         | d          |      1 | gemm | kernel |        0 |      5 |
         | no kernel  |      1 | set  | set    |        5 |     50 |
         """)
-    ).frame
+    )
     columns = ("device", "name", "count", "total_ns", "mean_ns", "min_ns", "max_ns", "time_ratio")
     assert found.select(columns).rows() == [
         (0, "gemm", 2, 40, 20.0, 10, 30, 0.8),
@@ -78,7 +78,7 @@ def test_the_median_kernel_of_a_device_is_the_middle_of_its_kernels(trace: Trace
 
 @given(traces())
 def test_kernel_shares_sum_to_one_on_each_device(trace: Trace) -> None:
-    frame = kernels(trace).frame
+    frame = kernels(trace)
     assert frame["count"].sum() == (trace[DEVICE_OPS]["kind"] == "kernel").sum()
     shares = frame.filter(pl.col("total_ns").sum().over("rank", "device") > 0).group_by("rank", "device")
     for share in shares.agg(pl.col("time_ratio").sum())["time_ratio"]:

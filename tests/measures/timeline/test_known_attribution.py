@@ -93,7 +93,7 @@ def test_kernels_cost_what_pytorchs_own_tool_says(load: Load, shared_data: Path,
         row[0]: (row[2], 1000 * row[3], 1000 * row[5], 1000 * row[6])
         for row in json.loads(lines[first_line + 3])["data"]["rows"]
     }
-    frame = kernels(load(f"public/kineto/{name}.json.gz")).frame
+    frame = kernels(load(f"public/kineto/{name}.json.gz"))
     assert {row[0]: row[1:] for row in frame.select("name", "count", "total_ns", "max_ns", "min_ns").rows()} == expected
     assert frame["time_ratio"].sum() == pytest.approx(1)
 

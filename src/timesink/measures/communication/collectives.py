@@ -116,17 +116,11 @@ def repeated_exchanges(trace: Trace) -> tuple[RepeatedExchange, ...]:
         return ()
     launched = _launched_reductions(trace)
     devices = []
-    for (rank, device), reductions in launched.partition_by(
-        "rank", "device", as_dict=True, maintain_order=True
-    ).items():
+    by_device = launched.partition_by("rank", "device", as_dict=True, maintain_order=True)
+    for (rank, device), reductions in by_device.items():
         starts = np.sort(forwards.filter(pl.col("rank") == rank)["start_ns"].to_numpy())
-        parts = [
-            _early_blocks(reductions, starts, begin, end)
-            for begin, end in steps(trace)
-            .kept.filter(pl.col("rank") == rank)
-            .select("host_start_ns", "host_end_ns")
-            .rows()
-        ]
+        kept = steps(trace).kept.filter(pl.col("rank") == rank).select("host_start_ns", "host_end_ns")
+        parts = [_early_blocks(reductions, starts, *step) for step in kept.rows()]
         blocks = [part for part in parts if part is not None]
         if not blocks or len(blocks) < len(parts) or len({times for times, _ in blocks}) > 1:
             continue
@@ -155,12 +149,9 @@ def _rows_of(trace: Trace, calls: pl.DataFrame) -> Int64Array:
 
 
 def _forwards(trace: Trace) -> pl.DataFrame:
-    parts = [
-        trace[table].filter(matches(trace[table]["name"], DDP_FORWARD)).select("rank", "start_ns", "end_ns")
-        for table in (HOST_OPS, RANGES)
-        if table in trace
-    ]
-    return pl.concat(parts).unique() if parts else pl.DataFrame(schema=["rank", "start_ns", "end_ns"])
+    tables = (trace.get(HOST_OPS), trace.get(RANGES))
+    named = [rows.filter(matches(rows["name"], DDP_FORWARD)).select("rank", "start_ns", "end_ns") for rows in tables]
+    return pl.concat(named).unique()
 
 
 def _launched_reductions(trace: Trace) -> pl.DataFrame:
@@ -209,12 +200,7 @@ def awaited_collectives(trace: Trace) -> tuple[AwaitedCollectives, ...]:
         awaited = drains.filter(pl.Series(after_collective))
         if not awaited.height:
             continue
-        called = (
-            awaited.join(names, on="call", how="left")["name"]
-            .value_counts()
-            .sort("count", "name", descending=[True, False])
-        )
-        devices.append(
-            AwaitedCollectives(device, int(awaited["call"].n_unique()), str(called["name"][0]), Intervals.of(awaited))
-        )
+        called = awaited.join(names, on="call", how="left")["name"].value_counts()
+        call = str(called.sort("count", "name", descending=[True, False])["name"][0])
+        devices.append(AwaitedCollectives(device, awaited["call"].n_unique(), call, Intervals.of(awaited)))
     return tuple(sorted(devices, key=lambda drains: drains.device))

@@ -98,13 +98,7 @@ def communication(trace: Trace) -> Communication:
     counts = {(r, d): n for r, d, n in talking.group_by("rank", "device").len().iter_rows()}
     return Communication(
         by_device={
-            key: DeviceCommunication(
-                rank=line.rank,
-                device=line.device,
-                kernel_count=counts.get(key, 0),
-                total_ns=line.communication.total_ns,
-                exposed=line.exposed_communication,
-            )
+            key: DeviceCommunication(*key, counts.get(key, 0), line.communication.total_ns, line.exposed_communication)
             for key, line in device_timeline(trace).by_device.items()
         },
         by_name=by_name,
@@ -112,18 +106,6 @@ def communication(trace: Trace) -> Communication:
 
 
 _SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Contention:
-    """`frame`: rank, device, kernels, beside_ns, excess_ns. `kernels` had both kinds of run; `beside_ns` is the time of
-    their runs beside communication and `excess_ns` what these took beyond the median of the free runs.
-
-    A kernel is one name, grid and block. Only those whose free runs agree within a quarter (p90 over p10) are compared;
-    another problem size under one launch shape would show as spread. A GPU without such kernels has no row.
-    """
-
-    frame: pl.DataFrame
 
 
 @remembered
@@ -177,18 +159,21 @@ def contended_runs(trace: Trace) -> pl.DataFrame:
 
 
 @remembered
-def contention(trace: Trace) -> Contention:
-    """Compare each kernel's runs beside communication with its free runs."""
-    return Contention(
-        contended_runs(trace)
-        .group_by("rank", "device")
-        .agg(
-            pl.struct("name", *_SHAPE).n_unique().cast(pl.Int64).alias("kernels"),
-            pl.col("length_ns").sum().alias("beside_ns"),
-            (pl.col("length_ns") - pl.col("alone_ns")).sum().round().cast(pl.Int64).alias("excess_ns"),
-        )
-        .sort("rank", "device")
-    )
+def contention(trace: Trace) -> pl.DataFrame:
+    """Each kernel's runs beside communication against its free runs: rank, device, kernels, beside_ns, excess_ns.
+
+    `kernels` had both kinds of run; `beside_ns` is the time of their runs beside communication and `excess_ns` what
+    these took beyond the median of the free runs. A kernel is one name, grid and block. Only those whose free runs
+    agree within a quarter (p90 over p10) are compared; another problem size under one launch shape would show as
+    spread. A GPU without such kernels has no row.
+    """
+    by_device = contended_runs(trace).group_by("rank", "device")
+    excess_ns = (pl.col("length_ns") - pl.col("alone_ns")).sum().round().cast(pl.Int64)
+    return by_device.agg(
+        pl.struct("name", *_SHAPE).n_unique().cast(pl.Int64).alias("kernels"),
+        pl.col("length_ns").sum().alias("beside_ns"),
+        excess_ns.alias("excess_ns"),
+    ).sort("rank", "device")
 
 
 def without_contention(trace: Trace, device: Device, beside: Intervals) -> Selection:

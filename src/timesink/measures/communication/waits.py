@@ -174,7 +174,6 @@ def bandwidth(waits: CollectiveWaits) -> pl.DataFrame:
     known = waits.instances.filter(
         pl.col("complete") & (pl.col("bytes") > 0) & (pl.col("transfer_ns") > 0) & pl.col("kind").is_in(BUS_FACTORS)
     )
-    factor = pl.struct("kind", "size").map_elements(lambda row: BUS_FACTORS[row["kind"]](row["size"]), pl.Float64)
     frame = (
         known.group_by("kind", "size", "bytes")
         .agg(
@@ -184,9 +183,11 @@ def bandwidth(waits: CollectiveWaits) -> pl.DataFrame:
         )
         .sort("kind", "size", "bytes")
     )
-    frame = frame.with_columns(factor.alias("factor")) if frame.height else frame.with_columns(factor=pl.lit(1.0))
-    frame = frame.with_columns((pl.col("bytes") / pl.col("transfer_ns")).alias("algbw_gb_per_s"))
-    return frame.with_columns((pl.col("algbw_gb_per_s") * pl.col("factor")).alias("busbw_gb_per_s"))
+    factors = [BUS_FACTORS[kind](size) for kind, size in frame.select("kind", "size").iter_rows()]
+    rate = pl.col("bytes") / pl.col("transfer_ns")
+    return frame.with_columns(
+        rate.alias("algbw_gb_per_s"), (rate * pl.Series(factors, dtype=pl.Float64)).alias("busbw_gb_per_s")
+    )
 
 
 def messages(waits: CollectiveWaits) -> pl.DataFrame:

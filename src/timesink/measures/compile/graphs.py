@@ -38,7 +38,7 @@ from timesink.measures.steps.steps import KEPT, steps
 from timesink.measures.timeline.attribution import host_nesting, host_places, launch_links
 from timesink.measures.timeline.device_timeline import Device, device_gaps
 from timesink.measures.timeline.launches import launches
-from timesink.model.arrays import BoolArray, Float64Array, Int64Array
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array, found_at
 from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
 from timesink.model.record import dataclass
@@ -123,27 +123,16 @@ def _entries(trace: Trace, regions: pl.DataFrame, graphs: pl.Series, kernels: In
 
 def _regions(trace: Trace) -> pl.DataFrame:
     """Every execution of a region, as operators or as ranges recorded it."""
-    parts = []
-    for table in (HOST_OPS, RANGES):
-        frame = trace.get(table)
-        parts.append(
-            frame.filter(matches(frame["name"], COMPILED_REGION)).select(
-                "rank", "thread", pl.col("name").cast(pl.String), "start_ns", "end_ns"
-            )
-        )
-    return max(parts, key=lambda part: part.height)
+    columns = ("rank", "thread", pl.col("name").cast(pl.String), "start_ns", "end_ns")
+    tables = (trace.get(HOST_OPS), trace.get(RANGES))
+    return max((rows.filter(matches(rows["name"], COMPILED_REGION)).select(columns) for rows in tables), key=len)
 
 
 def _inside(trace: Trace) -> BoolArray:
     """For each device op: whether it was launched inside a compiled region."""
-    links, nesting = launch_links(trace), host_nesting(trace)
-    in_region = within(matches(trace.get(HOST_OPS)["name"], COMPILED_REGION).to_numpy(), nesting)
-    by_range = in_ranges(trace, COMPILED_REGION)
-    operator_of_call = host_places(trace).host_op
-    if not operator_of_call.size or not in_region.size:
-        return by_range
-    operator = np.where(links.linked, operator_of_call[links.call], -1)
-    return np.asarray(by_range | ((operator >= 0) & in_region[np.maximum(operator, 0)]), np.bool_)
+    in_region = within(matches(trace.get(HOST_OPS)["name"], COMPILED_REGION).to_numpy(), host_nesting(trace))
+    operator = found_at(host_places(trace).host_op, launch_links(trace).call)
+    return in_ranges(trace, COMPILED_REGION) | np.append(in_region, False)[operator]
 
 
 _NAMED: Final = 3  # as many as fit in a sentence
@@ -175,7 +164,7 @@ def eager_islands(trace: Trace) -> tuple[EagerIslands, ...]:
         return ()
     ops = trace[DEVICE_OPS]
     links, calls = launch_links(trace), trace[API_CALLS]
-    launched = np.where(links.linked, calls["start_ns"].to_numpy()[np.maximum(links.call, 0)], -1)
+    launched = found_at(calls["start_ns"].to_numpy(), links.call)
     eager = ~in_ranges(trace, GRAPH_CALL) & links.linked
     compute = (class_of_ops(trace) == "compute").to_numpy() & (ops["kind"] == "kernel").to_numpy()
     devices = []

@@ -133,11 +133,7 @@ def _by_engine(trace: Trace) -> bool:
     """Whether a backward operator has a check for NaN as its own child."""
     ops, parent = trace.get(HOST_OPS), host_nesting(trace).parent
     checks = matches(ops["name"], CHECKS_FOR_NAN).to_numpy()
-    return (
-        bool((checks & (parent >= 0) & backward_operators(trace)[np.maximum(parent, 0)]).any())
-        if checks.size
-        else False
-    )
+    return bool((checks & np.append(backward_operators(trace), False)[parent]).any())
 
 
 @remembered

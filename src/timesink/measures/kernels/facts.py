@@ -28,15 +28,16 @@ from timesink.measures.timeline.attribution import (
     attribution,
     host_places,
     launch_links,
+    names_at,
     range_nesting,
 )
 from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.graph_replays import graph_replays
-from timesink.model.arrays import BoolArray, Int32Array, Int64Array
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting, key_slices, slice_of
 from timesink.model.record import dataclass
-from timesink.model.schema import lean, nulls
+from timesink.model.schema import lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Case, Selection
@@ -105,7 +106,7 @@ def kernel_facts(trace: Trace) -> KernelFacts:
         pl.when(blocks > 0).then(blocks).alias("blocks"),  # a grid of no blocks is one that was not recorded
         pl.Series("host_op", host_op),
         pl.Series("turn", turn),
-        _gathered(trace.get(HOST_OPS)["name"], host_op).alias("op"),
+        names_at(trace.get(HOST_OPS)["name"], host_op, "op"),
         pl.Series("optimizer", in_ranges(trace, OPTIMIZER_STEP)[row], pl.Boolean),
     )
     if not kernels["optimizer"].any():
@@ -150,9 +151,7 @@ def in_ranges(trace: Trace, pattern: str) -> BoolArray:
     names, nesting = host_places(trace).range_names_, range_nesting(trace)
     if not len(names):
         return np.zeros(trace.get(DEVICE_OPS).height, bool)
-    inside = within(matches(names, pattern).to_numpy(), nesting)
-    holder = asked_at(trace, nesting)
-    return np.asarray((holder >= 0) & inside[np.maximum(holder, 0)], np.bool_)
+    return np.append(within(matches(names, pattern).to_numpy(), nesting), False)[asked_at(trace, nesting)]
 
 
 def within(marked: BoolArray, nesting: Nesting) -> BoolArray:
@@ -192,14 +191,6 @@ def _category(names: pl.Series, function: Callable[[str], str | None]) -> pl.Ser
 
 def _each(function: Callable[[str], object], dtype: type[pl.DataType]) -> Callable[[pl.Series], pl.Series]:
     return lambda names: pl.Series([name if name is None else function(name) for name in names], dtype=dtype)
-
-
-def _gathered(names: pl.Series, rows: Int32Array) -> pl.Series:
-    """The name of each row, null for -1; as text."""
-    if not len(names):
-        return nulls(pl.Categorical(), rows.size, "op")
-    held = names[pl.Series(np.maximum(rows, 0))]
-    return pl.select(pl.when(pl.Series(rows >= 0)).then(held).alias("op")).to_series()
 
 
 def rows_of(frame: pl.DataFrame) -> Int64Array:

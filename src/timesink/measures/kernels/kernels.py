@@ -24,25 +24,17 @@ from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Kernels:
-    """Kernels by name.
-
-    `frame`: one row per (rank, device, name), longest total first. Columns: rank, device, name, op_class, count,
-    total_ns, mean_ns, min_ns, max_ns, time_ratio. `time_ratio` is the row's share of all kernel durations on the
-    device, which sum to 1; durations of kernels that ran at once on several streams count in full, so it is no share of
-    busy time. Graphs traced as a whole are not kernels and are left out.
-    """
-
-    frame: pl.DataFrame
-
-
 @remembered
-def kernels(trace: Trace) -> Kernels:
-    """Summarise kernels by name and device."""
+def kernels(trace: Trace) -> pl.DataFrame:
+    """Kernels by name: one row per (rank, device, name), longest total first.
+
+    Columns: rank, device, name, op_class, count, total_ns, mean_ns, min_ns, max_ns, time_ratio. `time_ratio` is the
+    row's share of all kernel durations on the device, which sum to 1; durations of kernels that ran at once on several
+    streams count in full, so it is no share of busy time. Graphs traced as a whole are not kernels and are left out.
+    """
     key = ["rank", "device", "name"]
     length = pl.col("end_ns") - pl.col("start_ns")
-    frame = (
+    return (
         _kernel_rows(trace)
         .lazy()
         .with_columns(length.alias("length"))
@@ -60,7 +52,6 @@ def kernels(trace: Trace) -> Kernels:
         .sort(["rank", "device", "total_ns", "name"], descending=[False, False, True, False])
         .collect()
     )
-    return Kernels(frame)
 
 
 def kernel_lengths(trace: Trace, names: Sequence[str]) -> Mapping[tuple[int, int, str], Int64Array]:
@@ -106,7 +97,7 @@ def kernel_targets(trace: Trace) -> tuple[KernelTarget, ...]:
 
     Communication is left out: it waits for other ranks, and replaying one rank's launches would hang.
     """
-    frame = kernels(trace).frame
+    frame = kernels(trace)
     if not frame.height:
         return ()
     rank, device = (

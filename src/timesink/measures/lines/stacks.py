@@ -9,7 +9,7 @@ compiler's log was read too, `generated` leads on from there into compiled graph
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Literal
 
 import numpy as np
@@ -24,13 +24,14 @@ from timesink.measures.lines.generated import Texts, fused_stacks
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import (
     attribution,
+    host_places,
     launch_links,
     push_pop_ranges,
     range_nesting,
 )
 from timesink.measures.timeline.autograd import by_tool, forward_operators, forward_ranges, waiting_ranges
 from timesink.measures.timeline.graph_replays import graph_replays
-from timesink.model.arrays import Int64Array, IntArray
+from timesink.model.arrays import Int64Array, IntArray, found_at
 from timesink.model.names import matches
 from timesink.model.nesting import Nesting
 from timesink.model.record import dataclass, field
@@ -93,27 +94,29 @@ def op_stacks(trace: Trace) -> Int64Array:
     call = np.where(node >= 0, -1, call)
     calls, ops = trace.get(API_CALLS), trace.get(HOST_OPS)
     nodes = trace.get(GRAPH_NODES).rename({"recorded_ns": "start_ns"})
-    number = _forward_stacks(trace, host_op)
-    for wanted, table, rows in ((node >= 0, nodes, node), (call >= 0, calls, call), (host_op >= 0, ops, host_op)):
-        todo = np.flatnonzero((number < 0) & wanted)
-        if todo.size:
-            at, place = np.unique(rows[todo], return_inverse=True)
-            number[todo] = host_stacks(trace, table[at])[place]
+    forward = found_at(forward_operators(trace), host_op)  # work of the backward pass has no Python of its own
+    number = np.full(host_op.size, -1, np.int64)
+    for table, rows in ((ops, forward), (nodes, node), (calls, call), (ops, host_op)):
+        _fill(number, rows, lambda at, table=table: host_stacks(trace, table[at]))
     if _operators_have_stacks(trace):
         todo = np.flatnonzero((number < 0) & (host_op >= 0))
         number[todo] = of_texts(trace, ops["call_stack"][host_op[todo]])
-    todo = np.flatnonzero((number < 0) & (call >= 0))
-    if todo.size:
-        at, place = np.unique(call[todo], return_inverse=True)
-        around, forward, waiting = (
-            range_nesting(trace).innermost_of(calls),
-            forward_ranges(trace),
-            waiting_ranges(trace),
-        )
-        around = np.where(waiting >= 0, waiting, range_nesting(trace).innermost_of(calls))
-        ranges = np.where(forward >= 0, forward, around)
-        number[todo] = of_ranges(trace, ranges[at])[place]
+    _fill(number, call, lambda at: of_ranges(trace, _ranges_of_calls(trace)[at]))
     return _with_fused(trace, number)
+
+
+def _fill(number: Int64Array, rows: IntArray, stacks: Callable[[Int64Array], Int64Array]) -> None:
+    """Give what has no number yet that of its row, where it has one: each row is asked once."""
+    todo = np.flatnonzero((number < 0) & (rows >= 0))
+    if todo.size:
+        at, place = np.unique(rows[todo], return_inverse=True)
+        number[todo] = stacks(at)[place]
+
+
+def _ranges_of_calls(trace: Trace) -> Int64Array:
+    """For each call the range in which its forward operator was called, else that which waits for it or is around."""
+    forward, waiting = forward_ranges(trace), waiting_ranges(trace)
+    return np.where(forward >= 0, forward, np.where(waiting >= 0, waiting, host_places(trace).range_))
 
 
 def _with_fused(trace: Trace, number: Int64Array) -> Int64Array:
@@ -295,29 +298,10 @@ def _sampled(trace: Trace, moments: pl.DataFrame) -> Int64Array:
     known = known.filter(pl.col("stack") >= 0).sort("time_ns")
     wanted = moments.select("rank", "process", "thread", pl.col("start_ns").alias("time_ns")).with_row_index("row")
     found = wanted.sort("time_ns").join_asof(
-        known,
-        on="time_ns",
-        by=["rank", "process", "thread"],
-        strategy="nearest",
-        tolerance=NEAR_NS,
+        known, on="time_ns", by=["rank", "process", "thread"], strategy="nearest", tolerance=NEAR_NS,
         check_sortedness=False,
-    )
+    )  # fmt: skip
     return found.sort("row")["stack"].fill_null(-1).to_numpy()
-
-
-def _forward_stacks(trace: Trace, host_op: Int64Array) -> Int64Array:
-    """The stack of the forward operator that made each device op's backward operator; -1 for all other work."""
-    number, ops = np.full(host_op.size, -1, np.int64), trace.get(HOST_OPS)
-    forward = forward_operators(trace)
-    todo = (
-        np.flatnonzero((host_op >= 0) & (forward[np.maximum(host_op, 0)] >= 0))
-        if forward.size
-        else np.empty(0, np.int64)
-    )
-    if todo.size:
-        at, place = np.unique(forward[host_op[todo]], return_inverse=True)
-        number[todo] = host_stacks(trace, ops[at])[place]
-    return number
 
 
 def longest_line(trace: Trace, ops: Int64Array, weight: Iterable[float]) -> Line | None:

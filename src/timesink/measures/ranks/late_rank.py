@@ -88,7 +88,7 @@ def _room(trace: Trace, rank: int, estimated: tuple[float, float, float]) -> lis
 def _slowed_ns(trace: Trace) -> dict[int, float]:
     """What each rank's kernels lose per step beside communication, on the device where that is most."""
     slowed: dict[int, float] = {}
-    for row in contention(trace).frame.iter_rows(named=True):
+    for row in contention(trace).iter_rows(named=True):
         device = (row["rank"], row["device"])
         share = max(row["excess_ns"], 0) / max(device_timeline(trace)[device].span_ns, 1)
         slowed[device[0]] = max(slowed.get(device[0], 0.0), share * period_ns(trace, device))

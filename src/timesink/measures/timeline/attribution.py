@@ -88,11 +88,11 @@ class HostPlaces:
 
     def host_op_names(self, calls: Int64Array) -> pl.Series:
         """Names of the operators around these calls, null where none."""
-        return _names_at(self.op_names, self.host_op[calls], "host_op")
+        return names_at(self.op_names, self.host_op[calls], "host_op").cast(pl.String)
 
     def range_names(self, calls: Int64Array) -> pl.Series:
         """Names of the ranges around these calls, null where none."""
-        return _names_at(self.range_names_, self.range_[calls], "range")
+        return names_at(self.range_names_, self.range_[calls], "range").cast(pl.String)
 
 
 @remembered
@@ -126,11 +126,11 @@ def host_places(trace: Trace) -> HostPlaces:
     )
 
 
-def _names_at(names: pl.Series, rows: Int32Array, label: str) -> pl.Series:
+def names_at(names: pl.Series, rows: Int32Array, label: str) -> pl.Series:
     """The name at each row, null for row -1. `names` = [a, b] and `rows` = [1, -1, 0, 1] give [b, null, a, b]."""
     if not len(names):
-        return nulls(pl.String(), rows.size, label)
-    held = names[np.maximum(rows, 0)].cast(pl.String)
+        return nulls(names.dtype, rows.size, label)
+    held = names[np.maximum(rows, 0)]
     return pl.select(pl.when(pl.Series(rows >= 0)).then(held).alias(label)).to_series()
 
 

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink._native import summed
 from timesink.knowledge.kernel_names import short_names
 from timesink.knowledge.ranges import NUMBERED_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
@@ -26,7 +27,7 @@ from timesink.measures.kernels.classification import modules
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import asked_at, attribution, push_pop_ranges
 from timesink.measures.timeline.device_timeline import Device, device_timeline
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, found_at
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import Nesting, thread_slices
@@ -79,8 +80,7 @@ class _Growing:
         return numbers[at.reshape(-1)]
 
     def add(self, node: Int64Array, time_ns: Int64Array) -> None:
-        for at, total in zip(*_summed(node, time_ns), strict=True):
-            self.own_ns[at] += total
+        self.own_ns = (np.array(self.own_ns, np.int64) + summed(node, time_ns, len(self.own_ns))).tolist()
 
     def tree(self) -> CallTree:
         parent = np.array([above for above, _ in self.number], np.int64)
@@ -89,13 +89,6 @@ class _Growing:
             if parent[at] >= 0:
                 total[parent[at]] += total[at]
         return CallTree(tuple(name for _, name in self.number), parent, total)
-
-
-def _summed(node: Int64Array, time_ns: Int64Array) -> tuple[list[int], list[int]]:
-    nodes, at = np.unique(node, return_inverse=True)
-    sums = np.zeros(nodes.size, np.int64)
-    np.add.at(sums, at, time_ns)
-    return nodes.tolist(), sums.tolist()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,15 +103,11 @@ class _Host:
 @remembered
 def _host(trace: Trace) -> _Host:
     columns = ["rank", "process", "thread", "start_ns", "end_ns", "name"]
-    parts = [rows.select(columns) for rows in (push_pop_ranges(trace), trace.get(HOST_OPS)) if rows.height]
-    if not parts:
-        parts = [trace.get(HOST_OPS).select(columns)]
-    rows = pl.concat([part.with_columns(pl.col("name").cast(pl.String)) for part in parts])
+    parts = (rows.select(columns).cast({"name": pl.String}) for rows in (push_pop_ranges(trace), trace.get(HOST_OPS)))
+    rows = pl.concat(parts)
     rows = rows.sort("rank", "process", "thread", "start_ns", "end_ns")
     plain = mapped(rows["name"], lambda names: names.str.replace(NUMBERED_STEP, "$1"), pl.String)
-    names = plain.unique().sort()
-    number = plain.replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64) if len(names) else pl.Series([])
-    return _Host(Nesting.of(rows), names.to_list(), number.cast(pl.Int64).to_numpy())
+    return _Host(Nesting.of(rows), *_numbered(plain))
 
 
 def _grown(host: _Host, growing: _Growing, root: Int64Array) -> Int64Array:
@@ -163,8 +152,7 @@ def _device_tree(trace: Trace, time_ns: Int64Array) -> CallTree:
     node = _grown(host, growing, np.full(host.name.size, _ROOT, np.int64))
     around = asked_at(trace, host.nesting)
     nowhere = growing.node(_ROOT, NOWHERE) if (around < 0).any() else _ROOT
-    above = np.where(around >= 0, node[np.maximum(around, 0)] if node.size else nowhere, nowhere)
-    leaf = growing.nodes(above.astype(np.int64), *_numbered(_short(ops["name"])))
+    leaf = growing.nodes(np.append(node, nowhere)[around], *_numbered(_short(ops["name"])))
     growing.add(leaf, time_ns)
     return _pruned(growing.tree())
 
@@ -195,10 +183,7 @@ def module_tree(trace: Trace) -> CallTree:
     homes = [_path(growing, nowhere if path == NO_MODULE else path.split("/")) for path in [*paths, NO_MODULE]]
     home = np.array(homes, np.int64)
     names, name = _numbered(host["name"].cast(pl.String))
-    known = row >= 0
-    above = home[np.where(known, at[np.maximum(row, 0)], -1) if host.height else np.full(row.size, -1)]
-    called = np.where(known, name[np.maximum(row, 0)], len(names)) if host.height else np.zeros(row.size, np.int64)
-    operator = growing.nodes(above, [*names, NO_OPERATOR], called)
+    operator = growing.nodes(home[np.append(at, -1)[row]], [*names, NO_OPERATOR], np.append(name, len(names))[row])
     leaf = growing.nodes(operator, *_numbered(_short(ops["name"])))
     growing.add(leaf, (ops["end_ns"] - ops["start_ns"]).to_numpy())
     return _pruned(growing.tree())
@@ -289,7 +274,7 @@ def _below(host: _Host, growing: _Growing, root: int, rows: Int64Array) -> Int64
     paths: list[Int64Array] = [rows]
     while (paths[-1] >= 0).any():
         above = paths[-1]
-        paths.append(np.where(above >= 0, host.nesting.parent[np.maximum(above, 0)], _ROOT))
+        paths.append(found_at(host.nesting.parent, above))
     node = np.full(rows.size, root, np.int64)
     for level in reversed(paths):
         at = np.flatnonzero(level >= 0)

@@ -20,7 +20,7 @@ from timesink.knowledge.assumptions.replay import JOINED_SHARE
 from timesink.knowledge.calls import GRAPH_LAUNCH
 from timesink.knowledge.ranges import CAPTURED_SIZE, STATED_SIZE
 from timesink.model.alignment import aligned, in_order, reshaped
-from timesink.model.arrays import BoolArray, Int64Array, IntArray, none_of
+from timesink.model.arrays import BoolArray, Int64Array, IntArray, found_at, none_of
 from timesink.model.correlation import launching_calls
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting
@@ -149,9 +149,7 @@ def _stated(trace: Trace, moments: pl.DataFrame, pattern: str) -> Int64Array:
     nesting = Nesting.of(ranges)
     size = mapped(ranges["name"], lambda names: names.str.extract(pattern).cast(pl.Int64, strict=False), pl.Int64)
     sized = nesting.innermost_value(np.where(size.is_not_null(), np.arange(ranges.height), -1))
-    around = nesting.innermost_of(moments)
-    at = np.where(around >= 0, sized[around], -1)
-    return np.where(at >= 0, size.fill_null(-1).to_numpy()[at], -1)
+    return found_at(size.fill_null(-1).to_numpy(), found_at(sized, nesting.innermost_of(moments)))
 
 
 def _captures(nodes: pl.DataFrame, rank: int) -> list[Int64Array]:

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.timeline.attribution import attribution, host_nesting
+from timesink.model.arrays import found_at
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
@@ -23,7 +24,7 @@ def operator_kernels(trace: Trace, pattern: str | None = None) -> pl.DataFrame:
     if pattern is not None and host.height:
         wanted = matches(host["name"], pattern).to_numpy()
         owner = host_nesting(trace).innermost_value(np.where(wanted, np.arange(host.height), -1))
-        operator = np.where(operator >= 0, owner[np.maximum(operator, 0)], -1)
+        operator = found_at(owner, operator)
     rows = np.flatnonzero(operator >= 0)
     named = ops[rows].select(
         "rank",
@@ -40,9 +41,6 @@ def operator_kernels(trace: Trace, pattern: str | None = None) -> pl.DataFrame:
             pl.col("ns").mean().alias("mean_ns"),
         )
         .with_columns((pl.col("total_ns") / total).fill_nan(None).alias("operator_ratio"), total.alias("of_operator"))
-        .sort(
-            ["rank", "of_operator", "operator", "total_ns", "name"],
-            descending=[False, True, False, True, False],
-        )
+        .sort(["rank", "of_operator", "operator", "total_ns", "name"], descending=[False, True, False, True, False])
         .drop("of_operator")
     )

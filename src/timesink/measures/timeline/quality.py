@@ -81,9 +81,7 @@ def _from_graph(trace: Trace) -> BoolArray:
     ops, links = trace.get(DEVICE_OPS), launch_links(trace)
     has_graph_id = ops["graph_id"].fill_null(0).to_numpy() > 0
     graph_calls = matches(trace.get(API_CALLS)["name"], GRAPH_LAUNCH).to_numpy()
-    if not graph_calls.size:
-        return has_graph_id
-    return has_graph_id | (graph_calls[np.maximum(links.call, 0)] & links.linked)
+    return has_graph_id | np.append(graph_calls, False)[links.call]
 
 
 def _head_count(trace: Trace) -> int:

@@ -37,7 +37,7 @@ from timesink.units import NS_PER_MS, share_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per GPU whose slowed kernels cost enough of the step."""
-    frame = contention(trace).frame if any(one.kernel_count for one in communication(trace)) else None
+    frame = contention(trace) if any(one.kernel_count for one in communication(trace)) else None
     if frame is None or not frame.height:
         return NotApplicable("no kernel has enough runs with and without communication beside it")
     return found_or_clear([_judge(trace, limits, row) for row in frame.iter_rows(named=True)])

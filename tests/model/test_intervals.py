@@ -58,7 +58,7 @@ def test_or_and_minus_are_the_set_operations(a: list[tuple[int, int]], b: list[t
 @given(PAIRS, st.integers(0, 70), st.integers(0, 70))
 def test_busy_plus_gaps_is_the_window(pairs: list[tuple[int, int]], start: int, end: int) -> None:
     union = made(pairs)
-    assert union.clip(start, end).total_ns + union.gaps(start, end).total_ns == max(0, end - start)
+    assert union.clip(start, end).total_ns + (Intervals.one(start, end) - union).total_ns == max(0, end - start)
 
 
 @given(PAIRS, st.lists(st.tuples(st.integers(-5, 70), st.integers(0, 20)), max_size=5))
@@ -80,11 +80,11 @@ def test_times_near_the_end_of_int64_are_exact() -> None:
     base = 1_790_857_026_000_000_123
     union = Intervals.union_of([base, base + 3], [base + 1, base + 4])
     assert union.total_ns == 2
-    assert union.gaps(base, base + 4).start_ns.tolist() == [base + 1]
+    assert (Intervals.one(base, base + 4) - union).start_ns.tolist() == [base + 1]
 
 
 def test_an_empty_window_has_no_gaps() -> None:
-    assert len(Intervals.none().gaps(5, 5)) == 0
+    assert len(Intervals.one(5, 5) - Intervals.none()) == 0
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

@@ -57,11 +57,7 @@ def _rows_by_process(frame: pl.DataFrame) -> Iterator[tuple[tuple[int, int], Int
     if (process := _one_process(frame)) is not None:
         yield process, np.arange(frame.height)
         return
-    rows = (
-        frame.select("rank", "process")
-        .with_row_index("row")
-        .group_by("rank", "process")
-        .agg(pl.col("row").cast(pl.Int64))
-    )
+    numbered = frame.select("rank", "process").with_row_index("row")
+    rows = numbered.group_by("rank", "process").agg(pl.col("row").cast(pl.Int64))
     for rank, process, numbers in rows.sort("rank", "process").iter_rows():
         yield (rank, process), np.asarray(numbers, np.int64)

@@ -82,10 +82,6 @@ class Intervals:
             return self & Intervals(np.array([_LEAST]), np.array([_MOST]))
         return self & Intervals(np.concatenate(([_LEAST], other.end_ns)), np.concatenate((other.start_ns, [_MOST])))
 
-    def gaps(self, start_ns: int, end_ns: int) -> Intervals:
-        """The parts of the window [start_ns, end_ns) that these intervals leave free."""
-        return Intervals.one(start_ns, end_ns) - self
-
     def clip(self, start_ns: int, end_ns: int) -> Intervals:
         """The parts of these intervals inside the window [start_ns, end_ns)."""
         return self & Intervals.one(start_ns, end_ns)

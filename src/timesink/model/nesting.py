@@ -71,9 +71,8 @@ class Nesting:
     def levels(self) -> list[Int64Array]:
         """The rows of each depth, the outermost first; no level where there are no rows."""
         deepest = int(self.depth.max(initial=-1))
-        by_depth = np.argsort(
-            self.depth.astype(np.min_scalar_type(max(deepest, 0))), kind="stable"
-        )  # small integers: radix sort
+        small = self.depth.astype(np.min_scalar_type(max(deepest, 0)))  # of which a stable sort is a radix sort
+        by_depth = np.argsort(small, kind="stable")
         edges = np.searchsorted(self.depth[by_depth], np.arange(deepest + 2))
         return [by_depth[low:high] for low, high in pairwise(edges)]
 

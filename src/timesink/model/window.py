@@ -88,14 +88,8 @@ class Window:
         return cls(first_ns + span.start_ns, end_ns, first_ns, last_ns)
 
     def __str__(self) -> str:
-        start, end, length = (
-            time_text(value)
-            for value in (
-                self.start_ns - self.first_ns,
-                min(self.end_ns, self.last_ns) - self.first_ns,
-                self.last_ns - self.first_ns,
-            )
-        )
+        moments = (self.start_ns, min(self.end_ns, self.last_ns), self.last_ns)
+        start, end, length = (time_text(moment - self.first_ns) for moment in moments)
         return f"window {start} to {end} of {length}"
 
 

@@ -87,7 +87,6 @@ def _window(files: Sequence[_File], span: Span) -> Window:
 
 
 def _read(file: _File, window: Window, limits: ReadLimits, cache: bool) -> Trace:
-    trace = (
-        within_ranges(file.opened.within(window)) if file.opened else store.read_file(file.path, limits, cache=cache)
-    )
+    opened = file.opened
+    trace = within_ranges(opened.within(window)) if opened else store.read_file(file.path, limits, cache=cache)
     return trace if store.state_of(file.path) == file.state else trace.with_notes(store.CHANGED)

@@ -51,19 +51,16 @@ def product_parts(kernel: KernelCounters) -> ProductParts | None:
     read, written = kernel.get(_READ), kernel.get(_WRITTEN)
     line = roofline_of(kernel)
     roofs = () if line is None else line.compute
-    is_product = decode(kernel.name).family in (KernelFamily.GEMM, KernelFamily.OTHER) and any(
-        roof.flops for roof in roofs if roof.path != "cuda"
-    )
-    if not is_product or read is None or written is None or read + written <= 0:
+    is_product = decode(kernel.name).family in (KernelFamily.GEMM, KernelFamily.OTHER)
+    if not is_product or not any(roof.flops for roof in roofs if roof.path != "cuda"):
         return None
+    if read is None or written is None or read + written <= 0:
+        return None
+    cores = [roof.share for roof in roofs if roof.path == "cuda"]
     return ProductParts(
         max((leaf.busy for leaf in leaves(kernel) if leaf.resource is Resource.TENSOR), default=0.0),
         busy.get("lts__lts2xbar_cycles_active", 0.0),
         busy.get("lts__xbar2lts_cycles_active", 0.0) * written / (read + written),
-        max(
-            kernel.share("sm__inst_executed_pipe_xu") or 0.0,
-            *(roof.share for roof in roofs if roof.path == "cuda"),
-            0.0,
-        ),
+        max(kernel.share("sm__inst_executed_pipe_xu") or 0.0, *cores, 0.0),
         written,
     )

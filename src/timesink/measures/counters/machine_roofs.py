@@ -74,11 +74,7 @@ def _memory(kernel: KernelCounters, level: str, sheet: GpuPeaks | None, faster: 
 
 
 def _arithmetic(
-    gpu: str,
-    precision: Precision,
-    label: str,
-    rates: tuple[float | None, float | None],
-    sheet: GpuPeaks | None,
+    gpu: str, precision: Precision, label: str, rates: tuple[float | None, float | None], sheet: GpuPeaks | None
 ) -> MachineRoof:
     """A roof of arithmetic. `rates`: at the profiled clock, and boost over that clock."""
     profiled, faster = rates

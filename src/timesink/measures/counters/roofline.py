@@ -57,11 +57,9 @@ class ComputeRoof:
         """The roof's name for people: ``fp32``, ``fp16 tensor (mma)``."""
         if self.path == "cuda":
             return f"{self.precision}"
-        return (
-            "tensor pipe"
-            if self.precision is None
-            else f"{self.precision.removesuffix('_tensor')} tensor ({self.path})"
-        )
+        if self.precision is None:
+            return "tensor pipe"
+        return f"{self.precision.removesuffix('_tensor')} tensor ({self.path})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +123,9 @@ class KernelRoofline:
     def ceiling(self) -> float | None:
         """Operations per second of the main format that the lower of its roof and DRAM's allows, at its bytes."""
         dram, main = self.memory_of("dram"), self.main
-        if (
-            dram is None
-            or main is None
-            or not (main.flops and main.peak_flops and dram.bytes and dram.peak_bytes_per_s)
-        ):
+        if dram is None or main is None:
+            return None
+        if not (main.flops and main.peak_flops and dram.bytes and dram.peak_bytes_per_s):
             return None
         return min(main.peak_flops, main.flops / dram.bytes * dram.peak_bytes_per_s)
 

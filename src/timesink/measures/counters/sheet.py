@@ -244,13 +244,8 @@ FIGURES: tuple[Figure, ...] = (
     Figure("spill_bytes", _ACCESS, "local memory (spills)", "bytes", of=_spilled),
     Figure("spill_requests", _ACCESS, "spilling requests", "", ("derived__local_spilling_requests",)),
     Figure("active_threads", _ACCESS, "active threads of a warp", "", of=lambda facts: active_lanes(facts.kernel)),
-    Figure(
-        "predicated_threads",
-        _ACCESS,
-        "not predicated off",
-        "",
-        ("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",),
-    ),
+    Figure("predicated_threads", _ACCESS, "not predicated off", "",
+           ("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",)),
     Figure("atomic_requests", _ACCESS, "global atomics", "", of=_atomics),
     Figure("eligible_pct", _WARPS, "one or more eligible", "%", ("smsp__issue_active" + _ACTIVE,)),
     Figure("no_eligible_pct", _WARPS, "no eligible", "%", ("smsp__issue_inst0" + _ACTIVE,)),
@@ -258,13 +253,8 @@ FIGURES: tuple[Figure, ...] = (
     Figure("active_warps", _WARPS, "active warps a scheduler", "", ("smsp__warps_active.avg.per_cycle_active",)),
     Figure("eligible_warps", _WARPS, "eligible warps a scheduler", "", ("smsp__warps_eligible.avg.per_cycle_active",)),
     Figure("cycles_per_issue", _WARPS, "cycles per issue", "", ("smsp__average_warp_latency_per_inst_issued.ratio",)),
-    Figure(
-        "cycles_per_executed",
-        _WARPS,
-        "cycles per instruction",
-        "",
-        ("smsp__average_warps_active_per_inst_executed.ratio",),
-    ),
+    Figure("cycles_per_executed", _WARPS, "cycles per instruction", "",
+           ("smsp__average_warps_active_per_inst_executed.ratio",)),
     *map(_stall, _REASONS),
     Figure("theoretical_occupancy_pct", _OCCUPANCY, "theoretical", "%", ("sm__maximum_warps_per_active_cycle_pct",)),
     Figure("achieved_occupancy_pct", _OCCUPANCY, "achieved", "%", ("sm__warps_active" + _ACTIVE,)),
@@ -283,9 +273,8 @@ FIGURES: tuple[Figure, ...] = (
     Figure("threads", _LAUNCH, "threads", "", ("launch__thread_count",)),
     Figure("registers", _LAUNCH, "registers a thread", "", ("launch__registers_per_thread",)),
     Figure("static_shared_bytes", _LAUNCH, "shared memory, static", "bytes", ("launch__shared_mem_per_block_static",)),
-    Figure(
-        "dynamic_shared_bytes", _LAUNCH, "shared memory, dynamic", "bytes", ("launch__shared_mem_per_block_dynamic",)
-    ),
+    Figure("dynamic_shared_bytes", _LAUNCH, "shared memory, dynamic", "bytes",
+           ("launch__shared_mem_per_block_dynamic",)),
     Figure("driver_shared_bytes", _LAUNCH, "shared memory, driver", "bytes", ("launch__shared_mem_per_block_driver",)),
     Figure("shared_carveout_bytes", _LAUNCH, "shared memory an SM", "bytes", ("launch__shared_mem_config_size",)),
     Figure("cluster_blocks", _LAUNCH, "blocks a cluster", "", ("launch__cluster_size",)),
@@ -299,16 +288,10 @@ FIGURES: tuple[Figure, ...] = (
     Figure("issued_per_scheduler", _SOURCE, "issued a scheduler", "", ("smsp__inst_issued.avg",)),
     Figure("branch_pct", _SOURCE, "branches among them", "%", ("derived__smsp__inst_executed_op_branch_pct",)),
     Figure("branches", _SOURCE, "branches", "", ("smsp__inst_executed_op_branch.sum",)),
-    Figure(
-        "branch_efficiency_pct",
-        _SOURCE,
-        "branch efficiency",
-        "%",
-        ("smsp__sass_average_branch_targets_threads_uniform.pct",),
-    ),
-    Figure(
-        "divergent_branches", _SOURCE, "divergent branches", "", ("smsp__sass_branch_targets_threads_divergent.avg",)
-    ),
+    Figure("branch_efficiency_pct", _SOURCE, "branch efficiency", "%",
+           ("smsp__sass_average_branch_targets_threads_uniform.pct",)),
+    Figure("divergent_branches", _SOURCE, "divergent branches", "",
+           ("smsp__sass_branch_targets_threads_divergent.avg",)),
 )  # fmt: skip
 
 

@@ -122,10 +122,7 @@ def waste_of(kernel: KernelCounters) -> Waste:
     of_atomics = _conflicts_of_atomics(kernel, access)
     shares = {
         Cause.REGISTER_SPILLS: _spills(kernel, access, local),
-        Cause.ATOMICS: {
-            Resource.L1: _shared_conflicts(access) * of_atomics,
-            Resource.L2: atomic_sectors,
-        },
+        Cause.ATOMICS: {Resource.L1: _shared_conflicts(access) * of_atomics, Resource.L2: atomic_sectors},
         Cause.BANK_CONFLICTS: {Resource.L1: _shared_conflicts(access) * (1 - of_atomics)},
         Cause.UNCOALESCED: _uncoalesced(kernel, access),
         Cause.DIVERGENCE: dict.fromkeys(_OF_INSTRUCTIONS, idle_lanes)
@@ -190,10 +187,7 @@ def _conflicts_of_atomics(kernel: KernelCounters, access: Access) -> float:
 
 def _global_sectors(kernel: KernelCounters) -> tuple[float | None, float | None]:
     """Sectors that global loads and stores touch, and would touch if coalesced: counted, else by the bytes used."""
-    sectors, ideal = (
-        kernel.get("memory_l2_theoretical_sectors_global"),
-        kernel.get("memory_l2_theoretical_sectors_global_ideal"),
-    )
+    sectors, ideal = (kernel.get(f"memory_l2_theoretical_sectors_global{part}") for part in ("", "_ideal"))
     if sectors is not None and ideal is not None:
         return sectors, ideal
     total = ideal = 0.0
@@ -271,11 +265,9 @@ def _requests(kernel: KernelCounters, *ops: str) -> float | None:
 def _memory_instructions(kernel: KernelCounters) -> float:
     """Load-store instructions among all executed: (share of their peak x that peak) / (share of all x its peak)."""
     requests, every = kernel.share("sm__inst_executed_pipe_lsu"), kernel.share("sm__inst_executed")
-    return (
-        0.0
-        if requests is None or not every
-        else min(1.0, requests * _requests_per_cycle(kernel) / (every * gpus.ISSUES_OF_CYCLE))
-    )
+    if requests is None or not every:
+        return 0.0
+    return min(1.0, requests * _requests_per_cycle(kernel) / (every * gpus.ISSUES_OF_CYCLE))
 
 
 def _empty(kernel: KernelCounters) -> dict[Resource, float]:

@@ -68,15 +68,7 @@ def _repeated(trace: Trace, frame: pl.DataFrame, built: Int64Array) -> tuple[Int
         mine = ((where["rank"] == device[0]) & (where["device"] == device[1])).to_numpy()
         borders = np.unique(np.concatenate(step_windows(trace, device)))
         step[mine] = np.searchsorted(borders, where["start_ns"].to_numpy()[mine], side="right")
-    turns = pl.DataFrame(
-        {
-            "at": built,
-            "code": frame["code"].to_numpy()[built],
-            "step": step,
-            "device": where["device"],
-            "rank": where["rank"],
-        }
-    )
+    turns = where.select("rank", "device", at=pl.Series(built), code=frame["code"][built], step=pl.Series(step))
     group = ["rank", "device", "step", "code"]
     counted = turns.with_columns(pl.len().over(group).alias("times"), pl.int_range(pl.len()).over(group).alias("turn"))
     again = counted.filter(pl.col("times") >= _LEAST, pl.col("turn") > 0)

@@ -302,11 +302,8 @@ def _roots(trace: Trace, sync_row: Int32Array) -> pl.Series:
 def _rows_of_copies(trace: Trace, direction: Literal["h2d", "d2h"]) -> Int64Array:
     """Calls that copied more than a value through pageable memory; the wait is the thread's next call."""
     host_side = "src_memory" if direction == "h2d" else "dst_memory"
-    data = (
-        (pl.col("copy_kind") == direction)
-        & (pl.col(host_side) == "pageable")
-        & (pl.col("bytes") >= fixes.STAGED_BYTES.whole)
-    )
+    is_data = pl.col("bytes") >= fixes.STAGED_BYTES.whole
+    data = (pl.col("copy_kind") == direction) & (pl.col(host_side) == "pageable") & is_data
     copied = trace.get(DEVICE_OPS).select(data.fill_null(False)).to_series().to_numpy()
     call = launch_links(trace).call
     return np.unique(call[copied & (call >= 0)])

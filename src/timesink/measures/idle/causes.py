@@ -173,10 +173,8 @@ def _compiling_rows(trace: Trace, work: RankWork, timeline_of: Int64Array) -> _C
     found, stretches = [np.empty(0, np.int64)], [np.empty((0, 2), np.int64)]
     loading = timeline_of[calls.thread[loads]]
     for timeline in np.unique(loading):
-        own, launches = (
-            loads[loading == timeline],
-            np.flatnonzero(launches_work & (timeline_of == timeline)[calls.thread]),
-        )
+        own = loads[loading == timeline]
+        launches = np.flatnonzero(launches_work & (timeline_of == timeline)[calls.thread])
         if (np.diff(calls.start_ns[launches]) < 0).any():  # of several threads
             launches = launches[np.argsort(calls.start_ns[launches], kind="stable")]
         after = np.searchsorted(calls.start_ns[launches], calls.start_ns[own])

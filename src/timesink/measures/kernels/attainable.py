@@ -66,14 +66,9 @@ def attainable(trace: Trace) -> Attainable:
     kernels, shaped = kernel_facts(trace).frame, trace.get(HOST_OPS)["input_shapes"].is_not_null().to_numpy()
     of_shaped = pl.Series(np.append(shaped, False)[kernels["host_op"].to_numpy()])  # the last one is for no operator
     calls = operator_calls(trace, kernels.filter(of_shaped))
-    operators = (
-        with_bounds(trace, grouped_calls(calls))
-        .filter(pl.col("bound_ns").is_not_null())
-        .sort(
-            ["rank", "device", "device_ns", "name", "input_shapes", "math"],
-            descending=[False, False, True, False, False, False],
-        )
-    )
+    operators = with_bounds(trace, grouped_calls(calls)).drop_nulls("bound_ns")
+    order = {"rank": False, "device": False, "device_ns": True, "name": False, "input_shapes": False, "math": False}
+    operators = operators.sort(list(order), descending=list(order.values()))
     names = trace.get(DEVICE_OPS)["name"][operators["row"]]
     operators = operators.with_columns(names.cast(pl.String).alias("kernel"))
     total_ns = int(kernel_facts(trace).frame["length"].sum())

@@ -143,10 +143,9 @@ def _linear(batch: Batch, rows: int, out: int, inner: int) -> Operator:
 
 def _norm(model: Model, batch: Batch) -> Operator:
     name = "aten::_fused_rms_norm" if model.norm == "rmsnorm" else "aten::native_layer_norm"
-    weights = 1 if model.norm == "rmsnorm" else 2
-    return Operator(
-        name, (batch.tensor(batch.tokens, model.hidden), *[batch.tensor(model.hidden) for _ in range(weights)])
-    )
+    weight = batch.tensor(model.hidden)
+    weights = (weight,) if model.norm == "rmsnorm" else (weight, weight)
+    return Operator(name, (batch.tensor(batch.tokens, model.hidden), *weights))
 
 
 def _attention(model: Model, batch: Batch) -> Operator:

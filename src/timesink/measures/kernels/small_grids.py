@@ -11,8 +11,6 @@ Such kernels are no small grids here: their remedy is another.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import polars as pl
 
@@ -66,11 +64,8 @@ def serialized_streams(trace: Trace) -> tuple[SerializedStreams, ...]:
         streams = np.unique(kernels["stream"].to_numpy()[np.concatenate((first, second))])
         serial = _serial(device, kernels, first, second, counts.get(device))
         turns = int(np.count_nonzero(np.diff(kernels["stream"].to_numpy())))
-        devices.append(
-            SerializedStreams(
-                device, serial, turns / count, _waits(trace, device) / count, tuple(int(s) for s in streams)
-            )
-        )
+        waits = _waits(trace, device) / count
+        devices.append(SerializedStreams(device, serial, turns / count, waits, tuple(streams.tolist())))
     return tuple(devices)
 
 
@@ -134,9 +129,6 @@ def _waits(trace: Trace, device: Device) -> int:
     return max(edges, int(matches(calls["name"], STREAM_WAIT).sum()))
 
 
-_NO_GRID_OF_ITS_OWN: Final = ("communication",)
-
-
 @remembered
 def small_grids(trace: Trace) -> tuple[Selection, ...]:
     """Per device whose multiprocessors and grids are known: kernels with less than one block for every second SM.
@@ -148,15 +140,13 @@ def small_grids(trace: Trace) -> tuple[Selection, ...]:
     serial = all_rows(streams.serial for streams in serialized_streams(trace))
     devices = []
     for device in facts.devices:
-        kernels = (
-            facts.on(device).with_columns(_overlapped().alias("overlapped")).filter(pl.col("blocks").is_not_null())
-        )
+        kernels = facts.on(device).with_columns(_overlapped().alias("overlapped")).drop_nulls("blocks")
         if device not in counts or not kernels.height:
             continue
         small = kernels.filter(
             (2 * pl.col("blocks") < counts[device])
             & (pl.col("length") > assumed.TINY_US.ns)
-            & ~pl.col("family").is_in(_NO_GRID_OF_ITS_OWN)
+            & (pl.col("family") != "communication")
             & ~pl.col("row").is_in(pl.Series(serial).implode())
             & ~pl.col("overlapped")
         )

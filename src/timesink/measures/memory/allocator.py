@@ -193,7 +193,7 @@ def _with_unseen(frame: pl.DataFrame, start_bytes: int, count: int) -> pl.DataFr
     return pl.concat([row, frame])
 
 
-_MAPS, _UNMAPS = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
+MAPS, UNMAPS = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,22 +253,17 @@ def _view(segments: pl.DataFrame, blocks: pl.DataFrame, events: pl.DataFrame) ->
         split_free_bytes=int(split["bytes"].sum()),
         cached_bytes=int(free["bytes"].sum()) - int(split["bytes"].sum()),
         private_bytes=int(segments.filter("is_private")["total_bytes"].sum()),
-        largest_free_bytes=_largest(free),
+        largest_free_bytes=int(free["bytes"].to_numpy().max(initial=0)),
         segments=segments.height,
-        segment_allocations=int(action.is_in(_MAPS).sum()),
-        segment_releases=int(action.is_in(_UNMAPS).sum()),
+        segment_allocations=int(action.is_in(MAPS).sum()),
+        segment_releases=int(action.is_in(UNMAPS).sum()),
         retries=_retries(action),
         ooms=int((action == "oom").sum()),
     )
 
 
-def _largest(free: pl.DataFrame) -> int:
-    largest = free["bytes"].max()
-    return largest if isinstance(largest, int) else 0
-
-
 def _retries(action: pl.Series) -> int:
     """Stretches of releases that end in a new segment or an oom: the allocator released cached segments to get one."""
-    traffic = action.filter(action.is_in([*_MAPS, *_UNMAPS, "oom"]))
-    releases = traffic.is_in(_UNMAPS)
+    traffic = action.filter(action.is_in([*MAPS, *UNMAPS, "oom"]))
+    releases = traffic.is_in(UNMAPS)
     return int((releases & ~releases.shift(-1, fill_value=True)).sum())

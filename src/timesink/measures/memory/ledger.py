@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
+from timesink.measures.memory.allocator import MAPS, UNMAPS
 from timesink.measures.memory.classes import (
     BACKWARD,
     FORWARD,
@@ -123,9 +124,6 @@ def _of_device(classes: Classes) -> MemoryLedger:
     return MemoryLedger(classes, live, totals, lives.events["time_ns"].to_numpy(), peak)
 
 
-_TRAFFIC = ("segment_alloc", "segment_map", "segment_free", "segment_unmap")
-
-
 @dataclass(frozen=True, slots=True)
 class MemorySteps:
     """One (rank, device). `levels_bytes`: alive just before each step's start, from the third start on.
@@ -160,7 +158,7 @@ def memory_steps(trace: Trace) -> Mapping[Device, MemorySteps]:
         rises = np.diff(np.array(levels, np.int64))
         growth = int(rises.min()) if rises.size >= 2 and rises.min() > 0 else 0
         later = events[int(starts[2]) :] if starts.size > 2 else events[:0]
-        traffic = later.filter(pl.col("action").cast(pl.String).is_in(_TRAFFIC))
+        traffic = later.filter(pl.col("action").cast(pl.String).is_in((*MAPS, *UNMAPS)))
         size = int(traffic["size_bytes"].fill_null(0).sum())
         leaver = _leaver(ledger.classes.lives.frame, int(starts[-2]), int(starts[-1])) if growth else ""
         devices[key] = MemorySteps(int(starts.size), levels, growth, leaver, traffic.height, size)

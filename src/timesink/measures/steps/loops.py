@@ -136,9 +136,8 @@ def _is_regular(starts: Int64Array) -> bool:
     """Whether most rounds are about equally long, in operations."""
     distances = np.diff(starts)
     usual = np.median(distances)
-    return bool(
-        (np.abs(distances - usual) <= assumed.DISTANCE_TOLERANCE.value * usual).mean() >= assumed.ROUNDS_AT_HOME.value
-    )
+    alike = np.abs(distances - usual) <= assumed.DISTANCE_TOLERANCE.value * usual
+    return bool(alike.mean() >= assumed.ROUNDS_AT_HOME.value)
 
 
 def _begun(kinds: Int64Array, gaps_ns: Int64Array | None, starts: Int64Array) -> Int64Array:

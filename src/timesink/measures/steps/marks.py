@@ -47,16 +47,8 @@ from timesink.model.trace import StepChoice, Trace, remembered
 
 _THREAD: Final = ("rank", "process", "thread")
 STEP_COLUMNS: Final = pl.Schema(
-    {
-        "rank": pl.Int32(),
-        "process": pl.Int64(),
-        "step": pl.Int32(),
-        "label": pl.String(),
-        "thread": pl.Int64(),
-        "host_start_ns": pl.Int64(),
-        "host_end_ns": pl.Int64(),
-        "mark_end_ns": pl.Int64(),
-    }
+    {"rank": pl.Int32(), "process": pl.Int64(), "step": pl.Int32(), "label": pl.String()}
+    | dict.fromkeys(("thread", "host_start_ns", "host_end_ns", "mark_end_ns"), pl.Int64())
 )
 
 
@@ -355,6 +347,5 @@ def _no_such_steps(trace: Trace, choice: StepChoice) -> UsageError:
         )
     found = ", ".join(str(candidate) for candidate in step_candidates(trace))
     asked = f"nothing repeats {choice.count} times" if choice.count else "no loop of kernels is found"
-    return UsageError(
-        asked, remedy=f"choose from {found}" if found else "name a range or a kernel with --steps PATTERN"
-    )
+    remedy = f"choose from {found}" if found else "name a range or a kernel with --steps PATTERN"
+    return UsageError(asked, remedy=remedy)

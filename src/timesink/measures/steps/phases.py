@@ -122,12 +122,9 @@ def _outermost_times(timed: pl.DataFrame, nesting: Nesting, named: BoolArray) ->
 def _phase_of_calls(trace: Trace, labels: list[str], around: set[str]) -> Int32Array:
     """For each row of `api_calls` the number of its phase in `labels`, -1 for none."""
     names, numbers = range_labels(trace), {label: number for number, label in enumerate(labels)}
-    of_range = names.replace_strict(
-        list(numbers), list(numbers.values()), return_dtype=pl.Int64, default=_NONE
-    ).to_numpy()
+    of_range = names.replace_strict(numbers, return_dtype=pl.Int64, default=_NONE).to_numpy()
     own = np.where(_names_a_phase(trace, names, around), of_range, _NONE)
-    nesting = range_nesting(trace)
-    phase_of_range = nesting.outermost(own).astype(np.int32)
+    phase_of_range = range_nesting(trace).outermost(own).astype(np.int32)
     phase = np.array(found_at(phase_of_range, host_places(trace).range_))
     return _adopted(trace, phase, phase_of_range, numbers[BACKWARD])
 

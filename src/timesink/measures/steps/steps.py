@@ -214,9 +214,7 @@ def _with_status(
     """The steps with their status. Of a trace cut to a window, a step of which only launches are in it is left out."""
     window = trace.cut_to
     anchored = frame.hstack([warm_up]).join(lead.select(*_STEP, "start_ns", "end_ns"), on=_STEP, how="left")
-    anchored = anchored.with_columns(
-        on_device=pl.col("start_ns").is_not_null().any().over(_PROCESS),
-    )
+    anchored = anchored.with_columns(on_device=pl.col("start_ns").is_not_null().any().over(_PROCESS))
     if begun_before.height:
         early = begun_before.with_columns(early=pl.lit(True))
         anchored = anchored.join(early, on=_STEP, how="left", maintain_order="left")

@@ -38,7 +38,8 @@ def call_times(trace: Trace, table: Table, *, by_thread: bool = False) -> pl.Dat
     keys = ["rank", "thread", "name"] if by_thread else ["rank", "name"]
     durations = trace.get(table).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
     times = durations.with_columns(pl.col("name").cast(pl.String)).group_by(keys).agg(*_DURATIONS)
-    return _ranked(times, pl.col("total_ns").sum().over("rank"))
+    whole = pl.col("total_ns").sum().over("rank")
+    return _sorted(times.with_columns((pl.col("total_ns") / whole).alias("time_ratio")))
 
 
 def range_times(trace: Trace, *, by_path: bool = False) -> pl.DataFrame:
@@ -98,25 +99,16 @@ def _union(frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 def _names(ranges: pl.DataFrame) -> pl.Series:
     """The names as they are shown: those of a domain after it, as `nsys stats` writes them."""
-    names = mapped(ranges["name"], _without_step_number, pl.String)
+    names = mapped(ranges["name"], lambda some: some.str.replace(PROFILER_STEP, "ProfilerStep"), pl.String)
     if ranges["domain"].null_count() == ranges.height:
         return names
     prefix = ranges["domain"].cast(pl.String) + ":"
     return (prefix.fill_null("") + names).alias("name")
 
 
-def _ranked(times: pl.DataFrame, whole: pl.Expr) -> pl.DataFrame:
-    """With each row's share of `whole`, sorted."""
-    return _sorted(times.with_columns((pl.col("total_ns") / whole).alias("time_ratio")))
-
-
 def _sorted(times: pl.DataFrame) -> pl.DataFrame:
     """Ranks in order, the costliest first, ties by name."""
     return times.sort(["rank", "total_ns", "name"], descending=[False, True, False])
-
-
-def _without_step_number(names: pl.Series) -> pl.Series:
-    return names.str.replace(PROFILER_STEP, "ProfilerStep")
 
 
 def _paths(trace: Trace, names: pl.Series) -> pl.Series:

@@ -73,16 +73,6 @@ class ReportSession:
         words = self.versions.get(_TOOL, "").split()
         return words[0] if words else None
 
-    @property
-    def cuda_version(self) -> str | None:
-        """CUDA version of the driver."""
-        return self.versions.get(_CUDA)
-
-    @property
-    def driver_version(self) -> str | None:
-        """Version of the display driver."""
-        return self.versions.get(_DRIVER)
-
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
@@ -158,8 +148,8 @@ def _profiles(report: KernelReport, wide: _Wide) -> pl.DataFrame:
         "clock_control": [_clock_control(launch) for launch in launches],
         "nvtx": ["/".join(launch.ranges) or None for launch in launches],
         "tool_version": [session.tool_version] * count,
-        "cuda_version": [session.cuda_version] * count,
-        "driver_version": [session.driver_version] * count,
+        "cuda_version": [session.versions.get(_CUDA)] * count,
+        "driver_version": [session.versions.get(_DRIVER)] * count,
         "command": [session.command] * count,
         "metrics": _per_profile(metrics.profile, count),
         "failed_metrics": _per_profile(metrics.profile[failed], count),
@@ -232,10 +222,10 @@ def _metrics(report: KernelReport) -> pl.DataFrame:
 
 def _rules(launches: Sequence[Launch]) -> pl.DataFrame:
     rows = [(profile, message) for profile, launch in enumerate(launches) for message in launch.rules]
-    words = {name: [getattr(message, name) for _, message in rows] for name in ("rule", "section", "kind")}
-    more = {name: [getattr(message, name) for _, message in rows] for name in ("title", "message", "speedup_kind")}
+    names = ("rule", "section", "kind", "title", "message", "speedup_kind")
+    words = {name: [getattr(message, name) for _, message in rows] for name in names}
     percents = [message.speedup_percent for _, message in rows]
-    columns = {name: pl.Series(name, values, dtype=pl.String) for name, values in {**words, **more}.items()}
+    columns = {name: pl.Series(name, values, dtype=pl.String) for name, values in words.items()}
     columns["profile"] = pl.Series([profile for profile, _ in rows], dtype=pl.Int32)
     columns["rank"] = pl.Series([0] * len(rows), dtype=pl.Int32)
     columns["speedup_percent"] = pl.Series(percents, dtype=pl.Float64)
@@ -274,8 +264,8 @@ def _devices(report: KernelReport) -> pl.DataFrame:
     columns["rank"] = pl.Series([0] * len(rows), dtype=pl.Int32)
     columns["name"] = pl.Series([_word(values, "display_name") for _, values in rows], dtype=pl.String)
     columns["bandwidth_bytes_per_s"] = pl.Series([_bandwidth(values) for _, values in rows], dtype=pl.Float64)
-    clocks = [_scaled(_number(values, "clock_rate"), 1000) for _, values in rows]
-    columns["clock_hz"] = pl.Series(clocks, dtype=pl.Float64).cast(pl.Int64, strict=False)
+    khz = [_number(values, "clock_rate") for _, values in rows]
+    columns["clock_hz"] = (pl.Series(khz, dtype=pl.Float64) * 1000).cast(pl.Int64, strict=False)
     return DEVICES.build(columns)
 
 
@@ -287,10 +277,6 @@ def _number(values: Mapping[str, float | str], name: str) -> float | None:
 def _word(values: Mapping[str, float | str], name: str) -> str | None:
     value = values.get(f"device__attribute_{name}")
     return value if isinstance(value, str) else None
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
 
 
 def _bandwidth(values: Mapping[str, float | str]) -> float | None:

@@ -44,7 +44,6 @@ MAGIC = b"NVR\0"
 class Block:
     """One block: the offsets of its session details and its results in the file."""
 
-    at: int
     session: WireField | None = None
     strings: list[str] = field(default_factory=list)
     results: list[tuple[int, int]] = field(default_factory=list)
@@ -74,7 +73,7 @@ def blocks(data: bytes, ending: Ending) -> Iterator[Block]:
 
 def _block(data: bytes, at: int) -> tuple[Block, int]:
     header_end = _after_sized(data, at)
-    block = Block(at)
+    block = Block()
     sources = results = size = 0
     for part in fields(data, at + 4, header_end):
         match part.number:

@@ -330,9 +330,8 @@ class Text:
         elif channel == "recompiles":
             found = recompilation(block.lines)
             named = {"function": found.function} if found.function else {}
-            self.events.add(
-                "recompile", block.time_ns, key, **named, file=found.file, line=found.line, reason=found.reason
-            )
+            more = named | {"file": found.file, "line": found.line, "reason": found.reason}
+            self.events.add("recompile", block.time_ns, key, **more)
         else:
             leaves = sum(bool(_LEAF.search(line)) for line in block.lines)
             self.events.add("guards", block.time_ns, key, guards=leaves)

@@ -24,9 +24,9 @@ from timesink.render.parts import (
 )
 from timesink.render.values import cell_text, quantity_text
 from timesink.untrusted.scrub import NAME_CHARACTERS, defuse_lines, scrub, scrub_sentence
-from timesink.views.page import Cell, Field, Page, Sheet
+from timesink.views.page import Cell, Field, Page, Sheet, texts
 
-_EVIDENCE = (Field("fact", "fact"), Field("value", "value"), Field("limit", "limit"), Field("how", "measured"))
+_EVIDENCE = texts(fact="fact", value="value", limit="limit", how="measured")
 _PUNCTUATION = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]<>|~&$!"})
 # GitHub acts on these after Markdown is done, so a backslash does not help; an empty comment splits them.
 _AUTOMATIC = re.compile(r"(@|#)(?=\w)|(:)(?=//)|(\bwww)(?=\.)", re.IGNORECASE)

@@ -21,7 +21,7 @@ from timesink.model.record import dataclass
 from timesink.render.values import limit_value_text, quantity_text
 from timesink.units import time_text
 from timesink.untrusted.scrub import scrub_sentence, shortened
-from timesink.views.page import Cell, Field, Sheet
+from timesink.views.page import Cell, Field, Sheet, figures
 
 SHOWN_DEVICES = 16
 SHOWN_ROWS = 5
@@ -92,15 +92,10 @@ def _times_text(steps: StepFigures) -> str:
 def device_sheet(devices: tuple[DeviceFigures, ...]) -> Sheet:
     """Time budgets: the span, and the share of it that each part takes."""
     columns = (
-        Field("rank", "rank", unit="1"),
-        Field("device", "GPU", unit="1"),
+        *figures(rank="rank", device="GPU"),
         Field("name", "name", is_name=True),
-        Field("span_ns", "span", unit="ns"),
-        Field("compute_ratio", "compute", unit="ratio"),
-        Field("exposed_comm_ratio", "exposed comm.", unit="ratio"),
-        Field("exposed_copy_ratio", "exposed copies", unit="ratio"),
-        Field("idle_ratio", "idle", unit="ratio"),
-        Field("idle_ns", "idle time", unit="ns"),
+        *figures(span_ns="span", compute_ratio="compute", exposed_comm_ratio="exposed comm."),
+        *figures(exposed_copy_ratio="exposed copies", idle_ratio="idle", idle_ns="idle time"),
     )
     left = len(devices) - SHOWN_DEVICES
     note = f"{left} more GPUs are not shown; --rank chooses" if left > 0 else ""

@@ -13,14 +13,9 @@ from timesink.diagnosis.verdicts import Card
 from timesink.render.formats import Style
 from timesink.render.markdown import markdown_table
 from timesink.render.values import limit_value_text
-from timesink.views.page import Field, Sheet
+from timesink.views.page import Field, Sheet, texts
 
-_LIMITS = (
-    Field("limit", "limit", is_name=True),
-    Field("default", "default"),
-    Field("why", "why"),
-    Field("source", "source"),
-)
+_LIMITS = (Field("limit", "limit", is_name=True), *texts(default="default", why="why", source="source"))
 
 
 def render_text(rule: Rule, style: Style) -> str:

@@ -7,18 +7,13 @@ from collections.abc import Sequence
 from timesink.errors import UsageError
 from timesink.knowledge.assumption import VARIABLE, Assumption
 from timesink.knowledge.assumptions import ALL, SUBJECTS
-from timesink.views.page import Field, Page, Sheet
+from timesink.views.page import Field, Page, Sheet, texts
 
 _FIGURES = (
     Field("assumption", "assumption", is_name=True),
-    Field("low", "low"),
-    Field("value", "value"),
-    Field("high", "high"),
-    Field("unit", "unit"),
-    Field("rules", "used by"),
-    Field("set_on", "set on"),
+    *texts(low="low", value="value", high="high", unit="unit", rules="used by", set_on="set on"),
 )
-_REASONS = (Field("assumption", "assumption", is_name=True), Field("why", "why"), Field("source", "source"))
+_REASONS = (Field("assumption", "assumption", is_name=True), *texts(why="why", source="source"))
 
 
 def assumptions(code: str = "") -> Page:

@@ -23,27 +23,21 @@ from timesink.memory_plan.config import Model
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import explain_limiter
 from timesink.units import share_text, time_text
-from timesink.views.page import Cell, Field, Page, Sheet, first_rows
+from timesink.views.page import Cell, Field, Page, Sheet, figures, first_rows, names
 
 _TERA = 1e12
 
 _WORK = (
-    Field("flops", "operations", "1"),
-    Field("bytes", "bytes", "bytes"),
-    Field("intensity", "op/B", "1"),
+    *figures(flops="operations", bytes="bytes", intensity="op/B"),
     Field("bound", "bound"),
     Field("attainable_teraflops", "attainable TFLOP/s", "1"),
 )
 _ATTAINED = (
-    Field("attained_teraflops", "attained TFLOP/s", "1"),
-    Field("attainable_ns", "attainable", "ns"),
-    Field("time_ns", "time", "ns"),
-    Field("attained_ratio", "of attainable", "ratio"),
+    *figures(attained_teraflops="attained TFLOP/s", attainable_ns="attainable"),
+    *figures(time_ns="time", attained_ratio="of attainable"),
 )
 _RECORDED = (
-    Field("operator", "operator", is_name=True),
-    Field("shapes", "shapes", is_name=True),
-    Field("module", "module", is_name=True),
+    *names(operator="operator", shapes="shapes", module="module"),
     Field("pass", "pass"),
     Field("calls", "calls", "1"),
     *_WORK,
@@ -64,8 +58,7 @@ _PLANNED = (
     Field("operator", "operator", is_name=True),
     Field("count", "runs", "1"),
     *_WORK,
-    Field("attainable_ns", "attainable", "ns"),
-    Field("step_ratio", "of the pass", "ratio"),
+    *figures(attainable_ns="attainable", step_ratio="of the pass"),
     Field("action", "do"),
 )
 _BESIDE = (
@@ -73,11 +66,9 @@ _BESIDE = (
     Field("operator", "operator", is_name=True),
     Field("prefill_intensity", "prefill op/B", "1"),
     Field("prefill_bound", "bound"),
-    Field("prefill_ns", "per token", "ns"),
-    Field("decode_intensity", "decode op/B", "1"),
+    *figures(prefill_ns="per token", decode_intensity="decode op/B"),
     Field("decode_bound", "bound"),
-    Field("decode_ns", "per token", "ns"),
-    Field("times", "times as long", "1"),
+    *figures(decode_ns="per token", times="times as long"),
 )
 
 
@@ -351,12 +342,9 @@ _PHASES = (
     Field("operator", "operator", is_name=True),
     Field("weight", "weight"),
     Field("module", "module", is_name=True),
-    Field("many_rows", "rows", "1"),
-    Field("many_intensity", "op/B", "1"),
+    *figures(many_rows="rows", many_intensity="op/B"),
     Field("many_bound", "bound"),
-    Field("many_ratio", "of attainable", "ratio"),
-    Field("few_rows", "rows", "1"),
-    Field("few_intensity", "op/B", "1"),
+    *figures(many_ratio="of attainable", few_rows="rows", few_intensity="op/B"),
     Field("few_bound", "bound"),
     Field("few_ratio", "of attainable", "ratio"),
 )

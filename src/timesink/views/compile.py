@@ -5,7 +5,7 @@ from __future__ import annotations
 from timesink.measures.compile.summary import CompileSummary, FrameSummary, compile_counters, compile_summary
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
-from timesink.views.page import RANK, Field, Fields, Page, Sheet, first_rows, sheet_of
+from timesink.views.page import RANK, Field, Fields, Page, Sheet, figures, first_rows, sheet_of
 
 FILE = Field("file", "file", is_name=True)
 LINE = Field("line", "line", unit="1")
@@ -38,17 +38,16 @@ def _breaks(log: CompileSummary, top: int) -> Sheet:
 
 def _functions(log: CompileSummary, top: int) -> Sheet:
     columns: Fields[FrameSummary] = (
-        (RANK, lambda frame: frame.rank),
+        RANK,
         (FUNCTION, lambda frame: frame.function),
         (FILE, lambda frame: frame.file),
         (LINE, lambda frame: frame.line),
-        (Field("compilations", "compiled", unit="1"), lambda frame: frame.compilations),
+        Field("compilations", "compiled", unit="1"),
         (TIME, lambda frame: frame.compile_ns),
-        (Field("recompilations", "again", unit="1"), lambda frame: frame.recompilations),
-        (Field("late_recompilations", "late", unit="1"), lambda frame: frame.late_recompilations),
-        (Field("guard", "guard that failed most"), lambda frame: frame.guard),
-        (Field("guards", "guards", unit="1"), lambda frame: frame.guards),
-        (Field("eager", "runs eagerly"), lambda frame: frame.eager),
+        *figures(recompilations="again", late_recompilations="late"),
+        Field("guard", "guard that failed most"),
+        Field("guards", "guards", unit="1"),
+        Field("eager", "runs eagerly"),
     )
     note = "late: after every function had been compiled once"
     return first_rows(sheet_of("functions", "Functions", log.frames, columns, note), top)

@@ -22,9 +22,9 @@ def counters_sheets(trace: Trace) -> tuple[Sheet, ...]:
     columns: Fields[CounterMeans] = (
         (RANK, lambda mean: mean.device[0]),
         (DEVICE, lambda mean: mean.device[1]),
-        (Field("part", "part"), lambda mean: mean.part),
+        Field("part", "part"),
         (Field("name", "name", is_name=True), lambda mean: mean.name or None),
-        (Field("time_ns", "time", unit="ns"), lambda mean: mean.time_ns),
+        Field("time_ns", "time", unit="ns"),
         *((Field(_key(what), what, unit="ratio"), _share_of(what)) for what in shown),
         (Field("clock_mhz", "clock", unit="MHz"), lambda mean: round(mean.clock_hz / 1e6) if mean.clock_hz else None),
     )

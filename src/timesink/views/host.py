@@ -10,22 +10,14 @@ from timesink.measures.timeline.operator_kernels import operator_kernels
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace
-from timesink.views.page import RANK, Field, Page, Sheet, first_rows, rows_of
+from timesink.views.page import RANK, Field, Page, Sheet, figures, first_rows, rows_of
 
 COUNT = Field("count", "count", unit="1")
-_SHARE = (Field("time_ratio", "share", unit="ratio"), Field("total_ns", "total", unit="ns"), COUNT)
-_SPREAD = (
-    Field("mean_ns", "mean", unit="ns"),
-    Field("median_ns", "median", unit="ns"),
-    Field("min_ns", "shortest", unit="ns"),
-    Field("max_ns", "longest", unit="ns"),
-)
+_SHARE = (*figures(time_ratio="share", total_ns="total"), COUNT)
+_SPREAD = figures(mean_ns="mean", median_ns="median", min_ns="shortest", max_ns="longest")
 _GPU_WORK = (
-    Field("op_count", "GPU ops", unit="1"),
-    Field("device_ns", "GPU busy", unit="ns"),
-    Field("device_ratio", "GPU share", unit="ratio"),
-    Field("idle_ns", "GPU idle", unit="ns"),
-    Field("backward_ns", "its backward", unit="ns"),
+    *figures(op_count="GPU ops", device_ns="GPU busy", device_ratio="GPU share"),
+    *figures(idle_ns="GPU idle", backward_ns="its backward"),
 )
 _NO_OPERATORS = "record operators: timesink capture torch, or torch.autograd.profiler.emit_nvtx under nsys"
 
@@ -40,8 +32,7 @@ def operator_kernels_page(trace: Trace, top: int, pattern: str) -> Page:
     columns = (
         RANK,
         Field("operator", "operator", is_name=True),
-        Field("operator_ratio", "of its time", unit="ratio"),
-        Field("total_ns", "total", unit="ns"),
+        *figures(operator_ratio="of its time", total_ns="total"),
         COUNT,
         Field("mean_ns", "mean", unit="ns"),
         Field("name", "kernel", is_name=True, is_kernel=True),

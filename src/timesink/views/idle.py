@@ -12,7 +12,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.names import mapped
 from timesink.model.trace import Trace
-from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, sheet_of
+from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, names, sheet_of
 
 CAUSE = Field("cause", "cause", is_name=True, words=IDLE_WORDS)
 IDLE = Field("idle_ns", "idle time", unit="ns")
@@ -27,12 +27,12 @@ def idle_page(trace: Trace, top: int) -> Page:
 
 def _causes(trace: Trace) -> Sheet:
     columns: Fields[IdleShare] = (
-        (RANK, lambda share: share.rank),
-        (DEVICE, lambda share: share.device),
+        RANK,
+        DEVICE,
         (CAUSE, lambda share: share.cause),
         (IDLE, lambda share: share.idle_ns),
         (Field("idle_ratio", "of idle time", unit="ratio"), lambda share: share.idle_ns / idle_ns[_device(share)]),
-        (Field("per_step_ns", "per step", unit="ns"), lambda share: share.per_step_ns),
+        Field("per_step_ns", "per step", unit="ns"),
         (
             Field("step_ratio", "of step", unit="ratio"),
             lambda share: share.per_step_ns / period_ns(trace, _device(share)),
@@ -52,15 +52,7 @@ def _device(share: IdleShare) -> Device:
 
 
 def _places(trace: Trace, top: int) -> Sheet:
-    columns = (
-        CAUSE,
-        IDLE,
-        STRETCHES,
-        Field("call", "call", is_name=True),
-        Field("host_op", "operator", is_name=True),
-        Field("range", "range", is_name=True),
-        Field("frame", "frame", is_name=True),
-    )
+    columns = (CAUSE, IDLE, STRETCHES, *names(call="call", host_op="operator", range="range", frame="frame"))
     places = idle_places(trace)
     # A range per step is one place: the numbers in its name are left out.
     ranges = mapped(places["range"], lambda names: names.str.replace_all(NUMBER, ""), pl.String)

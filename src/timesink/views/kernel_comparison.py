@@ -17,7 +17,7 @@ from timesink.rules.ncu._sheet import verdict_of
 from timesink.views.figures import RooflineChart
 from timesink.views.kernel_sheet import printed, table_of
 from timesink.views.kernels import LIMITER_WORDS
-from timesink.views.page import Cell, Field, Page, Sheet
+from timesink.views.page import Cell, Field, Page, Sheet, figures, texts
 from timesink.views.roofline import points_of, roofline_chart
 
 ALIKE = 0.01  # figures that differ by less are noise of the profiler, and left out of what people read
@@ -26,29 +26,15 @@ _KERNEL = Field("kernel", "kernel", is_name=True, is_kernel=True)
 _PAIRS = (
     Field("id", "id", "1"),
     _KERNEL,
-    Field("id_after", "now", "1"),
-    Field("before_ns", "before", "ns"),
-    Field("after_ns", "after", "ns"),
-    Field("time_ratio", "after / before", "ratio"),
+    *figures(id_after="now", before_ns="before", after_ns="after", time_ratio="after / before"),
     Field("limiter_before", "limiter before", is_name=True, words=LIMITER_WORDS),
     Field("limiter_after", "after", is_name=True, words=LIMITER_WORDS),
     Field("roof_pct_before", "of roof before", "%"),
     Field("roof_pct_after", "after", "%"),
 )
-_COUNTS = (
-    Field("id", "id", "1"),
-    _KERNEL,
-    Field("count", "count"),
-    Field("before", "before", "1"),
-    Field("after", "after", "1"),
-)
-_DIFFERENCES = (
-    Field("figure", "figure"),
-    Field("before", "before"),
-    Field("after", "after"),
-    Field("difference", "difference"),
-)
-_PROPOSED = (Field("before", "before"), Field("after", "after"), Field("why", "why"))
+_COUNTS = (Field("id", "id", "1"), _KERNEL, Field("count", "count"), *figures(before="before", after="after"))
+_DIFFERENCES = texts(figure="figure", before="before", after="after", difference="difference")
+_PROPOSED = texts(before="before", after="after", why="why")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,7 +26,7 @@ from timesink.rules.ncu._sheet import (
     verdict_of,
 )
 from timesink.views.kernels import LIMITER_WORDS, causes_sheet, kernel_entry, stalls_sheet
-from timesink.views.page import Cell, Field, Page, Sheet
+from timesink.views.page import Cell, Field, Page, Sheet, texts
 
 _BESIDE = 2  # figures side by side, so that a sheet fits on a page
 _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -164,10 +164,7 @@ def _figures(group: str, number: int, figures: Sequence[Figure], sheet: KernelSh
 def _checks(sheet: KernelSheet, limits: Mapping[str, float]) -> Sheet:
     columns = (
         Field("check", "check", is_name=True),
-        Field("value", "value"),
-        Field("limit", "limit"),
-        Field("says", "says"),
-        Field("source", "source"),
+        *texts(value="value", limit="limit", says="says", source="source"),
     )
     rows = tuple(
         (

@@ -32,7 +32,7 @@ from timesink.model.trace import Trace
 from timesink.rules.ncu._family import bottleneck_of, explain_limiter
 from timesink.units import share_text, time_text
 from timesink.untrusted.masking import redacted
-from timesink.views.page import Cell, Field, Fields, Page, Sheet, sheet_of
+from timesink.views.page import Cell, Field, Fields, Page, Sheet, figures, sheet_of
 
 LIMITER_WORDS = {name.value: name.value.replace("_", " ").removesuffix(" kernel") for name in Bottleneck}
 
@@ -43,9 +43,7 @@ _COLUMNS = (
     Field("limiter", "limiter", is_name=True, words=LIMITER_WORDS),
     Field("limiter_ratio", "of its time", "ratio"),
     Field("roof", "nearest roof"),
-    Field("roof_ratio", "of roof", "ratio"),
-    Field("roof_speedup", "x to roof", "1"),
-    Field("bound_speedup", "x without limiter", "1"),
+    *figures(roof_ratio="of roof", roof_speedup="x to roof", bound_speedup="x without limiter"),
 )
 _ACTIONS = (Field("limiter", "limiter", words=LIMITER_WORDS), Field("kernels", "launches", "1"), Field("action", "do"))
 
@@ -293,7 +291,7 @@ def next_page(kernels: Sequence[NextKernel]) -> Page:
         (Field("mean_ns", "mean", "ns"), lambda kernel: kernel.target.mean_ns),
         (Field("launches_per_step", "launches", "1"), lambda kernel: kernel.target.per_step),
         (Field("replay_ns", "replays alone", "ns"), lambda kernel: kernel.replays_ns),
-        (Field("command", "command", is_command=True), lambda kernel: kernel.command),
+        Field("command", "command", is_command=True),
     )
     sheet = sheet_of("next", "by time per steady step", kernels, columns)
     return Page("kernels worth a closer look", (sheet,), NEXT_NOTES)

@@ -37,9 +37,9 @@ def _lines(trace: Trace, folder: Path) -> Sheet:
     columns: Fields[LineTime] = (
         (_GPU, lambda time: time.gpu_ns),
         (Field("gpu_ratio", "share", unit="ratio"), lambda time: time.gpu_ns / total_ns),
-        (Field("operations", "ops", unit="1"), lambda time: time.operations),
+        Field("operations", "ops", unit="1"),
         (_IDLE, lambda time: time.idle_ns),
-        (Field("host_ns", "host time", unit="ns"), lambda time: time.host_ns),
+        Field("host_ns", "host time", unit="ns"),
         (Field("place", "line", is_name=True), lambda time: place_text(time.line)),
         (Field("function", "function", is_name=True), lambda time: time.line.function if time.line else None),
         (Field("known", "known by", words=_KNOWN), lambda time: time.line.known if time.line else None),
@@ -49,7 +49,7 @@ def _lines(trace: Trace, folder: Path) -> Sheet:
         ),
     )
     if len({time.rank for time in times}) > 1:
-        columns = ((RANK, lambda time: time.rank), *columns)
+        columns = (RANK, *columns)
     kept = [time for time in times if time.gpu_ns or time.idle_ns or time.host_ns]
     return sheet_of("lines", "Time by line", kept, columns, "GPU time and idle time sum to the recording's")
 
@@ -57,13 +57,13 @@ def _lines(trace: Trace, folder: Path) -> Sheet:
 def _paths(trace: Trace) -> Sheet:
     columns: Fields[PathTime] = (
         (_GPU, lambda time: time.gpu_ns),
-        (Field("operations", "ops", unit="1"), lambda time: time.operations),
+        Field("operations", "ops", unit="1"),
         (_IDLE, lambda time: time.idle_ns),
         (Field("path", "call path, outermost first", is_name=True), path_text),
     )
     times = path_times(trace)
     if len({time.rank for time in times}) > 1:
-        columns = ((RANK, lambda time: time.rank), *columns)
+        columns = (RANK, *columns)
     return sheet_of("paths", "Time by call path", times, columns)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from timesink.knowledge.collectives import BUS_FACTORS, POINT_TO_POINT
 from timesink.measures.ranks.job import job
 from timesink.model.trace import Trace
-from timesink.views.page import Field, Page, Sheet
+from timesink.views.page import Field, Page, Sheet, figures
 
 _LADDER: Final = tuple(4096 * 4**power for power in range(9))  # 4 KiB to 256 MiB
 _ALL: Final = ("allreduce", "allgather", "reducescatter", "sendrecv", "send")
@@ -36,10 +36,7 @@ def link_times_page(
     ranks = int(measured["ranks"])
     columns = (
         Field("kind", "collective", is_name=True),
-        Field("bytes", "size", unit="bytes"),
-        Field("time_ns", "time", unit="ns"),
-        Field("algbw_gb_per_s", "algorithm GB/s", unit="1"),
-        Field("busbw_gb_per_s", "bus GB/s", unit="1"),
+        *figures(bytes="size", time_ns="time", algbw_gb_per_s="algorithm GB/s", busbw_gb_per_s="bus GB/s"),
         Field("used", "the job's", is_name=True),
     )
     rows = []

@@ -19,7 +19,7 @@ from timesink.model.tables import MEMORY_BLOCKS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
 from timesink.views.figures import FREE, Band, MapChart, MemoryChart
-from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, sheet_of
+from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, sheet_of, texts
 
 BYTES = "bytes"
 CATEGORY = Field("category", "category")
@@ -271,7 +271,7 @@ def plan_page(plan: MemoryPlan, measured: Sheet | None = None) -> Page:
 
 def _verdict(plan: MemoryPlan) -> Sheet:
     gpu = plan.config.gpu
-    columns = (Field("what", "what"), Field("value", "value"))
+    columns = texts(what="what", value="value")
     fits = "fits" if plan.fits else "does not fit"
     rows = (
         ("parameters on this rank", f"{plan.parameters:,}"),
@@ -286,18 +286,16 @@ def _verdict(plan: MemoryPlan) -> Sheet:
 
 def _terms(plan: MemoryPlan) -> Sheet:
     columns = (
-        Field("part", "category"),
-        Field("name", "term"),
+        *texts(part="category", name="term"),
         Field("bytes", "bytes", unit=BYTES),
-        Field("formula", "formula"),
-        Field("source", "source"),
+        *texts(formula="formula", source="source"),
     )
     rows = tuple((str(term.part), term.name, term.size_bytes, term.formula, term.source) for term in plan.terms)
     return Sheet("terms", "The peak, term by term", columns, rows, "terms sum to the peak exactly")
 
 
 def _phases(plan: MemoryPlan) -> Sheet:
-    columns = (Field("phase", "phase"), Field("what", "at"), Field("bytes", "most alive", unit=BYTES))
+    columns = (*texts(phase="phase", what="at"), Field("bytes", "most alive", unit=BYTES))
     rows = tuple((moment.phase, moment.what, moment.total_bytes) for moment in plan.phases)
     return Sheet("phases", "Phases", columns, rows)
 

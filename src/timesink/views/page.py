@@ -7,6 +7,7 @@ so, the other formats scale them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from timesink.errors import unknown
@@ -143,18 +144,37 @@ class Report:
     sections: tuple[Section, ...] = ()
 
 
-RANK = Field("rank", "rank", unit="1")
-DEVICE = Field("device", "GPU", unit="1")
+_UNITS: Final = ("ns", "bytes", "ratio")
 
 
-# Each column with the function that takes its cell from an item.
-Fields = Sequence[tuple[Field, Callable[[Item], Cell]]]
+def figures(**heads: str) -> tuple[Field, ...]:
+    """Columns of numbers, their heads by key. A key ends with its unit (`idle_ns`), or its numbers have none."""
+    ends = {key: key.rpartition("_")[2] for key in heads}
+    return tuple(Field(key, head, ends[key] if ends[key] in _UNITS else "1") for key, head in heads.items())
+
+
+def names(**heads: str) -> tuple[Field, ...]:
+    """Columns of text that names something, their heads by key."""
+    return tuple(Field(key, head, is_name=True) for key, head in heads.items())
+
+
+def texts(**heads: str) -> tuple[Field, ...]:
+    """Columns of other text, their heads by key."""
+    return tuple(Field(key, head) for key, head in heads.items())
+
+
+RANK, DEVICE = figures(rank="rank", device="GPU")
+
+
+# Columns; beside one the function that takes its cell from an item, where that is not the attribute that its key names.
+Fields = Sequence[Field | tuple[Field, Callable[[Item], Cell]]]
 
 
 def sheet_of(key: str, title: str, items: Iterable[Item], columns: Fields[Item], note: str = "") -> Sheet:
-    """A table with one row per item. Each column comes with the function that takes its cell from an item."""
-    rows = tuple(tuple(cell(item) for _, cell in columns) for item in items)
-    return Sheet(key, title, tuple(column for column, _ in columns), rows, note)
+    """A table with one row per item."""
+    pairs = [(column, attrgetter(column.key)) if isinstance(column, Field) else column for column in columns]
+    rows = tuple(tuple(cell(item) for _, cell in pairs) for item in items)
+    return Sheet(key, title, tuple(column for column, _ in pairs), rows, note)
 
 
 def rows_of(frame: pl.DataFrame, columns: tuple[Field, ...]) -> tuple[tuple[Cell, ...], ...]:

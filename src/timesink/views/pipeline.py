@@ -26,7 +26,7 @@ from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.limits import STEP_THRESHOLD
 from timesink.verify.outcomes import ChangeVerdict
 from timesink.views.figures import Chart, GanttChart, StageChart, StageSpan
-from timesink.views.page import Cell, Field, Page, Sheet
+from timesink.views.page import Cell, Field, Page, Sheet, figures
 
 _FULL, _NONE = 0.95, 0.05  # scores that are called the longest stage, and the sum
 _ITEMS_SHOWN: Final = 12  # of a text, so that it stays on one screen
@@ -166,10 +166,7 @@ def _changed(staged: Staged) -> Iterator[Sheet]:
     stages = tuple(Stage(stage.time_ns, 1.0) for stage in logs.overlap.stages)
     moved_ns = max(0.0, logs.overlap.period_ns - logs.overlap.serial_ns) / len(stages)
     found = apart if apart is not None else Depths(stages, moved_ns, measured=False)
-    columns = (
-        Field("depth", "items at a time", unit="1"), Field("period_ns", "period", unit="ns"),
-        Field("saves_ns", "saves", unit="ns"),
-    )  # fmt: skip
+    columns = figures(depth="items at a time", period_ns="period", saves_ns="saves")
     periods = [(depth, found.period_ns(depth)) for depth in _FORETOLD]
     rows = tuple((depth, period, max(0.0, logs.overlap.period_ns - period)) for depth, period in periods)
     if apart is None:
@@ -181,15 +178,12 @@ def _changed(staged: Staged) -> Iterator[Sheet]:
 
 
 def _bubble(plan: Schedule) -> Sheet:
-    columns = (
-        Field("part", "the bubble", is_name=True),
-        Field("ns", "of a step", unit="ns"),
-        Field("ratio", "share", unit="ratio"),
-    )
+    columns = (Field("part", "the bubble", is_name=True), *figures(ns="of a step", ratio="share"))
     parts = (
-        ("fills and drains", plan.filling_ns), ("uneven stages", plan.uneven_ns),
+        ("fills and drains", plan.filling_ns),
+        ("uneven stages", plan.uneven_ns),
         ("transfers, launches and waiting", plan.excess_ns),
-    )  # fmt: skip
+    )
     rows = tuple((name, ns, ns / max(plan.period_ns, 1.0)) for name, ns in parts)
     named = f"{plan.name}, " if plan.name else ""
     chunks = f", {plan.chunks} chunks a rank" if plan.chunks > 1 else ""
@@ -201,10 +195,9 @@ def _bubble(plan: Schedule) -> Sheet:
 def _schedules(plan: Schedule) -> Sheet:
     """The ideal bubble of other numbers of micro-batches and chunks, and the step that is foretold of the former."""
     columns = (
-        Field("micro_batches", "micro-batches", unit="1"), Field("chunks", "chunks", unit="1"),
-        Field("ideal_ratio", "ideal bubble", unit="ratio"), Field("step_ns", "step", unit="ns"),
-        Field("least_ns", "at least", unit="ns"), Field("most_ns", "at most", unit="ns"),
-    )  # fmt: skip
+        *figures(micro_batches="micro-batches", chunks="chunks", ideal_ratio="ideal bubble"),
+        *figures(step_ns="step", least_ns="at least", most_ns="at most"),
+    )
     count, rows = len(plan.stage_ns), list[tuple[Cell, ...]]()
     for more in _FORETOLD:
         many = more * plan.micro_batches
@@ -290,13 +283,8 @@ def _stages(logs: StageLogs) -> Sheet:
 def _overlap(logs: StageLogs, gate: PipelineGate, passed: bool) -> Sheet:
     overlap = logs.overlap
     columns = (
-        Field("period_ns", "period", unit="ns"),
-        Field("serial_ns", "one after another", unit="ns"),
-        Field("headroom_ns", "headroom", unit="ns"),
-        Field("bubble_ratio", "bubble", unit="ratio"),
-        Field("overlap_score", "OverlapScore", unit="1"),
-        Field("min_overlap", "at least", unit="1"),
-        Field("max_period_ns", "period at most", unit="ns"),
+        *figures(period_ns="period", serial_ns="one after another", headroom_ns="headroom", bubble_ratio="bubble"),
+        *figures(overlap_score="OverlapScore", min_overlap="at least", max_period_ns="period at most"),
         Field("passed", "passed", is_name=True),
     )
     row = (
@@ -379,8 +367,7 @@ def compared_page(
     title += f": now {statement(after).split(' is ', 1)[-1]}" if " is " in statement(after) else ""
     fields = (
         Field("quantity", "of items", is_name=True),
-        Field("before_ns", "p50 before", unit="ns"),
-        Field("after_ns", "p50 after", unit="ns"),
+        *figures(before_ns="p50 before", after_ns="p50 after"),
         Field("change_ns", "change", unit="ns", is_change=True),
         Field("change_ratio", "of mean", unit="ratio", is_change=True),
         Field("low_ratio", "at least", unit="ratio", is_change=True),

@@ -20,7 +20,7 @@ from timesink.model.trace import Trace
 from timesink.rules.communication import straggler
 from timesink.units import share_text, time_text
 from timesink.views.figures import HeatChart
-from timesink.views.page import RANK, Field, Fields, Page, Sheet, rows_of, sheet_of
+from timesink.views.page import RANK, Field, Fields, Page, Sheet, figures, names, rows_of, sheet_of
 
 _NAMED = 8  # more files are counted, not named
 STAGE = Field("stage", "stage", is_name=True)
@@ -147,14 +147,9 @@ def _budgets(waits: CollectiveWaits, top: int) -> Sheet:
     )
     columns = (
         RANK,
-        Field("device", "device", unit="1"),
-        Field("span_ns", "span", unit="ns"),
-        Field("compute_ns", "compute", unit="ns"),
-        Field("exposed_communication_ns", "exposed communication", unit="ns"),
-        Field("exposed_wait_ns", "of it waiting", unit="ns"),
-        Field("exposed_transfer_ns", "of it transfer", unit="ns"),
-        Field("exposed_copy_ns", "exposed copies", unit="ns"),
-        Field("idle_ns", "idle", unit="ns"),
+        *figures(device="device", span_ns="span", compute_ns="compute"),
+        *figures(exposed_communication_ns="exposed communication", exposed_wait_ns="of it waiting"),
+        *figures(exposed_transfer_ns="of it transfer", exposed_copy_ns="exposed copies", idle_ns="idle"),
     )
     total = int(waits.job.members["exposed_communication_ns"].sum())
     note = (
@@ -168,14 +163,7 @@ def _budgets(waits: CollectiveWaits, top: int) -> Sheet:
 
 def _steps(run: Run, top: int) -> Sheet:
     """Step periods by rank, the slowest first."""
-    columns = (
-        RANK,
-        Field("steps", "steps", unit="1"),
-        Field("p50_ns", "p50", unit="ns"),
-        Field("p90_ns", "p90", unit="ns"),
-        Field("p99_ns", "p99", unit="ns"),
-        Field("compute_ns", "compute p50", unit="ns"),
-    )
+    columns = (RANK, *figures(steps="steps", p50_ns="p50", p90_ns="p90", p99_ns="p99", compute_ns="compute p50"))
     period = pl.col("end_ns") - pl.col("start_ns")
     frame = (
         run.job.steps.group_by("rank")
@@ -196,14 +184,9 @@ def _steps(run: Run, top: int) -> Sheet:
 
 def _kinds(waits: CollectiveWaits) -> Sheet:
     columns = (
-        Field("kind", "collective", is_name=True),
-        Field("group", "group", is_name=True),
-        Field("size", "ranks", unit="1"),
-        Field("count", "count", unit="1"),
-        Field("wait_ns", "waiting", unit="ns"),
-        Field("transfer_ns", "transfer", unit="ns"),
-        Field("exposed_wait_ns", "exposed waiting", unit="ns"),
-        Field("exposed_transfer_ns", "exposed transfer", unit="ns"),
+        *names(kind="collective", group="group"),
+        *figures(size="ranks", count="count", wait_ns="waiting", transfer_ns="transfer"),
+        *figures(exposed_wait_ns="exposed waiting", exposed_transfer_ns="exposed transfer"),
     )
     frame = (
         waits.calls.group_by("kind", "group", "size")
@@ -228,13 +211,8 @@ def _kinds(waits: CollectiveWaits) -> Sheet:
 def _channels(waits: CollectiveWaits, top: int) -> Sheet:
     """Who sends how much to whom, the channels that are waited for longest first."""
     columns = (
-        Field("sender", "from rank", unit="1"),
-        Field("receiver", "to rank", unit="1"),
-        Field("bytes", "message", unit="bytes"),
-        Field("count", "count", unit="1"),
-        Field("wait_ns", "waiting", unit="ns"),
-        Field("exposed_wait_ns", "exposed waiting", unit="ns"),
-        Field("transfer_ns", "transfer p50", unit="ns"),
+        *figures(sender="from rank", receiver="to rank", bytes="message", count="count", wait_ns="waiting"),
+        *figures(exposed_wait_ns="exposed waiting", transfer_ns="transfer p50"),
         Field("gb_per_s", "bandwidth p50", unit="GB/s"),
     )
     note = "times of both ends summed; where no profiler says who sends, the lower rank stands first"
@@ -246,12 +224,8 @@ def _arrivals(waits: CollectiveWaits, top: int) -> Sheet:
     columns = (
         Field("instance", "number", unit="1"),
         Field("kind", "collective", is_name=True),
-        Field("size", "ranks", unit="1"),
-        Field("last_rank", "last rank", unit="1"),
-        Field("margin_ns", "after the one before", unit="ns"),
-        Field("wait_sum_ns", "waited in all", unit="ns"),
-        Field("transfer_ns", "transfer", unit="ns"),
-        Field("error_ns", "error at most", unit="ns"),
+        *figures(size="ranks", last_rank="last rank", margin_ns="after the one before"),
+        *figures(wait_sum_ns="waited in all", transfer_ns="transfer", error_ns="error at most"),
     )
     frame = waits.instances.sort("wait_sum_ns", "instance", descending=[True, False]).head(top).sort("instance")
     note = "the collectives with the most waiting, in order; error: what the clocks leave open of a wait"
@@ -261,14 +235,8 @@ def _arrivals(waits: CollectiveWaits, top: int) -> Sheet:
 def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
     columns = (
         RANK,
-        Field("own_ns", "own lateness", unit="ns"),
-        Field("host_ns", "of it host", unit="ns"),
-        Field("device_ns", "of it GPU work", unit="ns"),
-        Field("network_ns", "of it transfer", unit="ns"),
-        Field("late_count", "late", unit="1"),
-        Field("anchors", "of", unit="1"),
-        Field("last_count", "came last", unit="1"),
-        Field("gain_ratio", "job gains without", unit="ratio"),
+        *figures(own_ns="own lateness", host_ns="of it host", device_ns="of it GPU work", network_ns="of it transfer"),
+        *figures(late_count="late", anchors="of", last_count="came last", gain_ratio="job gains without"),
     )
     frame = late.ranks.sort("own_ns", "last_count", "rank", descending=[True, True, False]).head(top)
     gains = [rebalanced(late, [rank]).gain_ratio for rank in frame["rank"]]
@@ -304,11 +272,7 @@ def _clocks(waits: CollectiveWaits, top: int) -> Sheet:
 def _rates(frame: pl.DataFrame) -> Sheet:
     columns = (
         Field("kind", "collective", is_name=True),
-        Field("size", "ranks", unit="1"),
-        Field("bytes", "size", unit="bytes"),
-        Field("count", "count", unit="1"),
-        Field("transfer_ns", "fastest", unit="ns"),
-        Field("p50_ns", "p50", unit="ns"),
+        *figures(size="ranks", bytes="size", count="count", transfer_ns="fastest", p50_ns="p50"),
         Field("algbw_gb_per_s", "algorithm", unit="GB/s"),
         Field("busbw_gb_per_s", "bus", unit="GB/s"),
     )

@@ -14,34 +14,23 @@ from timesink.model.trace import Trace
 from timesink.units import bytes_text, share_text
 from timesink.views.figures import Ceiling, Point, RooflineChart, Slope
 from timesink.views.kernel_sheet import verdict_sentence
-from timesink.views.page import Cell, Field, Page, Sheet
+from timesink.views.page import Cell, Field, Page, Sheet, figures, texts
 
 _COLUMNS = (
     Field("id", "id", "1"),
     Field("kernel", "kernel", is_name=True, is_kernel=True),
-    Field("dram_ratio", "DRAM", "ratio"),
-    Field("l2_ratio", "L2", "ratio"),
-    Field("l1_ratio", "L1", "ratio"),
+    *figures(dram_ratio="DRAM", l2_ratio="L2", l1_ratio="L1"),
     Field("roof", "best arithmetic"),
-    Field("compute_ratio", "of it", "ratio"),
-    Field("mix_ratio", "of its mix", "ratio"),
-    Field("teraflops_per_s", "TFLOP/s", "1"),
-    Field("ceiling_teraflops_per_s", "ceiling", "1"),
-    Field("ceiling_ratio", "of it", "ratio"),
-    Field("intensity", "op/DRAM B", "1"),
-    Field("ridge", "ridge", "1"),
+    *figures(compute_ratio="of it", mix_ratio="of its mix", teraflops_per_s="TFLOP/s"),
+    *figures(ceiling_teraflops_per_s="ceiling", ceiling_ratio="of it", intensity="op/DRAM B", ridge="ridge"),
     Field("side", "side"),
     Field("flops", "operations", "1"),
     Field("counted", "counted by"),
 )
 _ROOFS = (
     Field("gpu", "GPU", is_name=True),
-    Field("roof", "roof"),
-    Field("unit", "in"),
-    Field("profiled", "profiled clock", "1"),
-    Field("boost", "boost", "1"),
-    Field("specified", "specified", "1"),
-    Field("measured", "measured", "1"),
+    *texts(roof="roof", unit="in"),
+    *figures(profiled="profiled clock", boost="boost", specified="specified", measured="measured"),
 )
 _TERA = 1e12
 _FIGURES = 11  # columns between the name and the side

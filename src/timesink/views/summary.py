@@ -18,7 +18,7 @@ from timesink.model.tables import ALL, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.views.counters import counters_sheets
 from timesink.views.host import COUNT, calls_sheets, ranges_sheet
-from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, first_rows, rows_of, sheet_of
+from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, figures, first_rows, names, rows_of, sheet_of
 
 
 def summary_page(trace: Trace, top: int) -> Page:
@@ -36,15 +36,11 @@ def timed_kernels_page(trace: Trace, top: int) -> Page:
 
 def _budget(trace: Trace) -> Sheet:
     columns: Fields[DeviceTimeline] = (
-        (RANK, lambda line: line.rank),
-        (DEVICE, lambda line: line.device),
-        (Field("span_ns", "span", unit="ns"), lambda line: line.span_ns),
-        (Field("busy_ratio", "busy", unit="ratio"), lambda line: line.busy_ratio),
-        (Field("compute_ns", "compute", unit="ns"), lambda line: line.compute_ns),
+        RANK,
+        DEVICE,
+        *figures(span_ns="span", busy_ratio="busy", compute_ns="compute"),
         (Field("exposed_comm_ns", "exposed comm.", unit="ns"), lambda line: line.exposed_communication_ns),
-        (Field("exposed_copy_ns", "exposed copy", unit="ns"), lambda line: line.exposed_copy_ns),
-        (Field("idle_ns", "idle time", unit="ns"), lambda line: line.idle_ns),
-        (Field("idle_ratio", "idle", unit="ratio"), lambda line: line.idle_ratio),
+        *figures(exposed_copy_ns="exposed copy", idle_ns="idle time", idle_ratio="idle"),
     )
     note = "compute hides communication, both hide copies; compute + exposed communication + exposed copy + idle = span"
     return sheet_of("budget", "Time budget", device_timeline(trace), columns, note)
@@ -70,11 +66,9 @@ def _kernels(trace: Trace) -> Sheet:
     columns = (
         RANK,
         DEVICE,
-        Field("time_ratio", "share", unit="ratio"),
-        Field("total_ns", "total", unit="ns"),
+        *figures(time_ratio="share", total_ns="total"),
         COUNT,
-        Field("mean_ns", "mean", unit="ns"),
-        Field("max_ns", "longest", unit="ns"),
+        *figures(mean_ns="mean", max_ns="longest"),
         Field("name", "kernel", is_name=True, is_kernel=True),
     )
     note = "share of the kernel durations of the device, summed; kernels that ran at once count in full"
@@ -84,11 +78,8 @@ def _kernels(trace: Trace) -> Sheet:
 def _operators(trace: Trace) -> Sheet:
     columns = (
         RANK,
-        Field("self_device_ns", "self GPU", unit="ns"),
-        Field("total_device_ns", "total GPU", unit="ns"),
-        Field("calls", "calls", unit="1"),
-        Field("kernels", "kernels", unit="1"),
-        Field("self_host_ns", "self host", unit="ns"),
+        *figures(self_device_ns="self GPU", total_device_ns="total GPU", calls="calls"),
+        *figures(kernels="kernels", self_host_ns="self host"),
         Field("name", "operator", is_name=True),
     )
     attributed = attribution(trace)
@@ -101,13 +92,9 @@ def _copies(trace: Trace) -> Sheet:
     columns = (
         RANK,
         DEVICE,
-        Field("copy_kind", "direction", is_name=True),
-        Field("src_memory", "from", is_name=True),
-        Field("dst_memory", "to", is_name=True),
+        *names(copy_kind="direction", src_memory="from", dst_memory="to"),
         COUNT,
-        Field("bytes", "moved", unit="bytes"),
-        Field("union_ns", "time", unit="ns"),
-        Field("exposed_ns", "no kernel beside", unit="ns"),
+        *figures(bytes="moved", union_ns="time", exposed_ns="no kernel beside"),
         Field("gigabytes_per_s", "rate", unit="GB/s"),
     )
     return Sheet("copies", "Copies", columns, rows_of(copies(trace), columns))
@@ -118,8 +105,7 @@ def _waits(trace: Trace) -> Sheet:
         RANK,
         Field("name", "call", is_name=True),
         COUNT,
-        Field("blocked_ns", "blocked", unit="ns"),
-        Field("drain_ns", "GPU ran dry", unit="ns"),
+        *figures(blocked_ns="blocked", drain_ns="GPU ran dry"),
         Field("range", "in range", is_name=True),
     )
     calls = synchronisations(trace).calls
@@ -137,18 +123,15 @@ def _waits(trace: Trace) -> Sheet:
 
 def _launches(trace: Trace) -> Sheet:
     columns: Fields[DeviceLaunches] = (
-        (RANK, lambda device: device.rank),
-        (DEVICE, lambda device: device.device),
-        (Field("launch_count", "launches", unit="1"), lambda device: device.launch_count),
-        (Field("launches_per_step", "per step", unit="1"), lambda device: device.launches_per_step),
-        (Field("run_ahead_p50_ns", "run-ahead p50", unit="ns"), lambda device: device.run_ahead_p50_ns),
-        (Field("latency_p50_ns", "latency p50", unit="ns"), lambda device: device.latency_p50_ns),
-        (Field("interval_p50_ns", "interval p50", unit="ns"), lambda device: device.interval_p50_ns),
+        RANK,
+        DEVICE,
+        *figures(launch_count="launches", launches_per_step="per step", run_ahead_p50_ns="run-ahead p50"),
+        *figures(latency_p50_ns="latency p50", interval_p50_ns="interval p50"),
         (
             Field("empty_queue_ratio", "onto empty queue", unit="ratio"),
             lambda device: device.empty_queue_ratio if device.launch_count else None,
         ),
-        (Field("host_late_ratio", "GPU waits for host", unit="ratio"), lambda device: device.host_late_ratio),
+        Field("host_late_ratio", "GPU waits for host", unit="ratio"),
     )
     note = "run-ahead: from the launch call to the start of its work; GPU waits for host: gaps whose launch came late"
     return sheet_of("launches", "Launches", launches(trace).values(), columns, note)
@@ -156,31 +139,16 @@ def _launches(trace: Trace) -> Sheet:
 
 def _quality(trace: Trace) -> Sheet:
     columns: Fields[Quality] = (
-        (Field("device_op_count", "GPU operations", unit="1"), lambda measured: measured.device_op_count),
-        (Field("linked_ratio", "with launch", unit="ratio"), lambda measured: measured.linked_ratio),
-        (Field("head_count", "begun before", unit="1"), lambda measured: measured.head_count),
-        (Field("dead_launch_count", "launches without work", unit="1"), lambda measured: measured.dead_launch_count),
-        (Field("graph_ratio", "in graphs", unit="ratio"), lambda measured: measured.graph_ratio),
-        (Field("resolution_ns", "resolution", unit="ns"), lambda measured: measured.resolution_ns),
-        (Field("overhead_ns", "profiler overhead", unit="ns"), lambda measured: measured.overhead_ns),
-        (Field("lost_count", "lost", unit="1"), lambda measured: measured.lost_count),
+        *figures(device_op_count="GPU operations", linked_ratio="with launch", head_count="begun before"),
+        *figures(dead_launch_count="launches without work", graph_ratio="in graphs"),
+        *figures(resolution_ns="resolution", overhead_ns="profiler overhead", lost_count="lost"),
     )
     note = "" if DEVICE_OPS in trace else "GPU work was not recorded"
     return sheet_of("quality", "Trace quality", (quality(trace),), columns, note)
 
 
-_TABLES = (
-    Field("table", "table", is_name=True),
-    Field("rows", "rows", unit="1"),
-    Field("size_bytes", "in memory", unit="bytes"),
-    Field("doc", "holds"),
-)
-_NOTES = (
-    Field("kind", "kind", is_name=True),
-    Field("table", "table", is_name=True),
-    Field("count", "rows", unit="1"),
-    Field("message", "note"),
-)
+_TABLES = (Field("table", "table", is_name=True), *figures(rows="rows", size_bytes="in memory"), Field("doc", "holds"))
+_NOTES = (*names(kind="kind", table="table"), Field("count", "rows", unit="1"), Field("message", "note"))
 
 
 def tables_page(trace: Trace) -> Page:

@@ -10,7 +10,7 @@ from timesink.verify.calibration import Calibration
 from timesink.verify.kept_files import KeptFile, checked
 from timesink.verify.ledger import Entry, Gain, track_record
 from timesink.verify.outcomes import RunRow
-from timesink.views.page import Field, Fields, Page, Sheet, sheet_of
+from timesink.views.page import Field, Fields, Page, Sheet, figures, sheet_of, texts
 
 _CHART = 30  # characters of the longest bar
 
@@ -18,19 +18,19 @@ _CHART = 30  # characters of the longest bar
 def ledger_page(entries: Sequence[Entry]) -> Page:
     """Every entry with its predicted and measured gain, and how good predictions are here."""
     columns: Fields[Entry] = (
-        (Field("number", "no.", "1"), lambda entry: entry.number),
+        Field("number", "no.", "1"),
         (Field("opened", "opened"), lambda entry: entry.opened[:10]),
-        (Field("hypothesis", "hypothesis"), lambda entry: entry.hypothesis),
-        (Field("finding", "finding", is_name=True), lambda entry: entry.finding),
+        Field("hypothesis", "hypothesis"),
+        Field("finding", "finding", is_name=True),
         (Field("predicted_ms", "predicted", "ms"), lambda entry: _value_ms(entry.predicted)),
         (Field("outcome", "outcome"), lambda entry: str(entry.outcome) if entry.outcome else "open"),
         (Field("measured_ms", "measured", "ms"), lambda entry: _value_ms(entry.measured)),
-        (Field("error_ms", "error", "ms"), lambda entry: entry.error_ms),
-        (Field("within", "as predicted"), lambda entry: entry.within),
+        Field("error_ms", "error", "ms"),
+        Field("within", "as predicted"),
     )
     if not entries:
         title = "The ledger is empty: timesink ledger add 'what should get faster, and why' opens an entry"
-        return Page(title, (Sheet("entries", "Entries", tuple(column for column, _ in columns), ()),))
+        return Page(title, (sheet_of("entries", "Entries", entries, columns),))
     past, still_open = track_record(list(entries)), sum(entry.outcome is None for entry in entries)
     title = f"{len(entries)} {'prediction' if len(entries) == 1 else 'predictions'}, {still_open} still open"
     if past.compared:
@@ -69,7 +69,7 @@ def calibration_page(path: Path, calibration: Calibration, rows: Sequence[RunRow
     result = Sheet(
         "calibration",
         "Calibration",
-        (Field("run_sd_ratio", "run sd", "ratio"), Field("runs", "runs", "1"), Field("sessions", "sessions", "1")),
+        figures(run_sd_ratio="run sd", runs="runs", sessions="sessions"),
         ((calibration.run_sd_ratio, calibration.df + 1, calibration.sessions),),
         f"kept in {path}",
     )
@@ -86,8 +86,7 @@ def kept_page(paths: Sequence[Path]) -> Page:
     """Files that are committed beside the code, each with what it holds. What is wrong with one is raised."""
     columns: Fields[KeptFile] = (
         (Field("file", "file", is_name=True), lambda kept: str(kept.path)),
-        (Field("kind", "is"), lambda kept: kept.kind),
-        (Field("holds", "holds"), lambda kept: kept.holds),
+        *texts(kind="is", holds="holds"),
     )
     kept = [checked(path) for path in paths]
     title = f"{len(kept)} file{'s' * (len(kept) != 1)} in order"

@@ -10,17 +10,12 @@ from timesink.measures.kernels.fixes import changes_of
 from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.views.page import RANK, Field, Fields, Page, Sheet, sheet_of
+from timesink.views.page import RANK, Field, Fields, Page, Sheet, figures, names, sheet_of, texts
 from timesink.whatif.changes import GRAMMAR, Change, KernelFix, Together
 from timesink.whatif.critical_path import PathShare
 from timesink.whatif.pricing import Pricer
 
-_PATH = (
-    RANK,
-    Field("per_step_ns", "per step", unit="ns"),
-    Field("kind", "on the path", is_name=True),
-    Field("name", "name", is_name=True),
-)
+_PATH = (RANK, Field("per_step_ns", "per step", unit="ns"), *names(kind="on the path", name="name"))
 _NOTHING: tuple[float, ...] = (0.0, 0.0, 0.0)
 _NEXT_ROWS, _PATH_ROWS = 5, 20  # as many as people try; a screenful
 
@@ -28,7 +23,7 @@ _NEXT_ROWS, _PATH_ROWS = 5, 20  # as many as people try; a screenful
 def grammar_page() -> Page:
     """What can be changed."""
     rows = tuple((verb, text.partition(" — ")[0], text.partition(" — ")[2]) for verb, text in GRAMMAR.items())
-    columns = (Field("verb", "change", is_name=True), Field("form", "written"), Field("doc", "prices"))
+    columns = (Field("verb", "change", is_name=True), *texts(form="written", doc="prices"))
     return Page("Changes that can be priced", (Sheet("changes", "Changes", columns, rows),))
 
 
@@ -63,13 +58,8 @@ def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[str, Sequence[Change
     columns = (
         RANK,
         Field("change", "change", is_name=True),
-        Field("step_ns", "step", unit="ns"),
-        Field("new_step_ns", "new step", unit="ns"),
-        Field("gain_ns", "gain", unit="ns"),
-        Field("low_ns", "low", unit="ns"),
-        Field("high_ns", "high", unit="ns"),
-        Field("priced_by", "priced by"),
-        Field("remark", "remark"),
+        *figures(step_ns="step", new_step_ns="new step", gain_ns="gain", low_ns="low", high_ns="high"),
+        *texts(priced_by="priced by", remark="remark"),
     )
     rows = []
     for rank, named in sorted(made.items()):
@@ -81,8 +71,8 @@ def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[str, Sequence[Change
             if changes == (every,):  # no less than the best of them, which may have been priced without a replay
                 gain = gain and tuple(map(max, gain, best))
             best = tuple(map(max, gain or _NOTHING, best))
-            figures = (step_ns - gain[0], *gain) if gain else (None,) * 4  # one per column
-            rows.append((rank, label, step_ns, *figures, by, remark))
+            known = (step_ns - gain[0], *gain) if gain else (None,) * 4  # one per column
+            rows.append((rank, label, step_ns, *known, by, remark))
     note = "gains of several changes overlap, so only the last row adds them up"
     several = any(len(named) > 1 for named in made.values())
     return Sheet("prices", "What each change wins per step", columns, tuple(rows), note if several else "")

@@ -19,7 +19,7 @@ from timesink.verify.outcomes import (
     Outcome,
     RangeSide,
 )
-from timesink.views.page import Field, Page, Sheet
+from timesink.views.page import Field, Page, Sheet, figures, texts
 
 SHOWN_CONTRIBUTIONS = 15
 SHOWN_ROWS = 15
@@ -36,8 +36,7 @@ _OTHER_WORDS = {Outcome.SLOWER: "worse", Outcome.FASTER: "better"}
 
 
 _CHANGE = (
-    Field("before_ns", "before", "ns"),
-    Field("after_ns", "after", "ns"),
+    *figures(before_ns="before", after_ns="after"),
     Field("delta_ns", "change", "ns", has_bar=True, is_change=True),
 )
 
@@ -108,7 +107,7 @@ def metrics(result: GateResult, most: int | None = None) -> Sheet:
 
 def differences(result: GateResult) -> Sheet:
     """What the two sides do not share."""
-    columns = (Field("what", "differs", is_name=True), Field("before", "before"), Field("after", "after"))
+    columns = (Field("what", "differs", is_name=True), *texts(before="before", after="after"))
     rows = tuple((name, *pair) for name, pair in sorted(result.differences.items()))
     return Sheet("differences", "What differs between the two sides", columns, rows)
 
@@ -177,19 +176,15 @@ def _gap(before: float | None, after: float | None) -> float | None:
 def findings(result: GateResult) -> Sheet:
     """Findings that came, went or changed."""
     rows = tuple((finding_text(finding), finding.message) for finding in changed_findings(result.findings))
-    return Sheet("findings", "Findings", (Field("finding", "finding"), Field("message", "message")), rows)
+    return Sheet("findings", "Findings", texts(finding="finding", message="message"), rows)
 
 
 def runs(result: GateResult) -> Sheet:
     """Every counted run in the order in which it was made; what was seen of no run has no column."""
     columns = (
         Field("number", "run", "1"),
-        Field("side", "side"),
-        Field("mean", "mean step"),
-        Field("steps", "steps", "1"),
-        Field("dropped", "warm-up", "1"),
-        Field("sm_mhz", "SM MHz", "1"),
-        Field("celsius", "°C", "1"),
+        *texts(side="side", mean="mean step"),
+        *figures(steps="steps", dropped="warm-up", sm_mhz="SM MHz", celsius="°C"),
         Field("remarks", "remarks"),
     )
     rows = [

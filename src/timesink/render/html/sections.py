@@ -13,7 +13,7 @@ from timesink.knowledge.step_parts import part_words
 from timesink.model.record import dataclass, replace
 from timesink.render.parts import Group, grouped
 from timesink.views.figures import Flame, FlameChange, MarkedWindow, StepSeries, Timeline, TimelineWindow
-from timesink.views.page import Field, Report, Sheet
+from timesink.views.page import Field, Report, Sheet, figures, names
 
 
 @cache
@@ -35,12 +35,7 @@ def section(doc: str, heading: str) -> str:
     return ""
 
 
-_COLUMNS = (
-    Field("lane", "lane", is_name=True),
-    Field("name", "what", is_name=True),
-    Field("start_ns", "from window's start", unit="ns"),
-    Field("length_ns", "length", unit="ns"),
-)
+_COLUMNS = (*names(lane="lane", name="what"), *figures(start_ns="from window's start", length_ns="length"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,28 +78,16 @@ _KERNELS = (
     Field("name", "kernel", is_name=True, is_kernel=True),
     Field("work", "work"),
     Field("time_ratio", "share", unit="ratio", has_bar=True),
-    Field("total_ns", "total", unit="ns"),
-    Field("count", "launches", unit="1"),
-    Field("p50_ns", "p50", unit="ns"),
-    Field("p90_ns", "p90", unit="ns"),
-    Field("max_ns", "longest", unit="ns"),
+    *figures(total_ns="total", count="launches", p50_ns="p50", p90_ns="p90", max_ns="longest"),
     Field("shape", "how long", is_shape=True),
 )
 _OPERATORS = (
     _RANK,
     Field("name", "operator", is_name=True),
     Field("self_device_ns", "self GPU", unit="ns", has_bar=True),
-    Field("total_device_ns", "total GPU", unit="ns"),
-    Field("calls", "calls", unit="1"),
-    Field("kernels", "kernels", unit="1"),
-    Field("self_host_ns", "self host", unit="ns"),
+    *figures(total_device_ns="total GPU", calls="calls", kernels="kernels", self_host_ns="self host"),
 )
-_STEPS = (
-    _RANK,
-    Field("step", "step", unit="1"),
-    Field("period_ns", "time", unit="ns"),
-    Field("spike", "stands out, because of"),
-)
+_STEPS = (_RANK, *figures(step="step", period_ns="time"), Field("spike", "stands out, because of"))
 
 
 def kernel_sheet(report: Report) -> Sheet | None:
@@ -153,8 +136,7 @@ def flame_sheet(flame: Flame) -> Sheet:
 
 _CHANGES = (
     Field("path", "call path", is_name=True),
-    Field("before_ns", "before", unit="ns"),
-    Field("after_ns", "after", unit="ns"),
+    *figures(before_ns="before", after_ns="after"),
     Field("delta_ns", "change", unit="ns", has_bar=True, is_change=True),
 )
 

@@ -24,7 +24,7 @@ _LADDER: Fields[Rung] = (
     (Field("gain_ratio", "wins", unit="ratio"), lambda rung: rung.gain.value / rung.of_ms),
     (Field("cumulative_ratio", "in all", unit="ratio"), lambda rung: rung.cumulative_ms / rung.of_ms),
     (Field("effort", "effort"), lambda rung: rung.change.effort.value),
-    (Field("bound_by", "then bound by"), lambda rung: rung.bound_by),
+    Field("bound_by", "then bound by"),
 )
 _WHAT: Fields[Rung] = (
     (_CHANGE, lambda rung: rung.id),
@@ -43,13 +43,13 @@ _WHERE: Fields[Rung] = (
 )
 
 _BATCHES: Fields[LargerBatch] = (
-    (Field("factor", "times as large", unit="1"), lambda batch: batch.factor),
+    Field("factor", "times as large", unit="1"),
     (Field("step_ns", "step", unit="ns"), lambda batch: batch.step.value * NS_PER_MS),
     (Field("items_ns", "of as many items", unit="ns"), lambda batch: batch.per_item.value * NS_PER_MS),
     (Field("items_low_ns", "low", unit="ns"), lambda batch: (batch.per_item.low or 0.0) * NS_PER_MS),
     (Field("items_high_ns", "high", unit="ns"), lambda batch: batch.per_item.most * NS_PER_MS),
-    (Field("bound_by", "then bound by"), lambda batch: batch.bound_by),
-    (Field("needed_bytes", "more memory", unit="bytes"), lambda batch: batch.needed_bytes),
+    Field("bound_by", "then bound by"),
+    Field("needed_bytes", "more memory", unit="bytes"),
 )
 
 

@@ -38,7 +38,7 @@ class Climbed:
 
 _RUNGS: Fields[Climbed] = (
     (Field("rung", "rung", unit="1"), lambda one: one.number),
-    (Field("change", "change", is_name=True), lambda one: one.change),
+    Field("change", "change", is_name=True),
     (Field("before_ns", "step", unit="ns"), lambda one: one.before_ms * NS_PER_MS),
     (Field("foretold_ns", "foretold", unit="ns"), lambda one: one.foretold_ms * NS_PER_MS),
     (Field("foretold_low_ns", "low", unit="ns"), lambda one: one.low_ms * NS_PER_MS),
@@ -47,7 +47,7 @@ _RUNGS: Fields[Climbed] = (
         Field("measured_ns", "measured", unit="ns"),
         lambda one: None if one.measured_ms is None else one.measured_ms * NS_PER_MS,
     ),
-    (Field("outcome", "outcome"), lambda one: one.outcome),
+    Field("outcome", "outcome"),
 )
 
 

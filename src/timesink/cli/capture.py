@@ -14,11 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from timesink.capture.errors import CaptureError, Fault
 from timesink.cli import completion
-from timesink.cli.options import Commands, Facts, PageOutput, Quiet, facts_of
+from timesink.cli.options import Commands, Facts, PageOutput, Quiet, argument, facts_of, flag, option
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 from timesink.model.record import dataclass
@@ -31,27 +29,22 @@ if TYPE_CHECKING:
 
 app = Commands(help="Record a program with torch.profiler, nsys or ncu.")
 
-Program = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="-- CMD...", help="The program and its arguments; no shell runs.", show_default=False),
-]
-Active = Annotated[int, typer.Option("--steps", metavar="N", help="Steps to record.")]
-Settle = Annotated[int, typer.Option("--settle", metavar="N", help="Steps to warm the program up.")]
-Timed = Annotated[int, typer.Option("--timed", metavar="N", help="Steps to time without a profiler.")]
-WarmUp = Annotated[int, typer.Option("--warm-up", metavar="N", help="Steps under the profiler that are dropped.")]
-Timeout = Annotated[float, typer.Option("--timeout", metavar="S", help="Longest a run may take, in seconds.")]
+Program = Annotated[list[str] | None, argument("-- CMD...", "The program and its arguments; no shell runs.")]
+Active = Annotated[int, option("--steps", "N", "Steps to record.")]
+Settle = Annotated[int, option("--settle", "N", "Steps to warm the program up.")]
+Timed = Annotated[int, option("--timed", "N", "Steps to time without a profiler.")]
+WarmUp = Annotated[int, option("--warm-up", "N", "Steps under the profiler that are dropped.")]
+Timeout = Annotated[float, option("--timeout", "S", "Longest a run may take, in seconds.")]
 Unprofiled = Annotated[
     Literal["inside", "separate", "none"],
-    typer.Option(
+    option(
         "--unprofiled",
-        metavar="HOW",
-        help="Time steps without a profiler: inside (same run, before recording), separate (a run of its own), none.",
+        "HOW",
+        "Time steps without a profiler: inside (same run, before recording), separate (a run of its own), none.",
     ),
 ]
-AutoRanges = Annotated[
-    bool, typer.Option("--auto-ranges", help="Mark data, forward, backward, optimizer and checkpoint (PyTorch).")
-]
-Memory = Annotated[bool, typer.Option("--memory", help="Record allocations and memory use.")]
+AutoRanges = Annotated[bool, flag("--auto-ranges", "Mark data, forward, backward, optimizer and checkpoint (PyTorch).")]
+Memory = Annotated[bool, flag("--memory", "Record allocations and memory use.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,34 +53,20 @@ class CaptureRun:
 
     program: Program = None
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="DIR",
-            help="Folder for the capture [default: captures/TIME-TOOL].",
-            show_default=False,
-        ),
+        Path | None, option("--output -o", "DIR", "Folder for the capture [default: captures/TIME-TOOL].")
     ] = None
     settle: Settle = 5
     timed: Timed = 10
-    whole: Annotated[bool, typer.Option("--whole", help="Record the whole program: for programs without steps.")] = (
-        False
-    )
+    whole: Annotated[bool, flag("--whole", "Record the whole program: for programs without steps.")] = False
     quiet: Quiet = False
-    keep_running: Annotated[
-        bool, typer.Option("--keep-running", help="Let the program go on once its steps are recorded.")
-    ] = False
+    keep_running: Annotated[bool, flag("--keep-running", "Let the program go on once its steps are recorded.")] = False
     timeout: Timeout = 3600
     config_file: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--config-file", metavar="FILE", help="Keep the hash of this file; may be repeated.", show_default=False
-        ),
+        list[Path] | None, option("--config-file", "FILE", "Keep the hash of this file; may be repeated.")
     ] = None
     fact: Facts = None
-    print_only: Annotated[bool, typer.Option("--print", help="Print the command that would run, and stop.")] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check tool, options and disk, and stop.")] = False
+    print_only: Annotated[bool, flag("--print", "Print the command that would run, and stop.")] = False
+    dry_run: Annotated[bool, flag("--dry-run", "Check tool, options and disk, and stop.")] = False
 
     @property
     def words(self) -> Sequence[str]:
@@ -125,9 +104,9 @@ class CaptureRun:
 def torch(
     steps: Active = 6,
     warm_up: WarmUp = 2,
-    stacks: Annotated[bool, typer.Option("--stacks", help="Record Python stacks: slow, but names lines.")] = False,
+    stacks: Annotated[bool, flag("--stacks", "Record Python stacks: slow, but names lines.")] = False,
     memory: Memory = False,
-    shapes: Annotated[bool, typer.Option("--shapes/--no-shapes", help="Record shapes of operands.")] = True,
+    shapes: Annotated[bool, flag("--shapes/--no-shapes", "Record shapes of operands.")] = True,
     auto_ranges: AutoRanges = False,
     *,
     run: CaptureRun,
@@ -152,18 +131,14 @@ def torch(
 class NsysRecord:
     """What Nsight Systems records, and when."""
 
-    trace: Annotated[str, typer.Option("--trace", metavar="A,B", help="What nsys traces.")] = "cuda,nvtx,osrt"
-    gpu_metrics: Annotated[bool, typer.Option("--gpu-metrics", help="Sample GPU counters (needs permission).")] = False
-    python_gil: Annotated[bool, typer.Option("--python-gil", help="Trace Python's interpreter lock.")] = False
-    cpu_samples: Annotated[bool, typer.Option("--cpu-samples", help="Sample CPU stacks: large reports.")] = False
+    trace: Annotated[str, option("--trace", "A,B", "What nsys traces.")] = "cuda,nvtx,osrt"
+    gpu_metrics: Annotated[bool, flag("--gpu-metrics", "Sample GPU counters (needs permission).")] = False
+    python_gil: Annotated[bool, flag("--python-gil", "Trace Python's interpreter lock.")] = False
+    cpu_samples: Annotated[bool, flag("--cpu-samples", "Sample CPU stacks: large reports.")] = False
     memory: Memory = False
-    whole_graphs: Annotated[bool, typer.Option("--whole-graphs", help="One record per CUDA graph launch.")] = False
-    delay: Annotated[
-        float | None, typer.Option("--delay", metavar="S", help="For servers: wait.", show_default=False)
-    ] = None
-    duration: Annotated[
-        float | None, typer.Option("--duration", metavar="S", help="For servers: record.", show_default=False)
-    ] = None
+    whole_graphs: Annotated[bool, flag("--whole-graphs", "One record per CUDA graph launch.")] = False
+    delay: Annotated[float | None, option("--delay", "S", "For servers: wait.")] = None
+    duration: Annotated[float | None, option("--duration", "S", "For servers: record.")] = None
 
 
 @app.command("nsys")
@@ -173,9 +148,9 @@ def nsys(
     unprofiled: Unprofiled = "inside",
     auto_ranges: AutoRanges = False,
     keep_report: Annotated[
-        bool, typer.Option("--keep-report", help="Keep the .nsys-rep, which holds your whole environment.")
+        bool, flag("--keep-report", "Keep the .nsys-rep, which holds your whole environment.")
     ] = False,
-    tool: Annotated[Path | None, typer.Option("--nsys", metavar="PATH", help="This nsys.", show_default=False)] = None,
+    tool: Annotated[Path | None, option("--nsys", "PATH", "This nsys.")] = None,
     *,
     run: CaptureRun,
     record: NsysRecord,
@@ -215,46 +190,38 @@ def nsys(
 class NcuRecord:
     """Which kernels Nsight Compute replays, how, and what it reads of them."""
 
-    kernels: Annotated[
-        str | None, typer.Option("--kernels", metavar="REGEX", help="Only kernels like this.", show_default=False)
-    ] = None
-    nvtx: Annotated[
-        list[str] | None, typer.Option("--nvtx", metavar="RANGE", help="Only in this NVTX range.", show_default=False)
-    ] = None
-    launch_skip: Annotated[int, typer.Option("--launch-skip", metavar="N", help="Kernels to leave out first.")] = 0
-    launch_count: Annotated[int, typer.Option("--launch-count", metavar="N", help="Most kernels to profile.")] = 30
+    kernels: Annotated[str | None, option("--kernels", "REGEX", "Only kernels like this.")] = None
+    nvtx: Annotated[list[str] | None, option("--nvtx", "RANGE", "Only in this NVTX range.")] = None
+    launch_skip: Annotated[int, option("--launch-skip", "N", "Kernels to leave out first.")] = 0
+    launch_count: Annotated[int, option("--launch-count", "N", "Most kernels to profile.")] = 30
     set_name: Annotated[
         str,
-        typer.Option(
+        option(
             "--set",
-            metavar="NAME",
-            help="basic, detailed, full, roofline; rules: what timesink's rules need.",
+            "NAME",
+            "basic, detailed, full, roofline; rules: what timesink's rules need.",
             autocompletion=completion.one_of("basic", "detailed", "full", "roofline", "rules"),
         ),
     ] = "detailed"
-    metrics: Annotated[
-        str | None, typer.Option("--metrics", metavar="A,B", help="These metrics instead of a set.", show_default=False)
-    ] = None
+    metrics: Annotated[str | None, option("--metrics", "A,B", "These metrics instead of a set.")] = None
     replay: Annotated[
         Literal["kernel", "application", "range", "app-range"],
-        typer.Option("--replay", metavar="MODE", help="kernel, application, range or app-range."),
+        option("--replay", "MODE", "kernel, application, range or app-range."),
     ] = "kernel"
     clocks: Annotated[
-        Literal["none", "base"],
-        typer.Option("--clocks", metavar="HOW", help="none: as the program runs; base: locked, and slower."),
+        Literal["none", "base"], option("--clocks", "HOW", "none: as the program runs; base: locked, and slower.")
     ] = "none"
     caches: Annotated[
-        Literal["all", "none"],
-        typer.Option("--caches", metavar="HOW", help="all: flushed before each replay; none: warm."),
+        Literal["all", "none"], option("--caches", "HOW", "all: flushed before each replay; none: warm.")
     ] = "all"
-    source: Annotated[bool, typer.Option("--source", help="Keep the source in the report: large.")] = False
+    source: Annotated[bool, flag("--source", "Keep the source in the report: large.")] = False
 
 
 @app.command("ncu")
 def ncu(
     steps: Active = 1,
     unprofiled: Unprofiled = "none",
-    tool: Annotated[Path | None, typer.Option("--ncu", metavar="PATH", help="This ncu.", show_default=False)] = None,
+    tool: Annotated[Path | None, option("--ncu", "PATH", "This ncu.")] = None,
     *,
     run: CaptureRun,
     record: NcuRecord,
@@ -297,16 +264,14 @@ def ncu(
 @app.command("nccl-bench")
 def nccl_bench(
     launcher: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="-- LAUNCHER...", help="What starts a process a GPU: torchrun --nproc-per-node=2."),
+        list[str] | None, argument("-- LAUNCHER...", "What starts a process a GPU: torchrun --nproc-per-node=2.")
     ] = None,
     sizes_from: Annotated[
         list[Path] | None,
-        typer.Option(
+        option(
             "--sizes-of",
-            metavar="TRACE",
-            show_default=False,
-            help="Measure what this trace's ranks use; repeat for each rank. The file lies beside it then.",
+            "TRACE",
+            "Measure what this trace's ranks use; repeat for each rank. The file lies beside it then.",
         ),
     ] = None,
     timeout: Timeout = 600,

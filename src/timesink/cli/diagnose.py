@@ -6,9 +6,16 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from timesink.cli.options import DescribedReading, DiagnosisOutput, LinkedOnly, Paths, RuleChoice, Stepping
+from timesink.cli.options import (
+    DescribedReading,
+    DiagnosisOutput,
+    LinkedOnly,
+    Paths,
+    RuleChoice,
+    Stepping,
+    flag,
+    option,
+)
 from timesink.cli.output import sink, working
 from timesink.errors import UsageError
 from timesink.render.formats import Format
@@ -45,13 +52,12 @@ def command(
 
 def report(
     paths: Paths,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE|-", help="Write to this file, all of it or nothing.")
-    ] = Path("report.html"),
+    output: Annotated[Path, option("--output -o", "FILE|-", "Write to this file, all of it or nothing.")] = Path(
+        "report.html"
+    ),
     linked_only: LinkedOnly = False,
     full: Annotated[
-        bool,
-        typer.Option("--full", help="Keep every event of a long capture in the timeline, however large the file gets."),
+        bool, flag("--full", "Keep every event of a long capture in the timeline, however large the file gets.")
     ] = False,
     *,
     reading: DescribedReading,

@@ -43,33 +43,28 @@ def command(*, writing: PageOutput) -> int:
 
 
 def _tools(probes: tuple[Probe, ...]) -> Sheet:
-    from timesink.views.page import Field, Sheet
+    from timesink.views.page import Field, Sheet, texts
 
-    columns = (
-        Field("tool", "tool"),
-        Field("ready", "ready"),
-        Field("found", "found"),
-        Field("place", "place", is_name=True),
-    )
+    columns = (*texts(tool="tool", ready="ready", found="found"), Field("place", "place", is_name=True))
     rows = tuple((probe.name, probe.is_ready, probe.found or "nothing", probe.place or None) for probe in probes)
     return Sheet("tools", "Tools and permissions", columns, rows)
 
 
 def _to_do(probes: tuple[Probe, ...]) -> Sheet:
-    from timesink.views.page import Field, Sheet
+    from timesink.views.page import Sheet, texts
 
-    columns = (Field("tool", "tool"), Field("remedy", "to do"))
+    columns = texts(tool="tool", remedy="to do")
     rows = tuple((probe.name, probe.remedy) for probe in probes if probe.remedy)
     return Sheet("to_do", "To make captures work here", columns, rows)
 
 
 def _versions() -> Sheet:
-    from timesink.views.page import Field, Sheet
+    from timesink.views.page import Sheet, texts
 
     rows = [("timesink", _installed("timesink"), _native()), ("Python", platform.python_version(), sys.executable)]
     rows.append(("system", platform.system(), platform.release()))
     rows += [(name, _installed(name), "") for name in LIBRARIES]
-    columns = (Field("name", "name"), Field("version", "version"), Field("detail", "detail"))
+    columns = texts(name="name", version="version", detail="detail")
     return Sheet("versions", "Versions", columns, tuple(rows))
 
 

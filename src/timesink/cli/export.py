@@ -10,10 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from timesink.cli import completion
-from timesink.cli.options import Paths, PricedReading
+from timesink.cli.options import Paths, PricedReading, flag, option
 from timesink.cli.output import working
 from timesink.errors import UsageError
 from timesink.untrusted.scrub import scrub_sentence
@@ -39,28 +37,19 @@ def command(
     paths: Paths,
     output: Annotated[
         Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="FILE.pftrace, .speedscope.json or .collapsed; with --table also .parquet, .csv, .json.",
+        option(
+            "--output -o",
+            "FILE",
+            "FILE.pftrace, .speedscope.json or .collapsed; with --table also .parquet, .csv, .json.",
         ),
     ],
     table: Annotated[
         str | None,
-        typer.Option(
-            "--table",
-            metavar="NAME",
-            help="The table to write; timesink tables lists them.",
-            show_default=False,
-            autocompletion=completion.tables,
-        ),
+        option("--table", "NAME", "The table to write; timesink tables lists them.", autocompletion=completion.tables),
     ] = None,
-    no_findings: Annotated[
-        bool, typer.Option("--no-findings", help="Leave the diagnosis out of the timeline.")
-    ] = False,
+    no_findings: Annotated[bool, flag("--no-findings", "Leave the diagnosis out of the timeline.")] = False,
     time: Annotated[
-        StackTime, typer.Option("--time", help="The time of FILE.collapsed: of the GPU, its idle time, the host's.")
+        StackTime, option("--time", None, "The time of FILE.collapsed: of the GPU, its idle time, the host's.")
     ] = StackTime.GPU,
     *,
     reading: PricedReading,
@@ -123,18 +112,11 @@ UI = "https://ui.perfetto.dev"
 
 def open_command(
     paths: Paths,
-    finding: Annotated[
-        int | None, typer.Option("--finding", min=1, metavar="N", help="Open at the Nth finding.", show_default=False)
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option("--at", metavar="START:END", help="Open at this stretch, as of --window.", show_default=False),
-    ] = None,
-    origin: Annotated[str, typer.Option("--origin", metavar="URL", help="A Perfetto UI of your own.")] = UI,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link; start no browser.")] = False,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=1, metavar="S", help="How long to wait, in seconds.")
-    ] = 120.0,
+    finding: Annotated[int | None, option("--finding", "N", "Open at the Nth finding.", min=1)] = None,
+    at: Annotated[str | None, option("--at", "START:END", "Open at this stretch, as of --window.")] = None,
+    origin: Annotated[str, option("--origin", "URL", "A Perfetto UI of your own.")] = UI,
+    no_browser: Annotated[bool, flag("--no-browser", "Print the link; start no browser.")] = False,
+    timeout: Annotated[float, option("--timeout", "S", "How long to wait, in seconds.", min=1)] = 120.0,
     *,
     reading: PricedReading,
 ) -> int:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from timesink.cli.options import PageOutput, Paths, Reading, Stepping
+from timesink.cli.options import PageOutput, Paths, Reading, Stepping, option
 from timesink.cli.output import working
 
 
 def command(
     paths: Paths,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows of the table of places.")] = 15,
+    top: Annotated[int, option("--top", "N", "Rows of the table of places.", min=1)] = 15,
     *,
     writing: PageOutput,
     reading: Reading,

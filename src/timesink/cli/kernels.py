@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from timesink.cli import completion
-from timesink.cli.options import TRACES, NoCache, PageOutput, Paths, Reading, number_named
+from timesink.cli.options import TRACES, NoCache, PageOutput, Paths, Reading, argument, flag, number_named, option
 from timesink.cli.output import Sink, working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
@@ -34,12 +32,7 @@ if TYPE_CHECKING:
 _COMMAND_CHARACTERS = 2000
 
 ReportFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="REPORT",
-        help="A Nsight Compute report (.ncu-rep, .ncu-repz) or its CSV page (raw or details).",
-        show_default=False,
-    ),
+    Path, argument("REPORT", "A Nsight Compute report (.ncu-rep, .ncu-repz) or its CSV page (raw or details).")
 ]
 
 
@@ -47,54 +40,33 @@ ReportFile = Annotated[
 class KernelChoice:
     """Which kernels, which figures of them, in which order."""
 
-    numbers: Annotated[
-        list[int] | None,
-        typer.Option("--id", metavar="N", help="The sheet of this launch; may be repeated.", show_default=False),
-    ] = None
-    name: Annotated[
-        str | None,
-        typer.Option("--name", metavar="RE", help="The sheets of kernels of such names.", show_default=False),
-    ] = None
+    numbers: Annotated[list[int] | None, option("--id", "N", "The sheet of this launch; may be repeated.")] = None
+    name: Annotated[str | None, option("--name", "RE", "The sheets of kernels of such names.")] = None
     columns: Annotated[
         str | None,
-        typer.Option(
-            "--columns",
-            metavar="A,B",
-            help="A table of these figures, named as in kernel_sheets of `timesink query --list`.",
-            show_default=False,
-        ),
+        option("--columns", "A,B", "A table of these figures, named as in kernel_sheets of `timesink query --list`."),
     ] = None
-    sort: Annotated[
-        str | None, typer.Option("--sort", metavar="A", help="The largest of this figure first.", show_default=False)
-    ] = None
+    sort: Annotated[str | None, option("--sort", "A", "The largest of this figure first.")] = None
     limits: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--limit",
-            metavar="NAME=VALUE",
-            help="Use this limit in a sheet's check; may be repeated.",
-            show_default=False,
-        ),
+        list[str] | None, option("--limit", "NAME=VALUE", "Use this limit in a sheet's check; may be repeated.")
     ] = None
 
     least_bytes: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--least-bytes",
-            metavar="BYTES",
+            "BYTES",
+            "What the kernel must read and write at least: its sheet compares what DRAM moved.",
             min=1,
-            help="What the kernel must read and write at least: its sheet compares what DRAM moved.",
-            show_default=False,
         ),
     ] = None
 
     timeline: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--timeline",
-            metavar="TRACE",
-            help="A torch.profiler trace of the program with its shapes: what its operators must move is told.",
-            show_default=False,
+            "TRACE",
+            "A torch.profiler trace of the program with its shapes: what its operators must move is told.",
         ),
     ] = None
 
@@ -115,10 +87,7 @@ class KernelChoice:
 
 def command(
     report: ReportFile,
-    against: Annotated[
-        Path | None,
-        typer.Option("--against", metavar="REPORT", help="Compare with this later report.", show_default=False),
-    ] = None,
+    against: Annotated[Path | None, option("--against", "REPORT", "Compare with this later report.")] = None,
     no_cache: NoCache = False,
     *,
     choice: KernelChoice,
@@ -198,13 +167,8 @@ def read_profiles(path: Path, cache: bool, timeline: Path | None = None) -> Trac
 
 def roofline(
     report: ReportFile,
-    svg: Annotated[
-        bool, typer.Option("--svg", help="Write an SVG picture [default: where FILE ends in .svg].")
-    ] = False,
-    against: Annotated[
-        Path | None,
-        typer.Option("--against", metavar="REPORT", help="Draw where this later report has them.", show_default=False),
-    ] = None,
+    svg: Annotated[bool, flag("--svg", "Write an SVG picture [default: where FILE ends in .svg].")] = False,
+    against: Annotated[Path | None, option("--against", "REPORT", "Draw where this later report has them.")] = None,
     no_cache: NoCache = False,
     *,
     writing: PageOutput,
@@ -245,10 +209,8 @@ def _under_roofs(report: Path, trace: Trace, against: Path | None, cache: bool) 
 
 def next_command(
     paths: Paths,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Kernels to look at.")] = 3,
-    program: Annotated[
-        str, typer.Option("--program", metavar="CMD", help="The program to profile.")
-    ] = "python train.py",
+    top: Annotated[int, option("--top", "N", "Kernels to look at.", min=1)] = 3,
+    program: Annotated[str, option("--program", "CMD", "The program to profile.")] = "python train.py",
     no_cache: NoCache = False,
     *,
     writing: PageOutput,
@@ -294,30 +256,24 @@ class PlannedModel:
 
     model: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--model-config",
-            metavar="FILE",
-            help="Instead of a trace: a Hugging Face config.json, or a configuration of `memory plan`.",
-            show_default=False,
+            "FILE",
+            "Instead of a trace: a Hugging Face config.json, or a configuration of `memory plan`.",
         ),
     ] = None
     gpu: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--gpu",
-            metavar="NAME",
-            help="The GPU it would run on, such as H200; of a trace, the GPU it ran on where that is not known.",
-            show_default=False,
+            "NAME",
+            "The GPU it would run on, such as H200; of a trace, the GPU it ran on where that is not known.",
             autocompletion=completion.gpus,
         ),
     ] = None
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Sequences at once.")] = 1
-    sequence: Annotated[int, typer.Option("--sequence", "--seq", metavar="N", min=1, help="Tokens per sequence.")] = (
-        2048
-    )
-    dtype: Annotated[Format16, typer.Option("--dtype", metavar="NAME", help="Number format: bf16, fp16 or fp32.")] = (
-        "bf16"
-    )
+    batch: Annotated[int, option("--batch", "N", "Sequences at once.", min=1)] = 1
+    sequence: Annotated[int, option("--sequence --seq", "N", "Tokens per sequence.", min=1)] = 2048
+    dtype: Annotated[Format16, option("--dtype", "NAME", "Number format: bf16, fp16 or fp32.")] = "bf16"
 
     def page(self) -> Page:
         """Its operators."""
@@ -331,8 +287,8 @@ class PlannedModel:
 
 
 def classify(
-    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH", help=TRACES, show_default=False)] = None,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows per table.")] = 30,
+    paths: Annotated[list[Path] | None, argument("PATH", TRACES)] = None,
+    top: Annotated[int, option("--top", "N", "Rows per table.", min=1)] = 30,
     *,
     planned: PlannedModel,
     reading: Reading,

@@ -5,31 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from timesink.cli.options import flag, option
 from timesink.errors import UsageError
 
 
 def command(
     roots: Annotated[
-        list[Path] | None,
-        typer.Option("--root", metavar="DIR", help="A folder it may use [default: this one]; may be repeated."),
+        list[Path] | None, option("--root", "DIR", "A folder it may use [default: this one]; may be repeated.")
     ] = None,
     allow_exec: Annotated[
-        bool, typer.Option("--allow-exec", help="Let it run the commands declared here, by name, and no others.")
+        bool, flag("--allow-exec", "Let it run the commands declared here, by name, and no others.")
     ] = False,
     commands: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--command", metavar="NAME=COMMAND", help="Declare a command; may be repeated.", show_default=False
-        ),
+        list[str] | None, option("--command", "NAME=COMMAND", "Declare a command; may be repeated.")
     ] = None,
-    command_file: Annotated[
-        Path | None,
-        typer.Option("--commands", metavar="FILE", help="A TOML file with a table [commands].", show_default=False),
-    ] = None,
+    command_file: Annotated[Path | None, option("--commands", "FILE", "A TOML file with a table [commands].")] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1, metavar="S", help="The longest that a command may run, in seconds.")
+        float, option("--timeout", "S", "The longest that a command may run, in seconds.", min=1)
     ] = 1800.0,
 ) -> int:
     """Serve coding agents over stdio (Model Context Protocol).

@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from timesink.cli.options import Commands, NoCache, PageOutput
+from timesink.cli.options import Commands, NoCache, PageOutput, argument, option
 from timesink.cli.output import sink
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
@@ -29,20 +27,11 @@ from timesink.model.record import asdict, dataclass
 
 app = Commands(help="Show, plan and compare what holds GPU memory.")
 
-Snapshot = Annotated[
-    Path, typer.Argument(metavar="SNAPSHOT", help="torch.cuda.memory._dump_snapshot, or a trace with memory events.")
-]
-Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="Show this many places.")]
-Used = Annotated[
-    float | None,
-    typer.Option("--device-used", metavar="GB", help="What the device had in use (nvidia-smi), decimal GB."),
-]
-Picture = Annotated[
-    Path | None, typer.Option("--svg", metavar="FILE", help="Draw memory over time into this file.", show_default=False)
-]
-ModelFile = Annotated[
-    Path | None, typer.Option("--hf-config", metavar="FILE", help="A Hugging Face config.json.", show_default=False)
-]
+Snapshot = Annotated[Path, argument("SNAPSHOT", "torch.cuda.memory._dump_snapshot, or a trace with memory events.")]
+Top = Annotated[int, option("--top", "N", "Show this many places.", min=1)]
+Used = Annotated[float | None, option("--device-used", "GB", "What the device had in use (nvidia-smi), decimal GB.")]
+Picture = Annotated[Path | None, option("--svg", "FILE", "Draw memory over time into this file.")]
+ModelFile = Annotated[Path | None, option("--hf-config", "FILE", "A Hugging Face config.json.")]
 
 
 @app.callback()
@@ -79,30 +68,16 @@ def show(
 class PlanSettings:
     """What replaces the settings of a configuration; None leaves one as the file or the default has it."""
 
-    batch: Annotated[
-        int | None, typer.Option("--batch", metavar="N", min=1, help="Sequences per rank and micro-batch.")
-    ] = None
-    sequence: Annotated[
-        int | None, typer.Option("--sequence", "--seq", metavar="N", min=1, help="Tokens per sequence.")
-    ] = None
-    precision: Annotated[
-        Precision | None, typer.Option("--precision", metavar="NAME", help="fp32, amp, bf16 or fp8.")
-    ] = None
-    optimizer: Annotated[
-        OptimizerName | None, typer.Option("--optimizer", metavar="NAME", help="Such as adamw-fused.")
-    ] = None
-    recompute: Annotated[
-        Recompute | None, typer.Option("--recompute", metavar="HOW", help="none, selective or full.")
-    ] = None
-    sharding: Annotated[
-        Sharding | None, typer.Option("--sharding", metavar="HOW", help="none, ddp, zero1, zero2, zero3 or fsdp2.")
-    ] = None
-    ranks: Annotated[int | None, typer.Option("--ranks", metavar="N", min=1, help="Data-parallel ranks.")] = None
-    tensor: Annotated[int | None, typer.Option("--tensor", metavar="N", min=1, help="Tensor-parallel ranks.")] = None
-    context: Annotated[
-        int | None, typer.Option("--serve-context", metavar="N", min=1, help="Serve with this cache length.")
-    ] = None
-    gpu_memory: Annotated[float | None, typer.Option("--gpu-memory", metavar="GB", help="Memory of the GPU.")] = None
+    batch: Annotated[int | None, option("--batch", "N", "Sequences per rank and micro-batch.", min=1)] = None
+    sequence: Annotated[int | None, option("--sequence --seq", "N", "Tokens per sequence.", min=1)] = None
+    precision: Annotated[Precision | None, option("--precision", "NAME", "fp32, amp, bf16 or fp8.")] = None
+    optimizer: Annotated[OptimizerName | None, option("--optimizer", "NAME", "Such as adamw-fused.")] = None
+    recompute: Annotated[Recompute | None, option("--recompute", "HOW", "none, selective or full.")] = None
+    sharding: Annotated[Sharding | None, option("--sharding", "HOW", "none, ddp, zero1, zero2, zero3 or fsdp2.")] = None
+    ranks: Annotated[int | None, option("--ranks", "N", "Data-parallel ranks.", min=1)] = None
+    tensor: Annotated[int | None, option("--tensor", "N", "Tensor-parallel ranks.", min=1)] = None
+    context: Annotated[int | None, option("--serve-context", "N", "Serve with this cache length.", min=1)] = None
+    gpu_memory: Annotated[float | None, option("--gpu-memory", "GB", "Memory of the GPU.")] = None
 
     def applied(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """A stored configuration with these settings in the place of its own."""
@@ -140,13 +115,9 @@ def _known(**values: Any) -> dict[str, Any]:
 
 @app.command("plan")
 def plan(
-    config: Annotated[
-        Path | None, typer.Argument(metavar="CONFIG", help="Configuration as JSON.", show_default=False)
-    ] = None,
+    config: Annotated[Path | None, argument("CONFIG", "Configuration as JSON.")] = None,
     hf_config: ModelFile = None,
-    against: Annotated[
-        Path | None, typer.Option("--against", metavar="SNAPSHOT", help="Compare with this run.", show_default=False)
-    ] = None,
+    against: Annotated[Path | None, option("--against", "SNAPSHOT", "Compare with this run.")] = None,
     *,
     settings: PlanSettings,
     writing: PageOutput,
@@ -168,8 +139,8 @@ def plan(
 
 @app.command("diff")
 def diff(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="Snapshot before.")],
-    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Snapshot after.")],
+    before: Annotated[Path, argument("BEFORE", "Snapshot before.")],
+    after: Annotated[Path, argument("AFTER", "Snapshot after.")],
     *,
     writing: PageOutput,
 ) -> int:

@@ -6,9 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from timesink.cli.options import Commands, PageOutput
+from timesink.cli.options import Commands, PageOutput, argument, option
 from timesink.errors import UsageError, unknown
 from timesink.render.formats import Format
 from timesink.untrusted.scrub import scrub
@@ -33,12 +31,8 @@ def _group() -> None:
 
 @app.command("check")
 def check(
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME", help="Metric names; commas separate too.", show_default=False)
-    ],
-    chip: Annotated[
-        str, typer.Option("--chip", metavar="SM", help="Compute capability, such as sm_90.", autocompletion=chips)
-    ] = "sm_90",
+    names: Annotated[list[str], argument("NAME", "Metric names; commas separate too.")],
+    chip: Annotated[str, option("--chip", "SM", "Compute capability, such as sm_90.", autocompletion=chips)] = "sm_90",
     *,
     writing: PageOutput,
 ) -> int:
@@ -47,7 +41,7 @@ def check(
     Exits with 2 where a name is wrong or absent. Of names in no table nothing is claimed.
     """
     from timesink.knowledge.metric_names import CHIPS, checked
-    from timesink.views.page import Field, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet, texts
 
     if chip not in CHIPS:
         raise unknown("chip", chip, list(CHIPS))
@@ -60,8 +54,7 @@ def check(
     columns = (
         Field("name", "name", is_name=True),
         Field("standing", f"on {chip}"),
-        Field("why", "why"),
-        Field("known_on", "known on"),
+        *texts(why="why", known_on="known on"),
         Field("instead", "instead", is_name=True),
     )
     rows = tuple(

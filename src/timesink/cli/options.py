@@ -87,71 +87,68 @@ def _registering(register: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorated
 
 
+def option(names: str, metavar: str | None, about: str, **more: Any) -> Any:
+    """An option with a value. `names` stand between spaces; `metavar` is what help shows for the value, None the
+    choices; `about` is what it says of the option."""
+    return typer.Option(*names.split(), metavar=metavar, help=about, **more)
+
+
+def flag(names: str, about: str) -> Any:
+    """An option without a value."""
+    return typer.Option(*names.split(), help=about)
+
+
+def argument(metavar: str, about: str, **more: Any) -> Any:
+    """What is told by its place, not by a name."""
+    return typer.Argument(metavar=metavar, help=about, **more)
+
+
 TRACES = (
     "Profiles of PyTorch (.json, .json.gz), Nsight Systems (.nsys-rep, .qdrep, .sqlite, folders of Parquet or Arrow), "
     "Nsight Compute (.ncu-rep, .ncu-repz, CSV), memory snapshots (.pickle), logs of torch.compile; or folders of them."
 )
-Paths = Annotated[list[Path], typer.Argument(metavar="PATH", help=TRACES, show_default=False)]
-OutputFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE|-", help="Write to this file, all of it or nothing.", show_default=False
-    ),
-]
-NoColor = Annotated[bool, typer.Option("--no-color", help="Write no colour (NO_COLOR and FORCE_COLOR count too).")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say all there is to say, with names in full.")]
-NoCache = Annotated[
-    bool, typer.Option("--no-cache", help="Read the files anew; keep nothing in the user's cache folder.")
-]
-Ranks = Annotated[
-    list[int] | None,
-    typer.Option("--rank", metavar="N", help="Look at this rank only; may be repeated.", show_default=False),
-]
+Paths = Annotated[list[Path], argument("PATH", TRACES)]
+OutputFile = Annotated[Path | None, option("--output -o", "FILE|-", "Write to this file, all of it or nothing.")]
+NoColor = Annotated[bool, flag("--no-color", "Write no colour (NO_COLOR and FORCE_COLOR count too).")]
+Verbose = Annotated[bool, flag("--verbose -v", "Say all there is to say, with names in full.")]
+NoCache = Annotated[bool, flag("--no-cache", "Read the files anew; keep nothing in the user's cache folder.")]
+Ranks = Annotated[list[int] | None, option("--rank", "N", "Look at this rank only; may be repeated.")]
 Window = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--window",
-        metavar="START:END",
-        help="Read only this stretch, counted from the first event, as in 12.5s:13.5s, 800ms: or :3s.",
-        show_default=False,
+        "START:END",
+        "Read only this stretch, counted from the first event, as in 12.5s:13.5s, 800ms: or :3s.",
     ),
 ]
 GraphsFrom = Annotated[
     list[Path] | None,
-    typer.Option(
+    option(
         "--capture",
-        metavar="TRACE",
-        help="The trace of the capture of the CUDA graphs, or of an eager run of the same step: its operators, shapes, "
+        "TRACE",
+        "The trace of the capture of the CUDA graphs, or of an eager run of the same step: its operators, shapes, "
         "modules and lines are those of replayed kernels; may be repeated.",
-        show_default=False,
     ),
 ]
 LinkedOnly = Annotated[
-    bool,
-    typer.Option("--linked-only", help="Leave out GPU work whose launch is not in the trace (TraceLens' convention)."),
+    bool, flag("--linked-only", "Leave out GPU work whose launch is not in the trace (TraceLens' convention).")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, and nothing that the program prints.")]
-ExitZero = Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 also where the gate fails.")]
+Quiet = Annotated[bool, flag("--quiet -q", "Show no progress, and nothing that the program prints.")]
+ExitZero = Annotated[bool, flag("--exit-zero", "Exit with 0 also where the gate fails.")]
 StepMs = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--unprofiled-step-ms",
-        metavar="MS",
+        "MS",
+        "The step without a profiler, to price host work against [default: as `timesink capture` timed it].",
         min=0.0,
-        help="The step without a profiler, to price host work against [default: as `timesink capture` timed it].",
-        show_default=False,
     ),
 ]
 
 
 Facts = Annotated[
     list[str] | None,
-    typer.Option(
-        "--fact",
-        metavar="NAME=VALUE",
-        help="What the run is (resolution=512), to be said with its figures; may be repeated.",
-        show_default=False,
-    ),
+    option("--fact", "NAME=VALUE", "What the run is (resolution=512), to be said with its figures; may be repeated."),
 ]
 
 
@@ -174,9 +171,7 @@ def format_option(*results: str) -> Any:
 
     text = f"{', '.join(forms[:-1])} or {forms[-1]} [default: text, or as FILE is named]."
     offered = completion.one_of(*forms)
-    return typer.Option(
-        "--format", "-f", metavar="FORMAT", help=text, show_default=False, parser=parsed, autocompletion=offered
-    )
+    return option("--format -f", "FORMAT", text, parser=parsed, autocompletion=offered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,18 +246,14 @@ class Stepping:
 
     steps: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--steps",
-            metavar="PATTERN|auto",
-            help="Steps begin at ranges, or else kernels, whose names match this regular expression; auto: find the "
+            "PATTERN|auto",
+            "Steps begin at ranges, or else kernels, whose names match this regular expression; auto: find the "
             "outermost loop of the kernels [default: marks of the program, else auto].",
-            show_default=False,
         ),
     ] = None
-    step_count: Annotated[
-        int | None,
-        typer.Option("--step-count", metavar="N", min=2, help="So many steps: choose that loop.", show_default=False),
-    ] = None
+    step_count: Annotated[int | None, option("--step-count", "N", "So many steps: choose that loop.", min=2)] = None
 
     def applied(self, trace: Trace) -> Trace:
         """The trace with the steps that were asked for. `UsageError` for a pattern that is no regular expression."""
@@ -283,33 +274,25 @@ class RuleChoice:
 
     only: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--only",
-            metavar="CODE",
-            help="Apply only this rule, or those whose codes begin so (KRN, KRN1); may be repeated.",
-            show_default=False,
+            "CODE",
+            "Apply only this rule, or those whose codes begin so (KRN, KRN1); may be repeated.",
             autocompletion=completion.rules,
         ),
     ] = None
     skip: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--skip",
-            metavar="CODE",
-            help="Leave this rule out, or those whose codes begin so; may be repeated.",
-            show_default=False,
+            "CODE",
+            "Leave this rule out, or those whose codes begin so; may be repeated.",
             autocompletion=completion.rules,
         ),
     ] = None
     limits: Annotated[
         list[str] | None,
-        typer.Option(
-            "--limit",
-            metavar="CODE.NAME=VALUE",
-            help="Use this limit; may be repeated.",
-            show_default=False,
-            autocompletion=completion.limits,
-        ),
+        option("--limit", "CODE.NAME=VALUE", "Use this limit; may be repeated.", autocompletion=completion.limits),
     ] = None
 
     def rules(self) -> tuple[Rule, ...]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from timesink.cli import completion
-from timesink.cli.options import NoCache, PageOutput, Window
+from timesink.cli.options import NoCache, PageOutput, Window, argument, flag, option
 from timesink.cli.output import working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError, unknown
@@ -25,23 +23,18 @@ _UNITS = {"_ns": "ns", "_bytes": "bytes", "_ratio": "ratio"}
 class Instead:
     """What is shown, or asked, where nobody writes a query."""
 
-    listing: Annotated[bool, typer.Option("--list", help="List the tables and columns instead.")] = False
-    examples: Annotated[bool, typer.Option("--examples", help="Show ten questions and their queries.")] = False
+    listing: Annotated[bool, flag("--list", "List the tables and columns instead.")] = False
+    examples: Annotated[bool, flag("--examples", "Show ten questions and their queries.")] = False
     example: Annotated[
-        str | None,
-        typer.Option("--example", metavar="NAME", help="Run that example.", autocompletion=completion.examples),
+        str | None, option("--example", "NAME", "Run that example.", autocompletion=completion.examples)
     ] = None
 
 
 def command(
-    path: Annotated[
-        Path | None, typer.Argument(metavar="TRACE", help="A trace, or a folder.", show_default=False)
-    ] = None,
-    sql: Annotated[str | None, typer.Argument(metavar="SQL", help="One SELECT.", show_default=False)] = None,
-    rows: Annotated[int, typer.Option("--rows", min=1, metavar="N", help="Rows to show at most.")] = 1_000,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0.01, metavar="S", help="Longest the query may take, in seconds.")
-    ] = 30.0,
+    path: Annotated[Path | None, argument("TRACE", "A trace, or a folder.")] = None,
+    sql: Annotated[str | None, argument("SQL", "One SELECT.")] = None,
+    rows: Annotated[int, option("--rows", "N", "Rows to show at most.", min=1)] = 1_000,
+    timeout: Annotated[float, option("--timeout", "S", "Longest the query may take, in seconds.", min=0.01)] = 30.0,
     window: Window = None,
     no_cache: NoCache = False,
     *,
@@ -112,13 +105,12 @@ def _unit(name: str, values: list[str | int | float | bool | None]) -> str:
 
 def _tables_page(trace: Trace) -> Page:
     from timesink.export.holdings import holdings
-    from timesink.views.page import Field, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet, texts
 
     columns = (
         Field("table", "table", is_name=True),
         Field("rows", "rows", unit="1"),
-        Field("columns", "columns"),
-        Field("doc", "holds"),
+        *texts(columns="columns", doc="holds"),
     )
     frames = [(held, held.frame) for held in holdings(trace)]
     rows = tuple((held.name, frame.height, ", ".join(frame.columns), held.doc) for held, frame in frames)
@@ -127,8 +119,8 @@ def _tables_page(trace: Trace) -> Page:
 
 def _examples_page() -> Page:
     from timesink.export.sql import EXAMPLES
-    from timesink.views.page import Field, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet, texts
 
-    columns = (Field("name", "name", is_name=True), Field("question", "question"), Field("sql", "query"))
+    columns = (Field("name", "name", is_name=True), *texts(question="question", sql="query"))
     rows = tuple((one.name, one.question, one.sql) for one in EXAMPLES)
     return Page("Example queries", (Sheet("examples", "Examples", columns, rows),))

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from timesink.cli.options import ExitZero, NoCache, PageOutput
+from timesink.cli.options import ExitZero, NoCache, PageOutput, argument, option
 from timesink.cli.output import answer_is_partial, working
 from timesink.cli.reading import of_run, read_traces
 from timesink.errors import TimesinkError
@@ -26,25 +24,23 @@ if TYPE_CHECKING:
 
 Places = Annotated[
     list[str],
-    typer.Argument(
-        metavar="PLACE",
-        help="Traces of the ranks of one job: files, folders, globs, URLs, or a .ranks file that lists them.",
-        show_default=False,
-    ),
+    argument("PLACE", "Traces of the ranks of one job: files, folders, globs, URLs, or a .ranks file that lists them."),
 ]
 EngineName = Annotated[
     Literal["threads", "serial", "processes", "dask"],
-    typer.Option("--engine", metavar="NAME", help="Where files are read: threads, serial, processes or dask."),
+    option("--engine", "NAME", "Where files are read: threads, serial, processes or dask."),
 ]
-Workers = Annotated[int, typer.Option("--workers", min=0, metavar="N", help="How many at a time; 0: one per core.")]
+Workers = Annotated[int, option("--workers", "N", "How many at a time; 0: one per core.", min=0)]
 Scheduler = Annotated[
     str | None,
-    typer.Option(
-        "--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_default=False,
-        help="Read on the workers of this Dask scheduler: tcp://, tls:// or a scheduler file.",
+    option(
+        "--scheduler",
+        "ADDRESS",
+        "Read on the workers of this Dask scheduler: tcp://, tls:// or a scheduler file.",
+        envvar="DASK_SCHEDULER_ADDRESS",
     ),
-]  # fmt: skip
-Top = Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows of the tables that name ranks.")]
+]
+Top = Annotated[int, option("--top", "N", "Rows of the tables that name ranks.", min=1)]
 
 
 def command(
@@ -111,11 +107,10 @@ class _Progress:
 
 Logs = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="LOG",
-        help="Stage times of each rank, JSON lines or CSV: columns tA0, tA1 of part A, tB0, tB1 of part B, ...; or the "
+    argument(
+        "LOG",
+        "Stage times of each rank, JSON lines or CSV: columns tA0, tA1 of part A, tB0, tB1 of part B, ...; or the "
         "traces of all ranks.",
-        show_default=False,
     ),
 ]
 
@@ -125,19 +120,17 @@ class LogReading:
     """How logs are read."""
 
     unit: Annotated[
-        Literal["s", "ms", "us", "ns"],
-        typer.Option("--unit", metavar="UNIT", help="Unit of times that state none: s, ms, us or ns."),
+        Literal["s", "ms", "us", "ns"], option("--unit", "UNIT", "Unit of times that state none: s, ms, us or ns.")
     ] = "s"
     columns: Annotated[
         str,
-        typer.Option(
-            "--columns", metavar="PARTS", show_default=False,
-            help="Columns of each part: encode=t_in..t_out,send=t_out..t_sent. Parts send, recv, transfer move data.",
+        option(
+            "--columns",
+            "PARTS",
+            "Columns of each part: encode=t_in..t_out,send=t_out..t_sent. Parts send, recv, transfer move data.",
         ),
-    ] = ""  # fmt: skip
-    skip: Annotated[
-        int, typer.Option("--skip-items", min=0, metavar="N", help="Items of each step to leave out first.")
-    ] = 0
+    ] = ""
+    skip: Annotated[int, option("--skip-items", "N", "Items of each step to leave out first.", min=0)] = 0
 
     no_cache: NoCache = False
 
@@ -157,19 +150,13 @@ class PipelineLimits:
     """What fails, and what a difference is judged by."""
 
     min_overlap: Annotated[
-        float, typer.Option("--min-overlap", min=0.0, max=1.0, metavar="SCORE", help="Fail below this OverlapScore.")
+        float, option("--min-overlap", "SCORE", "Fail below this OverlapScore.", min=0.0, max=1.0)
     ] = 0.30
     max_period_ms: Annotated[
-        float | None,
-        typer.Option(
-            "--max-period-ms", min=0.0, metavar="MS", show_default=False, help="Fail above this median period."
-        ),
+        float | None, option("--max-period-ms", "MS", "Fail above this median period.", min=0.0)
     ] = None
     calibration: Annotated[
-        Path | None,
-        typer.Option(
-            "--calibration", metavar="FILE", show_default=False, help="Judge by the deviation that `calibrate` found."
-        ),
+        Path | None, option("--calibration", "FILE", "Judge by the deviation that `calibrate` found.")
     ] = None
 
     def gate(self) -> PipelineGate:
@@ -185,12 +172,7 @@ def pipeline(
     logs: Logs,
     against: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--against",
-            metavar="LOG",
-            show_default=False,
-            help="Logs of the run after a change, one for each rank: say what it bought.",
-        ),
+        option("--against", "LOG", "Logs of the run after a change, one for each rank: say what it bought."),
     ] = None,
     exit_zero: ExitZero = False,
     *,

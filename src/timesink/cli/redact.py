@@ -5,29 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from timesink.cli.capture import translated
-from timesink.cli.options import NoColor, format_option
+from timesink.cli.options import NoColor, argument, flag, format_option, option
 from timesink.cli.output import sink
 from timesink.render.formats import Format
 
 
 def command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A capture or a report.", show_default=False)],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="The new file [default: NAME.redacted.*].", show_default=False
-        ),
-    ] = None,
+    file: Annotated[Path, argument("FILE", "A capture or a report.")],
+    output: Annotated[Path | None, option("--output -o", "FILE", "The new file [default: NAME.redacted.*].")] = None,
     names: Annotated[
-        list[str] | None,
-        typer.Option("--name", metavar="NAME", help="Another host or user to look for; may be repeated."),
+        list[str] | None, option("--name", "NAME", "Another host or user to look for; may be repeated.")
     ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing: say what would be removed; exit 1 if anything.")
-    ] = False,
+    check: Annotated[bool, flag("--check", "Write nothing: say what would be removed; exit 1 if anything.")] = False,
     form: Annotated[Format | None, format_option("Page")] = None,
     no_color: NoColor = False,
 ) -> int:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from timesink.cli import completion
-from timesink.cli.options import PageOutput, format_option, note_former_name
+from timesink.cli.options import PageOutput, argument, flag, format_option, note_former_name
 from timesink.errors import UsageError
 from timesink.model.record import dataclass
 from timesink.render.formats import Format
@@ -16,25 +14,20 @@ from timesink.render.formats import Format
 def command(*, writing: PageOutput) -> int:
     """List the rules and their limits."""
     from timesink.diagnosis.registry import all_rules
-    from timesink.views.page import Field, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet, names, texts
 
     rules = all_rules()
     listed = Sheet(
         "rules",
         f"{len(rules)} rules",
-        (Field("code", "code", is_name=True), Field("name", "name", is_name=True), Field("summary", "finds")),
+        (*names(code="code", name="name"), Field("summary", "finds")),
         tuple((rule.card.code, rule.card.name, rule.card.summary) for rule in rules),
         "timesink explain CODE tells the rest",
     )
     limits = Sheet(
         "limits",
         "Limits (--limit CODE.name=value)",
-        (
-            Field("limit", "limit", is_name=True),
-            Field("default", "default", unit="1"),
-            Field("unit", "unit"),
-            Field("why", "why"),
-        ),
+        (Field("limit", "limit", is_name=True), Field("default", "default", unit="1"), *texts(unit="unit", why="why")),
         tuple(
             (f"{rule.card.code}.{name}", limit.default, limit.unit, limit.why)
             for rule in rules
@@ -53,15 +46,10 @@ class RuleOutput(PageOutput):
 
 
 def explain(
-    code: Annotated[
-        str,
-        typer.Argument(
-            metavar="CODE", help="A rule's code or name.", show_default=False, autocompletion=completion.rules
-        ),
-    ] = "",
+    code: Annotated[str, argument("CODE", "A rule's code or name.", autocompletion=completion.rules)] = "",
     *,
     assumptions: Annotated[
-        bool, typer.Option("--assumptions", help="The figures that are assumed: by this rule, without a CODE by any.")
+        bool, flag("--assumptions", "The figures that are assumed: by this rule, without a CODE by any.")
     ] = False,
     writing: RuleOutput,
 ) -> int:

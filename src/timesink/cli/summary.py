@@ -9,9 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from timesink.cli.options import LinkedOnly, NoCache, PageOutput, Paths, Ranks, Reading, Stepping
+from timesink.cli.options import LinkedOnly, NoCache, PageOutput, Paths, Ranks, Reading, Stepping, flag, option
 from timesink.cli.output import working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
@@ -28,17 +26,16 @@ if TYPE_CHECKING:
 class SummaryParts:
     """Which tables are shown: all of them, or some in more detail."""
 
-    ranges: Annotated[bool, typer.Option("--ranges", help="The table of ranges alone.")] = False
-    tree: Annotated[bool, typer.Option("--tree", help="Ranges by path: each under those around it.")] = False
-    calls: Annotated[bool, typer.Option("--calls", help="The tables of CUDA and operating-system calls alone.")] = False
-    by_thread: Annotated[bool, typer.Option("--by-thread", help="Calls per thread.")] = False
+    ranges: Annotated[bool, flag("--ranges", "The table of ranges alone.")] = False
+    tree: Annotated[bool, flag("--tree", "Ranges by path: each under those around it.")] = False
+    calls: Annotated[bool, flag("--calls", "The tables of CUDA and operating-system calls alone.")] = False
+    by_thread: Annotated[bool, flag("--by-thread", "Calls per thread.")] = False
     kernels_of: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--kernels-of",
-            metavar="PATTERN",
-            help="The kernels that operators launched whose names match, such as aten::linear; '.' for all.",
-            show_default=False,
+            "PATTERN",
+            "The kernels that operators launched whose names match, such as aten::linear; '.' for all.",
         ),
     ] = None
 
@@ -61,7 +58,7 @@ class SummaryParts:
 
 def command(
     paths: Paths,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows per table.")] = 10,
+    top: Annotated[int, option("--top", "N", "Rows per table.", min=1)] = 10,
     linked_only: LinkedOnly = False,
     *,
     parts: SummaryParts,
@@ -87,10 +84,8 @@ def command(
 
 def lines(
     paths: Paths,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows of each table.")] = 15,
-    source: Annotated[
-        Path, typer.Option("--code", metavar="DIR", help="Where the program's files lie.", file_okay=False)
-    ] = Path(),
+    top: Annotated[int, option("--top", "N", "Rows of each table.", min=1)] = 15,
+    source: Annotated[Path, option("--code", "DIR", "Where the program's files lie.", file_okay=False)] = Path(),
     *,
     writing: PageOutput,
     reading: Reading,
@@ -117,11 +112,8 @@ def statement(
     paths: Paths,
     against: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--against",
-            metavar="TRACE",
-            show_default=False,
-            help="The same program before a change: say what became of the step and of graph breaks.",
+        option(
+            "--against", "TRACE", "The same program before a change: say what became of the step and of graph breaks."
         ),
     ] = None,
     *,
@@ -160,7 +152,7 @@ def tables(paths: Paths, *, writing: PageOutput, reading: Reading) -> int:
 
 def compilation(
     paths: Paths,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows of each table.")] = 20,
+    top: Annotated[int, option("--top", "N", "Rows of each table.", min=1)] = 20,
     ranks: Ranks = None,
     no_cache: NoCache = False,
     *,

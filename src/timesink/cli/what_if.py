@@ -5,29 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from timesink.cli.options import TRACES, PageOutput, PricedReading, Stepping
+from timesink.cli.options import TRACES, PageOutput, PricedReading, Stepping, argument, flag, option
 from timesink.cli.output import working
 from timesink.errors import UsageError
 
-Traces = Annotated[list[Path] | None, typer.Argument(metavar="PATH", help=TRACES, show_default=False)]
+Traces = Annotated[list[Path] | None, argument("PATH", TRACES)]
 
 
 def command(
     paths: Traces = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--change",
-            metavar="CHANGE",
-            help="What to change, such as 'scale kernel:.*gemm.* 0.5'; may be repeated. --changes lists them.",
-            show_default=False,
+            "CHANGE",
+            "What to change, such as 'scale kernel:.*gemm.* 0.5'; may be repeated. --changes lists them.",
         ),
     ] = None,
-    list_changes: Annotated[bool, typer.Option("--changes", help="List what can be changed, and stop.")] = False,
+    list_changes: Annotated[bool, flag("--changes", "List what can be changed, and stop.")] = False,
     explain_cost: Annotated[
-        bool, typer.Option("--explain-cost", help="Show the path that bounds the step, before and after.")
+        bool, flag("--explain-cost", "Show the path that bounds the step, before and after.")
     ] = False,
     *,
     writing: PageOutput,
@@ -68,7 +65,7 @@ def command(
 
 
 def plan(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help=TRACES, show_default=False)],
+    paths: Annotated[list[Path], argument("PATH...", TRACES)],
     *,
     writing: PageOutput,
     reading: PricedReading,

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from timesink.cli.options import PageOutput
+from timesink.cli.options import PageOutput, argument, option
 from timesink.errors import UsageError
 from timesink.model.record import asdict, dataclass
 from timesink.untrusted.plain_json import document
@@ -23,19 +21,16 @@ class KnownFigures:
     """What is known of the program before a capture; the fields are the gauges of `timesink.capture.gauges`."""
 
     gpu_busy: Annotated[
-        float | None,
-        typer.Option("--gpu-utilisation", metavar="PERCENT", min=0, max=100, help="As nvidia-smi shows it."),
+        float | None, option("--gpu-utilisation", "PERCENT", "As nvidia-smi shows it.", min=0, max=100)
     ] = None
     short_kernels: Annotated[
-        float | None,
-        typer.Option("--short-kernels", metavar="PERCENT", min=0, max=100, help="Kernels that take less than 10 us."),
+        float | None, option("--short-kernels", "PERCENT", "Kernels that take less than 10 us.", min=0, max=100)
     ] = None
     one_kernel: Annotated[
-        float | None,
-        typer.Option("--one-kernel", metavar="PERCENT", min=0, max=100, help="Of the step, what one kernel takes."),
+        float | None, option("--one-kernel", "PERCENT", "Of the step, what one kernel takes.", min=0, max=100)
     ] = None
-    ranks: Annotated[int | None, typer.Option("--ranks", metavar="N", min=1, help="Ranks of the job.")] = None
-    step_ms: Annotated[float | None, typer.Option("--step-ms", metavar="MS", min=0, help="What a step takes.")] = None
+    ranks: Annotated[int | None, option("--ranks", "N", "Ranks of the job.", min=1)] = None
+    step_ms: Annotated[float | None, option("--step-ms", "MS", "What a step takes.", min=0)] = None
 
     @property
     def gauges(self) -> dict[str, float]:
@@ -44,15 +39,12 @@ class KnownFigures:
 
 
 def command(
-    symptom: Annotated[
-        list[str] | None, typer.Argument(metavar="SYMPTOM...", help="What is wrong, in your words.", show_default=False)
-    ] = None,
-    kernel: Annotated[str | None, typer.Option("--kernel", metavar="NAME", help="The kernel that is slow.")] = None,
+    symptom: Annotated[list[str] | None, argument("SYMPTOM...", "What is wrong, in your words.")] = None,
+    kernel: Annotated[str | None, option("--kernel", "NAME", "The kernel that is slow.")] = None,
     source: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="A trace, or a diagnosis as JSON: what did it leave undecided?"),
+        Path | None, option("--from", "FILE", "A trace, or a diagnosis as JSON: what did it leave undecided?")
     ] = None,
-    program: Annotated[str, typer.Option("--program", metavar="CMD", help="Your program.")] = "python train.py",
+    program: Annotated[str, option("--program", "CMD", "Your program.")] = "python train.py",
     *,
     figures: KnownFigures,
     writing: PageOutput,
@@ -77,7 +69,7 @@ def command(
 def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, program: str) -> Page:
     """The chosen capture as a page."""
     from timesink.capture.choice import COSTS, UNSURE, choose, command_of
-    from timesink.views.page import Field, Page, Sheet
+    from timesink.views.page import Page, Sheet, texts
 
     chosen = choose(symptom, kernel, gauges)
     answer = chosen.answer
@@ -88,7 +80,7 @@ def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, p
         ("cost", COSTS[answer.tool]),
         ("read first", answer.read_first),
     )
-    sheet = Sheet("answer", "Answer", (Field("what", ""), Field("text", "")), rows)
+    sheet = Sheet("answer", "Answer", texts(what="", text=""), rows)
     title = shlex.join(command_of(answer, shlex.split(program)))  # on a line of its own, to be copied
     return Page(title, (sheet,), ("later: timesink which --from TRACE names the next capture",), is_command=True)
 

@@ -67,11 +67,10 @@ def _diagnosed(name: str) -> tuple[Trace, Diagnosis]:
 
 
 def _comparison(before: Diagnosis, after: Diagnosis) -> Page:
-    from timesink.views.page import Field, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet, names
 
     columns = (
-        Field("capture", "capture", is_name=True),
-        Field("bottleneck", "bottleneck", is_name=True),
+        *names(capture="capture", bottleneck="bottleneck"),
         Field("step_p50_ms", "step p50", unit="ms"),
         Field("idle_ratio", "GPU idle", unit="ratio"),
     )

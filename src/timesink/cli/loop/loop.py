@@ -12,13 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from timesink.capture.manifest import Capture
 from timesink.capture.recorded_run import MANIFEST
 from timesink.cli.capture import Active, Program, Settle, Timed, Timeout, translated
 from timesink.cli.loop.rungs import Rungs
-from timesink.cli.options import Facts, NoColor, Quiet, StepMs, facts_of, format_option
+from timesink.cli.options import Facts, NoColor, Quiet, StepMs, facts_of, flag, format_option, option
 from timesink.cli.output import sink, tell
 from timesink.cli.reading import of_run, read_traces
 from timesink.errors import UsageError
@@ -99,23 +97,19 @@ class LoopOptions:
     steps: Active = 6
     settle: Settle = 5
     timed: Timed = 10
-    always: Annotated[bool, typer.Option("--all", help="Make every stage, also where nothing is left unexplained.")] = (
-        False
-    )
+    always: Annotated[bool, flag("--all", "Make every stage, also where nothing is left unexplained.")] = False
     kernel_bench: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--kernel-bench",
-            metavar="CMD",
-            help="ncu runs on this program, one quoted command, that launches the same kernels and little else.",
-            show_default=False,
+            "CMD",
+            "ncu runs on this program, one quoted command, that launches the same kernels and little else.",
         ),
     ] = None
     made: Annotated[
         bool,
-        typer.Option(
-            "--made",
-            help="The rung that --plan opened is made: capture anew, hold it against what was foretold, plan anew.",
+        flag(
+            "--made", "The rung that --plan opened is made: capture anew, hold it against what was foretold, plan anew."
         ),
     ] = False
     fact: Facts = None
@@ -152,14 +146,13 @@ class LoopOptions:
 
 def command(
     program: Program = None,
-    out: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of all stages.")] = Path("loop"),
+    out: Annotated[Path, option("--output -o", "DIR", "Folder of all stages.")] = Path("loop"),
     form: Annotated[Format | None, format_option("Diagnosis")] = None,
     no_color: NoColor = False,
     with_plan: Annotated[
         bool,
-        typer.Option(
-            "--plan",
-            help="Show what to change in which order too, keep it as plan.md and plan.json, open its first rung.",
+        flag(
+            "--plan", "Show what to change in which order too, keep it as plan.md and plan.json, open its first rung."
         ),
     ] = False,
     *,

@@ -7,9 +7,7 @@ import sys
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from timesink.cli.options import Paths, PricedReading
+from timesink.cli.options import Paths, PricedReading, flag, option
 from timesink.cli.output import working
 from timesink.errors import TimesinkError, UsageError
 
@@ -21,13 +19,9 @@ if TYPE_CHECKING:
 
 def command(
     paths: Paths,
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="The port on 127.0.0.1; 0 for any.")
-    ] = 0,
-    no_findings: Annotated[
-        bool, typer.Option("--no-findings", help="Leave the diagnosis out of the timeline.")
-    ] = False,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link; start no browser.")] = False,
+    port: Annotated[int, option("--port", "PORT", "The port on 127.0.0.1; 0 for any.", min=0, max=65535)] = 0,
+    no_findings: Annotated[bool, flag("--no-findings", "Leave the diagnosis out of the timeline.")] = False,
+    no_browser: Annotated[bool, flag("--no-browser", "Print the link; start no browser.")] = False,
     *,
     reading: PricedReading,
 ) -> int:

@@ -7,10 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from timesink import __version__
-from timesink.cli.options import Commands, OutputFile, PageOutput
+from timesink.cli.options import Commands, OutputFile, PageOutput, argument, flag, option
 from timesink.cli.output import sink
 from timesink.cli.verify.runs import Program, Root, RunSession, StepTimeOptions, Suite, WorkFacts, counters, one_command
 from timesink.errors import UsageError
@@ -21,18 +19,11 @@ if TYPE_CHECKING:
 
 app = Commands(help="Keep baselines: run summaries of the trunk, committed beside the code.")
 
-Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why the baseline changes; kept in the file.")]
-Metrics = Annotated[
-    Path | None, typer.Option("--metrics", metavar="FILE", help="Counters to keep, as JSON.", show_default=False)
-]
+Why = Annotated[str, option("--reason", "TEXT", "Why the baseline changes; kept in the file.")]
+Metrics = Annotated[Path | None, option("--metrics", "FILE", "Counters to keep, as JSON.")]
 Captured = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--capture",
-        metavar="TRACE",
-        help="A profile, or a log of the compiler (repeatable), whose shares and counts to keep.",
-        show_default=False,
-    ),
+    option("--capture", "TRACE", "A profile, or a log of the compiler (repeatable), whose shares and counts to keep."),
 ]
 
 
@@ -48,11 +39,9 @@ class KeptCounters:
 class AddedRuns:
     """How many runs are added, to which baseline."""
 
-    runs: Annotated[int, typer.Option("--runs", metavar="N", help="Runs to add.")] = 10
-    fresh: Annotated[
-        bool, typer.Option("--replace", help="Forget earlier runs: the program changed its speed on purpose.")
-    ] = False
-    sha: Annotated[str, typer.Option("--sha", metavar="COMMIT", help="The commit that was timed.")] = ""
+    runs: Annotated[int, option("--runs", "N", "Runs to add.")] = 10
+    fresh: Annotated[bool, flag("--replace", "Forget earlier runs: the program changed its speed on purpose.")] = False
+    sha: Annotated[str, option("--sha", "COMMIT", "The commit that was timed.")] = ""
     suite: Suite = "default"
     root: Root = Path(".timesink")
 
@@ -124,10 +113,7 @@ def stored(path: Path, fresh: bool) -> Baseline | None:
 
 @app.command("check")
 def check(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="FILE", help="pyproject.toml, or baselines and calibrations.", show_default=False),
-    ],
+    paths: Annotated[list[Path], argument("FILE", "pyproject.toml, or baselines and calibrations.")],
     *,
     writing: PageOutput,
 ) -> int:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from timesink.cli.options import NoCache, Stepping
+from timesink.cli.options import NoCache, Stepping, argument, flag, option
 from timesink.cli.output import working
 from timesink.cli.reading import of_run, read_traces
 from timesink.cli.verify.runs import CodeQuality, GateOutput, Threshold, share
@@ -20,19 +18,18 @@ if TYPE_CHECKING:
     from timesink.verify.calibration import RunDeviation
 
 SIDE = "A capture, or a folder of the ranks of one job."
-Before = Annotated[Path, typer.Argument(metavar="BEFORE", help=SIDE)]
-After = Annotated[Path, typer.Argument(metavar="AFTER", help=SIDE)]
+Before = Annotated[Path, argument("BEFORE", SIDE)]
+After = Annotated[Path, argument("AFTER", SIDE)]
 StepsMs = Annotated[
     list[float] | None,
-    typer.Option(
+    option(
         "--unprofiled-step-ms",
-        metavar="MS",
-        help="The step without a profiler, to price host work against: of BEFORE, and again of AFTER "
+        "MS",
+        "The step without a profiler, to price host work against: of BEFORE, and again of AFTER "
         "[default: as `timesink capture` timed them].",
-        show_default=False,
     ),
 ]
-NoFindings = Annotated[bool, typer.Option("--no-findings", help="Apply no rules.")]
+NoFindings = Annotated[bool, flag("--no-findings", "Apply no rules.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,24 +37,14 @@ class Judgement:
     """What a difference is held against: how much runs of an unchanged program differ, and which facts may."""
 
     calibration: Annotated[
-        Path | None,
-        typer.Option(
-            "--calibration", metavar="FILE", help="Run-to-run deviation from timesink calibrate.", show_default=False
-        ),
+        Path | None, option("--calibration", "FILE", "Run-to-run deviation from timesink calibrate.")
     ] = None
     assume_run_sd: Annotated[
-        str | None,
-        typer.Option(
-            "--assume-run-sd",
-            metavar="SHARE",
-            help="Assume this deviation; the verdict can fail no gate.",
-            show_default=False,
-        ),
+        str | None, option("--assume-run-sd", "SHARE", "Assume this deviation; the verdict can fail no gate.")
     ] = None
     threshold: Threshold = "2%"
     allow_env_diff: Annotated[
-        list[str] | None,
-        typer.Option("--allow-env-diff", metavar="FACT", help="This fact may differ, such as gpu.", show_default=False),
+        list[str] | None, option("--allow-env-diff", "FACT", "This fact may differ, such as gpu.")
     ] = None
 
     def deviation(self) -> RunDeviation | None:

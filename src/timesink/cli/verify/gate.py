@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from timesink.cli.options import option
 from timesink.cli.reading import read_traces
 from timesink.cli.verify.runs import (
     CodeQuality,
@@ -39,39 +38,25 @@ class GatedCounters:
     """Counters that are gated besides the step time."""
 
     metrics: Annotated[
-        Path | None,
-        typer.Option(
-            "--metrics",
-            metavar="FILE",
-            help="Counters to gate, as JSON: {name: {value, unit, how, better}}.",
-            show_default=False,
-        ),
+        Path | None, option("--metrics", "FILE", "Counters to gate, as JSON: {name: {value, unit, how, better}}.")
     ] = None
     metrics_before: Annotated[
-        Path | None,
-        typer.Option(
-            "--metrics-before", metavar="FILE", help="The same file from the unchanged program.", show_default=False
-        ),
+        Path | None, option("--metrics-before", "FILE", "The same file from the unchanged program.")
     ] = None
     capture: Annotated[
         list[Path] | None,
-        typer.Option(
+        option(
             "--capture",
-            metavar="TRACE",
-            help="A profile of the changed program, or a log of its compiler (repeatable): "
-            "shares and counts are gated.",
-            show_default=False,
+            "TRACE",
+            "A profile of the changed program, or a log of its compiler (repeatable): shares and counts are gated.",
         ),
     ] = None
     capture_before: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--capture-before", metavar="TRACE", help="The same of the unchanged program.", show_default=False
-        ),
+        list[Path] | None, option("--capture-before", "TRACE", "The same of the unchanged program.")
     ] = None
-    share_tolerance: Annotated[
-        str, typer.Option("--share-tolerance", metavar="SHARE", help="Shares may differ by this, in points.")
-    ] = "2%"
+    share_tolerance: Annotated[str, option("--share-tolerance", "SHARE", "Shares may differ by this, in points.")] = (
+        "2%"
+    )
 
     @property
     def files(self) -> list[Path]:
@@ -87,19 +72,10 @@ class StoredBaseline:
     suite: Suite = "default"
     root: Root = Path(".timesink")
     allow_env_diff: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-env-diff",
-            metavar="FACT",
-            help="This hard fact may differ from the baseline's.",
-            show_default=False,
-        ),
+        list[str] | None, option("--allow-env-diff", "FACT", "This hard fact may differ from the baseline's.")
     ] = None
     canary: Annotated[
-        float | None,
-        typer.Option(
-            "--canary", metavar="RATIO", help="Time of a frozen reference program today over then.", show_default=False
-        ),
+        float | None, option("--canary", "RATIO", "Time of a frozen reference program today over then.")
     ] = None
 
 
@@ -109,36 +85,26 @@ class NothingRuns:
 
     history: Annotated[
         Path | None,
-        typer.Option(
-            "--history",
-            metavar="FILE",
-            help='Look for a lasting change in these run means (JSON lines with "mean").',
-            show_default=False,
-        ),
+        option("--history", "FILE", 'Look for a lasting change in these run means (JSON lines with "mean").'),
     ] = None
     report: Annotated[
         list[Path] | None,
-        typer.Option(
+        option(
             "--report",
-            metavar="TRACE",
-            help="Hold numbers of this trace or report to the --limit given; runs nothing (repeatable: ranks).",
-            show_default=False,
+            "TRACE",
+            "Hold numbers of this trace or report to the --limit given; runs nothing (repeatable: ranks).",
         ),
     ] = None
     baseline: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--baseline", metavar="TRACE", help="The trace or report that limits are relative to.", show_default=False
-        ),
+        list[Path] | None, option("--baseline", "TRACE", "The trace or report that limits are relative to.")
     ] = None
     limit: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--limit",
-            metavar="LIMIT",
-            help="Such as 'dram_pct >= 0.95x', 'mean(kernels.mean_ns[name~gemm]) <= 3 us', "
+            "LIMIT",
+            "Such as 'dram_pct >= 0.95x', 'mean(kernels.mean_ns[name~gemm]) <= 3 us', "
             "'call_times.time_ratio[name=cudaLaunchKernel] +- 2 points'; repeatable.",
-            show_default=False,
         ),
     ] = None
 
@@ -176,9 +142,7 @@ class NothingRuns:
 class GateReports(GateOutput):
     """Where the result of the gate goes, services for continuous integration included."""
 
-    artefact: Annotated[
-        str, typer.Option("--artefact", metavar="URL", help="Link to the full report, shown in every format.")
-    ] = ""
+    artefact: Annotated[str, option("--artefact", "URL", "Link to the full report, shown in every format.")] = ""
     openmetrics: OpenMetrics = None
     gitlab_codequality: CodeQuality = None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timesink.cli import completion
-from timesink.cli.options import Commands, PageOutput
+from timesink.cli.options import Commands, PageOutput, argument, option
 from timesink.cli.output import sink
 from timesink.cli.verify.runs import Root
 from timesink.errors import UsageError
@@ -19,21 +19,10 @@ if TYPE_CHECKING:
 
 app = Commands(help="Keep predictions and what became of them.")
 
-Predicted = Annotated[
-    str | None,
-    typer.Option(
-        "--predicted", metavar="LOW,VALUE,HIGH", help="Milliseconds per step it should win.", show_default=False
-    ),
-]
-Measured = Annotated[
-    str | None,
-    typer.Option("--measured", metavar="LOW,VALUE,HIGH", help="Milliseconds per step it won.", show_default=False),
-]
-Finding = Annotated[
-    str,
-    typer.Option("--finding", metavar="CODE", help="The finding it rests on.", autocompletion=completion.rules),
-]
-Change = Annotated[str, typer.Option("--change", metavar="TEXT", help="The commit, or what is changed.")]
+Predicted = Annotated[str | None, option("--predicted", "LOW,VALUE,HIGH", "Milliseconds per step it should win.")]
+Measured = Annotated[str | None, option("--measured", "LOW,VALUE,HIGH", "Milliseconds per step it won.")]
+Finding = Annotated[str, option("--finding", "CODE", "The finding it rests on.", autocompletion=completion.rules)]
+Change = Annotated[str, option("--change", "TEXT", "The commit, or what is changed.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -48,7 +37,7 @@ def list_entries(context: typer.Context, root: Root = Path(".timesink"), *, writ
 @app.command("show")
 def show(
     context: typer.Context,
-    number: Annotated[int | None, typer.Argument(metavar="N", help="This entry alone.", show_default=False)] = None,
+    number: Annotated[int | None, argument("N", "This entry alone.")] = None,
     *,
     writing: PageOutput,
 ) -> int:
@@ -73,7 +62,7 @@ def _list(root: Path, number: int | None, writing: PageOutput) -> int:
 @app.command("add")
 def add(
     context: typer.Context,
-    hypothesis: Annotated[str, typer.Argument(metavar="HYPOTHESIS", help="What should get faster, and why.")],
+    hypothesis: Annotated[str, argument("HYPOTHESIS", "What should get faster, and why.")],
     finding: Finding = "",
     predicted: Predicted = None,
     change: Change = "",
@@ -95,13 +84,12 @@ def add(
 @app.command("close")
 def close(
     context: typer.Context,
-    number: Annotated[int, typer.Argument(metavar="N", help="The entry.")],
+    number: Annotated[int, argument("N", "The entry.")],
     outcome: Annotated[
-        Outcome,
-        typer.Option("--outcome", metavar="OUTCOME", help="slower, faster, 'no difference', inconclusive or invalid."),
+        Outcome, option("--outcome", "OUTCOME", "slower, faster, 'no difference', inconclusive or invalid.")
     ],
     measured: Measured = None,
-    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="What was learned.")] = "",
+    note: Annotated[str, option("--note", "TEXT", "What was learned.")] = "",
     change: Change = "",
 ) -> int:
     """Close an entry by hand; `timesink verify --ledger N` closes it with what it measured."""

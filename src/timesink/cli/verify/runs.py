@@ -15,10 +15,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from timesink.cli import completion
-from timesink.cli.options import ExitZero, Facts, PageOutput, Quiet, facts_of, format_option
+from timesink.cli.options import ExitZero, Facts, PageOutput, Quiet, argument, facts_of, flag, format_option, option
 from timesink.cli.output import Sink, tell
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
@@ -32,30 +30,14 @@ if TYPE_CHECKING:
     from timesink.verify.processes import Command
     from timesink.verify.runs import Launcher, Side, StepSource
 
-Program = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="-- CMD...", help="The program and its arguments; no shell runs.", show_default=False),
-]
-Threshold = Annotated[
-    str, typer.Option("--threshold", metavar="SHARE", help="Changes of step time under this do not matter.")
-]
+Program = Annotated[list[str] | None, argument("-- CMD...", "The program and its arguments; no shell runs.")]
+Threshold = Annotated[str, option("--threshold", "SHARE", "Changes of step time under this do not matter.")]
 Suite = Annotated[
-    str,
-    typer.Option(
-        "--suite",
-        metavar="NAME",
-        help="Name of what is compared, in reports and files.",
-        autocompletion=completion.suites,
-    ),
+    str, option("--suite", "NAME", "Name of what is compared, in reports and files.", autocompletion=completion.suites)
 ]
-Root = Annotated[Path, typer.Option("--root", metavar="DIR", help="Where baselines, calibrations and the ledger lie.")]
-OpenMetrics = Annotated[
-    Path | None, typer.Option("--openmetrics", metavar="FILE", help="Also as OpenMetrics text.", show_default=False)
-]
-CodeQuality = Annotated[
-    Path | None,
-    typer.Option("--gitlab-codequality", metavar="FILE", help="Also as GitLab Code Quality.", show_default=False),
-]
+Root = Annotated[Path, option("--root", "DIR", "Where baselines, calibrations and the ledger lie.")]
+OpenMetrics = Annotated[Path | None, option("--openmetrics", "FILE", "Also as OpenMetrics text.")]
+CodeQuality = Annotated[Path | None, option("--gitlab-codequality", "FILE", "Also as GitLab Code Quality.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,22 +45,11 @@ class Sides:
     """The programs that are compared: two commands, or one with a variable toggled."""
 
     program: Program = None
-    before: Annotated[
-        str | None,
-        typer.Option(
-            "--before", metavar="CMD", help="The unchanged program, as one quoted command.", show_default=False
-        ),
-    ] = None
-    after: Annotated[
-        str | None,
-        typer.Option("--after", metavar="CMD", help="The changed program, as one quoted command.", show_default=False),
-    ] = None
-    toggle: Annotated[
-        str | None,
-        typer.Option(
-            "--toggle", metavar="NAME=A/B", help="The change is this variable: A before, B after.", show_default=False
-        ),
-    ] = None
+    before: Annotated[str | None, option("--before", "CMD", "The unchanged program, as one quoted command.")] = None
+    after: Annotated[str | None, option("--after", "CMD", "The changed program, as one quoted command.")] = None
+    toggle: Annotated[str | None, option("--toggle", "NAME=A/B", "The change is this variable: A before, B after.")] = (
+        None
+    )
 
     @property
     def are_two(self) -> bool:
@@ -120,40 +91,34 @@ def one_command(program: Sequence[str] | None) -> Command:
 class StepTimeOptions:
     """Where the times of steps are read; without an option steps are handed over by timesink.step() or found."""
 
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Compare whole runs, from start to end: for programs without steps.")
-    ] = False
+    whole: Annotated[bool, flag("--whole", "Compare whole runs, from start to end: for programs without steps.")] = (
+        False
+    )
     most_steps: Annotated[
-        int | None,
-        typer.Option(
-            "--steps", min=2, metavar="N", help="End each run after N steps [default: at its end].", show_default=False
-        ),
+        int | None, option("--steps", "N", "End each run after N steps [default: at its end].", min=2)
     ] = None
     step_pattern: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--step-pattern",
-            metavar="REGEX",
-            help="Read step times from the output; a group (?P<ms>...) (or s, us, ns) holds value and unit.",
-            show_default=False,
+            "REGEX",
+            "Read step times from the output; a group (?P<ms>...) (or s, us, ns) holds value and unit.",
         ),
     ] = None
     receipt_pattern: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--receipt-pattern",
-            metavar="REGEX",
-            help="What each run printed of its result (a loss, a checksum); the last match must agree.",
-            show_default=False,
+            "REGEX",
+            "What each run printed of its result (a loss, a checksum); the last match must agree.",
         ),
     ] = None
     steps_json: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--steps-json",
-            metavar="FILE[:KEY]",
-            help="Read step times from a JSON file that every run writes; a key ending in _ms, _us, _ns says the unit.",
-            show_default=False,
+            "FILE[:KEY]",
+            "Read step times from a JSON file that every run writes; a key ending in _ms, _us, _ns says the unit.",
         ),
     ] = None
 
@@ -193,22 +158,19 @@ class Looks:
     threshold: Threshold = "2%"
     statistic: Annotated[
         Literal["mean", "median"],
-        typer.Option("--statistic", help="What decides of each run's steps; the median is blind to rare slow ones."),
+        option("--statistic", None, "What decides of each run's steps; the median is blind to rare slow ones."),
     ] = "mean"
     at_least: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--at-least",
-            metavar="RATIO",
-            help="Fail unless this speed-up is proven, such as 1.1 for 10 % more steps in the same time.",
-            show_default=False,
+            "RATIO",
+            "Fail unless this speed-up is proven, such as 1.1 for 10 % more steps in the same time.",
         ),
     ] = None
-    pairs: Annotated[str, typer.Option("--pairs", metavar="N,N,...", help="Numbers of pairs after which to look.")] = (
-        "6,12,18"
-    )
+    pairs: Annotated[str, option("--pairs", "N,N,...", "Numbers of pairs after which to look.")] = "6,12,18"
     receipt_tolerance: Annotated[
-        str, typer.Option("--receipt-tolerance", metavar="SHARE", help="Receipts that are numbers may differ by this.")
+        str, option("--receipt-tolerance", "SHARE", "Receipts that are numbers may differ by this.")
     ] = "0"
 
     def plan(self) -> ExperimentPlan:
@@ -255,13 +217,7 @@ class WorkFacts:
     """What the program does, so far as its command line does not say it."""
 
     config_file: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--config-file",
-            metavar="FILE",
-            help="A file that is part of the work; may be repeated.",
-            show_default=False,
-        ),
+        list[Path] | None, option("--config-file", "FILE", "A file that is part of the work; may be repeated.")
     ] = None
     fact: Facts = None
 
@@ -276,15 +232,8 @@ class WorkFacts:
 class RunSession:
     """How long a run may take, and where its output is kept."""
 
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="S", help="Longest a single run may take, in seconds.")
-    ] = 1800
-    keep: Annotated[
-        Path | None,
-        typer.Option(
-            "--keep", metavar="DIR", help="Keep every run's output and steps in this folder.", show_default=False
-        ),
-    ] = None
+    timeout: Annotated[float, option("--timeout", "S", "Longest a single run may take, in seconds.")] = 1800
+    keep: Annotated[Path | None, option("--keep", "DIR", "Keep every run's output and steps in this folder.")] = None
     quiet: Quiet = False
 
     def tell(self, line: str) -> None:
@@ -320,16 +269,9 @@ class GateOutput(PageOutput):
     """Where the result of a gate goes, and what the exit code says of it."""
 
     form: Annotated[Format | None, format_option("GateResult")] = None
-    junit_xml: Annotated[
-        Path | None, typer.Option("--junit-xml", metavar="FILE", help="Also as JUnit XML.", show_default=False)
-    ] = None
-    comment: Annotated[
-        Path | None,
-        typer.Option(
-            "--comment", metavar="FILE", help="Also as a pull-request comment (Markdown).", show_default=False
-        ),
-    ] = None
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 where nothing can be said.")] = False
+    junit_xml: Annotated[Path | None, option("--junit-xml", "FILE", "Also as JUnit XML.")] = None
+    comment: Annotated[Path | None, option("--comment", "FILE", "Also as a pull-request comment (Markdown).")] = None
+    strict: Annotated[bool, flag("--strict", "Exit with 3 where nothing can be said.")] = False
     exit_zero: ExitZero = False
 
     def write(

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from timesink.cli.options import PageOutput
+from timesink.cli.options import PageOutput, option
 from timesink.cli.verify.runs import (
     GateOutput,
     Looks,
@@ -32,12 +30,7 @@ if TYPE_CHECKING:
 class LedgerEntry:
     """The entry of the ledger that a verification closes."""
 
-    ledger: Annotated[
-        int | None,
-        typer.Option(
-            "--ledger", metavar="N", help="Close this entry of the ledger with the outcome.", show_default=False
-        ),
-    ] = None
+    ledger: Annotated[int | None, option("--ledger", "N", "Close this entry of the ledger with the outcome.")] = None
     root: Root = Path(".timesink")
 
     def close(self, verification: Verification) -> None:
@@ -53,13 +46,7 @@ class LedgerEntry:
 
 def command(
     warm_up_pairs: Annotated[
-        int,
-        typer.Option(
-            "--warm-up-pairs",
-            min=0,
-            metavar="N",
-            help="Pairs run first and not counted; 0 where caches are already warm.",
-        ),
+        int, option("--warm-up-pairs", "N", "Pairs run first and not counted; 0 where caches are already warm.", min=0)
     ] = 1,
     suite: Suite = "",
     openmetrics: OpenMetrics = None,
@@ -96,9 +83,7 @@ def command(
 
 def calibrate(
     program: Program = None,
-    runs: Annotated[
-        int, typer.Option("--runs", metavar="N", help="Runs that count; one more is made first and discarded.")
-    ] = 10,
+    runs: Annotated[int, option("--runs", "N", "Runs that count; one more is made first and discarded.")] = 10,
     root: Root = Path(".timesink"),
     *,
     times: StepTimeOptions,

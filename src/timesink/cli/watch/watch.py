@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from timesink.capture.trainer.verdict import PAGES, slug
 from timesink.cli.capture import translated
+from timesink.cli.options import argument, flag, option
 from timesink.cli.reading import of_run
 from timesink.cli.watch.folder import FoundCapture, Settling, places
 from timesink.errors import TimesinkError, UsageError
@@ -27,28 +26,20 @@ if TYPE_CHECKING:
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where captures appear, at any depth.")],
-    once: Annotated[bool, typer.Option("--once", help="Diagnose what is there, and end.")] = False,
+    folder: Annotated[Path, argument("DIR", "Where captures appear, at any depth.")],
+    once: Annotated[bool, flag("--once", "Diagnose what is there, and end.")] = False,
     name: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--name", metavar="NAME", help="Only this capture, by its path below DIR; may be repeated.",
-            show_default=False,
-        ),
+        list[str] | None, option("--name", "NAME", "Only this capture, by its path below DIR; may be repeated.")
     ] = None,
-    every: Annotated[float, typer.Option("--every", min=0.1, metavar="S", help="Seconds between two looks.")] = 5.0,
+    every: Annotated[float, option("--every", "S", "Seconds between two looks.", min=0.1)] = 5.0,
     quiet_for: Annotated[
-        float,
-        typer.Option("--quiet-for", min=0.0, metavar="S", help="How long a file must not have grown to be read."),
+        float, option("--quiet-for", "S", "How long a file must not have grown to be read.", min=0.0)
     ] = 3.0,
     log: Annotated[
         list[str] | None,
-        typer.Option(
-            "--log", metavar="NAME", show_default=False,
-            help="Figures and the link also to wandb, mlflow or tensorboard; may be repeated.",
-        ),
+        option("--log", "NAME", "Figures and the link also to wandb, mlflow or tensorboard; may be repeated."),
     ] = None,
-) -> int:  # fmt: skip
+) -> int:
     """Diagnose captures as they appear in a folder.
 
     The folder DIR/timesink holds the reports and index.html, which is replaced whole. A capture of timesink is read

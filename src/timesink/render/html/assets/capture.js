@@ -19,6 +19,45 @@ const Capture = (() => {
     if (text) node.textContent = text;
     return node;
   };
+  const button = (text, label, act, className = "") => {
+    const node = made("button", className, text);
+    node.type = "button";
+    if (label) node.setAttribute("aria-label", label);
+    node.addEventListener("click", act);
+    return node;
+  };
+  const searchField = (label, act) => {
+    const node = made("input");
+    node.type = "search";
+    node.placeholder = "search names";
+    node.setAttribute("aria-label", label);
+    node.addEventListener("input", act);
+    return node;
+  };
+  const picture = (label) => {
+    const node = made("canvas");
+    node.setAttribute("role", "img");
+    node.setAttribute("aria-label", label);
+    return node;
+  };
+  // A pen for a picture of that size.
+  const sized = (canvas, width, height) => {
+    const ratio = window.devicePixelRatio || 1;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.height = `${height}px`;
+    const pen = canvas.getContext("2d");
+    pen.scale(ratio, ratio);
+    pen.font = "11px system-ui, sans-serif";
+    pen.textBaseline = "middle";
+    return pen;
+  };
+  // What each key does on a picture.
+  const onKeys = (node, acts) => node.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !acts[event.key]) return;
+    event.preventDefault();
+    acts[event.key]();
+  });
   const full = (values, n) => (values.length === n ? new Int32Array(values) : new Int32Array(n).fill(values.length ? values[0] : -1));
   const columns = (row) => {
     const { n } = row, start = new Float64Array(n), end = new Float64Array(n), busy = new Float64Array(n), from = new Float64Array(n);
@@ -199,5 +238,5 @@ const Capture = (() => {
     }
   }
   const open = async (text, isServed) => new (isServed ? Served : Model)(await unpacked(text));
-  return { open, eventOf, unpacked, after, timeText, made };
+  return { open, eventOf, unpacked, after, timeText, made, button, searchField, picture, sized, onKeys };
 })();

@@ -29,37 +29,20 @@
     own(node) { return this.tree.total[node] - this.children[node].reduce((sum, child) => sum + this.tree.total[child], 0); }
 
     build() {
-      const tools = made("div", "tools"), button = (text, label, act) => {
-        const node = made("button", "", text);
-        node.type = "button";
-        node.setAttribute("aria-label", label);
-        node.addEventListener("click", act);
-        tools.append(node);
-      };
+      const tools = made("div", "tools"), button = (...given) => tools.append(Capture.button(...given));
       button("reset", "show the whole graph", () => this.zoom(-1));
       if (this.folds()) button("all rows", "show all rows, or the first", () => { this.all = !this.all; this.draw(); });
-      this.query = made("input");
-      this.query.type = "search";
-      this.query.placeholder = "search names";
-      this.query.setAttribute("aria-label", "search names of this graph");
-      this.query.addEventListener("input", () => this.search());
+      this.query = Capture.searchField("search names of this graph", () => this.search());
       this.share = made("output", "found");
       tools.append(this.query, this.share, made("span", "", "a click zooms; keys: ↑ ↓ ← → choose a box, Enter zooms, 0 goes back"));
-      this.canvas = made("canvas");
+      this.canvas = Capture.picture(this.hint());
       this.canvas.tabIndex = 0;
-      this.canvas.setAttribute("role", "img");
-      this.canvas.setAttribute("aria-label", this.hint());
       this.told = made("output", "picked");
       this.figure.append(tools, this.canvas, this.told);
       const at = (event) => this.boxes.findLast(({ left, wide, top, tall }) => event.offsetX >= left && event.offsetX < left + wide && event.offsetY >= top && event.offsetY < top + tall);
       this.canvas.addEventListener("mousemove", (event) => { const box = at(event); if (box) this.say(box.node); });
       this.canvas.addEventListener("click", (event) => { const box = at(event); if (box) this.zoom(box.node); });
-      this.canvas.addEventListener("keydown", (event) => {
-        const acts = { ArrowDown: () => this.go(1, 0), ArrowUp: () => this.go(-1, 0), ArrowLeft: () => this.go(0, -1), ArrowRight: () => this.go(0, 1), Enter: () => this.zoom(this.at), "0": () => this.zoom(-1) };
-        if (event.ctrlKey || event.metaKey || event.altKey || !acts[event.key]) return;
-        event.preventDefault();
-        acts[event.key]();
-      });
+      Capture.onKeys(this.canvas, { ArrowDown: () => this.go(1, 0), ArrowUp: () => this.go(-1, 0), ArrowLeft: () => this.go(0, -1), ArrowRight: () => this.go(0, 1), Enter: () => this.zoom(this.at), "0": () => this.zoom(-1) });
       new ResizeObserver(() => { if (this.canvas.clientWidth !== this.width) this.draw(); }).observe(this.canvas);
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     }
@@ -137,19 +120,13 @@
     paint(node) { const kind = this.tree.kinds[this.tree.names[node]]; return [kind && !this.children[node].length ? `--k-${kind}` : HUES[hueOf(this.tree.names[node])], 1]; }
 
     draw() {
-      const { canvas } = this, width = canvas.clientWidth, ratio = window.devicePixelRatio || 1;
+      const { canvas } = this, width = canvas.clientWidth;
       this.width = width;
       if (!width) return;
       const style = getComputedStyle(document.documentElement), colour = (name) => style.getPropertyValue(name).trim();
       const { boxes, height } = this.place(width);
       this.boxes = canvas.boxes = boxes;
-      canvas.width = Math.round(width * ratio);
-      canvas.height = Math.round(height * ratio);
-      canvas.style.height = `${height}px`;
-      const pen = canvas.getContext("2d");
-      pen.scale(ratio, ratio);
-      pen.font = "11px system-ui, sans-serif";
-      pen.textBaseline = "middle";
+      const pen = Capture.sized(canvas, width, height);
       for (const { node, left, wide, top, tall } of boxes) {
         const [name, strength] = this.paint(node), edge = wide > 3 ? 0.8 : 0, box = [left, top, Math.max(wide - edge, 0.5), Math.max(tall - (tall > 3 ? 1 : 0), 0.5)];
         pen.globalAlpha = 1;

@@ -17,7 +17,7 @@
     product: "matrix products, convolutions", attention: "attention", reduction: "reductions, norms, softmax", pointwise: "element-wise, layout", kernel: "other kernels",
     communication: "communication", copy: "copies",
   };
-  const { timeText, made } = Capture;
+  const { timeText, made, sized } = Capture;
   const style = () => {
     const all = getComputedStyle(document.documentElement), known = new Map();
     return (name) => { if (!known.has(name)) known.set(name, all.getPropertyValue(name).trim()); return known.get(name); };
@@ -82,14 +82,7 @@
 
     build() {
       const tools = made("div", "tools");
-      const button = (text, label, act) => {
-        const node = made("button", "", text);
-        node.type = "button";
-        node.setAttribute("aria-label", label);
-        node.addEventListener("click", act);
-        tools.append(node);
-        return node;
-      };
+      const button = (...given) => tools.append(Capture.button(...given));
       button("+", "zoom in", () => this.zoom(0.5));
       button("−", "zoom out", () => this.zoom(2));
       button("←", "move left", () => this.move(-0.25));
@@ -100,11 +93,7 @@
       if (this.place.ranks) button("all threads", "show or hide the threads of the other ranks", () => { this.threads = !this.threads; this.draw(); });
       if (this.place.elsewhere) button("in the whole timeline", "show this place in the whole timeline", () => this.place.elsewhere(this.from, this.to));
       if (this.place.searches) {
-        this.query = made("input");
-        this.query.type = "search";
-        this.query.placeholder = "search names";
-        this.query.setAttribute("aria-label", "search names of events");
-        this.query.addEventListener("input", () => this.find());
+        this.query = Capture.searchField("search names of events", () => this.find());
         this.query.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); this.next(event.shiftKey ? -1 : 1); } });
         this.found = made("output", "found");
         tools.append(this.query);
@@ -113,19 +102,13 @@
         tools.append(this.found);
       }
       tools.append(made("span", "", "drag moves, Shift+drag measures, Ctrl+wheel zooms, a click selects; keys: + − ← → or W A S D, 0, ↑ ↓ choose a lane, n p step through it, Enter folds it, b budget"));
-      const canvas = (label) => {
-        const node = made("canvas");
-        node.setAttribute("role", "img");
-        node.setAttribute("aria-label", label);
-        return node;
-      };
       this.figure.append(tools);
       if (this.place.searches) {
-        this.mini = canvas("The whole capture, with the part that is shown below");
+        this.mini = Capture.picture("The whole capture, with the part that is shown below");
         this.mini.className = "mini";
         this.figure.append(this.mini);
       }
-      this.canvas = canvas("Timeline; a table below lists its longest events. Arrow keys move, plus and minus zoom, n and p step through events.");
+      this.canvas = Capture.picture("Timeline; a table below lists its longest events. Arrow keys move, plus and minus zoom, n and p step through events.");
       this.canvas.tabIndex = 0;
       this.tip = made("div", "tip");
       this.tip.hidden = true;
@@ -179,16 +162,11 @@
         event.preventDefault();
         this.zoom(event.deltaY > 0 ? 1.25 : 0.8, event.offsetX / canvas.clientWidth);
       }, { passive: false });
-      const acts = {
+      Capture.onKeys(canvas, {
         "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), w: () => this.zoom(0.5), "-": () => this.zoom(2), s: () => this.zoom(2), "0": () => this.show(...this.home),
         ArrowLeft: () => this.move(-0.2), a: () => this.move(-0.2), ArrowRight: () => this.move(0.2), d: () => this.move(0.2),
         ArrowUp: () => this.choose(-1), ArrowDown: () => this.choose(1), n: () => this.step(1), p: () => this.step(-1),
         b: () => this.account(this.from, this.to), Enter: () => this.fold(this.lane),
-      };
-      canvas.addEventListener("keydown", (event) => {
-        if (event.ctrlKey || event.metaKey || event.altKey || !acts[event.key]) return;
-        event.preventDefault();
-        acts[event.key]();
       });
       if (this.mini) {
         const go = (event) => {
@@ -358,12 +336,7 @@
     // What caused the selected event, what it caused and what it is in, as buttons that go there.
     linked(event) {
       const { model } = this, { kind } = model.lanes[event.lane], { cause, effects, inside } = this.linkedTo, found = [];
-      const add = (text, other) => {
-        const node = made("button", "link", `${text} ${model.name(other)}`);
-        node.type = "button";
-        node.addEventListener("click", () => this.select(other));
-        found.push(node);
-      };
+      const add = (text, other) => found.push(Capture.button(`${text} ${model.name(other)}`, "", () => this.select(other), "link"));
       if (kind === "finding") {
         const link = made("a", "", "to the finding"), place = `finding-${parseInt(model.texts[event.name].slice(8), 10)}`;
         link.href = `#${place}`;
@@ -447,7 +420,7 @@
       if (!width) return;
       const { tops, height } = this.laid();
       canvas.dataset.tops = JSON.stringify(Object.fromEntries(this.lanes.map(({ number }, place) => [number, tops[place] + LABEL])));
-      const kinds = colours(this.model, colour), pen = this.sized(canvas, width, height);
+      const kinds = colours(this.model, colour), pen = sized(canvas, width, height);
       const scale = width / (this.to - this.from), x = (time) => (time - this.from) * scale;
       this.axis(pen, x, colour, width, height);
       pen.fillStyle = colour("--band");
@@ -487,18 +460,6 @@
       }
     }
 
-    sized(canvas, width, height) {
-      const ratio = window.devicePixelRatio || 1;
-      canvas.width = Math.round(width * ratio);
-      canvas.height = Math.round(height * ratio);
-      canvas.style.height = `${height}px`;
-      const pen = canvas.getContext("2d");
-      pen.scale(ratio, ratio);
-      pen.font = "11px system-ui, sans-serif";
-      pen.textBaseline = "middle";
-      return pen;
-    }
-
     // The selected event in a frame, and lines to what caused it and what it caused.
     mark(pen, x, boxes, colour, width) {
       if (!this.pick) return;
@@ -534,7 +495,7 @@
         const lanes = this.model.lanes.filter((lane) => first && (lane.kind === "stream" || lane.kind === "idle") && lane.rank === first.rank && lane.device === first.device);
         for (const lane of lanes) for (const row of lane.rows) drawRow(pen, row, { from: 0, to: this.model.length, width, top: lane.kind === "idle" ? MINI / 2 : 2, height: MINI / 2 - 4, kinds, paper: colour("--bg") }, () => {});
       }
-      const pen = this.sized(this.mini, width, MINI), scale = width / this.model.length;
+      const pen = sized(this.mini, width, MINI), scale = width / this.model.length;
       pen.drawImage(this.backdrop, 0, 0);
       pen.strokeStyle = colour("--ink");
       pen.lineWidth = 1.5;

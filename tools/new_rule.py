@@ -33,8 +33,9 @@ RULE = '''"""... (one sentence: what the rule finds).
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict, Where
+from timesink.diagnosis.words import of_step
 from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline.device_timeline import DeviceTimeline, device_timeline
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
@@ -47,20 +48,19 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(trace, line, limits["idle_ratio"]) for line in device_timeline(trace)])
 
 
-def _judge(trace: Trace, line: DeviceTimeline, limit: float) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, line: DeviceTimeline, limit: float) -> Finding | Evidence:
     device = (line.rank, line.device)
-    share = share_of_step(trace, device, line.idle)
     evidence = Evidence(
         f"idle share of device {{line.device}}",
-        Quantity(share, "ratio"),
+        Quantity(share_of_step(trace, device, line.idle), "ratio"),
         "... (how it is measured)",
         limit=Quantity(limit, "ratio"),
         table="device_ops",
     )
-    if share <= limit:
-        return None, evidence
-    finding = Finding(
-        message=f"device {{line.device}} ... {{share_text(share)}} ... (limit {{share_text(limit)}})",
+    if not evidence.is_over:
+        return evidence
+    return Finding(
+        message=f"device {{line.device}} ... {{of_step(trace, device, line.idle)}} ... (limit {{share_text(limit)}})",
         bottleneck=Bottleneck.LAUNCH_BOUND,
         where=Where(rank=line.rank, device=line.device),
         evidence=(evidence,),
@@ -68,7 +68,6 @@ def _judge(trace: Trace, line: DeviceTimeline, limit: float) -> tuple[Finding | 
         verify="...",
         claim=Claim({{device: line.idle}}),
     )
-    return finding, evidence
 
 
 RULE = Rule(

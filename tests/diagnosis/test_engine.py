@@ -14,7 +14,7 @@ from tests.tables import trace_of
 from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.plan.ladder import plan
-from timesink.diagnosis.rule import Limits, Rule
+from timesink.diagnosis.rule import Limit, Limits, Rule
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import (
     Bottleneck,
@@ -23,7 +23,6 @@ from timesink.diagnosis.verdicts import (
     Diagnosis,
     Finding,
     Found,
-    Limit,
     NotApplicable,
     Undecided,
     Verdict,

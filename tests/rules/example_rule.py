@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from timesink.diagnosis.rule import Limits, Rule
+from timesink.diagnosis.rule import Limit, Limits, Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Claim,
@@ -33,7 +33,6 @@ from timesink.diagnosis.verdicts import (
     Evidence,
     Finding,
     Found,
-    Limit,
     NotApplicable,
     Quantity,
     Verdict,

@@ -12,7 +12,8 @@ from tests.rules.case_tables import BadCase
 from tests.rules.cases import Case, differences, read_cases
 from tests.rules.example_rule import RULE
 
-from timesink.diagnosis.verdicts import Clear, Found, Limit
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Clear, Found
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 

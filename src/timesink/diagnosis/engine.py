@@ -17,21 +17,10 @@ from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.in_short import statements
 from timesink.diagnosis.pricing import in_order, price, share_claims, within_claim, worth_ms
 from timesink.diagnosis.registry import all_rules
-from timesink.diagnosis.rule import Rule
+from timesink.diagnosis.rule import Limit, Rule
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.threads import begun, second_thread
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Card,
-    Diagnosis,
-    Finding,
-    Found,
-    Limit,
-    Note,
-    Quantity,
-    Ruling,
-    Undecided,
-)
+from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Note, Quantity, Ruling, Undecided
 from timesink.diagnosis.words import which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed

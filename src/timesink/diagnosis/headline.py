@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.diagnosis.verdicts import Bottleneck, DeviceFigures, Finding, Limit, Note, StepFigures, Undecided
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Bottleneck, DeviceFigures, Finding, Note, StepFigures, Undecided
 from timesink.diagnosis.words import number, period_text
 from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import polars as pl
 
-from timesink.diagnosis.verdicts import Diagnosis, Finding, Limit, NotApplicable, Note, Undecided
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Diagnosis, Finding, NotApplicable, Note, Undecided
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.kernels.kernels import kernel_targets
 from timesink.model.tables import DEVICES, SOURCES

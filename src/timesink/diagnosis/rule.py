@@ -5,11 +5,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
-from timesink.diagnosis.verdicts import Card, Clear, Evidence, Finding, Found, Limit, Undecided, Verdict
+from timesink.diagnosis.verdicts import Card, Clear, Evidence, Finding, Found, Undecided, Verdict
 from timesink.model.record import dataclass, field
-from timesink.model.schema import Table
-from timesink.model.trace import Trace
+
+if TYPE_CHECKING:  # the limits of experiments are declared where polars may be absent
+    from timesink.model.schema import Table
+    from timesink.model.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A threshold of a rule: its default, its unit, why it is that high, and the source of the figure."""
+
+    default: float
+    unit: str
+    why: str
+    source: str
+
+
+HEALTHY: Final = "benchmarks/faults: healthy programs stay under it"
+"""The source of a limit that no healthy program of the registry of planted faults passes."""
 
 
 class Limits:
@@ -74,8 +91,8 @@ def summary_of(doc: str) -> str:
     return line if line[1:2].isupper() else line[:1].lower() + line[1:]
 
 
-def found_or_clear(judged: Iterable[tuple[Finding | None, Evidence]]) -> Found | Clear:
-    """Found with every finding of the places judged; without one, Clear with what was measured at each."""
+def found_or_clear(judged: Iterable[Finding | Evidence]) -> Found | Clear:
+    """Found with the findings among what was judged; without one, Clear with what was measured at each place."""
     places = tuple(judged)
-    findings = tuple(finding for finding, _ in places if finding is not None)
-    return Found(findings) if findings else Clear(tuple(evidence for _, evidence in places))
+    findings = tuple(place for place in places if isinstance(place, Finding))
+    return Found(findings) if findings else Clear(tuple(place for place in places if isinstance(place, Evidence)))

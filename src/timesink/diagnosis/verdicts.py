@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from timesink.model.presentable import UNASKED, Origin, Presentable
 from timesink.model.record import dataclass, field
@@ -95,6 +95,11 @@ class Evidence:
     limit: Quantity | None = None
     table: str = ""
     rows: tuple[int, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the figure is larger than what it was compared with."""
+        return self.limit is not None and self.measured.value > self.limit.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,20 +230,6 @@ class Undecided:
 
 
 Verdict = Found | Clear | NotApplicable | Undecided
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A threshold of a rule: its default, its unit, why it is that high, and the source of the figure."""
-
-    default: float
-    unit: str
-    why: str
-    source: str
-
-
-HEALTHY: Final = "benchmarks/faults: healthy programs stay under it"
-"""The source of a limit that no healthy program of the registry of planted faults passes."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

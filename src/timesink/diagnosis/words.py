@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 
 from timesink.diagnosis.verdicts import StepName
-from timesink.measures.steps.per_step import period_name, period_ns, step_windows
+from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
@@ -51,6 +52,11 @@ def of_period(trace: Trace, device: Device, time_ns: float) -> str:
     step_ns = period_ns(trace, device)
     share = f" ({share_text(time_ns / step_ns)})" if step_ns else ""
     return f"{time_text(time_ns)} of {period_text(trace, device)}{share}"
+
+
+def of_step(trace: Trace, device: Device, intervals: Intervals) -> str:
+    """The time of a step that some intervals cover, in the same words."""
+    return of_period(trace, device, per_step_ns(trace, device, intervals))
 
 
 def per_period(trace: Trace, count: float) -> str:

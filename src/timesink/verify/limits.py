@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timesink.diagnosis.verdicts import Limit
+from timesink.diagnosis.rule import Limit
 
 STEP_THRESHOLD = Limit(
     0.02, "ratio", "step-time changes under this do not matter in practice", "project default; set it per suite"

@@ -17,7 +17,8 @@ import polars as pl
 from timesink.diagnosis.plan.joint import WORTH, Joint
 from timesink.diagnosis.plan.memory import DeviceMemory, device_memory
 from timesink.diagnosis.pricing import replay_error
-from timesink.diagnosis.verdicts import Limit, Quantity
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Quantity
 from timesink.knowledge.assumptions import machines
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.one_stream import fills

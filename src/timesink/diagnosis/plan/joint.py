@@ -17,7 +17,8 @@ from timesink.diagnosis.pricing import (
     replay_error,
     scaled,
 )
-from timesink.diagnosis.verdicts import Claim, Finding, Limit, Quantity
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Claim, Finding, Quantity
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, least_step_ns

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from timesink.diagnosis.plan.joint import GRAPHS, WORTH, Joint
-from timesink.diagnosis.verdicts import Finding, Limit, Quantity
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Finding, Quantity
 
 NEARLY: Final = Limit(
     default=0.75,

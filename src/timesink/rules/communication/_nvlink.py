@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, Finding, Found, Quantity, Verdict, Where
+from timesink.diagnosis.rule import found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Verdict, Where
 from timesink.measures.communication.waits import Detour
 from timesink.measures.ranks.parity import ranks_text
 from timesink.units import bytes_text, share_text
@@ -18,7 +19,7 @@ def of_nvlink(groups: Sequence[Detour], limit: float) -> Verdict:
     """Found where the slowest of the groups reaches less of its NVLink than the limit."""
     evidence = _share(groups[0], limit)
     slow = [group for group in groups if group.bus_share < limit]
-    return Found((_detour(slow, evidence),)) if slow else Clear((evidence,))
+    return found_or_clear([_detour(slow, evidence) if slow else evidence])
 
 
 def _share(group: Detour, limit: float) -> Evidence:

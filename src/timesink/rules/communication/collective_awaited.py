@@ -22,21 +22,11 @@ A blocking barrier at the end of a measurement is meant to wait; it lies in no s
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Claim,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
-from timesink.diagnosis.words import of_period
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.words import of_step
 from timesink.measures.communication.collectives import AwaitedCollectives, awaited_collectives
-from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.measures.steps.per_step import share_of_step
 from timesink.model.tables import (
     API_CALLS,
     COLLECTIVES,
@@ -59,21 +49,19 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(trace, limits, awaited) for awaited in collectives])
 
 
-def _judge(trace: Trace, limits: Limits, awaited: AwaitedCollectives) -> tuple[Finding | None, Evidence]:
-    step_ns, idle_ns = period_ns(trace, awaited.device), per_step_ns(trace, awaited.device, awaited.idle)
-    share = idle_ns / step_ns if step_ns else 0.0
+def _judge(trace: Trace, limits: Limits, awaited: AwaitedCollectives) -> Finding | Evidence:
     evidence = Evidence(
         f"idle behind awaited collectives on rank {awaited.device[0]}, device {awaited.device[1]}",
-        Quantity(share, "ratio"),
+        Quantity(share_of_step(trace, awaited.device, awaited.idle), "ratio"),
         "idle time that began as a collective ended and a blocking call waited, until work launched after the call",
         limit=Quantity(limits["idle_ratio"], "ratio"),
         table="api_calls",
     )
-    if share <= limits["idle_ratio"]:
-        return None, evidence
-    finding = Finding(
+    if not evidence.is_over:
+        return evidence
+    return Finding(
         message=f"rank {awaited.device[0]} waits for {awaited.count} collectives with {awaited.call}, and its GPU then "
-        f"stands idle for {of_period(trace, awaited.device, idle_ns)}",
+        f"stands idle for {of_step(trace, awaited.device, awaited.idle)}",
         bottleneck=Bottleneck.HOST_SYNC,
         where=Where(rank=awaited.device[0], device=awaited.device[1], op=awaited.call),
         evidence=(
@@ -84,7 +72,6 @@ def _judge(trace: Trace, limits: Limits, awaited: AwaitedCollectives) -> tuple[F
         verify="Capture again: the call is gone, and work is queued while the collective runs.",
         claim=Claim({awaited.device: awaited.idle}),
     )
-    return finding, evidence
 
 
 RULE = Rule(

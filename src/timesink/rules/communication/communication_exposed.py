@@ -27,25 +27,24 @@ no overlap helps: read the traces of all ranks together.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Claim,
     Evidence,
     Finding,
-    Limit,
     NotApplicable,
     Quantity,
     Undecided,
     Verdict,
     Where,
 )
-from timesink.diagnosis.words import of_period
+from timesink.diagnosis.words import of_step
 from timesink.measures.communication.communication import DeviceCommunication, communication, unnamed_exchange
 from timesink.measures.communication.pipelines import between_stages
 from timesink.measures.communication.waits import collective_waits, waiting_in_collectives
 from timesink.measures.ranks.job import JOB_READS
-from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.measures.steps.per_step import share_of_step
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace
@@ -66,7 +65,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(trace, limits, device) for device in devices])
 
 
-def _judge(trace: Trace, limits: Limits, device: DeviceCommunication) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, limits: Limits, device: DeviceCommunication) -> Finding | Evidence:
     key = (device.rank, device.device)
     waited = collective_waits(trace).matched.calls.height > 0
     exposed = (
@@ -74,19 +73,16 @@ def _judge(trace: Trace, limits: Limits, device: DeviceCommunication) -> tuple[F
         - waiting_in_collectives(trace).get(key, Intervals.none())
         - between_stages(trace).get(key, Intervals.none())
     )
-    step_ns, exposed_ns = period_ns(trace, key), per_step_ns(trace, key, exposed)
-    share = exposed_ns / step_ns if step_ns else 0.0
-    limit = limits["exposed_ratio"]
     evidence = Evidence(
         f"exposed communication of rank {device.rank}, device {device.device}",
-        Quantity(share, "ratio"),
+        Quantity(share_of_step(trace, key, exposed), "ratio"),
         "union of communication kernels less every instant at which another kernel runs"
         + (" and less waiting for the last rank, over the steady steps" if waited else ", over the steady steps"),
-        limit=Quantity(limit, "ratio"),
+        limit=Quantity(limits["exposed_ratio"], "ratio"),
         table="device_ops",
     )
-    if share <= limit:
-        return None, evidence
+    if not evidence.is_over:
+        return evidence
     names = communication(trace).by_name
     longest = names.filter((names["rank"] == device.rank) & (names["device"] == device.device))["name"].to_list()[0]
     overlap, barriers_ns = device.overlap_ratio or 0.0, communication(trace).barriers_ns(key)
@@ -95,26 +91,22 @@ def _judge(trace: Trace, limits: Limits, device: DeviceCommunication) -> tuple[F
         Quantity(barriers_ns / max(device.total_ns, 1), "ratio"),
         "barriers and notices of expert exchanges, over all communication",
     )
-    return (
-        Finding(
-            message=f"communication takes {of_period(trace, (device.rank, device.device), exposed_ns)} on rank "
-            f"{device.rank}, device {device.device}, with no computation beside it; {share_text(overlap)} of all "
-            "communication is overlapped",
-            bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
-            where=Where(rank=device.rank, device=device.device, kernel=longest),
-            evidence=(
-                evidence,
-                Evidence("overlapped share", Quantity(overlap, "ratio"), "time beside computation over all of it"),
-                *([waiting] if barriers_ns else []),
-            ),
-            advice="Start collectives earlier and let computation run beside them (gradient buckets, prefetched "
-            "all-gathers)"
-            + ("." if waited else "; read all ranks together first: a late peer shows as communication."),
-            verify="Capture again: the exposed share falls, and the step by at most the exposed time.",
-            claim=Claim({key: exposed}),
-            change=OverlapCollectives(),
+    return Finding(
+        message=f"communication takes {of_step(trace, key, exposed)} on rank "
+        f"{device.rank}, device {device.device}, with no computation beside it; {share_text(overlap)} of all "
+        "communication is overlapped",
+        bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
+        where=Where(rank=device.rank, device=device.device, kernel=longest),
+        evidence=(
+            evidence,
+            Evidence("overlapped share", Quantity(overlap, "ratio"), "time beside computation over all of it"),
+            *([waiting] if barriers_ns else []),
         ),
-        evidence,
+        advice="Start collectives earlier and let computation run beside them (gradient buckets, prefetched "
+        "all-gathers)" + ("." if waited else "; read all ranks together first: a late peer shows as communication."),
+        verify="Capture again: the exposed share falls, and the step by at most the exposed time.",
+        claim=Claim({key: exposed}),
+        change=OverlapCollectives(),
     )
 
 

@@ -23,15 +23,14 @@ at.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
+from itertools import chain
+
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Claim,
-    Clear,
     Evidence,
     Finding,
-    Found,
-    Limit,
     NotApplicable,
     Quantity,
     Undecided,
@@ -55,10 +54,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     if collectives.calls["bytes"].null_count() == collectives.calls.height:
         return Undecided("no collective's size is recorded", "timesink capture torch -- torchrun train.py")
     judged = [_judge(collectives, device, limits) for device in collectives.devices]
-    findings = [finding for finding, _ in judged if finding is not None]
-    if not findings:
-        return Clear(tuple(evidence for _, pair in judged for evidence in pair))
-    return Found(tuple(findings[:1]))
+    findings = [one for one in judged if isinstance(one, Finding)]
+    return found_or_clear(findings[:1] or chain.from_iterable(pair for pair in judged if not isinstance(pair, Finding)))
 
 
 _SAID = " (below it latency is most of the time: measured by nccl-bench)"
@@ -66,7 +63,7 @@ _SAID = " (below it latency is most of the time: measured by nccl-bench)"
 
 def _judge(
     collectives: SmallCollectives, device: tuple[int, int], limits: Limits
-) -> tuple[Finding | None, tuple[Evidence, Evidence]]:
+) -> Finding | tuple[Evidence, Evidence]:
     curve = link_curve(collectives.trace)
     measured = None if curve is None else curve.small_bytes()
     small_bytes = int(limits["small_bytes"]) if measured is None else measured
@@ -85,9 +82,9 @@ def _judge(
         limit=Quantity(limits["exposed_ratio"], "ratio"),
         table="collectives",
     )
-    if small.per_step <= limits["per_step"] or small.exposed_ratio <= limits["exposed_ratio"]:
-        return None, (count, share)
-    finding = Finding(
+    if not (count.is_over and share.is_over):
+        return count, share
+    return Finding(
         message=f"{small.per_step:.0f} collectives of less than {bytes_text(small_bytes)} in a step stand "
         f"exposed for {time_text(small.exposed_step_ns)} of it on rank {device[0]} ({share_text(small.exposed_ratio)}"
         f"); half of them take {time_text(small.p50_ns)} or less",
@@ -104,7 +101,6 @@ def _judge(
             high=(small.exposed_step_ns + small.launch_step_ns) / NS_PER_MS,
         ),
     )
-    return finding, (count, share)
 
 
 RULE = Rule(

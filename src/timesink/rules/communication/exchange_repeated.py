@@ -25,23 +25,11 @@ not looked at here.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Claim,
-    Clear,
-    Evidence,
-    Finding,
-    Found,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
-from timesink.diagnosis.words import of_period
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.words import of_step
 from timesink.measures.communication.collectives import RepeatedExchange, repeated_exchanges
-from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.measures.steps.per_step import share_of_step
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace
@@ -56,29 +44,26 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     if not exchanges:
         return NotApplicable("no step exchanges the same gradients after each of several forward passes")
     judged = [_judge(trace, limits, exchange) for exchange in exchanges]
-    findings = tuple(finding for finding, _ in judged if finding is not None)
-    return Found(findings[:1]) if findings else Clear(tuple(evidence for _, evidence in judged))
+    return found_or_clear([one for one in judged if isinstance(one, Finding)][:1] or judged)
 
 
-def _judge(trace: Trace, limits: Limits, exchange: RepeatedExchange) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, limits: Limits, exchange: RepeatedExchange) -> Finding | Evidence:
     change = DropExchanges.of(exchange.early, exchange.slowed)
     slowed = change.kernels.beside.saved(trace, Case.EXPECTED) if change.kernels.beside else Intervals.none()
     claim = exchange.exposed | slowed
-    step_ns, exposed_ns = period_ns(trace, exchange.device), per_step_ns(trace, exchange.device, claim)
-    share = exposed_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
         f"time that repeated exchanges cost on rank {exchange.device[0]}",
-        Quantity(share, "ratio"),
+        Quantity(share_of_step(trace, exchange.device, claim), "ratio"),
         "all but the last exchange of each step, where no computation runs beside them, and what they slow down",
         limit=Quantity(limits["exposed_ratio"], "ratio"),
         table="collectives",
     )
-    if share <= limits["exposed_ratio"]:
-        return None, evidence
-    finding = Finding(
+    if not evidence.is_over:
+        return evidence
+    return Finding(
         message=f"gradients are exchanged {exchange.times} times a step ({bytes_text(exchange.step_bytes)} where "
         f"{bytes_text(exchange.step_bytes / exchange.times)} would do); those before the last, exposed or in kernels "
-        f"that they slow down, cost {of_period(trace, exchange.device, exposed_ns)}",
+        f"that they slow down, cost {of_step(trace, exchange.device, claim)}",
         bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
         where=Where(rank=exchange.device[0], device=exchange.device[1], op="DistributedDataParallel.forward"),
         evidence=(
@@ -90,7 +75,6 @@ def _judge(trace: Trace, limits: Limits, exchange: RepeatedExchange) -> tuple[Fi
         claim=Claim({exchange.device: claim}),
         change=change,
     )
-    return finding, evidence
 
 
 RULE = Rule(

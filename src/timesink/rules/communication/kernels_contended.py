@@ -24,8 +24,8 @@ that could be won; nothing is promised, so this is never the bottleneck of a dia
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_period
 from timesink.measures.communication.communication import communication, contention
 from timesink.measures.steps.per_step import period_ns
@@ -43,7 +43,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(trace, limits, row) for row in frame.iter_rows(named=True)])
 
 
-def _judge(trace: Trace, limits: Limits, row: dict[str, int]) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, limits: Limits, row: dict[str, int]) -> Finding | Evidence:
     device = (row["rank"], row["device"])
     span_ns = device_timeline(trace)[device].span_ns
     share = max(0.0, row["excess_ns"] / span_ns) if span_ns else 0.0
@@ -55,11 +55,11 @@ def _judge(trace: Trace, limits: Limits, row: dict[str, int]) -> tuple[Finding |
         limit=Quantity(limits["excess_ratio"], "ratio"),
         table="device_ops",
     )
-    if share <= limits["excess_ratio"]:
-        return None, evidence
+    if not evidence.is_over:
+        return evidence
     step_ns = period_ns(trace, device)
     lost_ms = share * step_ns / NS_PER_MS
-    finding = Finding(
+    return Finding(
         message=f"{row['kernels']} kernels take {share_text(slower)} longer while communication runs beside them on "
         f"rank {device[0]}, {of_period(trace, device, share * step_ns)}",
         bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
@@ -74,7 +74,6 @@ def _judge(trace: Trace, limits: Limits, row: dict[str, int]) -> tuple[Finding |
         # Overlap that slows kernels may still be the best there is: nothing says that any of it can be won.
         stated=Quantity(0.0, "ms", low=0.0, high=lost_ms),
     )
-    return finding, evidence
 
 
 RULE = Rule(

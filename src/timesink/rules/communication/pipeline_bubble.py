@@ -34,20 +34,8 @@ micro-batches: they became 29.6.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Claim,
-    Clear,
-    Evidence,
-    Finding,
-    Found,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.measures.communication.pipelines import Pipeline, pipeline
 from timesink.measures.communication.schedules import schedule
 from timesink.measures.ranks.job import JOB_READS
@@ -64,17 +52,14 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     line = pipeline(trace)
     if line is None:
         return NotApplicable("no two ranks mostly send to and receive from each other in steady steps")
-    overlap = line.overlap
     evidence = Evidence(
         "share of the step in which stages do not compute",
-        Quantity(overlap.bubble_ratio, "ratio"),
+        Quantity(line.overlap.bubble_ratio, "ratio"),
         "one less the computation of each stage over the step, averaged over the stages",
         limit=Quantity(limits["bubble_ratio"], "ratio"),
         table="collectives",
     )
-    if overlap.bubble_ratio <= limits["bubble_ratio"]:
-        return Clear((evidence,))
-    return Found((_finding(trace, line, evidence),))
+    return found_or_clear([_finding(trace, line, evidence) if evidence.is_over else evidence])
 
 
 def _finding(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:

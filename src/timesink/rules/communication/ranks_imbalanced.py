@@ -25,20 +25,8 @@ Random jitter of many ranks adds up too: with hundreds of ranks somebody is alwa
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Claim,
-    Clear,
-    Evidence,
-    Finding,
-    Found,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.waits import collective_waits, exposed_waits
 from timesink.measures.ranks.job import JOB_READS, ranks_of, step_ns
@@ -72,8 +60,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         limit=Quantity(limits["gain_ratio"], "ratio"),
         table="collectives",
     )
-    if gain <= limits["gain_ratio"] or 2 * max(own.values(), default=0) > sum(own.values()):
-        return Clear((evidence,))
+    if not evidence.is_over or 2 * max(own.values(), default=0) > sum(own.values()):
+        return found_or_clear([evidence])
     period = step_ns(waits.job)
     saved_ms = gain * period / NS_PER_MS
     latest = sorted(own, key=lambda rank: (-own[rank], rank))
@@ -101,7 +89,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
             high=saved_ms * (1 + assumed.GAIN_ERROR.value),
         ),
     )
-    return Found((finding,))
+    return found_or_clear([finding])
 
 
 RULE = Rule(

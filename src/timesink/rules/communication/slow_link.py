@@ -31,15 +31,12 @@ collective of all ranks has no counterpart, so a job of one group says nothing, 
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Claim,
-    Clear,
     Evidence,
     Finding,
-    Found,
-    Limit,
     NotApplicable,
     Quantity,
     Undecided,
@@ -69,8 +66,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     slow = compared.slow(limits["ratio"])
     if not slow:
         worst = max((compared.frame["p50_ns"] / compared.frame["usual_ns"]).to_list())
-        return Clear((_evidence(worst, limits),))
-    return Found((_finding(trace, slow, _evidence(max(link.ratio for link in slow), limits)),))
+        return found_or_clear([_evidence(worst, limits)])
+    return found_or_clear([_finding(trace, slow, _evidence(max(link.ratio for link in slow), limits))])
 
 
 def _evidence(ratio: float, limits: Limits) -> Evidence:

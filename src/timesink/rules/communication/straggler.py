@@ -31,15 +31,12 @@ among the files can be the late one: then all others look late together, and nob
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Claim,
-    Clear,
     Evidence,
     Finding,
-    Found,
-    Limit,
     NotApplicable,
     Quantity,
     Undecided,
@@ -82,9 +79,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         limit=Quantity(limits["gain_ratio"], "ratio"),
         table="collectives",
     )
-    if worst.gain_ratio <= limits["gain_ratio"] or not worst.has_most:
-        return Clear((evidence,))
-    return Found((_finding(trace, worst.rank, worst.gain_ratio, evidence),))
+    is_found = evidence.is_over and worst.has_most
+    return found_or_clear([_finding(trace, worst.rank, worst.gain_ratio, evidence) if is_found else evidence])
 
 
 def _finding(trace: Trace, rank: int, gain: float, evidence: Evidence) -> Finding:

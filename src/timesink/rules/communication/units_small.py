@@ -24,23 +24,13 @@ does between two products with a collective between them counts as the unit's.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Claim,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
-from timesink.diagnosis.words import of_period
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.words import of_step
 from timesink.knowledge.assumptions.fixes import UNIT_BYTES
 from timesink.measures.communication.units import CollectiveUnits, collective_units
 from timesink.measures.ranks.job import JOB_READS
-from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.measures.steps.per_step import share_of_step
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
@@ -56,22 +46,20 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(trace, limits, part) for part in units])
 
 
-def _judge(trace: Trace, limits: Limits, units: CollectiveUnits) -> tuple[Finding | None, Evidence]:
-    step_ns, idle_ns = period_ns(trace, units.device), per_step_ns(trace, units.device, units.idle)
-    share = idle_ns / step_ns if step_ns else 0.0
+def _judge(trace: Trace, limits: Limits, units: CollectiveUnits) -> Finding | Evidence:
     unit_bytes = None if units.step_bytes is None else units.step_bytes / units.per_step
     evidence = Evidence(
         f"idle time of device {units.device[1]} while collectives are launched between products",
-        Quantity(share, "ratio"),
+        Quantity(share_of_step(trace, units.device, units.idle), "ratio"),
         "idle stretches while the host is between two products with a collective, over the steady steps",
         limit=Quantity(limits["idle_ratio"], "ratio"),
         table="device_ops",
     )
-    if share <= limits["idle_ratio"] or (unit_bytes is not None and unit_bytes > UNIT_BYTES.value):
-        return None, evidence
+    if not evidence.is_over or (unit_bytes is not None and unit_bytes > UNIT_BYTES.value):
+        return evidence
     size = "" if unit_bytes is None else f" of {bytes_text(unit_bytes)} each on average"
-    finding = Finding(
-        message=f"device {units.device[1]} waits {of_period(trace, units.device, idle_ns)} while the host launches "
+    return Finding(
+        message=f"device {units.device[1]} waits {of_step(trace, units.device, units.idle)} while the host launches "
         f"{units.per_step:.0f} collectives{size} between products",
         bottleneck=Bottleneck.COMMUNICATION_SMALL,
         where=Where(rank=units.device[0], device=units.device[1]),
@@ -89,7 +77,6 @@ def _judge(trace: Trace, limits: Limits, units: CollectiveUnits) -> tuple[Findin
         claim=Claim({units.device: units.idle}),
         change=MergeUnits.of(units.host, unit_bytes),
     )
-    return finding, evidence
 
 
 RULE = Rule(

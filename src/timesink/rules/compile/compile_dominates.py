@@ -20,8 +20,8 @@ A capture of the first steps of a long run shows mostly compilation; the run as 
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.measures.compile.summary import CompileTime, compile_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
@@ -36,7 +36,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(rank, limits["compile_ratio"]) for rank in ranks])
 
 
-def _judge(time: CompileTime, limit: float) -> tuple[Finding | None, Evidence]:
+def _judge(time: CompileTime, limit: float) -> Finding | Evidence:
     evidence = Evidence(
         f"time in which rank {time.rank} compiles",
         Quantity(time.share, "ratio"),
@@ -44,9 +44,9 @@ def _judge(time: CompileTime, limit: float) -> tuple[Finding | None, Evidence]:
         limit=Quantity(limit, "ratio"),
         table="ranges",
     )
-    if time.share <= limit:
-        return None, evidence
-    finding = Finding(
+    if not evidence.is_over:
+        return evidence
+    return Finding(
         message=f"rank {time.rank} compiles for {time_text(time.compile_ns)} of the recorded {time_text(time.span_ns)} "
         f"({share_text(time.share)})",
         bottleneck=Bottleneck.RECOMPILATION,
@@ -56,7 +56,6 @@ def _judge(time: CompileTime, limit: float) -> tuple[Finding | None, Evidence]:
         verify="Run again with the cache in place: timesink compile shows cache hits, and this share falls.",
         stated=Quantity(0.0, "ms", low=0.0, high=None),
     )
-    return finding, evidence
 
 
 RULE = Rule(

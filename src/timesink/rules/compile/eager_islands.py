@@ -23,18 +23,8 @@ A loss or a library kernel left out of the graph on purpose is an island too. Ns
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Claim,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.measures.compile.graphs import EagerIslands, eager_islands
 from timesink.measures.compile.summary import compile_summary
 from timesink.measures.steps.per_step import share_of_step
@@ -52,21 +42,20 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(trace, islands, limits) for islands in devices])
 
 
-def _judge(trace: Trace, islands: EagerIslands, limits: Limits) -> tuple[Finding | None, Evidence]:
-    limit = limits["kernel_ratio"]
+def _judge(trace: Trace, islands: EagerIslands, limits: Limits) -> Finding | Evidence:
     evidence = Evidence(
         f"kernels run eagerly between compiled graphs on device {islands.device[1]}",
         Quantity(islands.share, "ratio"),
         "of the kernels of steady steps, by the marks of compiled graphs around their launches",
-        limit=Quantity(limit, "ratio"),
+        limit=Quantity(limits["kernel_ratio"], "ratio"),
         table="device_ops",
         rows=tuple(islands.rows.tolist()),
     )
     waited = share_of_step(trace, islands.device, islands.idle)
-    if islands.share <= limits["kernel_ratio"] or waited <= limits["idle_ratio"]:
-        return None, evidence
+    if not evidence.is_over or waited <= limits["idle_ratio"]:
+        return evidence
     by = f", by {', '.join(islands.operators)}" if islands.operators else ""
-    finding = Finding(
+    return Finding(
         message=f"{islands.per_step:.0f} kernels per step ({share_text(islands.share)}) run "
         f"eagerly between compiled graphs on device {islands.device[1]}{by}; "
         f"it waits {share_text(waited)} of the step for them",
@@ -79,7 +68,6 @@ def _judge(trace: Trace, islands: EagerIslands, limits: Limits) -> tuple[Finding
         verify="Capture again: these operators are gone, and fewer graphs are called per step.",
         claim=Claim({islands.device: islands.idle}),
     )
-    return finding, evidence
 
 
 def _advice(trace: Trace) -> str:

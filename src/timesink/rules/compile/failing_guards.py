@@ -24,8 +24,8 @@ A program with a few shapes that all come back compiles each once: it settles, a
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Verdict, Where
 from timesink.measures.compile.summary import FrameSummary, compile_summary
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
@@ -37,7 +37,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(function, limits["failures"]) for function in compile_summary(trace).frames])
 
 
-def _judge(function: FrameSummary, limit: float) -> tuple[Finding | None, Evidence]:
+def _judge(function: FrameSummary, limit: float) -> Finding | Evidence:
     late = min(function.guard_failures, function.late_recompilations)
     evidence = Evidence(
         f"failures of one guard of {function.function} after every function was compiled once",
@@ -47,12 +47,12 @@ def _judge(function: FrameSummary, limit: float) -> tuple[Finding | None, Eviden
         table="compile_events",
     )
     given_up = function.eager is not None and function.eager.startswith("limit")
-    if late <= limit and not given_up:
-        return None, evidence
+    if not (evidence.is_over or given_up):
+        return evidence
     spent = f", {time_text(function.compile_ns)} of compilation in all" if function.compile_ns else ""
     end = f"; the compiler gave it up ({function.eager}): it runs eagerly from then on" if given_up else ""
     share = function.guard_failures / function.recompilations if function.recompilations else 0.0
-    finding = Finding(
+    return Finding(
         message=f"{function.function} is compiled {function.recompilations} times again, {late} times late for one "
         f"guard ({share_text(share)} of them): {function.guard or 'not logged'}{spent}{end}",
         bottleneck=Bottleneck.RECOMPILATION,
@@ -62,7 +62,6 @@ def _judge(function: FrameSummary, limit: float) -> tuple[Finding | None, Eviden
         verify="Run again: timesink compile shows no late recompilation of this function.",
         stated=Quantity(0.0, "ms", low=0.0, high=None),
     )
-    return finding, evidence
 
 
 RULE = Rule(

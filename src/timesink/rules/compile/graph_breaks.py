@@ -28,16 +28,17 @@ them, they cost nothing, and nothing is found.
 from __future__ import annotations
 
 from timesink.diagnosis.places import place_of
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Verdict
 from timesink.diagnosis.words import period_text
 from timesink.measures.compile.graphs import BrokenGraphs, broken_graphs
 from timesink.measures.compile.summary import compile_summary
 from timesink.measures.kernels.facts import kernel_facts, saved_per_step_ns
-from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.measures.steps.per_step import per_step_ns
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
+from timesink.rules.kernels._family import saved_share
 from timesink.whatif.change import Case
 from timesink.whatif.changes.compiling import join_graphs
 
@@ -52,25 +53,23 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(trace, graphs, limits["saved_ratio"]) for graphs in devices])
 
 
-def _judge(trace: Trace, graphs: BrokenGraphs, limit: float) -> tuple[Finding | None, Evidence]:
-    device, step_ns = graphs.device, period_ns(trace, graphs.device)
+def _judge(trace: Trace, graphs: BrokenGraphs, limit: float) -> Finding | Evidence:
+    device = graphs.device
     change = join_graphs(graphs.kernels, graphs.entries, graphs.beyond)
     idle_ns = change.launches_saved.expected * per_step_ns(trace, device, graphs.entry_idle)
-    worth_ns = saved_per_step_ns(trace, change, Case.EXPECTED) + idle_ns
-    share = worth_ns / step_ns if step_ns else 0.0
-    evidence = Evidence(
+    evidence = saved_share(
         f"time saved between compiled pieces on device {device[1]}",
-        Quantity(share, "ratio"),
+        trace,
+        change,
+        saved_per_step_ns(trace, change, Case.EXPECTED) + idle_ns,
         "memory passes of generated kernels in a row, and idle time before the first kernel after each break; over the "
         "steady steps",
-        limit=Quantity(limit, "ratio"),
-        table="device_ops",
-        rows=change.longest(trace),
+        limit,
     )
-    if share <= limit:
-        return None, evidence
+    if not evidence.is_over:
+        return evidence
     saved = change.saved(trace, Case.HOPEFUL)
-    finding = Finding(
+    return Finding(
         message=f"{_pieces(graphs)} on device {device[1]} of {period_text(trace, device)}, where one graph would do",
         bottleneck=Bottleneck.GRAPH_BREAKS,
         where=place_of(trace, change),
@@ -80,7 +79,6 @@ def _judge(trace: Trace, graphs: BrokenGraphs, limit: float) -> tuple[Finding | 
         claim=Claim({device: saved | graphs.idle}, expected={device: saved | graphs.entry_idle}),
         change=change,
     )
-    return finding, evidence
 
 
 def _advice(trace: Trace) -> str:

@@ -20,8 +20,8 @@ A break at the outermost function of a program compiled in one call, or around a
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, Finding, Found, Limit, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, Finding, Found, Quantity, Verdict, Where
 from timesink.measures.compile.summary import GraphBreak, compile_summary
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
@@ -38,7 +38,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         limit=Quantity(limits["breaks"], "events"),
         table="compile_events",
     )
-    if summary.graph_breaks <= limits["breaks"]:
+    if not total.is_over:
         return Clear((total,))
     by_place = {
         (graph_break.file, graph_break.line, graph_break.reason): graph_break

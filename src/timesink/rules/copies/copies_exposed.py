@@ -26,10 +26,10 @@ host memory is coherent with the device (GH200), a copy may be avoidable altoget
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Limit, Quantity, Verdict
-from timesink.diagnosis.words import of_period
-from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Quantity, Verdict
+from timesink.diagnosis.words import of_step
+from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline.copies import CopyGroup
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
@@ -57,45 +57,39 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(trace, limits, groups) for groups in sides.values()])
 
 
-def _judge(trace: Trace, limits: Limits, groups: list[CopyGroup]) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, limits: Limits, groups: list[CopyGroup]) -> Finding | Evidence:
     device, direction, migrated = groups[0].device, groups[0].direction, groups[0].migrated
     noun = "migrations" if migrated else "copies"
     words = f"{_WORDS[direction]} {noun}{' of unified memory' if migrated else ''}"
     gaps = gaps_before(trace, device, direction) if migrated else Intervals.none()
     exposed = Intervals.union_all([*(group.exposed for group in groups), gaps])
-    step_ns, exposed_ns = period_ns(trace, device), per_step_ns(trace, device, exposed)
-    share = exposed_ns / step_ns if step_ns else 0.0
-    limit = limits["exposed_ratio"]
     evidence = Evidence(
         f"exposed {words} of device {device[1]}",
-        Quantity(share, "ratio"),
+        Quantity(share_of_step(trace, device, exposed), "ratio"),
         "union of the copies less every instant at which a kernel runs, over the steady steps"
         + (", and idle time that a migration ends" if len(gaps) else ""),
-        limit=Quantity(limit, "ratio"),
+        limit=Quantity(limits["exposed_ratio"], "ratio"),
         table="device_ops",
         rows=groups[0].rows,
     )
-    if share <= limit:
-        return None, evidence
+    if not evidence.is_over:
+        return evidence
     moved_bytes = sum(group.bytes for group in groups)
     rates = [group.gigabytes_per_s for group in groups if group.gigabytes_per_s is not None]
     with_gaps = " and the gaps before them" if len(gaps) else ""
     speed = f", {bytes_text(moved_bytes)} in all at {max(rates):.1f} GB/s" if rates else ""
     message = (
-        f"{words}{with_gaps} take {of_period(trace, device, exposed_ns)} on device {device[1]} with no kernel beside "
+        f"{words}{with_gaps} take {of_step(trace, device, exposed)} on device {device[1]} with no kernel beside "
         f"them: {sum(group.count for group in groups)} {noun}{speed}"
     )
-    return (
-        Finding(
-            message=message,
-            bottleneck=BOTTLENECKS[direction],
-            where=place_of(trace, device, groups[0].rows),
-            evidence=(evidence,),
-            advice=_PREFETCH if migrated else _HIDE,
-            verify="Capture again: the exposed share of these copies falls, the step by at most their exposed time.",
-            claim=Claim({device: exposed}),
-        ),
-        evidence,
+    return Finding(
+        message=message,
+        bottleneck=BOTTLENECKS[direction],
+        where=place_of(trace, device, groups[0].rows),
+        evidence=(evidence,),
+        advice=_PREFETCH if migrated else _HIDE,
+        verify="Capture again: the exposed share of these copies falls, the step by at most their exposed time.",
+        claim=Claim({device: exposed}),
     )
 
 

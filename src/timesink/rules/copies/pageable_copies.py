@@ -25,11 +25,11 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from timesink.diagnosis.rule import Limits, found_or_clear
-from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Limit, Quantity, Verdict
-from timesink.diagnosis.words import of_period
+from timesink.diagnosis.rule import Limit, Limits, found_or_clear
+from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Quantity, Verdict
+from timesink.diagnosis.words import of_step
 from timesink.measures.idle.blamed_time import Root, drained_time
-from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline.copies import CopyGroup
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
@@ -84,34 +84,29 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     )
 
 
-def _judge(trace: Trace, limit: float, group: CopyGroup, idle: Intervals) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, limit: float, group: CopyGroup, idle: Intervals) -> Finding | Evidence:
     device, held, direction = group.device, group.exposed | idle, _DIRECTIONS[group.direction]
-    step_ns, held_ns = period_ns(trace, device), per_step_ns(trace, device, held)
-    share = held_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
         f"time held by pageable copies {direction.towards} device {device[1]}",
-        Quantity(share, "ratio"),
+        Quantity(share_of_step(trace, device, held), "ratio"),
         "exposed copies, idle staging, and idle time behind the waits that end them, over the steady steps",
         limit=Quantity(limit, "ratio"),
         table="device_ops",
         rows=group.rows,
     )
-    if share <= limit:
-        return None, evidence
+    if not evidence.is_over:
+        return evidence
     rate = "" if group.gigabytes_per_s is None else f" at {group.gigabytes_per_s:.1f} GB/s"
-    return (
-        Finding(
-            message=f"pageable copies {direction.towards} device {device[1]} hold it for "
-            f"{of_period(trace, device, held_ns)}: {group.count} copies, {bytes_text(group.bytes)} in all{rate}",
-            bottleneck=BOTTLENECKS[direction.name],
-            where=place_of(trace, device, group.rows),
-            evidence=(evidence,),
-            advice=direction.advice,
-            verify="Capture again: the host's side of the copies is pinned, and no wait follows them.",
-            claim=Claim({device: held}),
-            change=PinCopies(direction=direction.name),
-        ),
-        evidence,
+    return Finding(
+        message=f"pageable copies {direction.towards} device {device[1]} hold it for "
+        f"{of_step(trace, device, held)}: {group.count} copies, {bytes_text(group.bytes)} in all{rate}",
+        bottleneck=BOTTLENECKS[direction.name],
+        where=place_of(trace, device, group.rows),
+        evidence=(evidence,),
+        advice=direction.advice,
+        verify="Capture again: the host's side of the copies is pinned, and no wait follows them.",
+        claim=Claim({device: held}),
+        change=PinCopies(direction=direction.name),
     )
 
 

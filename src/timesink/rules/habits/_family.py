@@ -11,7 +11,7 @@ from timesink.diagnosis.rule import Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Found, Quantity
 from timesink.diagnosis.words import of_period
 from timesink.measures.habits.extra_work import ExtraWork
-from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.measures.steps.per_step import per_step_ns, period_ns, share_of_step
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
@@ -51,25 +51,28 @@ def habit_verdict(trace: Trace, habit: Habit, works: Iterable[ExtraWork], limit:
     return found_or_clear(judged(trace, habit, work, limit) for work in works)
 
 
-def judged(trace: Trace, habit: Habit, work: ExtraWork, limit: float) -> tuple[Finding | None, Evidence]:
+def judged(trace: Trace, habit: Habit, work: ExtraWork, limit: float) -> Finding | Evidence:
     """The finding where the work of a device takes more than `limit` of the step, and the share that it takes."""
     dropped = drop_work(habit.bottleneck.value.replace("_", "-"), Selection(work.device, {"extra": work.rows}))
     running = dropped.saved(trace, Case.EXPECTED)
-    step_ns, number = period_ns(trace, work.device), work.device[1]
-    share = per_step_ns(trace, work.device, running | work.idle) / step_ns if step_ns else 0.0
+    number = work.device[1]
     evidence = Evidence(
         f"{habit.label} on device {number}",
-        Quantity(share, "ratio"),
+        Quantity(share_of_step(trace, work.device, running | work.idle), "ratio"),
         habit.how,
         limit=Quantity(limit, "ratio"),
         table="device_ops",
         rows=dropped.longest(trace),
     )
-    if share <= limit:
-        return None, evidence
+    if not evidence.is_over:
+        return evidence
     running_ns, idle_ns = (per_step_ns(trace, work.device, part) for part in (running, work.idle - running))
-    waited = f", and {time_text(idle_ns)} pass before their launches" if idle_ns > limit * step_ns else ""
-    finding = Finding(
+    waited = (
+        f", and {time_text(idle_ns)} pass before their launches"
+        if idle_ns > limit * period_ns(trace, work.device)
+        else ""
+    )
+    return Finding(
         message=f"{habit.subject(trace, work)}; they take {of_period(trace, work.device, running_ns)} "
         f"on device {number}{waited}",
         bottleneck=habit.bottleneck,
@@ -83,7 +86,6 @@ def judged(trace: Trace, habit: Habit, work: ExtraWork, limit: float) -> tuple[F
         claim=Claim({work.device: running | work.idle}),
         change=_change(habit, work, dropped),
     )
-    return finding, evidence
 
 
 def _change(habit: Habit, work: ExtraWork, dropped: ShortenKernels) -> Change:

@@ -22,19 +22,8 @@ The other process may have ended since. A display or a monitoring agent keeps a 
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Clear,
-    Evidence,
-    Finding,
-    Found,
-    Limit,
-    Quantity,
-    Undecided,
-    Verdict,
-    Where,
-)  # fmt: skip
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Undecided, Verdict, Where
 from timesink.measures.steps.per_step import period_name, period_ns
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
@@ -55,8 +44,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         "nvidia-smi before the program, by the capture's manifest",
         limit=Quantity(limits["busy_ratio"], "ratio"),
     )
-    if busy <= limits["busy_ratio"]:
-        return Clear((evidence,))
+    if not evidence.is_over:
+        return found_or_clear([evidence])
     step_ms = (trace.unprofiled_step_ns or period_ns(trace, devices[0])) / NS_PER_MS
     finding = Finding(
         message=f"a GPU was at work before the program started ({share_text(busy)} of its time or power): if another "
@@ -68,7 +57,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         verify="nvidia-smi shows an idle GPU before the program starts, and the step is shorter.",
         stated=Quantity(step_ms * busy / (1 + busy), "ms", low=0.0, high=step_ms * 2 * busy / (1 + 2 * busy)),
     )
-    return Found((finding,))
+    return found_or_clear([finding])
 
 
 RULE = Rule(

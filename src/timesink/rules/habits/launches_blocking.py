@@ -26,18 +26,8 @@ sanitizers serialise launches for as long as they watch.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, found_or_clear
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Claim,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.rule import Limit, Limits, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_period
 from timesink.measures.habits.blocking import BlockingLaunches, blocking_launches
 from timesink.measures.steps.per_step import per_step_ns, period_ns
@@ -61,7 +51,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(trace, blocking, limits["awaited_ratio"]) for blocking in told])
 
 
-def _judge(trace: Trace, blocking: BlockingLaunches, limit: float) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, blocking: BlockingLaunches, limit: float) -> Finding | Evidence:
     rank, number = blocking.device
     evidence = Evidence(
         f"launches of device {number} that return after their kernel's end",
@@ -72,11 +62,11 @@ def _judge(trace: Trace, blocking: BlockingLaunches, limit: float) -> tuple[Find
         rows=tuple(blocking.rows[:SHOWN_ROWS].tolist()),
     )
     idle_ns = per_step_ns(trace, blocking.device, blocking.idle)
-    if blocking.ratio <= limit or not idle_ns:
-        return None, evidence
+    if not (evidence.is_over and idle_ns):
+        return evidence
     asked = trace.settings.get(_SETTING)
     cause = "CUDA_LAUNCH_BLOCKING is set" if asked == "on" else "as CUDA_LAUNCH_BLOCKING makes them"
-    finding = Finding(
+    return Finding(
         message=f"launches are blocking ({cause}): {share_text(blocking.ratio)} return after their kernel's end, and "
         f"device {number} waits {of_period(trace, blocking.device, idle_ns)} meanwhile",
         bottleneck=Bottleneck.LAUNCHES_BLOCKING,
@@ -90,7 +80,6 @@ def _judge(trace: Trace, blocking: BlockingLaunches, limit: float) -> tuple[Find
         claim=Claim({blocking.device: blocking.idle}),
         stated=_gain(trace, blocking),
     )
-    return finding, evidence
 
 
 def _gain(trace: Trace, blocking: BlockingLaunches) -> Quantity:

@@ -28,18 +28,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Claim,
-    Clear,
-    Evidence,
-    Finding,
-    Limit,
-    Quantity,
-    Undecided,
-    Verdict,
-)  # fmt: skip
+from timesink.diagnosis.rule import Limit, Limits, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Undecided, Verdict
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.model.trace import Trace
@@ -67,8 +57,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         f"{threads} threads of operators on {cpus} processors, by the capture's manifest",
         limit=Quantity(limits["thread_ratio"], "ratio"),
     )
-    if threads / cpus <= limits["thread_ratio"]:
-        return Clear((crowding,))
+    if not crowding.is_over:
+        return found_or_clear([crowding])
 
     def finding(blamed: BlamedTime, evidence: Evidence) -> Finding:
         return Finding(

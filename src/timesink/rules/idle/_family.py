@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from timesink.diagnosis.rule import Rule
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Found, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_period
 from timesink.measures.idle.blamed_time import BlamedTime
 from timesink.model.names import matches
@@ -101,20 +101,13 @@ def idle_verdict(
     finding: Callable[[BlamedTime, Evidence], Finding],
 ) -> Verdict:
     """Found for each device whose idle time passes `limit` (a share of the step); else clear, with every figure."""
-    evidences, findings = [], []
-    for blamed in devices:
-        evidence = Evidence(
-            f"{label} of device {blamed.device[1]}",
-            Quantity(blamed.share, "ratio"),
-            how,
-            limit=Quantity(limit, "ratio"),
-            table="device_ops",
-            rows=blamed.rows,
-        )
-        evidences.append(evidence)
-        if blamed.share > limit:
-            findings.append(finding(blamed, evidence))
-    return Found(tuple(findings)) if findings else Clear(tuple(evidences))
+
+    def judge(blamed: BlamedTime) -> Finding | Evidence:
+        subject, bound = f"{label} of device {blamed.device[1]}", Quantity(limit, "ratio")
+        evidence = Evidence(subject, Quantity(blamed.share, "ratio"), how, bound, "device_ops", blamed.rows)
+        return finding(blamed, evidence) if evidence.is_over else evidence
+
+    return found_or_clear(map(judge, devices))
 
 
 def place_of(blamed: BlamedTime) -> Where:

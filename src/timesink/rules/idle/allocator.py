@@ -21,8 +21,8 @@ The first steps of any program allocate. A step in which sizes grow for the last
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
+from timesink.diagnosis.rule import Limit, Limits
+from timesink.diagnosis.verdicts import Bottleneck, Verdict
 from timesink.measures.idle.blamed_time import drained_time
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import IdlePattern, idle_rule, pattern_verdict

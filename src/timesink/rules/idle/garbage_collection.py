@@ -22,8 +22,8 @@ as Python. One collection in a short capture says little about its rate.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Limit, Verdict
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits
+from timesink.diagnosis.verdicts import Bottleneck, Verdict
 from timesink.knowledge.ranges import GARBAGE_COLLECTION
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.model.trace import Trace

@@ -29,8 +29,8 @@ from dataclasses import replace
 
 import polars as pl
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Limit, Verdict
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits
+from timesink.diagnosis.verdicts import Bottleneck, Verdict
 from timesink.knowledge.kernel_traits import OF_PYTHON
 from timesink.knowledge.ranges import OPERATOR
 from timesink.measures.idle.blamed_time import python_time

@@ -31,14 +31,13 @@ from functools import partial
 
 import polars as pl
 
-from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.rule import Limit, Limits
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Claim,
     Clear,
     Evidence,
     Finding,
-    Limit,
     NotApplicable,
     Quantity,
     Undecided,

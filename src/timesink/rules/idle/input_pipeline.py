@@ -25,8 +25,8 @@ that does not say so, in the middle of a step, is not seen.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
+from timesink.diagnosis.rule import Limit, Limits
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows

@@ -25,8 +25,8 @@ device-bound without it: compare with an unprofiled step time before believing a
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Limit, Quantity, Undecided, Verdict
+from timesink.diagnosis.rule import Limit, Limits, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Undecided, Verdict
 from timesink.measures.habits.blocking import launches_block
 from timesink.measures.idle.blamed_time import BlamedTime, launching_time
 from timesink.measures.kernels.kernels import median_kernel_ns
@@ -68,7 +68,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 
     starved = [blamed for blamed in launching_time(trace) if _starved(trace, blamed.device)]
     if not starved:
-        return Clear(tuple(_queue_fact(queue) for queue in launches(trace).values()))
+        return found_or_clear(map(_queue_fact, launches(trace).values()))
     return idle_verdict(starved, limit, "idle time before launches", HOW, finding)
 
 

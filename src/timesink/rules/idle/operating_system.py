@@ -23,8 +23,8 @@ nsys records calls longer than a microsecond only. What is between two writes ma
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Limit, Verdict
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits
+from timesink.diagnosis.verdicts import Bottleneck, Verdict
 from timesink.measures.idle.blamed_time import system_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS, OS_CALLS
 from timesink.model.trace import Trace

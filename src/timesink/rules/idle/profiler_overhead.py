@@ -25,8 +25,8 @@ both; only a run without profiler tells them apart.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict
 from timesink.diagnosis.words import period_text
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.steps.per_step import period_ns
@@ -48,7 +48,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(trace, blamed, heavy[blamed.device[0]], limits) for blamed in devices])
 
 
-def _judge(trace: Trace, blamed: BlamedTime, cost: ProfilerCost, limits: Limits) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, blamed: BlamedTime, cost: ProfilerCost, limits: Limits) -> Finding | Evidence:
     explained = cost.cost_ns / blamed.per_step_ns if blamed.per_step_ns else 0.0
     evidence = Evidence(
         f"cost of recording, of the time device {blamed.device[1]} waits for the host",
@@ -58,11 +58,11 @@ def _judge(trace: Trace, blamed: BlamedTime, cost: ProfilerCost, limits: Limits)
         table="device_ops",
         rows=blamed.rows,
     )
-    if blamed.share <= limits["idle_ratio"] or explained <= limits["explained_ratio"]:
-        return None, evidence
+    if blamed.share <= limits["idle_ratio"] or not evidence.is_over:
+        return evidence
     charged_ms = min(cost.cost_ns, blamed.per_step_ns) / NS_PER_MS
     part = f"about {time_text(cost.cost_ns)}" if cost.cost_ns < period_ns(trace, blamed.device) else "most of it"
-    finding = Finding(
+    return Finding(
         message=f"recording {cost.frames:.0f} frames and {cost.operators:.0f} operators "
         f"in {period_text(trace, blamed.device)} costs the host {part}; "
         f"{waits(trace, blamed)} for the host",
@@ -78,7 +78,6 @@ def _judge(trace: Trace, blamed: BlamedTime, cost: ProfilerCost, limits: Limits)
         claim=Claim({blamed.device: blamed.intervals}),
         stated=Quantity(charged_ms, "ms", low=0.0, high=blamed.per_step_ns / NS_PER_MS),
     )
-    return finding, evidence
 
 
 RULE = Rule(

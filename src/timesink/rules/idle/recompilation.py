@@ -29,8 +29,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
+from timesink.diagnosis.rule import Limit, Limits
+from timesink.diagnosis.verdicts import Bottleneck, Verdict
 from timesink.knowledge.ranges import COMPILE_WORK
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.steps.steps import steps

@@ -7,20 +7,8 @@ from functools import partial
 from typing import Final
 
 from timesink.diagnosis.places import place_of
-from timesink.diagnosis.rule import Rule
-from timesink.diagnosis.verdicts import (
-    HEALTHY,
-    Bottleneck,
-    Claim,
-    Clear,
-    Evidence,
-    Finding,
-    Found,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-)
+from timesink.diagnosis.rule import HEALTHY, Limit, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Found, NotApplicable, Quantity
 from timesink.diagnosis.words import of_period
 from timesink.measures.counters.sampled import sampled
 from timesink.measures.kernels.facts import saved_per_step_ns
@@ -58,6 +46,13 @@ ONE_PERCENT: Final = Limit(
 """The saving from which on a fix that costs one line is worth making."""
 
 
+def saved_share(label: str, trace: Trace, kernels: ShortenKernels, saved_ns: float, how: str, limit: float) -> Evidence:
+    """A time that a change of kernels saves, as a share of the step."""
+    step_ns = period_ns(trace, kernels.device)
+    share = Quantity(saved_ns / step_ns if step_ns else 0.0, "ratio")
+    return Evidence(label, share, how, Quantity(limit, "ratio"), "device_ops", kernels.longest(trace))
+
+
 Details = Callable[[ShortenKernels], tuple[str, tuple[Evidence, ...]]]
 """Words that end the sentence on some kernels, and evidence to follow the common one."""
 
@@ -84,37 +79,21 @@ def kernel_verdict(
     changes: Iterable[ShortenKernels],
     limit: float,
     details: Details = lambda _: ("", ()),
-) -> Verdict:
+) -> Found | Clear | NotApplicable:
     """Found for each change whose expected saving passes `limit`, a share of the step; else clear."""
-    evidences, findings = [], []
-    for kernels in changes:
-        step_ns = period_ns(trace, kernels.device)
-        saved_ns = saved_per_step_ns(trace, kernels, Case.EXPECTED)
-        share = saved_ns / step_ns if step_ns else 0.0
-        evidence = Evidence(
-            f"time saved in {pattern.subject} of device {kernels.device[1]}",
-            Quantity(share, "ratio"),
-            pattern.how,
-            limit=Quantity(limit, "ratio"),
-            table="device_ops",
-            rows=kernels.longest(trace),
-        )
-        evidences.append(evidence)
-        if share > limit:
-            findings.append(_finding(trace, pattern, kernels, saved_ns, evidence, details))
-    if not evidences:
-        return NotApplicable(f"no kernel ran that could belong to {pattern.noun}")
-    return Found(tuple(findings)) if findings else Clear(tuple(evidences))
+    judged = [_judge(trace, pattern, kernels, limit, details) for kernels in changes]
+    return found_or_clear(judged) if judged else NotApplicable(f"no kernel ran that could belong to {pattern.noun}")
 
 
-def _finding(
-    trace: Trace,
-    pattern: KernelPattern,
-    kernels: ShortenKernels,
-    saved_ns: float,
-    evidence: Evidence,
-    details: Details,
-) -> Finding:
+def _judge(
+    trace: Trace, pattern: KernelPattern, kernels: ShortenKernels, limit: float, details: Details
+) -> Finding | Evidence:
+    saved_ns = saved_per_step_ns(trace, kernels, Case.EXPECTED)
+    evidence = saved_share(
+        f"time saved in {pattern.subject} of device {kernels.device[1]}", trace, kernels, saved_ns, pattern.how, limit
+    )
+    if not evidence.is_over:
+        return evidence
     kernels_ns = per_step_ns(trace, kernels.device, kernels.whole(trace))
     words, more = details(kernels)
     return Finding(

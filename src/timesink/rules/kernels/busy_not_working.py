@@ -25,8 +25,8 @@ share them with their neighbours. A kernel that is one dependent chain cannot be
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
-from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Clear, Evidence, Limit, Quantity, Undecided, Verdict
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Quantity, Undecided, Verdict
 from timesink.measures.counters.sampled import LowActivity, low_activity
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, GPU_METRICS, RANGES
 from timesink.model.trace import Trace
@@ -51,7 +51,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     low = {part.kernels.device: part for part in devices if part.kernels.rows.size}
     low = {device: part for device, part in low.items() if part.busy_ratio >= limits["busy_ratio"]}
     if not low:
-        return Clear(tuple(_active(part) for part in devices))
+        return found_or_clear(map(_active, devices))
 
     def active(kernels: ShortenKernels) -> tuple[str, tuple[Evidence, ...]]:
         part = low[kernels.device]

@@ -27,8 +27,8 @@ milliseconds at the start of a short capture.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
-from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Clear, Evidence, Limit, Quantity, Undecided, Verdict
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Quantity, Undecided, Verdict
 from timesink.measures.counters.sampled import SlowClock, slow_clocks
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, GPU_METRICS, RANGES
 from timesink.model.trace import Trace
@@ -56,7 +56,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         device: clock for device, clock in devices.items() if clock.clock_hz < limits["clock_ratio"] * clock.most_hz
     }
     if not slow:
-        return Clear(tuple(_ratio(clock, limits) for clock in devices.values()))
+        return found_or_clear(_ratio(clock, limits) for clock in devices.values())
 
     def held(kernels: ShortenKernels) -> tuple[str, tuple[Evidence, ...]]:
         clock = slow[kernels.device]

@@ -25,8 +25,8 @@ is not seen. The gain is what the device saves; where the host is late, less of 
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Limit, Quantity, Verdict
+from timesink.diagnosis.rule import Limit, Limits
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Quantity, Verdict
 from timesink.measures.kernels.conversions import cast_kernels, cast_pairs
 from timesink.model.trace import Trace
 from timesink.rules.kernels._family import KernelPattern, kernel_rule, kernel_verdict

@@ -24,19 +24,8 @@ look better than DRAM allows. An operator whose work is not known has no bound a
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
-from timesink.diagnosis.verdicts import (
-    HEALTHY,
-    Bottleneck,
-    Clear,
-    Evidence,
-    Found,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Undecided,
-    Verdict,
-)
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Found, NotApplicable, Quantity, Undecided, Verdict
 from timesink.measures.kernels.attainable import FarOperator, far_operators
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, GPU_METRICS, HOST_OPS
@@ -62,12 +51,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         return Undecided("no operator's shapes, or not this GPU's peaks, are known", RULE.capture)
     far = [operator for operator in operators if operator.attained_ratio < limits["attained_ratio"]]
     verdicts = [_verdict(trace, operator, limits) for operator in far]
-    findings = tuple(finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings)
-    return (
-        Found(findings)
-        if findings
-        else Clear(tuple(_attained(operator, limits) for operator in operators[:SHOWN_ROWS]))
-    )
+    findings = [finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings]
+    return found_or_clear(findings or [_attained(operator, limits) for operator in operators[:SHOWN_ROWS]])
 
 
 def _verdict(trace: Trace, operator: FarOperator, limits: Limits) -> Verdict:

@@ -28,8 +28,8 @@ where the host is late, less of it shows in the step.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
+from timesink.diagnosis.rule import Limit, Limits
+from timesink.diagnosis.verdicts import Bottleneck, Verdict
 from timesink.measures.kernels.conversions import layout_kernels
 from timesink.model.trace import Trace
 from timesink.rules.kernels._family import KernelPattern, kernel_rule, kernel_verdict

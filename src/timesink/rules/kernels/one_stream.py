@@ -27,8 +27,8 @@ launch fast enough to keep several streams busy.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
-from timesink.diagnosis.verdicts import HEALTHY, Clear, Evidence, Limit, NotApplicable, Quantity, Undecided, Verdict
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule
+from timesink.diagnosis.verdicts import Clear, Evidence, NotApplicable, Undecided, Verdict
 from timesink.diagnosis.words import of_period
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.kernels.one_stream import OneStreamRuns, one_stream_runs
@@ -36,6 +36,7 @@ from timesink.measures.kernels.small_grids import grids_known
 from timesink.measures.steps.per_step import period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, GPU_METRICS, GRAPH_NODES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
+from timesink.rules.kernels._family import saved_share
 from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import on_streams
 
@@ -50,7 +51,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     if not devices:
         return NotApplicable("no two small kernels follow each other on one stream")
     facts = [(runs, _won(trace, runs, limits)) for runs in devices]
-    over = [(runs, won) for runs, won in facts if won.measured.value > limits["saved_ratio"]]
+    over = [(runs, won) for runs, won in facts if won.is_over]
     if not over:
         return Clear(tuple(won for _, won in facts))
     runs, won = max(over, key=lambda fact: fact[1].measured.value)
@@ -65,15 +66,13 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 
 def _won(trace: Trace, runs: OneStreamRuns, limits: Limits) -> Evidence:
     change = on_streams(runs.on_streams(STREAMS), STREAMS)
-    step_ns = period_ns(trace, runs.device)
-    won = saved_per_step_ns(trace, change, Case.EXPECTED) / step_ns if step_ns else 0.0
-    return Evidence(
+    return saved_share(
         f"time that {STREAMS} streams would win of small kernels of device {runs.device[1]}",
-        Quantity(won, "ratio"),
+        trace,
+        change,
+        saved_per_step_ns(trace, change, Case.EXPECTED),
         "independent kernels on several streams; over the steady steps",
-        limit=Quantity(limits["saved_ratio"], "ratio"),
-        table="device_ops",
-        rows=change.longest(trace),
+        limits["saved_ratio"],
     )
 
 

@@ -33,11 +33,11 @@ from timesink.diagnosis.words import of_period
 from timesink.knowledge.assumptions import fixes
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.kernels.fusion import OptimizerKernels, optimizer_kernels
-from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
+from timesink.measures.steps.per_step import per_step_ns, period_name
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
-from timesink.rules.kernels._family import LINE_READS, ONE_PERCENT
+from timesink.rules.kernels._family import LINE_READS, ONE_PERCENT, saved_share
 from timesink.units import NS_PER_MS, time_text
 from timesink.whatif.change import Case
 from timesink.whatif.changes import FuseOptimizer
@@ -51,27 +51,25 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(trace, kernels, limits["saved_ratio"]) for kernels in devices])
 
 
-def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> Finding | Evidence:
     change = FuseOptimizer.of(kernels.unfused)
-    step_ns, idle_ns = period_ns(trace, kernels.device), per_step_ns(trace, kernels.device, kernels.idle)
-    saved_ns = _saved_ns(trace, kernels, change, idle_ns)
-    share = saved_ns / step_ns if step_ns else 0.0
-    evidence = Evidence(
+    idle_ns = per_step_ns(trace, kernels.device, kernels.idle)
+    evidence = saved_share(
         f"time saved in the optimizer's step on device {kernels.device[1]}",
-        Quantity(share, "ratio"),
+        trace,
+        change.kernels,
+        _saved_ns(trace, kernels, change, idle_ns),
         "a fused step keeps 35 % of the kernel time and 0.15 ms of the gaps; over the steady steps",
-        limit=Quantity(limit, "ratio"),
-        table="device_ops",
-        rows=change.kernels.longest(trace),
+        limit,
     )
-    if share <= limit:
-        return None, evidence
+    if not evidence.is_over:
+        return evidence
     kernels_ns = per_step_ns(trace, kernels.device, change.kernels.whole(trace))
     waited = f", which waits {time_text(idle_ns)} between them" if idle_ns > fixes.OPTIMIZER_FIXED_US.ns else ""
     single = kernels.one_by_one
     kind = f"{single:.0f} of them for one parameter each" if single else "over lists of parameters"
     count = "" if period_name(trace) == "window" else f" {kernels.per_step:.0f}"
-    finding = Finding(
+    return Finding(
         message=f"the optimizer runs{count} kernels that are not fused, {kind}: "
         f"{of_period(trace, kernels.device, kernels_ns)} on device {kernels.device[1]}{waited}",
         bottleneck=Bottleneck.OPTIMIZER_UNFUSED,
@@ -91,7 +89,6 @@ def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> tuple[Findi
         claim=Claim({kernels.device: change.kernels.saved(trace, Case.HOPEFUL) | kernels.idle}),
         change=change,
     )
-    return finding, evidence
 
 
 def _saved_ns(trace: Trace, kernels: OptimizerKernels, change: FuseOptimizer, idle_ns: float) -> float:

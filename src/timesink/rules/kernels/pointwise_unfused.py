@@ -24,8 +24,8 @@ from fewer launches, not from less memory traffic.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
+from timesink.diagnosis.rule import Limit, Limits
+from timesink.diagnosis.verdicts import Bottleneck, Verdict
 from timesink.measures.kernels.fusion import pointwise_chains
 from timesink.model.trace import Trace
 from timesink.rules.kernels._family import KernelPattern, kernel_rule, kernel_verdict

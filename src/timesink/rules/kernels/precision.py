@@ -26,9 +26,10 @@ model, not of its speed alone.
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Clear, Found, NotApplicable, Verdict
+from timesink.diagnosis.rule import Limits, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Found, NotApplicable, Verdict
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.model.trace import Trace
 from timesink.rules.kernels._family import ONE_PERCENT, KernelPattern, kernel_rule, kernel_verdict
@@ -68,10 +69,10 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     verdicts = [
         kernel_verdict(trace, pattern, map(CHANGES[kind], wide[kind]), limit) for kind, pattern in PATTERNS.items()
     ]
-    findings = tuple(finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings)
-    if findings:
-        return Found(findings)
-    return Clear(tuple(fact for verdict in verdicts if isinstance(verdict, Clear) for fact in verdict.evidence))
+    looked = [verdict for verdict in verdicts if not isinstance(verdict, NotApplicable)]
+    return found_or_clear(
+        chain.from_iterable(one.findings if isinstance(one, Found) else one.evidence for one in looked)
+    )
 
 
 RULE = kernel_rule(

@@ -28,8 +28,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from timesink.diagnosis.rule import Limits, Rule
-from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Found, Limit, Undecided, Verdict
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Found, Undecided, Verdict
 from timesink.measures.kernels.small_grids import grids_known, small_grids
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, GPU_METRICS, RANGES
 from timesink.model.trace import Trace

@@ -23,8 +23,8 @@ bound by memory share its bandwidth and gain less.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
-from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Clear, Evidence, Limit, NotApplicable, Quantity, Verdict
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, NotApplicable, Quantity, Verdict
 from timesink.measures.kernels.small_grids import serialized_streams
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, GPU_METRICS, RANGES
 from timesink.model.trace import Trace
@@ -55,11 +55,9 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         return words, (_waits(streams.device[1], streams.waits, limits),)
 
     if not waiting:
-        return Clear(
-            tuple(
-                Evidence(f"event waits per step on device {streams.device[1]}", Quantity(streams.waits, "waits"), "")
-                for streams in devices
-            )
+        return found_or_clear(
+            Evidence(f"event waits per step on device {streams.device[1]}", Quantity(streams.waits, "waits"), "")
+            for streams in devices
         )
     serial = [overlap_streams(streams.serial) for streams in waiting.values()]
     return kernel_verdict(trace, PATTERN, serial, limits["saved_ratio"], turns)

@@ -26,8 +26,8 @@ launches, that is the larger loss, and another rule names it.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Clear, Evidence, Limit, NotApplicable, Quantity, Verdict
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, NotApplicable, Quantity, Verdict
 from timesink.measures.kernels.tiny_kernels import TinyKernels, tiny_kernels
 from timesink.model.trace import Trace
 from timesink.rules.kernels._family import KernelPattern, kernel_rule, kernel_verdict
@@ -52,7 +52,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     busy = {tiny.kernels.device: tiny for tiny in devices if tiny.busy_ratio >= limits["busy_ratio"]}
     many = {device: tiny for device, tiny in busy.items() if tiny.per_step >= limits["kernels"]}
     if not many:
-        return Clear(tuple(_count(tiny, limits) for tiny in devices))
+        return found_or_clear(_count(tiny, limits) for tiny in devices)
 
     def counted(kernels: ShortenKernels) -> tuple[str, tuple[Evidence, ...]]:
         tiny = many[kernels.device]

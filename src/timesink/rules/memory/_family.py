@@ -9,12 +9,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from timesink.diagnosis.rule import Rule, found_or_clear
+from timesink.diagnosis.rule import Limit, Rule, found_or_clear
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Evidence,
     Finding,
-    Limit,
     NotApplicable,
     Quantity,
     Undecided,
@@ -82,14 +81,14 @@ def size_evidence(label: str, size_bytes: int, how: str) -> Evidence:
 
 def _judge(
     pattern: SharePattern, ledger: MemoryLedger, device: Device, size_bytes: int, limit: float
-) -> tuple[Finding | None, Evidence]:
+) -> Finding | Evidence:
     share = size_bytes / ledger.peak_bytes
     evidence = Evidence(
         pattern.label, Quantity(share, "ratio"), pattern.how, Quantity(limit, "ratio"), table="memory_events"
     )
     if size_bytes <= limit * ledger.peak_bytes:
-        return None, evidence
-    finding = Finding(
+        return evidence
+    return Finding(
         message=f"{bytes_text(size_bytes)} {pattern.subject}, {share_text(share)} of device {device[1]}'s peak of "
         f"{bytes_text(ledger.peak_bytes)}",
         bottleneck=Bottleneck.MEMORY_CAPACITY,
@@ -103,4 +102,3 @@ def _judge(
         advice=pattern.advice,
         verify=pattern.verify,
     )
-    return finding, evidence

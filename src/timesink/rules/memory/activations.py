@@ -22,8 +22,8 @@ what the host saw.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Evidence, Limit, Quantity, Verdict
+from timesink.diagnosis.rule import Limit, Limits
+from timesink.diagnosis.verdicts import Evidence, Quantity, Verdict
 from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger, forward_share
 from timesink.model.trace import Trace

@@ -20,8 +20,8 @@ The first steps warm up: a record of three steps can show what the tenth no long
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.memory.allocator import allocator_views
 from timesink.measures.memory.ledger import MemorySteps, memory_steps
@@ -44,7 +44,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     )
 
 
-def _judge(trace: Trace, device: Device, counts: MemorySteps, limit: float) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, device: Device, counts: MemorySteps, limit: float) -> Finding | Evidence:
     evidence = Evidence(
         "segments taken and given back per step",
         Quantity(counts.driver_calls_per_step, "calls"),
@@ -52,11 +52,11 @@ def _judge(trace: Trace, device: Device, counts: MemorySteps, limit: float) -> t
         Quantity(limit, "calls"),
         MEMORY_EVENTS.name,
     )
-    if counts.driver_calls_per_step <= limit:
-        return None, evidence
+    if not evidence.is_over:
+        return evidence
     allocator = allocator_views(trace).get(device)
     retries = Quantity(allocator.retries if allocator else 0, "calls")
-    finding = Finding(
+    return Finding(
         message=f"device {device[1]}'s allocator takes and gives back {counts.driver_calls_per_step:.3g} segments a "
         f"step, {bytes_text(counts.driver_bytes)} over {counts.steps - 2} steps",
         bottleneck=Bottleneck.ALLOCATOR,
@@ -68,7 +68,6 @@ def _judge(trace: Trace, device: Device, counts: MemorySteps, limit: float) -> t
         advice="Remove empty_cache from the loop, keep sizes constant, and leave the allocator room.",
         verify="Take the snapshot again: steps after the second take and give back no segment.",
     )
-    return finding, evidence
 
 
 RULE = Rule(

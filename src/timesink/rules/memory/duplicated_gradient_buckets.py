@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Limit, Verdict
+from timesink.diagnosis.rule import Limit, Limits
+from timesink.diagnosis.verdicts import Verdict
 from timesink.knowledge.frames import REDUCER
 from timesink.measures.memory.classes import CODES, Category
 from timesink.measures.memory.ledger import MemoryLedger

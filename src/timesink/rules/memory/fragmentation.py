@@ -22,8 +22,8 @@ memory.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Verdict, Where
 from timesink.measures.memory.allocator import AllocatorView, allocator_views
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS
@@ -38,7 +38,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(device, view, limit) for device, view in allocator_views(trace).items()])
 
 
-def _judge(device: Device, view: AllocatorView, limit: float) -> tuple[Finding | None, Evidence]:
+def _judge(device: Device, view: AllocatorView, limit: float) -> Finding | Evidence:
     share = view.split_free_bytes / view.reserved_bytes if view.reserved_bytes else 0.0
     evidence = Evidence(
         "free inside used segments",
@@ -47,9 +47,9 @@ def _judge(device: Device, view: AllocatorView, limit: float) -> tuple[Finding |
         Quantity(limit, "ratio"),
         MEMORY_BLOCKS.name,
     )
-    if share <= limit:
-        return None, evidence
-    finding = Finding(
+    if not evidence.is_over:
+        return evidence
+    return Finding(
         message=f"{bytes_text(view.split_free_bytes)} of {bytes_text(view.reserved_bytes)} reserved on device "
         f"{device[1]} is free inside segments in use ({share_text(share)}); the largest piece "
         f"has {bytes_text(view.largest_free_bytes)}",
@@ -65,7 +65,6 @@ def _judge(device: Device, view: AllocatorView, limit: float) -> tuple[Finding |
         advice="Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or keep the sizes of tensors constant.",
         verify="Take the snapshot again: free bytes inside used segments fall below the limit.",
     )
-    return finding, evidence
 
 
 RULE = Rule(

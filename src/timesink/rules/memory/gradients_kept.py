@@ -21,8 +21,8 @@ count as communication here.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Limit, Verdict
+from timesink.diagnosis.rule import Limit, Limits
+from timesink.diagnosis.verdicts import Verdict
 from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger
 from timesink.model.trace import Trace

@@ -23,8 +23,8 @@ the share is on the low side.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Limit, Verdict
+from timesink.diagnosis.rule import Limit, Limits
+from timesink.diagnosis.verdicts import Verdict
 from timesink.knowledge.frames import LOSS
 from timesink.measures.memory.ledger import MemoryLedger
 from timesink.model.names import matches

@@ -20,8 +20,8 @@ A cache that fills up during a few steps and then stays looks the same until it 
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.memory.ledger import MemorySteps, memory_steps
 from timesink.measures.timeline.device_timeline import Device
@@ -43,7 +43,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([_judge(device, counts, limits["bytes_per_step"]) for device, counts in devices.items()])
 
 
-def _judge(device: Device, counts: MemorySteps, limit: float) -> tuple[Finding | None, Evidence]:
+def _judge(device: Device, counts: MemorySteps, limit: float) -> Finding | Evidence:
     evidence = Evidence(
         "left behind by every step",
         Quantity(counts.growth_bytes, "bytes"),
@@ -51,10 +51,10 @@ def _judge(device: Device, counts: MemorySteps, limit: float) -> tuple[Finding |
         Quantity(limit, "bytes"),
         MEMORY_EVENTS.name,
     )
-    if counts.growth_bytes <= limit:
-        return None, evidence
+    if not evidence.is_over:
+        return evidence
     place = f", most of it allocated at {counts.leaver}" if counts.leaver else ""
-    finding = Finding(
+    return Finding(
         message=f"every step leaves at least {bytes_text(counts.growth_bytes)} behind on device {device[1]}, "
         f"{len(counts.levels_bytes) - 1} times in a row{place}",
         bottleneck=Bottleneck.MEMORY_CAPACITY,
@@ -66,7 +66,6 @@ def _judge(device: Device, counts: MemorySteps, limit: float) -> tuple[Finding |
         advice="Keep numbers in place of tensors with graphs (loss.item()), and bound caches.",
         verify="Take the snapshot again: the level between steps stays.",
     )
-    return finding, evidence
 
 
 RULE = memory_rule(

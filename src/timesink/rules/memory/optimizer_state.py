@@ -20,8 +20,8 @@ Small batches on purpose (a debugging run) make any state look large.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Limit, Verdict
+from timesink.diagnosis.rule import Limit, Limits
+from timesink.diagnosis.verdicts import Verdict
 from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger
 from timesink.model.trace import Trace

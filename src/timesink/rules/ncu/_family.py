@@ -13,7 +13,7 @@ from math import isfinite
 from typing import Final
 
 from timesink.diagnosis.registry import rule_modules
-from timesink.diagnosis.rule import Limits, Rule
+from timesink.diagnosis.rule import Limit, Limits, Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Claim,
@@ -21,7 +21,6 @@ from timesink.diagnosis.verdicts import (
     Evidence,
     Finding,
     Found,
-    Limit,
     Quantity,
     Undecided,
     Verdict,

@@ -11,7 +11,8 @@ from typing import Final
 
 import polars as pl
 
-from timesink.diagnosis.verdicts import Bottleneck, Limit
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Bottleneck
 from timesink.errors import unknown
 from timesink.measures.counters.counters import ARITHMETIC, MEMORY, Resource
 from timesink.measures.counters.epilogue import ProductParts, product_parts

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from math import inf
 from typing import Final
 
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, Quantity, Where
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Where
 from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters.bounds import fused_bound
 from timesink.measures.counters.comparison import KernelMatch

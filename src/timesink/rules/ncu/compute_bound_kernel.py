@@ -22,7 +22,8 @@ roofline says how much of the peak was useful.
 
 from __future__ import annotations
 
-from timesink.diagnosis.verdicts import Bottleneck, Limit
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Bottleneck
 from timesink.knowledge.gpus import HOPPER
 from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.counters import Resource

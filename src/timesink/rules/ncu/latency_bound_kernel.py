@@ -29,7 +29,7 @@ time: with many warps a reason can be large and harmless.
 
 from __future__ import annotations
 
-from timesink.diagnosis.verdicts import Limit
+from timesink.diagnosis.rule import Limit
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.rules.ncu._family import (

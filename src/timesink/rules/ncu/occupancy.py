@@ -25,7 +25,7 @@ alone matters. Of kernels under 10 us, the launch itself is part of the time wit
 
 from __future__ import annotations
 
-from timesink.diagnosis.verdicts import Limit
+from timesink.diagnosis.rule import Limit
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.rules.ncu._family import (

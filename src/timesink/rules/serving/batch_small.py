@@ -22,18 +22,8 @@ gets longer, not shorter.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import (
-    HEALTHY,
-    Bottleneck,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.measures.steps.engine_steps import FullBatch, full_batches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
@@ -49,7 +39,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear(_judged(one, step_ns or one.step_ns, limits) for one in batches)
 
 
-def _judged(one: FullBatch, step_ns: float, limits: Limits) -> tuple[Finding | None, Evidence]:
+def _judged(one: FullBatch, step_ns: float, limits: Limits) -> Finding | Evidence:
     saved_ns = max(one.saved_ns - max(one.step_ns - step_ns, 0.0) / 2, 0.0)  # a profiler's time is none to share
     share = saved_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
@@ -58,9 +48,9 @@ def _judged(one: FullBatch, step_ns: float, limits: Limits) -> tuple[Finding | N
         "half of what does not depend on the number of requests, over the mean step",
         limit=Quantity(limits["saved_ratio"], "ratio"),
     )
-    if share <= limits["saved_ratio"] or one.share < limits["full_ratio"]:
-        return None, evidence
-    finding = Finding(
+    if not evidence.is_over or one.share < limits["full_ratio"]:
+        return evidence
+    return Finding(
         message=f"{share_text(one.share)} of the engine steps hold {one.requests} requests and none holds more, while "
         f"{one.joined} joined: if others wait, twice as many in a step would take each token {share_text(share)} less "
         f"time, for {time_text(one.fixed_ns)} of the mean step of {time_text(one.step_ns)} do not depend on how many "
@@ -72,7 +62,6 @@ def _judged(one: FullBatch, step_ns: float, limits: Limits) -> tuple[Finding | N
         verify="Capture again: tokens per second go up; a step takes longer, so that each request waits longer.",
         stated=Quantity(saved_ns / NS_PER_MS, "ms", low=0.0, high=saved_ns / NS_PER_MS),
     )
-    return finding, evidence
 
 
 RULE = Rule(

@@ -22,22 +22,11 @@ from __future__ import annotations
 
 import polars as pl
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import (
-    HEALTHY,
-    Bottleneck,
-    Claim,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
-from timesink.diagnosis.words import of_period
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.words import of_step
 from timesink.measures.idle.engine_late import is_engine
-from timesink.measures.steps.per_step import per_step_ns, period_ns, step_windows
+from timesink.measures.steps.per_step import share_of_step, step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.schema import SHOWN_ROWS
@@ -56,15 +45,13 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear(_judged(trace, device, limits["copied_ratio"]) for device in device_timeline(trace).by_device)
 
 
-def _judged(trace: Trace, device: Device, limit: float) -> tuple[Finding | None, Evidence]:
+def _judged(trace: Trace, device: Device, limit: float) -> Finding | Evidence:
     ops = trace.get(DEVICE_OPS).with_row_index("row").filter(pl.col("rank") == device[0], pl.col("device") == device[1])
     copies = ops.filter((pl.col("copy_kind") == "d2d").fill_null(False))
     alone = Intervals.of(copies.select("start_ns", "end_ns")) - device_timeline(trace).by_device[device].compute
-    copied_ns, step_ns = per_step_ns(trace, device, alone), period_ns(trace, device)
-    share = copied_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
         f"copies within device {device[1]}",
-        Quantity(share, "ratio"),
+        Quantity(share_of_step(trace, device, alone), "ratio"),
         "union of the copies less every instant at which a kernel runs, over the steady steps",
         limit=Quantity(limit, "ratio"),
         table="device_ops",
@@ -72,14 +59,14 @@ def _judged(trace: Trace, device: Device, limit: float) -> tuple[Finding | None,
             copies.sort(pl.col("end_ns") - pl.col("start_ns"), descending=True)["row"].head(SHOWN_ROWS).to_list()
         ),
     )
-    if share <= limit:
-        return None, evidence
+    if not evidence.is_over:
+        return evidence
     start, end = step_windows(trace, device)
     steady = copies.filter(pl.col("start_ns").is_between(int(start.min()), int(end.max())))
     each = bytes_text(float(steady["bytes"].sum() or 0) / len(start))
     rows = copies["row"].to_numpy().astype("int64")
-    finding = Finding(
-        message=f"copies within device {device[1]} take {of_period(trace, device, copied_ns)}: {each} in each engine "
+    return Finding(
+        message=f"copies within device {device[1]} take {of_step(trace, device, alone)}: {each} in each engine "
         "step, as of a cache that is moved rather than used where it is",
         bottleneck=Bottleneck.DEVICE_COPIES,
         where=Where(rank=device[0], device=device[1]),
@@ -89,7 +76,6 @@ def _judged(trace: Trace, device: Device, limit: float) -> tuple[Finding | None,
         claim=Claim({device: alone}),
         change=drop_work("leave the cache in place", Selection(device, {"copies": rows})),
     )
-    return finding, evidence
 
 
 RULE = Rule(

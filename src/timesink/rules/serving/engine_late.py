@@ -30,18 +30,8 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.diagnosis.pricing import price_change
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import (
-    HEALTHY,
-    Claim,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_period
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.idle.engine_late import EngineLate, Root, engine_late
@@ -63,7 +53,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear(_judged(trace, engine, limits["late_ratio"]) for engine in engines)
 
 
-def _judged(trace: Trace, engine: EngineLate, limit: float) -> tuple[Finding | None, Evidence]:
+def _judged(trace: Trace, engine: EngineLate, limit: float) -> Finding | Evidence:
     evidence = Evidence(
         f"idle time before engine steps of device {engine.device[1]}",
         Quantity(engine.share, "ratio"),
@@ -71,17 +61,17 @@ def _judged(trace: Trace, engine: EngineLate, limit: float) -> tuple[Finding | N
         limit=Quantity(limit, "ratio"),
         table="device_ops",
     )
-    found = _root(trace, engine) if engine.share > limit else None
+    found = _root(trace, engine) if evidence.is_over else None
     if found is None:
-        return None, evidence
+        return evidence
     root, gain = found
     worth = worth_of(trace, engine, root, gain)
     if worth is not None and worth.value * NS_PER_MS <= limit * (trace.unprofiled_step_ns or 0.0):
-        return None, evidence
+        return evidence
     bottleneck, advice = CAUSES[root]
     copied = root is Root.HOST and engine.copied_bytes > 0
     claim = Claim({engine.device: engine.late | engine.busy_copies if copied else engine.late})
-    finding = Finding(
+    return Finding(
         message=f"between engine steps device {engine.device[1]} waits "
         f"{of_period(trace, engine.device, engine.late_ns)} for the host: {words_of(engine, root)}; the step is the "
         "time per output token",
@@ -95,7 +85,6 @@ def _judged(trace: Trace, engine: EngineLate, limit: float) -> tuple[Finding | N
         change=engine.changes[root],
         stated=worth,
     )  # fmt: skip
-    return finding, evidence
 
 
 def _root(trace: Trace, engine: EngineLate) -> tuple[Root, Quantity] | None:

@@ -22,18 +22,8 @@ Chunks make the prompt's own first token later and the mean no shorter: each rea
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import (
-    HEALTHY,
-    Bottleneck,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.diagnosis.words import number
 from timesink.measures.steps.engine_steps import BlockedTokens, blocked_tokens
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
@@ -49,7 +39,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear(_judged(one, limits["late_ratio"]) for one in blocked)
 
 
-def _judged(one: BlockedTokens, limit: float) -> tuple[Finding | None, Evidence]:
+def _judged(one: BlockedTokens, limit: float) -> Finding | Evidence:
     ratio = one.step_ns / one.usual_ns
     evidence = Evidence(
         f"the longest step that reads a prompt, over a step that only decodes, on device {one.device[1]}",
@@ -57,9 +47,9 @@ def _judged(one: BlockedTokens, limit: float) -> tuple[Finding | None, Evidence]
         "longest steady step with a prompt over the median one without",
         limit=Quantity(limit, "ratio"),
     )
-    if ratio <= limit:
-        return None, evidence
-    finding = Finding(
+    if not evidence.is_over:
+        return evidence
+    return Finding(
         message=f"a prompt of {one.prompt_tokens:,} tokens read in one step makes {number(one.waiting, 'request')} "
         f"wait {time_text(one.step_ns)} for the next token, {ratio:.1f} times the usual {time_text(one.usual_ns)}; "
         f"in chunks of {one.chunk:,} tokens the wait would be about {time_text(one.chunked_ns)}, and the mean time per "
@@ -72,7 +62,6 @@ def _judged(one: BlockedTokens, limit: float) -> tuple[Finding | None, Evidence]
         verify="Capture again: the ninety-ninth percentile of the waits for a token goes down.",
         stated=Quantity(0.0, "ms", low=0.0, high=0.0),
     )  # fmt: skip
-    return finding, evidence
 
 
 RULE = Rule(

@@ -23,20 +23,8 @@ collection (PyTorch's profiler records none by itself), the operating system, or
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Claim,
-    Clear,
-    Evidence,
-    Finding,
-    Found,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.rule import Limit, Limits, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.measures.idle.engine_late import is_engine
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.spikes import Spike, SpikeStep, spikes
@@ -76,15 +64,12 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     if is_engine(trace):  # a step that reads a prompt runs other kernels, and takes longer: no fault of the step
         kinds = [(device, kind) for device, kind in kinds if kind not in _OF_PROMPTS]
     judged = [_judge(trace, device, kind, limits["excess_ratio"]) for device, kind in kinds]
-    findings = tuple(finding for finding, _ in judged if finding is not None)
-    if findings:
-        return Found(findings)
     count = sum(examined_steps.examined.values())
     nothing = Evidence("steady steps that stand out", Quantity(0.0, "steps"), f"of {count} steady steps")
-    return Clear(tuple(fact for _, fact in judged) or (nothing,))
+    return found_or_clear(judged or [nothing])
 
 
-def _judge(trace: Trace, device: tuple[int, int], kind: Spike, limit: float) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, device: tuple[int, int], kind: Spike, limit: float) -> Finding | Evidence:
     slow = [spike for spike in spikes(trace).found if spike.device == device and spike.kind is kind]
     start, end = step_windows(trace, device)
     excess_ns, steps_ns = sum(spike.excess_ns for spike in slow), int((end - start).sum())
@@ -96,13 +81,13 @@ def _judge(trace: Trace, device: tuple[int, int], kind: Spike, limit: float) -> 
         "excess over the median step, of the steady steps together",
         limit=Quantity(limit, "ratio"),
     )
-    if share <= limit:
-        return None, evidence
+    if not evidence.is_over:
+        return evidence
     rate = slow_rates(trace).get(device[0], len(slow) / len(start))
     worth_ms = excess_ns / sum(spike.device == device for spike in spikes(trace).found) * rate / NS_PER_MS
     worst = max(slow, key=lambda spike: (spike.excess_ns, -spike.step))
     period = spikes(trace).period_steps(kind, device)
-    finding = Finding(
+    return Finding(
         message=f"{_steps(slow)} of {len(start)} steady ones on device {device[1]} "
         f"{'take up to' if len(slow) > 1 else 'takes'} {time_text(worst.period_ns)}, {time_text(worst.excess_ns)} "
         f"more than the median step: {words}" + (f", every {period} steps" if period else ""),
@@ -114,7 +99,6 @@ def _judge(trace: Trace, device: tuple[int, int], kind: Spike, limit: float) -> 
         claim=Claim({device: Intervals.union_all(Intervals.one(*spike.stretch_ns) for spike in slow)}),
         stated=Quantity(worth_ms, "ms", low=0.0, high=worth_ms),
     )
-    return finding, evidence
 
 
 def _steps(slow: list[SpikeStep]) -> str:

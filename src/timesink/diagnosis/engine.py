@@ -38,11 +38,10 @@ from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.trace import Trace, forget, remembered
 from timesink.units import NS_PER_MS
 
-MATERIAL: Final = Limit(
-    default=0.01,
-    unit="ratio",
-    why="a finding worth less than one step in a hundred is reported, but is not the bottleneck",
-    source="run-to-run deviation of step time is about 1 % on one GPU (docs/explanation/accuracy.md)",
+MATERIAL: Final = Limit.ratio(
+    0.01,
+    "a finding worth less than one step in a hundred is reported, but is not the bottleneck",
+    "run-to-run deviation of step time is about 1 % on one GPU (docs/explanation/accuracy.md)",
 )
 
 

@@ -37,17 +37,15 @@ from timesink.model.tables import API_CALLS, DEVICES, KERNEL_PROFILES, SOURCES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
-QUIET: Final = Limit(
-    default=0.10,
-    unit="ratio",
-    why="a device that idles less is busy whatever its host does; one that idles more wants a cause",
-    source="docs/explanation/science.md, whose fault an idle GPU is",
+QUIET: Final = Limit.ratio(
+    0.10,
+    "a device that idles less is busy whatever its host does; one that idles more wants a cause",
+    "docs/explanation/science.md, whose fault an idle GPU is",
 )
-FEW: Final = Limit(
-    default=0.10,
-    unit="ratio",
-    why="what fewer than one steady step in ten has is no property of the usual step, and is said apart from it",
-    source="docs/explanation/science.md, steps",
+FEW: Final = Limit.ratio(
+    0.10,
+    "what fewer than one steady step in ten has is no property of the usual step, and is said apart from it",
+    "docs/explanation/science.md, steps",
 )
 _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is not the step the program has
 _TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a profiler is worth a word

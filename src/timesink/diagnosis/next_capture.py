@@ -17,17 +17,15 @@ from timesink.measures.kernels.kernels import kernel_targets
 from timesink.model.tables import DEVICES, SOURCES
 from timesink.model.trace import Trace
 
-UNEXPLAINED = Limit(
-    default=0.05,
-    unit="ratio",
-    why="idle time that torch.profiler sees no cause for is worth another run from a twentieth of the step on",
-    source="below it, all of it recovered would be hard to tell from run-to-run noise with a handful of runs",
+UNEXPLAINED = Limit.ratio(
+    0.05,
+    "idle time that torch.profiler sees no cause for is worth another run from a twentieth of the step on",
+    "below it, all of it recovered would be hard to tell from run-to-run noise with a handful of runs",
 )
-KERNEL_SHARE = Limit(
-    default=0.05,
-    unit="ratio",
-    why="a kernel below a twentieth of the step cannot repay a replay of forty passes, however slow it is",
-    source="Amdahl: 5 % of the step is the most that it could win",
+KERNEL_SHARE = Limit.ratio(
+    0.05,
+    "a kernel below a twentieth of the step cannot repay a replay of forty passes, however slow it is",
+    "Amdahl: 5 % of the step is the most that it could win",
 )
 MOST_KERNELS = 3  # each costs a replay of its own: a minute
 _UNTRACED = ("untraced", "unexplained")

@@ -24,6 +24,11 @@ class Limit:
     why: str
     source: str
 
+    @classmethod
+    def ratio(cls, default: float, why: str, source: str) -> Limit:
+        """The limit of a share, 0 to 1."""
+        return cls(default, "ratio", why, source)
+
 
 HEALTHY: Final = "benchmarks/faults: healthy programs stay under it"
 """The source of a limit that no healthy program of the registry of planted faults passes."""
@@ -83,6 +88,16 @@ class Rule:
             what = "table" if len(missing) == 1 else "tables"
             return Undecided(f"the trace has no {what} {', '.join(missing)}", self.capture)
         return self.check(trace, Limits(self.limits, overrides))
+
+
+def check_of(module: str, limit: str, verdict: Callable[[Trace, float], Verdict]) -> Callable[[Trace, Limits], Verdict]:
+    """The `check` of a module whose verdict takes that one limit."""
+
+    def check(trace: Trace, limits: Limits) -> Verdict:
+        return verdict(trace, limits[limit])
+
+    check.__module__ = module
+    return check
 
 
 def summary_of(doc: str) -> str:

@@ -39,11 +39,10 @@ ASSUMED: Final = (
     "what it needs today, kernels that fill the device grow with the batch and smaller ones once they fill it, the "
     "optimizer and collectives not at all. Another batch trains otherwise"
 )
-BUSY: Final = Limit(
-    default=0.05,
-    unit="ratio",
-    why="what a host does for which the device waits nearly all the time is not the launching that stays as it is",
-    source="programs whose larger batches were measured (benchmarks/ladders, H100) keep the device busy for 59 to 97 %",
+BUSY: Final = Limit.ratio(
+    0.05,
+    "what a host does for which the device waits nearly all the time is not the launching that stays as it is",
+    "programs whose larger batches were measured (benchmarks/ladders, H100) keep the device busy for 59 to 97 %",
 )
 _OF_WEIGHTS: Final = ("communication", "foreach")
 

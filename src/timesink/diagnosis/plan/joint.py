@@ -33,17 +33,13 @@ from timesink.whatif.changes.precision import UnderAutocast
 from timesink.whatif.critical_path import longest_kind
 from timesink.whatif.pricing import Pricer
 
-WORTH: Final = Limit(
-    default=0.02,
-    unit="ratio",
-    why="a change that wins less of the step is no rung of a plan",
-    source="run-to-run deviation of step time is about 1 % on one GPU (docs/explanation/accuracy.md)",
+WORTH: Final = Limit.ratio(
+    0.02,
+    "a change that wins less of the step is no rung of a plan",
+    "run-to-run deviation of step time is about 1 % on one GPU (docs/explanation/accuracy.md)",
 )
-MOSTLY: Final = Limit(
-    default=0.5,
-    unit="ratio",
-    why="what kernels attain is said where more than half of their time has a known bound",
-    source="docs/rules/KRN109.md",
+MOSTLY: Final = Limit.ratio(
+    0.5, "what kernels attain is said where more than half of their time has a known bound", "docs/rules/KRN109.md"
 )
 _SAME_KERNELS: Final = frozenset({
     "cuda_graph", "remove_sync", "loader_workers", "pin_memory", "prefetch", "no_sync", "buckets", "drop_debugging",

@@ -14,18 +14,16 @@ from timesink.diagnosis.plan.joint import GRAPHS, WORTH, Joint
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Finding, Quantity
 
-NEARLY: Final = Limit(
-    default=0.75,
-    unit="ratio",
-    why="a change comes before one that wins more where it wins this much of that, and mends a cause, or leads further",
-    source="benchmarks/faults: broken_in_pieces, whose graph breaks win 0.76 of what a CUDA graph of the pieces does",
+NEARLY: Final = Limit.ratio(
+    0.75,
+    "a change comes before one that wins more where it wins this much of that, and mends a cause, or leads further",
+    "benchmarks/faults: broken_in_pieces, whose graph breaks win 0.76 of what a CUDA graph of the pieces does",
 )
-LATER: Final = Limit(
-    default=0.25,
-    unit="ratio",
-    why="of changes after the first, one that leads further comes before one that wins more where it wins this much of "
+LATER: Final = Limit.ratio(
+    0.25,
+    "of changes after the first, one that leads further comes before one that wins more where it wins this much of "
     "that: what comes first is tried first, later ones are steps on the way",
-    source="benchmarks/ladders, tune: a graph that wins half of what compiling does, and lets bf16 win two thirds",
+    "benchmarks/ladders, tune: a graph that wins half of what compiling does, and lets bf16 win two thirds",
 )
 _WEIGHTS: Final = (3, 4, 3)  # Swanson's, of the low end, the median and the high end
 Gain = Callable[[Collection[str]], Quantity | None]

@@ -80,9 +80,7 @@ RULE = Rule(
     needs=(DEVICE_OPS, API_CALLS),
     reads=(COLLECTIVES, DEVICES, FRAMES, HOST_OPS, RANGES, SETTINGS, SOURCES),
     limits={
-        "idle_ratio": Limit(
-            0.02, "ratio", "one short wait a step (the loss) is usual", "run-to-run deviation of a step"
-        )
+        "idle_ratio": Limit.ratio(0.02, "one short wait a step (the loss) is usual", "run-to-run deviation of a step")
     },
     references=("https://docs.pytorch.org/docs/stable/distributed.html",),
 )

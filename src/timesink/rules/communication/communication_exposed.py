@@ -116,9 +116,8 @@ RULE = Rule(
     needs=(DEVICE_OPS,),
     reads=(*JOB_READS, RANGES, API_CALLS),
     limits={
-        "exposed_ratio": Limit(
+        "exposed_ratio": Limit.ratio(
             0.05,
-            "ratio",
             "below this, hiding all communication gains less than a step in twenty",
             "TraceLens flags exposed communication over 5 % of the timeline",
         )

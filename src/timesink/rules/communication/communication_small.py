@@ -115,8 +115,8 @@ RULE = Rule(
         "per_step": Limit(
             20, "calls", "a few small reductions per step are usual (loss, norm)", "DDP and FSDP defaults"
         ),
-        "exposed_ratio": Limit(
-            0.03, "ratio", "hidden or short ones cost the step nothing", "run-to-run deviation of a step"
+        "exposed_ratio": Limit.ratio(
+            0.03, "hidden or short ones cost the step nothing", "run-to-run deviation of a step"
         ),
     },
     references=("https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",),

@@ -83,7 +83,7 @@ RULE = Rule(
     needs=(DEVICE_OPS, COLLECTIVES),
     reads=(API_CALLS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
     limits={
-        "exposed_ratio": Limit(0.02, "ratio", "hidden exchanges cost the step little", "run-to-run deviation of a step")
+        "exposed_ratio": Limit.ratio(0.02, "hidden exchanges cost the step little", "run-to-run deviation of a step")
     },
     references=("https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",),
     capture="timesink capture torch -- torchrun train.py",

@@ -82,11 +82,8 @@ RULE = Rule(
     needs=(DEVICE_OPS,),
     reads=(API_CALLS, HOST_OPS, RANGES),
     limits={
-        "excess_ratio": Limit(
-            0.03,
-            "ratio",
-            "below this a perfect partition of the GPU gains little",
-            "arXiv 2507.03114: 19 % slower on average",
+        "excess_ratio": Limit.ratio(
+            0.03, "below this a perfect partition of the GPU gains little", "arXiv 2507.03114: 19 % slower on average"
         )
     },
     references=("https://arxiv.org/abs/2507.03114",),

@@ -102,8 +102,8 @@ RULE = Rule(
     needs=(DEVICE_OPS,),
     reads=JOB_READS,
     limits={
-        "bubble_ratio": Limit(
-            0.25, "ratio", "four micro-batches per stage leave less than a fifth", "Megatron-LM, arXiv 2104.04473"
+        "bubble_ratio": Limit.ratio(
+            0.25, "four micro-batches per stage leave less than a fifth", "Megatron-LM, arXiv 2104.04473"
         )
     },
     references=("https://arxiv.org/abs/2104.04473",),

@@ -98,8 +98,8 @@ RULE = Rule(
     needs=(DEVICE_OPS,),
     reads=JOB_READS,
     limits={
-        "gain_ratio": Limit(
-            0.05, "ratio", "jitter of equal ranks adds up to a few percent of a step", "own captures of balanced jobs"
+        "gain_ratio": Limit.ratio(
+            0.05, "jitter of equal ranks adds up to a few percent of a step", "own captures of balanced jobs"
         )
     },
     capture="timesink capture torch -- torchrun train.py",

@@ -124,15 +124,13 @@ RULE = Rule(
     needs=(DEVICE_OPS,),
     reads=JOB_READS,
     limits={
-        "ratio": Limit(
+        "ratio": Limit.ratio(
             1.5,
-            "ratio",
             "six pairs of healthy GPUs differ by 2 %; a link at half its lanes takes twice as long",
             "own captures of a pipeline on four H200s",
         ),
-        "nvlink_share": Limit(
+        "nvlink_share": Limit.ratio(
             0.12,
-            "ratio",
             "PCIe 5 carries 64 GB/s, a seventh of the NVLink of an H100; what passes through host memory gets less",
             "benchmarks/faults: healthy exchanges of 8 MB and more between two H200s reach 26 to 65 % of NVLink",
         ),

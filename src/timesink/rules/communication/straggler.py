@@ -125,7 +125,7 @@ RULE = Rule(
     needs=(DEVICE_OPS,),
     reads=(*dict.fromkeys((*JOB_READS, *BLAME_READS)),),
     limits={
-        "gain_ratio": Limit(0.03, "ratio", "steps of a balanced job differ by less from run to run", "own captures"),
+        "gain_ratio": Limit.ratio(0.03, "steps of a balanced job differ by less from run to run", "own captures"),
         "collectives": Limit(
             3, "calls", "one late arrival may be the start of the capture", "first and last do not count"
         ),

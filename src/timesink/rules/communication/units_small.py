@@ -88,7 +88,7 @@ RULE = Rule(
         "per_step": Limit(
             20, "calls", "a few large units per step are usual", "DDP and FSDP defaults on models of a few layers"
         ),
-        "idle_ratio": Limit(0.03, "ratio", "hosts that are ahead are not slowed by units", "own captures of FSDP"),
+        "idle_ratio": Limit.ratio(0.03, "hosts that are ahead are not slowed by units", "own captures of FSDP"),
     },
     references=("https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",),
     capture="timesink capture torch -- torchrun train.py",

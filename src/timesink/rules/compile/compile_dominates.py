@@ -64,9 +64,8 @@ RULE = Rule(
     needs=(DEVICE_OPS,),
     reads=(RANGES, HOST_OPS, API_CALLS),
     limits={
-        "compile_ratio": Limit(
+        "compile_ratio": Limit.ratio(
             0.33,
-            "ratio",
             "a run that compiles for a third of its time is short for what it compiles",
             "convention: a fixed cost above a third of a run is worth avoiding before anything else",
         )

@@ -83,15 +83,13 @@ RULE = Rule(
     needs=(DEVICE_OPS, API_CALLS),
     reads=(*BLAME_READS, COMPILE_EVENTS),
     limits={
-        "kernel_ratio": Limit(
+        "kernel_ratio": Limit.ratio(
             0.1,
-            "ratio",
             "a loss between forward and backward is a few kernels of a model",
             "compiled training of 16 blocks on an H200: 3 % are its loss (tests/data/compile)",
         ),
-        "idle_ratio": Limit(
+        "idle_ratio": Limit.ratio(
             0.03,
-            "ratio",
             "where the device does not wait for them, eager kernels cost little",
             "benchmarks/faults: a compiled function between large eager products loses nothing",
         ),

@@ -103,9 +103,8 @@ RULE = Rule(
     needs=(DEVICE_OPS,),
     reads=(*BLAME_READS, API_CALLS, DEVICES, COMPILE_EVENTS),
     limits={
-        "saved_ratio": Limit(
+        "saved_ratio": Limit.ratio(
             0.03,
-            "ratio",
             "fewer than three steps in a hundred are won back",
             "benchmarks/faults: healthy compiled programs stay under it",
         )

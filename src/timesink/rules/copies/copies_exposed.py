@@ -99,9 +99,8 @@ RULE = Rule(
     needs=(DEVICE_OPS,),
     reads=(API_CALLS, *BLAME_READS),
     limits={
-        "exposed_ratio": Limit(
+        "exposed_ratio": Limit.ratio(
             0.03,
-            "ratio",
             "below this, hiding every copy gains less than three steps in a hundred",
             "benchmarks/faults: healthy loaders expose 1 %; TraceLens flags copies over 5 %",
         )

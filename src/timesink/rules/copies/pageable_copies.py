@@ -114,9 +114,8 @@ RULE = idle_rule(
     "CPY102",
     check,
     limits={
-        "held_ratio": Limit(
+        "held_ratio": Limit.ratio(
             0.03,
-            "ratio",
             "below this, pinning every copy gains less than three steps in a hundred",
             "benchmarks/faults: healthy programs stay under it",
         )

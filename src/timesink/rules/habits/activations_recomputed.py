@@ -68,8 +68,4 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return habit_verdict(trace, HABIT, work, limits["saved_ratio"])
 
 
-RULE = habit_rule(
-    "HAB101",
-    check,
-    references=("https://docs.pytorch.org/docs/stable/checkpoint.html",),
-)
+RULE = habit_rule("HAB101", check, references=("https://docs.pytorch.org/docs/stable/checkpoint.html",))

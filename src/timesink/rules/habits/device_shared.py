@@ -66,10 +66,11 @@ RULE = Rule(
     needs=(DEVICE_OPS,),
     reads=(API_CALLS, HOST_OPS, RANGES),
     limits={
-        "busy_ratio": Limit(
-            0.1, "ratio", "a display or a monitor keeps a GPU busy for a few per cent",
+        "busy_ratio": Limit.ratio(
+            0.1,
+            "a display or a monitor keeps a GPU busy for a few per cent",
             "benchmarks/faults: 0 % for all other programs of the fourth set",
         )
     },
     references=("https://docs.nvidia.com/deploy/nvidia-smi/index.html",),
-)  # fmt: skip
+)

@@ -58,8 +58,4 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return habit_verdict(trace, HABIT, works, limits["saved_ratio"])
 
 
-RULE = habit_rule(
-    "HAB106",
-    check,
-    references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",),
-)
+RULE = habit_rule("HAB106", check, references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",))

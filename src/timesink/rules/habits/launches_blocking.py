@@ -99,9 +99,8 @@ RULE = habit_rule(
     "HAB102",
     check,
     limits={
-        "awaited_ratio": Limit(
+        "awaited_ratio": Limit.ratio(
             0.9,
-            "ratio",
             "all of them where launches block; the last kernels before a wait may end before their launch returns",
             "benchmarks/faults: 100 % with CUDA_LAUNCH_BLOCKING, at most 1 % in all other programs",
         ),

@@ -62,7 +62,5 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 
 
 RULE = habit_rule(
-    "HAB104",
-    check,
-    references=("https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html",),
+    "HAB104", check, references=("https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html",)
 )

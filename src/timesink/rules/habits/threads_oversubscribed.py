@@ -82,14 +82,16 @@ RULE = idle_rule(
     "HAB107",
     check,
     limits={
-        "thread_ratio": Limit(
-            1.5, "ratio", "a few more threads than processors cost little, and are some libraries' default",
+        "thread_ratio": Limit.ratio(
+            1.5,
+            "a few more threads than processors cost little, and are some libraries' default",
             "PyTorch's default is one for each core; two for each are hyper-threads",
         ),
-        "idle_ratio": Limit(
-            0.03, "ratio", "below this, faster host work gains less than three steps in a hundred",
+        "idle_ratio": Limit.ratio(
+            0.03,
+            "below this, faster host work gains less than three steps in a hundred",
             "as for the preparation of input",
         ),
     },
     references=("https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html",),
-)  # fmt: skip
+)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from timesink.diagnosis.rule import Rule, found_or_clear
+from timesink.diagnosis.rule import Limit, Rule, check_of, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_period
 from timesink.measures.idle.blamed_time import BlamedTime
 from timesink.model.names import matches
 from timesink.model.record import dataclass
+from timesink.model.schema import Table
 from timesink.model.tables import (
     API_CALLS,
     DEVICE_OPS,
@@ -37,8 +38,17 @@ BLAME_READS: Final = (
 )  # fmt: skip
 """What idle blame reads where it was recorded, besides device work and CUDA calls."""
 
-idle_rule: Final = partial(Rule, needs=(DEVICE_OPS, API_CALLS), reads=BLAME_READS)
+_NEEDS: Final = (DEVICE_OPS, API_CALLS)
+idle_rule: Final = partial(Rule, needs=_NEEDS, reads=BLAME_READS)
 """Declares a rule on idle time: the tables that it reads."""
+
+
+def pattern_rule(
+    code: str, module: str, pattern: IdlePattern, limit: Limit, reference: str, needs: tuple[Table, ...] = _NEEDS
+) -> Rule:
+    """The rule of a module that has nothing but a pattern of idle time, and `limit` to the share of it."""
+    check = check_of(module, "idle_ratio", partial(pattern_verdict, pattern))
+    return idle_rule(code, check, needs=needs, limits={"idle_ratio": limit}, references=(reference,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,10 @@ The first steps of any program allocate. A step in which sizes grow for the last
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits
-from timesink.diagnosis.verdicts import Bottleneck, Verdict
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Bottleneck
 from timesink.measures.idle.blamed_time import drained_time
-from timesink.model.trace import Trace
-from timesink.rules.idle._family import IdlePattern, idle_rule, pattern_verdict
+from timesink.rules.idle._family import IdlePattern, pattern_rule
 
 PATTERN = IdlePattern(
     time=lambda trace: drained_time(trace, "allocator", "allocator"),
@@ -38,22 +37,14 @@ PATTERN = IdlePattern(
     verify="Capture again: the steady steps make no cudaMalloc and no cudaFree.",
 )
 
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device over the limit."""
-    return pattern_verdict(PATTERN, trace, limits["idle_ratio"])
-
-
-RULE = idle_rule(
+RULE = pattern_rule(
     "IDL106",
-    check,
-    limits={
-        "idle_ratio": Limit(
-            0.02,
-            "ratio",
-            "a steady step of a caching allocator makes no such call",
-            "benchmarks/faults: healthy programs make none",
-        )
-    },
-    references=("https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management",),
+    __name__,
+    PATTERN,
+    Limit.ratio(
+        0.02,
+        "a steady step of a caching allocator makes no such call",
+        "benchmarks/faults: healthy programs make none",
+    ),
+    "https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management",
 )

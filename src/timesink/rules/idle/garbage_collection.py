@@ -22,12 +22,11 @@ as Python. One collection in a short capture says little about its rate.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import HEALTHY, Limit, Limits
-from timesink.diagnosis.verdicts import Bottleneck, Verdict
+from timesink.diagnosis.rule import HEALTHY, Limit
+from timesink.diagnosis.verdicts import Bottleneck
 from timesink.knowledge.ranges import GARBAGE_COLLECTION
 from timesink.measures.idle.blamed_time import blamed_time
-from timesink.model.trace import Trace
-from timesink.rules.idle._family import IdlePattern, idle_rule, pattern_verdict
+from timesink.rules.idle._family import IdlePattern, pattern_rule
 
 PATTERN = IdlePattern(
     time=lambda trace: blamed_time(trace, ("garbage_collection",)),
@@ -40,19 +39,10 @@ PATTERN = IdlePattern(
     verify="Run with gc.disable(): the step shortens by at most this time.",
 )
 
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device over the limit."""
-    return pattern_verdict(PATTERN, trace, limits["idle_ratio"])
-
-
-RULE = idle_rule(
+RULE = pattern_rule(
     "IDL105",
-    check,
-    limits={
-        "idle_ratio": Limit(
-            0.02, "ratio", "collections of the youngest generation cost less than 2 % of a step", HEALTHY
-        )
-    },
-    references=("https://docs.python.org/3/library/gc.html",),
+    __name__,
+    PATTERN,
+    Limit.ratio(0.02, "collections of the youngest generation cost less than 2 % of a step", HEALTHY),
+    "https://docs.python.org/3/library/gc.html",
 )

@@ -82,7 +82,7 @@ RULE = idle_rule(
     "IDL104",
     check,
     limits={
-        "idle_ratio": Limit(0.03, "ratio", "a step has some per cent of ordinary Python between its operators", HEALTHY)
+        "idle_ratio": Limit.ratio(0.03, "a step has some per cent of ordinary Python between its operators", HEALTHY)
     },
     references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",),
     symptom=True,

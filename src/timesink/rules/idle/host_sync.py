@@ -125,9 +125,8 @@ RULE = idle_rule(
     check,
     reads=(*BLAME_READS, COLLECTIVES),
     limits={
-        "idle_ratio": Limit(
+        "idle_ratio": Limit.ratio(
             0.02,
-            "ratio",
             "one wait at the end of a step costs about 1 % of a step of ten milliseconds",
             "benchmarks/faults: healthy programs that read the loss stay under it",
         )

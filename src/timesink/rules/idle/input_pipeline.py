@@ -81,9 +81,8 @@ RULE = idle_rule(
     "IDL101",
     check,
     limits={
-        "idle_ratio": Limit(
+        "idle_ratio": Limit.ratio(
             0.03,
-            "ratio",
             "below this, a perfect input pipeline gains less than three steps in a hundred",
             "benchmarks/faults: healthy loaders stay under it",
         )

@@ -90,9 +90,8 @@ RULE = idle_rule(
     "IDL103",
     check,
     limits={
-        "idle_ratio": Limit(
+        "idle_ratio": Limit.ratio(
             0.05,
-            "ratio",
             "the profiler alone makes the host late by some per cent of a step",
             "benchmarks/faults: healthy programs stay under 1 %; a fault that costs 3 % is owed a finding",
         )

@@ -23,12 +23,11 @@ nsys records calls longer than a microsecond only. What is between two writes ma
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import HEALTHY, Limit, Limits
-from timesink.diagnosis.verdicts import Bottleneck, Verdict
+from timesink.diagnosis.rule import HEALTHY, Limit
+from timesink.diagnosis.verdicts import Bottleneck
 from timesink.measures.idle.blamed_time import system_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS, OS_CALLS
-from timesink.model.trace import Trace
-from timesink.rules.idle._family import IdlePattern, idle_rule, pattern_verdict
+from timesink.rules.idle._family import IdlePattern, pattern_rule
 
 PATTERN = IdlePattern(
     time=system_time,
@@ -40,16 +39,11 @@ PATTERN = IdlePattern(
     verify="Leave the writing or reading out for a few steps: the step shortens by at most this time.",
 )
 
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device over the limit."""
-    return pattern_verdict(PATTERN, trace, limits["idle_ratio"])
-
-
-RULE = idle_rule(
+RULE = pattern_rule(
     "IDL108",
-    check,
+    __name__,
+    PATTERN,
+    Limit.ratio(0.03, "a step may log a line, and poll for what is ready", HEALTHY),
+    "https://docs.nvidia.com/nsight-systems/UserGuide/index.html#os-runtime-libraries-trace",
     needs=(DEVICE_OPS, API_CALLS, OS_CALLS),
-    limits={"idle_ratio": Limit(0.03, "ratio", "a step may log a line, and poll for what is ready", HEALTHY)},
-    references=("https://docs.nvidia.com/nsight-systems/UserGuide/index.html#os-runtime-libraries-trace",),
 )

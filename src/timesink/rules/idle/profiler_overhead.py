@@ -86,15 +86,13 @@ RULE = Rule(
     needs=(DEVICE_OPS, API_CALLS, HOST_OPS),
     reads=BLAME_READS,
     limits={
-        "idle_ratio": Limit(
+        "idle_ratio": Limit.ratio(
             0.05,
-            "ratio",
             "a device that waits less than this is not bound by its host in the profile either",
             "idle time of device-bound programs in benchmarks/faults",
         ),
-        "explained_ratio": Limit(
+        "explained_ratio": Limit.ratio(
             0.5,
-            "ratio",
             "where recording explains half of the wait, unit costs being off by two, it may explain all of it",
             "captures of host-bound programs beside their unprofiled step times (benchmarks/faults)",
         ),

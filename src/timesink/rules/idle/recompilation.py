@@ -29,8 +29,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from timesink.diagnosis.rule import Limit, Limits
-from timesink.diagnosis.verdicts import Bottleneck, Verdict
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Bottleneck
 from timesink.knowledge.ranges import COMPILE_WORK
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.steps.steps import steps
@@ -38,7 +38,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import HOST_OPS, RANGES
 from timesink.model.trace import Trace
-from timesink.rules.idle._family import IdlePattern, idle_rule, pattern_verdict
+from timesink.rules.idle._family import IdlePattern, pattern_rule
 from timesink.whatif.change import Target
 from timesink.whatif.changes.host import DropCompiler
 
@@ -79,22 +79,14 @@ PATTERN = IdlePattern(
     change=drop_compiler,
 )
 
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device over the limit."""
-    return pattern_verdict(PATTERN, trace, limits["idle_ratio"])
-
-
-RULE = idle_rule(
+RULE = pattern_rule(
     "IDL107",
-    check,
-    limits={
-        "idle_ratio": Limit(
-            0.02,
-            "ratio",
-            "a steady step of a compiled program compiles nothing",
-            "benchmarks/faults: healthy compiled programs compile nothing after warm-up",
-        )
-    },
-    references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
+    __name__,
+    PATTERN,
+    Limit.ratio(
+        0.02,
+        "a steady step of a compiled program compiles nothing",
+        "benchmarks/faults: healthy compiled programs compile nothing after warm-up",
+    ),
+    "https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
 )

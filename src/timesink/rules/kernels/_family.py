@@ -37,12 +37,7 @@ LINE_READS: Final = (HOST_OPS, FRAMES, HOST_STACKS, GRAPH_NODES, GENERATED_KERNE
 kernel_rule: Final = partial(Rule, needs=(DEVICE_OPS,), reads=(*LINE_READS, API_CALLS, RANGES, DEVICES, GPU_METRICS))
 """Declares a rule on the kernels of a step: the tables that kernel facts and steps read."""
 
-ONE_PERCENT: Final = Limit(
-    default=0.01,
-    unit="ratio",
-    why="less than one step in a hundred is won back",
-    source=HEALTHY,
-)
+ONE_PERCENT: Final = Limit.ratio(0.01, "less than one step in a hundred is won back", HEALTHY)
 """The saving from which on a fix that costs one line is worth making."""
 
 

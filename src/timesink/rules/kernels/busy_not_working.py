@@ -79,8 +79,8 @@ RULE = Rule(
     needs=(DEVICE_OPS, GPU_METRICS),
     reads=(*LINE_READS, API_CALLS, RANGES, DEVICES),
     limits={
-        "saved_ratio": Limit(0.05, "ratio", "fewer than one step in twenty is won back", HEALTHY),
-        "busy_ratio": Limit(0.5, "ratio", "a device that mostly waits has a larger loss", HEALTHY),
+        "saved_ratio": Limit.ratio(0.05, "fewer than one step in twenty is won back", HEALTHY),
+        "busy_ratio": Limit.ratio(0.5, "a device that mostly waits has a larger loss", HEALTHY),
     },
     references=("https://docs.nvidia.com/nsight-systems/UserGuide/index.html#gpu-metrics",),
     symptom=True,

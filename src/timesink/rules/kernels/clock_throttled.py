@@ -86,8 +86,8 @@ RULE = Rule(
     needs=(DEVICE_OPS, GPU_METRICS, DEVICES),
     reads=(*LINE_READS, API_CALLS, RANGES),
     limits={
-        "clock_ratio": Limit(0.9, "ratio", "clocks wander by some per cent", "an H100 under load: 1.98 of 1.98 GHz"),
-        "saved_ratio": Limit(0.02, "ratio", "fewer than two steps in a hundred are won back", HEALTHY),
+        "clock_ratio": Limit.ratio(0.9, "clocks wander by some per cent", "an H100 under load: 1.98 of 1.98 GHz"),
+        "saved_ratio": Limit.ratio(0.02, "fewer than two steps in a hundred are won back", HEALTHY),
     },
     references=("https://docs.nvidia.com/deploy/nvidia-smi/index.html",),
     symptom=True,

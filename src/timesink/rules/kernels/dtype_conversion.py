@@ -61,9 +61,8 @@ RULE = kernel_rule(
     "KRN101",
     check,
     limits={
-        "saved_ratio": Limit(
+        "saved_ratio": Limit.ratio(
             0.03,
-            "ratio",
             "fewer than three steps in a hundred are won back, and some casts are wanted",
             "benchmarks/faults: healthy programs in bf16 stay under it",
         )

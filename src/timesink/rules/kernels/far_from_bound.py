@@ -84,14 +84,13 @@ RULE = Rule(
     needs=(DEVICE_OPS, HOST_OPS),
     reads=(*BLAME_READS, *LINE_READS, API_CALLS, DEVICES, EVENT_WAITS, GPU_METRICS),
     limits={
-        "attained_ratio": Limit(
+        "attained_ratio": Limit.ratio(
             0.5,
-            "ratio",
             "well-written kernels of everyday shapes reach seven tenths; half leaves room for odd shapes",
             "benchmarks/faults on an H200: products 0.9 to 1.1, attention 0.7, elementwise 0.9 to 1.0",
         ),
-        "saved_ratio": Limit(
-            0.05, "ratio", "writing or finding another kernel is work: it should win one step in twenty", HEALTHY
+        "saved_ratio": Limit.ratio(
+            0.05, "writing or finding another kernel is work: it should win one step in twenty", HEALTHY
         ),
     },
     references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/#roofline-charts",),

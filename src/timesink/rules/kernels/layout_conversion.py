@@ -55,9 +55,8 @@ RULE = kernel_rule(
     "KRN102",
     check,
     limits={
-        "saved_ratio": Limit(
+        "saved_ratio": Limit.ratio(
             0.03,
-            "ratio",
             "a step of well-written code has that many transposes which somebody needs",
             "benchmarks/faults: healthy programs stay under 2 %",
         )

@@ -81,6 +81,6 @@ RULE = Rule(
     check,
     needs=(DEVICE_OPS,),
     reads=(API_CALLS, HOST_OPS, RANGES, DEVICES, GPU_METRICS, GRAPH_NODES),
-    limits={"saved_ratio": Limit(0.05, "ratio", "streams are work: they should win one step in twenty", HEALTHY)},
+    limits={"saved_ratio": Limit.ratio(0.05, "streams are work: they should win one step in twenty", HEALTHY)},
     references=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/#streams",),
 )

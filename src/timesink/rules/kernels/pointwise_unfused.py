@@ -49,9 +49,8 @@ RULE = kernel_rule(
     "KRN104",
     check,
     limits={
-        "saved_ratio": Limit(
+        "saved_ratio": Limit.ratio(
             0.032,
-            "ratio",
             "a step of well-written eager code has that much to fuse around its products",
             "benchmarks/faults, benchmarks/ranks: healthy programs stay under 2.1 % and 3.1 %",
         )

@@ -63,6 +63,6 @@ RULE = Rule(
     check,
     needs=(DEVICE_OPS,),
     reads=(*LINE_READS, API_CALLS, RANGES, DEVICES, EVENT_WAITS, GPU_METRICS),
-    limits={"saved_ratio": Limit(0.03, "ratio", "fewer than three steps in a hundred are won back", HEALTHY)},
+    limits={"saved_ratio": Limit.ratio(0.03, "fewer than three steps in a hundred are won back", HEALTHY)},
     references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#occupancy",),
 )

@@ -78,7 +78,7 @@ RULE = Rule(
     needs=(DEVICE_OPS,),
     reads=(*LINE_READS, API_CALLS, RANGES, DEVICES, EVENT_WAITS, GPU_METRICS),
     limits={
-        "saved_ratio": Limit(0.03, "ratio", "fewer than three steps in a hundred are won back", HEALTHY),
+        "saved_ratio": Limit.ratio(0.03, "fewer than three steps in a hundred are won back", HEALTHY),
         "waits": Limit(
             4,
             "waits",

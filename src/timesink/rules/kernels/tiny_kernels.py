@@ -77,8 +77,8 @@ RULE = kernel_rule(
     check,
     limits={
         "kernels": Limit(100, "kernels", "fewer are soon fused by hand, and win little", HEALTHY),
-        "busy_ratio": Limit(0.9, "ratio", "a device that waits longer is short of launches", HEALTHY),
-        "saved_ratio": Limit(0.1, "ratio", "merging kernels is work: it should win one step in ten", HEALTHY),
+        "busy_ratio": Limit.ratio(0.9, "a device that waits longer is short of launches", HEALTHY),
+        "saved_ratio": Limit.ratio(0.1, "merging kernels is work: it should win one step in ten", HEALTHY),
     },
     references=("https://docs.pytorch.org/docs/stable/torch.compiler.html",),
     symptom=True,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from timesink.diagnosis.rule import Limit, Rule, found_or_clear
+from timesink.diagnosis.rule import Limit, Rule, check_of, found_or_clear
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Evidence,
@@ -33,11 +33,17 @@ CAPTURE: Final = (
 memory_rule: Final = partial(Rule, needs=(MEMORY_EVENTS,), reads=(MEMORY_BLOCKS, MEMORY_MARKS), capture=CAPTURE)
 """Declares a rule on memory: the tables it reads, and how to record them."""
 
-UNCLASSIFIED: Final = Limit(
-    default=0.5,
-    unit="ratio",
-    why="beyond it a share says more of the classification than of the program",
-    source="measured programs leave less than 1 % of their peak unclassified (docs/explanation/memory-accuracy.md)",
+
+def share_rule(code: str, module: str, pattern: SharePattern, limit: Limit, reference: str) -> Rule:
+    """The rule of a module that has nothing but a pattern of a share of the peak, and `limit` to that share."""
+    check = check_of(module, "peak_ratio", partial(share_verdict, pattern))
+    return memory_rule(code, check, limits={"peak_ratio": limit}, references=(reference,))
+
+
+UNCLASSIFIED: Final = Limit.ratio(
+    0.5,
+    "beyond it a share says more of the classification than of the program",
+    "measured programs leave less than 1 % of their peak unclassified (docs/explanation/memory-accuracy.md)",
 )
 
 

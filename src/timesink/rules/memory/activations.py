@@ -22,12 +22,11 @@ what the host saw.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits
-from timesink.diagnosis.verdicts import Evidence, Quantity, Verdict
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Evidence, Quantity
 from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger, forward_share
-from timesink.model.trace import Trace
-from timesink.rules.memory._family import SharePattern, memory_rule, share_verdict
+from timesink.rules.memory._family import SharePattern, share_rule
 
 
 def _kept(ledger: MemoryLedger) -> int | None:
@@ -58,22 +57,14 @@ PATTERN = SharePattern(
     more=_cost,
 )
 
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device over the limit."""
-    return share_verdict(PATTERN, trace, limits["peak_ratio"])
-
-
-RULE = memory_rule(
+RULE = share_rule(
     "MEM106",
-    check,
-    limits={
-        "peak_ratio": Limit(
-            0.5,
-            "ratio",
-            "above a half no other part can free as much",
-            "judgement; shares of 23 measured programs stand in docs/explanation/memory-accuracy.md",
-        )
-    },
-    references=("https://arxiv.org/abs/2205.05198",),
+    __name__,
+    PATTERN,
+    Limit.ratio(
+        0.5,
+        "above a half no other part can free as much",
+        "judgement; shares of 23 measured programs stand in docs/explanation/memory-accuracy.md",
+    ),
+    "https://arxiv.org/abs/2205.05198",
 )

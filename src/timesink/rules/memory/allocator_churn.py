@@ -61,10 +61,7 @@ def _judge(trace: Trace, device: Device, counts: MemorySteps, limit: float) -> F
         f"step, {bytes_text(counts.driver_bytes)} over {counts.steps - 2} steps",
         bottleneck=Bottleneck.ALLOCATOR,
         where=Where(rank=device[0], device=device[1]),
-        evidence=(
-            evidence,
-            Evidence("releases to make room", retries, "releases before a new segment or oom"),
-        ),
+        evidence=(evidence, Evidence("releases to make room", retries, "releases before a new segment or oom")),
         advice="Remove empty_cache from the loop, keep sizes constant, and leave the allocator room.",
         verify="Take the snapshot again: steps after the second take and give back no segment.",
     )

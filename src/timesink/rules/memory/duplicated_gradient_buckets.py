@@ -22,14 +22,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from timesink.diagnosis.rule import Limit, Limits
-from timesink.diagnosis.verdicts import Verdict
+from timesink.diagnosis.rule import Limit
 from timesink.knowledge.frames import REDUCER
 from timesink.measures.memory.classes import CODES, Category
 from timesink.measures.memory.ledger import MemoryLedger
 from timesink.model.names import matches
-from timesink.model.trace import Trace
-from timesink.rules.memory._family import SharePattern, memory_rule, share_verdict
+from timesink.rules.memory._family import SharePattern, share_rule
 
 
 def _twice(ledger: MemoryLedger) -> int | None:
@@ -51,22 +49,14 @@ PATTERN = SharePattern(
     verify="Take the snapshot again: buckets stay, and gradients of their own are gone.",
 )
 
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device over the limit."""
-    return share_verdict(PATTERN, trace, limits["peak_ratio"])
-
-
-RULE = memory_rule(
+RULE = share_rule(
     "MEM108",
-    check,
-    limits={
-        "peak_ratio": Limit(
-            0.02,
-            "ratio",
-            "below it the second copy is smaller than what rounding and fragmentation take",
-            "rounding of measured programs is 0.1 to 3 % (docs/explanation/memory-accuracy.md)",
-        )
-    },
-    references=("https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",),
+    __name__,
+    PATTERN,
+    Limit.ratio(
+        0.02,
+        "below it the second copy is smaller than what rounding and fragmentation take",
+        "rounding of measured programs is 0.1 to 3 % (docs/explanation/memory-accuracy.md)",
+    ),
+    "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
 )

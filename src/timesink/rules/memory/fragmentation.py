@@ -73,9 +73,8 @@ RULE = Rule(
     needs=(MEMORY_SEGMENTS, MEMORY_BLOCKS),
     reads=(MEMORY_EVENTS,),
     limits={
-        "reserved_ratio": Limit(
+        "reserved_ratio": Limit.ratio(
             0.2,
-            "ratio",
             "a fifth of reserved memory is more than a batch of another size explains",
             "a public snapshot of a training run has 3 % (docs/explanation/memory-accuracy.md)",
         )

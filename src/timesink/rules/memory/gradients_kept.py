@@ -21,12 +21,10 @@ count as communication here.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits
-from timesink.diagnosis.verdicts import Verdict
+from timesink.diagnosis.rule import Limit
 from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger
-from timesink.model.trace import Trace
-from timesink.rules.memory._family import SharePattern, memory_rule, share_verdict
+from timesink.rules.memory._family import SharePattern, share_rule
 
 
 def _kept(ledger: MemoryLedger) -> int | None:
@@ -44,22 +42,14 @@ PATTERN = SharePattern(
     verify="Take the snapshot again: no gradient is alive during forward.",
 )
 
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device over the limit."""
-    return share_verdict(PATTERN, trace, limits["peak_ratio"])
-
-
-RULE = memory_rule(
+RULE = share_rule(
     "MEM104",
-    check,
-    limits={
-        "peak_ratio": Limit(
-            0.05,
-            "ratio",
-            "gradients set to None leave nothing, so what stays is more than a stray tensor",
-            "measured programs that set gradients to None keep none (docs/explanation/memory-accuracy.md)",
-        )
-    },
-    references=("https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",),
+    __name__,
+    PATTERN,
+    Limit.ratio(
+        0.05,
+        "gradients set to None leave nothing, so what stays is more than a stray tensor",
+        "measured programs that set gradients to None keep none (docs/explanation/memory-accuracy.md)",
+    ),
+    "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
 )

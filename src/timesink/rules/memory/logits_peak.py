@@ -23,13 +23,11 @@ the share is on the low side.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits
-from timesink.diagnosis.verdicts import Verdict
+from timesink.diagnosis.rule import Limit
 from timesink.knowledge.frames import LOSS
 from timesink.measures.memory.ledger import MemoryLedger
 from timesink.model.names import matches
-from timesink.model.trace import Trace
-from timesink.rules.memory._family import SharePattern, memory_rule, share_verdict
+from timesink.rules.memory._family import SharePattern, share_rule
 
 
 def _loss_bytes(ledger: MemoryLedger) -> int:
@@ -46,22 +44,14 @@ PATTERN = SharePattern(
     verify="Take the snapshot again: the peak falls, or lies elsewhere.",
 )
 
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device over the limit."""
-    return share_verdict(PATTERN, trace, limits["peak_ratio"])
-
-
-RULE = memory_rule(
+RULE = share_rule(
     "MEM103",
-    check,
-    limits={
-        "peak_ratio": Limit(
-            0.25,
-            "ratio",
-            "below a quarter, chunking the loss moves the peak by less than halving the batch would",
-            "judgement; shares of 23 measured programs stand in docs/explanation/memory-accuracy.md",
-        )
-    },
-    references=("https://arxiv.org/abs/2411.09009",),
+    __name__,
+    PATTERN,
+    Limit.ratio(
+        0.25,
+        "below a quarter, chunking the loss moves the peak by less than halving the batch would",
+        "judgement; shares of 23 measured programs stand in docs/explanation/memory-accuracy.md",
+    ),
+    "https://arxiv.org/abs/2411.09009",
 )

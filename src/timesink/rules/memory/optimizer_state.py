@@ -20,12 +20,10 @@ Small batches on purpose (a debugging run) make any state look large.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits
-from timesink.diagnosis.verdicts import Verdict
+from timesink.diagnosis.rule import Limit
 from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger
-from timesink.model.trace import Trace
-from timesink.rules.memory._family import SharePattern, memory_rule, share_verdict
+from timesink.rules.memory._family import SharePattern, share_rule
 
 
 def _state(ledger: MemoryLedger) -> int:
@@ -41,22 +39,14 @@ PATTERN = SharePattern(
     verify="Take the snapshot again: optimizer state falls by the factor chosen.",
 )
 
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device over the limit."""
-    return share_verdict(PATTERN, trace, limits["peak_ratio"])
-
-
-RULE = memory_rule(
+RULE = share_rule(
     "MEM105",
-    check,
-    limits={
-        "peak_ratio": Limit(
-            0.4,
-            "ratio",
-            "Adam's state is half of all model states; above two fifths of the peak little else is left",
-            "ZeRO, arXiv:1910.02054: 8 of 16 bytes per parameter",
-        )
-    },
-    references=("https://arxiv.org/abs/1910.02054",),
+    __name__,
+    PATTERN,
+    Limit.ratio(
+        0.4,
+        "Adam's state is half of all model states; above two fifths of the peak little else is left",
+        "ZeRO, arXiv:1910.02054: 8 of 16 bytes per parameter",
+    ),
+    "https://arxiv.org/abs/1910.02054",
 )

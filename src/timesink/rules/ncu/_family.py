@@ -39,11 +39,10 @@ from timesink.rules.ncu._tiny import is_tiny, together
 from timesink.units import NS_PER_MS, share_text, time_text
 
 _CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
-WASTE_RATIO: Final = Limit(
-    default=0.2,
-    unit="ratio",
-    why="below a fifth of the kernel's time another cause is larger or the kernel is near its roof",
-    source="34 kernels of known limiter (benchmarks/kernels)",
+WASTE_RATIO: Final = Limit.ratio(
+    0.2,
+    "below a fifth of the kernel's time another cause is larger or the kernel is near its roof",
+    "34 kernels of known limiter (benchmarks/kernels)",
 )
 ALLOW_TF32: Final = (
     'Allow TF32: torch.set_float32_matmul_precision("high"); or run the products in bf16 under autocast: the tensor '

@@ -29,19 +29,12 @@ from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import (
-    ALLOW_TF32,
-    Explanation,
-    cause_rule,
-    counter_evidence,
-    operands_advice,
-)
+from timesink.rules.ncu._family import ALLOW_TF32, Explanation, cause_rule, counter_evidence, operands_advice
 
-FP64_RATIO = Limit(
-    default=0.25,
-    unit="ratio",
-    why="below a quarter of the fp32 rate the GPU is not made for fp64; data-centre parts have a half",
-    source="fp64 to fp32 lanes of nine GPUs' reports: 1/2 on V100, A100, H100; 1/64 on A10G, RTX A4500; 1/64 on H800",
+FP64_RATIO = Limit.ratio(
+    0.25,
+    "below a quarter of the fp32 rate the GPU is not made for fp64; data-centre parts have a half",
+    "fp64 to fp32 lanes of nine GPUs' reports: 1/2 on V100, A100, H100; 1/64 on A10G, RTX A4500; 1/64 on H800",
 )
 _PIPES = {
     Resource.TENSOR: "tensor cores",

@@ -28,12 +28,7 @@ from __future__ import annotations
 from timesink.diagnosis.rule import Limit
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import (
-    Explanation,
-    cause_rule,
-    counter_evidence,
-    operands_advice,
-)
+from timesink.rules.ncu._family import Explanation, cause_rule, counter_evidence, operands_advice
 from timesink.rules.ncu._tiny import ALONE_US, FUSE, is_tiny
 
 
@@ -84,9 +79,8 @@ RULE = cause_rule(
     ("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#occupancy",),
     {
         "alone_us": ALONE_US,
-        "time_ratio": Limit(
+        "time_ratio": Limit.ratio(
             0.3,
-            "ratio",
             "launch, ramp-up and the last blocks leave a tenth to a quarter of a short kernel's time without work",
             "18 PyTorch kernels on H200: well-tuned ones spend 0.01-0.27 of their time so",
         ),

@@ -70,8 +70,8 @@ RULE = Rule(
     needs=(DEVICE_OPS, RANGES),
     reads=(API_CALLS, DEVICES, HOST_OPS),
     limits={
-        "saved_ratio": Limit(0.25, "ratio", "half of a step of 32 requests and more depends on them", HEALTHY),
-        "full_ratio": Limit(0.8, "ratio", "one leaves and the next joins: some steps hold one less", HEALTHY),
+        "saved_ratio": Limit.ratio(0.25, "half of a step of 32 requests and more depends on them", HEALTHY),
+        "full_ratio": Limit.ratio(0.8, "one leaves and the next joins: some steps hold one less", HEALTHY),
     },
     references=("https://www.usenix.org/conference/osdi22/presentation/yu",),
 )

@@ -83,6 +83,6 @@ RULE = Rule(
     check,
     needs=(DEVICE_OPS,),
     reads=(API_CALLS, *BLAME_READS),
-    limits={"copied_ratio": Limit(0.03, "ratio", "a healthy server copies less than 1 % of a step", HEALTHY)},
+    limits={"copied_ratio": Limit.ratio(0.03, "a healthy server copies less than 1 % of a step", HEALTHY)},
     references=("https://arxiv.org/abs/2309.06180",),
 )

@@ -104,8 +104,6 @@ RULE = Rule(
     check,
     needs=(DEVICE_OPS, API_CALLS),
     reads=BLAME_READS,
-    limits={
-        "late_ratio": Limit(0.03, "ratio", "a healthy server's host is late by up to 2 % of a step", HEALTHY),
-    },
+    limits={"late_ratio": Limit.ratio(0.03, "a healthy server's host is late by up to 2 % of a step", HEALTHY)},
     references=("https://arxiv.org/abs/2309.06180",),
 )

@@ -69,6 +69,6 @@ RULE = Rule(
     check,
     needs=(DEVICE_OPS, RANGES),
     reads=(API_CALLS, HOST_OPS),
-    limits={"late_ratio": Limit(3.0, "ratio", "chunks of a healthy server take up to 2.3 times a step", HEALTHY)},
+    limits={"late_ratio": Limit.ratio(3.0, "chunks of a healthy server take up to 2.3 times a step", HEALTHY)},
     references=("https://arxiv.org/abs/2308.16369",),
 )

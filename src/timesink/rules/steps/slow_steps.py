@@ -120,11 +120,8 @@ RULE = idle_rule(
     "SPK101",
     check,
     limits={
-        "excess_ratio": Limit(
-            0.01,
-            "ratio",
-            "less than one step in a hundred is lost",
-            "run-to-run deviation of step time is about 1 % on one GPU",
+        "excess_ratio": Limit.ratio(
+            0.01, "less than one step in a hundred is lost", "run-to-run deviation of step time is about 1 % on one GPU"
         )
     },
     references=("https://arxiv.org/abs/2410.12588",),

@@ -20,15 +20,7 @@ from timesink.model.record import dataclass, replace
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.whatif.change import (
-    Case,
-    Figure,
-    Range,
-    Selection,
-    Target,
-    Touches,
-    chosen_ops,
-)
+from timesink.whatif.change import Case, Figure, Range, Selection, Target, Touches, chosen_ops
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
 

@@ -10,8 +10,8 @@ from types import ModuleType
 
 from tests.rules.cases import VERDICTS, Case, Watched, differences
 
-from timesink.diagnosis.rule import Limit, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Card, Clear, Found, Undecided, Verdict
+from timesink.diagnosis.rule import Limit, Rule, applicable, found_or_clear
+from timesink.diagnosis.verdicts import Card, Clear, Found, NotApplicable, Undecided, Verdict
 
 HEADINGS = ("What it detects", "Why it matters", "How it is measured", "What to do", "When it misleads")
 MAX_LINES = 150
@@ -72,7 +72,9 @@ def verdict_faults(rule: Rule, module: ModuleType, cases: tuple[Case, ...]) -> l
     shown = {case.expected.verdict for case in cases}
     can = {kind for kind in VERDICTS.values() if kind in vars(module).values()}
     can |= {Undecided} if rule.needs else set()
-    can |= {Found, Clear} if found_or_clear in vars(module).values() else set()
+    named = vars(module).values()
+    can |= {Found, Clear} if found_or_clear in named or applicable in named else set()
+    can |= {NotApplicable} if applicable in named else set()
     return [f"no case shows {name!r}" for name, kind in VERDICTS.items() if kind in can - shown]
 
 

@@ -69,4 +69,4 @@ def test_a_summary_is_the_first_line_as_a_phrase() -> None:
 
 def test_every_cause_of_a_kernels_time_has_one_rule_that_speaks_for_it() -> None:
     assert len(list(rule_modules("ncu"))) == len(Cause)
-    assert set(_family._PATTERNS) == set(Cause)
+    assert set(_family._OWNED) == set(Cause)

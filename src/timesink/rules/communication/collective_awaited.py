@@ -22,8 +22,8 @@ A blocking barrier at the end of a measurement is meant to wait; it lies in no s
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, Rule, applicable
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_step
 from timesink.measures.communication.collectives import AwaitedCollectives, awaited_collectives
 from timesink.measures.steps.per_step import share_of_step
@@ -43,10 +43,8 @@ from timesink.model.trace import Trace
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found for each GPU that is idle for too long after collectives that the host waited for."""
-    collectives = awaited_collectives(trace)
-    if not collectives:
-        return NotApplicable("no blocking call waits for a collective")
-    return found_or_clear([_judge(trace, limits, awaited) for awaited in collectives])
+    judged = (_judge(trace, limits, awaited) for awaited in awaited_collectives(trace))
+    return applicable(judged, "no blocking call waits for a collective")
 
 
 def _judge(trace: Trace, limits: Limits, awaited: AwaitedCollectives) -> Finding | Evidence:

@@ -25,8 +25,8 @@ not looked at here.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, Rule, applicable
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_step
 from timesink.measures.communication.collectives import RepeatedExchange, repeated_exchanges
 from timesink.measures.steps.per_step import share_of_step
@@ -40,11 +40,9 @@ from timesink.whatif.changes.transfers import DropExchanges
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found where the exchanges that could be left out are exposed long enough."""
-    exchanges = repeated_exchanges(trace)
-    if not exchanges:
-        return NotApplicable("no step exchanges the same gradients after each of several forward passes")
-    judged = [_judge(trace, limits, exchange) for exchange in exchanges]
-    return found_or_clear([one for one in judged if isinstance(one, Finding)][:1] or judged)
+    judged = [_judge(trace, limits, exchange) for exchange in repeated_exchanges(trace)]
+    first = [one for one in judged if isinstance(one, Finding)][:1]
+    return applicable(first or judged, "no step exchanges the same gradients after each of several forward passes")
 
 
 def _judge(trace: Trace, limits: Limits, exchange: RepeatedExchange) -> Finding | Evidence:

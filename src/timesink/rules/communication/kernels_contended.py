@@ -24,8 +24,8 @@ that could be won; nothing is promised, so this is never the bottleneck of a dia
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, Rule, applicable
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_period
 from timesink.measures.communication.communication import communication, contention
 from timesink.measures.steps.per_step import period_ns
@@ -37,10 +37,10 @@ from timesink.units import NS_PER_MS, share_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per GPU whose slowed kernels cost enough of the step."""
-    frame = contention(trace) if any(one.kernel_count for one in communication(trace)) else None
-    if frame is None or not frame.height:
-        return NotApplicable("no kernel has enough runs with and without communication beside it")
-    return found_or_clear([_judge(trace, limits, row) for row in frame.iter_rows(named=True)])
+    communicates = any(one.kernel_count for one in communication(trace))
+    rows = contention(trace).iter_rows(named=True) if communicates else ()
+    judged = (_judge(trace, limits, row) for row in rows)
+    return applicable(judged, "no kernel has enough runs with and without communication beside it")
 
 
 def _judge(trace: Trace, limits: Limits, row: dict[str, int]) -> Finding | Evidence:

@@ -24,8 +24,8 @@ does between two products with a collective between them counts as the unit's.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, Rule, applicable
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_step
 from timesink.knowledge.assumptions.fixes import UNIT_BYTES
 from timesink.measures.communication.units import CollectiveUnits, collective_units
@@ -40,10 +40,9 @@ from timesink.whatif.changes.host import MergeUnits
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device that waits while the host launches many small collectives."""
-    units = [part for part in collective_units(trace) if part.per_step > limits["per_step"]]
-    if not units:
-        return NotApplicable(f"no host launches more than {limits['per_step']:.0f} collectives a step between products")
-    return found_or_clear([_judge(trace, limits, part) for part in units])
+    units = (part for part in collective_units(trace) if part.per_step > limits["per_step"])
+    otherwise = f"no host launches more than {limits['per_step']:.0f} collectives a step between products"
+    return applicable((_judge(trace, limits, part) for part in units), otherwise)
 
 
 def _judge(trace: Trace, limits: Limits, units: CollectiveUnits) -> Finding | Evidence:

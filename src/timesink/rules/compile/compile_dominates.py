@@ -20,8 +20,8 @@ A capture of the first steps of a long run shows mostly compilation; the run as 
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, Rule, applicable
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Verdict, Where
 from timesink.measures.compile.summary import CompileTime, compile_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
@@ -30,10 +30,8 @@ from timesink.units import share_text, time_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per rank that compiles for more than the limit."""
-    ranks = [rank for rank in compile_time(trace) if rank.compile_ns]
-    if not ranks:
-        return NotApplicable("no compilation is recorded")
-    return found_or_clear([_judge(rank, limits["compile_ratio"]) for rank in ranks])
+    judged = (_judge(rank, limits["compile_ratio"]) for rank in compile_time(trace) if rank.compile_ns)
+    return applicable(judged, "no compilation is recorded")
 
 
 def _judge(time: CompileTime, limit: float) -> Finding | Evidence:

@@ -23,8 +23,8 @@ A loss or a library kernel left out of the graph on purpose is an island too. Ns
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, Rule, applicable
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.measures.compile.graphs import EagerIslands, eager_islands
 from timesink.measures.compile.summary import compile_summary
 from timesink.measures.steps.per_step import share_of_step
@@ -36,10 +36,8 @@ from timesink.units import share_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where the share of such kernels passes the limit."""
-    devices = eager_islands(trace)
-    if not devices:
-        return NotApplicable("no step calls more than one compiled graph")
-    return found_or_clear([_judge(trace, islands, limits) for islands in devices])
+    judged = (_judge(trace, islands, limits) for islands in eager_islands(trace))
+    return applicable(judged, "no step calls more than one compiled graph")
 
 
 def _judge(trace: Trace, islands: EagerIslands, limits: Limits) -> Finding | Evidence:
@@ -60,9 +58,7 @@ def _judge(trace: Trace, islands: EagerIslands, limits: Limits) -> Finding | Evi
         f"eagerly between compiled graphs on device {islands.device[1]}{by}; "
         f"it waits {share_text(waited)} of the step for them",
         bottleneck=Bottleneck.GRAPH_BREAKS,
-        where=Where(
-            rank=islands.device[0], device=islands.device[1], op=islands.operators[0] if islands.operators else None
-        ),
+        where=Where(*islands.device, op=islands.operators[0] if islands.operators else None),
         evidence=(evidence,),
         advice=_advice(trace),
         verify="Capture again: these operators are gone, and fewer graphs are called per step.",

@@ -33,27 +33,17 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, NotApplicable, Verdict
-from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.recomputed import recomputed
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
-
-_ADVICE = (
-    "Where memory is free, checkpoint fewer layers or none; else recompute only what is cheap and large "
-    "(selective checkpointing)."
-)
-
-
-def _subject(trace: Trace, work: ExtraWork) -> str:
-    return f"{work.per_step:.0f} operations of the forward pass run again in the backward pass"
-
 
 HABIT = Habit(
     bottleneck=Bottleneck.ACTIVATIONS_RECOMPUTED,
     label="work of the forward pass that the backward pass repeats",
     how="kernels that run again, and idle time in which the host was on its way to launch them; over the steady steps",
-    subject=_subject,
-    advice=_ADVICE,
+    subject=lambda _, work: f"{work.per_step:.0f} operations of the forward pass run again in the backward pass",
+    advice="Where memory is free, checkpoint fewer layers or none; else recompute only what is cheap and large "
+    "(selective checkpointing).",
     verify="Capture again: the backward pass runs no kernel of the forward pass, and peak memory grows.",
 )
 

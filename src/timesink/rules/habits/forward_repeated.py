@@ -27,21 +27,17 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, NotApplicable, Verdict
-from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.repeated_forward import repeated_forward
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
-
-
-def _subject(_: Trace, work: ExtraWork) -> str:
-    return f"{work.per_step:.0f} kernels of the forward pass, its loss included, run twice for each backward pass"
-
 
 HABIT = Habit(
     bottleneck=Bottleneck.FORWARD_REPEATED,
     label="a forward pass that no backward pass follows",
     how="its kernels, and idle time before their launches; over the steady steps",
-    subject=_subject,
+    subject=lambda _, work: (
+        f"{work.per_step:.0f} kernels of the forward pass, its loss included, run twice for each backward pass"
+    ),
     advice="Is it an evaluation, or a figure for a log? Then run it every so many steps, or reuse what the training "
     "pass computed.",
     verify="Capture again: the loss is computed once for each backward pass.",

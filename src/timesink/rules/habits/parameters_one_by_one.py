@@ -30,22 +30,18 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, NotApplicable, Verdict
-from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.loops import parameter_loops
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
 from timesink.whatif.changes.optimizer import FuseOptimizer
 
-
-def _subject(_: Trace, work: ExtraWork) -> str:
-    return f"{work.per_step:.0f} kernels do the same to one tensor after another, as a loop over parameters does"
-
-
 HABIT = Habit(
     bottleneck=Bottleneck.PARAMETERS_ONE_BY_ONE,
     label="loops over tensors",
     how="kernels that repeat with a period, and idle time while the host runs the loop; over the steady steps",
-    subject=_subject,
+    subject=lambda _, work: (
+        f"{work.per_step:.0f} kernels do the same to one tensor after another, as a loop over parameters does"
+    ),
     advice="Use list operations: torch._foreach_mul_ and the like, clip_grad_norm_(foreach=True), "
     "AveragedModel with multi_avg_fn, zero_grad(set_to_none=True).",
     verify="Capture again: a few multi_tensor_apply kernels stand where the loop stood.",

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from timesink.diagnosis.places import place_of
-from timesink.diagnosis.rule import HEALTHY, Limit, Rule, found_or_clear
+from timesink.diagnosis.rule import HEALTHY, Limit, Rule, applicable
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Found, NotApplicable, Quantity
 from timesink.diagnosis.words import of_period
 from timesink.measures.counters.sampled import sampled
@@ -76,8 +76,8 @@ def kernel_verdict(
     details: Details = lambda _: ("", ()),
 ) -> Found | Clear | NotApplicable:
     """Found for each change whose expected saving passes `limit`, a share of the step; else clear."""
-    judged = [_judge(trace, pattern, kernels, limit, details) for kernels in changes]
-    return found_or_clear(judged) if judged else NotApplicable(f"no kernel ran that could belong to {pattern.noun}")
+    judged = (_judge(trace, pattern, kernels, limit, details) for kernels in changes)
+    return applicable(judged, f"no kernel ran that could belong to {pattern.noun}")
 
 
 def _judge(

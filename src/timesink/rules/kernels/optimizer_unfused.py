@@ -27,8 +27,8 @@ by additional passes.
 from __future__ import annotations
 
 from timesink.diagnosis.places import place_of
-from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict
+from timesink.diagnosis.rule import Limits, Rule, applicable
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict
 from timesink.diagnosis.words import of_period
 from timesink.knowledge.assumptions import fixes
 from timesink.measures.kernels.facts import saved_per_step_ns
@@ -45,10 +45,8 @@ from timesink.whatif.changes import FuseOptimizer
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where fusing wins more than the limit."""
-    devices = optimizer_kernels(trace)
-    if not devices:
-        return NotApplicable("no range of an optimizer's step launched kernels, and none is named as Adam's")
-    return found_or_clear([_judge(trace, kernels, limits["saved_ratio"]) for kernels in devices])
+    judged = (_judge(trace, kernels, limits["saved_ratio"]) for kernels in optimizer_kernels(trace))
+    return applicable(judged, "no range of an optimizer's step launched kernels, and none is named as Adam's")
 
 
 def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> Finding | Evidence:

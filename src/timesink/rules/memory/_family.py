@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from timesink.diagnosis.rule import Limit, Rule, check_of, found_or_clear
+from timesink.diagnosis.rule import Limit, Rule, applicable, check_of
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Evidence,
@@ -72,12 +72,12 @@ def share_verdict(pattern: SharePattern, trace: Trace, limit: float) -> Verdict:
     classified = {device: one for device, one in ledgers.items() if one.unclassified_ratio <= UNCLASSIFIED.default}
     if not classified:
         return Undecided("more than half of the peak cannot be told apart: no stacks were recorded", CAPTURE)
-    judged = [
+    judged = (
         _judge(pattern, ledger, device, size_bytes, limit)
         for device, ledger in sorted(classified.items())
         if (size_bytes := pattern.measure(ledger)) is not None
-    ]
-    return found_or_clear(judged) if judged else NotApplicable("the record holds no training step")
+    )
+    return applicable(judged, "the record holds no training step")
 
 
 def size_evidence(label: str, size_bytes: int, how: str) -> Evidence:

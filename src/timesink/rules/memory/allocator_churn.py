@@ -20,8 +20,8 @@ The first steps warm up: a record of three steps can show what the tenth no long
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, Rule, applicable
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Verdict, Where
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.memory.allocator import allocator_views
 from timesink.measures.memory.ledger import MemorySteps, memory_steps
@@ -34,14 +34,12 @@ from timesink.units import bytes_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    devices = {
-        device: counts for device, counts in memory_steps(trace).items() if counts.steps >= assumed.REPEATS.whole
-    }
-    if not devices:
-        return NotApplicable("the record holds fewer than three training steps")
-    return found_or_clear(
-        [_judge(trace, device, counts, limits["calls_per_step"]) for device, counts in devices.items()]
+    judged = (
+        _judge(trace, device, counts, limits["calls_per_step"])
+        for device, counts in memory_steps(trace).items()
+        if counts.steps >= assumed.REPEATS.whole
     )
+    return applicable(judged, "the record holds fewer than three training steps")
 
 
 def _judge(trace: Trace, device: Device, counts: MemorySteps, limit: float) -> Finding | Evidence:

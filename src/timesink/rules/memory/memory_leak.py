@@ -20,8 +20,8 @@ A cache that fills up during a few steps and then stays looks the same until it 
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, applicable
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Verdict, Where
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.memory.ledger import MemorySteps, memory_steps
 from timesink.measures.timeline.device_timeline import Device
@@ -33,14 +33,12 @@ from timesink.units import bytes_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    devices = {
-        device: counts
+    judged = (
+        _judge(device, counts, limits["bytes_per_step"])
         for device, counts in memory_steps(trace).items()
         if len(counts.levels_bytes) >= assumed.REPEATS.whole
-    }
-    if not devices:
-        return NotApplicable("the record holds fewer than five training steps")
-    return found_or_clear([_judge(device, counts, limits["bytes_per_step"]) for device, counts in devices.items()])
+    )
+    return applicable(judged, "the record holds fewer than five training steps")
 
 
 def _judge(device: Device, counts: MemorySteps, limit: float) -> Finding | Evidence:

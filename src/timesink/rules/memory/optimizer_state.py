@@ -22,16 +22,10 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limit
 from timesink.measures.memory.classes import Category
-from timesink.measures.memory.ledger import MemoryLedger
 from timesink.rules.memory._family import SharePattern, share_rule
 
-
-def _state(ledger: MemoryLedger) -> int:
-    return ledger.at_peak()[Category.OPTIMIZER_STATE]
-
-
 PATTERN = SharePattern(
-    measure=_state,
+    measure=lambda ledger: ledger.at_peak()[Category.OPTIMIZER_STATE],
     label="optimizer state at the peak",
     how="bytes alive that the optimizer allocated and kept, over the peak",
     subject="of optimizer state are alive",

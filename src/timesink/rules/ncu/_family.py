@@ -63,15 +63,9 @@ class Explanation:
     bottleneck: Bottleneck | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CausePattern:
-    """A rule that owns one cause of a kernel's time. `explain` says what that means for one launch."""
-
-    cause: Cause
-    explain: Callable[[KernelLimits], Explanation]
-
-
-_PATTERNS: Final[dict[Cause, CausePattern]] = {}
+Explain = Callable[[KernelLimits], Explanation]
+"""What a cause means for one launch."""
+_OWNED: Final[dict[Cause, Explain]] = {}
 
 
 def cause_rule(
@@ -83,14 +77,14 @@ def cause_rule(
 ) -> Rule:
     """The rule of the module of `explain`, which owns the cause. Its limit `time_ratio`, where it has one, is a share
     of the kernel's time; `explain` takes any other limit by name."""
-    _PATTERNS[cause] = CausePattern(cause, explain)
+    _OWNED[cause] = explain
 
     def check(trace: Trace, limits: Limits) -> Verdict:
         """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
         others = {name: limits[name] for name in declared if name not in ("time_ratio", "alone_us")}
         share = limits["time_ratio"] if "time_ratio" in declared else None
         alone_us = limits["alone_us"] if "alone_us" in declared else 0.0
-        return cause_verdict(CausePattern(cause, partial(explain, **others)), trace, share, alone_us)
+        return cause_verdict(cause, partial(explain, **others), trace, share, alone_us)
 
     declared, check.__module__ = limits or {}, explain.__module__
     return Rule(
@@ -115,16 +109,18 @@ class LaunchGroup:
     most_ns: float
 
 
-def cause_verdict(pattern: CausePattern, trace: Trace, limit: float | None = None, alone_us: float = 0.0) -> Verdict:
+def cause_verdict(
+    cause: Cause, explain: Explain, trace: Trace, limit: float | None = None, alone_us: float = 0.0
+) -> Verdict:
     """Found for each kernel that the cause limits, or in which its share of the time passes `limit`; largest gain
     first. Undecided where nothing is found and counters are missing for some kernel. Kernels that wait and are shorter
     than `alone_us` are one finding of occupancy together, and none of latency."""
-    cause, all_limits = pattern.cause, kernel_limits(trace)
+    all_limits = kernel_limits(trace)
     every = [limits for limits in all_limits if limits is not None]
     tiny = [limits for limits in every if is_tiny(limits, alone_us)]
     measured = [limits for limits in every if not is_tiny(limits, alone_us)]
     findings = [
-        _on_timeline(_finding(group, pattern, limit), group, kernel_matches(trace))
+        _on_timeline(_finding(group, cause, explain, limit), group, kernel_matches(trace))
         for group in _groups(measured, cause)
         if group.longest.limiter is cause or (limit is not None and group.longest.shares[cause] > limit)
     ]
@@ -142,7 +138,7 @@ def cause_verdict(pattern: CausePattern, trace: Trace, limit: float | None = Non
 def explain_limiter(limits: KernelLimits) -> Explanation:
     """What the rule that owns a kernel's limiter says of it."""
     rule_modules("ncu")  # each declares the cause that it owns
-    return _PATTERNS[limits.limiter].explain(limits)
+    return _OWNED[limits.limiter](limits)
 
 
 def bottleneck_of(limits: KernelLimits) -> Bottleneck:
@@ -177,9 +173,23 @@ def operands_advice(limits: KernelLimits) -> str | None:
     return _OPERANDS.get(top[0]) if top is not None and _SOME_TENSOR < tensor < _BUSY_TENSOR else None
 
 
-def counter_evidence(label: str, value: float, unit: str, how: str, limits: KernelLimits) -> Evidence:
-    """One counter behind a finding, with the launch it belongs to."""
-    return Evidence(label, Quantity(value, unit), how, table="kernel_profiles", rows=(limits.kernel.profile,))
+Counter = tuple[str, float | None, str, str]
+"""The label of a counter, its value, its unit, and how it was measured."""
+
+
+def counted(limits: KernelLimits, *counters: Counter) -> tuple[Evidence, ...]:
+    """The counters behind a finding that were recorded, with the launch they belong to."""
+    rows = (limits.kernel.profile,)
+    return tuple(
+        Evidence(label, Quantity(value, unit), how, table="kernel_profiles", rows=rows)
+        for label, value, unit, how in counters
+        if value is not None
+    )
+
+
+def busiest_unit(limits: KernelLimits) -> Counter:
+    """How busy a kernel's busiest unit is."""
+    return "busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak"
 
 
 def gain_ns(limits: KernelLimits, cause: Cause) -> float:
@@ -221,9 +231,9 @@ def _groups(measured: list[KernelLimits], cause: Cause) -> list[LaunchGroup]:
     return sorted(merged, key=lambda group: (-group.gain_ns, group.profiles))
 
 
-def _finding(group: LaunchGroup, pattern: CausePattern, limit: float | None) -> Finding:
-    limits, cause = group.longest, pattern.cause
-    explanation = pattern.explain(limits)
+def _finding(group: LaunchGroup, cause: Cause, explain: Explain, limit: float | None) -> Finding:
+    limits = group.longest
+    explanation = explain(limits)
     compared_with = _compared_with(limits, cause, limit)
     compared = f" (next cause {share_text(compared_with)})" if limit is None else ""
     count = len(group.profiles)
@@ -314,7 +324,7 @@ def _largest_share(measured: list[KernelLimits], cause: Cause, limit: float | No
     if worst is None:
         return ()
     how = f"largest of {len(measured)} launches: {worst.kernel.function}"
-    evidence = counter_evidence(_SHARE, worst.shares[cause], "ratio", how, worst)
+    (evidence,) = counted(worst, (_SHARE, worst.shares[cause], "ratio", how))
     return (replace(evidence, limit=Quantity(_compared_with(worst, cause, limit), "ratio")),)
 
 

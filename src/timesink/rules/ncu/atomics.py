@@ -25,21 +25,24 @@ from __future__ import annotations
 
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import WASTE_RATIO, Explanation, cause_rule, counter_evidence
+from timesink.rules.ncu._family import WASTE_RATIO, Explanation, cause_rule, counted
 
 
 def explain(limits: KernelLimits) -> Explanation:
     """What this cause means for one launch."""
-    access = limits.waste.access
-    evidence = [
-        counter_evidence("atomic requests", limits.waste.atomic_requests, "ratio", "of global memory requests", limits)
-    ]
-    if access.shared_atomic_share:
-        how = "of shared-memory instructions"
-        evidence.append(counter_evidence("shared atomics", access.shared_atomic_share, "ratio", how, limits))
+    shared = limits.waste.access.shared_atomic_share or None
     return Explanation(
         "on atomic updates",
-        tuple(evidence),
+        counted(
+            limits,
+            ("atomic requests", limits.waste.atomic_requests, "ratio", "of global memory requests"),
+            (
+                "shared atomics",
+                shared,
+                "ratio",
+                "of shared-memory instructions",
+            ),
+        ),
         "Combine before updating: within the warp by shuffles, within the block in shared memory, then one atomic per "
         "block; give each warp or lane its own copy of a small histogram.",
     )

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import WASTE_RATIO, Explanation, cause_rule, counter_evidence
+from timesink.rules.ncu._family import WASTE_RATIO, Explanation, cause_rule, counted
 
 
 def explain(limits: KernelLimits) -> Explanation:
@@ -36,7 +36,7 @@ def explain(limits: KernelLimits) -> Explanation:
     ratio = actual / ideal if ideal else 0.0
     return Explanation(
         "on passes that shared memory repeats because lanes meet in one bank",
-        (counter_evidence("passes per pass needed", ratio, "passes", how, limits),),
+        counted(limits, ("passes per pass needed", ratio, "passes", how)),
         "Pad each row of the shared tile by one word, or swizzle the column by the row, so that the lanes of a warp "
         "touch 32 different banks.",
     )

@@ -29,7 +29,15 @@ from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import ALLOW_TF32, Explanation, cause_rule, counter_evidence, operands_advice
+from timesink.rules.ncu._family import (
+    ALLOW_TF32,
+    Counter,
+    Explanation,
+    busiest_unit,
+    cause_rule,
+    counted,
+    operands_advice,
+)
 
 FP64_RATIO = Limit.ratio(
     0.25,
@@ -59,19 +67,15 @@ _ADVICE = {
 
 def explain(limits: KernelLimits, fp64_ratio: float = FP64_RATIO.default) -> Explanation:
     """What this cause means for one launch. Where fp64 is slow, its format is the cause."""
-    evidence = [counter_evidence("busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak", limits)]
+    counters: list[Counter] = [busiest_unit(limits)]
     for roof in limits.roofline.compute if limits.roofline is not None else ():
-        evidence.append(
-            counter_evidence(
-                f"{roof.label} roof", roof.share, "ratio", "of the dense peak at the profiled clock", limits
-            )
-        )
-        if roof.fused_ratio is not None:
-            how = "of its additions, multiplications and fused operations"
-            evidence.append(counter_evidence(f"{roof.precision} fused share", roof.fused_ratio, "ratio", how, limits))
+        how = "of its additions, multiplications and fused operations"
+        counters.append((f"{roof.label} roof", roof.share, "ratio", "of the dense peak at the profiled clock"))
+        counters.append((f"{roof.precision} fused share", roof.fused_ratio, "ratio", how))
     pipe = _PIPES.get(limits.top.resource, "instruction issue")
     is_slow = limits.top.resource is Resource.FP64 and 1 / _fp32_per_fp64(limits) < fp64_ratio
-    return Explanation(f"on {pipe}", tuple(evidence), _advice(limits), Bottleneck.PRECISION if is_slow else None)
+    evidence = counted(limits, *counters)
+    return Explanation(f"on {pipe}", evidence, _advice(limits), Bottleneck.PRECISION if is_slow else None)
 
 
 def _advice(limits: KernelLimits) -> str:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import WASTE_RATIO, Explanation, cause_rule, counter_evidence
+from timesink.rules.ncu._family import WASTE_RATIO, Explanation, cause_rule, counted
 
 
 def explain(limits: KernelLimits) -> Explanation:
@@ -33,7 +33,7 @@ def explain(limits: KernelLimits) -> Explanation:
     how = "threads executed (not switched off, where most are) over warp instructions; a warp has 32"
     return Explanation(
         "on lanes that are idle while their warp executes",
-        (counter_evidence("active lanes", lanes, "lanes", how, limits),),
+        counted(limits, ("active lanes", lanes, "lanes", how)),
         "Deal the work so that the lanes of a warp take the same branch and loop equally often: sort or bucket it, or "
         "spread one item over the lanes of a warp.",
     )

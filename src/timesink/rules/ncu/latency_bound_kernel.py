@@ -32,7 +32,7 @@ from __future__ import annotations
 from timesink.diagnosis.rule import Limit
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import Explanation, cause_rule, counter_evidence, operands_advice
+from timesink.rules.ncu._family import Counter, Explanation, busiest_unit, cause_rule, counted, operands_advice
 from timesink.rules.ncu._tiny import ALONE_US, FUSE, is_tiny
 
 _ADVICE = {
@@ -56,21 +56,19 @@ _OTHERWISE = "Look at the instruction the warps stop at: the source page of the 
 
 def explain(limits: KernelLimits) -> Explanation:
     """What this cause means for one launch."""
-    evidence = [counter_evidence("busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak", limits)]
+    counters: list[Counter] = [busiest_unit(limits)]
     top = limits.stalls.top if limits.stalls is not None else None
     if limits.stalls is not None and top is not None:
         source = "samples" if limits.stalls.is_sampled else "counters"
-        evidence.append(
-            counter_evidence(f"waiting on {top[0]}", top[1], "ratio", f"of warps' waiting time, by {source}", limits)
-        )
+        counters.append((f"waiting on {top[0]}", top[1], "ratio", f"of warps' waiting time, by {source}"))
     reason = f", mostly on {top[0]}" if top is not None else ""
     empty = limits.waste.of(Cause.LATENCY, limits.top.resource)
     if empty:
         how = f"of what {limits.top.name} does: warps without work run along to the next barrier"
-        evidence.append(counter_evidence("instructions with every lane off", empty, "ratio", how, limits))
+        counters.append(("instructions with every lane off", empty, "ratio", how))
     return Explanation(
         f"in latency {'at barriers or running along to them' if empty else 'while no unit is full'}{reason}",
-        tuple(evidence),
+        counted(limits, *counters),
         _advice(limits, None if top is None else top[0]),
     )
 

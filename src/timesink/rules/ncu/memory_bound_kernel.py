@@ -30,7 +30,15 @@ from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import ALLOW_TF32, Explanation, cause_rule, counter_evidence, operands_advice
+from timesink.rules.ncu._family import (
+    ALLOW_TF32,
+    Counter,
+    Explanation,
+    busiest_unit,
+    cause_rule,
+    counted,
+    operands_advice,
+)
 from timesink.units import share_text
 
 _LEVELS = {
@@ -45,24 +53,20 @@ _REUSE = "Reuse through shared memory and registers: larger tiles, fewer passes 
 def explain(limits: KernelLimits) -> Explanation:
     """What this cause means for one launch."""
     level, queue = _LEVELS.get(limits.top.resource, "memory, through its issue slots"), limits.queued_loads
-    evidence = [counter_evidence("busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak", limits)]
+    counters: list[Counter] = [busiest_unit(limits)]
     if limits.roofline is not None and limits.roofline.nearest is not None:
         name, share = limits.roofline.nearest
-        evidence.append(
-            counter_evidence(f"nearest roof: {name}", share, "ratio", "of that roof, at the profiled clock", limits)
-        )
-        evidence += [
-            counter_evidence(
-                f"{roof.level} bytes", roof.bytes, "bytes", f"{share_text(roof.share)} of that level's peak", limits
-            )
+        counters.append((f"nearest roof: {name}", share, "ratio", "of that roof, at the profiled clock"))
+        counters += [
+            (f"{roof.level} bytes", roof.bytes, "bytes", f"{share_text(roof.share)} of that level's peak")
             for roof in limits.roofline.memory
             if roof.bytes is not None
         ]
     if queue is not None:
         how = f"cycles of a warp, by stalls and loads; {queue.idle:.0f} in an idle memory"
-        evidence.append(counter_evidence("wait for a load", queue.waited, "cycles", how, limits))
-        return Explanation("in loads that queue for memory", tuple(evidence), _REUSE)
-    return Explanation(f"moving bytes through {level}", tuple(evidence), _advice(limits))
+        evidence = counted(limits, *counters, ("wait for a load", queue.waited, "cycles", how))
+        return Explanation("in loads that queue for memory", evidence, _REUSE)
+    return Explanation(f"moving bytes through {level}", counted(limits, *counters), _advice(limits))
 
 
 def _advice(limits: KernelLimits) -> str:

@@ -28,28 +28,23 @@ from __future__ import annotations
 from timesink.diagnosis.rule import Limit
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import Explanation, cause_rule, counter_evidence, operands_advice
+from timesink.rules.ncu._family import Explanation, cause_rule, counted, operands_advice
 from timesink.rules.ncu._tiny import ALONE_US, FUSE, is_tiny
 
 
 def explain(limits: KernelLimits) -> Explanation:
     """What this cause means for one launch."""
     occupancy, kernel = limits.occupancy, limits.kernel
-    evidence = [counter_evidence("blocks in the grid", kernel.blocks, "blocks", "as launched", limits)]
-    if occupancy.achieved is not None:
-        evidence.append(
-            counter_evidence("achieved occupancy", occupancy.achieved, "ratio", "while an SM was active", limits)
-        )
-    if occupancy.theoretical is not None:
-        limited = f"limited by {' and '.join(occupancy.limited_by)}" if occupancy.limited_by else "not limited"
-        evidence.append(counter_evidence("theoretical occupancy", occupancy.theoretical, "ratio", limited, limits))
-    if occupancy.sm_idle is not None:
-        evidence.append(
-            counter_evidence("SMs without a block", occupancy.sm_idle, "ratio", "mean over SMs and the kernel", limits)
-        )
-    if occupancy.waves is not None:
-        evidence.append(counter_evidence("waves", occupancy.waves, "waves", "times the grid fills the GPU", limits))
-    return Explanation("waiting with empty warp slots", tuple(evidence), _advice(limits))
+    limited = f"limited by {' and '.join(occupancy.limited_by)}" if occupancy.limited_by else "not limited"
+    evidence = counted(
+        limits,
+        ("blocks in the grid", kernel.blocks, "blocks", "as launched"),
+        ("achieved occupancy", occupancy.achieved, "ratio", "while an SM was active"),
+        ("theoretical occupancy", occupancy.theoretical, "ratio", limited),
+        ("SMs without a block", occupancy.sm_idle, "ratio", "mean over SMs and the kernel"),
+        ("waves", occupancy.waves, "waves", "times the grid fills the GPU"),
+    )
+    return Explanation("waiting with empty warp slots", evidence, _advice(limits))
 
 
 def _advice(limits: KernelLimits) -> str:

@@ -25,22 +25,19 @@ from __future__ import annotations
 
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import WASTE_RATIO, Explanation, cause_rule, counter_evidence
+from timesink.rules.ncu._family import WASTE_RATIO, Explanation, cause_rule, counted
 
 
 def explain(limits: KernelLimits) -> Explanation:
     """What this cause means for one launch."""
     registers = limits.kernel.get("launch__registers_per_thread")
-    evidence = [
-        counter_evidence(
-            "local instructions", limits.waste.local_instructions, "ratio", "of the instructions executed", limits
-        )
-    ]
-    if registers is not None:
-        evidence.append(counter_evidence("registers per thread", registers, "registers", "as launched", limits))
     return Explanation(
         "on local memory",
-        tuple(evidence),
+        counted(
+            limits,
+            ("local instructions", limits.waste.local_instructions, "ratio", "of the instructions executed"),
+            ("registers per thread", registers, "registers", "as launched"),
+        ),
         "Allow more registers (launch bounds, -maxrregcount), keep fewer values alive, unroll loops over small arrays "
         "so that their indices are constants, or move the array to shared memory.",
     )

@@ -26,22 +26,21 @@ from __future__ import annotations
 
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import WASTE_RATIO, Explanation, cause_rule, counter_evidence
+from timesink.rules.ncu._family import WASTE_RATIO, Explanation, cause_rule, counted
 
 
 def explain(limits: KernelLimits) -> Explanation:
     """What this cause means for one launch."""
     access = limits.waste.access
-    evidence = []
     if access.excess_ratio is not None and access.sectors is not None:
         how = f"{access.sectors:.0f} sectors touched by global loads and stores"
-        evidence.append(counter_evidence("sectors beyond the ideal", access.excess_ratio, "ratio", how, limits))
-    elif access.wavefronts_per_request is not None:
+        evidence = counted(limits, ("sectors beyond the ideal", access.excess_ratio, "ratio", how))
+    else:
         how = "utilisation of the L1 data pipe over that of its requests"
-        evidence.append(counter_evidence("L1 passes per request", access.wavefronts_per_request, "passes", how, limits))
+        evidence = counted(limits, ("L1 passes per request", access.wavefronts_per_request, "passes", how))
     return Explanation(
         "on sectors that coalesced accesses would not touch",
-        tuple(evidence),
+        evidence,
         "Let neighbouring threads touch neighbouring addresses: swap the roles of the indices, stage through shared "
         "memory, store the field as an array of its own, or sort the indices first.",
     )

@@ -22,8 +22,8 @@ gets longer, not shorter.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, applicable
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Verdict, Where
 from timesink.measures.steps.engine_steps import FullBatch, full_batches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
@@ -32,11 +32,8 @@ from timesink.units import NS_PER_MS, share_text, time_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device whose steps are full, where twice the requests win more than the limit of a token's time."""
-    batches = full_batches(trace)
-    if not batches:
-        return NotApplicable("no annotated engine steps of several requests that others join")
-    step_ns = trace.unprofiled_step_ns
-    return found_or_clear(_judged(one, step_ns or one.step_ns, limits) for one in batches)
+    judged = (_judged(one, trace.unprofiled_step_ns or one.step_ns, limits) for one in full_batches(trace))
+    return applicable(judged, "no annotated engine steps of several requests that others join")
 
 
 def _judged(one: FullBatch, step_ns: float, limits: Limits) -> Finding | Evidence:

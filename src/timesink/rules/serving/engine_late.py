@@ -30,8 +30,8 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.diagnosis.pricing import price_change
-from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, applicable
+from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_period
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.idle.engine_late import EngineLate, Root, engine_late
@@ -47,10 +47,8 @@ _LOCKED: Final = 0.5  # where most of the host's time is known to be waits for a
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device whose waits for the host pass the limit, where some change of the host wins them back."""
-    engines = engine_late(trace)
-    if not engines:
-        return NotApplicable("no steps of a serving engine with the calls that launch them")
-    return found_or_clear(_judged(trace, engine, limits["late_ratio"]) for engine in engines)
+    judged = (_judged(trace, engine, limits["late_ratio"]) for engine in engine_late(trace))
+    return applicable(judged, "no steps of a serving engine with the calls that launch them")
 
 
 def _judged(trace: Trace, engine: EngineLate, limit: float) -> Finding | Evidence:

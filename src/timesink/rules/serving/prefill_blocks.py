@@ -22,8 +22,8 @@ Chunks make the prompt's own first token later and the mean no shorter: each rea
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, applicable
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import number
 from timesink.measures.steps.engine_steps import BlockedTokens, blocked_tokens
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
@@ -33,10 +33,8 @@ from timesink.units import time_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where such a step is longer than the usual one by more than the limit."""
-    blocked = blocked_tokens(trace)
-    if not blocked:
-        return NotApplicable("no annotated engine steps that read prompts beside steps that only decode")
-    return found_or_clear(_judged(one, limits["late_ratio"]) for one in blocked)
+    judged = (_judged(one, limits["late_ratio"]) for one in blocked_tokens(trace))
+    return applicable(judged, "no annotated engine steps that read prompts beside steps that only decode")
 
 
 def _judged(one: BlockedTokens, limit: float) -> Finding | Evidence:

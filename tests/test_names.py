@@ -25,7 +25,7 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 
 def test_no_two_headers_declare_one_type_each() -> None:
-    """Two of one name in one namespace are the same to the linker, which may take the one's destructor for the other."""
+    """Two of one name are the same to the linker, which may take the one's destructor for the other's."""
     places = defaultdict(list)
     for path in sorted((ROOT / "native").glob("*.h")):
         for name in re.findall(r"^(?:struct|class) (\w+)\s*[:{]", path.read_text(encoding="utf-8"), re.MULTILINE):

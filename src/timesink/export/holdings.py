@@ -54,7 +54,7 @@ _DERIVED = (
     _Derived(
         "kernels", DEVICE_OPS,
         "Derived: one row per name of a kernel and GPU: count, total, mean, shortest, longest, share.",
-        lambda trace: kernels(trace),
+        kernels,
     ),
     _Derived(
         "operator_kernels", HOST_OPS,

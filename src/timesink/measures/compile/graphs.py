@@ -132,7 +132,7 @@ def _inside(trace: Trace) -> BoolArray:
     """For each device op: whether it was launched inside a compiled region."""
     in_region = within(matches(trace.get(HOST_OPS)["name"], COMPILED_REGION).to_numpy(), host_nesting(trace))
     operator = found_at(host_places(trace).host_op, launch_links(trace).call)
-    return in_ranges(trace, COMPILED_REGION) | np.append(in_region, False)[operator]
+    return np.asarray(in_ranges(trace, COMPILED_REGION) | np.append(in_region, False)[operator], np.bool_)
 
 
 _NAMED: Final = 3  # as many as fit in a sentence

@@ -10,6 +10,7 @@ compiler's log was read too, `generated` leads on from there into compiled graph
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, Literal
 
 import numpy as np
@@ -97,7 +98,7 @@ def op_stacks(trace: Trace) -> Int64Array:
     forward = found_at(forward_operators(trace), host_op)  # work of the backward pass has no Python of its own
     number = np.full(host_op.size, -1, np.int64)
     for table, rows in ((ops, forward), (nodes, node), (calls, call), (ops, host_op)):
-        _fill(number, rows, lambda at, table=table: host_stacks(trace, table[at]))
+        _fill(number, rows, partial(_stacks_at, trace, table))
     if _operators_have_stacks(trace):
         todo = np.flatnonzero((number < 0) & (host_op >= 0))
         number[todo] = of_texts(trace, ops["call_stack"][host_op[todo]])
@@ -111,6 +112,10 @@ def _fill(number: Int64Array, rows: IntArray, stacks: Callable[[Int64Array], Int
     if todo.size:
         at, place = np.unique(rows[todo], return_inverse=True)
         number[todo] = stacks(at)[place]
+
+
+def _stacks_at(trace: Trace, table: pl.DataFrame, rows: Int64Array) -> Int64Array:
+    return host_stacks(trace, table[rows])
 
 
 def _ranges_of_calls(trace: Trace) -> Int64Array:

@@ -81,7 +81,7 @@ def _from_graph(trace: Trace) -> BoolArray:
     ops, links = trace.get(DEVICE_OPS), launch_links(trace)
     has_graph_id = ops["graph_id"].fill_null(0).to_numpy() > 0
     graph_calls = matches(trace.get(API_CALLS)["name"], GRAPH_LAUNCH).to_numpy()
-    return has_graph_id | np.append(graph_calls, False)[links.call]
+    return np.asarray(has_graph_id | np.append(graph_calls, False)[links.call], np.bool_)
 
 
 def _head_count(trace: Trace) -> int:

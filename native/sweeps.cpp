@@ -241,13 +241,22 @@ Numbers covered(View start, View end, View from, View until) {
     const size_t none = static_cast<size_t>(std::upper_bound(places.begin(), places.end(), least) - places.begin());
     const size_t first = none ? none - 1 : 0;
     const size_t stop = static_cast<size_t>(std::upper_bound(places.begin(), places.end(), most) - places.begin());
-    Numbers before(stop - first + 1, 0);
-    for (size_t i = first; i < stop; ++i) before[i - first + 1] = plus(before[i - first], minus(end[i], start[i]));
-    size_t at[2] = {first, first};
-    const auto covered_until = [&](int64_t time, size_t& place) {
-        place = gallop(stop, place, [&](size_t i) { return start[i] <= time; });
-        if (place == first) return int64_t{0};
-        return plus(before[place - 1 - first], minus(std::min(time, end[place - 1]), start[place - 1]));
+    constexpr size_t BLOCK = 64;
+    Numbers until_block;  // the length of all intervals before each block of so many
+    int64_t length = 0;
+    for (size_t i = first; i <= stop; length = i < stop ? plus(length, minus(end[i], start[i])) : 0, ++i)
+        if ((i - first) % BLOCK == 0) until_block.push_back(length);
+    struct {
+        size_t place;
+        int64_t length;
+    } at[2] = {{first, 0}, {first, 0}};  // of the intervals before the place
+    const auto covered_until = [&](int64_t time, auto& reached) {
+        const size_t place = gallop(stop, reached.place, [&](size_t i) { return start[i] <= time; });
+        if (place < reached.place || place - reached.place > BLOCK)
+            reached = {place - (place - first) % BLOCK, until_block[(place - first) / BLOCK]};
+        for (; reached.place < place; ++reached.place)
+            reached.length = plus(reached.length, minus(end[reached.place], start[reached.place]));
+        return place == first ? 0 : minus(reached.length, std::max<int64_t>(minus(end[place - 1], time), 0));
     };
     for (size_t i = 0; i < from.size(); ++i)
         made[i] = minus(covered_until(std::max(from[i], until[i]), at[1]), covered_until(from[i], at[0]));
@@ -258,15 +267,16 @@ Totals totals(View group, View row, View item, View start, View end, int64_t gro
     check_same({group.size(), row.size()});
     check_same({item.size(), start.size(), end.size()});
     const size_t size = static_cast<size_t>(std::max<int64_t>(groups, 0));
-    std::vector<size_t> first(size + 1, 0), rows(group.size());
+    std::vector<size_t> first(size + 1, 0);
+    std::vector<uint32_t> rows(group.size());
     for (size_t i = 0; i < group.size(); ++i) {
         if (group[i] < 0 || group[i] >= groups) throw std::invalid_argument("a group has no such number");
-        if (row[i] < 0 || static_cast<size_t>(row[i]) >= start.size()) throw std::invalid_argument("no such row");
+        if (row[i] < 0 || static_cast<size_t>(row[i]) >= std::min<size_t>(start.size(), UINT32_MAX)) throw std::invalid_argument("no such row");
         ++first[static_cast<size_t>(group[i]) + 1];
     }
     std::partial_sum(first.begin(), first.end(), first.begin());
     std::vector<size_t> next(first.begin(), first.end() - 1);
-    for (size_t i = 0; i < group.size(); ++i) rows[next[static_cast<size_t>(group[i])]++] = static_cast<size_t>(row[i]);
+    for (size_t i = 0; i < group.size(); ++i) rows[next[static_cast<size_t>(group[i])]++] = static_cast<uint32_t>(row[i]);
     const auto sooner = [&](size_t a, size_t b) { return start[a] < start[b]; };
     Totals made{Numbers(size), Numbers(size), Numbers(size), Numbers(size), Numbers(size)};
     std::vector<int64_t> items;

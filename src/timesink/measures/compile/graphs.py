@@ -272,7 +272,7 @@ def _memory_ns(trace: Trace, calls: pl.DataFrame, bytes_per_s: float | None) -> 
     threads = trace[DEVICE_OPS][calls["row"]].select(pl.col(_GRID).cast(pl.Float64)).to_numpy().prod(axis=1)
     moved = threads * assumed.GENERATED_BYTES.value
     if host.height:
-        rows = calls["host_op"].to_numpy()
+        rows = calls["host_op"].fill_null(-1).to_numpy()
         texts = host[np.maximum(rows, 0)].select(pl.col("name", "input_shapes", "input_dtypes").cast(pl.String)).rows()
         sizes = [_bytes(*text) if row >= 0 else None for row, text in zip(rows.tolist(), texts, strict=True)]
         moved = np.where([size is None for size in sizes], moved, np.array(sizes, np.float64))

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.metric_names.patterns import CLOCK, SAMPLED
-from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.kernels.facts import kernel_facts, times_of
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.ranges import range_work
@@ -103,7 +103,7 @@ def low_activity(trace: Trace) -> tuple[LowActivity, ...]:
             continue
         start, end = step_windows(trace, device)
         kernels = facts.on(device)
-        ran = Intervals.of(kernels) & Intervals(start, end)
+        ran = times_of(kernels) & Intervals(start, end)
         whole = {counter.what: counter for counter in sampled(trace, device, ran)}
         if ACTIVE not in whole:
             continue
@@ -120,7 +120,7 @@ def _shares_by_name(trace: Trace, device: Device, kernels: pl.DataFrame) -> dict
     """The share of active multiprocessors while kernels of a name ran, where at most half were."""
     shares = {}
     for (name,), part in kernels.partition_by("name", as_dict=True, maintain_order=True).items():
-        means = {counter.what: counter.share for counter in sampled(trace, device, Intervals.of(part))}
+        means = {counter.what: counter.share for counter in sampled(trace, device, times_of(part))}
         if means.get(ACTIVE, 1.0) <= 0.5:
             shares[name] = means[ACTIVE]
     return shares
@@ -146,7 +146,7 @@ def slow_clocks(trace: Trace) -> tuple[SlowClock, ...]:
     for device in facts.devices:
         kernels = facts.on(device)
         start, end = step_windows(trace, device)
-        clock = clock_hz(trace, device, Intervals.of(kernels) & Intervals(start, end))
+        clock = clock_hz(trace, device, times_of(kernels) & Intervals(start, end))
         if clock is None or not most.get(device):
             continue
         ratio = min(clock[0] / most[device], 1.0)
@@ -181,7 +181,7 @@ def counter_means(trace: Trace) -> tuple[CounterMeans, ...]:
         parts.append((device, "steps", "", Intervals(*step_windows(trace, device))))
         parts += [(device, "range", name, work) for (*owner, name), work in works if tuple(owner) == device]
         families = kernel_facts(trace).on(device).partition_by("family", as_dict=True, maintain_order=True)
-        parts += [(device, "kernels", str(family), Intervals.of(part)) for (family,), part in families.items()]
+        parts += [(device, "kernels", str(family), times_of(part)) for (family,), part in families.items()]
     found = []
     for device, part, name, during in parts:
         if shares := sampled(trace, device, during):

@@ -102,9 +102,11 @@ def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -
 
 
 def _by_thread(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int, int], Intervals]:
-    on_host = stretches.select("host", "start_ns", "end_ns").drop_nulls("host")
-    parts = on_host.partition_by("host", as_dict=True, maintain_order=True)
-    return {idle_blame(trace).threads[host]: Intervals.of(part) & intervals for (host,), part in sorted(parts.items())}
+    host, times = stretches["host"], stretches.select("start_ns", "end_ns")
+    return {
+        idle_blame(trace).threads[number]: Intervals.of(picked(times, (host == number).fill_null(False))) & intervals
+        for number in host.drop_nulls().unique().sort()
+    }
 
 
 def _range_places(trace: Trace, ranges: pl.Series) -> pl.Series:

@@ -64,7 +64,9 @@ class Attainable:
 def attainable(trace: Trace) -> Attainable:
     """The share of the attainable bound that each operator reaches; empty without recorded shapes."""
     kernels, shaped = kernel_facts(trace).frame, trace.get(HOST_OPS)["input_shapes"].is_not_null().to_numpy()
-    of_shaped = pl.Series(np.append(shaped, False)[kernels["host_op"].to_numpy()])  # the last one is for no operator
+    of_shaped = pl.Series(
+        np.append(shaped, False)[kernels["host_op"].fill_null(-1).to_numpy()]
+    )  # the last one is for no operator
     calls = operator_calls(trace, kernels.filter(of_shaped))
     operators = with_bounds(trace, grouped_calls(calls)).drop_nulls("bound_ns")
     order = {"rank": False, "device": False, "device_ns": True, "name": False, "input_shapes": False, "math": False}

@@ -26,6 +26,7 @@ from timesink.untrusted.plain_json import parsed
 from timesink.whatif.change import Selection
 
 _COPIES: Final = pl.Enum(["cast", "layout"])
+_ROLES: Final = pl.Enum(["converter", "grouped", "strided", "packed"])
 _RECORDED: Final = pl.Enum(["", "cast", "same", "other"])
 _OF_A_CONVOLUTION: Final = (-2, -1, 1, 2)  # where its converters are: image and weights before it, its result after it
 
@@ -82,17 +83,17 @@ def layout_kernels(trace: Trace) -> tuple[Selection, ...]:
         after_concat, before_copy = strided & _neighbour(-1, concat), concat & _neighbour(1, strided)
         norms = trace.get(DEVICE_OPS)["name"][kernels.filter(pl.col("family") == "norm")["row"]]
         grouped = 2 * matches(norms, kernel_traits.GROUP_NORM).sum() > norms.len()
-        kernels = kernels.with_columns(
+        roles = kernels.select(
+            "row",
             pl.when(pl.col("family") == "layout")
-            .then(pl.lit("grouped" if grouped else "converter"))
+            .then(pl.lit("grouped" if grouped else "converter", _ROLES))
             .when(after_concat | before_copy)
-            .then(pl.lit("packed"))
+            .then(pl.lit("packed", _ROLES))
             .when(strided)
-            .then(pl.lit("strided"))
-            .alias("role")
-        ).sort("row")
-        roles = ("converter", "grouped", "strided", "packed")
-        groups = {role: rows_of(kernels.filter(pl.col("role") == role)) for role in roles}
+            .then(pl.lit("strided", _ROLES))
+            .alias("role"),
+        )
+        groups = {role: np.sort(rows_of(roles.filter(pl.col("role") == role))) for role in _ROLES.categories}
         if any(rows.size for rows in groups.values()):
             beside = _beside(device, kernels, counts.get(device)) if groups["converter"].size else None
             devices.append(Selection(device, groups, beside=beside))
@@ -101,13 +102,13 @@ def layout_kernels(trace: Trace) -> tuple[Selection, ...]:
 
 def _beside(device: Device, kernels: pl.DataFrame, sms: int | None) -> Selection | None:
     """The convolutions and normalisations of a device, if most of its convolutions' time is converted for; `best` of a
-    normalisation is the share of the device that its blocks fill."""
+    normalisation is the share of the device that its blocks fill. Kernels are in order of stream and start."""
     families = ("convolution", "norm")
     near = pl.any_horizontal(_neighbour(distance, pl.col("family") == "layout") for distance in _OF_A_CONVOLUTION)
-    convolutions = by_stream(kernels).with_columns(near.alias("converted")).filter(pl.col("family") == families[0])
+    convolutions = kernels.with_columns(near.alias("converted")).filter(pl.col("family") == families[0])
     if 2 * convolutions.filter("converted")["length"].sum() <= convolutions["length"].sum():
         return None
-    chosen = kernels.filter(pl.col("family").cast(pl.String).is_in(families))
+    chosen = kernels.filter(pl.col("family").cast(pl.String).is_in(families)).sort("row")
     groups = {name: rows_of(chosen.filter(pl.col("family") == name)) for name in families}
     fill = (pl.col("blocks") / (NORM_BLOCKS.value * sms)).clip(0.0, 1.0) if sms else pl.lit(None, pl.Float64)
     best = chosen.select(pl.when(pl.col("family") == "norm").then(fill)).to_series().cast(pl.Float64)
@@ -130,7 +131,7 @@ def copies(trace: Trace) -> KernelFacts:
     names = trace.get(DEVICE_OPS)["name"][frame["row"]]
     strided = matches(names, kernel_traits.STRIDED) & (frame["family"] == "copy")
     host = trace.get(HOST_OPS)
-    recorded = _recorded(host, frame["host_op"].to_numpy())
+    recorded = _recorded(host, frame["host_op"])
     cast, layout = pl.lit("cast", _COPIES), pl.lit("layout", _COPIES)
     return KernelFacts(
         frame.with_columns(
@@ -149,11 +150,12 @@ def copies(trace: Trace) -> KernelFacts:
     )
 
 
-def _recorded(host: pl.DataFrame, rows: Int64Array) -> pl.Series:
-    """For each row of `host_ops` (-1: none): ``cast`` or ``same`` for a copy_ between floating types, ``other`` for one
+def _recorded(host: pl.DataFrame, host_op: pl.Series) -> pl.Series:
+    """For each row of `host_ops` (null: none): ``cast`` or ``same`` for a copy_ between floating types, ``other`` for one
     between other types, and the empty text for no copy_."""
     if not host.height:
-        return pl.Series([""], dtype=_RECORDED).new_from_index(0, rows.size)
+        return pl.Series([""], dtype=_RECORDED).new_from_index(0, len(host_op))
+    rows = host_op.fill_null(-1).to_numpy()
     codes = np.zeros(rows.size, np.uint32)
     copying = (matches(host["name"], op_names.COPY)).to_numpy()
     copied = np.flatnonzero((rows >= 0) & copying[np.maximum(rows, 0)])

@@ -34,10 +34,11 @@ from timesink.measures.timeline.attribution import (
 from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.intervals import Intervals
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting, key_slices, slice_of
 from timesink.model.record import dataclass
-from timesink.model.schema import lean
+from timesink.model.schema import BLOCKS, lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Case, Selection
@@ -53,11 +54,11 @@ Family = pl.Enum([family.value for family in KernelFamily])
 class KernelFacts:
     """`frame`: one row per kernel, in the order of `device_ops` (rank, device, start).
 
-    Columns: row (of `device_ops`), rank, device, stream, start_ns, end_ns, length (ns), name (category code of the
-    table), family, math, fused (tool that generated it), casts (a copy between types, by its name), blocks (of the
-    grid, null where not recorded), host_op (row of `host_ops`, -1), turn (the graph launch that replays what the
-    operator recorded; -1), op (its name), optimizer (launched inside a range of an optimizer's step; in a trace without
-    such ranges, of a row of kernels over lists, or passes over one tensor after another, that update by Adam's rule).
+    Columns: row (of `device_ops`), rank, device, stream, start_ns, length (ns), name (category code of the table),
+    family, math, fused (tool that generated it), casts (a copy between types, by its name), blocks (of the grid, null
+    where not recorded), host_op (row of `host_ops`, null), turn (the graph launch that replays what the operator
+    recorded; null), op (its name), optimizer (launched inside a range of an optimizer's step; in a trace without such
+    ranges, of a row of kernels over lists, or passes over one tensor after another, that update by Adam's rule).
     """
 
     frame: pl.DataFrame
@@ -83,6 +84,11 @@ def by_stream(kernels: pl.DataFrame) -> pl.DataFrame:
     return kernels.sort("stream", maintain_order=True) if several else kernels
 
 
+def times_of(kernels: pl.DataFrame) -> Intervals:
+    """When any of these kernels ran."""
+    return Intervals.union_of(kernels["start_ns"], kernels["start_ns"] + kernels["length"])
+
+
 @remembered
 def kernel_facts(trace: Trace) -> KernelFacts:
     """Gather the facts."""
@@ -94,7 +100,9 @@ def kernel_facts(trace: Trace) -> KernelFacts:
     blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
     kernels = ops.select(
         pl.Series("row", row),
-        *read[:5],
+        *read[:2],
+        ops["stream"].shrink_dtype(),
+        "start_ns",
         (pl.col("end_ns") - pl.col("start_ns")).alias("length"),
         pl.col("name").to_physical(),
         mapped(ops["name"], _each(lambda name: decode(name).family.value, pl.String), pl.String)
@@ -103,9 +111,11 @@ def kernel_facts(trace: Trace) -> KernelFacts:
         _category(ops["name"], lambda name: decode(name).math).alias("math"),
         _category(ops["name"], lambda name: decode(name).fused).alias("fused"),
         mapped(ops["name"], _each(casts, pl.Boolean), pl.Boolean).alias("casts"),
-        pl.when(blocks > 0).then(blocks).alias("blocks"),  # a grid of no blocks is one that was not recorded
-        pl.Series("host_op", host_op),
-        pl.Series("turn", turn),
+        pl.when(blocks > 0).then(blocks.clip(0, BLOCKS[1]).cast(pl.UInt32)).alias("blocks"),  # none: not recorded
+        *(
+            pl.Series(name, rows).set(pl.Series(rows < 0), None)
+            for name, rows in (("host_op", host_op), ("turn", turn))
+        ),
         names_at(trace.get(HOST_OPS)["name"], host_op, "op"),
         pl.Series("optimizer", in_ranges(trace, OPTIMIZER_STEP)[row], pl.Boolean),
     )

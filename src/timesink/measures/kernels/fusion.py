@@ -153,7 +153,7 @@ def _neighbour(place: int, step: int, product: BoolArray, recast: BoolArray, str
 
 _MEMBERS: Final = ("pointwise", "reduction", "fill")
 _JOINS: Final = "concat"  # a compiler writes the pieces where they belong; by itself it makes no chain
-_READ: Final = ("row", "stream", "start_ns", "length", "name", "family")
+_READ: Final = ("row", "stream", "length", "name", "family")
 
 
 @remembered
@@ -184,19 +184,24 @@ def shorter_members(kernels: pl.DataFrame, any_run: bool = False) -> Int64Array:
         run      1                   1          1          2     2
         result   yes                 longest    yes              no: a run of one
     """
-    skipped = kernels["copies"].is_not_null() & ~kernels["member"]
-    kept = kernels.filter(~skipped)
-    breaks = ~pl.col("member") | (pl.col("stream") != pl.col("stream").shift(1)).fill_null(True)
-    runs = kept.with_columns(breaks.cum_sum().alias("run")).filter("member")
-    first_longest = pl.col("row").sort_by("length", "row", descending=[True, False]).first().over("run")
-    if any_run:
-        return np.sort(runs.filter(pl.col("row") != first_longest)["row"].to_numpy())
-    longest = pl.col("length").max().over("run")
-    runs = runs.filter(pl.col("length") * assumed.CHAIN_SIZES.whole >= longest)
-    different = pl.col("name").n_unique().over("run") > 1  # one operation over and over need not be a chain
-    working = (pl.col("family") != _JOINS).sum().over("run")
-    runs = runs.filter((working >= assumed.CHAIN_LEAST.whole) & different)
-    return np.sort(runs.filter(pl.col("row") != first_longest)["row"].to_numpy())
+    member, stream = kernels["member"].to_numpy(), kernels["stream"].to_numpy()
+    breaks = ~member & kernels["copies"].is_null().to_numpy()
+    breaks[1:] |= stream[1:] != stream[:-1]
+    row, length, name = (kernels[column].to_numpy()[member] for column in ("row", "length", "name"))
+    begins = np.flatnonzero(np.diff(np.cumsum(breaks, dtype=np.int32)[member], prepend=-1))
+    run = np.repeat(np.arange(begins.size), np.diff(begins, append=row.size))
+    longest = np.maximum.reduceat(length, begins)[run]
+    at = np.flatnonzero(length == longest)
+    first_longest = at[np.diff(run[at], prepend=-1) > 0]
+    chosen = np.ones(row.size, np.bool_)
+    if not any_run:
+        chosen = length * assumed.CHAIN_SIZES.whole >= longest
+        works = chosen & (kernels["family"] != _JOINS).to_numpy()[member]
+        differs = chosen & (name != name[first_longest][run])  # one operation over and over need not be a chain
+        enough = np.add.reduceat(works, begins, dtype=np.int64) >= assumed.CHAIN_LEAST.whole
+        chosen &= (enough & np.logical_or.reduceat(differs, begins))[run]
+    chosen[first_longest] = False
+    return np.sort(row[chosen])
 
 
 # What a compiler writes into one kernel between two products; scatters with sorts, scans and libraries stay.

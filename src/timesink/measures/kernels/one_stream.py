@@ -121,12 +121,12 @@ def _runs(kernels: pl.DataFrame, is_small: BoolArray) -> Int64Array:
         stream   7      7      7      7      8
         run      0      0      -1     -1     -1
     """
-    stream, start, end = (kernels[name].to_numpy() for name in ("stream", "start_ns", "end_ns"))
+    stream, start, length = (kernels[name].to_numpy() for name in ("stream", "start_ns", "length"))
     if not stream.size:
         return np.empty(0, np.int64)
-    gap = start[1:] - end[:-1]
+    gap = np.diff(start) - length[:-1]
     follows = is_small[1:] & is_small[:-1] & (stream[1:] == stream[:-1]) & (gap >= 0) & (gap <= assumed.GAP_MOST_US.ns)
-    number = np.concatenate(([0], np.cumsum(~follows)))
+    number = np.append(np.int32(0), np.cumsum(~follows, dtype=np.int32))
     size = np.bincount(number)
     kept = is_small & (size[number] >= _LEAST_RUN)
     run = np.full(stream.size, -1, np.int64)

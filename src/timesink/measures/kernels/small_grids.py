@@ -25,6 +25,7 @@ from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.record import dataclass
+from timesink.model.schema import picked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
@@ -53,7 +54,8 @@ def serialized_streams(trace: Trace) -> tuple[SerializedStreams, ...]:
     ops = trace.get(DEVICE_OPS)
     devices = []
     for device in facts.devices:
-        kernels = facts.on(device).filter(pl.col("family") != "communication")
+        kernels = facts.on(device)
+        kernels = picked(kernels, kernels["family"] != "communication")
         sizes = ops.select("block_x", "block_y", "block_z")[kernels["row"].to_numpy()]
         threads = sizes.select(pl.col("block_x") * pl.col("block_y") * pl.col("block_z"))
         kernels = kernels.with_columns(threads.to_series().fill_null(RESIDENT_THREADS).alias("threads"))
@@ -79,8 +81,8 @@ def _turns(kernels: pl.DataFrame) -> tuple[Int64Array, Int64Array]:
         turn      0  1  2     4         turns begin at these positions; 0 to 2 are one run, 4 another
         pairs     0-1   2-3   4-5
     """
-    stream, start, end = (kernels[name].to_numpy() for name in ("stream", "start_ns", "end_ns"))
-    change = (stream[1:] != stream[:-1]) & (start[1:] >= end[:-1])
+    stream, start, length = (kernels[name].to_numpy() for name in ("stream", "start_ns", "length"))
+    change = (stream[1:] != stream[:-1]) & (np.diff(start) >= length[:-1])
     begins = np.flatnonzero(change)
     if not begins.size:
         return begins, begins
@@ -140,10 +142,10 @@ def small_grids(trace: Trace) -> tuple[Selection, ...]:
     serial = all_rows(streams.serial for streams in serialized_streams(trace))
     devices = []
     for device in facts.devices:
-        kernels = facts.on(device).with_columns(_overlapped().alias("overlapped")).drop_nulls("blocks")
-        if device not in counts or not kernels.height:
+        kernels = facts.on(device).select("row", "start_ns", "length", "family", "blocks")
+        if device not in counts or not kernels["blocks"].count():
             continue
-        small = kernels.filter(
+        small = kernels.with_columns(_overlapped().alias("overlapped")).filter(
             (2 * pl.col("blocks") < counts[device])
             & (pl.col("length") > assumed.TINY_US.ns)
             & (pl.col("family") != "communication")
@@ -151,7 +153,7 @@ def small_grids(trace: Trace) -> tuple[Selection, ...]:
             & ~pl.col("overlapped")
         )
         rows, length_ns = small["row"].to_numpy(), small["length"].to_numpy()
-        moving_ns = _migrating(trace, device).covered_ns(small["start_ns"].to_numpy(), small["end_ns"].to_numpy())
+        moving_ns = _migrating(trace, device).covered_ns(small["start_ns"], small["start_ns"] + small["length"])
         best = np.maximum(small["blocks"].to_numpy() / counts[device], moving_ns / length_ns)
         roles = {"small": rows[moving_ns == 0], "paged": rows[moving_ns > 0]}
         devices.append(Selection(device, roles, best=best))
@@ -174,6 +176,6 @@ def grids_known(trace: Trace) -> bool:
 
 def _overlapped() -> pl.Expr:
     """Kernels that run at the same time as another for more than half of theirs; rows are in order of start."""
-    before = pl.col("end_ns").cum_max().shift(1) - pl.col("start_ns")
-    after = pl.col("end_ns") - pl.col("start_ns").shift(-1)
+    end = pl.col("start_ns") + pl.col("length")
+    before, after = end.cum_max().shift(1) - pl.col("start_ns"), end - pl.col("start_ns").shift(-1)
     return (2 * pl.max_horizontal(before, after) > pl.col("length")).fill_null(False)

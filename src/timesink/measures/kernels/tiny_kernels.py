@@ -12,6 +12,7 @@ from timesink.measures.steps.per_step import period_ns, share_of_step, step_wind
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import begun_in
 from timesink.model.record import dataclass
+from timesink.model.schema import picked
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
 
@@ -35,7 +36,8 @@ def tiny_kernels(trace: Trace) -> tuple[TinyKernels, ...]:
     """Per device with any."""
     facts, found = kernel_facts(trace), []
     for device in facts.devices:
-        kernels = facts.on(device).filter(pl.col("family") != "communication")
+        kernels = facts.on(device).select("row", "start_ns", "length", "family")
+        kernels = picked(kernels, kernels["family"] != "communication")
         tiny = kernels.filter(pl.col("length") < assumed.TINY_US.ns)
         if not tiny.height or not period_ns(trace, device):
             continue

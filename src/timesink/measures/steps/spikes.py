@@ -225,7 +225,7 @@ def _operation(slow: _Step, aligned: Alignment) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Idle:
-    """Stretches of idle time: their rows among those of the device, when they begin, how long they are, and why."""
+    """Stretches of a step's idle time: their rows among the device's, when they begin, how long they are, and why."""
 
     row: Int64Array
     start_ns: Int64Array
@@ -237,17 +237,17 @@ class _Idle:
 class StepContents:
     """What the windows of one device hold: stretches of idle time, operations, and the labels of its rank's steps.
 
-    Of operations `token` numbers the names, and `to_host` is how many bytes those before each copied to the host.
+    `copied` are the operations that copied to the host, and `to_host` is how many bytes those before each did.
     """
 
     windows: pl.DataFrame
-    idle: _Idle
+    idle: pl.DataFrame
     calls_of_idle: Callable[[Int64Array], pl.Series]
     name: pl.Series
-    token: Int64Array
     start_ns: Int64Array
     finish_ns: Int64Array
     op_class: Int8Array
+    copied: Int64Array
     to_host: Int64Array
     begins_ns: Int64Array
     steps: list[tuple[int, str]]
@@ -257,19 +257,18 @@ class StepContents:
         """The windows of one device, as `steps` gives them."""
         low, high = slice_of(trace[DEVICE_OPS], ("rank", "device"), device)
         ops, idle = trace[DEVICE_OPS][low:high], idle_blame(trace).on(device)  # in order of start
-        start, end = idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()
-        copied = ops.select(pl.when(pl.col("copy_kind") == "d2h").then("bytes").fill_null(0)).to_series()
+        copied = np.flatnonzero((ops["copy_kind"] == "d2h").fill_null(False))
         labels = steps(trace).frame.filter(pl.col("rank") == device[0]).sort("host_start_ns")
         return cls(
             windows,
-            _Idle(np.arange(start.size), start, end - start, idle["cause"].to_physical().cast(pl.Int8).to_numpy()),
+            idle,
             lambda rows: idle_blame(trace).told(idle[rows], "call")["call"],
             ops["name"],
-            ops["name"].to_physical().cast(pl.Int64).to_numpy(),
             ops["start_ns"].to_numpy(),
             ops["end_ns"].to_numpy(),
             class_of_ops(trace)[low:high].to_physical().cast(pl.Int8).to_numpy(),
-            np.concatenate(([0], np.cumsum(copied.to_numpy(), dtype=np.int64))),
+            copied,
+            np.append(0, np.cumsum(ops["bytes"][copied].fill_null(0), dtype=np.int64)),
             labels["host_start_ns"].to_numpy(),
             labels.select("step", "label").rows(),
         )
@@ -292,8 +291,9 @@ class _Step:
         self.first, last = map(int, np.searchsorted(contents.start_ns, self.window_ns))
         held = slice(self.first, last)
         self.op_class = contents.op_class[held]
-        self.to_host_bytes = int(contents.to_host[last] - contents.to_host[self.first])
-        self.ops = StepOps(contents.token[held], contents.start_ns[held], contents.finish_ns[held], self.window_ns)
+        self.to_host_bytes = int(np.diff(contents.to_host[np.searchsorted(contents.copied, (self.first, last))])[0])
+        token = contents.name[held].to_physical().cast(pl.Int64).to_numpy()
+        self.ops = StepOps(token, contents.start_ns[held], contents.finish_ns[held], self.window_ns)
         self.idle = self._idle()
         self.idle_of_cause = np.zeros(len(CAUSE_CODE), np.int64)
         np.add.at(self.idle_of_cause, self.idle.cause, self.idle.length_ns)
@@ -301,12 +301,13 @@ class _Step:
     def _idle(self) -> _Idle:
         """Idle stretches cut to the window; they do not overlap."""
         (start, end), idle = self.window_ns, self.contents.idle
-        first = max(int(np.searchsorted(idle.start_ns, start, side="right")) - 1, 0)
-        held = slice(first, int(np.searchsorted(idle.start_ns, end)))
-        begin = np.maximum(idle.start_ns[held], start)
-        length = np.minimum(idle.start_ns[held] + idle.length_ns[held], end) - begin
-        kept = length > 0
-        return _Idle(idle.row[held][kept], begin[kept], length[kept], idle.cause[held][kept])
+        starts = idle["start_ns"].to_numpy()
+        first = max(int(np.searchsorted(starts, start, side="right")) - 1, 0)
+        held = idle[first : int(np.searchsorted(starts, end))]
+        begin = np.maximum(held["start_ns"].to_numpy(), start)
+        length = np.minimum(held["end_ns"].to_numpy(), end) - begin
+        cause, kept = held["cause"].to_physical().cast(pl.Int8).to_numpy(), length > 0
+        return _Idle(first + np.flatnonzero(kept), begin[kept], length[kept], cause[kept])
 
 
 @dataclass(frozen=True, eq=False)

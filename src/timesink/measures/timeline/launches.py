@@ -13,7 +13,7 @@ from timesink.knowledge.assumptions import idle
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, DeviceTimeline, device_gaps, device_timeline
-from timesink.model.arrays import Int32Array, Int64Array
+from timesink.model.arrays import Int32Array, Int64Array, slices
 from timesink.model.intervals import begun_in
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
@@ -131,10 +131,11 @@ def _units_by_device(trace: Trace) -> Iterator[tuple[Device, _Units]]:
     first = 0  # row of `device_ops`, which is sorted by rank and device
     for device, line in device_timeline(trace).by_device.items():
         op, call, count = _first_ops(call_of_op[first : first + line.op_count])
-        order = np.argsort(call_start[call], kind="stable")
-        op, call = op[order] + first, call[order]
-        depth = _queue_depths(stream[op], call_start[call], op_start[op])
-        yield device, _Units(ops, calls, op, call, count[order], depth)
+        order = np.argsort(call_start[call], kind="stable").astype(np.int32)
+        op, call, count = op[order] + first, call[order], count[order]
+        del order
+        depth = _queue_depths(stream[op], call, call_start, op, op_start)
+        yield device, _Units(ops, calls, op, call, count, depth)
         first += line.op_count
 
 
@@ -160,10 +161,12 @@ def _first_ops(call: Int32Array) -> tuple[Int32Array, Int32Array, Int32Array]:
     return first[launching], launching + np.int32(lowest), count[launching]
 
 
-def _queue_depths(stream: Int64Array, call_start: Int64Array, op_start: Int64Array) -> Int32Array:
+def _queue_depths(
+    stream: Int64Array, call: Int32Array, call_start: Int64Array, op: Int32Array, op_start: Int64Array
+) -> Int32Array:
     """For each launch, how many earlier launches onto its stream had not started when its call began.
 
-    Launches come in order of `call_start`. Of the k launches made onto the stream before, those whose op had started
+    Launches come in order of the `call_start` of their `call`. Of the k launches made onto the stream before, those whose op had started
     by then are counted by bisection in the sorted starts; the rest waits in the queue. On one stream::
 
         call_start  op_start  launched before  of them started  depth
@@ -174,9 +177,11 @@ def _queue_depths(stream: Int64Array, call_start: Int64Array, op_start: Int64Arr
     """
     depth = np.zeros(stream.size, np.int32)
     for number in np.unique(stream):
-        rows = np.flatnonzero(stream == number)
-        started = places(np.sort(op_start[rows], kind="stable"), call_start[rows], True)
-        depth[rows] = np.maximum(np.arange(rows.size) - started, 0)
+        rows = np.flatnonzero(stream == number).astype(np.int32)
+        starts = np.sort(op_start[op[rows]], kind="stable")
+        for some in slices(0, rows.size):
+            started = places(starts, call_start[call[rows[some]]], True)
+            depth[rows[some]] = np.maximum(np.arange(some.start, some.stop) - started, 0)
     return depth
 
 
@@ -197,7 +202,7 @@ def _measure(line: DeviceTimeline, units: _Units, host_late_ns: int, windows: pl
 
 
 def _median(values_ns: Int64Array) -> float | None:
-    return float(np.median(values_ns)) if values_ns.size else None
+    return float(np.median(values_ns, overwrite_input=True)) if values_ns.size else None
 
 
 def _per_step(op_start: Int64Array, windows: pl.DataFrame) -> float | None:

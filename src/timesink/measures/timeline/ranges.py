@@ -116,25 +116,22 @@ def _launched_inside(trace: Trace, *innermost: IntArray) -> tuple[Int64Array, In
         2      0      0
     """
     links = launch_links(trace)
-    row_of_nested = np.flatnonzero((trace.get(RANGES)["kind"] == "push_pop").to_numpy())
-    parent = range_nesting(trace).parent
-    linked = np.flatnonzero(links.linked)
+    row_of_nested = np.flatnonzero((trace.get(RANGES)["kind"] == "push_pop").to_numpy()).astype(np.int32)
+    parent = range_nesting(trace).parent.astype(np.int32)
+    linked = np.flatnonzero(links.linked).astype(np.int32)  # a launch is in several ranges: every pair takes memory
     crossing_range, crossing_op = _launched_between(trace, linked, innermost)
     range_parts, op_parts = [crossing_range], [crossing_op]
     for place in innermost:
-        inside = place[links.call[linked]] >= 0
-        op = linked[inside]
-        enclosing = place[links.call[op]].astype(np.int64)
-        while op.size:
+        op, enclosing = linked, place[links.call[linked]]
+        while (inside := enclosing >= 0).any():
+            op, enclosing = op[inside], enclosing[inside]
             range_parts.append(row_of_nested[enclosing])
             op_parts.append(op)
             enclosing = parent[enclosing]
-            inside = enclosing >= 0
-            op, enclosing = op[inside], enclosing[inside]
-    del linked, inside, op, enclosing  # a pair takes 16 bytes, and a launch is in several ranges
-    op_row = np.concatenate(op_parts)
+    del linked, inside, op, enclosing
+    op_row = np.concatenate(op_parts, dtype=np.int64)
     op_parts.clear()
-    return np.concatenate(range_parts), op_row
+    return np.concatenate(range_parts, dtype=np.int64), op_row
 
 
 def _launched_between(trace: Trace, op: Int64Array, innermost: Sequence[IntArray]) -> tuple[Int64Array, Int64Array]:

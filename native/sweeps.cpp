@@ -256,7 +256,8 @@ Numbers covered(View start, View end, View from, View until) {
             reached = {place - (place - first) % BLOCK, until_block[(place - first) / BLOCK]};
         for (; reached.place < place; ++reached.place)
             reached.length = plus(reached.length, minus(end[reached.place], start[reached.place]));
-        return place == first ? 0 : minus(reached.length, std::max<int64_t>(minus(end[place - 1], time), 0));
+        if (place == first) return int64_t{0};
+        return minus(reached.length, minus(std::max(end[place - 1], time), time));
     };
     for (size_t i = 0; i < from.size(); ++i)
         made[i] = minus(covered_until(std::max(from[i], until[i]), at[1]), covered_until(from[i], at[0]));

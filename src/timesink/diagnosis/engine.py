@@ -67,6 +67,8 @@ def diagnose(
             begun(thread, partial(idle_blame, trace))  # what takes longest, and the rules asked first need
         barred = headline.not_diagnosable(trace)
         usual = None if barred else usual_steps(trace)
+        if thread is None and _is_long(trace) and not barred:
+            idle_blame(trace)  # what takes most memory, before there is more to remember
 
         def ruling(rule: Rule) -> tuple[Ruling, Trace]:
             return _ruling(rule, trace, usual, overrides_of.get(rule.code, {}), barred)
@@ -106,8 +108,12 @@ def _judged(
     if thread is None:
         judged = []
         for topic, of_topic in groupby(rules, key=lambda rule: rule.code.rstrip(digits)):
-            judged += [ruling(rule) for rule in of_topic]
-            _forget_rows(topic, trace)
+            for rule in of_topic:
+                judged.append(ruling(rule))
+                if _is_long(trace):
+                    give_back()
+            for measure in _LAST_ASKED_BY.get(topic, ()) if _is_long(trace) else ():
+                forget(measure, trace)
         return judged
     slow = [rule for rule in rules if rule.code.startswith(_SLOW)]
     quick = [rule for rule in rules if rule not in slow]
@@ -125,12 +131,9 @@ _LAST_ASKED_BY: Final[Mapping[str, tuple[Callable[[Trace], object], ...]]] = {
 }
 
 
-def _forget_rows(topic: str, trace: Trace) -> None:
-    """Let go of rows that rules of later topics hardly ask for, where there are so many that they weigh."""
-    if trace.get(DEVICE_OPS).height > WEIGHTY:
-        for measure in _LAST_ASKED_BY.get(topic, ()):
-            forget(measure, trace)
-        give_back()
+def _is_long(trace: Trace) -> bool:
+    """Whether there are so many rows that those weigh which rules of later topics hardly ask for."""
+    return trace.get(DEVICE_OPS).height > WEIGHTY
 
 
 def _ruling(

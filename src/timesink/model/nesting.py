@@ -11,7 +11,7 @@ import polars as pl
 
 from timesink import _native
 from timesink._native import innermost_at, numbered
-from timesink.model.arrays import BoolArray, Int32Array, Int64Array, none_of
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, none_of, slices
 from timesink.model.record import dataclass
 
 ThreadKey = tuple[int, int, int]
@@ -42,8 +42,8 @@ class Nesting:
         start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
         threads = list(thread_slices(frame))
         order, parent, depth, self_ns = _native.nest(np.array([first for _, first, _ in threads], np.int64), start, end)
-        slices = {key: (first, last) for key, first, last in threads}
-        return cls(parent, depth, self_ns, order, slices, start, end)
+        rows = {key: (first, last) for key, first, last in threads}
+        return cls(parent, depth, self_ns, order, rows, start, end)
 
     def innermost(self, thread: ThreadKey, time_ns: npt.ArrayLike) -> Int64Array:
         """For each instant, the row of the innermost interval of the thread that holds it, or -1."""
@@ -61,7 +61,8 @@ class Nesting:
         innermost = np.full(frame.height, -1, np.int32)
         start = frame["start_ns"].to_numpy()
         for key, first, last in thread_slices(frame):
-            innermost[first:last] = self.innermost(key, start[first:last])
+            for some in slices(first, last):
+                innermost[some] = self.innermost(key, start[some])
         return innermost
 
     def inclusive(self, own: Int64Array) -> Int64Array:

@@ -75,8 +75,9 @@ class IdleBlame:
         return self.stretches[first:last]
 
     def ended_by(self, rows: Int64Array) -> pl.DataFrame:
-        """Every stretch of the gaps that one of these device ops ended, by rows of `device_ops`."""
-        return self.stretches.filter(pl.col("op_row").is_in(pl.Series(rows).implode()))
+        """When every stretch was of the gaps that one of these device ops (rows of `device_ops`) ended, and its cause."""
+        ended = self.stretches["op_row"].is_in(pl.Series(rows, dtype=pl.Int32).implode())
+        return self.stretches.select("start_ns", "end_ns", "cause").filter(ended)
 
     def told(self, stretches: pl.DataFrame, *columns: str) -> pl.DataFrame:
         """Some of the stretches with columns out of process, thread and the names that go with their rows, which are

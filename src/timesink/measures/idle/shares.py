@@ -18,12 +18,13 @@ from timesink.measures.idle.causes import CAUSES, HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
-from timesink.model.arrays import BoolArray, Int64Array, IntArray
+from timesink.model.arrays import BoolArray, Int64Array, slices
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 
 PREPARING = "loader"
+_ALWAYS = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,36 +48,33 @@ def idle_shares(trace: Trace) -> tuple[IdleShare, ...]:
 
 def _shares(trace: Trace, device: Device) -> Iterator[IdleShare]:
     """The shares of a device, one for each cause of any idle time."""
-    frame = idle_blame(trace).on(device)
-    inside, code = prepared_ns(trace, device, frame), frame["cause"].to_physical().to_numpy()
-    length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
     start_ns, end_ns = step_windows(trace, device)
-    steady = Intervals.union_of(start_ns, end_ns)
-    prepared = prepared_ns(trace, device, frame, steady)
-    kept = by_cause(code, steady.covered_ns(frame["start_ns"], frame["end_ns"]) - prepared, prepared)
-    kept_ns = {cause: in_steps for cause, in_steps, _ in kept}
-    for cause, idle_ns, stretches in by_cause(code, length - inside, inside):
+    kept_ns = {cause: in_steps for cause, in_steps, _ in by_cause(trace, device, Intervals.union_of(start_ns, end_ns))}
+    for cause, idle_ns, stretches in by_cause(trace, device, Intervals.one(*_ALWAYS)):
         yield IdleShare(*device, cause, idle_ns, kept_ns.get(cause, 0) / start_ns.size, stretches)
 
 
-def by_cause(code: IntArray, own_ns: Int64Array, preparing_ns: Int64Array) -> Iterator[tuple[str, int, int]]:
-    """Each cause with its time and its number of stretches, where each stretch has so much of its own cause, and so
-    much in the preparation of input."""
-    sums = summed(code, own_ns, len(CAUSES))
-    counts = np.bincount(code[own_ns > 0], minlength=len(CAUSES))
-    loading = CAUSES.index(PREPARING)
-    sums[loading] += preparing_ns.sum()
-    counts[loading] += np.count_nonzero(preparing_ns > 0)
+def by_cause(trace: Trace, device: Device, within: Intervals) -> Iterator[tuple[str, int, int]]:
+    """Each cause of a device's idle time with its time and its number of stretches inside `within`."""
+    frame, loading, prepared = idle_blame(trace).on(device), CAUSES.index(PREPARING), input_prepared(trace, device[0])
+    prepared &= within
+    sums, counts = np.zeros(len(CAUSES), np.int64), np.zeros(len(CAUSES), np.int64)
+    for rows in slices(0, frame.height):
+        some = frame[rows]
+        preparing_ns, code = prepared_ns(prepared, some), some["cause"].to_physical().to_numpy()
+        own_ns = within.covered_ns(some["start_ns"], some["end_ns"]) - preparing_ns
+        sums += summed(code, own_ns, len(CAUSES))
+        counts += np.bincount(code[own_ns > 0], minlength=len(CAUSES))
+        sums[loading] += preparing_ns.sum()
+        counts[loading] += np.count_nonzero(preparing_ns > 0)
     for cause, idle_ns, stretches in zip(CAUSES, sums.tolist(), counts.tolist(), strict=True):
         if stretches:
             yield cause, idle_ns, stretches
 
 
-def prepared_ns(trace: Trace, device: Device, frame: pl.DataFrame, within: Intervals | None = None) -> Int64Array:
+def prepared_ns(prepared: Intervals, frame: pl.DataFrame) -> Int64Array:
     """How much of each stretch of a device lies in the preparation of input, while the host is to blame."""
-    prepared = input_prepared(trace, device[0])
-    covered = (prepared if within is None else within & prepared).covered_ns(frame["start_ns"], frame["end_ns"])
-    return np.where(_is_of(frame, HOST_CAUSES), covered, 0)
+    return np.where(_is_of(frame, HOST_CAUSES), prepared.covered_ns(frame["start_ns"], frame["end_ns"]), 0)
 
 
 @remembered
@@ -88,7 +86,7 @@ def idle_places(trace: Trace) -> pl.DataFrame:
         blame = idle_blame(trace)
         frame = blame.told(blame.on(device), *NAMED).with_columns(pl.col("cause").cast(pl.String))
         length = frame["end_ns"] - frame["start_ns"]
-        inside = pl.Series(prepared_ns(trace, device, blame.on(device)))
+        inside = pl.Series(prepared_ns(input_prepared(trace, device[0]), blame.on(device)))
         parts += [
             frame.with_columns(pl.lit(PREPARING).alias("cause"), inside.alias("idle_ns")),
             frame.with_columns((length - inside).alias("idle_ns")),

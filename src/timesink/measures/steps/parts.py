@@ -14,8 +14,7 @@ import polars as pl
 
 from timesink._native import summed
 from timesink.knowledge.op_class import class_of_ops
-from timesink.measures.idle.blame import idle_blame
-from timesink.measures.idle.shares import by_cause, prepared_ns
+from timesink.measures.idle.shares import by_cause
 from timesink.measures.steps.labels import range_labels
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import host_places, launch_links
@@ -169,10 +168,5 @@ def _summed(ops: pl.DataFrame, windows: Intervals, reach_ns: int, before: int) -
 
 def _idle(trace: Trace, device: Device, windows: Intervals) -> pl.DataFrame:
     """Idle time by cause, as `idle_shares` splits it; the parts sum to what nothing ran in."""
-    blamed = idle_blame(trace).on(device)
-    start, end = blamed["start_ns"].to_numpy(), blamed["end_ns"].to_numpy()
-    preparing = prepared_ns(trace, device, blamed, windows)
-    code = blamed["cause"].to_physical().to_numpy()
-    totals = sorted(by_cause(code, windows.covered_ns(start, end) - preparing, preparing))
-    rows = [[IDLE, cause, "", "", "", total_ns, count, 0] for cause, total_ns, count in totals]
+    rows = [[IDLE, cause, "", "", "", *totals, 0] for cause, *totals in sorted(by_cause(trace, device, windows))]
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")

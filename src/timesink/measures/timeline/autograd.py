@@ -15,7 +15,7 @@ import polars as pl
 
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, BACKWARD_PASS, GENERATED, OPERATOR
 from timesink.measures.timeline.attribution import host_nesting, host_places, push_pop_ranges, range_nesting
-from timesink.model.arrays import BoolArray, Int32Array, Int64Array, found_at, none_of
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, found_at, none_of, slices
 from timesink.model.names import matches
 from timesink.model.nesting import ThreadKey, key_slices, thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS
@@ -100,11 +100,10 @@ def range_of_program(trace: Trace, rows: Int64Array) -> Int32Array:
     none."""
     nesting, calls, found = range_nesting(trace), trace.get(API_CALLS), np.full(rows.size, _NONE, np.int32)
     threads = {(rank, process): thread for rank, process, thread in program_threads(trace)}
-    for (rank, process), *slices in key_slices(calls, ("rank", "process")):
-        first, last = np.searchsorted(rows, slices)
-        if first < last and (rank, process) in threads:
-            start_ns = calls["start_ns"].to_numpy()[rows[first:last]]
-            found[first:last] = nesting.innermost((rank, process, threads[rank, process]), start_ns)
+    for (rank, process), *ends in key_slices(calls, ("rank", "process")):
+        for some in slices(*np.searchsorted(rows, ends).tolist()) if (rank, process) in threads else ():
+            start_ns = calls["start_ns"].to_numpy()[rows[some]]
+            found[some] = nesting.innermost((rank, process, threads[rank, process]), start_ns)
     return found
 
 

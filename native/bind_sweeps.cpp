@@ -58,9 +58,11 @@ Result covered_of(Times start, Times end, Times from, Times until) {
     return to_numpy(released([&] { return covered(view(start), view(end), view(from), view(until)); }));
 }
 
-nb::tuple totals_of(Times group, Times row, Times item, Times start, Times end, int64_t groups) {
-    Totals made =
-        released([&] { return totals(view(group), view(row), view(item), view(start), view(end), groups); });
+using Numbers32 = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+nb::tuple totals_of(Numbers32 group, Numbers32 row, Numbers32 item, Times start, Times end, int64_t groups) {
+    const auto rows = [](const Numbers32& numbers) { return RowNumbers{numbers.data(), numbers.shape(0)}; };
+    Totals made = released([&] { return totals(rows(group), rows(row), rows(item), view(start), view(end), groups); });
     return nb::make_tuple(to_numpy(std::move(made.count)), to_numpy(std::move(made.items)),
                           to_numpy(std::move(made.first)), to_numpy(std::move(made.last)),
                           to_numpy(std::move(made.covered)));

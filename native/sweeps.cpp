@@ -220,6 +220,8 @@ Intervals shared(View start, View end, View other_start, View other_end) {
     check_same({start.size(), end.size()});
     check_same({other_start.size(), other_end.size()});
     Intervals made;
+    made.start.reserve(start.size() + other_start.size());
+    made.end.reserve(start.size() + other_start.size());
     size_t low = 0;
     for (size_t i = 0; i < other_start.size(); ++i) {
         low = gallop(end.size(), low, [&](size_t place) { return end[place] <= other_start[i]; });
@@ -264,37 +266,38 @@ Numbers covered(View start, View end, View from, View until) {
     return made;
 }
 
-Totals totals(View group, View row, View item, View start, View end, int64_t groups) {
+Totals totals(RowNumbers group, RowNumbers row, RowNumbers item, View start, View end, int64_t groups) {
     check_same({group.size(), row.size()});
     check_same({item.size(), start.size(), end.size()});
     const size_t size = static_cast<size_t>(std::max<int64_t>(groups, 0));
     std::vector<size_t> first(size + 1, 0);
-    std::vector<uint32_t> rows(group.size());
+    std::vector<int32_t> rows(group.size());
     for (size_t i = 0; i < group.size(); ++i) {
         if (group[i] < 0 || group[i] >= groups) throw std::invalid_argument("a group has no such number");
-        if (row[i] < 0 || static_cast<size_t>(row[i]) >= std::min<size_t>(start.size(), UINT32_MAX)) throw std::invalid_argument("no such row");
+        if (row[i] < 0 || static_cast<size_t>(row[i]) >= start.size()) throw std::invalid_argument("no such row");
         ++first[static_cast<size_t>(group[i]) + 1];
     }
     std::partial_sum(first.begin(), first.end(), first.begin());
     std::vector<size_t> next(first.begin(), first.end() - 1);
-    for (size_t i = 0; i < group.size(); ++i) rows[next[static_cast<size_t>(group[i])]++] = static_cast<uint32_t>(row[i]);
-    const auto sooner = [&](size_t a, size_t b) { return start[a] < start[b]; };
+    for (size_t i = 0; i < group.size(); ++i) rows[next[static_cast<size_t>(group[i])]++] = row[i];
+    const auto at_row = [](View column, int32_t number) { return column[static_cast<size_t>(number)]; };
+    const auto sooner = [&](int32_t a, int32_t b) { return at_row(start, a) < at_row(start, b); };
     Totals made{Numbers(size), Numbers(size), Numbers(size), Numbers(size), Numbers(size)};
-    std::vector<int64_t> items;
+    std::vector<int32_t> items;
     for (size_t number = 0; number < size; ++number) {
         const auto begin = rows.begin() + static_cast<std::ptrdiff_t>(first[number]);
         const auto last = rows.begin() + static_cast<std::ptrdiff_t>(first[number + 1]);
         if (begin == last) continue;
         if (!std::is_sorted(begin, last, sooner)) std::sort(begin, last, sooner);
         made.count[number] = last - begin;
-        made.first[number] = start[*begin];
+        made.first[number] = at_row(start, *begin);
         int64_t reach = std::numeric_limits<int64_t>::min(), covered = 0;
         items.clear();
         for (auto at = begin; at != last; ++at) {
-            const int64_t from = std::max(start[*at], reach);
-            if (end[*at] > from) covered = plus(covered, minus(end[*at], from));
-            reach = std::max(reach, end[*at]);
-            items.push_back(item[*at]);
+            const int64_t from = std::max(at_row(start, *at), reach), until = at_row(end, *at);
+            if (until > from) covered = plus(covered, minus(until, from));
+            reach = std::max(reach, until);
+            items.push_back(item[static_cast<size_t>(*at)]);
         }
         std::sort(items.begin(), items.end());
         made.items[number] = std::unique(items.begin(), items.end()) - items.begin();

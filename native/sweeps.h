@@ -11,6 +11,8 @@
 
 namespace timesink {
 
+using RowNumbers = std::span<const int32_t>;
+
 struct Intervals {
     Numbers start, end;
 };
@@ -50,7 +52,7 @@ Intervals merged(View start, View end);
 Intervals united(View start, View end, View other_start, View other_end);
 Intervals shared(View start, View end, View other_start, View other_end);
 Numbers covered(View start, View end, View from, View until);
-Totals totals(View group, View row, View item, View start, View end, int64_t groups);
+Totals totals(RowNumbers group, RowNumbers row, RowNumbers item, View start, View end, int64_t groups);
 Numbers holding(const Grouped& segments, View group, View time);
 Intervals overlapping(const Grouped& segments, const Grouped& windows);
 Numbers innermost_at(View order, View parent, View start, View end, View time);

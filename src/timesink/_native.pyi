@@ -36,7 +36,12 @@ def united(start_ns: Times, end_ns: Times, other_start_ns: Times, other_end_ns: 
 def shared(start_ns: Times, end_ns: Times, other_start_ns: Times, other_end_ns: Times) -> tuple[Times, Times]: ...
 def covered(start_ns: Times, end_ns: Times, from_ns: Times, until_ns: Times) -> Times: ...
 def totals(
-    group: Times, row: Times, item: Times, start_ns: Times, end_ns: Times, groups: int
+    group: npt.NDArray[np.int32],
+    row: npt.NDArray[np.int32],
+    item: npt.NDArray[np.int32],
+    start_ns: Times,
+    end_ns: Times,
+    groups: int,
 ) -> tuple[Times, Times, Times, Times, Times]: ...
 def holding(groups: Times, start_ns: Times, end_ns: Times, group: Times, time_ns: Times) -> Times: ...
 def overlapping(

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink._native import first_places
 from timesink.knowledge.assumptions import replay
 from timesink.knowledge.op_class import COPY, class_of_ops
 from timesink.model.arrays import Int32Array, Int64Array, IntArray, slices
+from timesink.model.correlation import launching_calls
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
-from timesink.model.tables import DEVICE_OPS
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.whatif.host import Calls
+from timesink.whatif.host import Calls, calls_of_rank
 
 _REPLAYED: Final = 2  # the group of replays on a stream, after its other work and its copies
 
@@ -96,7 +96,7 @@ class Costs:
 
 
 # Kinds and names are told by the class; graph ids and shapes of launches are not needed here.
-_READ: Final = ("process", "device", "context", "stream", "start_ns", "end_ns", "correlation")
+_READ: Final = ("rank", "process", "device", "context", "stream", "start_ns", "end_ns", "correlation")
 
 
 def read_ops(trace: Trace, rank: int, calls: Calls) -> tuple[Ops, Blocks]:
@@ -105,7 +105,8 @@ def read_ops(trace: Trace, rank: int, calls: Calls) -> tuple[Ops, Blocks]:
     The ops of one device have that order in their table, and their times are then not copied.
     """
     frame, row = _in_order(trace.get(DEVICE_OPS), rank)
-    call = _launching_calls(frame, calls)
+    called, _ = calls_of_rank(trace.get(API_CALLS), rank)
+    call = _launching_calls(frame, called, {process for process, _ in calls.threads})
     streams, stream = _number_streams(frame)
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     block, first = _blocks(call)
@@ -139,45 +140,14 @@ def _in_order(ops: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, Int32Array]:
     return frame[order], row[order.to_numpy()]
 
 
-def _launching_calls(frame: pl.DataFrame, calls: Calls) -> IntArray:
-    """The call that caused each op, by process and correlation; where calls nest, the outermost. -1 for none.
+def _launching_calls(ops: pl.DataFrame, calls: pl.DataFrame, processes: Collection[int]) -> Int32Array:
+    """The number of the call that caused each op (`model.correlation`), -1 for none.
 
     Some profilers do not say which process a device op belongs to; correlations alone decide then.
     """
-    wanted = frame["correlation"].fill_null(-1).to_numpy()
-    process = frame["process"].to_numpy()
-    known = calls.correlation >= 0
-    if not known.any() or not wanted.size:
-        return np.full(wanted.size, -1, np.int32)
-    if calls.process.min() == calls.process.max():
-        return first_places(wanted, calls.correlation).astype(np.int32)
-    numbers = {int(p): n for n, p in enumerate(np.unique(calls.process))}
-    if set(np.unique(process).tolist()) - set(numbers):
-        numbers = dict.fromkeys(numbers, 0)
-        owner = np.zeros(wanted.size, np.int64)
-    else:
-        owner = _numbers_of(process, numbers)
-    wanted, caused, width = _narrow(wanted, np.where(known, calls.correlation, -1), len(numbers))
-    keys = np.where(known, _numbers_of(calls.process, numbers) * width + caused, -1)
-    return first_places(np.where(wanted >= 0, owner * width + wanted, -1), keys).astype(np.int32)
-
-
-def _narrow(some: IntArray, others: IntArray, factor: int) -> tuple[IntArray, IntArray, int]:
-    """Two columns of numbers and one more than their largest; renumbered where `factor` times that is no 64-bit number.
-
-    Negative numbers stay negative.
-    """
-    width = int(max(some.max(), others.max())) + 1
-    if width * factor <= np.iinfo(np.int64).max:
-        return some, others, width
-    distinct, numbers = np.unique(np.concatenate([some, others]), return_inverse=True)
-    numbers = np.where(distinct[numbers] >= 0, numbers, -1)
-    return numbers[: some.size], numbers[some.size :], distinct.size
-
-
-def _numbers_of(values: IntArray, numbers: dict[int, int]) -> IntArray:
-    distinct, inverse = np.unique(values, return_inverse=True)
-    return np.array([numbers[int(v)] for v in distinct], np.int64)[inverse]
+    if not ops["process"].is_in(list(processes)).all():
+        ops, calls = ops.with_columns(process=pl.lit(0)), calls.with_columns(process=pl.lit(0))
+    return launching_calls(ops, calls)
 
 
 def _number_streams(frame: pl.DataFrame) -> tuple[tuple[tuple[int, int | None, int], ...], Int32Array]:

@@ -66,7 +66,6 @@ class Calls:
 
     row: Int32Array
     thread: Int32Array
-    process: IntArray
     kind: Int8Array
     start_ns: Int64Array
     end_ns: Int64Array
@@ -84,7 +83,7 @@ class Calls:
 
 def read_calls(trace: Trace, rank: int) -> Calls:
     """The calls of a rank, with what each of them can make the host do."""
-    frame, first_row = _of_rank(trace.get(API_CALLS), rank)
+    frame, first_row = calls_of_rank(trace.get(API_CALLS), rank)
     threads = tuple(sorted({(process, thread) for (_, process, thread), _, _ in thread_slices(frame)}))
     thread = np.zeros(frame.height, np.int32)
     for number, first, last in thread_rows(frame, rank, threads):
@@ -92,7 +91,6 @@ def read_calls(trace: Trace, rank: int) -> Calls:
     return Calls(
         row=np.arange(first_row, first_row + frame.height, dtype=np.int32),
         thread=thread,
-        process=frame["process"].to_numpy(),
         kind=call_kinds(frame["name"]),
         start_ns=frame["start_ns"].to_numpy(),
         end_ns=frame["end_ns"].to_numpy(),
@@ -101,7 +99,7 @@ def read_calls(trace: Trace, rank: int) -> Calls:
     )
 
 
-def _of_rank(calls: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, int]:
+def calls_of_rank(calls: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, int]:
     """The calls of a rank, which are neighbours in their table, and the row of the first."""
     for (owner,), first, last in key_slices(calls, ("rank",)):
         if owner == rank:

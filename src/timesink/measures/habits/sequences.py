@@ -94,7 +94,8 @@ def stretches(codes: Int64Array, length: int) -> Int64Array:
     for reach in range(1, runs):
         if most * width > np.iinfo(np.int64).max:
             grams, most = np.unique(grams, return_inverse=True)[1].ravel(), codes.size
-        grams, most = grams[: codes.size - reach] * width + letters[reach:], most * width
+        grams, most = grams[: codes.size - reach] * width, most * width
+        grams += letters[reach:]
     return grams[: max(codes.size - length + 1, 0)]
 
 

@@ -75,7 +75,7 @@ class IdleBlame:
         return self.stretches[first:last]
 
     def ended_by(self, rows: Int64Array) -> pl.DataFrame:
-        """When every stretch was of the gaps that one of these device ops (rows of `device_ops`) ended, and its cause."""
+        """Start, end and cause of every stretch of the gaps that one of these device ops ended, by their rows."""
         ended = self.stretches["op_row"].is_in(pl.Series(rows, dtype=pl.Int32).implode())
         return self.stretches.select("start_ns", "end_ns", "cause").filter(ended)
 

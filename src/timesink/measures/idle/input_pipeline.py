@@ -25,7 +25,7 @@ from timesink.measures.steps.marks import StepMarker, step_marks
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.nesting import thread_slices
+from timesink.model.nesting import slice_of, thread_slices
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
@@ -123,7 +123,7 @@ def _inferred_rows(trace: Trace) -> pl.DataFrame:
         for key, part in heads.partition_by(_THREAD, as_dict=True, maintain_order=True).items():
             thread = dict(zip(_THREAD, key, strict=True))
             head = Intervals.union_of(part["host_start_ns"].to_numpy(), part["copy_start_ns"].to_numpy())
-            stretches = head - Intervals.of(calls.filter(**thread))
+            stretches = head - Intervals.of(calls[slice(*slice_of(calls, _THREAD, key))])
             rows = pl.DataFrame({"start_ns": stretches.start_ns, "end_ns": stretches.end_ns})
             if by_kernels:
                 rows = rows.filter(pl.col("end_ns") - pl.col("start_ns") > fixes.CAPTURED_WITHIN_US.ns)
@@ -151,11 +151,11 @@ def _launching_calls(trace: Trace) -> pl.DataFrame:
     brings[links.call[links.linked & ~from_host]] = False
     recorded = np.flatnonzero(links.linked & ops["bytes"].is_not_null().to_numpy())
     sizes = ops["bytes"].gather(recorded).to_numpy()
-    moved = summed(links.call[recorded].astype(np.int64), sizes, calls.height)
-    row = np.flatnonzero(links.launching(calls.height))
+    row = np.flatnonzero(links.launching(calls.height)).astype(np.int32)
     row = row[np.argsort(calls["start_ns"].to_numpy()[row], kind="stable")]
+    moved = summed(links.call[recorded].astype(np.int64), sizes, calls.height)[row]
     return calls.select(*_THREAD, "start_ns")[row].with_columns(
-        pl.Series("brings", brings[row]), pl.Series("bytes", moved[row])
+        pl.Series("brings", brings[row]), pl.Series("bytes", moved)
     )
 
 

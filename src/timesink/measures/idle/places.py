@@ -37,9 +37,9 @@ NOWHERE: Final[dict[str, Any]] = {"host": {}, "rows": (), **dict.fromkeys(_PLACE
 
 def placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[str, Any]:
     """Who kept the device waiting inside `intervals`, and the place with the most of that time."""
-    length = pl.Series("length", intervals.covered_ns(stretches["start_ns"].to_numpy(), stretches["end_ns"].to_numpy()))
-    stretches = picked(stretches.with_columns(length), length > 0)
-    longest = stretches.filter(pl.col("length") >= pl.col("length").top_k(SHOWN_ROWS).min())
+    length = pl.Series("length", intervals.covered_ns(stretches["start_ns"], stretches["end_ns"]))
+    stretches = stretches.with_columns(length)
+    longest = stretches.filter(length >= max(length.top_k(SHOWN_ROWS).min(), 1))  # type: ignore[type-var]
     longest = longest.sort("length", "start_ns", descending=[True, False])
     place = (
         _by_place(trace, stretches)
@@ -104,8 +104,9 @@ def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -
 def _by_thread(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int, int], Intervals]:
     host, times = stretches["host"], stretches.select("start_ns", "end_ns")
     return {
-        idle_blame(trace).threads[number]: Intervals.of(picked(times, (host == number).fill_null(False))) & intervals
+        idle_blame(trace).threads[number]: inside
         for number in host.drop_nulls().unique().sort()
+        if len(inside := Intervals.of(picked(times, (host == number).fill_null(False))) & intervals)
     }
 
 

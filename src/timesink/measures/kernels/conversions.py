@@ -151,8 +151,8 @@ def copies(trace: Trace) -> KernelFacts:
 
 
 def _recorded(host: pl.DataFrame, host_op: pl.Series) -> pl.Series:
-    """For each row of `host_ops` (null: none): ``cast`` or ``same`` for a copy_ between floating types, ``other`` for one
-    between other types, and the empty text for no copy_."""
+    """For each row of `host_ops`, which may be null: ``cast`` or ``same`` for a copy_ between floating types, ``other``
+    for one between other types, and the empty text for no copy_."""
     if not host.height:
         return pl.Series([""], dtype=_RECORDED).new_from_index(0, len(host_op))
     rows = host_op.fill_null(-1).to_numpy()

@@ -141,7 +141,7 @@ def _adopted(trace: Trace, phase: Int32Array, phase_of_range: Int32Array, backwa
     """The phases, changed in place, with those of autograd's calls: the range open on the thread that waits for them,
     else a range of autograd's own thread, else backward."""
     by_autograd = backward_calls(trace)
-    asked = np.flatnonzero((phase < 0) | by_autograd)
+    asked = np.flatnonzero((phase < 0) | by_autograd).astype(np.int32)
     waiting = np.full(phase.size, _NONE, np.int32)
     waiting[asked] = range_of_program(trace, asked)
     ours = np.flatnonzero(by_autograd | launching_for_backward(trace, waiting, phase < 0))

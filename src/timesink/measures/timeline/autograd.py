@@ -15,7 +15,7 @@ import polars as pl
 
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, BACKWARD_PASS, GENERATED, OPERATOR
 from timesink.measures.timeline.attribution import host_nesting, host_places, push_pop_ranges, range_nesting
-from timesink.model.arrays import BoolArray, Int32Array, Int64Array, found_at, none_of, slices
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray, none_of, slices
 from timesink.model.names import matches
 from timesink.model.nesting import ThreadKey, key_slices, thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS
@@ -67,12 +67,12 @@ def waiting_ranges(trace: Trace) -> Int32Array:
     program = set(program_threads(trace))
     for key, first, last in thread_slices(calls):
         elsewhere[first:last] = key not in program
-    rows = np.flatnonzero(elsewhere)
+    rows = np.flatnonzero(elsewhere).astype(np.int32)
     waiting = np.full(calls.height, _NONE, np.int32)
     waiting[rows] = range_of_program(trace, rows)
-    in_named = range_nesting(trace).outermost(np.where(by_tool(trace), _NONE, 0))
-    around = host_places(trace).range_
-    adopted = backward_calls(trace) | launching_for_backward(trace, waiting, found_at(in_named, around) < 0)
+    in_none = np.append(range_nesting(trace).outermost(np.where(by_tool(trace), _NONE, 0)) < 0, True)
+    unnamed = in_none[host_places(trace).range_]  # the last one is for calls in no range
+    adopted = backward_calls(trace) | launching_for_backward(trace, waiting, unnamed)
     return np.where(adopted, waiting, np.int32(_NONE)) if adopted.any() else none_of(calls.height)
 
 
@@ -86,16 +86,16 @@ def by_tool(trace: Trace) -> BoolArray:
 def launching_for_backward(trace: Trace, waiting: Int32Array, unnamed: BoolArray) -> BoolArray:
     """Which rows of `api_calls` are of a thread that launches for a backward pass, where no operator says so: all its
     calls are `unnamed`, and while nearly all of them ran, the range `waiting` was one called backward."""
-    says_backward = matches(push_pop_ranges(trace)["name"], BACKWARD_PASS).to_numpy()
+    says_backward = np.append(matches(push_pop_ranges(trace)["name"], BACKWARD_PASS).to_numpy(), False)
     flags = np.zeros(waiting.size, np.bool_)
     if says_backward.any() and not backward_calls(trace).any():
-        in_backward = np.append(says_backward, False)[waiting]
+        in_backward = says_backward[waiting]
         for _, first, last in thread_slices(trace.get(API_CALLS)):
             flags[first:last] = unnamed[first:last].all() and in_backward[first:last].mean() >= _WAITED_RATIO
     return flags
 
 
-def range_of_program(trace: Trace, rows: Int64Array) -> Int32Array:
+def range_of_program(trace: Trace, rows: IntArray) -> Int32Array:
     """For these rows of `api_calls`, ascending, the innermost range open at their start on the program's thread; -1 for
     none."""
     nesting, calls, found = range_nesting(trace), trace.get(API_CALLS), np.full(rows.size, _NONE, np.int32)

@@ -166,8 +166,9 @@ def _queue_depths(
 ) -> Int32Array:
     """For each launch, how many earlier launches onto its stream had not started when its call began.
 
-    Launches come in order of the `call_start` of their `call`. Of the k launches made onto the stream before, those whose op had started
-    by then are counted by bisection in the sorted starts; the rest waits in the queue. On one stream::
+    Launches come in order of the start of their call, `call_start[call]`. Of the k launches made onto the stream
+    before, those whose op had started by then are counted by bisection in the sorted starts; the rest waits in the
+    queue. On one stream::
 
         call_start  op_start  launched before  of them started  depth
         0           2         0                0                0

@@ -20,7 +20,7 @@ from timesink.knowledge.pattern import regex
 from timesink.knowledge.ranges import NUMBER, SGLANG_STEP, TRTLLM_STEP, VLLM_STEP
 from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges, range_nesting
 from timesink.measures.timeline.autograd import forward_ranges, waiting_ranges
-from timesink.model.arrays import Int64Array, IntArray
+from timesink.model.arrays import Int32Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import thread_slices
@@ -61,7 +61,7 @@ def backward_projection(trace: Trace) -> pl.DataFrame:
     range's by `range_projection`: the backward work that a range of the forward pass causes later."""
     caused_range, caused_op = _launched_inside(trace, forward_ranges(trace))
     inside_range, inside_op = _launched_inside(trace, host_places(trace).range_, waiting_ranges(trace))
-    width = trace.get(DEVICE_OPS).height
+    width = np.int64(trace.get(DEVICE_OPS).height)
     elsewhere = ~np.isin(caused_range * width + caused_op, inside_range * width + inside_op)
     return _projected(trace, (caused_range[elsewhere], caused_op[elsewhere]))
 
@@ -82,7 +82,7 @@ def range_work(trace: Trace) -> dict[tuple[int, int, str], Intervals]:
     }
 
 
-def _projected(trace: Trace, pairs: tuple[Int64Array, Int64Array]) -> pl.DataFrame:
+def _projected(trace: Trace, pairs: tuple[Int32Array, Int32Array]) -> pl.DataFrame:
     """Times of the device ops of each range, given as pairs of a row of `ranges` and one of `device_ops`."""
     range_row, op_row = pairs
     if not op_row.size:
@@ -90,8 +90,7 @@ def _projected(trace: Trace, pairs: tuple[Int64Array, Int64Array]) -> pl.DataFra
     device, start, end = (trace.get(DEVICE_OPS)[name].to_numpy() for name in ("device", "start_ns", "end_ns"))
     known = np.unique(device)
     group = range_row * known.size + np.searchsorted(known, device)[op_row] if known.size > 1 else range_row
-    call = launch_links(trace).call.astype(np.int64)
-    figures = totals(group, op_row, call, start, end, (int(range_row.max()) + 1) * known.size)
+    figures = totals(group, op_row, launch_links(trace).call, start, end, (int(range_row.max()) + 1) * known.size)
     names = ("op_count", "launch_count", "first_ns", "last_ns", "device_ns")
     found = np.flatnonzero(figures[0])
     projected = pl.DataFrame({"range": found // known.size, "device": known[found % known.size]}).hstack(
@@ -103,7 +102,7 @@ def _projected(trace: Trace, pairs: tuple[Int64Array, Int64Array]) -> pl.DataFra
     )
 
 
-def _launched_inside(trace: Trace, *innermost: IntArray) -> tuple[Int64Array, Int64Array]:
+def _launched_inside(trace: Trace, *innermost: IntArray) -> tuple[Int32Array, Int32Array]:
     """Every pair (range row, device op row) such that the op's launch is in the range, or in one inside it.
 
     `innermost` gives for each row of `api_calls` the row of `push_pop_ranges` it is in: on its own thread, say, and on
@@ -129,9 +128,9 @@ def _launched_inside(trace: Trace, *innermost: IntArray) -> tuple[Int64Array, In
             op_parts.append(op)
             enclosing = parent[enclosing]
     del linked, inside, op, enclosing
-    op_row = np.concatenate(op_parts, dtype=np.int64)
+    op_row = np.concatenate(op_parts, dtype=np.int32)
     op_parts.clear()
-    return np.concatenate(range_parts, dtype=np.int64), op_row
+    return np.concatenate(range_parts, dtype=np.int32), op_row
 
 
 def _launched_between(trace: Trace, op: Int64Array, innermost: Sequence[IntArray]) -> tuple[Int64Array, Int64Array]:

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink._native import numbered
 from timesink.knowledge.kernel_traits import OF_BACKWARD
 from timesink.measures.habits.extra_work import launch_order
 from timesink.measures.kernels.facts import kernel_facts
@@ -87,11 +88,9 @@ def _backward_threads(frame: pl.DataFrame, backward: BoolArray) -> frozenset[tup
 
 def stretches(codes: Int64Array, length: int) -> Int64Array:
     """One number for each run of `length` codes, by where it starts: equal numbers, equal runs."""
-    letters = codes - codes.min(initial=0)
-    width, runs = int(letters.max(initial=0)) + 1, min(length, codes.size)
-    grams: Int64Array = letters
-    most = width
-    for reach in range(1, runs):
+    grams = letters = codes - codes.min(initial=0)
+    most = width = int(letters.max(initial=0)) + 1
+    for reach in range(1, min(length, codes.size)):
         if most * width > np.iinfo(np.int64).max:
             grams, most = np.unique(grams, return_inverse=True)[1].ravel(), codes.size
         grams, most = grams[: codes.size - reach] * width, most * width
@@ -101,13 +100,11 @@ def stretches(codes: Int64Array, length: int) -> Int64Array:
 
 def occurring(codes: Int64Array, elsewhere: Int64Array, telling: BoolArray) -> BoolArray:
     """Which of `codes` lie in a run of `STRETCH` that also occurs in `elsewhere`, of `KINDS` or more, one `telling`."""
-    both = np.concatenate((elsewhere, [-1], codes)).astype(np.int64)
     found = np.zeros(codes.size, np.bool_)
     if min(codes.size, elsewhere.size) < STRETCH:
         return found
-    numbers = stretches(both, STRETCH)
-    own = numbers[elsewhere.size + 1 :]
-    known = pl.Series(own).is_in(pl.Series(numbers[: elsewhere.size - STRETCH + 1]).implode()).to_numpy()
+    number, first = numbered([stretches(np.concatenate((elsewhere, [-1], codes), dtype=np.int64), STRETCH)])
+    known = number[elsewhere.size + 1 :] < np.searchsorted(first, elsewhere.size - STRETCH + 1)
     runs, tells = (np.lib.stride_tricks.sliding_window_view(of, STRETCH) for of in (codes, telling))
     for some in slices(0, known.size):
         starts = some.start + np.flatnonzero(known[some] & tells[some].any(axis=1))

@@ -162,11 +162,12 @@ def _owned_time(trace: Trace, windows: pl.DataFrame) -> dict[Device, tuple[int, 
         own_ns = np.zeros(ops.height, np.int64)
         shown = {"compute": line.compute, "communication": line.exposed_communication, "copy": line.exposed_copy}
         for kind, visible in shown.items():
-            seen, reach_ns = visible & steady, np.iinfo(np.int64).min
+            reach_ns = np.iinfo(np.int64).min
             for some in slices(0, ops.height):
                 rows = some.start + np.flatnonzero((kinds[some] == kind).to_numpy())
                 reach = np.maximum.accumulate(np.append(reach_ns, end[rows]))
                 begin, reach_ns = np.maximum(start[rows], reach[:-1]), reach[-1]
+                seen = visible & steady.clip(int(begin.min(initial=reach_ns)), int(reach_ns))
                 own_ns[rows] = seen.covered_ns(begin, np.maximum(end[rows], begin))
         owned[rank, device] = low, own_ns
     return owned

@@ -15,7 +15,7 @@ import polars as pl
 
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, BACKWARD_PASS, GENERATED, OPERATOR
 from timesink.measures.timeline.attribution import host_nesting, host_places, push_pop_ranges, range_nesting
-from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray, none_of, slices
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray, found_at, none_of, slices
 from timesink.model.names import matches
 from timesink.model.nesting import ThreadKey, key_slices, thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS

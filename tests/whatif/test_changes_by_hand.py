@@ -13,6 +13,7 @@ from timesink.knowledge.assumptions import fixes, machines
 from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, EVENT_WAITS, HOST_OPS, RANGES, SYNCS
+from timesink.whatif import edit as of_edit
 from timesink.whatif.change import Case, Range, Selection, Target, Touches
 from timesink.whatif.changes import (
     CaptureGraph,
@@ -331,7 +332,8 @@ def strokes_of(module: Any, patch: pytest.MonkeyPatch, only: str) -> list[Stroke
                 return stroke
             return lambda *given, **more: (found.append((name, given, more)), stroke(*given, **more))[1]
 
-    patch.setattr(module, "Edit", Noted)
+    for place in (module, of_edit):
+        patch.setattr(place, "Edit", Noted)
     return found
 
 

@@ -248,8 +248,7 @@ def in_order(gain: Quantity) -> Quantity:
 
 def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:
     least_ns = min(gain_ns, 0.0)  # a change that wins is not said to lose, as far off as its replay may be
-    value_ms, low_ms, high_ms = (max(time_ns, least_ns) / NS_PER_MS for time_ns in (gain_ns, low_ns, high_ns))
-    return Quantity(value_ms, "ms", low=low_ms, high=high_ms)
+    return Quantity.ms(*(max(time_ns, least_ns) for time_ns in (gain_ns, low_ns, high_ns)))
 
 
 def at_most(worth: Quantity, left_ms: float, step_ms: float) -> Quantity:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from timesink.model.presentable import UNASKED, Origin, Presentable
 from timesink.model.record import dataclass, field
+from timesink.units import NS_PER_MS
 
 if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
     from timesink.model.intervals import Intervals
@@ -75,6 +76,12 @@ class Quantity:
     unit: str
     low: float | None = None
     high: float | None = None
+
+    @classmethod
+    def ms(cls, time_ns: float, low_ns: float | None = None, high_ns: float | None = None) -> Quantity:
+        """A time in milliseconds, of nanoseconds."""
+        low, high = (None if end_ns is None else end_ns / NS_PER_MS for end_ns in (low_ns, high_ns))
+        return cls(time_ns / NS_PER_MS, "ms", low, high)
 
     @property
     def most(self) -> float:

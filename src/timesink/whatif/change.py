@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import ClassVar, Final, Literal, Protocol, get_args
+from typing import Final, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -147,20 +147,6 @@ class Target:
 
 
 EVERYTHING: Final = Target()
-
-
-@dataclass(frozen=True, slots=True)
-class TargetedChange:
-    """What changes of one target have alike. Each kind says its `verb` and whose time it takes away."""
-
-    verb: ClassVar[str]
-    touches: ClassVar[Touches]
-    target: Target
-
-    @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        return self.verb if self.target.kind == "any" else f"{self.verb} {self.target}"
 
 
 def chosen_ops(graph: Graph, target: Target) -> BoolArray:

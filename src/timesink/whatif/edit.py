@@ -5,13 +5,16 @@ A stroke changes costs of edges. It never moves a node: what moves, and what wai
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from timesink.knowledge.assumptions import fixes
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals, begun_in
+from timesink.model.record import dataclass
 from timesink.units import NS_PER_US
-from timesink.whatif.change import HostWindows
+from timesink.whatif.change import Case, HostWindows, Target, Touches
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import DISABLED, EdgeKind, Edges
 
@@ -216,6 +219,36 @@ class Edit:
         weight = self._weight[edges]
         kept = np.rint(weight * (1.0 - share)).astype(np.int64)
         self._weight[edges] = np.where(weight > 0, kept, weight)
+
+
+class EditedChange:
+    """A change that strokes make: `_strokes` draws them on a copy of the costs."""
+
+    __slots__ = ()
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        """The graph as it would be after the change."""
+        edit = Edit(graph)
+        self._strokes(edit, graph, case)
+        return edit.done()
+
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+        """What the change does to the costs of a graph."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class TargetedChange(EditedChange):
+    """What changes of one target have alike. Each kind says its `verb` and whose time it takes away."""
+
+    verb: ClassVar[str]
+    touches: ClassVar[Touches]
+    target: Target
+
+    @property
+    def label(self) -> str:
+        """The change in one line, in the words of the command line."""
+        return self.verb if self.target.kind == "any" else f"{self.verb} {self.target}"
 
 
 def _run_edges(graph: Graph) -> Int64Array:

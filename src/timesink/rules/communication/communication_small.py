@@ -43,7 +43,7 @@ from timesink.measures.communication.link_curve import link_curve
 from timesink.measures.ranks.job import JOB_READS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
+from timesink.units import bytes_text, share_text, time_text
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -94,12 +94,7 @@ def _judge(
         advice="Send them together: larger buckets (bucket_cap_mb), flattened tensors, one reduction for all metrics.",
         verify="Capture again: fewer collectives per step, and the exposed transfer falls.",
         claim=Claim({device: small.exposed}),
-        stated=Quantity(
-            small.exposed_step_ns / NS_PER_MS,
-            "ms",
-            low=0.0,
-            high=(small.exposed_step_ns + small.launch_step_ns) / NS_PER_MS,
-        ),
+        stated=Quantity.ms(small.exposed_step_ns, 0.0, small.exposed_step_ns + small.launch_step_ns),
     )
 
 

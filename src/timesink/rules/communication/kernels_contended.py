@@ -32,7 +32,7 @@ from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
-from timesink.units import NS_PER_MS, share_text
+from timesink.units import share_text
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -58,7 +58,6 @@ def _judge(trace: Trace, limits: Limits, row: dict[str, int]) -> Finding | Evide
     if not evidence.is_over:
         return evidence
     step_ns = period_ns(trace, device)
-    lost_ms = share * step_ns / NS_PER_MS
     return Finding(
         message=f"{row['kernels']} kernels take {share_text(slower)} longer while communication runs beside them on "
         f"rank {device[0]}, {of_period(trace, device, share * step_ns)}",
@@ -72,7 +71,7 @@ def _judge(trace: Trace, limits: Limits, row: dict[str, int]) -> Finding | Evide
         "and compare whole steps.",
         verify="Capture again: runs beside communication come nearer to the free ones, and the step is shorter.",
         # Overlap that slows kernels may still be the best there is: nothing says that any of it can be won.
-        stated=Quantity(0.0, "ms", low=0.0, high=lost_ms),
+        stated=Quantity.ms(0.0, 0.0, share * step_ns),
     )
 
 

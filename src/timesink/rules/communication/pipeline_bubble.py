@@ -44,7 +44,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.rules.communication._pipelines import better, made_of
-from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.units import share_text, time_text
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -92,7 +92,7 @@ def _finding(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:
         advice=found.advice,
         verify="Capture again: the bubble shrinks towards (p - 1) / (v m + p - 1).",
         claim=Claim(standing),
-        stated=Quantity(found.gain_ns[1] / NS_PER_MS, "ms", *(ns / NS_PER_MS for ns in found.gain_ns[::2])),
+        stated=Quantity.ms(found.gain_ns[1], *found.gain_ns[::2]),
     )
 
 

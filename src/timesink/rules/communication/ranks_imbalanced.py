@@ -74,9 +74,9 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         where=Where(rank=latest[0]),
         evidence=(
             evidence,
-            Evidence("own lateness, host", Quantity(sums["host_ns"] / NS_PER_MS, "ms"), "summed over ranks"),
-            Evidence("own lateness, computation", Quantity(sums["device_ns"] / NS_PER_MS, "ms"), "summed over ranks"),
-            Evidence("own lateness, transfer", Quantity(sums["network_ns"] / NS_PER_MS, "ms"), "summed over ranks"),
+            Evidence("own lateness, host", Quantity.ms(sums["host_ns"]), "summed over ranks"),
+            Evidence("own lateness, computation", Quantity.ms(sums["device_ns"]), "summed over ranks"),
+            Evidence("own lateness, transfer", Quantity.ms(sums["network_ns"]), "summed over ranks"),
         ),
         advice="Give every rank the same work per step (balance tokens, lengths, experts); run garbage collection and "
         "logging of all ranks at the same step.",

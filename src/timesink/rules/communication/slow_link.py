@@ -50,7 +50,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.rules.communication._nvlink import AN, of_nvlink
-from timesink.units import NS_PER_MS, bytes_text, time_text
+from timesink.units import bytes_text, time_text
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -87,7 +87,7 @@ def _finding(trace: Trace, slow: tuple[SlowLink, ...], evidence: Evidence) -> Fi
     whom = f"; {ranks_text(shared)} {verb} in all slow transfers and in no other" if shared else ""
     others = f" and {len(slow) - 1} more of their like" if len(slow) > 1 else ""
     counts = waits.job.steps.group_by("rank").len()["len"].to_list()
-    saved_ms = max(link.excess_ns for link in slow) / max(counts, default=1) / NS_PER_MS
+    saved_ns = max(link.excess_ns for link in slow) / max(counts, default=1)
     elsewhere = "as measured here by nccl-bench" if first.measured else "elsewhere"
     what = f"{AN.get(first.kind, 'a')} {first.kind} of {bytes_text(first.size_bytes)}"
     return Finding(
@@ -102,7 +102,7 @@ def _finding(trace: Trace, slow: tuple[SlowLink, ...], evidence: Evidence) -> Fi
         advice="Run nccl-tests between these hosts and between others; look at link widths and error counters.",
         verify="Capture again: the transfer takes as long as elsewhere.",
         claim=Claim(_stood(trace, slow)),
-        stated=Quantity(saved_ms, "ms", low=0.0, high=min(saved_ms, step_ns(waits.job) / NS_PER_MS)),
+        stated=Quantity.ms(saved_ns, 0.0, min(saved_ns, step_ns(waits.job))),
     )
 
 

@@ -50,7 +50,7 @@ from timesink.measures.ranks.lateness import lateness, latest_rank
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
-from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.units import share_text, time_text
 
 # What a rank is late by: where it shows, and what to ask next. The first of equals is named.
 SIDES = {
@@ -102,20 +102,20 @@ def _finding(trace: Trace, rank: int, gain: float, evidence: Evidence) -> Findin
             evidence,
             Evidence(
                 f"own lateness of rank {rank}",
-                Quantity(row["own_ns"] / NS_PER_MS, "ms"),
+                Quantity.ms(row["own_ns"]),
                 "beyond the median of its peers since the collective before, summed",
             ),
-            Evidence("of it computation", Quantity(row["device_ns"] / NS_PER_MS, "ms"), "beyond that of its peers"),
+            Evidence("of it computation", Quantity.ms(row["device_ns"]), "beyond that of its peers"),
             Evidence(
                 "of it transfer",
-                Quantity(row["network_ns"] / NS_PER_MS, "ms"),
+                Quantity.ms(row["network_ns"]),
                 "exposed, in collectives and messages of some ranks, beyond that of its peers",
             ),
         ),
         advice=f"Compare rank {rank} with a peer (`timesink idle --rank {rank}`): {question}",
         verify="Capture all ranks again: this rank comes late no more, and the waits of the others go.",
         claim=Claim(claim),
-        stated=Quantity(worth.gain_ns / NS_PER_MS, "ms", low=worth.low_ns / NS_PER_MS, high=worth.high_ns / NS_PER_MS),
+        stated=Quantity.ms(worth.gain_ns, worth.low_ns, worth.high_ns),
     )
 
 

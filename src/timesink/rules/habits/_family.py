@@ -17,7 +17,7 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import ONE_PERCENT
-from timesink.units import NS_PER_MS, time_text
+from timesink.units import time_text
 from timesink.whatif.change import Case, Change, Selection, Target
 from timesink.whatif.changes import Together
 from timesink.whatif.changes.host import RemoveSyncs, ScaleHost
@@ -79,7 +79,7 @@ def judged(trace: Trace, habit: Habit, work: ExtraWork, limit: float) -> Finding
         where=place_of(trace, dropped),
         evidence=(
             evidence,
-            Evidence("device time of this work", Quantity(running_ns / NS_PER_MS, "ms"), "union, per steady step"),
+            Evidence("device time of this work", Quantity.ms(running_ns), "union, per steady step"),
         ),
         advice=habit.advice,
         verify=habit.verify,

@@ -35,7 +35,7 @@ from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import habit_rule
-from timesink.units import NS_PER_MS, share_text
+from timesink.units import share_text
 
 _SETTING = "launch_blocking"
 
@@ -73,7 +73,7 @@ def _judge(trace: Trace, blocking: BlockingLaunches, limit: float) -> Finding | 
         where=Where(rank=rank, device=number),
         evidence=(
             evidence,
-            Evidence("idle time within those launches", Quantity(idle_ns / NS_PER_MS, "ms"), "per steady step"),
+            Evidence("idle time within those launches", Quantity.ms(idle_ns), "per steady step"),
         ),
         advice="Unset CUDA_LAUNCH_BLOCKING (job script, shell profile, os.environ in the program).",
         verify="Capture again: launches return in a few microseconds, before their kernels start.",
@@ -91,8 +91,8 @@ def _gain(trace: Trace, blocking: BlockingLaunches) -> Quantity:
     slowed_ns = max(profiled_ns - (trace.unprofiled_step_ns or profiled_ns), 0.0)
     idle_ns = max(per_step_ns(trace, device, idle) - slowed_ns, 0.0)
     waited_ns = sum(per_step_ns(trace, device, part) for part in blocking.host.values())
-    value_ms = min(waited_ns, idle_ns) / NS_PER_MS
-    return Quantity(value_ms, "ms", low=value_ms / 2, high=max(idle_ns / NS_PER_MS, value_ms))
+    value_ns = min(waited_ns, idle_ns)
+    return Quantity.ms(value_ns, value_ns / 2, max(idle_ns, value_ns))
 
 
 RULE = habit_rule(

@@ -56,7 +56,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
             where=place_of(blamed),
             evidence=(
                 evidence,
-                Evidence("preparation of input", Quantity(preparing_ns / 1e6, "ms"), "host time per steady step"),
+                Evidence("preparation of input", Quantity.ms(preparing_ns), "host time per steady step"),
             ),
             advice="Prepare the next batch while this one computes: DataLoader workers with prefetch and "
             "persistent_workers, cheaper decoding, or the data kept on the device.",

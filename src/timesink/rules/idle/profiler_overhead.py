@@ -34,7 +34,7 @@ from timesink.measures.timeline.quality import ProfilerCost, profiler_cost
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS, place_of, waits
-from timesink.units import NS_PER_MS, time_text
+from timesink.units import time_text
 
 CAUSES = ("dispatch", "cuda_call", "python", "untraced", "launch_latency", "optimizer", "profiler")
 
@@ -60,7 +60,6 @@ def _judge(trace: Trace, blamed: BlamedTime, cost: ProfilerCost, limits: Limits)
     )
     if blamed.share <= limits["idle_ratio"] or not evidence.is_over:
         return evidence
-    charged_ms = min(cost.cost_ns, blamed.per_step_ns) / NS_PER_MS
     part = f"about {time_text(cost.cost_ns)}" if cost.cost_ns < period_ns(trace, blamed.device) else "most of it"
     return Finding(
         message=f"recording {cost.frames:.0f} frames and {cost.operators:.0f} operators "
@@ -70,13 +69,13 @@ def _judge(trace: Trace, blamed: BlamedTime, cost: ProfilerCost, limits: Limits)
         where=place_of(blamed),
         evidence=(
             evidence,
-            Evidence("estimated cost of recording", Quantity(cost.cost_ns / NS_PER_MS, "ms"), "host time per step"),
+            Evidence("estimated cost of recording", Quantity.ms(cost.cost_ns), "host time per step"),
             Evidence("waiting for the host", Quantity(blamed.share, "ratio"), "idle time blamed on the host"),
         ),
         advice="Capture again without with_stack, or with Nsight Systems; believe no host-side gain of this trace.",
         verify="Time the step without a profiler: it is shorter by about this much.",
         claim=Claim({blamed.device: blamed.intervals}),
-        stated=Quantity(charged_ms, "ms", low=0.0, high=blamed.per_step_ns / NS_PER_MS),
+        stated=Quantity.ms(min(cost.cost_ns, blamed.per_step_ns), 0.0, blamed.per_step_ns),
     )
 
 

@@ -27,7 +27,6 @@ from timesink.model.tables import (
     RANGES,
 )
 from timesink.model.trace import Trace
-from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import ShortenKernels
 
@@ -101,7 +100,7 @@ def _judge(
             evidence,
             Evidence(
                 f"{pattern.noun}, {kernels.rows.size} in all",
-                Quantity(kernels_ns / NS_PER_MS, "ms"),
+                Quantity.ms(kernels_ns),
                 "union of the kernels, per steady step",
             ),
             *more,

@@ -49,9 +49,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     def pairs(kernels: ShortenKernels) -> tuple[str, tuple[Evidence, ...]]:
         pairs_found = cast_pairs(trace, kernels.rows)
         words = ", ".join(f"{pair} {count} times" for pair, count, _ in pairs_found[:3])
-        kinds = tuple(
-            Evidence(pair, Quantity(time / 1e6, "ms"), f"{count} casts in all") for pair, count, time in pairs_found
-        )
+        kinds = tuple(Evidence(pair, Quantity.ms(time), f"{count} casts in all") for pair, count, time in pairs_found)
         return words, kinds
 
     return kernel_verdict(trace, PATTERN, map(drop_casts, cast_kernels(trace)), limits["saved_ratio"], pairs)

@@ -38,7 +38,7 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import LINE_READS, ONE_PERCENT, saved_share
-from timesink.units import NS_PER_MS, time_text
+from timesink.units import time_text
 from timesink.whatif.change import Case
 from timesink.whatif.changes import FuseOptimizer
 
@@ -75,12 +75,8 @@ def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> Finding | E
         evidence=(
             evidence,
             Evidence("unfused kernels per step", Quantity(kernels.per_step, "kernels"), "in its ranges"),
-            Evidence(
-                "time of the unfused kernels",
-                Quantity(kernels_ns / NS_PER_MS, "ms"),
-                "union of the kernels, per steady step",
-            ),
-            Evidence("idle time between them", Quantity(idle_ns / NS_PER_MS, "ms"), "in the optimizer's ranges"),
+            Evidence("time of the unfused kernels", Quantity.ms(kernels_ns), "union of the kernels, per steady step"),
+            Evidence("idle time between them", Quantity.ms(idle_ns), "in the optimizer's ranges"),
         ),
         advice="Pass fused=True to Adam, AdamW, SGD or Adagrad; compile optimizer.step() of another.",
         verify="Capture again: a few FusedOptimizer kernels are all that the optimizer's range launches.",

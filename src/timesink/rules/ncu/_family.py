@@ -36,7 +36,7 @@ from timesink.model.record import dataclass, replace
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, KERNEL_METRICS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
 from timesink.rules.ncu._tiny import is_tiny, together
-from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.units import share_text, time_text
 
 _CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
 WASTE_RATIO: Final = Limit.ratio(
@@ -255,7 +255,7 @@ def _finding(group: LaunchGroup, cause: Cause, explain: Explain, limit: float | 
         advice=explanation.advice,
         verify="Profile the kernel again with the same clock and cache settings: its time falls by at most the stated "
         "part. The milliseconds are of the profiled launches; a timeline says what they are of a step.",
-        stated=Quantity(group.gain_ns / NS_PER_MS, "ms", low=0.0, high=group.most_ns / NS_PER_MS),
+        stated=Quantity.ms(group.gain_ns, 0.0, group.most_ns),
     )
 
 
@@ -307,14 +307,13 @@ def _on_timeline(finding: Finding, group: LaunchGroup, matches: Mapping[tuple[in
     if match is None or not group.total_ns:
         return finding
     step_ratio = match.step_ns / group.total_ns
-    value_ms, high_ms = group.gain_ns * step_ratio / NS_PER_MS, group.most_ns * step_ratio / NS_PER_MS
     loosely = "" if match.is_exact else " of the same function, grid and block"
     return replace(
         finding,
         message=f"{finding.message}; the timeline has {match.count} launches{loosely}, {time_text(match.step_ns)} of a "
         "step",
         claim=Claim(match.intervals),
-        stated=Quantity(value_ms, "ms", low=0.0, high=high_ms),
+        stated=Quantity.ms(group.gain_ns * step_ratio, 0.0, group.most_ns * step_ratio),
         verify="Profile the kernel again with the same clock and cache settings, then time unprofiled steps.",
     )
 

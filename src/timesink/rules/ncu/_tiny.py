@@ -65,9 +65,7 @@ def together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[i
         evidence=(evidence,),
         advice=FUSE,
         verify="Capture a timeline again: fewer launches, and less time in them.",
-        stated=Quantity(
-            waiting / NS_PER_MS, "ms", low=0.0, high=total_ns * (1 - 1 / fused_bound(total_ns)) / NS_PER_MS
-        ),
+        stated=Quantity.ms(waiting, 0.0, total_ns * (1 - 1 / fused_bound(total_ns))),
     )
     found = {id(match): match for one in tiny if (match := matches.get((one.kernel.rank, one.kernel.profile)))}
     return _in_steps(finding, list(found.values()), waiting / total_ns) if found else finding

@@ -27,7 +27,7 @@ from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity,
 from timesink.measures.steps.engine_steps import FullBatch, full_batches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
-from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.units import share_text, time_text
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -57,7 +57,7 @@ def _judged(one: FullBatch, step_ns: float, limits: Limits) -> Finding | Evidenc
         evidence=(evidence,),
         advice="Let more requests run at once, as far as the cache has room; see how many wait.",
         verify="Capture again: tokens per second go up; a step takes longer, so that each request waits longer.",
-        stated=Quantity(saved_ns / NS_PER_MS, "ms", low=0.0, high=saved_ns / NS_PER_MS),
+        stated=Quantity.ms(saved_ns, 0.0, saved_ns),
     )
 
 

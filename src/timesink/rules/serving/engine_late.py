@@ -75,7 +75,7 @@ def _judged(trace: Trace, engine: EngineLate, limit: float) -> Finding | Evidenc
         "time per output token",
         bottleneck=bottleneck,
         where=Where(rank=engine.device[0], device=engine.device[1]),
-        evidence=(evidence, Evidence("host time between CUDA calls", Quantity(engine.host_ns / NS_PER_MS, "ms"),
+        evidence=(evidence, Evidence("host time between CUDA calls", Quantity.ms(engine.host_ns),
                                      "stretches of the engine's thread longer than operators take, per step")),
         advice=advice,
         verify="Capture again: the next step is launched before the device is done with this one.",

@@ -33,7 +33,7 @@ from timesink.measures.steps.weights import slow_rates
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import idle_rule
-from timesink.units import NS_PER_MS, time_text
+from timesink.units import time_text
 
 _NAMED = {
     Spike.GARBAGE_COLLECTION: (Bottleneck.GARBAGE_COLLECTION, "garbage collection"),
@@ -84,7 +84,7 @@ def _judge(trace: Trace, device: tuple[int, int], kind: Spike, limit: float) -> 
     if not evidence.is_over:
         return evidence
     rate = slow_rates(trace).get(device[0], len(slow) / len(start))
-    worth_ms = excess_ns / sum(spike.device == device for spike in spikes(trace).found) * rate / NS_PER_MS
+    worth_ns = excess_ns / sum(spike.device == device for spike in spikes(trace).found) * rate
     worst = max(slow, key=lambda spike: (spike.excess_ns, -spike.step))
     period = spikes(trace).period_steps(kind, device)
     return Finding(
@@ -97,7 +97,7 @@ def _judge(trace: Trace, device: tuple[int, int], kind: Spike, limit: float) -> 
         advice=_ADVICE.get(kind, "Look at the step named in the trace, at the operation named."),
         verify="Capture as many steps again: none of them stands out for this reason.",
         claim=Claim({device: Intervals.union_all(Intervals.one(*spike.stretch_ns) for spike in slow)}),
-        stated=Quantity(worth_ms, "ms", low=0.0, high=worth_ms),
+        stated=Quantity.ms(worth_ns, 0.0, worth_ns),
     )
 
 

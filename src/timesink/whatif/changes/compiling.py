@@ -11,7 +11,7 @@ from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass, replace
 from timesink.whatif.change import Case, Range, Selection, Touches
 from timesink.whatif.changes.kernels import ShortenKernels, half_at_least, range_of, shorten
-from timesink.whatif.edit import Edit
+from timesink.whatif.edit import Edit, EditedChange
 from timesink.whatif.graph import Graph
 
 
@@ -39,7 +39,7 @@ def compiled(kernels: Selection, launches: bool = True) -> tuple[ShortenKernels,
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EnterRegions:
+class EnterRegions(EditedChange):
     """Compiled layers, each of which is a region: guards are asked and a wrapper is passed before the launch of each of
     the `rows` of `device_ops`, where layers start; where it `trains`, another wrapper leads to its gradient."""
 
@@ -49,9 +49,7 @@ class EnterRegions:
     rows: Int64Array
     trains: bool
 
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        entered, edit = np.isin(graph.rows_of_ops(), self.rows), Edit(graph)
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+        entered = np.isin(graph.rows_of_ops(), self.rows)
         launches = fixes.REGION_TRAINED if self.trains else fixes.REGION_ENTERED
         edit.slow_launches(entered, np.full(entered.size, launches.at(case)), np.zeros_like(entered))
-        return edit.done()

@@ -22,13 +22,12 @@ from timesink.whatif.change import (
     HostWindows,
     Range,
     Target,
-    TargetedChange,
     Touches,
     calls_within,
     chosen_ops,
     host_windows,
 )
-from timesink.whatif.edit import Edit
+from timesink.whatif.edit import Edit, EditedChange, TargetedChange
 from timesink.whatif.graph import Graph
 
 _READS_A_VALUE: Final = Target("op", READS_A_VALUE)
@@ -47,11 +46,9 @@ class RemoveSyncs(TargetedChange):
     touches: ClassVar[Touches] = Touches.HOST
     target: Target = EVERYTHING
 
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         calls = graph.program.calls
         waits = calls_within(graph, host_windows(graph, self.target)) & graph.program.releases.blocking
-        edit = Edit(graph)
         edit.drop_waits(waits)
         if case is not Case.CAUTIOUS and waits.any():
             edit.drop_ops(_values_read(graph, waits))
@@ -60,7 +57,6 @@ class RemoveSyncs(TargetedChange):
             for thread, part in host_windows(graph, _READS_A_VALUE).items():
                 reads = _holding(part, calls.start_ns[waits & (calls.thread == thread)]) - kept
                 edit.save_host({thread: reads}, 1.0)
-        return edit.done()
 
 
 def _values_read(graph: Graph, waits: BoolArray) -> BoolArray:
@@ -85,7 +81,7 @@ def _holding(intervals: Intervals, times_ns: Int64Array) -> Intervals:
 
 
 @dataclass(frozen=True, slots=True)
-class ScaleHost:
+class ScaleHost(EditedChange):
     """The host's own time in the target takes `factor` times as long."""
 
     touches: ClassVar[Touches] = Touches.HOST
@@ -97,15 +93,12 @@ class ScaleHost:
         """The change in one line, in the words of the command line."""
         return f"scale-host {self.target} {self.factor:g}"
 
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        edit = Edit(graph)
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         edit.save_host(host_windows(graph, self.target), 1.0 - self.factor)
-        return edit.done()
 
 
 @dataclass(frozen=True, slots=True)
-class MergeUnits:
+class MergeUnits(EditedChange):
     """Of the host's time in the target the share `kept` stays: fewer, larger units cost it less often."""
 
     touches: ClassVar[Touches] = Touches.HOST
@@ -124,11 +117,8 @@ class MergeUnits:
         """The change in one line, in the words of the command line."""
         return f"merge units of {self.target}"
 
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        edit = Edit(graph)
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         edit.save_host(host_windows(graph, self.target), 1.0 - self.kept.at(case))
-        return edit.done()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +139,7 @@ class FeedLoader(TargetedChange):
         """The change in one line, in the words of the command line."""
         return f"feed-loader {self.target}" + (f" workers={self.workers}" if self.workers else "")
 
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        edit = Edit(graph)
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         for thread, part in host_windows(graph, self.target).items():
             length = np.maximum(part.lengths_ns, 1)
             keep = np.full(length.size, fixes.LOADING_LEFT.at(case))
@@ -159,7 +147,6 @@ class FeedLoader(TargetedChange):
                 since = np.concatenate(([0], part.start_ns[1:] - part.end_ns[:-1]))
                 keep = np.maximum(keep, np.clip((length / self.workers - since) / length, 0.0, 1.0))
             edit.save_host_parts(thread, part.start_ns, part.end_ns, 1.0 - keep)
-        return edit.done()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +156,11 @@ class DropOperator(TargetedChange):
     verb: ClassVar[str] = "drop"
     touches: ClassVar[Touches] = Touches.BOTH
 
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         windows = host_windows(graph, self.target)
-        edit = Edit(graph)
         edit.drop_waits(calls_within(graph, windows) & graph.program.releases.blocking)
         edit.save_host(windows, 1.0)
         edit.drop_ops(chosen_ops(graph, self.target))
-        return edit.done()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +183,7 @@ class DropCompiler:
         """The graph as it would be after the change."""
         edit = Edit(graph)
         edit.save_host(host_windows(graph, self.target), 1.0)
-        if case is not Case.HOPEFUL:
-            return edit.done()
-        return DropOperator(self.trials).rewrite(edit.done())
+        return DropOperator(self.trials).rewrite(edit.done()) if case is Case.HOPEFUL else edit.done()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,15 +201,12 @@ class CaptureGraph(TargetedChange):
     per_kernel_us: Figure = fixes.GRAPH_KERNEL_US
     gap_us: Figure = fixes.GRAPH_GAP_US
 
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        edit = Edit(graph)
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         launching = graph.program.launching()
         windows = _launching_windows(graph, host_windows(graph, self.target), launching)
         edit.replace_launches(windows, launching, self.fixed_us.at(case), self.per_kernel_us.at(case), least=2)
         captured = np.append(calls_within(graph, windows) & launching, False)
         edit.close_gaps(captured[graph.program.ops.call], int(self.gap_us.at(case) * NS_PER_US))
-        return edit.done()
 
 
 def _launching_windows(graph: Graph, windows: HostWindows, launching: BoolArray) -> dict[int, Intervals]:

@@ -21,14 +21,14 @@ from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.change import Case, Figure, Range, Selection, Target, Touches, chosen_ops
-from timesink.whatif.edit import Edit
+from timesink.whatif.edit import Edit, EditedChange
 from timesink.whatif.graph import Graph
 
 _NOTHING: Final = Range.exact(0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class ScaleKernels:
+class ScaleKernels(EditedChange):
     """The target's device ops run `factor` times as long; of collectives, only what is surely transfer shrinks."""
 
     target: Target
@@ -44,15 +44,12 @@ class ScaleKernels:
         """Whose time it takes away."""
         return Touches.COMMUNICATION if self.target.kind == "collective" else Touches.DEVICE
 
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         chosen = chosen_ops(graph, self.target)
         factor = np.full(chosen.size, self.factor.at(case))
         if self.touches is Touches.COMMUNICATION:
             factor = np.maximum(factor, _transfer_share(graph, chosen))
-        edit = Edit(graph)
         edit.scale_ops(chosen, factor)
-        return edit.done()
 
 
 def _transfer_share(graph: Graph, ops: BoolArray) -> Float64Array:
@@ -164,6 +161,10 @@ class OfKernels:
     def rows(self) -> Int64Array:
         """The rows of the kernels."""
         return self.kernels.rows
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        """The graph as it would be after the change."""
+        return self.kernels.rewrite(graph, case)
 
 
 def shorten(label: str, kernels: Selection, floored: bool = False, **kept: Figure) -> ShortenKernels:

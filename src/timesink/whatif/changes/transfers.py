@@ -11,20 +11,10 @@ from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.record import dataclass, replace
 from timesink.model.tables import DEVICE_OPS
-from timesink.whatif.change import (
-    EVERYTHING,
-    Case,
-    Figure,
-    Range,
-    Selection,
-    Target,
-    TargetedChange,
-    Touches,
-    chosen_ops,
-)
+from timesink.whatif.change import EVERYTHING, Case, Figure, Range, Selection, Target, Touches, chosen_ops
 from timesink.whatif.changes.kernels import OfKernels, ShortenKernels, shorten
 from timesink.whatif.device import stream_neighbours
-from timesink.whatif.edit import Edit
+from timesink.whatif.edit import Edit, TargetedChange
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import EdgeKind
 
@@ -53,12 +43,10 @@ class PinCopies(TargetedChange):
         verb = self.verb if self.direction == "h2d" else f"{self.verb} {self.direction}"
         return verb if self.target.kind == "any" else f"{verb} {self.target}"
 
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         program = graph.program
         pageable, factor = self._copies(graph, case)
         copies = np.flatnonzero(pageable & (program.blocks.size[program.ops.block] == 1))
-        edit = Edit(graph)
         edit.scale_ops(pageable, factor)
         _free_the_host(edit, graph, copies)
         chain = program.ops.block[copies]
@@ -72,7 +60,6 @@ class PinCopies(TargetedChange):
             seen = graph.network.observed_ns[dst] - graph.network.observed_ns[src]
             edit.add(EdgeKind.STREAM, src, dst, np.minimum(program.costs.gap_ns, seen))
         edit.add(EdgeKind.STREAM, program.end_node(chain[:-1]), program.start_node(chain[1:]), 0)
-        return edit.done()
 
     def _copies(self, graph: Graph, case: Case) -> tuple[BoolArray, Float64Array]:
         """Pageable copies of the target, and the factor by which the time of each op changes."""
@@ -141,15 +128,12 @@ class OverlapCollectives(TargetedChange):
     target: Target = COLLECTIVES
     slowdown: Figure = fixes.COLLECTIVE_SLOWDOWN
 
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         program = graph.program
         chosen = chosen_ops(graph, self.target) & (program.blocks.size[program.ops.block] == 1)
         slowed = (self.slowdown.at(case) * (program.ops.end_ns - program.ops.start_ns)).astype(np.int64)
-        edit = Edit(graph)
         _leave_shared_streams(edit, graph, chosen, slowed)
         _release_waiters(edit, graph, chosen, slowed)
-        return edit.done()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,10 +152,6 @@ class DropExchanges(OfKernels):
         half = (1.0 + slowed.usual) / 2.0
         freed = ShortenKernels(gone.label, slowed.device, slowed.rows, (half, slowed.usual, slowed.usual))
         return cls(replace(gone, beside=freed))
-
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        return self.kernels.rewrite(graph, case)
 
 
 def _leave_shared_streams(edit: Edit, graph: Graph, chosen: BoolArray, slowed_ns: Int64Array) -> None:

@@ -16,7 +16,8 @@ from timesink.measures.kernels.fixes import changes_of
 from timesink.measures.timeline.replay import calibrated_pricers
 from timesink.model.trace import Trace
 from timesink.views.what_if import what_if_page
-from timesink.whatif.changes import Change, parse_change
+from timesink.whatif.change import Change
+from timesink.whatif.changes import parse_change
 from timesink.whatif.changes.kernels import KernelFix
 
 DEMO = sorted(Path(str(files("timesink.cli").joinpath("demo"))).glob("*.json.gz"))

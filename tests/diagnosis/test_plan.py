@@ -29,8 +29,9 @@ from timesink.measures.kernels import one_stream
 from timesink.model.record import replace
 from timesink.model.trace import Trace
 from timesink.views.plan import page_of
-from timesink.whatif.changes import PinCopies, Together
+from timesink.whatif.changes import Together
 from timesink.whatif.changes.kernels import ShortenKernels
+from timesink.whatif.changes.transfers import PinCopies
 
 BEFORE = min(Path(str(files("timesink.cli").joinpath("demo"))).glob("*before*.json.gz"))
 NEAR_MS = 1e-4

@@ -12,8 +12,9 @@ from tests.whatif.programs import Host, Launch, Simulated, Step, simulate
 from timesink.knowledge.assumptions import replay
 from timesink.model.tables import HOST_OPS
 from timesink.whatif import periods
-from timesink.whatif.change import Target
-from timesink.whatif.changes import Range, RemoveSyncs, ScaleKernels
+from timesink.whatif.change import Range, Target
+from timesink.whatif.changes.host import RemoveSyncs
+from timesink.whatif.changes.kernels import ScaleKernels
 from timesink.whatif.graph import Graph
 from timesink.whatif.periods import calibrate
 from timesink.whatif.pricing import Pricer

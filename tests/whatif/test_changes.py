@@ -16,26 +16,12 @@ from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
-from timesink.whatif.change import Selection, Target
-from timesink.whatif.changes import (
-    GRAMMAR,
-    CaptureGraph,
-    Case,
-    Change,
-    DropOperator,
-    FeedLoader,
-    FuseOptimizer,
-    KernelFix,
-    OverlapCollectives,
-    PinCopies,
-    Range,
-    RemoveSyncs,
-    ScaleHost,
-    ScaleKernels,
-    Together,
-    parse_change,
-)
-from timesink.whatif.changes.kernels import shorten
+from timesink.whatif.change import Case, Change, Range, Selection, Target
+from timesink.whatif.changes import GRAMMAR, Together, parse_change
+from timesink.whatif.changes.host import CaptureGraph, DropOperator, FeedLoader, RemoveSyncs, ScaleHost
+from timesink.whatif.changes.kernels import KernelFix, ScaleKernels, shorten
+from timesink.whatif.changes.optimizer import FuseOptimizer
+from timesink.whatif.changes.transfers import OverlapCollectives, PinCopies
 from timesink.whatif.graph import Graph
 from timesink.whatif.pricing import Pricer
 

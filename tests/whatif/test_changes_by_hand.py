@@ -15,26 +15,26 @@ from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, EVENT_WAITS, HOST_OPS, RANGES, SYNCS
 from timesink.whatif import edit as of_edit
 from timesink.whatif.change import Case, Range, Selection, Target, Touches
-from timesink.whatif.changes import (
-    CaptureGraph,
-    DropOperator,
-    FeedLoader,
-    PinCopies,
-    RemoveSyncs,
-    ScaleHost,
-    ScaleKernels,
-    compiling,
-    precision,
-)
+from timesink.whatif.changes import compiling, precision
 from timesink.whatif.changes import host as of_host
 from timesink.whatif.changes import kernels as made_of
 from timesink.whatif.changes import transfers as of_transfers
-from timesink.whatif.changes.host import DropCompiler, MergeUnits, _holding
-from timesink.whatif.changes.kernels import KernelFix, ShortenKernels, shorten
+from timesink.whatif.changes.host import (
+    CaptureGraph,
+    DropCompiler,
+    DropOperator,
+    FeedLoader,
+    MergeUnits,
+    RemoveSyncs,
+    ScaleHost,
+    _holding,
+)
+from timesink.whatif.changes.kernels import KernelFix, ScaleKernels, ShortenKernels, shorten
 from timesink.whatif.changes.optimizer import FuseOptimizer
 from timesink.whatif.changes.transfers import (
     DropExchanges,
     OverlapCollectives,
+    PinCopies,
     _bridges,
     _last_computation_before,
 )

@@ -14,7 +14,8 @@ from timesink.knowledge.assumptions import idle, replay
 from timesink.knowledge.op_class import COPY
 from timesink.whatif import pricing
 from timesink.whatif.change import Case, Range, Target, Touches
-from timesink.whatif.changes import RemoveSyncs, ScaleHost, ScaleKernels
+from timesink.whatif.changes.host import RemoveSyncs, ScaleHost
+from timesink.whatif.changes.kernels import ScaleKernels
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import EdgeKind
 from timesink.whatif.periods import StepWindows

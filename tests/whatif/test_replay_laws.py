@@ -14,8 +14,9 @@ from tests.whatif.programs import GAP_NS, Host, Instruction, Launch, Wait, simul
 
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.whatif.change import Target
-from timesink.whatif.changes import Range, RemoveSyncs, ScaleHost, ScaleKernels
+from timesink.whatif.change import Range, Target
+from timesink.whatif.changes.host import RemoveSyncs, ScaleHost
+from timesink.whatif.changes.kernels import ScaleKernels
 from timesink.whatif.critical_path import path_pieces, path_shares
 from timesink.whatif.graph import Graph, ranks_of
 from timesink.whatif.periods import Anchors, StepWindows

@@ -11,7 +11,9 @@ from timesink.measures.timeline.replay import calibrated_pricers, step_without_p
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 from timesink.views.page import RANK, Field, Fields, Page, Sheet, figures, names, sheet_of, texts
-from timesink.whatif.changes import GRAMMAR, Change, KernelFix, Together
+from timesink.whatif.change import Change
+from timesink.whatif.changes import GRAMMAR, Together
+from timesink.whatif.changes.kernels import KernelFix
 from timesink.whatif.critical_path import PathShare
 from timesink.whatif.pricing import Pricer
 

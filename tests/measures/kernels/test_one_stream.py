@@ -17,7 +17,8 @@ from timesink.model.trace import Trace
 from timesink.rules.kernels.one_stream import RULE
 from timesink.views.what_if import what_if_page
 from timesink.whatif.change import Case
-from timesink.whatif.changes import KernelFix, parse_change
+from timesink.whatif.changes import parse_change
+from timesink.whatif.changes.kernels import KernelFix
 
 MEASURED_MS = {2: 0.326, 4: 0.180, 8: 0.170}
 ONE_STREAM_MS = 0.609

@@ -26,7 +26,9 @@ from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Target
-from timesink.whatif.changes import FeedLoader, PinCopies, RemoveSyncs, ScaleHost, Together
+from timesink.whatif.changes import Together
+from timesink.whatif.changes.host import FeedLoader, RemoveSyncs, ScaleHost
+from timesink.whatif.changes.transfers import PinCopies
 from timesink.whatif.periods import StepWindows
 
 HOST = {"rank": 0, "process": 1, "thread": 1}

@@ -23,16 +23,12 @@ from timesink.measures.kernels.small_grids import small_grids
 from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
 from timesink.whatif.change import Change, Selection, Touches
-from timesink.whatif.changes import (
-    CaptureGraph,
-    FuseOptimizer,
-    PinCopies,
-    RemoveSyncs,
-    ShortenKernels,
-    compiling,
-    precision,
-)
+from timesink.whatif.changes import compiling, precision
 from timesink.whatif.changes import kernels as fixes
+from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs
+from timesink.whatif.changes.kernels import ShortenKernels
+from timesink.whatif.changes.optimizer import FuseOptimizer
+from timesink.whatif.changes.transfers import PinCopies
 
 Chosen = frozenset[str]
 

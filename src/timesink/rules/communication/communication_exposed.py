@@ -27,18 +27,8 @@ no overlap helps: read the traces of all ranks together.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Claim,
-    Evidence,
-    Finding,
-    NotApplicable,
-    Quantity,
-    Undecided,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.rule import Limit, Limits, Rule, applicable
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Undecided, Verdict, Where
 from timesink.diagnosis.words import of_step
 from timesink.measures.communication.communication import DeviceCommunication, communication, unnamed_exchange
 from timesink.measures.communication.pipelines import between_stages
@@ -55,14 +45,13 @@ from timesink.whatif.changes.transfers import OverlapCollectives
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
     devices = [device for device in communication(trace) if device.kernel_count]
-    if not devices:
-        if (name := unnamed_exchange(trace)) is not None:
-            return Undecided(
-                f"ranges named like an exchange launch {name} on a stream of their own: no library known to timesink",
-                "timesink summary lists these kernels: if they communicate, their time with none beside them counts",
-            )
-        return NotApplicable("the trace holds no communication kernels")
-    return found_or_clear([_judge(trace, limits, device) for device in devices])
+    if not devices and (name := unnamed_exchange(trace)) is not None:
+        return Undecided(
+            f"ranges named like an exchange launch {name} on a stream of their own: no library known to timesink",
+            "timesink summary lists these kernels: if they communicate, their time with none beside them counts",
+        )
+    judged = (_judge(trace, limits, device) for device in devices)
+    return applicable(judged, "the trace holds no communication kernels")
 
 
 def _judge(trace: Trace, limits: Limits, device: DeviceCommunication) -> Finding | Evidence:

@@ -40,7 +40,7 @@ from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import LINE_READS, ONE_PERCENT, saved_share
 from timesink.units import time_text
 from timesink.whatif.change import Case
-from timesink.whatif.changes import FuseOptimizer
+from timesink.whatif.changes.optimizer import FuseOptimizer
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:

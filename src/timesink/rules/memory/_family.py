@@ -10,16 +10,7 @@ from functools import partial
 from typing import Final
 
 from timesink.diagnosis.rule import Limit, Rule, applicable, check_of
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Evidence,
-    Finding,
-    NotApplicable,
-    Quantity,
-    Undecided,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Undecided, Verdict, Where
 from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.record import dataclass
@@ -67,17 +58,17 @@ class SharePattern:
 def share_verdict(pattern: SharePattern, trace: Trace, limit: float) -> Verdict:
     """Found for each GPU over the limit. Undecided where the record has no stacks to tell what memory is for."""
     ledgers = {device: ledger for device, ledger in memory_ledger(trace).items() if ledger.peak_bytes}
-    if not ledgers:
-        return NotApplicable("no GPU memory is in use in the record")
     classified = {device: one for device, one in ledgers.items() if one.unclassified_ratio <= UNCLASSIFIED.default}
-    if not classified:
+    if ledgers and not classified:
         return Undecided("more than half of the peak cannot be told apart: no stacks were recorded", CAPTURE)
     judged = (
         _judge(pattern, ledger, device, size_bytes, limit)
         for device, ledger in sorted(classified.items())
         if (size_bytes := pattern.measure(ledger)) is not None
     )
-    return applicable(judged, "the record holds no training step")
+    return applicable(
+        judged, "the record holds no training step" if ledgers else "no GPU memory is in use in the record"
+    )
 
 
 def size_evidence(label: str, size_bytes: int, how: str) -> Evidence:

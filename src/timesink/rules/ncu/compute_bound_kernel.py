@@ -29,15 +29,7 @@ from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import (
-    ALLOW_TF32,
-    Counter,
-    Explanation,
-    busiest_unit,
-    cause_rule,
-    counted,
-    operands_advice,
-)
+from timesink.rules.ncu._family import ALLOW_TF32, Explanation, busiest_unit, cause_rule, counted, operands_advice
 
 FP64_RATIO = Limit.ratio(
     0.25,
@@ -67,7 +59,7 @@ _ADVICE = {
 
 def explain(limits: KernelLimits, fp64_ratio: float = FP64_RATIO.default) -> Explanation:
     """What this cause means for one launch. Where fp64 is slow, its format is the cause."""
-    counters: list[Counter] = [busiest_unit(limits)]
+    counters = [busiest_unit(limits)]
     for roof in limits.roofline.compute if limits.roofline is not None else ():
         how = "of its additions, multiplications and fused operations"
         counters.append((f"{roof.label} roof", roof.share, "ratio", "of the dense peak at the profiled clock"))

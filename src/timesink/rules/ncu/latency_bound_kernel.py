@@ -32,7 +32,7 @@ from __future__ import annotations
 from timesink.diagnosis.rule import Limit
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import Counter, Explanation, busiest_unit, cause_rule, counted, operands_advice
+from timesink.rules.ncu._family import Explanation, busiest_unit, cause_rule, counted, operands_advice
 from timesink.rules.ncu._tiny import ALONE_US, FUSE, is_tiny
 
 _ADVICE = {
@@ -56,7 +56,7 @@ _OTHERWISE = "Look at the instruction the warps stop at: the source page of the 
 
 def explain(limits: KernelLimits) -> Explanation:
     """What this cause means for one launch."""
-    counters: list[Counter] = [busiest_unit(limits)]
+    counters = [busiest_unit(limits)]
     top = limits.stalls.top if limits.stalls is not None else None
     if limits.stalls is not None and top is not None:
         source = "samples" if limits.stalls.is_sampled else "counters"

@@ -30,15 +30,7 @@ from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import (
-    ALLOW_TF32,
-    Counter,
-    Explanation,
-    busiest_unit,
-    cause_rule,
-    counted,
-    operands_advice,
-)
+from timesink.rules.ncu._family import ALLOW_TF32, Explanation, busiest_unit, cause_rule, counted, operands_advice
 from timesink.units import share_text
 
 _LEVELS = {
@@ -53,7 +45,7 @@ _REUSE = "Reuse through shared memory and registers: larger tiles, fewer passes 
 def explain(limits: KernelLimits) -> Explanation:
     """What this cause means for one launch."""
     level, queue = _LEVELS.get(limits.top.resource, "memory, through its issue slots"), limits.queued_loads
-    counters: list[Counter] = [busiest_unit(limits)]
+    counters = [busiest_unit(limits)]
     if limits.roofline is not None and limits.roofline.nearest is not None:
         name, share = limits.roofline.nearest
         counters.append((f"nearest roof: {name}", share, "ratio", "of that roof, at the profiled clock"))

@@ -13,29 +13,9 @@ from timesink.errors import UsageError
 from timesink.model.record import dataclass
 from timesink.whatif.change import EVERYTHING, Case, Change, Range, Target, Touches
 from timesink.whatif.changes.host import CaptureGraph, DropOperator, FeedLoader, RemoveSyncs, ScaleHost
-from timesink.whatif.changes.kernels import KernelFix, ScaleKernels, ShortenKernels
-from timesink.whatif.changes.optimizer import FuseOptimizer
+from timesink.whatif.changes.kernels import KernelFix, ScaleKernels
 from timesink.whatif.changes.transfers import OverlapCollectives, PinCopies
 from timesink.whatif.graph import Graph
-
-__all__ = [
-    "CaptureGraph",
-    "Case",
-    "Change",
-    "DropOperator",
-    "FeedLoader",
-    "FuseOptimizer",
-    "KernelFix",
-    "OverlapCollectives",
-    "PinCopies",
-    "Range",
-    "RemoveSyncs",
-    "ScaleHost",
-    "ScaleKernels",
-    "ShortenKernels",
-    "Together",
-    "Touches",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import polars as pl
 
+from timesink.diagnosis.pricing import worth_ms
 from timesink.diagnosis.rule import Limit
-from timesink.diagnosis.verdicts import Diagnosis, Finding, NotApplicable, Note, Undecided
+from timesink.diagnosis.verdicts import Diagnosis, NotApplicable, Note, Undecided
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.kernels.kernels import kernel_targets
 from timesink.model.tables import DEVICES, SOURCES
@@ -66,14 +67,10 @@ def joined(first: Diagnosis, second: Diagnosis | None) -> Diagnosis:
         else:
             rulings.append(ruling)
     findings = [*first.findings, *(entry for entry in second.findings if entry[0].code in taken)]
-    findings.sort(key=lambda entry: (-_gain_ms(entry[1]), entry[0].code, entry[1].message))
+    findings.sort(key=lambda entry: (-worth_ms(entry[1]), entry[0].code, entry[1].message))
     what = f"decided by the nsys capture: {', '.join(taken)}" if taken else "the nsys capture decides no further rule"
     notes = (Note(what), Note(f"the nsys capture by itself says: {second.statement}"))
     sources = (*first.sources, *second.sources)
     return replace(
         first, rulings=tuple(rulings), findings=tuple(findings), sources=sources, notes=(*first.notes, *notes)
     )
-
-
-def _gain_ms(finding: Finding) -> float:
-    return 0.0 if finding.recoverable is None else finding.recoverable.value

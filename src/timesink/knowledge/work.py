@@ -17,6 +17,7 @@ from math import prod
 from timesink.knowledge.operators import Operator, OperatorWork, Tensor, WorkKind
 from timesink.untrusted.plain_json import parsed
 
+Formula = Callable[[Operator], OperatorWork | None]
 _BIAS_FIRST = ("addmm", "baddbmm", "addmv", "_addmm_activation")
 
 
@@ -201,18 +202,26 @@ def copy(operator: Operator) -> OperatorWork | None:
     return OperatorWork(WorkKind.COPY, 0.0, source.bytes + target.elements * target.itemsize, source.dtype)
 
 
-def fill(operator: Operator) -> OperatorWork | None:
-    """Writes its tensor."""
-    target = operator.tensor(0)
-    return None if target is None else OperatorWork(WorkKind.POINTWISE, 0.0, target.bytes, target.dtype)
+def passes(kind: WorkKind, count: int, flops: float) -> Formula:
+    """Reads or writes its tensor so many times, with some operations an element."""
+
+    def formula(operator: Operator) -> OperatorWork | None:
+        x = operator.tensor(0)
+        return None if x is None else OperatorWork(kind, flops * x.elements, count * x.bytes, x.dtype)
+
+    return formula
 
 
-def reduction(operator: Operator) -> OperatorWork | None:
-    """Reads its tensor; the result is smaller and left out, so the figure is a lower bound."""
-    source = operator.tensor(0)
-    return (
-        None if source is None else OperatorWork(WorkKind.REDUCTION, float(source.elements), source.bytes, source.dtype)
-    )
+def gradient(kind: WorkKind, flops: float) -> Formula:
+    """Reads the gradient and x (or what forward made of it), writes the gradient of x."""
+
+    def formula(operator: Operator) -> OperatorWork | None:
+        given, x = operator.tensor(0), operator.tensor(1)
+        if given is None or x is None:
+            return None
+        return OperatorWork(kind, flops * x.elements, given.bytes + 2 * x.bytes, x.dtype)
+
+    return formula
 
 
 def norm(operator: Operator) -> OperatorWork | None:
@@ -223,28 +232,6 @@ def norm(operator: Operator) -> OperatorWork | None:
     x, parameters = tensors[0], tensors[1:]
     moved = 2 * x.bytes + sum(t.bytes for t in parameters if len(t.shape) < len(x.shape) or t.elements < x.elements)
     return OperatorWork(WorkKind.NORM, 8.0 * x.elements, moved, x.dtype)
-
-
-def norm_backward(operator: Operator) -> OperatorWork | None:
-    """Reads the gradient and x, writes the gradient of x."""
-    gradient, x = operator.tensor(0), operator.tensor(1)
-    if gradient is None or x is None:
-        return None
-    return OperatorWork(WorkKind.NORM, 12.0 * x.elements, gradient.bytes + 2 * x.bytes, x.dtype)
-
-
-def softmax(operator: Operator) -> OperatorWork | None:
-    """Reads x, writes y."""
-    x = operator.tensor(0)
-    return None if x is None else OperatorWork(WorkKind.SOFTMAX, 5.0 * x.elements, 2 * x.bytes, x.dtype)
-
-
-def softmax_backward(operator: Operator) -> OperatorWork | None:
-    """Reads the gradient and y, writes the gradient of x."""
-    gradient, y = operator.tensor(0), operator.tensor(1)
-    if gradient is None or y is None:
-        return None
-    return OperatorWork(WorkKind.SOFTMAX, 4.0 * y.elements, gradient.bytes + 2 * y.bytes, y.dtype)
 
 
 def embedding(operator: Operator) -> OperatorWork | None:
@@ -276,8 +263,6 @@ def _broadcast(tensors: list[Tensor]) -> int | None:
     return result
 
 
-Formula = Callable[[Operator], OperatorWork | None]
-
 _MATMULS = (
     "mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "mv", "addmv", "_scaled_mm", "_int_mm", "_addmm_activation",
 )  # fmt: skip
@@ -307,13 +292,13 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(_ATTENTIONS, attention),
     **dict.fromkeys(_CONVOLUTIONS, convolution),
     **dict.fromkeys(_POINTWISE, pointwise),
-    **dict.fromkeys(_REDUCTIONS, reduction),
+    **dict.fromkeys(_REDUCTIONS, passes(WorkKind.REDUCTION, 1, 1.0)),  # results are smaller, and left out
     **dict.fromkeys(("copy_", "_to_copy", "clone", "contiguous"), copy),
-    **dict.fromkeys(("fill_", "zero_"), fill),
+    **dict.fromkeys(("fill_", "zero_"), passes(WorkKind.POINTWISE, 1, 0.0)),
     **dict.fromkeys(("native_layer_norm", "native_group_norm", "_fused_rms_norm", "cudnn_batch_norm"), norm),
-    **dict.fromkeys(("native_layer_norm_backward", "native_group_norm_backward"), norm_backward),
-    **dict.fromkeys(("_softmax", "_log_softmax"), softmax),
-    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), softmax_backward),
+    **dict.fromkeys(("native_layer_norm_backward", "native_group_norm_backward"), gradient(WorkKind.NORM, 12.0)),
+    **dict.fromkeys(("_softmax", "_log_softmax"), passes(WorkKind.SOFTMAX, 2, 5.0)),
+    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), gradient(WorkKind.SOFTMAX, 4.0)),
     **dict.fromkeys(("embedding", "index_select"), embedding),
     "cat": concatenation,
 }

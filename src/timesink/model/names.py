@@ -91,6 +91,11 @@ def pattern_fault(pattern: str) -> str | None:
     return None
 
 
+def of_each(names: pl.Series, function: Callable[[str], object], dtype: DType) -> pl.Series:
+    """`function` of each name as a text, computed once for each distinct one."""
+    return mapped(names, lambda some: pl.Series([function(name) for name in some.to_list()]), dtype)
+
+
 def mapped(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype: DType) -> pl.Series:
     """`function` of each name, computed on the distinct names only."""
     if names.null_count() == len(names):

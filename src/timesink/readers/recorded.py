@@ -54,20 +54,13 @@ def with_capture(trace: Trace, capture: Trace) -> Trace:
             f"{capture.source} does not say which kernels the graphs of {trace.source} hold", remedy=_REMEDY
         )
     nodes = nodes.with_columns(pl.col("capture") + known)
-    tables = dict(trace.tables)
+    tables, (begin_ns, _) = dict(trace.tables), trace.extent_ns or (0, 0)
     for rank in sorted(set(trace.rank_numbers) & set(nodes["rank"])):
         own = nodes.filter(pl.col("rank") == rank)
-        begin_ns = _first_ns(trace)
         recorded = _recorded(capture, own, rank, begin_ns)
         for table, rows in recorded.items():
             tables[table] = table.check(_merged(table, tables.get(table), rows))
     return replace(trace, tables=tables)
-
-
-def _first_ns(trace: Trace) -> int:
-    """Before anything of the trace, and of what was joined to it."""
-    extent = trace.extent_ns
-    return extent[0] if extent else 0
 
 
 def _merged(table: Table, frame: pl.DataFrame | None, rows: pl.DataFrame) -> pl.DataFrame:
@@ -78,9 +71,7 @@ def _merged(table: Table, frame: pl.DataFrame | None, rows: pl.DataFrame) -> pl.
 def _recorded(capture: Trace, nodes: pl.DataFrame, rank: int, before_ns: int) -> Mapping[Table, pl.DataFrame]:
     """What the host did while these nodes were recorded, ended before that moment, as a process of its own."""
     threads = nodes.select("rank", "process", "thread").unique()
-    first, last = (
-        int(value) for value in nodes.select(pl.col("recorded_ns").min(), last=pl.col("recorded_ns").max()).row(0)
-    )
+    first, last = nodes.select(pl.col("recorded_ns").min(), last=pl.col("recorded_ns").max()).row(0)
     kept: dict[Table, pl.DataFrame] = {}
     for table in _HOST:
         rows = capture.get(table).join(threads, on=["rank", "process", "thread"], how="semi", maintain_order="left")

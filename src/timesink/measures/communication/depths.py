@@ -137,7 +137,7 @@ def replayed_period_ns(stages: tuple[Stage, ...], move_ns: float, depth: int) ->
             if not left[at]:
                 continue
             left[at] -= passed * pace[at]
-            if left[at] <= _rounding(stage):
+            if left[at] <= _ROUNDING * max(stage.alone_ns, 1.0):
                 left[at] = 0.0
                 coming.append((now + move_ns, (at + 1) % len(stages)))
                 if at == 0:
@@ -147,8 +147,3 @@ def replayed_period_ns(stages: tuple[Stage, ...], move_ns: float, depth: int) ->
         coming = [item for item in coming if item[0] > now]
     half = _ITEMS // 2
     return (ends[-1] - ends[half - 1]) / (_ITEMS - half)
-
-
-def _rounding(stage: Stage) -> float:
-    """What is left of a stage by rounding alone."""
-    return max(stage.alone_ns, 1.0) * _ROUNDING

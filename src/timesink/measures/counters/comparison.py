@@ -21,7 +21,7 @@ from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
-from timesink.model.names import mapped
+from timesink.model.names import of_each
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.trace import Trace, remembered
@@ -241,8 +241,7 @@ def kernel_matches(trace: Trace) -> dict[tuple[int, int], KernelMatch]:
     if DEVICE_OPS not in trace or not trace[DEVICE_OPS].height:
         return {}
     ops = trace[DEVICE_OPS].with_row_index("row").filter(pl.col("kind").cast(pl.String) == "kernel")
-    functions = mapped(ops["name"], lambda names: _each(names, function_name), pl.String)
-    plain = mapped(ops["name"], lambda names: _each(names, plain_name), pl.String)
+    functions, plain = (of_each(ops["name"], function, pl.String) for function in (function_name, plain_name))
     named = ops.with_columns(functions.alias("function"), plain.alias("plain"))
     matches, by_launch = {}, dict[tuple[object, ...], KernelMatch | None]()
     for kernel in kernel_counters(trace):
@@ -252,10 +251,6 @@ def kernel_matches(trace: Trace) -> dict[tuple[int, int], KernelMatch]:
         if (match := by_launch[key]) is not None:
             matches[kernel.rank, kernel.profile] = match
     return matches
-
-
-def _each(names: pl.Series, function: Callable[[str], str]) -> pl.Series:
-    return pl.Series([function(name) for name in names.to_list()], dtype=pl.String)
 
 
 def _match(trace: Trace, named: pl.DataFrame, kernel: KernelCounters) -> KernelMatch | None:

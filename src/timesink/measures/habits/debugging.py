@@ -15,7 +15,7 @@ from timesink.knowledge.os_calls import FILE_STATE
 from timesink.measures.habits.extra_work import WAITING_CAUSES, ExtraWork, HostTimes, extra_work, launch_order, together
 from timesink.measures.timeline.attribution import belonging_to, host_nesting, launch_links
 from timesink.measures.timeline.autograd import backward_operators, recording_operators
-from timesink.model.arrays import BoolArray, Int64Array, IntArray
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of, thread_slices
@@ -46,7 +46,8 @@ def nan_checks(trace: Trace) -> NanChecks | None:
     """Checks that compare a tensor, ask whether any element differs, and read the answer at once; None without any."""
     ops, links = trace.get(DEVICE_OPS), launch_links(trace)
     order = launch_order(trace)
-    compares, anys = (_named(ops, order, pattern) for pattern in (kernel_traits.COMPARES, kernel_traits.ANY))
+    patterns = (kernel_traits.COMPARES, kernel_traits.ANY)
+    compares, anys = (matches(ops["name"], pattern).to_numpy()[order] for pattern in patterns)
     reads = ((ops["copy_kind"] == "d2h") & (ops["bytes"] == _FLAG_BYTES)).fill_null(False).to_numpy()[order]
     sets = (ops["kind"] == "set").to_numpy()[order]
     at = np.flatnonzero(anys)
@@ -67,10 +68,6 @@ def nan_checks(trace: Trace) -> NanChecks | None:
     if proven:
         host = _with_stacks(trace, host)
     return NanChecks(extra_work(trace, flags, host, WAITING_CAUSES), float(flags.sum()) / at.size, proven)
-
-
-def _named(ops: pl.DataFrame, rows: IntArray, pattern: str) -> BoolArray:
-    return matches(ops["name"], pattern).to_numpy()[rows]
 
 
 def _waits_after(trace: Trace, first: Int64Array, last: Int64Array) -> HostTimes:

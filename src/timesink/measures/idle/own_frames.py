@@ -7,7 +7,7 @@ import polars as pl
 
 from timesink.knowledge.source_files import is_own
 from timesink.model.arrays import Int64Array
-from timesink.model.names import mapped
+from timesink.model.names import of_each
 from timesink.model.record import dataclass
 from timesink.model.tables import FRAMES
 from timesink.model.trace import Trace, remembered
@@ -37,8 +37,7 @@ def own_frames(trace: Trace) -> OwnFrames:
     row, line = np.arange(frames.height), np.full(frames.height, -1)
     if not frames.height:
         return OwnFrames(row, line)
-    own = mapped(frames["file"], lambda files: files.map_elements(is_own, pl.Boolean, skip_nulls=True), pl.Boolean)
-    is_known = own.fill_null(False).to_numpy()
+    is_known = of_each(frames["file"], is_own, pl.Boolean).fill_null(False).to_numpy()
     caller, called_at = callers(frames), frames["call_line"].fill_null(-1).cast(pl.Int64).to_numpy()
     while (open_ := ~is_known[row] & (caller[row] >= 0)).any():
         line = np.where(open_, called_at[row], line)

@@ -19,7 +19,7 @@ from timesink.knowledge.assumptions.fixes import NORM_BLOCKS
 from timesink.measures.kernels.facts import KernelFacts, by_stream, kernel_facts, multiprocessors, rows_of
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
-from timesink.model.names import mapped, matches
+from timesink.model.names import matches, of_each
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.untrusted.plain_json import parsed
@@ -132,22 +132,11 @@ def copies(trace: Trace) -> KernelFacts:
     strided = matches(names, kernel_traits.STRIDED) & (frame["family"] == "copy")
     host = trace.get(HOST_OPS)
     recorded = _recorded(host, frame["host_op"])
-    cast, layout = pl.lit("cast", _COPIES), pl.lit("layout", _COPIES)
-    return KernelFacts(
-        frame.with_columns(
-            pl.when(recorded == "cast")
-            .then(cast)
-            .when(recorded == "other")
-            .then(None)
-            .when(recorded == "same")
-            .then(pl.when(strided).then(layout))
-            .when(pl.col("casts"))
-            .then(cast)
-            .when(strided)
-            .then(layout)
-            .alias("copies")
-        )
-    )
+    unknown = recorded == ""
+    is_cast = (recorded == "cast") | (unknown & pl.col("casts"))
+    is_layout = strided & ((recorded == "same") | (unknown & ~pl.col("casts")))
+    copied = pl.when(is_cast).then(pl.lit("cast", _COPIES)).when(is_layout).then(pl.lit("layout", _COPIES))
+    return KernelFacts(frame.with_columns(copied.alias("copies")))
 
 
 def _recorded(host: pl.DataFrame, host_op: pl.Series) -> pl.Series:
@@ -157,10 +146,9 @@ def _recorded(host: pl.DataFrame, host_op: pl.Series) -> pl.Series:
         return pl.Series([""], dtype=_RECORDED).new_from_index(0, len(host_op))
     rows = host_op.fill_null(-1).to_numpy()
     codes = np.zeros(rows.size, np.uint32)
-    copying = (matches(host["name"], op_names.COPY)).to_numpy()
-    copied = np.flatnonzero((rows >= 0) & copying[np.maximum(rows, 0)])
+    copied = np.flatnonzero(np.append(matches(host["name"], op_names.COPY).to_numpy(), False)[rows])
     dtypes = host["input_dtypes"][rows[copied]]
-    kinds = mapped(dtypes, lambda text: text.map_elements(_kind, pl.String), pl.String)
+    kinds = of_each(dtypes, _kind, pl.String)
     codes[copied] = kinds.fill_null("").cast(_RECORDED).to_physical().to_numpy()
     return pl.Series(_RECORDED.categories, dtype=_RECORDED)[codes]
 
@@ -184,7 +172,7 @@ def cast_pairs(trace: Trace, rows: Int64Array) -> list[tuple[str, int, int]]:
     if not host.height or not frame.height:
         return []
     operators = host[frame["host_op"].to_numpy()].select("name", "input_dtypes")
-    pair = mapped(operators["input_dtypes"], lambda text: text.map_elements(_pair, pl.String), pl.String)
+    pair = of_each(operators["input_dtypes"], _pair, pl.String)
     copying = matches(operators["name"], op_names.COPY)
     listed = frame.select("length", pair.alias("pair")).filter(copying).drop_nulls()
     by_pair = listed.group_by("pair").agg(pl.len(), pl.col("length").sum())

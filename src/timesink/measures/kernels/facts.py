@@ -9,7 +9,7 @@ Most measures of wasted kernel time find a `Selection` of them: what a fix saves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
@@ -35,7 +35,7 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.names import mapped, matches
+from timesink.model.names import matches, of_each
 from timesink.model.nesting import Nesting, key_slices, slice_of
 from timesink.model.record import dataclass
 from timesink.model.schema import BLOCKS, lean
@@ -105,12 +105,10 @@ def kernel_facts(trace: Trace) -> KernelFacts:
         "start_ns",
         (pl.col("end_ns") - pl.col("start_ns")).alias("length"),
         pl.col("name").to_physical(),
-        mapped(ops["name"], _each(lambda name: decode(name).family.value, pl.String), pl.String)
-        .cast(Family)
-        .alias("family"),
-        _category(ops["name"], lambda name: decode(name).math).alias("math"),
-        _category(ops["name"], lambda name: decode(name).fused).alias("fused"),
-        mapped(ops["name"], _each(casts, pl.Boolean), pl.Boolean).alias("casts"),
+        of_each(ops["name"], lambda name: decode(name).family.value, Family).alias("family"),
+        of_each(ops["name"], lambda name: decode(name).math, pl.Categorical()).alias("math"),
+        of_each(ops["name"], lambda name: decode(name).fused, pl.Categorical()).alias("fused"),
+        of_each(ops["name"], casts, pl.Boolean).alias("casts"),
         pl.when(blocks > 0).then(blocks.clip(0, BLOCKS[1]).cast(pl.UInt32)).alias("blocks"),  # none: not recorded
         *(
             pl.Series(name, rows).set(pl.Series(rows < 0), None)
@@ -192,15 +190,6 @@ def device_peaks(trace: Trace) -> dict[Device, GpuPeaks]:
     """The datasheet peaks of each device whose product is known."""
     rows = trace.get(DEVICES).select("rank", "device", "name").iter_rows()
     return {(rank, device): gpu for rank, device, name in rows if name and (gpu := peaks(name)) is not None}
-
-
-def _category(names: pl.Series, function: Callable[[str], str | None]) -> pl.Series:
-    """The function of each name, as a category: few distinct texts, many rows."""
-    return mapped(names, lambda some: _each(function, pl.String)(some).cast(pl.Categorical()), pl.Categorical)
-
-
-def _each(function: Callable[[str], object], dtype: type[pl.DataType]) -> Callable[[pl.Series], pl.Series]:
-    return lambda names: pl.Series([name if name is None else function(name) for name in names], dtype=dtype)
 
 
 def rows_of(frame: pl.DataFrame) -> Int64Array:

@@ -272,6 +272,7 @@ def _by_phase(life: _Lives, phases: Phases) -> list[tuple[Category, BoolArray]]:
     forward = (life.birth == FORWARD) & shown["known"]
     trained = phases.has_backward
     outside = forward & ~shown["module"] & bool(shown["module"].any())
+    older = (life.birth == -1) & np.isin(life.death, (BACKWARD, FORWARD))
     return [
         (Category.ACTIVATIONS, (life.birth == BACKWARD) & shown["recompute"]),
         (Category.GRADIENTS, (life.birth == BACKWARD) & life.outlives_run),
@@ -279,10 +280,7 @@ def _by_phase(life: _Lives, phases: Phases) -> list[tuple[Category, BoolArray]]:
         (Category.INPUTS, shown["data"] | (outside & life.outlives_run & trained)),
         (Category.ACTIVATIONS, forward & life.outlives_run & ~life.persists & trained),
         (Category.TEMPORARIES, forward & ~life.persists),
-        (
-            Category.ACTIVATIONS,
-            (life.birth == -1) & np.isin(life.death, (BACKWARD, FORWARD)) & ~life.persists & trained,
-        ),
+        (Category.ACTIVATIONS, older & ~life.persists & trained),
     ]
 
 
@@ -300,9 +298,8 @@ def _by_size(life: _Lives, code: Int8Array, left: BoolArray) -> list[tuple[Categ
     expected = dict(zip(sizes.tolist(), at_once.tolist(), strict=True))
     old = left & (life.born == BEFORE)
     weights, states, gradients = np.zeros(old.size, bool), np.zeros(old.size, bool), np.zeros(old.size, bool)
-    order = np.flatnonzero(old)
     seen: dict[int, int] = {}
-    for at in order:
+    for at in np.flatnonzero(old):
         size = int(life.size[at])
         if size not in expected:
             continue

@@ -28,7 +28,7 @@ from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.synchronisations import blocking_calls
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.names import mapped
+from timesink.model.names import of_each
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.record import dataclass
 from timesink.model.schema import has_one_value
@@ -253,17 +253,13 @@ def job_calls(trace: Trace) -> pl.DataFrame:
     others = kernels.join(labelled.select(OP_KEY), on=OP_KEY, how="anti")
     by_name = others.select(
         *OP_KEY,
-        mapped(others["name"], _kinds, pl.String).alias("kind"),
+        of_each(others["name"], kind_of_kernel, pl.String).alias("kind"),
         *(pl.lit(None, CALLS[name]).alias(name) for name in _LABELS[1:-1]),
         pl.lit(False).alias("labelled"),
     )
     calls = _with_groups(_split_batches(trace, pl.concat([labelled, by_name])))
     calls = calls.sort("rank", "device", "start_ns", "end_ns", "stream", "kind", nulls_last=True)
     return _with_surroundings(trace, calls).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
-
-
-def _kinds(names: pl.Series) -> pl.Series:
-    return pl.Series([kind_of_kernel(name) for name in names.to_list()], dtype=pl.String)
 
 
 def _with_labels(recorded: pl.DataFrame) -> pl.DataFrame:

@@ -74,24 +74,14 @@ def lateness_of(waits: CollectiveWaits) -> Lateness:
         return (pl.col(name) - median).round().cast(pl.Int64)
 
     own = beyond("since_anchor_ns") - beyond("waited_since_ns").clip(0)
+    is_own = known & pl.col("rigorous") & (pl.col("follows") < 0) & (own > error)
+    behind = pl.col("arrival_ns") - pl.col("arrival_ns").quantile(0.5, "lower").over("instance")
+    network = pl.min_horizontal(pl.col("own_ns") - pl.col("device_ns"), beyond("moved_since_ns").clip(0))
     calls = (
         _with_anchors(waits, anchors)
-        .with_columns(
-            (pl.col("arrival_ns") - pl.col("arrival_ns").quantile(0.5, "lower").over("instance"))
-            .clip(0)
-            .cast(pl.Int64)
-            .alias("behind_ns"),
-            pl.when(known & pl.col("rigorous") & (pl.col("follows") < 0) & (own > error))
-            .then(own)
-            .otherwise(0)
-            .alias("own_ns"),
-        )
+        .with_columns(behind_ns=behind.clip(0).cast(pl.Int64), own_ns=pl.when(is_own).then(own).otherwise(0))
         .with_columns(pl.min_horizontal(pl.col("own_ns"), beyond("work_since_ns").clip(0)).alias("device_ns"))
-        .with_columns(
-            pl.min_horizontal(pl.col("own_ns") - pl.col("device_ns"), beyond("moved_since_ns").clip(0)).alias(
-                "network_ns"
-            )
-        )
+        .with_columns(network.alias("network_ns"))
         .with_columns((pl.col("own_ns") - pl.col("device_ns") - pl.col("network_ns")).alias("host_ns"))
         .sort("instance", "rank", "device")
     )
@@ -214,19 +204,14 @@ def _by_rank(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
     )
     last = instances.group_by(pl.col("last_rank").alias("rank")).agg(pl.len().cast(pl.Int64).alias("last_count"))
     late = pl.col("own_ns") > 0
+    summed = worst.group_by("rank").agg(
+        pl.col(own).sum(),
+        late.sum().cast(pl.Int64).alias("late_count"),
+        (pl.col("arrival_ns") - pl.col("since_anchor_ns")).filter(late).min().alias("since_ns"),
+    )
+    ranks = calls.select("rank").unique().join(summed, on="rank", how="left")
     return (
-        calls.select("rank")
-        .unique()
-        .join(
-            worst.group_by("rank").agg(
-                pl.col(own).sum(),
-                late.sum().cast(pl.Int64).alias("late_count"),
-                (pl.col("arrival_ns") - pl.col("since_anchor_ns")).filter(late).min().alias("since_ns"),
-            ),
-            on="rank",
-            how="left",
-        )
-        .join(last, on="rank", how="left")
+        ranks.join(last, on="rank", how="left")
         .with_columns(
             pl.col(*own, "late_count", "last_count").fill_null(0),
             pl.lit(int(known["anchor"].n_unique()), pl.Int64).alias("anchors"),
@@ -263,13 +248,9 @@ def rebalanced(late: Lateness, ranks: Collection[int]) -> Rebalanced:
         return Rebalanced(chosen, 0, 0 if late.anchors.size < 2 else late.span_ns)
     theirs = pl.col("rank").is_in(chosen)
     others = epochs.filter(~theirs)
-    after = others.group_by("anchor").agg(
-        pl.col("own_ns").max().alias("next_ns"), pl.col("stood_ns").min().alias("waited_ns")
-    )
+    after = others.group_by("anchor").agg(next_ns=pl.col("own_ns").max(), waited_ns=pl.col("stood_ns").min())
     if not others.height:
-        after = epochs.group_by("anchor").agg(
-            pl.lit(0, pl.Int64).alias("next_ns"), pl.col("stood_ns").max().alias("waited_ns")
-        )
+        after = epochs.group_by("anchor").agg(next_ns=pl.lit(0, pl.Int64), waited_ns=pl.col("stood_ns").max())
     latest = epochs.group_by("anchor").agg(pl.col("own_ns").max())
     gains = latest.join(after, on="anchor", how="inner").select(
         pl.min_horizontal(pl.col("own_ns") - pl.col("next_ns"), "waited_ns").clip(0).sum()

@@ -94,13 +94,8 @@ def _device(trace: Trace, device: Device, windows: pl.DataFrame) -> pl.DataFrame
         [kind, "", "", "", "", int(part.covered_ns(start, end).sum()), 0, 0]
         for kind, part in ((COMMUNICATION, line.exposed_communication), (COPY, line.exposed_copy))
     ]
-    return pl.concat(
-        [
-            _compute(trace, device, Intervals(start, end)),
-            pl.DataFrame(exposed, schema=_SCHEMA, orient="row"),
-            _idle(trace, device, Intervals(start, end)),
-        ]
-    )
+    steady, shown = Intervals(start, end), pl.DataFrame(exposed, schema=_SCHEMA, orient="row")
+    return pl.concat([_compute(trace, device, steady), shown, _idle(trace, device, steady)])
 
 
 def _compute(trace: Trace, device: Device, windows: Intervals) -> pl.DataFrame:

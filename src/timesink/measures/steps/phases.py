@@ -21,12 +21,7 @@ from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, GENERATED, OPERATOR, PA
 from timesink.measures.steps.labels import range_labels
 from timesink.measures.steps.parts import pacing_windows
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.attribution import (
-    host_places,
-    launch_links,
-    push_pop_ranges,
-    range_nesting,
-)
+from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges, range_nesting
 from timesink.measures.timeline.autograd import (
     backward_calls,
     launching_for_backward,

@@ -110,12 +110,8 @@ def range_of_program(trace: Trace, rows: IntArray) -> Int32Array:
 @remembered
 def program_threads(trace: Trace) -> list[ThreadKey]:
     """Of each process, the thread with most ranges that a person named; operators recorded as ranges are none."""
-    ranges = push_pop_ranges(trace)
-    counts = (
-        ranges.with_columns(pl.Series("named", ~by_tool(trace)))
-        .group_by("rank", "process", "thread")
-        .agg(pl.col("named").sum())
-    )
+    ranges = push_pop_ranges(trace).select("rank", "process", "thread", named=pl.Series(~by_tool(trace)))
+    counts = ranges.group_by("rank", "process", "thread").agg(pl.col("named").sum())
     most = counts.sort("named", "thread", descending=[True, False]).unique(["rank", "process"], keep="first")
     return sorted((rank, process, thread) for rank, process, thread, _ in most.iter_rows())
 

@@ -76,18 +76,9 @@ def exposed_copies(trace: Trace) -> tuple[CopyGroup, ...]:
     """Every copy of the trace, grouped by device, direction, whether pageable memory is involved and whether unified
     memory migrates, in that order."""
     ops = _copy_ops(trace)
-    rows = ops.select(
-        "row",
-        "rank",
-        "device",
-        pl.col("copy_kind").fill_null("unknown").cast(pl.String).alias("direction"),
-        _PAGEABLE,
-        matches(ops["name"], MIGRATION).alias("migrated"),
-        "bytes",
-        "start_ns",
-        "end_ns",
-        _LENGTH.alias("length_ns"),
-    )
+    read = ("row", "rank", "device", "bytes", "start_ns", "end_ns", _PAGEABLE, _LENGTH.alias("length_ns"))
+    direction = pl.col("copy_kind").fill_null("unknown").cast(pl.String)
+    rows = ops.select(*read, direction=direction, migrated=matches(ops["name"], MIGRATION))
     keys = ["rank", "device", "direction", "pageable", "migrated"]
     parts = rows.sort(keys, maintain_order=True).partition_by(keys, as_dict=True, maintain_order=True)
     return tuple(

@@ -222,15 +222,10 @@ class DeviceGaps:
         frame = pl.DataFrame(
             {"start_ns": gaps.start_ns, "end_ns": gaps.end_ns, "op": op, "process": self.process_of_op[op]}
         )
-        return frame.select(
-            pl.lit(line.rank, pl.Int32).alias("rank"),
-            pl.lit(line.device, pl.Int32).alias("device"),
-            pl.all(),
-            *(
-                pl.when(pl.Series(call >= 0)).then(pl.Series(column)).alias(name)
-                for name, column in from_launch.items()
-            ),
-        )
+        linked = pl.when(pl.Series(call >= 0))
+        told = (linked.then(pl.Series(column)).alias(name) for name, column in from_launch.items())
+        device = (pl.lit(line.rank, pl.Int32).alias("rank"), pl.lit(line.device, pl.Int32).alias("device"))
+        return frame.select(*device, pl.all(), *told)
 
 
 @remembered

@@ -83,15 +83,9 @@ def launch_units(trace: Trace) -> pl.DataFrame:
     queue_depth (earlier launches onto the stream that had not started when the call began).
     """
     ops = trace.get(DEVICE_OPS).select("rank", "device", "stream", pl.col("start_ns").alias("op_start_ns"))
+    names = _UNITS.names()[4:]
     parts = [
-        ops[units.op].with_columns(
-            pl.Series("call", units.call, pl.Int64),
-            pl.Series("op", units.op, pl.Int64),
-            pl.Series("op_count", units.op_count, pl.Int64),
-            pl.Series("call_start_ns", units.call_start_ns),
-            pl.Series("call_end_ns", units.call_end_ns),
-            pl.Series("queue_depth", units.queue_depth, pl.Int64),
-        )
+        ops[units.op].with_columns(pl.Series(name, getattr(units, name), pl.Int64) for name in names)
         for _, units in _units_by_device(trace)
     ]
     return pl.concat([pl.DataFrame(schema=_UNITS), *parts])

@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Capture", "CaptureError", "ncu", "nsys", "torch"]
 
-_HOMES = {
-    "nsys": "nsys_run",
-    "ncu": "ncu_run",
-    "torch": "torch_run",
-    "Capture": "manifest",
-    "CaptureError": "errors",
-}
+_HOMES = {"nsys": "nsys_run", "ncu": "ncu_run", "torch": "torch_run", "Capture": "manifest", "CaptureError": "errors"}
 
 
 def __getattr__(name: str) -> Any:

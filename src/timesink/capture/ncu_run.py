@@ -103,7 +103,7 @@ def capture_ncu(program: Sequence[str], tool: Tool, options: NcuOptions, setting
     if "ERR_NVGPUCTRPERM" in ended.said():
         raise explained(ended, tool.title, settings.out)
     if by_range:
-        refuse_failure(ended, watched.ranks, "the program", settings)
+        refuse_failure(ended, watched.ranks, settings)
     elif ended.status != 0:
         raise explained(ended, "the program", settings.out)
     if not report.is_file() and "No kernels were profiled" not in ended.said():

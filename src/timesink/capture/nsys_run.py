@@ -70,7 +70,7 @@ def capture_nsys(program: Sequence[str], tool: Tool, options: NsysOptions, setti
     watched = run_tool(program, argv, tool, settings, range_plan(settings, False) if by_range else None)
     ended, report = watched.ended, settings.out / "report.nsys-rep"
     if by_range:
-        refuse_failure(ended, watched.ranks, "the program", settings)
+        refuse_failure(ended, watched.ranks, settings)
     elif ended.status not in (0, *_ENDED_BY_DURATION):
         raise explained(ended, "the program", settings.out)
     if not report.is_file():

@@ -107,9 +107,9 @@ def split_options(
     return {name: value for name, value in tuples.items() if name in own}, settings
 
 
-def default_folder(tool: str, root: Path = Path("captures")) -> Path:
+def default_folder(tool: str) -> Path:
     """A folder that is not there yet, named by time and tool."""
-    return root / f"{time.strftime('%Y%m%d-%H%M%S')}-{tool}"
+    return Path("captures") / f"{time.strftime('%Y%m%d-%H%M%S')}-{tool}"
 
 
 def ready_folder(out: Path) -> Path:
@@ -326,12 +326,12 @@ _STEPS_REMEDY = (
 )
 
 
-def refuse_failure(ended: Ended, ranks: Sequence[dict[str, Any]], what: str, settings: CaptureSettings) -> None:
+def refuse_failure(ended: Ended, ranks: Sequence[dict[str, Any]], settings: CaptureSettings) -> None:
     """A program that failed before its steps were recorded is an error; so is one whose steps nobody saw."""
     if any(rank["phase"] == "failed" for rank in ranks) or ended.status == 0:
         refuse_unrecorded(ranks, settings)
     elif not all_done(ranks):
-        raise explained(ended, what, settings.out)
+        raise explained(ended, "the program", settings.out)
 
 
 def refuse_unrecorded(ranks: Sequence[dict[str, Any]], settings: CaptureSettings) -> None:

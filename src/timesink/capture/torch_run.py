@@ -80,7 +80,7 @@ def capture_torch(program: Sequence[str], options: TorchOptions, settings: Captu
     plan = torch_plan(options, settings)
     known = manifests.surroundings(program, settings.config_files, settings.facts)
     ended = run_watched(program, plan, settings, "torch")
-    refuse_failure(ended, statuses(settings.out), "the program", settings)
+    refuse_failure(ended, statuses(settings.out), settings)
     return _checked(plan, settings, {**known, "seconds": round(ended.seconds, 3)})
 
 

@@ -70,7 +70,9 @@ def report(
     trace and the paths given here.
     """
     target = sink(Format.HTML, output, True, paths)
-    if target.path is not None and target.path.suffix.lower() not in _HTML and not _is_device(target.path):
+    path = target.path
+    is_device = path is not None and path.exists() and not path.is_file()
+    if path is not None and path.suffix.lower() not in _HTML and not is_device:
         raise UsageError(
             f"a report is HTML, and {output} is not named so",
             remedy="give -o FILE.html; `timesink diagnose -o FILE.md` writes Markdown, `-o FILE.json` JSON",
@@ -82,13 +84,9 @@ def report(
 
         text = html_report(trace, choice.diagnosis(trace), full=full)
     target.write(text)
-    if target.path is not None:
-        sys.stdout.write(f"wrote {scrub_sentence(str(target.path))}\n")
+    if path is not None:
+        sys.stdout.write(f"wrote {scrub_sentence(str(path))}\n")
     return 0
 
 
 _HTML = (".html", ".htm")
-
-
-def _is_device(path: Path) -> bool:
-    return path.exists() and not path.is_file()

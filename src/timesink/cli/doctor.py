@@ -261,8 +261,8 @@ def container_probe(root: Path = Path("/")) -> Probe:
         remedies.append("GPU counters may be refused (ERR_NVGPUCTRPERM): start it with --cap-add SYS_ADMIN")
     if inside and not capable >> _CAP_SYS_PTRACE & 1:
         remedies.append("CPU sampling may be refused: start it with --cap-add SYS_PTRACE")
-    shared = _size_of(root / "dev/shm")
-    if shared is not None and shared < LEAST_SHARED_BYTES:
+    memory = root / "dev/shm"
+    if memory.is_dir() and (shared := shutil.disk_usage(memory).total) < LEAST_SHARED_BYTES:
         remedies.append(f"/dev/shm has {shared >> 20} MiB, and DataLoader workers use it: start it with --shm-size 8g")
     found = "inside one" if inside else "none"
     if limit := memory_limit(root):
@@ -299,7 +299,3 @@ def _disk(name: str, place: Path) -> Probe:
 def _in_cgroup(root: Path) -> bool:
     groups = text_of(root / "proc/1/cgroup")
     return any(word in groups for word in ("docker", "kubepods", "containerd", "libpod", "lxc"))
-
-
-def _size_of(place: Path) -> int | None:
-    return shutil.disk_usage(place).total if place.is_dir() else None

@@ -85,7 +85,8 @@ class ShownGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Every command with the first sentence of its help."""
         shown = [(name, command) for name, command in self.commands.items() if not command.hidden]
-        write_commands(formatter, "Commands", [(name, first_line(command.help or "")) for name, command in shown])
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, first_line(command.help or "")) for name, command in shown])
 
     def make_parser(self, ctx: Any) -> Any:
         """The parser, which knows former spellings too."""
@@ -239,12 +240,6 @@ def _values(args: list[str], option: str) -> Iterable[str]:
 def first_line(text: str) -> str:
     """The first paragraph of a help text, on one line."""
     return " ".join(text.strip().partition("\n\n")[0].split())
-
-
-def write_commands(formatter: Any, heading: str, rows: Iterable[tuple[str, str]]) -> None:
-    """Commands under a heading."""
-    with formatter.section(heading):
-        formatter.write_dl(list(rows))
 
 
 def is_argument(param: Any) -> bool:

@@ -126,11 +126,8 @@ def sink(
         raise UsageError(f"{path} is an input of this command", remedy="choose another file for --output")
     _running.origin = replace(_running.origin, source=tuple(map(str, inputs)))
     colour = path is None and _colour(no_color)
-    return Sink(form or _form_of(path), path, _width(path), colour, verbose, _running.origin)
-
-
-def _form_of(path: Path | None) -> Format:
-    return SUFFIXES.get(path.suffix.lower() if path else "", Format.TEXT)
+    form = form or SUFFIXES.get(path.suffix.lower() if path else "", Format.TEXT)
+    return Sink(form, path, _width(path), colour, verbose, _running.origin)
 
 
 def _same(path: Path, source: Path) -> bool:

@@ -89,7 +89,8 @@ class Captures:
             path
             for root in self.roots
             for path in root.rglob("*")
-            if path.is_file() and not path.is_symlink() and not _hidden(path.relative_to(root))
+            if path.is_file() and not path.is_symlink()
+            if not any(part.startswith(".") for part in path.relative_to(root).parts)
         }
         return sorted(found, key=lambda path: (-path.stat().st_mtime_ns, path))[:MOST_FILES]
 
@@ -116,10 +117,6 @@ def _diagnosed(handle: str, files: tuple[Path, ...], trace: Trace | None, run: R
         steps_ns = tuple(ms * NS_PER_MS for ms in run.steps_ms)
         trace = trace.with_unprofiled_step(run.step_ms * NS_PER_MS, steps_ns)
     return OpenCapture(handle, files, trace, diagnose(trace), run.step_ms)
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 def _digest(files: Sequence[Path], roots: Sequence[Path]) -> str:

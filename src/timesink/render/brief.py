@@ -15,16 +15,7 @@ from operator import itemgetter
 from textwrap import wrap
 from typing import Final
 
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Clear,
-    Diagnosis,
-    Finding,
-    NotApplicable,
-    Note,
-    Quantity,
-    Undecided,
-)
+from timesink.diagnosis.verdicts import Bottleneck, Clear, Diagnosis, Finding, NotApplicable, Note, Quantity, Undecided
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
 from timesink.render.formats import Style
 from timesink.render.parts import Group, grouped, short_place, verdict_colour

@@ -69,14 +69,8 @@ def calibrate(
 
 def store(path: Path, environment: Environment, command: str, rows: Sequence[RunRow]) -> Calibration:
     """Append a session to the record and return the calibration over all of its sessions."""
-    record: dict[str, Any] = {
-        "schema_version": VERSION,
-        "environment": dict(environment.hard),
-        "command": command,
-        "sessions": [],
-    }
-    if path.is_file():
-        record = _load(path)
+    new = {"schema_version": VERSION, "environment": dict(environment.hard), "command": command, "sessions": []}
+    record: dict[str, Any] = _load(path) if path.is_file() else new
     session = {
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "run_means_s": [row.mean_s for row in rows],

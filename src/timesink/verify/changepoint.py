@@ -44,12 +44,12 @@ class ChangePoint:
     ratio: float
 
 
-def split_statistic(series: npt.ArrayLike, least: int = _LEAST) -> tuple[Float64Array, Int64Array]:
+def split_statistic(series: npt.ArrayLike) -> tuple[Float64Array, Int64Array]:
     """Largest pooled-variance |t| over splits, and the first index after that split; over leading axes."""
     values = np.asarray(series, dtype=np.float64)
     count = values.shape[-1]
     values = values - values.mean(-1, keepdims=True)
-    left = np.arange(least, count - least + 1)
+    left = np.arange(_LEAST, count - _LEAST + 1)
     sums = np.cumsum(values, -1)[..., left - 1]
     gap = -sums / (count - left) - sums / left  # mean after minus mean before, since the total is zero
     between = gap**2 * left * (count - left) / count
@@ -69,13 +69,11 @@ def lag1(values: Float64Array) -> float:
     return lag1_correlation(values - np.repeat(levels, [index, len(values) - index]))
 
 
-def change_point(
-    series: npt.ArrayLike, block: int, permutations: int = int(HISTORY_PERMUTATIONS.default)
-) -> ChangePoint:
+def change_point(series: npt.ArrayLike, block: int) -> ChangePoint:
     """The likeliest split of a series of logarithms, with its p-value (k + 1) / (permutations + 1)."""
     values = np.asarray(series, dtype=np.float64)
     largest_t, index = split_statistic(values)
-    rng = np.random.default_rng(_SEED)
+    rng, permutations = np.random.default_rng(_SEED), int(HISTORY_PERMUTATIONS.default)
     shuffled = values[block_permutations(rng, len(values), block, permutations)]
     as_large = int((split_statistic(shuffled)[0] >= largest_t).sum())
     first = int(index)
@@ -100,10 +98,8 @@ def judge_history(
         why, remedy = "a mean in the history is no positive number", "remove that entry"
         return inconclusive(threshold_ratio, Reason.BAD_VALUES, why, remedy, tagged=True), None
     if len(values) < HISTORY_MIN.default:
-        why, remedy = (
-            f"{len(values)} points of at least {HISTORY_MIN.default:.0f}",
-            "let more runs on the trunk accumulate",
-        )
+        why = f"{len(values)} points of at least {HISTORY_MIN.default:.0f}"
+        remedy = "let more runs on the trunk accumulate"
         return inconclusive(threshold_ratio, Reason.INSUFFICIENT_BASELINE, why, remedy, tagged=True), None
     logs = np.log(values)
     correlation = lag1(logs)
@@ -114,12 +110,8 @@ def judge_history(
     change = change_point(logs, _BLOCK if correlation >= HISTORY_LAG1_FREE.default else 1)
     points_after = len(values) - change.index
     if change.p > HISTORY_ALPHA.default or abs(np.log(change.ratio)) < np.log1p(threshold_ratio):
-        return ChangeVerdict(
-            Outcome.NO_DIFFERENCE,
-            threshold_ratio,
-            explanation=f"no lasting change in {len(values)} points",
-            tagged=True,
-        ), None
+        why = f"no lasting change in {len(values)} points"
+        return ChangeVerdict(Outcome.NO_DIFFERENCE, threshold_ratio, explanation=why, tagged=True), None
     if points_after < HISTORY_AFTER.default:
         why = f"a change of {100 * (change.ratio - 1):+.1f} % is seen in the last {points_after} points only"
         remedy = f"wait for {HISTORY_AFTER.default:.0f} points after it"

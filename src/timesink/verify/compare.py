@@ -40,8 +40,6 @@ from timesink.verify.outcomes import (
 )
 
 if TYPE_CHECKING:
-    from timesink.diagnosis.verdicts import Diagnosis
-    from timesink.measures.steps.parts import StepParts
     from timesink.model.trace import Trace
 
 
@@ -247,7 +245,7 @@ def finding_changes(before: Diagnosis, after: Diagnosis) -> tuple[FindingChange,
     """Matched by code and place, then by code alone in order; changed where the recoverable time moved by over 5 %."""
     old, new = list(before.findings), list(after.findings)
     pairs: list[tuple[tuple[Card, Finding] | None, tuple[Card, Finding] | None]] = []
-    for place in (_by_place, _by_code):
+    for place in (_by_place, lambda entry: entry[0].code):
         waiting: dict[object, list[tuple[Card, Finding]]] = defaultdict(list)
         for finding in new:
             waiting[place(finding)].append(finding)
@@ -265,10 +263,6 @@ def finding_changes(before: Diagnosis, after: Diagnosis) -> tuple[FindingChange,
 def _by_place(entry: tuple[Card, Finding]) -> object:
     card, finding = entry
     return (card.code, *(getattr(finding.where, name) for name in _PLACE))
-
-
-def _by_code(entry: tuple[Card, Finding]) -> object:
-    return entry[0].code
 
 
 def _finding_change(old: tuple[Card, Finding] | None, new: tuple[Card, Finding] | None) -> FindingChange:

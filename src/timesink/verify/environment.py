@@ -52,7 +52,7 @@ class Environment:
     @property
     def key(self) -> str:
         """Short hash of the hard facts: the name of baselines and calibrations made here."""
-        return short_hash(dict(sorted(self.hard.items())))
+        return short_hash(dict(self.hard))
 
 
 def environment(command: Command | None = None) -> Environment:
@@ -70,14 +70,7 @@ def environment(command: Command | None = None) -> Environment:
 def workload(command: Command, files: Iterable[Path] = (), declared: Mapping[str, str] | None = None) -> str:
     """Short hash of what is run: arguments, configuration files, declared facts such as shapes or world size."""
     contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
-    return short_hash(
-        [
-            list(command.argv),
-            dict(sorted(command.environment.items())),
-            contents,
-            dict(sorted((declared or {}).items())),
-        ]
-    )
+    return short_hash([list(command.argv), dict(command.environment), contents, dict(declared or {})])
 
 
 def differences(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -189,13 +189,9 @@ def check_plan(plan: ExperimentPlan) -> None:
 
 def receipt_mismatch(reference: RunRow, row: RunRow, tolerance_ratio: float) -> str:
     """What differs between two runs' receipts, or "" where they agree or neither gave one."""
-    if reference.receipt is None and row.receipt is None:
-        return ""
-    if (
-        reference.receipt is not None
-        and row.receipt is not None
-        and same_receipt(reference.receipt, row.receipt, tolerance_ratio)
-    ):
+    one, other = reference.receipt, row.receipt
+    alike = one is other if one is None or other is None else same_receipt(one, other, tolerance_ratio)
+    if alike:
         return ""
     return ", ".join(
         f"run {run.number} ({run.side}) computed {'nothing' if run.receipt is None else repr(run.receipt[:80])}"

@@ -292,11 +292,8 @@ class GateResult(Presentable):
     @property
     def outcome(self) -> Outcome:
         """The worst gated row: invalid, slower, inconclusive, faster, no difference; no row at all is invalid."""
-        seen = {
-            Outcome.INCONCLUSIVE if r.verdict.tagged and not _harmless(r) else r.verdict.outcome
-            for r in self.rows
-            if r.gated
-        }
+        gated, harmless = [row.verdict for row in self.rows if row.gated], (Outcome.NO_DIFFERENCE, Outcome.INVALID)
+        seen = {Outcome.INCONCLUSIVE if one.tagged and one.outcome not in harmless else one.outcome for one in gated}
         for outcome in (Outcome.INVALID, Outcome.SLOWER, Outcome.INCONCLUSIVE, Outcome.FASTER, Outcome.NO_DIFFERENCE):
             if outcome in seen:
                 return outcome
@@ -316,7 +313,3 @@ class GateResult(Presentable):
                 return 3 if strict else 0
             case Outcome.FASTER | Outcome.NO_DIFFERENCE:
                 return 0
-
-
-def _harmless(row: GateRow) -> bool:
-    return row.verdict.outcome in (Outcome.NO_DIFFERENCE, Outcome.INVALID)

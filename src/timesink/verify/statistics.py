@@ -49,8 +49,8 @@ def steady_part(series: npt.ArrayLike) -> Steady:
     return Steady(values[cut:], cut, settled, trend(values[cut:]))
 
 
-def mser_cut(series: npt.ArrayLike, batch: int = _BATCH) -> Int64Array:
-    """Steps to drop by MSER over the last axis (a multiple of `batch`); elementwise over leading axes.
+def mser_cut(series: npt.ArrayLike) -> Int64Array:
+    """Steps to drop by MSER over the last axis (whole batches of them); elementwise over leading axes.
 
     With batch means Y_1 ... Y_n, MSER drops the first d batches where
 
@@ -62,14 +62,16 @@ def mser_cut(series: npt.ArrayLike, batch: int = _BATCH) -> Int64Array:
     Sources: White (1997); White, Cobb and Spratt (2000), who found batches of five (MSER-5) the best of five rules.
     """
     values = np.asarray(series, dtype=np.float64)
-    count = values.shape[-1] // batch
-    means = values[..., : count * batch].reshape(*values.shape[:-1], count, batch).mean(-1)
+    count = values.shape[-1] // _BATCH
+    means = values[..., : count * _BATCH].reshape(*values.shape[:-1], count, _BATCH).mean(-1)
     means = means - means.mean(-1, keepdims=True)
     left = np.arange(count, 0, -1)
     total = np.flip(np.cumsum(np.flip(means, -1), -1), -1)
     squares = np.flip(np.cumsum(np.flip(means**2, -1), -1), -1)
     statistic = (squares - total**2 / left) / left**2
-    return np.asarray(np.argmin(statistic[..., : int(count * STEADY_CUT.default) + 1], axis=-1) * batch, dtype=np.int64)
+    return np.asarray(
+        np.argmin(statistic[..., : int(count * STEADY_CUT.default) + 1], axis=-1) * _BATCH, dtype=np.int64
+    )
 
 
 def trend(values: Float64Array) -> float:

@@ -17,14 +17,7 @@ from timesink.measures.counters.limiter import why_unexplained
 from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import explain_limiter
-from timesink.rules.ncu._sheet import (
-    VERDICT,
-    check_limits,
-    checks_of,
-    decision_path,
-    limiter_words,
-    verdict_of,
-)
+from timesink.rules.ncu._sheet import VERDICT, check_limits, checks_of, decision_path, limiter_words, verdict_of
 from timesink.views.kernels import LIMITER_WORDS, causes_sheet, kernel_entry, stalls_sheet
 from timesink.views.page import Cell, Field, Page, Sheet, texts
 

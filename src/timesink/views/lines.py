@@ -12,12 +12,7 @@ from timesink.views.page import RANK, Field, Fields, Page, Sheet, first_rows, sh
 
 _GPU = Field("gpu_ns", "GPU time", unit="ns", has_bar=True)
 _IDLE = Field("idle_ns", "GPU idle", unit="ns")
-_KNOWN = {
-    "line": "",
-    "function": "function",
-    "range": "range",
-    "fused": "fused",
-}
+_KNOWN = {"line": "", "function": "function", "range": "range", "fused": "fused"}
 _SHOWN = 4  # of the other lines of a fused kernel
 NOWHERE = "(no line recorded)"
 

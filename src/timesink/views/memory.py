@@ -19,9 +19,8 @@ from timesink.model.tables import MEMORY_BLOCKS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
 from timesink.views.figures import FREE, Band, MapChart, MemoryChart
-from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, sheet_of, texts
+from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, figures, sheet_of, texts
 
-BYTES = "bytes"
 CATEGORY = Field("category", "category")
 _PICTURE_COLUMNS = 640  # one for each pixel of the picture
 
@@ -148,14 +147,8 @@ def _holders(start: Int64Array, end: Int64Array, at: Float64Array) -> Int64Array
 def difference_page(before: Trace, after: Trace) -> Page:
     """Categories at each one's peak, GPU by GPU that both have."""
     first, second = _ledgers(before), _ledgers(after)
-    columns = (
-        RANK,
-        DEVICE,
-        CATEGORY,
-        Field("before_bytes", "before", unit=BYTES),
-        Field("after_bytes", "after", unit=BYTES),
-        Field("change_bytes", "change", unit=BYTES),
-    )
+    sizes = figures(before_bytes="before", after_bytes="after", change_bytes="change")
+    columns = (RANK, DEVICE, CATEGORY, *sizes)
     rows = []
     for key in sorted(set(first) & set(second)):
         one, other = first[key].at_peak(), second[key].at_peak()
@@ -184,7 +177,7 @@ def _peaks(ledgers: dict[Device, MemoryLedger]) -> Sheet:
     columns: Fields[tuple[Device, MemoryLedger]] = (
         (RANK, lambda item: item[0][0]),
         (DEVICE, lambda item: item[0][1]),
-        (Field("peak_bytes", "peak", unit=BYTES), lambda item: item[1].peak_bytes),
+        (Field("peak_bytes", "peak", unit="bytes"), lambda item: item[1].peak_bytes),
         (Field("phase", "in"), lambda item: item[1].peak_phase),
         (Field("events", "events", unit="1"), lambda item: item[1].classes.lives.count),
         (Field("steps", "steps", unit="1"), lambda item: len(item[1].classes.phases.starts)),
@@ -199,9 +192,8 @@ def _categories(ledgers: dict[Device, MemoryLedger]) -> Sheet:
         RANK,
         DEVICE,
         CATEGORY,
-        Field("bytes", "at the peak", unit=BYTES, has_bar=True),
-        Field("ratio", "of it", unit="ratio"),
-        Field("by_size_bytes", "told by size alone", unit=BYTES),
+        Field("bytes", "at the peak", unit="bytes", has_bar=True),
+        *figures(ratio="of it", by_size_bytes="told by size alone"),
     )
     rows = []
     for key, one in ledgers.items():
@@ -219,7 +211,7 @@ def _places(ledgers: dict[Device, MemoryLedger], top: int) -> Sheet:
         RANK,
         DEVICE,
         CATEGORY,
-        Field("bytes", "at the peak", unit=BYTES, has_bar=True),
+        Field("bytes", "at the peak", unit="bytes", has_bar=True),
         Field("blocks", "blocks", unit="1"),
         Field("place", "allocated at", is_name=True),
     )
@@ -232,7 +224,7 @@ def _places(ledgers: dict[Device, MemoryLedger], top: int) -> Sheet:
 
 
 def _allocator(trace: Trace, used_bytes: int | None) -> Sheet:
-    columns = (RANK, DEVICE, Field("what", "what"), Field("bytes", "bytes", unit=BYTES))
+    columns = (RANK, DEVICE, Field("what", "what"), *figures(bytes="bytes"))
     rows: list[tuple[int, int, str, int]] = []
     notes = []
     for key, view in allocator_views(trace).items():
@@ -287,7 +279,7 @@ def _verdict(plan: MemoryPlan) -> Sheet:
 def _terms(plan: MemoryPlan) -> Sheet:
     columns = (
         *texts(part="category", name="term"),
-        Field("bytes", "bytes", unit=BYTES),
+        *figures(bytes="bytes"),
         *texts(formula="formula", source="source"),
     )
     rows = tuple((str(term.part), term.name, term.size_bytes, term.formula, term.source) for term in plan.terms)
@@ -295,25 +287,21 @@ def _terms(plan: MemoryPlan) -> Sheet:
 
 
 def _phases(plan: MemoryPlan) -> Sheet:
-    columns = (*texts(phase="phase", what="at"), Field("bytes", "most alive", unit=BYTES))
+    columns = (*texts(phase="phase", what="at"), *figures(bytes="most alive"))
     rows = tuple((moment.phase, moment.what, moment.total_bytes) for moment in plan.phases)
     return Sheet("phases", "Phases", columns, rows)
 
 
 def _changes(plan: MemoryPlan) -> Sheet:
-    columns = (Field("change", "change"), Field("freed_bytes", "frees", unit=BYTES), Field("cost", "costs"))
+    columns = (Field("change", "change"), *figures(freed_bytes="frees"), Field("cost", "costs"))
     rows = tuple((change.label, change.freed_bytes, change.cost) for change in plan.changes)
     return Sheet("changes", "What one change frees at the peak", columns, rows)
 
 
 def comparison_sheet(plan: MemoryPlan, trace: Trace) -> Sheet:
     """Plan and measurement, category by category, each at its own peak. The first GPU of the trace is taken."""
-    columns = (
-        Field("part", "category"),
-        Field("planned_bytes", "planned", unit=BYTES),
-        Field("measured_bytes", "measured", unit=BYTES),
-        Field("error_ratio", "of the measured peak", unit="ratio"),
-    )
+    sizes = figures(planned_bytes="planned", measured_bytes="measured", error_ratio="of the measured peak")
+    columns = (Field("part", "category"), *sizes)
     ledger = next(iter(memory_ledger(trace).values()), None)
     if ledger is None:
         raise UsageError(

@@ -26,12 +26,16 @@ from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.limits import STEP_THRESHOLD
 from timesink.verify.outcomes import ChangeVerdict
 from timesink.views.figures import Chart, GanttChart, StageChart, StageSpan
-from timesink.views.page import Cell, Field, Page, Sheet, figures
+from timesink.views.page import Cell, Field, Page, Sheet, figures, rows_of
 
 _FULL, _NONE = 0.95, 0.05  # scores that are called the longest stage, and the sum
 _ITEMS_SHOWN: Final = 12  # of a text, so that it stays on one screen
-_TIME = ("p50_ns", "p90_ns", "p99_ns")
-_QUANTILES = tuple(Field(key, key.removesuffix("_ns"), unit="ns") for key in _TIME)
+_QUANTILES = figures(p50_ns="p50", p90_ns="p90", p99_ns="p99")
+# Times of the whole pipeline.
+_TIMES = (
+    *figures(period_ns="period", hidden_ns="hidden", transfer_ns="transfer", away_ns="transfer and waiting"),
+    *figures(mesh_idle_ns="no stage works"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +183,9 @@ def _changed(staged: Staged) -> Iterator[Sheet]:
 
 def _bubble(plan: Schedule) -> Sheet:
     columns = (Field("part", "the bubble", is_name=True), *figures(ns="of a step", ratio="share"))
-    parts = (
-        ("fills and drains", plan.filling_ns),
-        ("uneven stages", plan.uneven_ns),
-        ("transfers, launches and waiting", plan.excess_ns),
-    )
-    rows = tuple((name, ns, ns / max(plan.period_ns, 1.0)) for name, ns in parts)
+    names = ("fills and drains", "uneven stages", "transfers, launches and waiting")
+    times_ns = (plan.filling_ns, plan.uneven_ns, plan.excess_ns)
+    rows = tuple((name, ns, ns / max(plan.period_ns, 1.0)) for name, ns in zip(names, times_ns, strict=True))
     named = f"{plan.name}, " if plan.name else ""
     chunks = f", {plan.chunks} chunks a rank" if plan.chunks > 1 else ""
     ideal = f"ideal (p - 1) / (v m + p - 1): {share_text(plan.ideal_ratio)}"
@@ -269,14 +270,9 @@ def _stages(logs: StageLogs) -> Sheet:
     idle = () if logs.is_sample else (Field("idle_ns", "idle p50", unit="ns"),)
     columns = (Field("stage", "stage", is_name=True), *_QUANTILES, *idle)
     longest_first = sorted(logs.ranks, key=lambda rank: -_median(logs.series[f"stage{rank.rank}_ns"]))
-    rows = tuple(
-        (
-            rank.name,
-            *_quantiles(logs.series[f"stage{rank.rank}_ns"]),
-            *(_median(logs.series[f"idle{rank.rank}_ns"]) for _ in idle),
-        )
-        for rank in longest_first
-    )
+    times = [(rank.name, *_quantiles(logs.series[f"stage{rank.rank}_ns"])) for rank in longest_first]
+    stood = [tuple(_median(logs.series[f"idle{rank.rank}_ns"]) for _ in idle) for rank in longest_first]
+    rows = tuple((*row, *more) for row, more in zip(times, stood, strict=True))
     return Sheet("stages", "stages", columns, rows, "all that a rank works on an item")
 
 
@@ -287,49 +283,32 @@ def _overlap(logs: StageLogs, gate: PipelineGate, passed: bool) -> Sheet:
         *figures(overlap_score="OverlapScore", min_overlap="at least", max_period_ns="period at most"),
         Field("passed", "passed", is_name=True),
     )
-    row = (
-        overlap.period_ns,
-        overlap.serial_ns,
-        overlap.headroom_ns,
-        overlap.bubble_ratio,
-        None if logs.score is None else round(logs.score, 4),  # digits that mean something
-        gate.least_score,
-        gate.most_period_ns,
-        "yes" if passed else "no",
-    )
+    score = None if logs.score is None else round(logs.score, 4)  # digits that mean something
+    seen = (overlap.period_ns, overlap.serial_ns, overlap.headroom_ns, overlap.bubble_ratio, score)
+    row = (*seen, gate.least_score, gate.most_period_ns, "yes" if passed else "no")
     return Sheet("overlap", "overlap", columns, (row,), "headroom: what perfect overlap takes off the period")
 
 
 def _quantities(logs: StageLogs) -> Sheet:
     """Per item: how often which value."""
-    rows = [(words, *_quantiles(logs.series[column])) for column, words in _timed(logs)]
+    rows = tuple((time.head, *_quantiles(logs.series[time.key])) for time in _timed(logs))
     columns = (Field("quantity", "per item", is_name=True), *_QUANTILES)
     note = f"{logs.series.height} items; p90 from {assumed.P90_NEEDS.whole} on, p99 from {assumed.P99_NEEDS.whole}"
-    return Sheet("quantities", "per item", columns, tuple(rows), note)
+    return Sheet("quantities", "per item", columns, rows, note)
 
 
-def _timed(logs: StageLogs) -> Iterator[tuple[str, str]]:
-    """Columns of the series that hold times of the whole pipeline, and what they are called."""
-    for column, words in (
-        ("period_ns", "period"),
-        ("hidden_ns", "hidden"),
-        ("transfer_ns", "transfer"),
-        ("away_ns", "transfer and waiting"),
-        ("mesh_idle_ns", "no stage works"),
-    ):
-        if logs.series[column].count():
-            yield column, words
+def _timed(logs: StageLogs) -> list[Field]:
+    """The times of the whole pipeline that the series hold."""
+    return [time for time in _TIMES if logs.series[time.key].count()]
 
 
 def _items(logs: StageLogs) -> Sheet:
     """A row per item, whole in JSON and CSV."""
-    shown = [(column, words) for column, words in _timed(logs)]
-    stages = [(f"stage{rank.rank}_ns", f"rank {rank.rank}") for rank in logs.ranks]
-    idle = [(f"idle{rank.rank}_ns", f"rank {rank.rank} idle") for rank in logs.ranks if not logs.is_sample]
-    fields = [Field(column, words, unit="ns") for column, words in (shown[0], *stages, *shown[1:], *idle)]
-    columns = (Field("item", "item", unit="1"), *fields, Field("bubble_ratio", "bubble", unit="ratio"))
-    rows = tuple(logs.series.select(column.key for column in columns).iter_rows())
-    return Sheet("items", "items", columns, rows)
+    period, *others = _timed(logs)
+    stages = figures(**{f"stage{rank.rank}_ns": f"rank {rank.rank}" for rank in logs.ranks})
+    idle = () if logs.is_sample else figures(**{f"idle{rank.rank}_ns": f"rank {rank.rank} idle" for rank in logs.ranks})
+    columns = (*figures(item="item"), period, *stages, *others, *idle, *figures(bubble_ratio="bubble"))
+    return Sheet("items", "items", columns, rows_of(logs.series, columns))
 
 
 def in_text(page: Page) -> Page:
@@ -375,7 +354,8 @@ def compared_page(
         Field("verdict", "verdict", is_name=True),
     )
     rows = tuple(_changes(before, after, deviation))
-    said = (f"before: {statement(before)}", *_why(verdict), *notes(after))
+    why = [f"{verdict.label}: {verdict.explanation}; {verdict.to_resolve}"] if verdict.explanation else []
+    said = (f"before: {statement(before)}", *why, *notes(after))
     return Page(f"{title}{_failed(missed)}", (Sheet("changes", "changes", fields, rows),), said), not missed
 
 
@@ -384,19 +364,14 @@ def _judged(before: StageLogs, after: StageLogs, column: str, deviation: RunDevi
     return judge_captures(old, new, STEP_THRESHOLD.default, deviation)
 
 
-def _why(verdict: ChangeVerdict) -> Iterator[str]:
-    if verdict.explanation:
-        yield f"{verdict.label}: {verdict.explanation}; {verdict.to_resolve}"
-
-
 def _score(logs: StageLogs) -> str:
     return "–" if logs.score is None else f"{logs.score:.2f}"
 
 
 def _changes(before: StageLogs, after: StageLogs, deviation: RunDeviation | None) -> Iterator[tuple[Cell, ...]]:
-    shown = dict(_timed(before))
+    shown = _timed(before)
     named = {
-        **{column: words for column, words in _timed(after) if column in shown},
+        **{time.key: time.head for time in _timed(after) if time in shown},
         **{f"stage{rank.rank}_ns": rank.name for rank in after.ranks},
         **{f"idle{rank.rank}_ns": f"rank {rank.rank} idle" for rank in after.ranks},
     }

@@ -173,7 +173,7 @@ class Cleaner:
         value = found.groupdict().get("value")
         if value is None:
             return self._placeholder(kind, found.group())
-        if is_placeholder(value) or _is_short_number(value):
+        if is_placeholder(value) or (value.isdecimal() and len(value) <= _LONGEST_NUMBER_OF_A_WORD):
             return found.group()
         return found.group().removesuffix(value) + self._placeholder(kind, value)
 
@@ -263,10 +263,6 @@ def _is_nobody(name: str) -> bool:
         return True
     digits = sum(map(str.isdecimal, name))
     return name.startswith("python") or (digits < _DIGITS_OF_A_MACHINE and name.isidentifier() and is_common(name))
-
-
-def _is_short_number(text: str) -> bool:
-    return text.isdecimal() and len(text) <= _LONGEST_NUMBER_OF_A_WORD
 
 
 def is_random(text: str) -> bool:

@@ -89,17 +89,12 @@ def notes(result: GateResult) -> tuple[str, ...]:
 
 def metrics(result: GateResult, most: int | None = None) -> Sheet:
     """One row per metric, worst first."""
-    columns = tuple(Field(key, key) for key in ("metric", "before", "after", "change", "verdict"))
+    columns = texts(metric="metric", before="before", after="after", change="change", verdict="verdict")
     ranked = worst_first(result.rows)
+    said = [f"{_mark(row)} {word(row)}" if row.gated else word(row) for row in ranked]
     rows = tuple(
-        (
-            row.name,
-            figure(row.before, row.unit),
-            figure(row.after, row.unit),
-            change_text(row),
-            f"{_mark(row)} {word(row)}" if row.gated else word(row),
-        )
-        for row in ranked[:most]
+        (row.name, figure(row.before, row.unit), figure(row.after, row.unit), change_text(row), words)
+        for row, words in zip(ranked[:most], said, strict=False)
     )
     left = len(ranked) - len(rows)
     return Sheet("metrics", "Metrics", columns, rows, f"{left} more are not shown" if left else "")
@@ -134,16 +129,16 @@ def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:
     return Sheet("contributions", "What the change is made of", columns, tuple(rows), note)
 
 
-def ranges(result: GateResult, most: int = SHOWN_RANGES) -> Sheet:
+def ranges(result: GateResult) -> Sheet:
     """The mean range of each name before and after; what only one side has is named and has no change."""
     columns = (
         Field("range", "range", is_name=True),
-        *(Field(key, head, "1") for key, head in (("count_before", "before"), ("count_after", "after"))),
+        *figures(count_before="before", count_after="after"),
         *_times("host", "host"),
         *_times("device", "GPU"),
     )
     rows = []
-    for one in result.ranges[:most]:
+    for one in result.ranges[:SHOWN_RANGES]:
         sides = one.before, one.after
         counts = [None if side is None else side.count for side in sides]
         host, device = ([None if side is None else time(side) for side in sides] for time in (_host, _device))
@@ -154,11 +149,8 @@ def ranges(result: GateResult, most: int = SHOWN_RANGES) -> Sheet:
 
 
 def _times(key: str, head: str) -> tuple[Field, ...]:
-    return (
-        Field(f"{key}_before_ns", f"{head} before", "ns"),
-        Field(f"{key}_after_ns", f"{head} after", "ns"),
-        Field(f"{key}_delta_ns", "change", "ns", is_change=True),
-    )
+    sides = figures(**{f"{key}_{side}_ns": f"{head} {side}" for side in ("before", "after")})
+    return (*sides, Field(f"{key}_delta_ns", "change", "ns", is_change=True))
 
 
 def _host(side: RangeSide) -> float:
@@ -187,18 +179,10 @@ def runs(result: GateResult) -> Sheet:
         *figures(steps="steps", dropped="warm-up", sm_mhz="SM MHz", celsius="°C"),
         Field("remarks", "remarks"),
     )
+    remarks = [[*(() if run.settled else ("not steady",)), *run.slowed_by, *run.foreign] for run in result.runs]
     rows = [
-        (
-            run.number,
-            run.side,
-            figure(run.mean_s, "s"),
-            run.steps,
-            run.dropped,
-            run.sm_mhz,
-            run.celsius,
-            ", ".join([*(() if run.settled else ("not steady",)), *run.slowed_by, *run.foreign]) or None,
-        )
-        for run in result.runs
+        (*(run.number, run.side, figure(run.mean_s, "s"), run.steps, run.dropped, run.sm_mhz, run.celsius), told)
+        for run, told in zip(result.runs, (", ".join(some) or None for some in remarks), strict=True)
     ]
     seen = [at for at in range(len(columns)) if any(row[at] is not None for row in rows)]
     return Sheet(

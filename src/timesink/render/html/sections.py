@@ -13,7 +13,7 @@ from timesink.knowledge.step_parts import part_words
 from timesink.model.record import dataclass, replace
 from timesink.render.parts import Group, grouped
 from timesink.views.figures import Flame, FlameChange, MarkedWindow, StepSeries, Timeline, TimelineWindow
-from timesink.views.page import Field, Report, Sheet, figures, names
+from timesink.views.page import DEVICE, RANK, Field, Report, Sheet, figures, names, sheet_of
 
 
 @cache
@@ -71,10 +71,9 @@ def _longest(marked: MarkedWindow) -> Sheet:
 
 
 SHOWN_STEPS = 50
-_RANK = Field("rank", "rank", unit="1")
 _KERNELS = (
-    _RANK,
-    Field("device", "GPU", unit="1"),
+    RANK,
+    DEVICE,
     Field("name", "kernel", is_name=True, is_kernel=True),
     Field("work", "work"),
     Field("time_ratio", "share", unit="ratio", has_bar=True),
@@ -82,12 +81,12 @@ _KERNELS = (
     Field("shape", "how long", is_shape=True),
 )
 _OPERATORS = (
-    _RANK,
+    RANK,
     Field("name", "operator", is_name=True),
     Field("self_device_ns", "self GPU", unit="ns", has_bar=True),
     *figures(total_device_ns="total GPU", calls="calls", kernels="kernels", self_host_ns="self host"),
 )
-_STEPS = (_RANK, *figures(step="step", period_ns="time"), Field("spike", "stands out, because of"))
+_STEPS = (RANK, *figures(step="step", period_ns="time"), Field("spike", "stands out, because of"))
 
 
 def kernel_sheet(report: Report) -> Sheet | None:
@@ -112,14 +111,9 @@ def operator_sheet(report: Report) -> Sheet | None:
     """The operators that cost most GPU time; None where there are none."""
     if not report.operators:
         return None
-    rows = tuple(
-        (row.rank, row.name, row.self_device_ns, row.total_device_ns, row.calls, row.kernels, row.self_host_ns)
-        for row in report.operators
-    )
     note = "self: launched by the operator itself, without the operators inside it"
-    return _needed_columns(
-        Sheet("operators", "Operators", _OPERATORS, rows, note + _left(report.operator_count, len(rows)))
-    )
+    note += _left(report.operator_count, len(report.operators))
+    return _needed_columns(sheet_of("operators", "Operators", report.operators, _OPERATORS, note))
 
 
 _PATHS = (
@@ -147,7 +141,7 @@ def change_sheet(change: FlameChange) -> Sheet:
 
 
 _LANES = (
-    _RANK,
+    RANK,
     Field("label", "lane", is_name=True),
     Field("events", "events", unit="1"),
     Field("busy_ns", "busy", unit="ns", has_bar=True),
@@ -171,10 +165,7 @@ def step_sheet(series: Sequence[StepSeries]) -> Sheet | None:
     kinds = list(dict.fromkeys(kind for own in parts for kind in own))
     rows: list[tuple[Any, ...]] = [
         (
-            line.rank,
-            step,
-            period,
-            causes.get((line.rank, step)),
+            *(line.rank, step, period, causes.get((line.rank, step))),
             *(own[kind][at] if kind in own else 0 for kind in kinds),
         )
         for line, own in zip(series, parts, strict=True)

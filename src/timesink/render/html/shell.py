@@ -101,12 +101,8 @@ def _style(plot: bool) -> str:
 def _script(assets: Assets) -> str:
     licence = "/*! uPlot 1.6.32, Copyright (c) 2022 Leon Sorokin, MIT licence: https://github.com/leeoniya/uPlot */"
     library = [licence, _asset("uPlot.iife.min.js")] if assets.plot else []
-    ours = [
-        "tables.js",
-        "pictures.js",
-        *(["capture.js", "timeline.js", "flame.js"] if assets.timeline else []),
-        "steps.js",
-    ]
+    timeline = ["capture.js", "timeline.js", "flame.js"] if assets.timeline else []
+    ours = ["tables.js", "pictures.js", *timeline, "steps.js"]
     return "\n".join([*library, *map(_asset, ours)])
 
 

@@ -327,7 +327,8 @@ class _Lanes:
         busiest = sorted(keys, key=lambda key: ([-_length(slices[kind], key) for kind in ("call", "op", "range")], key))
         if len(busiest) > SHOWN_THREADS:
             self.notes.append(f"rank {rank}: {SHOWN_THREADS} of {len(busiest)} threads are drawn")
-        names = {row[:3]: row[3] for row in _thread_names(self.trace)}
+        threads = self.trace.get(THREADS).select("rank", "process", "thread", pl.col("name").cast(pl.String))
+        names = {row[:3]: row[3] for row in threads.iter_rows()}
         found = []
         for key in busiest[:SHOWN_THREADS]:
             name = names.get(key) or ""
@@ -375,10 +376,6 @@ def of_device(device: Device) -> pl.Expr:
 def _length(slices: Mapping[ThreadKey, tuple[int, int]], key: ThreadKey) -> int:
     first, last = slices.get(key, (0, 0))
     return last - first
-
-
-def _thread_names(trace: Trace) -> Iterator[tuple[int, int, int, str | None]]:
-    yield from trace.get(THREADS).select("rank", "process", "thread", pl.col("name").cast(pl.String)).iter_rows()
 
 
 def _line_text(line: Line) -> str:

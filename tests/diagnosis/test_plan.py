@@ -43,7 +43,7 @@ def joint() -> Joint:
     trace = timesink.read(BEFORE)
     step_ms = headline.step_ms(trace)
     assert step_ms
-    return Joint(trace, 0, step_ms, candidates(trace, diagnose(trace)))
+    return Joint(trace, 0, step_ms, candidates(diagnose(trace)))
 
 
 @cache

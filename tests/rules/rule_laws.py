@@ -12,6 +12,7 @@ from tests.rules.cases import VERDICTS, Case, Watched, differences
 
 from timesink.diagnosis.rule import Limit, Rule, applicable, found_or_clear
 from timesink.diagnosis.verdicts import Card, Clear, Found, NotApplicable, Undecided, Verdict
+from timesink.rules.habits._family import habit_verdict
 
 HEADINGS = ("What it detects", "Why it matters", "How it is measured", "What to do", "When it misleads")
 MAX_LINES = 150
@@ -74,7 +75,7 @@ def verdict_faults(rule: Rule, module: ModuleType, cases: tuple[Case, ...]) -> l
     can |= {Undecided} if rule.needs else set()
     named = vars(module).values()
     can |= {Found, Clear} if found_or_clear in named or applicable in named else set()
-    can |= {NotApplicable} if applicable in named else set()
+    can |= {NotApplicable} if applicable in named or habit_verdict in named else set()
     return [f"no case shows {name!r}" for name, kind in VERDICTS.items() if kind in can - shown]
 
 

@@ -25,12 +25,12 @@ def saving_text(finding: Finding, *, interval: bool = True) -> str:
     if most_ms < _NOTHING_MS:
         return counted or (_memory(finding) if finding.bottleneck is Bottleneck.MEMORY_CAPACITY else "saves no time")
     if gain.value < _NOTHING_MS:
-        text = f"saves at most {_part(gain, most_ms, finding)}, perhaps nothing"
+        text = f"saves at most {_part(most_ms, finding)}, perhaps nothing"
     elif gain.high is not None and gain.value >= gain.high and gain.low != gain.high:
         low = f", at least {time_text(gain.low * NS_PER_MS)}" if gain.low else ""
-        text = f"saves at most {_part(gain, gain.value, finding)}{low if interval else ''}"
+        text = f"saves at most {_part(gain.value, finding)}{low if interval else ''}"
     else:
-        text = f"saves {_part(gain, gain.value, finding)}{_interval(gain) if interval else ''}"
+        text = f"saves {_part(gain.value, finding)}{_interval(gain) if interval else ''}"
     return f"{text}; {counted}" if counted and interval else text
 
 
@@ -43,7 +43,7 @@ def _memory(finding: Finding) -> str:
     return "saves memory, not time"
 
 
-def _part(gain: Quantity, value_ms: float, finding: Finding) -> str:
+def _part(value_ms: float, finding: Finding) -> str:
     """``3.15 ms (4.30 % of the step)``."""
     time = time_text(value_ms * NS_PER_MS)
     if not finding.of_ms:

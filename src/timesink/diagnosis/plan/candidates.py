@@ -105,7 +105,7 @@ class Candidate:
         return tuple(finding for finding in self.on_rank(rank) if finding.change is None)
 
 
-def candidates(trace: Trace, diagnosis: Diagnosis) -> tuple[Candidate, ...]:
+def candidates(diagnosis: Diagnosis) -> tuple[Candidate, ...]:
     """Every change of the catalogue that repairs a finding or that a replay can price, then findings without one."""
     left = [named for named in diagnosis.findings if _rule_name(named[0]) not in _NO_CHANGE]
     rules = frozenset(_rule_name(card) for card, _ in diagnosis.findings)

@@ -89,7 +89,7 @@ def plan(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = WORTH.
     if refused or step_ms is None:
         return Plan(step_ms, refused=refused or "the trace has no device work")
     rank = _rank(trace, diagnosis)
-    joint = Joint(trace, rank, step_ms, candidates(trace, diagnosis))
+    joint = Joint(trace, rank, step_ms, candidates(diagnosis))
     return _climbed(joint, worth, next(iter(diagnosis.findings), None))
 
 

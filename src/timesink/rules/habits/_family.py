@@ -7,8 +7,8 @@ from functools import partial
 from typing import Final
 
 from timesink.diagnosis.places import place_of
-from timesink.diagnosis.rule import Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Found, Quantity
+from timesink.diagnosis.rule import Rule, applicable
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict
 from timesink.diagnosis.words import of_period
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.steps.per_step import per_step_ns, period_ns, share_of_step
@@ -23,6 +23,7 @@ from timesink.whatif.changes import Together
 from timesink.whatif.changes.host import RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import ShortenKernels, drop_work
 
+NO_BACKWARD: Final = "no backward pass can be told from a forward pass"
 HABIT_READS: Final = (*BLAME_READS, DEVICES)
 """What rules on habits read beside kernels and calls."""
 
@@ -46,9 +47,10 @@ class Habit:
     change: Callable[[Selection, Target], Change] | None = None
 
 
-def habit_verdict(trace: Trace, habit: Habit, works: Iterable[ExtraWork], limit: float) -> Found | Clear:
-    """Found per device on which such work, and the idle time before it, take more than `limit` of the step."""
-    return found_or_clear(judged(trace, habit, work, limit) for work in works)
+def habit_verdict(trace: Trace, habit: Habit, works: Iterable[ExtraWork], limit: float, otherwise: str) -> Verdict:
+    """Found per device on which such work, and the idle time before it, take more than `limit` of the step; `otherwise`
+    says why there is none to ask about."""
+    return applicable((judged(trace, habit, work, limit) for work in works), otherwise)
 
 
 def judged(trace: Trace, habit: Habit, work: ExtraWork, limit: float) -> Finding | Evidence:

@@ -32,10 +32,10 @@ without operators.
 from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, NotApplicable, Verdict
+from timesink.diagnosis.verdicts import Bottleneck, Verdict
 from timesink.measures.habits.recomputed import recomputed
 from timesink.model.trace import Trace
-from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
+from timesink.rules.habits._family import NO_BACKWARD, Habit, habit_rule, habit_verdict
 
 HABIT = Habit(
     bottleneck=Bottleneck.ACTIVATIONS_RECOMPUTED,
@@ -51,11 +51,8 @@ HABIT = Habit(
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where the repeated work passes the limit."""
     work = recomputed(trace)
-    if work is None:
-        return NotApplicable("no backward pass can be told from a forward pass")
-    if not work:
-        return NotApplicable("the backward pass repeats nothing of the forward pass")
-    return habit_verdict(trace, HABIT, work, limits["saved_ratio"])
+    otherwise = "the backward pass repeats nothing of the forward pass" if work is not None else NO_BACKWARD
+    return habit_verdict(trace, HABIT, work or (), limits["saved_ratio"], otherwise)
 
 
 RULE = habit_rule("HAB101", check, references=("https://docs.pytorch.org/docs/stable/checkpoint.html",))

@@ -27,7 +27,7 @@ values: two masks of one size may differ.
 from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, NotApplicable, Verdict
+from timesink.diagnosis.verdicts import Bottleneck, Verdict
 from timesink.measures.habits.constants import rebuilt_constants
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.model.trace import Trace
@@ -54,9 +54,8 @@ HABIT = Habit(
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where the repetitions pass the limit."""
     found = rebuilt_constants(trace)
-    if found is None or not found.work:
-        return NotApplicable("no mask or range of one size is built three times within a step")
-    return habit_verdict(trace, HABIT, found.work, limits["saved_ratio"])
+    otherwise = "no mask or range of one size is built three times within a step"
+    return habit_verdict(trace, HABIT, found.work if found else (), limits["saved_ratio"], otherwise)
 
 
 RULE = habit_rule(

@@ -26,10 +26,10 @@ evaluation without dropout, in another batch size or without the loss is not see
 from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, NotApplicable, Verdict
+from timesink.diagnosis.verdicts import Bottleneck, Verdict
 from timesink.measures.habits.repeated_forward import repeated_forward
 from timesink.model.trace import Trace
-from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
+from timesink.rules.habits._family import NO_BACKWARD, Habit, habit_rule, habit_verdict
 
 HABIT = Habit(
     bottleneck=Bottleneck.FORWARD_REPEATED,
@@ -47,11 +47,8 @@ HABIT = Habit(
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where such a pass takes more than the limit."""
     works = repeated_forward(trace)
-    if works is None:
-        return NotApplicable("no backward pass can be told from a forward pass")
-    if not works:
-        return NotApplicable("one forward pass runs for each backward pass")
-    return habit_verdict(trace, HABIT, works, limits["saved_ratio"])
+    otherwise = "one forward pass runs for each backward pass" if works is not None else NO_BACKWARD
+    return habit_verdict(trace, HABIT, works or (), limits["saved_ratio"], otherwise)
 
 
 RULE = habit_rule("HAB106", check, references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",))

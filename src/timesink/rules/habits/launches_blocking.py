@@ -26,8 +26,8 @@ sanitizers serialise launches for as long as they watch.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limit, Limits, applicable
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_period
 from timesink.measures.habits.blocking import BlockingLaunches, blocking_launches
 from timesink.measures.steps.per_step import per_step_ns, period_ns
@@ -43,12 +43,10 @@ _SETTING = "launch_blocking"
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device most of whose launches waited."""
     devices = blocking_launches(trace)
-    if not devices:
-        return NotApplicable("no kernel has a launch of its own")
     told = [one for one in devices if one.count >= limits["kernels"] or trace.settings.get(_SETTING) == "on"]
-    if not told:
-        return NotApplicable(f"fewer than {limits['kernels']:.0f} kernels have a launch of their own")
-    return found_or_clear([_judge(trace, blocking, limits["awaited_ratio"]) for blocking in told])
+    few = f"fewer than {limits['kernels']:.0f} kernels have a launch of their own"
+    judged = (_judge(trace, blocking, limits["awaited_ratio"]) for blocking in told)
+    return applicable(judged, few if devices else "no kernel has a launch of its own")
 
 
 def _judge(trace: Trace, blocking: BlockingLaunches, limit: float) -> Finding | Evidence:

@@ -29,7 +29,7 @@ one device and in one type to be fast, and memory for their results where they a
 from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, NotApplicable, Verdict
+from timesink.diagnosis.verdicts import Bottleneck, Verdict
 from timesink.measures.habits.loops import parameter_loops
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
@@ -51,10 +51,8 @@ HABIT = Habit(
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where such loops pass the limit."""
-    work = parameter_loops(trace)
-    if not work:
-        return NotApplicable("no loop runs the same operations on one tensor after another")
-    return habit_verdict(trace, HABIT, work, limits["saved_ratio"])
+    otherwise = "no loop runs the same operations on one tensor after another"
+    return habit_verdict(trace, HABIT, parameter_loops(trace), limits["saved_ratio"], otherwise)
 
 
 RULE = habit_rule(

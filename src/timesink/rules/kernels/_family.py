@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from timesink.diagnosis.places import place_of
-from timesink.diagnosis.rule import HEALTHY, Limit, Rule, applicable
+from timesink.diagnosis.rule import HEALTHY, Limit, Rule, applicable, check_of
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Found, NotApplicable, Quantity
 from timesink.diagnosis.words import of_period
 from timesink.measures.counters.sampled import sampled
@@ -77,6 +77,19 @@ def kernel_verdict(
     """Found for each change whose expected saving passes `limit`, a share of the step; else clear."""
     judged = (_judge(trace, pattern, kernels, limit, details) for kernels in changes)
     return applicable(judged, f"no kernel ran that could belong to {pattern.noun}")
+
+
+def pattern_rule(
+    code: str,
+    module: str,
+    pattern: KernelPattern,
+    changes: Callable[[Trace], Iterable[ShortenKernels]],
+    limit: Limit,
+    reference: str,
+) -> Rule:
+    """The rule of a module that has nothing but a pattern of kernels and their change, and `limit` to what it saves."""
+    check = check_of(module, "saved_ratio", lambda trace, least: kernel_verdict(trace, pattern, changes(trace), least))
+    return kernel_rule(code, check, limits={"saved_ratio": limit}, references=(reference,))
 
 
 def _judge(

@@ -27,11 +27,9 @@ read must be written by somebody.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Verdict
+from timesink.diagnosis.verdicts import Bottleneck
 from timesink.measures.kernels.fusion import unfused_attention
-from timesink.model.trace import Trace
-from timesink.rules.kernels._family import ONE_PERCENT, KernelPattern, kernel_rule, kernel_verdict
+from timesink.rules.kernels._family import ONE_PERCENT, KernelPattern, pattern_rule
 from timesink.whatif.changes.kernels import fuse_attention
 
 PATTERN = KernelPattern(
@@ -43,17 +41,11 @@ PATTERN = KernelPattern(
     verify="Capture again: one fused attention kernel stands where products and softmax stood.",
 )
 
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device where such sequences pass the limit."""
-    return kernel_verdict(trace, PATTERN, map(fuse_attention, unfused_attention(trace)), limits["saved_ratio"])
-
-
-RULE = kernel_rule(
+RULE = pattern_rule(
     "KRN103",
-    check,
-    limits={"saved_ratio": ONE_PERCENT},
-    references=(
-        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
-    ),
+    __name__,
+    PATTERN,
+    lambda trace: map(fuse_attention, unfused_attention(trace)),
+    ONE_PERCENT,
+    "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
 )

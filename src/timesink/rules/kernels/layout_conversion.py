@@ -28,11 +28,10 @@ where the host is late, less of it shows in the step.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits
-from timesink.diagnosis.verdicts import Bottleneck, Verdict
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Bottleneck
 from timesink.measures.kernels.conversions import layout_kernels
-from timesink.model.trace import Trace
-from timesink.rules.kernels._family import KernelPattern, kernel_rule, kernel_verdict
+from timesink.rules.kernels._family import KernelPattern, pattern_rule
 from timesink.whatif.changes.kernels import keep_layout
 
 PATTERN = KernelPattern(
@@ -45,21 +44,15 @@ PATTERN = KernelPattern(
     verify="Capture again: the copying kernels are gone, and the kernels that read their results take no longer.",
 )
 
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device where the conversions and copies pass the limit."""
-    return kernel_verdict(trace, PATTERN, map(keep_layout, layout_kernels(trace)), limits["saved_ratio"])
-
-
-RULE = kernel_rule(
+RULE = pattern_rule(
     "KRN102",
-    check,
-    limits={
-        "saved_ratio": Limit.ratio(
-            0.03,
-            "a step of well-written code has that many transposes which somebody needs",
-            "benchmarks/faults: healthy programs stay under 2 %",
-        )
-    },
-    references=("https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",),
+    __name__,
+    PATTERN,
+    lambda trace: map(keep_layout, layout_kernels(trace)),
+    Limit.ratio(
+        0.03,
+        "a step of well-written code has that many transposes which somebody needs",
+        "benchmarks/faults: healthy programs stay under 2 %",
+    ),
+    "https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
 )

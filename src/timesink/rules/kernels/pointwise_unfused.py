@@ -24,11 +24,10 @@ from fewer launches, not from less memory traffic.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit, Limits
-from timesink.diagnosis.verdicts import Bottleneck, Verdict
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Bottleneck
 from timesink.measures.kernels.fusion import pointwise_chains
-from timesink.model.trace import Trace
-from timesink.rules.kernels._family import KernelPattern, kernel_rule, kernel_verdict
+from timesink.rules.kernels._family import KernelPattern, pattern_rule
 from timesink.whatif.changes.kernels import fuse_pointwise
 
 PATTERN = KernelPattern(
@@ -39,21 +38,15 @@ PATTERN = KernelPattern(
     verify="Capture again: one kernel stands where the chain stood, and takes about as long as the longest of it.",
 )
 
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device where what fusing saves passes the limit."""
-    return kernel_verdict(trace, PATTERN, map(fuse_pointwise, pointwise_chains(trace)), limits["saved_ratio"])
-
-
-RULE = kernel_rule(
+RULE = pattern_rule(
     "KRN104",
-    check,
-    limits={
-        "saved_ratio": Limit.ratio(
-            0.032,
-            "a step of well-written eager code has that much to fuse around its products",
-            "benchmarks/faults, benchmarks/ranks: healthy programs stay under 2.1 % and 3.1 %",
-        )
-    },
-    references=("https://docs.pytorch.org/docs/stable/torch.compiler.html",),
+    __name__,
+    PATTERN,
+    lambda trace: map(fuse_pointwise, pointwise_chains(trace)),
+    Limit.ratio(
+        0.032,
+        "a step of well-written eager code has that much to fuse around its products",
+        "benchmarks/faults, benchmarks/ranks: healthy programs stay under 2.1 % and 3.1 %",
+    ),
+    "https://docs.pytorch.org/docs/stable/torch.compiler.html",
 )

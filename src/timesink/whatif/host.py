@@ -122,12 +122,6 @@ class Bursts:
     def __len__(self) -> int:
         return int(self.owner.size)
 
-    @classmethod
-    def none(cls) -> Bursts:
-        """No bursts."""
-        empty = np.empty(0, np.int64)
-        return cls(empty, empty, empty, empty)
-
 
 def find_bursts(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> Bursts:
     """Bursts of a rank's worker threads; `threads` are the (process, thread) pairs that numbers stand for.
@@ -148,7 +142,7 @@ def find_bursts(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> 
             workers.add(worker)
             parts.append((best[0], worker, best[1], best[2]))
     if not parts:
-        return Bursts.none()
+        return Bursts(*np.empty((4, 0), np.int64))
     owner, worker_of, fork, join = zip(*parts, strict=True)
     sizes = [times.size for times in fork]
     return Bursts(

@@ -87,13 +87,6 @@ def _target(words: list[str], verb: str) -> Target | None:
     return Target.parse(words[0]) if words else None
 
 
-def _needed(words: list[str], verb: str) -> Target:
-    target = _target(words, verb)
-    if target is None:
-        raise UsageError(f"{verb} needs a target", remedy=f"write {GRAMMAR[verb]}")
-    return target
-
-
 def _factored(words: list[str], verb: str) -> tuple[Target, float]:
     if len(words) != 2:
         raise UsageError(f"{verb} takes a target and a factor", remedy=f"write {GRAMMAR[verb]}")
@@ -113,6 +106,13 @@ def _scale(words: list[str]) -> Change:
 
 def _scale_host(words: list[str]) -> Change:
     return ScaleHost(*_factored(words, "scale-host"))
+
+
+def _drop(words: list[str]) -> Change:
+    target = _target(words, "drop")
+    if target is None:
+        raise UsageError("drop needs a target", remedy=f"write {GRAMMAR['drop']}")
+    return DropOperator(target)
 
 
 def _pin_copies(words: list[str]) -> Change:
@@ -175,6 +175,6 @@ _PARSERS: Final[dict[str, Callable[[list[str]], Change | KernelFix]]] = {
     "precision": _precision,
     "streams": _streams,
     "overlap": _optional(OverlapCollectives, OverlapCollectives, "overlap"),
-    "drop": lambda words: DropOperator(_needed(words, "drop")),
+    "drop": _drop,
     **{verb: _found(verb) for verb, form in GRAMMAR.items() if form.startswith(f"{verb} —")},
 }

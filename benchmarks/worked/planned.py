@@ -50,7 +50,7 @@ def foretold(capture: Path, state: str, result: dict[str, Any], ids: dict[str, s
     step_ms = step_after(following[0], "before")
     trace = timesink.read(capture).with_unprofiled_step(step_ms * NS_PER_MS)
     diagnosis = diagnose(trace)
-    joint = Joint(trace, 0, step_ms, candidates(trace, diagnosis))
+    joint = Joint(trace, 0, step_ms, candidates(diagnosis))
     rungs, chosen = [], []
     for change in following:
         before = "" if change["before"] == "plain" else change["before"]

@@ -194,9 +194,9 @@ def test_changes_of_the_catalogue_name_only_each_other() -> None:
 def test_pinned_copies_are_offered_where_no_finding_asks_and_are_a_finding_s_own_where_one_does() -> None:
     diagnosis = diagnose(joint().trace)
     asked = [named for named in diagnosis.findings if named[0].name == "pageable-copies"]
-    (unasked,) = (one for one in candidates(joint().trace, replace(diagnosis, findings=())) if one.id == "pin_memory")
+    (unasked,) = (one for one in candidates(replace(diagnosis, findings=())) if one.id == "pin_memory")
     assert [type(part) for part in unasked.parts(joint().trace, 0, frozenset(), eased=False)] == [PinCopies]
-    own = [one for one in candidates(joint().trace, diagnosis) if one.id == "pin_memory"]
+    own = [one for one in candidates(diagnosis) if one.id == "pin_memory"]
     assert [one.findings for one in own] == [tuple(asked)]
 
 

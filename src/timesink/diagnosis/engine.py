@@ -75,7 +75,7 @@ def diagnose(
 
         judged = _judged(rules, ruling, trace, thread)
         budgets = begun(thread, partial(step_budgets, trace))
-        said = begun(thread, partial(_said, trace, barred))
+        said = begun(thread, lambda: () if barred else statements(trace))
         ranked = _ranked_findings(judged, trace, usual, thread)
     findings = tuple((found.card, found.finding) for found in ranked)
     bottleneck, statement = _conclusion(ranked, trace, usual)
@@ -94,10 +94,6 @@ def diagnose(
         statements=said(),
         facts=trace.facts,
     )
-
-
-def _said(trace: Trace, barred: Undecided | None) -> tuple[str, ...]:
-    return () if barred else statements(trace)
 
 
 def _judged(

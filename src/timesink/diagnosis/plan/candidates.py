@@ -159,10 +159,6 @@ def _works(change: Change) -> bool:
     return rows is None or bool(rows.size)
 
 
-def _tf32(trace: Trace, _: Beside) -> Iterable[Change]:
-    return map(precision.to_tf32, wide_kernels(trace).get("fp32", ()))
-
-
 def _bf16(trace: Trace, beside: Beside) -> Iterable[Change]:
     """Products may be misaligned in 16 bits, unless a compiler pads them; it fuses the casts, too."""
     compiled, padded = (bool(beside.chosen & some) for some in (_COMPILES, {"padding"}))
@@ -218,10 +214,6 @@ def _channels_last(trace: Trace, beside: Beside) -> Iterable[Change]:
         yield fixes.convert_groups(found)
 
 
-def _graph(_: Trace, beside: Beside) -> Iterable[Change]:
-    return (CaptureGraph(),) if beside.launches_count else ()
-
-
 def _compile_graph(trace: Trace, beside: Beside) -> Iterable[Change]:
     if beside.launches_count:
         yield from _compile(trace, beside)
@@ -229,11 +221,11 @@ def _compile_graph(trace: Trace, beside: Beside) -> Iterable[Change]:
 
 
 _BUILT: Final[Mapping[str, Build]] = {
-    "tf32": _tf32,
+    "tf32": lambda trace, _: map(precision.to_tf32, wide_kernels(trace).get("fp32", ())),
     "bf16": _bf16,
     "compile": _compile,
     "compile_graph": _compile_graph,
-    "cuda_graph": _graph,
+    "cuda_graph": lambda _, beside: (CaptureGraph(),) if beside.launches_count else (),
     "batch_small_calls": _batched,
     "fused_attention": _attention,
     "fused_optimizer": lambda trace, _: (FuseOptimizer.of(found.unfused) for found in optimizer_kernels(trace)),

@@ -72,7 +72,8 @@ def explain(limits: KernelLimits, fp64_ratio: float = FP64_RATIO.default) -> Exp
 
 def _advice(limits: KernelLimits) -> str:
     roofs = limits.roofline.compute if limits.roofline is not None else ()
-    if limits.top.resource is Resource.TENSOR and any(roof.path == "mma" for roof in roofs) and _has_wgmma(limits):
+    of_mma = limits.kernel.compute_capability == HOPPER and any(roof.path == "mma" for roof in roofs)
+    if limits.top.resource is Resource.TENSOR and of_mma:
         return "Move the products from mma.sync to wgmma, which has 1.5 times its rate on this GPU."
     if is_fp32_product(limits.kernel):
         return ALLOW_TF32
@@ -80,10 +81,6 @@ def _advice(limits: KernelLimits) -> str:
         return operands
     advice = _ADVICE.get(limits.top.resource, _ADVICE[Resource.ISSUE])
     return advice.format(ratio=_fp32_per_fp64(limits)) if limits.top.resource is Resource.FP64 else advice
-
-
-def _has_wgmma(limits: KernelLimits) -> bool:
-    return limits.kernel.compute_capability == HOPPER
 
 
 def _fp32_per_fp64(limits: KernelLimits) -> float:

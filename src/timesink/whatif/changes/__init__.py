@@ -104,10 +104,6 @@ def _scale(words: list[str]) -> Change:
     return ScaleKernels(target, Range.exact(factor))
 
 
-def _scale_host(words: list[str]) -> Change:
-    return ScaleHost(*_factored(words, "scale-host"))
-
-
 def _drop(words: list[str]) -> Change:
     target = _target(words, "drop")
     if target is None:
@@ -165,7 +161,7 @@ def _optional(make: Callable[[], Change], made: Callable[[Target], Change], verb
 
 _PARSERS: Final[dict[str, Callable[[list[str]], Change | KernelFix]]] = {
     "scale": _scale,
-    "scale-host": _scale_host,
+    "scale-host": lambda words: ScaleHost(*_factored(words, "scale-host")),
     "remove-sync": _optional(RemoveSyncs, RemoveSyncs, "remove-sync"),
     "pin-copies": _pin_copies,
     "feed-loader": _feed_loader,

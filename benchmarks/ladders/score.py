@@ -41,7 +41,7 @@ class Foretold:
             trace = trace.with_unprofiled_step(step_ms / alike * 1e6)
         self.step_ms = headline.step_ms(trace) or 0.0
         self.names = names
-        offered = candidates(trace, timesink.diagnose(trace))
+        offered = candidates(timesink.diagnose(trace))
         self.joint = Joint(trace, 0, self.step_ms, offered)
 
     def quantity(self, changes: Iterable[str]) -> Quantity | None:

@@ -274,22 +274,18 @@ ENTRIES: tuple[tuple[re.Pattern[str], GpuPeaks], ...] = (
 )
 
 
-def _formats(**rates: float) -> dict[Precision, float]:
-    return {Precision(name): rate for name, rate in rates.items()}
-
-
-# Dense tensor operations per SM and clock, by compute capability and path (a fused multiply-add counts as two).
+# Dense tensor operations per SM and clock, by capability, path and `Precision` (a fused multiply-add counts as two).
 # Hopper's mma.sync reaches two thirds of wgmma. Sources: `sm__ops_path_tensor_*.sum.peak_sustained` of A100 and H100
 # reports; V100, T4 and B200 follow from their datasheet rates.
-_TENSOR_RATES: dict[tuple[int, int], dict[str, dict[Precision, float]]] = {
-    (7, 0): {"mma": _formats(fp16=1024)},
-    (7, 5): {"mma": _formats(fp16=1024, int8=2048)},
-    (8, 0): {"mma": _formats(fp64_tensor=128, tf32=1024, fp16=2048, bf16=2048, int8=4096)},
+_TENSOR_RATES: dict[tuple[int, int], dict[str, dict[str, float]]] = {
+    (7, 0): {"mma": {"fp16": 1024}},
+    (7, 5): {"mma": {"fp16": 1024, "int8": 2048}},
+    (8, 0): {"mma": {"fp64_tensor": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096}},
     (9, 0): {
-        "mma": _formats(fp64_tensor=256, tf32=4096 / 3, fp16=8192 / 3, bf16=8192 / 3, int8=16384 / 3),
-        "wgmma": _formats(tf32=2048, fp16=4096, bf16=4096, fp8=8192, int8=8192),
+        "mma": {"fp64_tensor": 256, "tf32": 4096 / 3, "fp16": 8192 / 3, "bf16": 8192 / 3, "int8": 16384 / 3},
+        "wgmma": {"tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "int8": 8192},
     },
-    (10, 0): {"tcgen05": _formats(tf32=4096, fp16=8192, bf16=8192, fp8=16384, fp4=32768, int8=16384)},
+    (10, 0): {"tcgen05": {"tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16384, "fp4": 32768, "int8": 16384}},
 }
 
 

@@ -7,7 +7,7 @@ single passes of `_native` over them; a union begins anew where a start is past 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +91,12 @@ class Intervals:
     def covered_ns(self, start_ns: npt.ArrayLike, end_ns: npt.ArrayLike) -> Int64Array:
         """For each window of the arguments, how many nanoseconds of it these intervals cover."""
         return covered(self.start_ns, self.end_ns, np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64))
+
+
+def intervals_by(frame: pl.DataFrame, *keys: str) -> dict[Any, Intervals]:
+    """The union of a frame's `start_ns`, `end_ns` rows per combination of two or more keys, in their order."""
+    parts = frame.sort(keys).partition_by(keys, as_dict=True, maintain_order=True)
+    return {key: Intervals.of(part) for key, part in parts.items()}
 
 
 def _joined(parts: list[Int64Array]) -> Int64Array:

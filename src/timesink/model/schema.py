@@ -178,12 +178,7 @@ EXTERNAL_ID = Column(
 )
 
 
-def optional(
-    dtype: type[pl.DataType] | pl.DataType,
-    doc: str,
-    unit: str | None = None,
-    within: tuple[float, float] | None = None,
-) -> Column:
+def optional(dtype: DType, doc: str, unit: str | None = None, within: tuple[float, float] | None = None) -> Column:
     """A column that is null where the profiler did not record it."""
     return Column(dtype, doc, unit=unit, nullable=True, within=within)
 

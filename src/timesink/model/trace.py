@@ -185,10 +185,6 @@ class Trace(Presentable):
         """The same tables, with steps told apart as the user says."""
         return replace(self, step_choice=choice)
 
-    def without_steps(self, numbers: frozenset[int]) -> Self:
-        """The same tables, without steps of those numbers among the steady ones."""
-        return replace(self, left_out=numbers)
-
     def with_unprofiled_step(self, step_ns: float, steps_ns: tuple[float, ...] = ()) -> Self:
         """The same tables, to be held against that step time. Measures remember each of the two traces on its own."""
         return replace(self, unprofiled_step_ns=step_ns, unprofiled_steps_ns=steps_ns)

@@ -41,4 +41,4 @@ def test_without_marks_long_host_work_before_a_copy_of_more_than_a_value_prepare
     assert step_marks(trace).marker is StepMarker.KERNEL_PATTERN
     found = input_pipeline(trace)
     assert found.frame.height == stretches
-    assert sum(rank.loading.total_ns for rank in found) == stretches * (prepares_us + 15) * 1_000
+    assert sum(rank.loading.total_ns for rank in found.by_rank.values()) == stretches * (prepares_us + 15) * 1_000

@@ -13,9 +13,9 @@ import polars as pl
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
 from timesink.measures.communication.matching import exchanges_alike
-from timesink.measures.ranks.job import Job, by_device, job, ranks_of
+from timesink.measures.ranks.job import Job, job, ranks_of
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.intervals import Intervals
+from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 
@@ -142,4 +142,4 @@ def between_stages(trace: Trace) -> dict[Device, Intervals]:
     sends = job(trace).calls.filter(
         pl.col("rank").is_in(line.ranks) & pl.col("kind").is_in([*POINT_TO_POINT, EXCHANGE])
     )
-    return by_device(sends)
+    return intervals_by(sends, "rank", "device")

@@ -26,7 +26,7 @@ from timesink.measures.ranks.job import job
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.intervals import Intervals, begun_in
+from timesink.model.intervals import Intervals, begun_in, intervals_by
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS
 from timesink.model.trace import Trace
@@ -102,10 +102,7 @@ def _beyond_usual(launches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
     on_one = (process[first] == process[last]) & (thread[first] == thread[last])
     holds, length = last - first > 1, start[last] - end[first]
     usual = float(np.median(length[on_one & ~holds])) if (on_one & ~holds).any() else 0.0
-    host = {}
     longer = np.flatnonzero(on_one & holds & (length > usual))
-    process, thread, finish, length = process[last][longer], thread[last][longer], start[last][longer], length[longer]
-    for place in sorted(set(zip(process.tolist(), thread.tolist(), strict=True))):
-        own = (process == place[0]) & (thread == place[1])
-        host[place] = Intervals.union_of(finish[own] - (length[own] - usual).astype(np.int64), finish[own])
-    return host
+    finish = launches.select("process", "thread", end_ns="start_ns")[last[longer]]
+    beyond = pl.Series((length[longer] - usual).astype(np.int64))
+    return intervals_by(finish.with_columns(start_ns=pl.col("end_ns") - beyond), "process", "thread")

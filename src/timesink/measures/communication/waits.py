@@ -27,9 +27,9 @@ from timesink.measures.communication.matching import (
     match_collectives,
     match_messages,
 )
-from timesink.measures.ranks.job import Job, by_device, exposed_by_device, job, rows_by_device
+from timesink.measures.ranks.job import Job, exposed_by_device, job, rows_by_device
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.intervals import Intervals
+from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 from timesink.units import NS_PER_S
@@ -153,7 +153,8 @@ def waiting_in_collectives(trace: Trace) -> dict[Device, Intervals]:
     if not may_communicate(trace):
         return {}
     calls = collective_waits(trace).calls
-    return by_device(calls.with_columns((pl.col("start_ns") + pl.col("wait_ns")).alias("end_ns")))
+    waited = calls.with_columns((pl.col("start_ns") + pl.col("wait_ns")).alias("end_ns"))
+    return intervals_by(waited, "rank", "device")
 
 
 @remembered

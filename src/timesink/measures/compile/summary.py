@@ -88,12 +88,8 @@ class CompileSummary:
 def compile_summary(trace: Trace) -> CompileSummary:
     """Sum up the log; everything is empty where the trace has none."""
     events = trace.get(COMPILE_EVENTS).with_columns(pl.col("event", "function", "file").cast(pl.String))
-    first_ns = {
-        int(rank): int(part["start_ns"].to_numpy().max())
-        for (rank,), part in events.filter((pl.col("event") == "compile") & (pl.col("compilation") == 0))
-        .partition_by("rank", as_dict=True)
-        .items()
-    }
+    initial = events.filter(pl.col("event") == "compile", pl.col("compilation") == 0)
+    first_ns = dict(initial.group_by("rank").agg(pl.col("start_ns").max()).iter_rows())
     key = ["rank", "function", "file", "line"]
     named = events.filter(pl.col("function").is_not_null() & ~pl.col("event").is_in(["phase", *_CACHES]))
     parts = named.filter(pl.col("event") != "graph_break").partition_by(key, as_dict=True, maintain_order=True)

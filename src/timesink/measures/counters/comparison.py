@@ -20,7 +20,7 @@ from timesink.knowledge.pattern import regex
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.intervals import Intervals
+from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import of_each
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
@@ -262,11 +262,7 @@ def _match(trace: Trace, named: pl.DataFrame, kernel: KernelCounters) -> KernelM
     rows = same_name if same_name.height else of_function
     if not rows.height:
         return None
-    by_device = {
-        (int(key[0]), int(key[1])): Intervals.of(ops)
-        for key, ops in rows.group_by("rank", "device", maintain_order=True)
-    }
-    intervals = dict(sorted(by_device.items()))
+    intervals = intervals_by(rows, "rank", "device")
     mean_ns = float((rows["end_ns"] - rows["start_ns"]).sum()) / rows.height
     return KernelMatch(
         intervals, rows.height, largest_per_step_ns(trace, intervals), bool(same_name.height), rows["row"], mean_ns

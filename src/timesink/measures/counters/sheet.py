@@ -8,12 +8,17 @@ hold is None, never zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from math import ceil, isfinite
 
 from timesink.knowledge import gpus
-from timesink.measures.counters.counters import KernelCounters, Occupancy, Stalls, kernel_counters, occupancy_of
-from timesink.measures.counters.counters import stalls_of as _stalls_of
+from timesink.measures.counters.counters import (
+    KernelCounters,
+    Occupancy,
+    Stalls,
+    kernel_counters,
+    occupancy_of,
+    stalls_of,
+)
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.roofline import ComputeRoof, KernelRoofline, level_bytes, roofline_of
 from timesink.measures.counters.waste import Access, access_of, active_lanes
@@ -24,32 +29,15 @@ Value = float | str | None
 _ELAPSED, _ACTIVE = ".avg.pct_of_peak_sustained_elapsed", ".avg.pct_of_peak_sustained_active"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class LaunchFacts:
-    """One launch as the figures read it; what several of them share is worked out once."""
+    """One launch as the figures read it, with what several of them share."""
 
-    def __init__(self, kernel: KernelCounters, limits: KernelLimits | None) -> None:
-        self.kernel = kernel
-        self.limits = limits
-
-    @cached_property
-    def roofline(self) -> KernelRoofline | None:
-        """Its roofs."""
-        return self.limits.roofline if self.limits else roofline_of(self.kernel)
-
-    @cached_property
-    def occupancy(self) -> Occupancy:
-        """Its occupancy."""
-        return occupancy_of(self.kernel)
-
-    @cached_property
-    def stalls(self) -> Stalls | None:
-        """Why its warps wait."""
-        return _stalls_of(self.kernel)
-
-    @cached_property
-    def access(self) -> Access:
-        """Its memory instructions."""
-        return access_of(self.kernel)
+    kernel: KernelCounters
+    roofline: KernelRoofline | None
+    occupancy: Occupancy
+    stalls: Stalls | None
+    access: Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,5 +301,6 @@ def kernel_sheets(trace: Trace) -> tuple[KernelSheet, ...]:
 
 
 def _sheet(kernel: KernelCounters, limits: KernelLimits | None) -> KernelSheet:
-    facts = LaunchFacts(kernel, limits)
+    roofline = limits.roofline if limits else roofline_of(kernel)
+    facts = LaunchFacts(kernel, roofline, occupancy_of(kernel), stalls_of(kernel), access_of(kernel))
     return KernelSheet(kernel, limits, {figure.key: figure.value(facts) for figure in FIGURES})

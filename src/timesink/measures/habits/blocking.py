@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.arrays import BoolArray, Int64Array, IntArray
-from timesink.model.intervals import Intervals
+from timesink.model.arrays import Int64Array
+from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
@@ -48,20 +49,10 @@ def blocking_launches(trace: Trace) -> tuple[BlockingLaunches, ...]:
             latest = np.minimum(following, end[awaited] + waited)
             idle = Intervals.union_of(end[awaited], np.maximum(latest, end[awaited]))
             ratio = awaited.size / rows.size
-            host = _host(trace, links.call[awaited], asked)
+            waits = calls[links.call[awaited]].select("process", "thread", "end_ns", start_ns=pl.Series(asked))
+            host = intervals_by(waits, "process", "thread")  # from when each call would have returned to when it did
             found.append(BlockingLaunches((rank, device), rows.size, ratio, awaited, host, idle))
     return tuple(found)
-
-
-def _host(trace: Trace, calls: IntArray, asked_ns: Int64Array) -> dict[tuple[int, int], Intervals]:
-    """By (process, thread): from when each call would have returned to when it did."""
-    made = trace.get(API_CALLS)[calls]
-    process, thread, end = (made[name].to_numpy() for name in ("process", "thread", "end_ns"))
-    host = {}
-    for key in sorted(set(zip(process.tolist(), thread.tolist(), strict=True))):
-        own: BoolArray = (process == key[0]) & (thread == key[1]) & (asked_ns < end)
-        host[key] = Intervals.union_of(asked_ns[own], end[own])
-    return host
 
 
 def launches_block(trace: Trace) -> bool:

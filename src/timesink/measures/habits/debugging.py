@@ -16,7 +16,7 @@ from timesink.measures.habits.extra_work import WAITING_CAUSES, ExtraWork, HostT
 from timesink.measures.timeline.attribution import belonging_to, host_nesting, launch_links
 from timesink.measures.timeline.autograd import backward_operators, recording_operators
 from timesink.model.arrays import Int64Array
-from timesink.model.intervals import Intervals
+from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of, thread_slices
 from timesink.model.record import dataclass
@@ -73,16 +73,12 @@ def nan_checks(trace: Trace) -> NanChecks | None:
 def _waits_after(trace: Trace, first: Int64Array, last: Int64Array) -> HostTimes:
     """By (process, thread): from each check's first launch to the end of the wait for its answer."""
     calls = trace.get(API_CALLS)
-    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    end = calls["end_ns"].to_numpy()
     waits = np.isin(call_kinds(calls["name"]), [CallKind.STREAM_SYNC, CallKind.EVENT_SYNC])
     following = np.minimum(last + 1, calls.height - 1)
     until = np.where(waits[following], end[following], end[last])
-    keys = calls.select("process", "thread")[first].with_row_index("at")
-    return {
-        (process, thread): Intervals.union_of(start[first[at]], until[at])
-        for (process, thread), part in keys.partition_by("process", "thread", as_dict=True).items()
-        for at in [part["at"].to_numpy()]
-    }
+    checks = calls.select("process", "thread", "start_ns")[first].with_columns(end_ns=pl.Series(until))
+    return intervals_by(checks, "process", "thread")
 
 
 def _with_stacks(trace: Trace, host: HostTimes) -> HostTimes:

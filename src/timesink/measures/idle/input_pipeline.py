@@ -11,7 +11,7 @@ launch to the copy that comes next, of more than a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -23,7 +23,7 @@ from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.ranges import LOADING, OPERATOR, TORCH_NEXT_BATCH
 from timesink.measures.steps.marks import StepMarker, step_marks
 from timesink.measures.timeline.attribution import launch_links
-from timesink.model.intervals import Intervals
+from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of, thread_slices
 from timesink.model.record import dataclass
@@ -64,9 +64,6 @@ class InputPipeline:
 
     def __getitem__(self, rank: int) -> RankInput:
         return self.by_rank[rank]
-
-    def __iter__(self) -> Iterator[RankInput]:
-        return iter(self.by_rank.values())
 
 
 @remembered
@@ -202,6 +199,4 @@ def _rank(rows: pl.DataFrame) -> RankInput:
 
 def loading_windows(trace: Trace, rank: int) -> dict[tuple[int, int], Intervals]:
     """Per (process, thread) of a rank, when it was loading: the host time that a fed input pipeline would not spend."""
-    rows = input_pipeline(trace).frame.filter(pl.col("rank") == rank)
-    parts = rows.sort("process", "thread").partition_by("process", "thread", as_dict=True, maintain_order=True)
-    return {(int(process), int(thread)): Intervals.of(part) for (process, thread), part in parts.items()}
+    return intervals_by(input_pipeline(trace).frame.filter(pl.col("rank") == rank), "process", "thread")

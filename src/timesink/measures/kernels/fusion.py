@@ -32,7 +32,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.ranges import range_projection
 from timesink.model.arrays import BoolArray, Int64Array
-from timesink.model.intervals import Intervals
+from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
@@ -287,8 +287,7 @@ def _spans(trace: Trace) -> dict[Device, Intervals]:
     instances = range_projection(trace)
     optimizers = instances.filter(matches(instances["name"], OPTIMIZER_STEP))
     spans = optimizers.select("rank", "device", pl.col("first_ns").alias("start_ns"), pl.col("last_ns").alias("end_ns"))
-    parts = spans.partition_by("rank", "device", as_dict=True)
-    return {(int(rank), int(device)): Intervals.of(part) for (rank, device), part in parts.items()}
+    return intervals_by(spans, "rank", "device")
 
 
 def _steps(trace: Trace, device: Device, spans: dict[Device, Intervals]) -> int:

@@ -100,13 +100,8 @@ def kernel_targets(trace: Trace) -> tuple[KernelTarget, ...]:
     frame = kernels(trace)
     if not frame.height:
         return ()
-    rank, device = (
-        frame.group_by("rank", "device", maintain_order=True)
-        .agg(pl.col("total_ns").sum())
-        .sort("total_ns", descending=True, maintain_order=True)
-        .select("rank", "device")
-        .row(0)
-    )
+    totals = frame.group_by("rank", "device", maintain_order=True).agg(pl.col("total_ns").sum())
+    rank, device, _ = totals.sort("total_ns", descending=True, maintain_order=True).row(0)
     functions: dict[str, list[str]] = {}
     own = (pl.col("rank") == rank) & (pl.col("device") == device) & (pl.col("op_class") == "compute")
     for name in frame.filter(own)["name"].to_list():

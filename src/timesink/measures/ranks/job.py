@@ -208,12 +208,6 @@ def _source_columns(source: Mapping[str, object]) -> dict[str, object]:
     return {"source": path, "host": host, "clock": clock, "world_size": source["world_size"]}
 
 
-def by_device(spans: pl.DataFrame) -> dict[Device, Intervals]:
-    """Rows with rank, device, start_ns and end_ns as intervals per (rank, device)."""
-    parts = spans.partition_by("rank", "device", as_dict=True).items()
-    return {(int(rank), int(device)): Intervals.of(rows) for (rank, device), rows in parts}
-
-
 def exposed_by_device(exposed: pl.DataFrame) -> dict[Device, Intervals]:
     """The `exposed` of a job per (rank, device), in place: its rows are in order, and those of a GPU do not overlap."""
     start, end = exposed["start_ns"].to_numpy(), exposed["end_ns"].to_numpy()

@@ -27,6 +27,7 @@ from timesink.measures.steps.weights import SLOW, usual_and_deviation
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
+from timesink.model.record import replace
 from timesink.model.trace import Trace, remembered
 
 _ALIKE: Final = 2  # a step whose excess is more than one part in two of another's is like it
@@ -45,7 +46,7 @@ def usual_steps(trace: Trace) -> Trace | None:
         if len(lone) != 1:  # none, or other ranks have others
             break
         left_out |= lone
-    return trace.without_steps(frozenset(left_out)) if left_out and not _comes_back(trace) else None
+    return replace(trace, left_out=frozenset(left_out)) if left_out and not _comes_back(trace) else None
 
 
 def _periods(trace: Trace) -> Mapping[int, Mapping[int, int]]:

@@ -26,3 +26,13 @@ class CaptureError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
+
+def refused(message: str, remedy: str) -> CaptureError:
+    """The error for a request that cannot be met."""
+    return CaptureError(Fault.REQUEST, message, remedy=remedy)
+
+
+def failure(message: str, remedy: str) -> CaptureError:
+    """The error for a tool or a program that failed."""
+    return CaptureError(Fault.FAILED, message, remedy=remedy)

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from timesink.capture.agent.nvtx import Nvtx, find_nvtx
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import refused
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 
 if TYPE_CHECKING:
@@ -185,9 +185,7 @@ class ProfiledBlock:
     def read(self) -> Any:
         """The trace of the block."""
         if self.capture is None:
-            raise CaptureError(
-                Fault.REQUEST, "there is no capture", remedy="read the run after the with block, on rank 0"
-            )
+            raise refused("there is no capture", "read the run after the with block, on rank 0")
         return self.capture.read()
 
 

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import CaptureError, Fault, failure
 
 _PATIENCE_S = 120.0
 # Programs that run the words after their options here, in a process of its own.
@@ -79,7 +79,5 @@ def check_torch(program: Sequence[str], *, load: bool = False) -> str:
         )
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
-        raise CaptureError(
-            Fault.FAILED, f"{name} cannot import torch: {said[-1][:200] if said else ''}", remedy="repair its PyTorch"
-        )
+        raise failure(f"{name} cannot import torch: {said[-1][:200] if said else ''}", "repair its PyTorch")
     return f"{done.stdout.strip()}, of {name}" if load else name

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import refused
 from timesink.capture.recorded_run import MANIFEST, slowest_rank
 from timesink.knowledge import profiler_texts
 from timesink.untrusted.masking import kept_variables, stored_command
@@ -92,8 +92,8 @@ class Capture:
             files = tuple(folder / str(entry["file"]) for entry in manifest["files"])
             return cls(folder, files, manifest, tuple(map(str, manifest["missing"])))
         except (OSError, ValueError, KeyError, TypeError) as broken:
-            raise CaptureError(
-                Fault.REQUEST, f"{place} is no manifest of a capture: {broken!r}", remedy="name the folder of a capture"
+            raise refused(
+                f"{place} is no manifest of a capture: {broken!r}", "name the folder of a capture"
             ) from broken
 
 

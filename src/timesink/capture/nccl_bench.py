@@ -209,10 +209,10 @@ def _device_block(torch: Any, call: Call) -> Callable[[int], float]:
 
 def run_bench(launcher: Sequence[str], calls: Sequence[tuple[str, int]], out: Path, timeout_s: float) -> dict[str, Any]:
     """Start this file by a launcher such as torchrun, and read what it wrote; `CaptureError` where it wrote nothing."""
-    from timesink.capture.errors import CaptureError, Fault
+    from timesink.capture.errors import failure, refused
 
     if not launcher:
-        raise CaptureError(Fault.REQUEST, "no launcher to run", remedy="write it after --: torchrun --nproc-per-node=2")
+        raise refused("no launcher to run", "write it after --: torchrun --nproc-per-node=2")
     with TemporaryDirectory() as folder:
         plan, written = Path(folder) / "plan.json", Path(folder) / "measured.json"
         plan.write_text(json.dumps({"calls": [list(call) for call in calls]}), encoding="utf-8")
@@ -225,18 +225,14 @@ def run_bench(launcher: Sequence[str], calls: Sequence[tuple[str, int]], out: Pa
                 check=False,
             )
         except FileNotFoundError as error:
-            raise CaptureError(
-                Fault.REQUEST, f"there is no program {launcher[0]!r}", remedy="check the path"
-            ) from error
+            raise refused(f"there is no program {launcher[0]!r}", "check the path") from error
         except subprocess.TimeoutExpired as error:
-            raise CaptureError(
-                Fault.FAILED, f"collectives took more than {timeout_s:g} s", remedy="fewer sizes, or a longer --timeout"
+            raise failure(
+                f"collectives took more than {timeout_s:g} s", "fewer sizes, or a longer --timeout"
             ) from error
         if not written.is_file():
             said = (ended.stderr or ended.stdout).strip().splitlines()[-1:] or ["nothing said why"]
-            raise CaptureError(
-                Fault.FAILED, f"the launcher ended with {ended.returncode}: {said[0]}", remedy="start it alone"
-            )
+            raise failure(f"the launcher ended with {ended.returncode}: {said[0]}", "start it alone")
         text = written.read_text("utf-8")
     out.write_text(text, encoding="utf-8")
     measured: dict[str, Any] = json.loads(text)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import refused
 from timesink.capture.manifest import Capture, Checked, check
 from timesink.capture.running import (
     CaptureSettings,
@@ -70,10 +70,9 @@ class NcuOptions:
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
-                raise CaptureError(
-                    Fault.REQUEST,
+                raise refused(
                     f"ncu's {name.replace('_', ' ')} cannot be {getattr(self, name)!r}",
-                    remedy=f"choose from: {', '.join(choices)}",
+                    f"choose from: {', '.join(choices)}",
                 )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import failure
 from timesink.capture.manifest import Capture, check
 from timesink.capture.processes import run
 from timesink.capture.redaction.nsys_sqlite import redact_sqlite
@@ -147,9 +147,7 @@ def export(tool: Tool, report: Path, keep_report: bool) -> tuple[Path, list[str]
             f"create its importer's link: ln -sfn {link[1]} {link[0]}" if link else f"look at {log}; try `nsys export`"
         )
         words = " / ".join(ended.tail()) or "it said nothing"
-        raise CaptureError(
-            Fault.FAILED, f"{tool.title} recorded {report.name} and cannot export it: {words[:300]}", remedy=remedy
-        )
+        raise failure(f"{tool.title} recorded {report.name} and cannot export it: {words[:300]}", remedy)
     log.unlink()
     with whole_file(database) as part:
         removed = redact_sqlite(database, part)

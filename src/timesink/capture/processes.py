@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import IO
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import failure, refused
 
 _POLL_S = 0.1
 _GRACE_S = {signal.SIGINT: 60.0, signal.SIGTERM: 10.0, signal.SIGKILL: 10.0}
@@ -74,13 +74,9 @@ def run(
             start_new_session=True,
         )
     except FileNotFoundError as absent:
-        raise CaptureError(
-            Fault.REQUEST, f"there is no program {argv[0]!r}", remedy="check the path and the spelling"
-        ) from absent
-    except OSError as refused:
-        raise CaptureError(
-            Fault.FAILED, f"{argv[0]!r} cannot be started: {refused.strerror}", remedy="check its permissions"
-        ) from refused
+        raise refused(f"there is no program {argv[0]!r}", "check the path and the spelling") from absent
+    except OSError as error:
+        raise failure(f"{argv[0]!r} cannot be started: {error.strerror}", "check its permissions") from error
     assert process.stdout is not None
     copier = _Copier(process.stdout, log, quiet)
     try:
@@ -101,9 +97,7 @@ def _wait(process: subprocess.Popen[bytes], watch: Watch | None, deadline_s: flo
         if done_at_s is not None and watch is not None and now_s - done_at_s > watch.grace_s:
             return
         if now_s > deadline_s:
-            raise CaptureError(
-                Fault.FAILED, "the program ran past the time limit", remedy="raise --timeout, or ask for fewer steps"
-            )
+            raise failure("the program ran past the time limit", "raise --timeout, or ask for fewer steps")
         time.sleep(_POLL_S)
     if watch is not None:
         watch.tick()

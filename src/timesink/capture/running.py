@@ -20,7 +20,7 @@ from typing import Any
 
 from timesink.capture import manifest as manifests
 from timesink.capture.agent.recording import RANKS
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import CaptureError, failure, refused
 from timesink.capture.manifest import Capture, Checked
 from timesink.capture.processes import Ended, Watch, run
 from timesink.capture.recorded_run import fact_fault
@@ -78,13 +78,9 @@ class CaptureSettings:
 
     def __post_init__(self) -> None:
         if faults := [fault for pair in self.facts.items() if (fault := fact_fault(*pair))]:
-            raise CaptureError(Fault.REQUEST, faults[0], remedy="give facts as NAME=VALUE, such as resolution=512")
+            raise refused(faults[0], "give facts as NAME=VALUE, such as resolution=512")
         if self.unprofiled not in ("inside", "separate", "none"):
-            raise CaptureError(
-                Fault.REQUEST,
-                f"unprofiled steps cannot be timed {self.unprofiled!r}",
-                remedy="choose inside, separate or none",
-            )
+            raise refused(f"unprofiled steps cannot be timed {self.unprofiled!r}", "choose inside, separate or none")
 
 
 def split_options(
@@ -95,11 +91,7 @@ def split_options(
     shared = {field.name for field in fields(CaptureSettings)}
     unknown = sorted(set(options) - own - shared)
     if unknown:
-        raise CaptureError(
-            Fault.REQUEST,
-            f"{tool} has no option {unknown[0]!r}",
-            remedy=f"choose from: {', '.join(sorted(own | shared))}",
-        )
+        raise refused(f"{tool} has no option {unknown[0]!r}", f"choose from: {', '.join(sorted(own | shared))}")
     tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     schedule = steps if isinstance(steps, StepSchedule) else StepSchedule(active=steps)
     common: dict[str, Any] = {name: value for name, value in tuples.items() if name in shared}
@@ -115,25 +107,21 @@ def default_folder(tool: str) -> Path:
 def ready_folder(out: Path) -> Path:
     """The capture's folder, made if need be, empty, on a disk with room. Nothing in its name means more to a tool."""
     if "%" in str(out.absolute()):
-        raise CaptureError(
-            Fault.REQUEST,
+        raise refused(
             f"the folder {str(out)!r} has a % in its path; nsys and ncu put variables in its place (%q{{NAME}})",
-            remedy="choose a folder without %",
+            "choose a folder without %",
         )
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
-            raise CaptureError(Fault.REQUEST, f"{out} already holds files", remedy="choose another folder for --output")
+            raise refused(f"{out} already holds files", "choose another folder for --output")
         free = shutil.disk_usage(out).free
     except OSError as error:
-        raise CaptureError(
-            Fault.REQUEST, f"cannot write to {out}: {error.strerror}", remedy="choose another folder for --output"
-        ) from error
+        raise refused(f"cannot write to {out}: {error.strerror}", "choose another folder for --output") from error
     if free < LEAST_FREE_BYTES:
-        raise CaptureError(
-            Fault.REQUEST,
+        raise refused(
             f"{out} has {free >> 20} MiB free, and a capture may need {LEAST_FREE_BYTES >> 20}",
-            remedy="free some space, or choose another folder for --output",
+            "free some space, or choose another folder for --output",
         )
     return out
 
@@ -141,7 +129,7 @@ def ready_folder(out: Path) -> Path:
 def is_python(program: Sequence[str]) -> bool:
     """Whether the program is Python as far as its command line tells, wrappers such as srun and env included."""
     if not program:
-        raise CaptureError(Fault.REQUEST, "no program to run", remedy="write it after --, such as: -- python train.py")
+        raise refused("no program to run", "write it after --, such as: -- python train.py")
     names = [Path(word).name for word in program]
     if any(name.startswith("python") or name in _LAUNCHERS or name.endswith(".py") for name in names):
         return True
@@ -236,15 +224,14 @@ def explained(ended: Ended, what: str, folder: Path) -> CaptureError:
     said = ended.said()
     for sign, (message, remedy) in _SIGNS.items():
         if sign in said:
-            return CaptureError(Fault.FAILED, f"{what} failed: {message}", remedy=remedy)
+            return failure(f"{what} failed: {message}", remedy)
     if shutil.disk_usage(folder).free < _FULL_BYTES:
         message, remedy = _SIGNS["No space left on device"]
-        return CaptureError(Fault.FAILED, f"{what} failed: {message}", remedy=remedy)
+        return failure(f"{what} failed: {message}", remedy)
     words = " / ".join([line for line in ended.tail(40) if not _CHATTER.match(line)][-3:]) or "it said nothing"
-    return CaptureError(
-        Fault.FAILED,
+    return failure(
         f"{what} ended with status {ended.status}: {words[:400]}",
-        remedy=f"make the program run alone first; all it said is in {ended.log}",
+        f"make the program run alone first; all it said is in {ended.log}",
     )
 
 
@@ -340,11 +327,9 @@ def refuse_unrecorded(ranks: Sequence[dict[str, Any]], settings: CaptureSettings
     if failed:
         full = "No space left" in failed[0]["error"]
         remedy = "free some space, or choose another --output" if full else f"look at {settings.out / 'log.txt'}"
-        raise CaptureError(
-            Fault.FAILED, f"rank {failed[0]['rank']} could not record: {failed[0]['error']}", remedy=remedy
-        )
+        raise failure(f"rank {failed[0]['rank']} could not record: {failed[0]['error']}", remedy)
     if not all_done(ranks):
-        raise CaptureError(Fault.FAILED, _no_steps(ranks, settings), remedy=_STEPS_REMEDY)
+        raise failure(_no_steps(ranks, settings), _STEPS_REMEDY)
 
 
 def _no_steps(ranks: Sequence[dict[str, Any]], settings: CaptureSettings) -> str:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import refused
 
 VARIABLE = "TIMESINK_CAPTURE"
 
@@ -40,11 +40,7 @@ class StepSchedule:
         least = {"settle": 1, "timed": 0, "warm_up": 0, "active": 1}
         for name, low in least.items():
             if getattr(self, name) < low:
-                raise CaptureError(
-                    Fault.REQUEST,
-                    f"{getattr(self, name)} {name} steps make no capture",
-                    remedy=f"ask for at least {low}",
-                )
+                raise refused(f"{getattr(self, name)} {name} steps make no capture", f"ask for at least {low}")
 
     @property
     def total(self) -> int:

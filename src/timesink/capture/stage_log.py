@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TextIO
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import failure, refused
 from timesink.knowledge.profiler_texts import STAGE_RUN
 
 _HELD: Final = 2048  # parts before the first of them are read and written, all at once
@@ -192,7 +192,7 @@ class _DeviceClock:
             if at != number:
                 stream, number = self._events.stream(at), at
             if record(event, stream):
-                raise CaptureError(Fault.FAILED, "CUDA took no event", remedy="log no stages while a graph is captured")
+                raise failure("CUDA took no event", "log no stages while a graph is captured")
             return event
 
         def begin() -> Any:
@@ -242,7 +242,7 @@ class _DriverEvents:
     def new(self) -> ctypes.c_void_p:
         event = ctypes.c_void_p()
         if self._create(ctypes.byref(event), 0):
-            raise CaptureError(Fault.FAILED, "CUDA made no event", remedy="open the log on the thread that logs")
+            raise failure("CUDA made no event", "open the log on the thread that logs")
         return event
 
     def over(self, event: ctypes.c_void_p) -> bool:
@@ -308,7 +308,7 @@ def stages(
         The file cannot be written, `device` is asked for and there is none, or `every` is no count of items.
     """
     if every < 1:
-        raise CaptureError(Fault.REQUEST, f"every={every} is no count of items", remedy="give 1 or more")
+        raise refused(f"every={every} is no count of items", "give 1 or more")
     own = _number(os.environ.get("RANK", "")) if rank is None else rank
     several = (_number(os.environ.get("WORLD_SIZE", "")) or 1) > 1
     place = Path(path)
@@ -317,11 +317,11 @@ def stages(
     torch = sys.modules.get("torch")
     has_device = torch is not None and torch.cuda.is_available()
     if device and not has_device:
-        raise CaptureError(Fault.REQUEST, "PyTorch has no GPU here", remedy="import torch first, or leave device out")
+        raise refused("PyTorch has no GPU here", "import torch first, or leave device out")
     try:
         return StageLog(place, own or 0, facts, has_device if device is None else device, every)
     except OSError as error:
-        raise CaptureError(Fault.REQUEST, f"{place} cannot be written: {error}", remedy="name another file") from error
+        raise refused(f"{place} cannot be written: {error}", "name another file") from error
 
 
 def _number(text: str) -> int:

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import CaptureError, Fault, failure, refused
 from timesink.knowledge.profiler_texts import TOOL_OPTION
 from timesink.untrusted.nvidia_tools import find_tool
 from timesink.untrusted.plain_text import numbers_in, stated_version
@@ -43,11 +43,7 @@ class Tool:
     def require(self, option: str, why: str) -> str:
         """The option, or `CaptureError` where this version does not have it."""
         if not self.knows(option):
-            raise CaptureError(
-                Fault.REQUEST,
-                f"{self.title} has no option {option} ({why})",
-                remedy=f"leave it out, or use a newer {self.name}",
-            )
+            raise refused(f"{self.title} has no option {option} ({why})", f"leave it out, or use a newer {self.name}")
         return option
 
 
@@ -79,12 +75,11 @@ def asked(path: Path, *arguments: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         why = getattr(error, "strerror", None) or "no answer in time"
-        raise CaptureError(Fault.FAILED, f"{path} does not run: {why}", remedy="check the installation") from error
+        raise failure(f"{path} does not run: {why}", "check the installation") from error
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines()
-        raise CaptureError(
-            Fault.FAILED,
+        raise failure(
             f"{path} {' '.join(arguments)} ended with status {done.returncode}: {said[-1][:200] if said else ''}",
-            remedy="check the installation",
+            "check the installation",
         )
     return done.stdout

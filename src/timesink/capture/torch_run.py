@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from timesink.capture import manifest as manifests
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import refused
 from timesink.capture.interpreter import check_torch
 from timesink.capture.manifest import Capture, check
 from timesink.capture.running import (
@@ -70,11 +70,7 @@ def torch_plan(options: TorchOptions, settings: CaptureSettings) -> AgentPlan:
 def capture_torch(program: Sequence[str], options: TorchOptions, settings: CaptureSettings) -> Capture:
     """One trace per rank, `rank<N>.json.gz`."""
     if not is_python(program):
-        raise CaptureError(
-            Fault.REQUEST,
-            f"{program[0]!r} is no Python program",
-            remedy="capture it with nsys, which takes any program",
-        )
+        raise refused(f"{program[0]!r} is no Python program", "capture it with nsys, which takes any program")
     ready_folder(settings.out)
     check_torch(program)
     plan = torch_plan(options, settings)

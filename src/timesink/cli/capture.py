@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import CaptureError, Fault, refused
 from timesink.cli import completion
 from timesink.cli.options import Commands, Facts, PageOutput, Quiet, argument, facts_of, flag, option
 from timesink.cli.output import sink
@@ -80,7 +80,7 @@ class CaptureRun:
 
         is_python(self.words)
         if absent := [path for path in self.config_file or () if not path.is_file()]:
-            raise CaptureError(Fault.REQUEST, f"there is no file {absent[0]}", remedy="check --config-file")
+            raise refused(f"there is no file {absent[0]}", "check --config-file")
         return CaptureSettings(
             self.out if self.out is not None else default_folder(tool),
             StepSchedule(self.settle, self.timed, warm_up, active),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import failure, refused
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.capture.redaction.ncu_report import redact_ncu
 from timesink.capture.redaction.nsys_sqlite import redact_sqlite
@@ -46,15 +46,14 @@ def redact(source: Path, target: Path | None = None, names: Iterable[str] = ()) 
     _check_there(source)
     where = target if target is not None else default_target(source)
     if where.exists() and where.samefile(source):
-        raise CaptureError(Fault.REQUEST, f"{source} would be overwritten", remedy="choose another --output")
+        raise refused(f"{source} would be overwritten", "choose another --output")
     kind, cleaner = _kind(source), Cleaner(names)
     with whole_file(where) as part:
         removed = kind(source, part, cleaner)
         if left := found_in(part, cleaner.names):
-            raise CaptureError(
-                Fault.FAILED,
+            raise failure(
                 f"{source.name} was not redacted: its copy would still hold {', '.join(left)}",
-                remedy="report this as a bug, with the kind of file",
+                "report this as a bug, with the kind of file",
             )
     return Redacted(where, tuple(removed))
 
@@ -74,7 +73,7 @@ def default_target(source: Path) -> Path:
 
 def _check_there(source: Path) -> None:
     if not source.is_file():
-        raise CaptureError(Fault.REQUEST, f"there is no file {source}", remedy="check the path")
+        raise refused(f"there is no file {source}", "check the path")
 
 
 def _kind(source: Path) -> Redaction:
@@ -91,13 +90,11 @@ def _kind(source: Path) -> Redaction:
     if last in _BY_SUFFIX:
         return _BY_SUFFIX[last]
     if last in (".nsys-rep", ".qdrep"):
-        raise CaptureError(
-            Fault.REQUEST,
+        raise refused(
             f"{source.name} is in nsys' own format, which only nsys can write",
-            remedy="share its export instead: nsys export --type sqlite, then timesink redact on that",
+            "share its export instead: nsys export --type sqlite, then timesink redact on that",
         )
-    raise CaptureError(
-        Fault.REQUEST,
+    raise refused(
         f"{source.name} is no kind of file that timesink can redact",
-        remedy="give an nsys .sqlite, a .json or .json.gz trace, a .ncu-rep, a memory snapshot, a log or a text report",
+        "give an nsys .sqlite, a .json or .json.gz trace, a .ncu-rep, a memory snapshot, a log or a text report",
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import refused
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.knowledge import private_texts
 from timesink.untrusted.protobuf import BYTES, NUMBER, DamagedMessage, WireField, fields
@@ -37,9 +37,7 @@ def redact_ncu(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
     """Write the report with what is known of it."""
     data = source.read_bytes()
     if data[:4] != _MAGIC:
-        raise CaptureError(
-            Fault.REQUEST, f"{source} does not begin as an ncu report", remedy="export a .ncu-repz as .ncu-rep first"
-        )
+        raise refused(f"{source} does not begin as an ncu report", "export a .ncu-repz as .ncu-rep first")
     cleaner.learn_from_bytes(data)
     try:
         with target.open("wb") as file:
@@ -48,7 +46,7 @@ def redact_ncu(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
             for block in _blocks(data, head):
                 file.write(_block(data, block, cleaner))
     except DamagedMessage as damage:
-        raise CaptureError(Fault.REQUEST, f"the report is damaged: {damage}", remedy="capture it again") from damage
+        raise refused(f"the report is damaged: {damage}", "capture it again") from damage
     return cleaner.summary()
 
 

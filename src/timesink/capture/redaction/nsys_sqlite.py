@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import failure
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.capture.redaction.trace_json import dumped
 from timesink.knowledge import private_texts
@@ -36,9 +36,7 @@ def redact_sqlite(source: Path, target: Path, cleaner: Cleaner | None = None) ->
             db.execute("ATTACH ? AS old", (f"{source.resolve().as_uri()}?mode=ro&immutable=1",))
             return _Rewriting(db, cleaner or Cleaner()).run()
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
-        raise CaptureError(
-            Fault.FAILED, f"{source.name} cannot be redacted: {error}", remedy="export the report again"
-        ) from error
+        raise failure(f"{source.name} cannot be redacted: {error}", "export the report again") from error
 
 
 class _Rewriting:

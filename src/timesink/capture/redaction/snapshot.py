@@ -8,7 +8,7 @@ import pickletools
 from pathlib import Path
 from typing import Any, Never
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import refused
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.capture.redaction.packed import Unpacked, writing
 
@@ -33,14 +33,14 @@ def redact_snapshot(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
     unpacked = Unpacked(source)
     content = unpacked.whole()
     if len(content) > _MOST_BYTES or unpacked.damage:
-        raise CaptureError(Fault.REQUEST, f"{source.name} {unpacked.damage or 'is too large'}", remedy=_REMEDY)
+        raise refused(f"{source.name} {unpacked.damage or 'is too large'}", _REMEDY)
     try:
         _look_through(content, cleaner)
         root = _ContainersOnly(io.BytesIO(content)).load()
         cleaned = _Shared(cleaner).value(root)
     except (pickle.UnpicklingError, EOFError, RecursionError, MemoryError, ValueError, TypeError, KeyError, IndexError,
             AttributeError, OverflowError) as error:  # fmt: skip
-        raise CaptureError(Fault.REQUEST, f"{source.name} is no memory snapshot: {error}", remedy=_REMEDY) from error
+        raise refused(f"{source.name} is no memory snapshot: {error}", _REMEDY) from error
     with writing(target) as file:
         pickle.dump(cleaned, file, protocol=_PROTOCOL)
     return cleaner.summary()

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import refused
 
 PREFIX = "timesink/"
 
@@ -42,10 +42,10 @@ def opened(names: str | Sequence[str], folder: Path, *, starts_runs: bool = Fals
     chosen = [names] if isinstance(names, str) else list(names)
     for name in chosen:
         if name not in _KINDS:
-            raise CaptureError(Fault.REQUEST, f"nothing is logged to {name!r}", remedy=f"choose of {', '.join(_KINDS)}")
+            raise refused(f"nothing is logged to {name!r}", f"choose of {', '.join(_KINDS)}")
         found = find_spec(name)
         if found is None or found.origin is None:  # W&B leaves a folder of its name wherever it ran
-            raise CaptureError(Fault.REQUEST, f"{name} is not installed", remedy=f"pip install {name}")
+            raise refused(f"{name} is not installed", f"pip install {name}")
     return tuple(_KINDS[name](folder, starts_runs) for name in chosen)
 
 

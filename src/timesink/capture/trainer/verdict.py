@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.errors import refused
 from timesink.capture.recorded_run import fact_fault
 
 LONGEST_S = 900.0
@@ -56,7 +56,7 @@ def checked_facts(facts: Mapping[str, str] | None) -> dict[str, str]:
     given = dict(facts or {})
     for name, value in given.items():
         if fault := fact_fault(name, value):
-            raise CaptureError(Fault.REQUEST, fault, remedy='give facts as {"resolution": "512"}')
+            raise refused(fault, 'give facts as {"resolution": "512"}')
     return given
 
 

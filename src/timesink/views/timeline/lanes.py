@@ -68,6 +68,8 @@ _COLOURED: Final = {
 _OTHERWISE: Final = "pointwise"  # element-wise, layout, copies by kernels: bound by memory
 
 ThreadKey = tuple[int, int, int]
+Places = Mapping[tuple[LaneKind, ThreadKey], int]
+"""The number of each lane of a thread that is drawn."""
 Claims = Sequence[tuple[int, str, Finding]]
 """The number, name and finding of each one that is marked in the timeline."""
 
@@ -197,8 +199,7 @@ class _Lanes:
         windows = steps(self.trace).windows.filter(of_device(device))
         if windows.height:
             names = self.texts.column("step " + windows["step"].cast(pl.String))
-            start_ns, end_ns = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
-            runs = single(start_ns, end_ns, kind=self.texts.kind("step"), name=names)
+            runs = _runs(windows, kind=self.texts.kind("step"), name=names)
             yield self._lane("step", f"steps, GPU {device[1]}", device, laid_out(runs))
 
     def _idle(self, device: Device) -> Iterator[Lane]:
@@ -215,9 +216,8 @@ class _Lanes:
         box = (~touching.fill_null(False)).cum_sum().alias("box")
         whole = rows.with_columns(box).group_by("box", maintain_order=True)
         boxes = whole.agg(pl.first("start_ns", "cause", "place"), pl.last("end_ns"))
-        runs = single(
-            boxes["start_ns"].to_numpy(),
-            boxes["end_ns"].to_numpy(),
+        runs = _runs(
+            boxes,
             kind=np.array([self.texts.kind(cause) for cause in boxes["cause"]], np.int64),
             name=self.texts.column(boxes["cause"].replace(IDLE_WORDS)),
             detail=self.texts.column(boxes["place"].replace("", None)),
@@ -251,13 +251,7 @@ class _Lanes:
             self.notes.append(f"GPU {device[1]} of rank {device[0]}: its {SHOWN_STREAMS} busiest streams are drawn")
         return [(context, stream) for context, stream, _ in order.iter_rows()]
 
-    def _stream(
-        self,
-        device: Device,
-        ops: pl.DataFrame,
-        key: tuple[int | None, int],
-        place: Mapping[tuple[LaneKind, ThreadKey], int],
-    ) -> Lane:
+    def _stream(self, device: Device, ops: pl.DataFrame, key: tuple[int | None, int], place: Places) -> Lane:
         context, stream = key
         several = ops["context"].n_unique() > 1
         rows = ops.filter(pl.col("context").eq_missing(context) & (pl.col("stream") == stream))
@@ -266,15 +260,8 @@ class _Lanes:
         from_lane, from_ns = self._place_of(API_CALLS, "call", call, place)
         names = self.texts.column(rows["name"])
         self._shorten(rows.filter(pl.col("kind") == "kernel")["name"])
-        runs = single(
-            rows["start_ns"].to_numpy(),
-            rows["end_ns"].to_numpy(),
-            kind=rows["coloured"].to_numpy(),
-            name=names,
-            detail=self._op_details(rows),
-            from_lane=from_lane,
-            from_ns=from_ns,
-        )
+        shown = {"kind": rows["coloured"].to_numpy(), "name": names, "detail": self._op_details(rows)}
+        runs = _runs(rows, **shown, from_lane=from_lane, from_ns=from_ns)
         label = f"GPU {device[1]} stream {stream}" + (f" of context {context}" if several else "")
         return self._lane("stream", label, device, laid_out(runs))
 
@@ -303,9 +290,7 @@ class _Lanes:
         both = pl.DataFrame([what, where]).select(pl.concat_str("what", "where", separator=", ", ignore_nulls=True))
         return self.texts.column(both.to_series().replace("", None))
 
-    def _place_of(
-        self, table: Table, kind: LaneKind, rows: Int64Array, place: Mapping[tuple[LaneKind, ThreadKey], int]
-    ) -> tuple[Int64Array, Int64Array]:
+    def _place_of(self, table: Table, kind: LaneKind, rows: Int64Array, place: Places) -> tuple[Int64Array, Int64Array]:
         """The lane and the start of rows of a host table; -1 for row -1 and for rows of lanes that are not drawn."""
         frame = self.trace.get(table)
         if not frame.height:
@@ -338,39 +323,27 @@ class _Lanes:
             ]
         return found
 
-    def _thread(
-        self,
-        kind: LaneKind,
-        key: ThreadKey,
-        label: str,
-        first: int,
-        last: int,
-        place: Mapping[tuple[LaneKind, ThreadKey], int],
-    ) -> Lane:
+    def _thread(self, kind: LaneKind, key: ThreadKey, label: str, first: int, last: int, place: Places) -> Lane:
         table = next(table for name, _, table in _HOST if name == kind)
         rows = self.trace[table][first:last]
-        from_lane: Int64Array | int = -1
-        from_ns: Int64Array | int = -1
-        detail: Int64Array | int = -1
+        more: dict[str, Int64Array] = {}
         if kind == "op":
-            from_lane, from_ns = self._place_of(HOST_OPS, "op", forward_operators(self.trace)[first:last], place)
+            causes = self._place_of(HOST_OPS, "op", forward_operators(self.trace)[first:last], place)
+            more = dict(zip(("from_lane", "from_ns"), causes, strict=True))
             if "input_shapes" in rows.columns:
-                detail = self.texts.column(rows["input_shapes"])
-        runs = single(
-            rows["start_ns"].to_numpy(),
-            rows["end_ns"].to_numpy(),
-            kind=self.texts.kind(kind),
-            name=self.texts.column(rows["name"]),
-            detail=detail,
-            from_lane=from_lane,
-            from_ns=from_ns,
-        )
+                more["detail"] = self.texts.column(rows["input_shapes"])
+        runs = _runs(rows, kind=self.texts.kind(kind), name=self.texts.column(rows["name"]), **more)
         return Lane(kind, label, key[0], None, laid_out(runs))
 
 
 def of_device(device: Device) -> pl.Expr:
     """The rows of a device."""
     return (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
+
+
+def _runs(rows: pl.DataFrame, **columns: Int64Array | int) -> Runs:
+    """A box for each row."""
+    return single(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy(), **columns)
 
 
 def _length(slices: Mapping[ThreadKey, tuple[int, int]], key: ThreadKey) -> int:

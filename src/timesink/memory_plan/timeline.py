@@ -273,14 +273,9 @@ def serving_terms(config: Configuration) -> tuple[Term, ...]:
     shape = "L x (r_kv + d_rope)" if model.kv_rank else "2 x L x n_kv x d_head"
     source = "arXiv:2405.04434 (MLA)" if model.kv_rank else "arXiv:2305.13245 (GQA), arXiv:2309.06180 (paged)"
     formula = f"{shape} x {kv_number_bytes(serve):g} B = {per_token:,} B/token x {tokens:,} tokens"
+    whole = f"{number} B x P = {number} x {count:,}"
     return (
-        Term(
-            MemoryCategory.WEIGHTS,
-            "weights",
-            count * number,
-            f"{number} B x P = {number} x {count:,}",
-            "number of parameters",
-        ),
+        Term(MemoryCategory.WEIGHTS, "weights", count * number, whole, "number of parameters"),
         Term(MemoryCategory.KV_CACHE, "key-value cache", per_token * tokens, formula, source),
     )
 

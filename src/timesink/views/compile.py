@@ -38,16 +38,11 @@ def _breaks(log: CompileSummary, top: int) -> Sheet:
 
 def _functions(log: CompileSummary, top: int) -> Sheet:
     columns: Fields[FrameSummary] = (
-        RANK,
-        (FUNCTION, lambda frame: frame.function),
-        (FILE, lambda frame: frame.file),
-        (LINE, lambda frame: frame.line),
-        Field("compilations", "compiled", unit="1"),
+        *(RANK, FUNCTION, FILE, LINE),
+        *figures(compilations="compiled"),
         (TIME, lambda frame: frame.compile_ns),
         *figures(recompilations="again", late_recompilations="late"),
-        Field("guard", "guard that failed most"),
-        Field("guards", "guards", unit="1"),
-        Field("eager", "runs eagerly"),
+        *(Field("guard", "guard that failed most"), *figures(guards="guards"), Field("eager", "runs eagerly")),
     )
     note = "late: after every function had been compiled once"
     return first_rows(sheet_of("functions", "Functions", log.frames, columns, note), top)

@@ -12,7 +12,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.names import mapped
 from timesink.model.trace import Trace
-from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, names, sheet_of
+from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, names, rows_of, sheet_of
 
 CAUSE = Field("cause", "cause", is_name=True, words=IDLE_WORDS)
 IDLE = Field("idle_ns", "idle time", unit="ns")
@@ -27,17 +27,14 @@ def idle_page(trace: Trace, top: int) -> Page:
 
 def _causes(trace: Trace) -> Sheet:
     columns: Fields[IdleShare] = (
-        RANK,
-        DEVICE,
-        (CAUSE, lambda share: share.cause),
-        (IDLE, lambda share: share.idle_ns),
+        *(RANK, DEVICE, CAUSE, IDLE),
         (Field("idle_ratio", "of idle time", unit="ratio"), lambda share: share.idle_ns / idle_ns[_device(share)]),
         Field("per_step_ns", "per step", unit="ns"),
         (
             Field("step_ratio", "of step", unit="ratio"),
             lambda share: share.per_step_ns / period_ns(trace, _device(share)),
         ),
-        (STRETCHES, lambda share: share.stretches),
+        STRETCHES,
     )
     idle_ns = {(line.rank, line.device): line.idle.total_ns for line in device_timeline(trace)}
     step_count = steps(trace).count
@@ -66,5 +63,4 @@ def _places(trace: Trace, top: int) -> Sheet:
     )
     left = grouped.height - top
     note = f"{left} more places (--top {grouped.height} shows all)" if left > 0 else ""
-    rows = tuple(grouped.head(top).select(column.key for column in columns).rows())
-    return Sheet("places", "Where in the program", columns, rows, note)
+    return Sheet("places", "Where in the program", columns, rows_of(grouped.head(top), columns), note)

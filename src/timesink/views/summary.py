@@ -48,11 +48,7 @@ def _budget(trace: Trace) -> Sheet:
 
 def _steps(trace: Trace) -> Sheet:
     measured = steps(trace)
-    columns = (
-        RANK,
-        Field("count", "steps", unit="1"),
-        *(Field(f"{name}_ns", name, unit="ns") for name in ("p50", "p90", "p99", "max")),
-    )
+    columns = (RANK, *figures(count="steps", p50_ns="p50", p90_ns="p90", p99_ns="p99", max_ns="max"))
     rows = tuple(
         (rank, times.count, times.p50_ns, times.p90_ns, times.p99_ns, times.max_ns)
         for rank, times in sorted(measured.by_rank.items())

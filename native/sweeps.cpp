@@ -222,8 +222,9 @@ Intervals shared(View start, View end, View other_start, View other_end) {
     Intervals made;
     made.start.reserve(start.size() + other_start.size());
     made.end.reserve(start.size() + other_start.size());
-    size_t low = 0;
-    for (size_t i = 0; i < other_start.size(); ++i) {
+    if (start.empty()) return made;
+    size_t low = 0, i = gallop(other_end.size(), 0, [&](size_t place) { return other_end[place] <= start[0]; });
+    for (; i < other_start.size() && other_start[i] < end.back(); ++i) {
         low = gallop(end.size(), low, [&](size_t place) { return end[place] <= other_start[i]; });
         for (size_t j = low; j < start.size() && start[j] < other_end[i]; ++j)
             add(made, std::max(start[j], other_start[i]), std::min(end[j], other_end[i]));

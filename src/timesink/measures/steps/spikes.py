@@ -30,7 +30,7 @@ from timesink.measures.idle.causes import CAUSE_CODE
 from timesink.measures.steps.steps import steps
 from timesink.measures.steps.weights import usual_and_deviation
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.arrays import Int8Array, Int64Array
+from timesink.model.arrays import Int8Array, Int64Array, IntArray
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of
 from timesink.model.record import dataclass
@@ -241,9 +241,10 @@ class StepContents:
     """
 
     windows: pl.DataFrame
-    idle: pl.DataFrame
+    idle: tuple[Int64Array, Int64Array, IntArray]  # start, end and cause
     calls_of_idle: Callable[[Int64Array], pl.Series]
     name: pl.Series
+    token: IntArray
     start_ns: Int64Array
     finish_ns: Int64Array
     op_class: Int8Array
@@ -251,6 +252,7 @@ class StepContents:
     to_host: Int64Array
     begins_ns: Int64Array
     steps: list[tuple[int, str]]
+    label_of: dict[int, str]
 
     @classmethod
     def of(cls, trace: Trace, device: Device, windows: pl.DataFrame) -> StepContents:
@@ -259,18 +261,21 @@ class StepContents:
         ops, idle = trace[DEVICE_OPS][low:high], idle_blame(trace).on(device)  # in order of start
         copied = np.flatnonzero((ops["copy_kind"] == "d2h").fill_null(False))
         labels = steps(trace).frame.filter(pl.col("rank") == device[0]).sort("host_start_ns")
+        numbered = labels.select("step", "label").rows()
         return cls(
             windows,
-            idle,
+            (idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy(), idle["cause"].to_physical().to_numpy()),
             lambda rows: idle_blame(trace).told(idle[rows], "call")["call"],
             ops["name"],
+            ops["name"].to_physical().to_numpy(),
             ops["start_ns"].to_numpy(),
             ops["end_ns"].to_numpy(),
             class_of_ops(trace)[low:high].to_physical().cast(pl.Int8).to_numpy(),
             copied,
             np.append(0, np.cumsum(ops["bytes"][copied].fill_null(0), dtype=np.int64)),
             labels["host_start_ns"].to_numpy(),
-            labels.select("step", "label").rows(),
+            numbered,
+            dict(reversed(numbered)),
         )
 
     def host_step(self, time_ns: int) -> tuple[int, str]:
@@ -287,12 +292,12 @@ class _Step:
         self.window_ns: tuple[int, int] = (row["start_ns"], row["end_ns"])
         self.period_ns: int = row["period_ns"]
         self.number: int = row["step"]
-        self.label = next(label for step, label in contents.steps if step == self.number)
+        self.label = contents.label_of[self.number]
         self.first, last = map(int, np.searchsorted(contents.start_ns, self.window_ns))
         held = slice(self.first, last)
         self.op_class = contents.op_class[held]
         self.to_host_bytes = int(np.diff(contents.to_host[np.searchsorted(contents.copied, (self.first, last))])[0])
-        token = contents.name[held].to_physical().cast(pl.Int64).to_numpy()
+        token = contents.token[held].astype(np.int64)
         self.ops = StepOps(token, contents.start_ns[held], contents.finish_ns[held], self.window_ns)
         self.idle = self._idle()
         self.idle_of_cause = np.zeros(len(CAUSE_CODE), np.int64)
@@ -300,14 +305,13 @@ class _Step:
 
     def _idle(self) -> _Idle:
         """Idle stretches cut to the window; they do not overlap."""
-        (start, end), idle = self.window_ns, self.contents.idle
-        starts = idle["start_ns"].to_numpy()
+        (start, end), (starts, ends, cause) = self.window_ns, self.contents.idle
         first = max(int(np.searchsorted(starts, start, side="right")) - 1, 0)
-        held = idle[first : int(np.searchsorted(starts, end))]
-        begin = np.maximum(held["start_ns"].to_numpy(), start)
-        length = np.minimum(held["end_ns"].to_numpy(), end) - begin
-        cause, kept = held["cause"].to_physical().cast(pl.Int8).to_numpy(), length > 0
-        return _Idle(first + np.flatnonzero(kept), begin[kept], length[kept], cause[kept])
+        held = slice(first, int(np.searchsorted(starts, end)))
+        begin = np.maximum(starts[held], start)
+        length = np.minimum(ends[held], end) - begin
+        kept = length > 0
+        return _Idle(first + np.flatnonzero(kept), begin[kept], length[kept], cause[held][kept].astype(np.int8))
 
 
 @dataclass(frozen=True, eq=False)

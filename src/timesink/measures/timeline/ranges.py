@@ -119,7 +119,8 @@ def _launched_inside(trace: Trace, *innermost: IntArray) -> tuple[Int32Array, In
     parent = range_nesting(trace).parent.astype(np.int32)
     linked = np.flatnonzero(links.linked).astype(np.int32)  # a launch is in several ranges: every pair takes memory
     crossing_range, crossing_op = _launched_between(trace, linked, innermost)
-    range_parts, op_parts = [crossing_range], [crossing_op]
+    range_parts: list[IntArray] = [crossing_range]
+    op_parts: list[IntArray] = [crossing_op]
     for place in innermost:
         op, enclosing = linked, place[links.call[linked]]
         while (inside := enclosing >= 0).any():
@@ -133,7 +134,7 @@ def _launched_inside(trace: Trace, *innermost: IntArray) -> tuple[Int32Array, In
     return np.concatenate(range_parts, dtype=np.int32), op_row
 
 
-def _launched_between(trace: Trace, op: Int64Array, innermost: Sequence[IntArray]) -> tuple[Int64Array, Int64Array]:
+def _launched_between(trace: Trace, op: IntArray, innermost: Sequence[IntArray]) -> tuple[Int64Array, Int64Array]:
     """The same for start/end ranges, which may cross: each takes the launches between its ends, of its own thread and
     of the threads that a range of its thread waits for."""
     crossing = trace.get(RANGES).with_row_index("range").filter(pl.col("kind") == "start_end")
@@ -151,7 +152,7 @@ def _launched_between(trace: Trace, op: Int64Array, innermost: Sequence[IntArray
     return np.concatenate(range_parts), np.concatenate(op_parts)
 
 
-def _launches_by_thread(trace: Trace, op: Int64Array, innermost: Sequence[IntArray]) -> pl.DataFrame:
+def _launches_by_thread(trace: Trace, op: IntArray, innermost: Sequence[IntArray]) -> pl.DataFrame:
     """rank, process, thread, start_ns, op: each op under the thread of its launch and under that of the range that
     waits for it, in order."""
     call = launch_links(trace).call[op]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from timesink.diagnosis.verdicts import StepName
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.model.arrays import median
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
@@ -40,7 +39,7 @@ def which_step(trace: Trace, step_ms: float | None) -> StepName:
 
 def _mean_and_median_ns(trace: Trace, device: Device) -> tuple[float, float]:
     start, end = step_windows(trace, device)
-    return period_ns(trace, device), float(np.median(end - start))
+    return period_ns(trace, device), median(end - start)
 
 
 def _apart(mean_ns: float, median_ns: float) -> bool:

@@ -233,7 +233,7 @@ def capture_command(question: str, program: str) -> dict[str, Any]:
         "why": chosen.answer.why,
         "not_others": chosen.answer.not_others,
         "cost": COSTS[chosen.answer.tool],
-        "matchedwords_of": list(chosen.matched) or "none: this is the capture to begin with",
+        "matched_words": list(chosen.matched) or "none: this is the capture to begin with",
         "then": "open_capture(path of the result)",
         "ran": False,
     }

@@ -40,3 +40,13 @@ def slices(first: int, last: int) -> Iterator[slice]:
 def none_of(size: int, dtype: npt.DTypeLike = np.int32) -> npt.NDArray[Any]:
     """So many entries of -1, which take no memory and cannot be changed."""
     return np.broadcast_to(np.array(-1, dtype), size)
+
+
+def median(values: npt.ArrayLike, *, overwrite_input: bool = False) -> float:
+    """The middle of some values, of which there is one at least and none is NaN; of an even number the mean of the two
+    in the middle. As `np.median`, which takes five times as long for a few hundred and loads masked arrays.
+    """
+    parted = np.asarray(values) if overwrite_input else np.array(values)
+    low, high = (parted.size - 1) // 2, parted.size // 2
+    parted.partition((low, high))
+    return (float(parted[low]) + float(parted[high])) / 2

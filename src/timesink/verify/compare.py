@@ -19,6 +19,7 @@ from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.steps.parts import StepParts, step_parts, step_series
 from timesink.measures.timeline.host_times import range_times
+from timesink.model.arrays import median
 from timesink.units import SIGMA_PER_MAD, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.counters import step_metrics
@@ -299,9 +300,9 @@ def single_changes(before_ns: Sequence[float], after_ns: Sequence[float], thresh
     if len(before_ns) != len(after_ns) or len(before_ns) < _FEWEST or min(*before_ns, *after_ns) <= 0:
         return []
     change = np.log(np.asarray(after_ns, np.float64) / np.asarray(before_ns, np.float64))
-    usual = float(np.median(change))
+    usual = median(change)
     apart = np.abs(change - usual)
-    noise = _DEVIATIONS * SIGMA_PER_MAD * float(np.median(apart))
+    noise = _DEVIATIONS * SIGMA_PER_MAD * median(apart)
     odd = np.flatnonzero(apart > max(noise, math.log1p(threshold_ratio)))
     if 2 * odd.size >= change.size:  # then no step is the usual one
         return []

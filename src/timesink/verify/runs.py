@@ -20,6 +20,7 @@ from timesink.capture.in_program import VARIABLE
 from timesink.capture.running import agent_environment
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.errors import ToolFailed, UsageError
+from timesink.model.arrays import median
 from timesink.model.record import dataclass, replace
 from timesink.untrusted.plain_json import parsed
 from timesink.verify.gpu_watch import GpuState, GpuWatch
@@ -79,7 +80,7 @@ def summarise(times: RunSteps, side: str, number: int, gpu: GpuState | None = No
         number=number,
         side=side,
         mean_s=float(steady.kept.mean()),
-        median_s=float(np.median(steady.kept)),
+        median_s=median(steady.kept),
         p95_s=float(np.percentile(steady.kept, _PERCENTILE)),
         steps=len(times.seconds),
         dropped=steady.dropped,

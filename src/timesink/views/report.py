@@ -25,6 +25,7 @@ from timesink.measures.steps.spikes import spikes
 from timesink.measures.steps.steps import step_times, steps
 from timesink.measures.timeline.attribution import attribution
 from timesink.measures.timeline.device_timeline import Device
+from timesink.model.arrays import median
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
 from timesink.views.figures import KernelTime, OperatorTime, StepSeries, Timeline
@@ -201,7 +202,7 @@ def _spread(trace: Trace, shown: Sequence[KernelTime]) -> Iterator[KernelTime]:
     lengths = kernel_lengths(trace, [kernel.name for kernel in shown])
     for kernel in shown:
         own = lengths[kernel.rank, kernel.device, kernel.name]
-        times, middle = step_times(own), max(float(np.median(own)), 1.0)
+        times, middle = step_times(own), max(median(own), 1.0)
         reach = min(float(own.min()), middle / 2), max(float(own.max()), middle * 2)  # what is alike looks alike
         ends = np.log(np.maximum(reach, 1.0))
         counts = np.histogram(np.log(np.maximum(own, 1)), _BARS, (ends[0], ends[1]))[0].tolist()

@@ -22,7 +22,7 @@ import polars as pl
 
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import replay
-from timesink.model.arrays import BoolArray, Int64Array, IntArray
+from timesink.model.arrays import BoolArray, Int64Array, IntArray, median
 from timesink.model.record import dataclass, field, fields, replace
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS
@@ -153,7 +153,7 @@ class Program(RankWork):
         for kind in np.unique(calls.kind[releases.blocking]):
             of_kind = releases.blocking & (calls.kind == kind)
             free = calls.lengths_ns[of_kind & has_release & ~waited]
-            cost[of_kind] = int(np.median(free)) if free.size else replay.RETURN_IF_UNSEEN_US.ns
+            cost[of_kind] = int(median(free)) if free.size else replay.RETURN_IF_UNSEEN_US.ns
         lost = releases.blocking & ~has_release & (calls.lengths_ns > 2 * replay.RETURN_IF_UNSEEN_US.ns)
         chosen = np.flatnonzero(waited | lost)
         return chosen, cost[chosen]
@@ -224,7 +224,7 @@ class Program(RankWork):
         tail, kind = calls.end_ns[waited] - last[waited], calls.kind[waited]
         weight = np.full(releases.call.size, replay.RETURN_IF_UNSEEN_US.ns, np.int64)
         for number in np.unique(kind):
-            weight[calls.kind[releases.call] == number] = max(0, int(np.median(tail[kind == number])))
+            weight[calls.kind[releases.call] == number] = max(0, int(median(tail[kind == number])))
         return Edges.of(EdgeKind.RELEASE, self.end_node(releases.block), self.points.end_of[releases.call], weight)
 
     def _released_ns(self) -> Int64Array:
@@ -252,7 +252,7 @@ class Program(RankWork):
         ended = self.blocks.end_ns[by_end]
         outstanding = np.arange(call.size) - np.searchsorted(ended, self.calls.start_ns[call], side="right")
         lengths = self.calls.lengths_ns[call]
-        usual = int(np.median(lengths))
+        usual = int(median(lengths))
         full = call[(outstanding >= replay.QUEUE_NEARLY_FULL.whole) & (lengths > replay.BLOCKED_FACTOR.value * usual)]
         full = full[~self.releases.blocking[full]]
         last_end = np.searchsorted(ended, self.calls.end_ns[full], side="right") - 1

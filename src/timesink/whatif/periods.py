@@ -17,7 +17,7 @@ import polars as pl
 from timesink.knowledge.assumptions import replay
 from timesink.knowledge.calls import KERNEL_LAUNCH, CallKind
 from timesink.knowledge.ranges import PROFILER_STEP
-from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray, median
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.record import dataclass, replace
@@ -329,7 +329,7 @@ def _without_contention(graph: Graph) -> Graph:
             continue
         length = calls.lengths_ns[chosen]
         quick_ns = float(np.quantile(length, replay.INTRINSIC_QUANTILE.value))
-        if np.median(length) <= replay.ALLOCATION_CONTENDED.value * quick_ns:
+        if median(length) <= replay.ALLOCATION_CONTENDED.value * quick_ns:
             continue
         share = 1.0 - np.minimum(replay.ALLOCATION_SPREAD.value * quick_ns / np.maximum(length, 1), 1.0)
         if share.any():
@@ -368,7 +368,7 @@ def _slower(graph: Graph, power: float) -> float:
 
 
 def _typical(graph: Graph, anchors: Anchors) -> float:
-    return float(np.median(anchors.periods(graph.replay())))
+    return median(anchors.periods(graph.replay()))
 
 
 def _scaled(graph: Graph, kappa: float, inflated: Float64Array, rest: float = 1.0) -> Graph:

@@ -16,7 +16,7 @@ import numpy as np
 
 from timesink.knowledge.assumptions import idle, replay
 from timesink.knowledge.op_class import COPY
-from timesink.model.arrays import Float64Array, Int64Array, IntArray
+from timesink.model.arrays import Float64Array, Int64Array, IntArray, median
 from timesink.model.record import dataclass, replace
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.critical_path import PathShare, path_shares
@@ -134,7 +134,7 @@ class Pricer:
         step = np.searchsorted(starts, passed, side="right") - 1
         unexplained_ns = edges.unexplained_ns[path] - _handed_over_ns(self.graph, path)
         in_step = np.bincount(np.maximum(step, 0), unexplained_ns, minlength=len(windows))
-        return min(float(np.median(in_step)) / self.step_ns, 1.0)
+        return min(median(in_step) / self.step_ns, 1.0)
 
     def path(self) -> tuple[PathShare, ...]:
         """What the critical path of the unchanged steps consists of, per step."""

@@ -15,7 +15,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.clock_bounds import UNKNOWN, Visits, offset_bounds
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, median
 from timesink.model.record import dataclass, replace
 
 _ROUNDS: Final = 4  # a fixed number: the same trace gives the same clocks
@@ -256,7 +256,7 @@ def _first_offsets(clock: Int64Array, instance: Int64Array, own_end: Int64Array)
             return offset
         for number in np.unique(clock[new]):
             own = new & (clock == number)
-            offset[number] = int(np.median(own_end[own] - ends[instance[own]]))
+            offset[number] = int(median(own_end[own] - ends[instance[own]]))
             reached[number] = True
 
 
@@ -290,22 +290,22 @@ def _fit_line(start: Int64Array, difference: Int64Array, shift: int, is_referenc
     the line; else the clock has a constant offset, the median.
     """
     middle = int(start.min() + (start.max() - start.min()) // 2)
-    level = int(np.median(difference))
-    noise = float(np.median(np.abs(difference - level)))
+    level = int(median(difference))
+    noise = median(np.abs(difference - level))
     flat = _Fit(0 if is_reference else level + shift, 0.0, middle, round(noise))
     if is_reference or start.size < assumed.DRIFT_CALLS.whole or int(np.ptp(start)) < assumed.DRIFT_WINDOW_US.ns:
         return flat
     order = np.argsort(start, kind="stable")
     third = start.size // 3  # both ends, without the middle
     early, late = order[:third], order[-third:]
-    run = float(np.median(start[late]) - np.median(start[early]))
-    slope = float(np.median(difference[late]) - np.median(difference[early])) / run if run > 0 else 0.0
+    run = float(median(start[late]) - median(start[early]))
+    slope = float(median(difference[late]) - median(difference[early])) / run if run > 0 else 0.0
     slope = float(np.clip(slope, -assumed.DRIFT_MOST.value, assumed.DRIFT_MOST.value))
     level_without_slope = difference - slope * (start - middle)
-    scatter = float(np.median(np.abs(level_without_slope - np.median(level_without_slope))))
+    scatter = median(np.abs(level_without_slope - median(level_without_slope)))
     if abs(slope) * run < assumed.DRIFT_ABOVE_NOISE.value * max(scatter, 1.0):
         return flat
-    return _Fit(int(np.median(level_without_slope)) + shift, slope, middle, round(scatter))
+    return _Fit(int(median(level_without_slope)) + shift, slope, middle, round(scatter))
 
 
 def _place(calls: pl.DataFrame, fit: _Fit | None, bounds: _Bounds, number: int) -> tuple[Clock, pl.DataFrame]:

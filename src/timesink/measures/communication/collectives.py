@@ -19,7 +19,7 @@ from timesink.measures.steps.per_step import per_step_ns, period_ns, step_window
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.synchronisations import synchronisations
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
 from timesink.model.record import dataclass
@@ -74,7 +74,7 @@ class SmallCollectives:
         per_step = float(inside.mean()) if inside.size else 0.0
         return SmallPart(
             per_step=per_step,
-            p50_ns=float(np.median(end - start)) if small.height else 0.0,
+            p50_ns=median(end - start) if small.height else 0.0,
             exposed=exposed,
             exposed_step_ns=step_ns,
             exposed_ratio=step_ns / period if period else 0.0,

@@ -33,7 +33,7 @@ from timesink.knowledge import profiler_texts
 from timesink.knowledge.assumptions.steps import REPEATS
 from timesink.knowledge.pattern import regex
 from timesink.measures.communication.pipelines import OverlapScore, PipelineStage
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass, field
 from timesink.untrusted.plain_json import parsed
@@ -117,7 +117,7 @@ class StageLogs:
         return int(self.series["hidden_ns"].sum()) / smaller_ns if smaller_ns else None
 
     def _median(self, column: str) -> float:
-        return float(np.median(self.series[column].to_numpy()))
+        return median(self.series[column].to_numpy())
 
 
 @dataclass(slots=True)

@@ -13,7 +13,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from timesink.errors import UnreadableTrace
@@ -25,6 +24,7 @@ from timesink.measures.ranks.job import job
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.ranges import range_projection
+from timesink.model.arrays import median
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered
 
@@ -51,7 +51,7 @@ def _hold_the_work(trace: Trace, ranks: Sequence[LoggedRank]) -> bool:
     computed = dict(job(trace).steps.group_by("rank").agg(pl.col("compute_ns").median()).rows())
     least = assumed.STAGE_RANGES.value
     return bool(ranks) and all(
-        float(np.median(rank.items["stage_ns"].to_numpy())) >= least * computed.get(rank.rank, 0.0) for rank in ranks
+        median(rank.items["stage_ns"].to_numpy()) >= least * computed.get(rank.rank, 0.0) for rank in ranks
     )
 
 

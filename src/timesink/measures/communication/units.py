@@ -26,6 +26,7 @@ from timesink.measures.ranks.job import job
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device
+from timesink.model.arrays import median
 from timesink.model.intervals import Intervals, begun_in, intervals_by
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS
@@ -101,7 +102,7 @@ def _beyond_usual(launches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
     first, last = at[:-1], at[1:]
     on_one = (process[first] == process[last]) & (thread[first] == thread[last])
     holds, length = last - first > 1, start[last] - end[first]
-    usual = float(np.median(length[on_one & ~holds])) if (on_one & ~holds).any() else 0.0
+    usual = median(length[on_one & ~holds]) if (on_one & ~holds).any() else 0.0
     longer = np.flatnonzero(on_one & holds & (length > usual))
     finish = launches.select("process", "thread", end_ns="start_ns")[last[longer]]
     beyond = pl.Series((length[longer] - usual).astype(np.int64))

@@ -38,7 +38,7 @@ from timesink.measures.steps.steps import KEPT, steps
 from timesink.measures.timeline.attribution import host_nesting, host_places, launch_links
 from timesink.measures.timeline.device_timeline import Device, device_gaps
 from timesink.measures.timeline.launches import launches
-from timesink.model.arrays import BoolArray, Float64Array, Int64Array, found_at
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array, found_at, median
 from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
 from timesink.model.record import dataclass
@@ -96,7 +96,7 @@ def _per_step(trace: Trace, regions: pl.DataFrame) -> float:
     if not kept.height:
         return regions.height / max(own.height, 1)
     begins, first, last = regions["start_ns"], kept["host_start_ns"], kept["host_end_ns"]
-    return float(np.median(begun_in(begins.to_numpy(), first.to_numpy(), last.to_numpy())))
+    return median(begun_in(begins.to_numpy(), first.to_numpy(), last.to_numpy()))
 
 
 def _recurring(trace: Trace, regions: pl.DataFrame) -> pl.Series:

@@ -15,7 +15,7 @@ from timesink.knowledge.os_calls import FILE_STATE
 from timesink.measures.habits.extra_work import WAITING_CAUSES, ExtraWork, HostTimes, extra_work, launch_order, together
 from timesink.measures.timeline.attribution import belonging_to, host_nesting, launch_links
 from timesink.measures.timeline.autograd import backward_operators, recording_operators
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of, thread_slices
@@ -117,7 +117,7 @@ def _looking_up(trace: Trace) -> HostTimes:
         apart = (following[1:] > following[:-1]) | (pause_ns > _STACK_PAUSE_US * NS_PER_US)
         writing = pause_ns[~apart & (pause_ns >= _STACK_US * NS_PER_US)]
         begins, lasts = np.append(0, 1 + np.flatnonzero(apart)), np.append(np.flatnonzero(apart), start.size - 1)
-        written = end[lasts] + (int(np.median(writing)) if writing.size else 0)
+        written = end[lasts] + (int(median(writing)) if writing.size else 0)
         found[key[1], key[2]] = Intervals.union_of(start[begins], np.minimum(written, called[following[lasts]]))
     return found
 

@@ -25,7 +25,7 @@ from timesink.measures.habits.sequences import STRETCH, by_process, launched
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.one_stream import fills
 from timesink.measures.kernels.shapes import product_sizes
-from timesink.model.arrays import BoolArray, Float64Array, Int64Array
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array, median
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
@@ -145,7 +145,7 @@ def _side_by_side(trace: Trace, part: pl.DataFrame, step_count: int) -> list[_Ca
             continue
         apart = 0 < makes[own[-1]] < reads[own[0]]
         if own.size == 2 and makes[own].max() < 0:
-            first, last = (np.median(length_ns[calls[:, place]]) for place in own - start)
+            first, last = (median(length_ns[calls[:, place]]) for place in own - start)
             apart = first > _LONGER * last
         as_many = any(abs(int(one.count[0]) - count) <= 1 for one in found)
         if as_many if backward[calls].all() else apart and not backward[calls].any():
@@ -176,7 +176,7 @@ def _stands(calls: _Calls, codes: Int64Array, products: BoolArray, per_step: int
     """Whether these are calls of a model, again in every step."""
     taken = calls.count * calls.length
     gaps = [(start + size, after) for (start, size), (after, _) in pairwise(zip(calls.starts, taken, strict=True))]
-    if not gaps or float(np.median(taken)) < _SHARE * per_step:
+    if not gaps or median(taken) < _SHARE * per_step:
         return False
     inside = calls.covered(codes.size)
     between = ~inside

@@ -33,7 +33,7 @@ from timesink.measures.timeline.attribution import (
 )
 from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.graph_replays import graph_replays
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches, of_each
 from timesink.model.nesting import Nesting, key_slices, slice_of
@@ -140,7 +140,7 @@ def _updating_one(kernels: pl.DataFrame, updates: pl.Series) -> pl.Series:
         stream = kernels[order].select(pl.struct("rank", "device", "stream").rle_id()).to_series().to_numpy()
         other = np.concatenate(([0], np.cumsum((kernels["family"] != "pointwise").to_numpy()[order])))
         last = np.flatnonzero(updates.to_numpy()[order])
-        passes = int(np.median(np.diff(last)))
+        passes = int(median(np.diff(last)))
         first = np.maximum(last - passes + 1, 0)
         own = (stream[first] == stream[last]) & (other[first] == other[last + 1])
         for begin, end in zip(first[own].tolist(), last[own].tolist(), strict=True):

@@ -10,14 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import polars as pl
 
 from timesink.knowledge.kernels import function_name
 from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import per_step_ns, step_windows
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
@@ -64,7 +63,7 @@ def kernel_lengths(trace: Trace, names: Sequence[str]) -> Mapping[tuple[int, int
 def median_kernel_ns(trace: Trace) -> Mapping[tuple[int, int], float]:
     """How long the median kernel of each device takes, by rank and device."""
     facts = kernel_facts(trace)
-    return {device: float(np.median(facts.on(device)["length"].to_numpy())) for device in facts.devices}
+    return {device: median(facts.on(device)["length"].to_numpy()) for device in facts.devices}
 
 
 def _kernel_rows(trace: Trace) -> pl.DataFrame:

@@ -25,7 +25,7 @@ from timesink.measures.memory.classes import (
     user_frame,
 )
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int64Array, median
 from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 
@@ -186,6 +186,6 @@ def forward_share(ledger: MemoryLedger) -> float | None:
     has_backward = first < backward.size
     forward_ns = time_ns[backward[first[has_backward]]] - time_ns[phases.starts[has_backward]]
     step_ns = np.diff(time_ns[phases.starts])
-    if not forward_ns.size or not step_ns.size or not int(np.median(step_ns)):
+    if not forward_ns.size or not step_ns.size or not int(median(step_ns)):
         return None
-    return int(np.median(forward_ns)) / int(np.median(step_ns))
+    return int(median(forward_ns)) / int(median(step_ns))

@@ -25,7 +25,7 @@ from timesink.knowledge.assumptions.replay import CLOCK_SLACK_US
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits
 from timesink.measures.ranks.job import exposed_by_device, rows_by_device
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
@@ -300,7 +300,7 @@ def evened_out(
     most = min(int(stood["stood_ns"].sum()), _host_slack_ns(late, (rank,)))
     work = {r: float(compute) - slowed_ns.get(r, 0.0) for r, compute in means.select("rank", "compute_ns").rows()}
     peers, step = [ns for r, ns in work.items() if r != rank], max(float(own["step_ns"][0]), 1.0)
-    excesses = (work[rank] - left for left in (np.mean(list(work.values())), np.median(peers)))
+    excesses = (work[rank] - left for left in (np.mean(list(work.values())), median(peers)))
     gains = (int(late.span_ns * max(excess, 0.0) / step) for excess in excesses)
     spread, gone = (Rebalanced((rank,), max(min(gain, most), 0), late.span_ns) for gain in gains)
     return spread, gone

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import steps as assumed
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, median
 
 _TOKENS_MOST: Final = 1 << 16  # bytes: eight thousand requests' tokens of eight bytes
 
@@ -46,5 +46,5 @@ def decode_rounds(ops: pl.DataFrame, kinds: Int64Array) -> Int64Array | None:
 def _within_a_loop(lengths: Int64Array) -> bool:
     """Whether each so many rounds have more to do, always as many: a loop around that of the tokens, whose turns are
     the steps. Prompts of a server come at no such pace."""
-    longer = np.flatnonzero(lengths > np.median(lengths))
+    longer = np.flatnonzero(lengths > median(lengths))
     return len(longer) > 2 and longer[1] - longer[0] > 1 and not np.diff(longer, 2).any()

@@ -15,6 +15,7 @@ from timesink.measures.steps.marks import step_of_ops
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.ranges import requests_of
+from timesink.model.arrays import median
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
@@ -61,7 +62,7 @@ def blocked_tokens(trace: Trace) -> tuple[BlockedTokens, ...]:
         reading = part.with_columns(waiting).filter(pl.col("prompt_tokens") > 1, pl.col("waiting") > 0)
         if not alone.height or not reading.height:
             continue
-        usual_ns = float(np.median(alone["period_ns"].to_numpy()))
+        usual_ns = median(alone["period_ns"].to_numpy())
         worst = reading.sort("period_ns").row(-1, named=True)
         excess_ns, tokens = max(worst["period_ns"] - usual_ns, 1.0), worst["prompt_tokens"]
         chunk = 1 << max(int(np.log2(max(tokens * usual_ns / 2 / excess_ns, 1.0))), 0)
@@ -123,6 +124,6 @@ def _growing(trace: Trace, device: Device, part: pl.DataFrame, multiprocessor_co
     ops = ops.filter(long, blocks > multiprocessor_count)
     kept = [decode(name).family not in _PRODUCTS for name in ops["name"].cast(pl.String).to_list()]
     grown = Intervals.of(ops.filter(pl.Series(kept, dtype=pl.Boolean)).select("start_ns", "end_ns"))
-    usual_ns = float(np.median(alone["period_ns"].to_numpy())) if alone.height else 0.0
+    usual_ns = median(alone["period_ns"].to_numpy()) if alone.height else 0.0
     reading_ns = float((part["period_ns"] - usual_ns).clip(0).filter(part["prompt_tokens"] > 0).sum())
     return grown.total_ns / max(alone.height, 1) + reading_ns / max(part.height, 1)

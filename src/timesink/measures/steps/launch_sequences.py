@@ -15,7 +15,7 @@ import polars as pl
 from timesink.knowledge.op_class import communicates
 from timesink.measures.steps.loops import candidates, loop_of, outermost_loop
 from timesink.measures.timeline.attribution import launch_links
-from timesink.model.arrays import Int64Array, found_at
+from timesink.model.arrays import Int64Array, found_at, median
 from timesink.model.names import matches
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
@@ -97,7 +97,7 @@ def step_candidates(trace: Trace) -> tuple[StepCandidate, ...]:
         return ()
     launched = max(orders, key=lambda order: order.kinds.size)
     found = [
-        StepCandidate(loop.rounds, float(np.median(np.diff(launched.time_ns[loop.starts]))))
+        StepCandidate(loop.rounds, median(np.diff(launched.time_ns[loop.starts])))
         for loop in candidates(launched.kinds)
     ]
     return tuple(sorted(found, key=lambda candidate: candidate.rounds))

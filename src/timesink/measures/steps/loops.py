@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 
 from timesink.knowledge.assumptions import steps as assumed
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int64Array, median
 from timesink.model.record import dataclass, replace
 
 _CELLS_PER_OPERATION: Final = 4  # up to which counting in a table is quicker than sorting, and takes little memory
@@ -135,14 +135,14 @@ def _spans(starts: Int64Array, length: int) -> bool:
 def _is_regular(starts: Int64Array) -> bool:
     """Whether most rounds are about equally long, in operations."""
     distances = np.diff(starts)
-    usual = np.median(distances)
+    usual = median(distances)
     alike = np.abs(distances - usual) <= assumed.DISTANCE_TOLERANCE.value * usual
     return bool(alike.mean() >= assumed.ROUNDS_AT_HOME.value)
 
 
 def _begun(kinds: Int64Array, gaps_ns: Int64Array | None, starts: Int64Array) -> Int64Array:
     """Where rounds of the same pace begin: with the recording's first operation, else after their longest pause."""
-    moved: Int64Array = starts - starts[0] % int(np.median(np.diff(starts)))
+    moved: Int64Array = starts - starts[0] % int(median(np.diff(starts)))
     if (kinds[moved] == kinds[moved[0]]).all():
         return moved
     if gaps_ns is None:
@@ -155,7 +155,7 @@ def _begun(kinds: Int64Array, gaps_ns: Int64Array | None, starts: Int64Array) ->
         for kind in np.flatnonzero(np.bincount(inside) == rounds)
         if np.unique(round_of[inside == kind]).size == rounds
     ]
-    return max(once, key=lambda positions: (float(np.median(gaps_ns[positions[1:]])), -positions[0]), default=starts)
+    return max(once, key=lambda positions: (median(gaps_ns[positions[1:]]), -positions[0]), default=starts)
 
 
 def _home_shares(kinds: Int64Array, recurring: Int64Array, starts: Int64Array) -> tuple[float, float]:

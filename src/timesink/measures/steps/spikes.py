@@ -30,7 +30,7 @@ from timesink.measures.idle.causes import CAUSE_CODE
 from timesink.measures.steps.steps import steps
 from timesink.measures.steps.weights import usual_and_deviation
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.arrays import Int8Array, Int64Array, IntArray
+from timesink.model.arrays import Int8Array, Int64Array, IntArray, median
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of
 from timesink.model.record import dataclass
@@ -93,7 +93,7 @@ class Spikes:
         apart = np.diff([spike.step for spike in self.found if spike.kind is kind and spike.device == device])
         if apart.size < 2 or int(apart.max() - apart.min()) > 1:
             return None
-        return round(float(np.median(apart)))
+        return round(median(apart))
 
 
 @remembered
@@ -109,9 +109,9 @@ def _standing_out(period_ns: Int64Array) -> Int64Array:
     """Places of the steps that are too long to be a matter of chance."""
     if period_ns.size < assumed.SPIKE_STEPS.whole:
         return np.empty(0, np.int64)
-    median, deviation = usual_and_deviation(period_ns)
-    least = max(assumed.SPIKE_DEVIATIONS.value * deviation, assumed.SPIKE_EXCESS.value * median)
-    return np.flatnonzero(period_ns - median > least)
+    middle, deviation = usual_and_deviation(period_ns)
+    least = max(assumed.SPIKE_DEVIATIONS.value * deviation, assumed.SPIKE_EXCESS.value * middle)
+    return np.flatnonzero(period_ns - middle > least)
 
 
 def _named_spikes(trace: Trace, device: Device, windows: pl.DataFrame) -> list[SpikeStep]:
@@ -122,8 +122,8 @@ def _named_spikes(trace: Trace, device: Device, windows: pl.DataFrame) -> list[S
     contents = StepContents.of(trace, device, windows)
     usual = _Step(contents, int(np.argsort(period, kind="stable")[(period.size - 1) // 2]))
     named = [_named_spike(device, _Step(contents, int(place)), usual) for place in slow]
-    median = float(np.median(period))
-    return [one for one in named if one.excess_ns > _LEAST_EXCESS.get(one.kind, assumed.SPIKE_PAUSE).value * median]
+    middle = median(period)
+    return [one for one in named if one.excess_ns > _LEAST_EXCESS.get(one.kind, assumed.SPIKE_PAUSE).value * middle]
 
 
 # The share of the median that a spike must be longer by, where that is not `SPIKE_PAUSE`.
@@ -208,9 +208,9 @@ def _one_factor(slow: _Step, usual: _Step, aligned: Alignment) -> bool:
     if not length.size:
         return False
     factor, alike = length / np.maximum(usual_length, 1), assumed.CLOCKS_ALIKE.value
-    median = float(np.median(factor))
-    is_alike = float(np.mean(np.abs(factor / median - 1) <= alike)) >= assumed.CLOCKS_ALIKE_SHARE.value
-    return median > 1 + alike and is_alike
+    middle = median(factor)
+    is_alike = float(np.mean(np.abs(factor / middle - 1) <= alike)) >= assumed.CLOCKS_ALIKE_SHARE.value
+    return middle > 1 + alike and is_alike
 
 
 def _operation(slow: _Step, aligned: Alignment) -> str:

@@ -18,7 +18,7 @@ from timesink.knowledge import ranges
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops
 from timesink.measures.timeline.attribution import launch_links
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, median
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
@@ -290,10 +290,10 @@ def _leading_slow(period_ns: Int64Array, setup: Int64Array) -> int:
     dropped = 0
     while dropped < period_ns.size // 2:
         later = period_ns[dropped + 1 :]
-        median = float(np.median(later))
-        deviation = max(float(np.median(np.abs(later - median))), assumed.LEAST_DEVIATION.value * median)
-        slow = period_ns[dropped] > median + assumed.WARM_UP_DEVIATIONS.value * deviation
-        if not slow and setup[dropped] <= np.median(setup[dropped + 1 :]):
+        middle = median(later)
+        deviation = max(median(np.abs(later - middle)), assumed.LEAST_DEVIATION.value * middle)
+        slow = period_ns[dropped] > middle + assumed.WARM_UP_DEVIATIONS.value * deviation
+        if not slow and setup[dropped] <= median(setup[dropped + 1 :]):
             break
         dropped += 1
     return dropped

@@ -25,7 +25,7 @@ from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.steps.steps import steps
 from timesink.measures.steps.weights import SLOW, usual_and_deviation
 from timesink.measures.timeline.device_timeline import device_timeline
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.record import replace
 from timesink.model.trace import Trace, remembered
@@ -67,7 +67,7 @@ def _comes_back(trace: Trace) -> bool:
         kernels = Intervals.union_all(line.compute | line.communication for line in lines)
         begin, end = own["host_start_ns"].to_numpy(), own["mark_end_ns"].to_numpy()
         still_ns = end - begin - kernels.covered_ns(begin, end)
-        if still_ns.max() > SLOW * np.median(end - begin) and (still_ns >= still_ns.max() / SLOW).sum() > 1:
+        if still_ns.max() > SLOW * median(end - begin) and (still_ns >= still_ns.max() / SLOW).sum() > 1:
             return True
     return False
 

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.steps.steps import WARM_UP, steps
-from timesink.model.arrays import BoolArray, Float64Array, Int64Array
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array, median
 from timesink.model.trace import Trace, remembered
 from timesink.units import SIGMA_PER_MAD
 
@@ -27,13 +27,13 @@ SLOW: Final = 1.5  # times the median: no jitter of a steady step is as long
 
 def slow(periods_ns: Float64Array) -> BoolArray:
     """Which steps take far longer than the median one."""
-    return np.asarray(periods_ns > SLOW * np.median(periods_ns), np.bool_) if periods_ns.size else periods_ns > 0
+    return np.asarray(periods_ns > SLOW * median(periods_ns), np.bool_) if periods_ns.size else periods_ns > 0
 
 
 def usual_and_deviation(periods_ns: Int64Array) -> tuple[float, float]:
     """The median and the standard deviation about it, from the median of distances: no slow step moves either."""
-    usual = float(np.median(periods_ns))
-    return usual, SIGMA_PER_MAD * float(np.median(np.abs(periods_ns - usual)))
+    usual = median(periods_ns)
+    return usual, SIGMA_PER_MAD * median(np.abs(periods_ns - usual))
 
 
 @remembered
@@ -48,8 +48,8 @@ def slow_rates(trace: Trace) -> Mapping[int, float]:
         slow_ones = slow(periods)
         if not slow_ones.any():
             continue
-        usual = np.median(length[~warm_up])
-        excess = (periods[slow_ones] - np.median(periods)).min()
+        usual = median(length[~warm_up])
+        excess = (periods[slow_ones] - median(periods)).min()
         # A host that runs ahead waits in some steps for many: what it then takes says nothing of the device's.
         long = (length > SLOW * usual) & (length - usual >= excess / SLOW)
         steady_long = length[long & ~warm_up]

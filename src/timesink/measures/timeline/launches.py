@@ -13,7 +13,7 @@ from timesink.knowledge.assumptions import idle
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, DeviceTimeline, device_gaps, device_timeline
-from timesink.model.arrays import Int32Array, Int64Array, slices
+from timesink.model.arrays import Int32Array, Int64Array, median, slices
 from timesink.model.intervals import begun_in
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
@@ -197,7 +197,7 @@ def _measure(line: DeviceTimeline, units: _Units, host_late_ns: int, windows: pl
 
 
 def _median(values_ns: Int64Array) -> float | None:
-    return float(np.median(values_ns, overwrite_input=True)) if values_ns.size else None
+    return median(values_ns, overwrite_input=True) if values_ns.size else None
 
 
 def _per_step(op_start: Int64Array, windows: pl.DataFrame) -> float | None:

@@ -20,7 +20,7 @@ from timesink.knowledge.pattern import regex
 from timesink.knowledge.ranges import NUMBER, SGLANG_STEP, TRTLLM_STEP, VLLM_STEP
 from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges, range_nesting
 from timesink.measures.timeline.autograd import forward_ranges, waiting_ranges
-from timesink.model.arrays import Int32Array, Int64Array, IntArray
+from timesink.model.arrays import Int32Array, Int64Array, IntArray, median
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import thread_slices
@@ -204,7 +204,7 @@ class PhaseTime:
     @property
     def period_ns(self) -> float | None:
         """The median of `periods_ns`; None where no step is followed by another."""
-        return float(np.median(self.periods_ns)) if self.periods_ns else None
+        return median(self.periods_ns) if self.periods_ns else None
 
 
 @remembered

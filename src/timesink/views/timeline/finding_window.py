@@ -12,7 +12,7 @@ from timesink.diagnosis.verdicts import Finding
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device, device_timeline
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.views.figures import Lane, MarkedWindow, Timeline, TimelineWindow
@@ -82,7 +82,7 @@ def _device(finding: Finding) -> Device | None:
 def _typical(claimed_ns: Int64Array) -> int:
     """The step whose claimed time is nearest to the median of the steps that have any; the first of equals."""
     some = claimed_ns[claimed_ns > 0]
-    return int(np.argmin(np.abs(claimed_ns - np.median(some)))) if some.size else claimed_ns.size // 2
+    return int(np.argmin(np.abs(claimed_ns - median(some)))) if some.size else claimed_ns.size // 2
 
 
 def _narrowed(claimed: Intervals, start_ns: int, end_ns: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.op_class import COMMUNICATION
-from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray, median
 from timesink.model.record import dataclass, replace
 from timesink.model.tables import DEVICE_OPS
 from timesink.whatif.change import EVERYTHING, Case, Figure, Range, Selection, Target, Touches, chosen_ops
@@ -91,7 +91,7 @@ def _free_the_host(edit: Edit, graph: Graph, copies: Int64Array) -> None:
     copied[copies] = True
     copying = program.launching(copied)
     others = program.launching() & ~copying
-    usual = int(np.median(calls.lengths_ns[others])) if others.any() else 0
+    usual = int(median(calls.lengths_ns[others])) if others.any() else 0
     own = np.flatnonzero(copying)
     share = 1.0 - np.minimum(usual / np.maximum(calls.lengths_ns[own], 1), 1.0)
     edit.save_calls(own, calls.start_ns[own], calls.end_ns[own], share)

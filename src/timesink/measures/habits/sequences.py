@@ -88,8 +88,7 @@ def _backward_threads(frame: pl.DataFrame, backward: BoolArray) -> frozenset[tup
 
 def stretches(codes: Int64Array, length: int) -> Int64Array:
     """One number for each run of `length` codes, by where it starts: equal numbers, equal runs."""
-    letters: Int64Array = codes - codes.min(initial=0)
-    grams = letters
+    grams = letters = np.asarray(codes - codes.min(initial=0), np.int64)
     most = width = int(letters.max(initial=0)) + 1
     for reach in range(1, min(length, codes.size)):
         if most * width > np.iinfo(np.int64).max:

@@ -19,7 +19,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.record import dataclass
-from timesink.model.schema import nulls, stacked
+from timesink.model.schema import nulls, picked, stacked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.graph import RankWork
@@ -75,9 +75,8 @@ class IdleBlame:
         return self.stretches[first:last]
 
     def ended_by(self, rows: Int64Array) -> pl.DataFrame:
-        """Start, end and cause of every stretch of the gaps that one of these device ops ended, by their rows."""
-        ended = self.stretches["op_row"].is_in(pl.Series(rows, dtype=pl.Int32).implode())
-        return self.stretches.select("start_ns", "end_ns", "cause").filter(ended)
+        """Every stretch of the gaps that one of these device ops ended, by rows of `device_ops`."""
+        return picked(self.stretches, self.stretches["op_row"].is_in(pl.Series(rows, dtype=pl.Int32).implode()))
 
     def told(self, stretches: pl.DataFrame, *columns: str) -> pl.DataFrame:
         """Some of the stretches with columns out of process, thread and the names that go with their rows, which are

@@ -110,10 +110,8 @@ def kernel_facts(trace: Trace) -> KernelFacts:
         of_each(ops["name"], lambda name: decode(name).fused, pl.Categorical()).alias("fused"),
         of_each(ops["name"], casts, pl.Boolean).alias("casts"),
         pl.when(blocks > 0).then(blocks.clip(0, BLOCKS[1]).cast(pl.UInt32)).alias("blocks"),  # none: not recorded
-        *(
-            pl.Series(name, rows).set(pl.Series(rows < 0), None)
-            for name, rows in (("host_op", host_op), ("turn", turn))
-        ),
+        pl.Series("host_op", host_op).set(pl.Series(host_op < 0), None),
+        pl.Series("turn", turn).set(pl.Series(turn < 0), None),
         names_at(trace.get(HOST_OPS)["name"], host_op, "op"),
         pl.Series("optimizer", in_ranges(trace, OPTIMIZER_STEP)[row], pl.Boolean),
     )

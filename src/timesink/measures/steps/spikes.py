@@ -244,7 +244,6 @@ class StepContents:
     idle: tuple[Int64Array, Int64Array, IntArray]  # start, end and cause
     calls_of_idle: Callable[[Int64Array], pl.Series]
     name: pl.Series
-    token: IntArray
     start_ns: Int64Array
     finish_ns: Int64Array
     op_class: Int8Array
@@ -267,7 +266,6 @@ class StepContents:
             (idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy(), idle["cause"].to_physical().to_numpy()),
             lambda rows: idle_blame(trace).told(idle[rows], "call")["call"],
             ops["name"],
-            ops["name"].to_physical().to_numpy(),
             ops["start_ns"].to_numpy(),
             ops["end_ns"].to_numpy(),
             class_of_ops(trace)[low:high].to_physical().cast(pl.Int8).to_numpy(),
@@ -297,7 +295,7 @@ class _Step:
         held = slice(self.first, last)
         self.op_class = contents.op_class[held]
         self.to_host_bytes = int(np.diff(contents.to_host[np.searchsorted(contents.copied, (self.first, last))])[0])
-        token = contents.token[held].astype(np.int64)
+        token = contents.name.to_physical().to_numpy()[held].astype(np.int64)
         self.ops = StepOps(token, contents.start_ns[held], contents.finish_ns[held], self.window_ns)
         self.idle = self._idle()
         self.idle_of_cause = np.zeros(len(CAUSE_CODE), np.int64)

@@ -127,7 +127,6 @@ def _units_by_device(trace: Trace) -> Iterator[tuple[Device, _Units]]:
         op, call, count = _first_ops(call_of_op[first : first + line.op_count])
         order = np.argsort(call_start[call], kind="stable").astype(np.int32)
         op, call, count = op[order] + first, call[order], count[order]
-        del order
         depth = _queue_depths(stream[op], call, call_start, op, op_start)
         yield device, _Units(ops, calls, op, call, count, depth)
         first += line.op_count

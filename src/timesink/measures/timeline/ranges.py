@@ -119,8 +119,7 @@ def _launched_inside(trace: Trace, *innermost: IntArray) -> tuple[Int32Array, In
     parent = range_nesting(trace).parent.astype(np.int32)
     linked = np.flatnonzero(links.linked).astype(np.int32)  # a launch is in several ranges: every pair takes memory
     crossing_range, crossing_op = _launched_between(trace, linked, innermost)
-    range_parts: list[IntArray] = [crossing_range]
-    op_parts: list[IntArray] = [crossing_op]
+    range_parts, op_parts = list[IntArray]([crossing_range]), list[IntArray]([crossing_op])
     for place in innermost:
         op, enclosing = linked, place[links.call[linked]]
         while (inside := enclosing >= 0).any():

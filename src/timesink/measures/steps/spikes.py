@@ -215,12 +215,10 @@ def _one_factor(slow: _Step, usual: _Step, aligned: Alignment) -> bool:
 
 def _operation(slow: _Step, aligned: Alignment) -> str:
     """The operation at which most of the excess is, the wait before it included."""
-    excess_ns = aligned.busy_ns + aligned.idle_ns[:-1]
-    if not excess_ns.size:
-        return ""
-    if aligned.idle_ns[-1] > excess_ns.max():
-        return "the end of the step"
-    return str(slow.contents.name[slow.first + int(np.argmax(excess_ns))])
+    most = int(np.argmax(np.append(aligned.busy_ns, 0) + aligned.idle_ns))
+    if most == aligned.busy_ns.size:
+        return "the end of the step" if most else ""
+    return str(slow.contents.name[slow.first + most])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -285,11 +283,9 @@ class _Step:
     """One step of a device: the window number `place`, and what begins or idles in it."""
 
     def __init__(self, contents: StepContents, place: int) -> None:
-        row = contents.windows.row(place, named=True)
-        self.contents = contents
-        self.window_ns: tuple[int, int] = (row["start_ns"], row["end_ns"])
-        self.period_ns: int = row["period_ns"]
-        self.number: int = row["step"]
+        read = ("start_ns", "end_ns", "period_ns", "step")
+        start_ns, end_ns, self.period_ns, self.number = contents.windows.select(read).row(place)
+        self.contents, self.window_ns = contents, (start_ns, end_ns)
         self.label = contents.label_of[self.number]
         self.first, last = map(int, np.searchsorted(contents.start_ns, self.window_ns))
         held = slice(self.first, last)
@@ -365,10 +361,9 @@ def align(step: StepOps, other: StepOps) -> Alignment:
     """The first step compared with the second."""
     pair = _pairs(step.token.tobytes(), other.token.tobytes())
     paired = np.flatnonzero(pair >= 0)
-    partner = pair[paired]
     busy, idle = step.busy_ns.copy(), step.idle_ns.copy()
-    busy[paired] -= other.busy_ns[partner]
-    idle[paired] -= other.idle_ns[partner]
+    busy[paired] -= other.busy_ns[pair[paired]]
+    idle[paired] -= other.idle_ns[pair[paired]]
     idle[-1] -= other.idle_ns[-1]
     return Alignment(pair, busy, idle)
 

@@ -27,6 +27,7 @@ from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of, thread_slices
 from timesink.model.record import dataclass
+from timesink.model.schema import picked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 
@@ -170,7 +171,7 @@ def _heads(step_frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """
     parts = [pl.DataFrame(schema={name: _SCHEMA[name] for name in _THREAD})]
     for key, own in step_frame.sort("host_start_ns").partition_by(_THREAD[:2], as_dict=True).items():
-        made = calls.filter(**dict(zip(_THREAD[:2], key, strict=True)))
+        made = picked(calls, (calls["rank"] == key[0]) & (calls["process"] == key[1]))
         begin, end = own["host_start_ns"].to_numpy(), own["host_end_ns"].to_numpy()
         until, called = np.minimum(end, np.append(begin[1:], end[-1:])), made["start_ns"].to_numpy()
         first, last = places(called, begin, False), places(called, until, False)

@@ -148,10 +148,9 @@ def _launching_calls(trace: Trace) -> pl.DataFrame:
     brings = np.ones(calls.height, np.bool_)
     brings[links.call[links.linked & ~from_host]] = False
     recorded = np.flatnonzero(links.linked & ops["bytes"].is_not_null().to_numpy())
-    sizes = ops["bytes"].gather(recorded).to_numpy()
     row = np.flatnonzero(links.launching(calls.height)).astype(np.int32)
     row = row[np.argsort(calls["start_ns"].to_numpy()[row], kind="stable")]
-    moved = summed(links.call[recorded].astype(np.int64), sizes, calls.height)[row]
+    moved = summed(links.call[recorded].astype(np.int64), ops["bytes"].gather(recorded).to_numpy(), calls.height)[row]
     return calls.select(*_THREAD, "start_ns")[row].with_columns(
         pl.Series("brings", brings[row]), pl.Series("bytes", moved)
     )

@@ -20,7 +20,7 @@ from timesink.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, 
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, thread_slices
-from timesink.model.record import dataclass, replace
+from timesink.model.record import dataclass, fields, replace
 from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 
@@ -142,7 +142,7 @@ def find_bursts(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> 
             workers.add(worker)
             parts.append((best[0], worker, best[1], best[2]))
     if not parts:
-        return Bursts(*np.empty((4, 0), np.int64))
+        return Bursts(*(np.empty(0, np.int64) for _ in fields(Bursts)))
     owner, worker_of, fork, join = zip(*parts, strict=True)
     sizes = [times.size for times in fork]
     return Bursts(

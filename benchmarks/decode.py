@@ -9,7 +9,9 @@ alone, imports left out; the rival's bytes are in memory already. Memory is the 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -26,15 +28,28 @@ LOADS_BAR, GZIP_BAR, MEMORY_BAR, MB_PER_S_BAR = 5.0, 1.3, 0.6, 1000.0
 
 
 def tables(file: Path) -> float:
-    """Wall seconds from the file to checked tables."""
-    from timesink.readers import ReadLimits
-    from timesink.readers.kineto import READERS
+    """Wall seconds from the file to checked tables, as a command reads it."""
+    import numpy.ma  # noqa: F401  # which Polars loads where no command has kept it from that
 
+    from timesink._native import keep_freed
+    from timesink.cli.app import RARE_COLLECTIONS
+    from timesink.readers import ReadLimits
+    from timesink.readers.kineto import READERS, decoded, tables
+
+    assert decoded.decode and tables.to_trace
+    gc.set_threshold(*RARE_COLLECTIONS)
+    keep_freed()
     start = perf_counter()
     trace = READERS[0].read(file, ReadLimits())
     seconds = perf_counter() - start
     assert sum(frame.height for frame in trace.tables.values()) > 1000
     return seconds
+
+
+def tables_on_one_thread(file: Path) -> float:
+    """The same on one thread."""
+    os.environ["POLARS_MAX_THREADS"] = "1"
+    return tables(file)
 
 
 def loads(file: Path) -> float:
@@ -49,7 +64,11 @@ def loads(file: Path) -> float:
     return seconds
 
 
-CANDIDATES: dict[str, Callable[[Path], float]] = {"tables": tables, "loads": loads}
+CANDIDATES: dict[str, Callable[[Path], float]] = {
+    "tables": tables,
+    "tables, one thread": tables_on_one_thread,
+    "loads": loads,
+}
 
 
 def rows(runs: int, megabytes: int = 500) -> Iterator[Row]:
@@ -57,7 +76,7 @@ def rows(runs: int, megabytes: int = 500) -> Iterator[Row]:
     with traces(megabytes) as (packed,):
         text = grown(megabytes)
         size_mb = text.stat().st_size / 1e6
-        plans = [("tables", text), ("loads", text), ("tables", packed)]
+        plans = [("tables", text), ("tables, one thread", text), ("loads", text), ("tables", packed)]
         taken: dict[tuple[str, Path], list[tuple[float, float]]] = {plan: [] for plan in plans}
         for _ in range(runs):
             for candidate, file in plans:
@@ -74,13 +93,9 @@ def rows(runs: int, megabytes: int = 500) -> Iterator[Row]:
         figure = f"{seconds:.2f} s, {size_mb / seconds:,.0f} MB/s, {peak_mb:,.0f} MB"
         yield Row(NAME, f"{candidate}, {size_mb:.0f} MB{' gzip' if file == packed else ''}", figure)
     plain_s, peak_mb = median["tables", text]
-    yield Row(
-        NAME,
-        "tables",
-        f"{size_mb / plain_s:,.0f} MB/s",
-        f">= {MB_PER_S_BAR:,.0f} MB/s",
-        size_mb / plain_s >= MB_PER_S_BAR,
-    )
+    per_core = size_mb / median["tables, one thread", text][0]
+    bar = f">= {MB_PER_S_BAR:,.0f} MB/s"
+    yield Row(NAME, "tables, one thread", f"{per_core:,.0f} MB/s", bar, per_core >= MB_PER_S_BAR)
     yield at_least(NAME, "orjson.loads / checked tables", median["loads", text][0] / plain_s, LOADS_BAR)
     yield at_most(NAME, "peak memory / text", peak_mb / size_mb, MEMORY_BAR, "x")
     for name, seconds, peer_mb in beside:

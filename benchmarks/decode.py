@@ -38,7 +38,7 @@ def tables(file: Path) -> float:
 
     assert decoded.decode and tables.to_trace
     gc.set_threshold(*RARE_COLLECTIONS)
-    keep_freed()
+    keep_freed(one_heap=True)
     start = perf_counter()
     trace = READERS[0].read(file, ReadLimits())
     seconds = perf_counter() - start

@@ -18,13 +18,15 @@ void give_back() {
 #endif
 }
 
-// So much at a heap's end stays with the process, and blocks of up to 32 MB come from a heap: one for all threads, so that
-// what one of them has freed serves another.
-void keep_freed() {
+// So much at a heap's end stays with the process, and blocks of up to 32 MB come from a heap; of one for all threads, what
+// one of them has freed serves another.
+void keep_freed(bool one_heap) {
 #ifdef __GLIBC__
-    mallopt(M_ARENA_MAX, 1);
+    if (one_heap) mallopt(M_ARENA_MAX, 1);
     mallopt(M_TRIM_THRESHOLD, 256 << 20);
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
+#else
+    static_cast<void>(one_heap);
 #endif
 }
 
@@ -42,5 +44,5 @@ NB_MODULE(_native, m) {
     bind_replay(m);
     bind_sweeps(m);
     m.def("give_back", &give_back, "Gives memory that was freed, and lies between other blocks, to the operating system.");
-    m.def("keep_freed", &keep_freed, "Lets memory that is freed from now on stay with the process.");
+    m.def("keep_freed", &keep_freed, nb::arg("one_heap") = false, "Lets memory that is freed from now on stay with the process.");
 }

@@ -32,7 +32,7 @@ def read_traces(  # what of files is read: the options of every command that rea
     from timesink._native import keep_freed
     from timesink.model.window import Span
 
-    keep_freed()  # to have pages cleared anew takes up to a tenth of a command's time
+    keep_freed(one_heap=True)  # to have pages cleared anew takes up to a tenth of a command's time
     span = None if window is None else Span.parse(window)
     names = scrub(paths[0].name) if len(paths) == 1 else f"{len(paths)} files"
     with working(f"reading {names}") as show:

@@ -30,6 +30,11 @@ def found_at(values: npt.NDArray[Width], index: IntArray) -> npt.NDArray[Width]:
     return found
 
 
+def flag_at(flags: BoolArray, index: IntArray) -> BoolArray:
+    """The flag at each index; False for index -1. [True, False] at [0, -1, 1] is [True, False, False]."""
+    return np.asarray(np.append(flags, False)[index], np.bool_)
+
+
 def slices(first: int, last: int) -> Iterator[slice]:
     """Rows `first` to `last` - 1, so many at a time: what is worked out on the way to an answer then fits the
     processor's caches, and a long trace takes no more memory for it than a short one."""

@@ -18,7 +18,7 @@ from timesink.errors import UsageError
 from timesink.knowledge.calls import GRAPH_LAUNCH
 from timesink.knowledge.ranges import CAPTURED_SIZE
 from timesink.model.alignment import occurrence
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, flag_at
 from timesink.model.correlation import launching_calls
 from timesink.model.names import matches
 from timesink.model.schema import Table
@@ -111,7 +111,7 @@ def _eager_turns(trace: Trace, eager: Trace) -> pl.DataFrame:
     """`graph_nodes` of the launches of an eager run that are one turn of what a graph of the trace replays."""
     ops, calls = trace.get(DEVICE_OPS), trace.get(API_CALLS)
     call = launching_calls(ops, calls)
-    replayed = np.append(matches(calls["name"], GRAPH_LAUNCH).to_numpy(), False)[call]
+    replayed = flag_at(matches(calls["name"], GRAPH_LAUNCH).to_numpy(), call)
     kernels = pl.Series(replayed) & (ops["kind"] == "kernel")
     replays = ops.with_columns(pl.Series("call", call)).filter(kernels)
     launched = _launched(eager)

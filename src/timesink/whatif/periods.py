@@ -373,8 +373,7 @@ def _typical(graph: Graph, anchors: Anchors) -> float:
 
 def _scaled(graph: Graph, kappa: float, inflated: Float64Array, rest: float = 1.0) -> Graph:
     """Host weights times kappa, of the share of each that is inflated, and times `rest` of what remains."""
-    network = graph.network
-    host, _ = graph.host_edges()
+    network, (host, _) = graph.network, graph.host_edges()
     weight = network.edges.weight_ns.copy()
     kept = kappa * inflated + rest * (1.0 - inflated)
     weight[host] = np.where(weight[host] > 0, np.floor(weight[host] * kept).astype(np.int64), weight[host])

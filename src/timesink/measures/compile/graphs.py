@@ -38,7 +38,7 @@ from timesink.measures.steps.steps import KEPT, steps
 from timesink.measures.timeline.attribution import host_nesting, host_places, launch_links
 from timesink.measures.timeline.device_timeline import Device, device_gaps
 from timesink.measures.timeline.launches import launches
-from timesink.model.arrays import BoolArray, Float64Array, Int64Array, found_at, median
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array, flag_at, found_at, median
 from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
 from timesink.model.record import dataclass
@@ -132,7 +132,7 @@ def _inside(trace: Trace) -> BoolArray:
     """For each device op: whether it was launched inside a compiled region."""
     in_region = within(matches(trace.get(HOST_OPS)["name"], COMPILED_REGION).to_numpy(), host_nesting(trace))
     operator = found_at(host_places(trace).host_op, launch_links(trace).call)
-    return np.asarray(in_ranges(trace, COMPILED_REGION) | np.append(in_region, False)[operator], np.bool_)
+    return in_ranges(trace, COMPILED_REGION) | flag_at(in_region, operator)
 
 
 _NAMED: Final = 3  # as many as fit in a sentence

@@ -15,7 +15,7 @@ from timesink.knowledge.os_calls import FILE_STATE
 from timesink.measures.habits.extra_work import WAITING_CAUSES, ExtraWork, HostTimes, extra_work, launch_order, together
 from timesink.measures.timeline.attribution import belonging_to, host_nesting, launch_links
 from timesink.measures.timeline.autograd import backward_operators, recording_operators
-from timesink.model.arrays import Int64Array, median
+from timesink.model.arrays import Int64Array, flag_at, median
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of, thread_slices
@@ -136,4 +136,4 @@ def filled_memory(trace: Trace) -> tuple[ExtraWork, ...]:
     if not ops.height:
         return ()
     fills, allocates = (matches(ops["name"], pattern).to_numpy() for pattern in (FILLS, ALLOCATES))
-    return extra_work(trace, belonging_to(trace, fills & np.append(allocates, False)[host_nesting(trace).parent]))
+    return extra_work(trace, belonging_to(trace, fills & flag_at(allocates, host_nesting(trace).parent)))

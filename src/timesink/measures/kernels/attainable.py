@@ -28,7 +28,7 @@ from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, flag_at
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
@@ -64,10 +64,8 @@ class Attainable:
 def attainable(trace: Trace) -> Attainable:
     """The share of the attainable bound that each operator reaches; empty without recorded shapes."""
     kernels, shaped = kernel_facts(trace).frame, trace.get(HOST_OPS)["input_shapes"].is_not_null().to_numpy()
-    of_shaped = pl.Series(
-        np.append(shaped, False)[kernels["host_op"].fill_null(-1).to_numpy()]
-    )  # the last one is for no operator
-    calls = operator_calls(trace, kernels.filter(of_shaped))
+    of_shaped = flag_at(shaped, kernels["host_op"].fill_null(-1).to_numpy())
+    calls = operator_calls(trace, kernels.filter(pl.Series(of_shaped)))
     operators = with_bounds(trace, grouped_calls(calls)).drop_nulls("bound_ns")
     order = {"rank": False, "device": False, "device_ns": True, "name": False, "input_shapes": False, "math": False}
     operators = operators.sort(list(order), descending=list(order.values()))

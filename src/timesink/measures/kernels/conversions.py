@@ -18,7 +18,7 @@ from timesink.knowledge import kernel_traits, op_names
 from timesink.knowledge.assumptions.fixes import NORM_BLOCKS
 from timesink.measures.kernels.facts import KernelFacts, by_stream, kernel_facts, multiprocessors, rows_of
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, flag_at
 from timesink.model.names import matches, of_each
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
@@ -146,7 +146,7 @@ def _recorded(host: pl.DataFrame, host_op: pl.Series) -> pl.Series:
         return pl.Series([""], dtype=_RECORDED).new_from_index(0, len(host_op))
     rows = host_op.fill_null(-1).to_numpy()
     codes = np.zeros(rows.size, np.uint32)
-    copied = np.flatnonzero(np.append(matches(host["name"], op_names.COPY).to_numpy(), False)[rows])
+    copied = np.flatnonzero(flag_at(matches(host["name"], op_names.COPY).to_numpy(), rows))
     dtypes = host["input_dtypes"][rows[copied]]
     kinds = of_each(dtypes, _kind, pl.String)
     codes[copied] = kinds.fill_null("").cast(_RECORDED).to_physical().to_numpy()

@@ -14,7 +14,7 @@ import polars as pl
 
 from timesink._native import summed
 from timesink.measures.timeline.graph_replays import graph_replays
-from timesink.model.arrays import BoolArray, Int32Array, Int64Array, found_at, none_of
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, flag_at, found_at, none_of
 from timesink.model.correlation import launching_calls
 from timesink.model.nesting import Nesting
 from timesink.model.record import dataclass
@@ -177,7 +177,7 @@ def attribution(trace: Trace) -> Attribution:
 
 def belonging_to(trace: Trace, operators: BoolArray) -> BoolArray:
     """Which rows of `device_ops` belong to one of these rows of `host_ops`."""
-    return np.append(operators, False)[attribution(trace).host_op]
+    return flag_at(operators, attribution(trace).host_op)
 
 
 def _by_external_id(trace: Trace, rows: Int64Array) -> Int64Array:

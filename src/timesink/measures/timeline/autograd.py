@@ -15,7 +15,7 @@ import polars as pl
 
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, BACKWARD_PASS, GENERATED, OPERATOR
 from timesink.measures.timeline.attribution import host_nesting, host_places, push_pop_ranges, range_nesting
-from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray, found_at, none_of, slices
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray, flag_at, found_at, none_of, slices
 from timesink.model.names import matches
 from timesink.model.nesting import ThreadKey, key_slices, thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS
@@ -37,7 +37,7 @@ def backward_calls(trace: Trace) -> BoolArray:
     ):
         if own.any():
             inside = nesting.outermost(np.where(own, 0, _NONE)) >= 0
-            flags |= np.append(inside, False)[innermost]
+            flags |= flag_at(inside, innermost)
     return flags
 
 

@@ -20,7 +20,7 @@ from timesink.knowledge.assumptions.replay import JOINED_SHARE
 from timesink.knowledge.calls import GRAPH_LAUNCH
 from timesink.knowledge.ranges import CAPTURED_SIZE, STATED_SIZE
 from timesink.model.alignment import aligned, in_order, reshaped
-from timesink.model.arrays import BoolArray, Int64Array, IntArray, found_at, none_of
+from timesink.model.arrays import BoolArray, Int64Array, IntArray, flag_at, found_at, none_of
 from timesink.model.correlation import launching_calls
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting
@@ -72,7 +72,7 @@ def graph_replays(trace: Trace) -> GraphReplays:
 def _replayed_kernels(trace: Trace, launch: IntArray) -> BoolArray:
     """For each row of `device_ops`, whether it is a kernel that a graph launch ran."""
     ops = trace.get(DEVICE_OPS)
-    by_call = np.append(matches(trace.get(API_CALLS)["name"], GRAPH_LAUNCH).to_numpy(), False)[launch]
+    by_call = flag_at(matches(trace.get(API_CALLS)["name"], GRAPH_LAUNCH).to_numpy(), launch)
     by_id = ops["graph_id"].is_not_null().to_numpy() | ops["graph_node_id"].is_not_null().to_numpy()
     return np.asarray((by_call | by_id) & (ops["kind"] == "kernel").to_numpy(), np.bool_)
 

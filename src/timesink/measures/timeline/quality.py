@@ -15,7 +15,7 @@ import polars as pl
 from timesink.knowledge.calls import GRAPH_LAUNCH, LAUNCH
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
-from timesink.model.arrays import BoolArray
+from timesink.model.arrays import BoolArray, flag_at
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.record import dataclass
@@ -81,7 +81,7 @@ def _from_graph(trace: Trace) -> BoolArray:
     ops, links = trace.get(DEVICE_OPS), launch_links(trace)
     has_graph_id = ops["graph_id"].fill_null(0).to_numpy() > 0
     graph_calls = matches(trace.get(API_CALLS)["name"], GRAPH_LAUNCH).to_numpy()
-    return np.asarray(has_graph_id | np.append(graph_calls, False)[links.call], np.bool_)
+    return has_graph_id | flag_at(graph_calls, links.call)
 
 
 def _head_count(trace: Trace) -> int:

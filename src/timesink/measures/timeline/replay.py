@@ -18,7 +18,7 @@ from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.steps.steps import steps
 from timesink.measures.steps.weights import slow, slow_rates, usual_weights, weights
 from timesink.measures.timeline.attribution import launch_links
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int64Array, flag_at
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES, SYNCS
 from timesink.model.trace import Trace, remembered
@@ -217,7 +217,7 @@ def _excerpt(trace: Trace, rank: int, within: Intervals) -> tuple[Trace, Int64Ar
     """The calls made within the time, the device ops they launched, what the host did; and those ops' rows."""
     calls, ops, call_of_op = trace.get(API_CALLS), trace.get(DEVICE_OPS), launch_links(trace).call
     called = _starts_in(calls, rank, within)
-    launched = np.where(call_of_op >= 0, np.append(called, False)[call_of_op], _starts_in(ops, rank, within))
+    launched = np.where(call_of_op >= 0, flag_at(called, call_of_op), _starts_in(ops, rank, within))
     tables = {API_CALLS: calls.filter(pl.Series(called)), DEVICE_OPS: ops.filter(pl.Series(launched))}
     for table in (SYNCS, EVENT_WAITS):
         if table in trace:

@@ -61,7 +61,7 @@ def foretold(finding: Any, figure: str = "token") -> float:
 
 def scored(one: suite.Program, tool: str, capture: Path, found: dict[str, Any]) -> Scored:
     import timesink
-    from timesink.measures.idle.shares import idle_shares
+    from timesink.measures.idle.blame import idle_shares
 
     trace = timesink.read(capture).with_unprofiled_step(middle(found["fault"], "step_ms") * 1e6)
     diagnosis = timesink.diagnose(trace)

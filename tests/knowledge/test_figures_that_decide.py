@@ -21,7 +21,7 @@ from timesink.measures.compile import graphs
 from timesink.measures.counters import bounds
 from timesink.measures.counters.counters import Resource
 from timesink.measures.idle.blamed_time import SyncGain
-from timesink.measures.idle.os_time import os_time
+from timesink.measures.idle.causes import os_time
 from timesink.measures.idle.pieces import ordinary_gap_ns
 from timesink.measures.kernels import fusion
 from timesink.measures.kernels.tiny_kernels import tiny_kernels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from timesink.diagnosis.verdicts import StepBudget, StepPart
-from timesink.measures.idle.shares import idle_shares
+from timesink.measures.idle.blame import idle_shares
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device, device_timeline

@@ -24,14 +24,13 @@ from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Fo
 from timesink.diagnosis.words import which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
-from timesink.measures.habits.extra_work import launch_order
-from timesink.measures.habits.sequences import launched
+from timesink.measures.habits.extra_work import launch_order, launched
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.conversions import copies
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.marks import step_of_ops
 from timesink.measures.steps.per_step import period_name, period_ns
-from timesink.measures.steps.usual import usual_steps
+from timesink.measures.steps.slow_steps import usual_steps
 from timesink.measures.timeline.device_timeline import device_gaps
 from timesink.model.arrays import WEIGHTY
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES

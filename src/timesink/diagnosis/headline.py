@@ -18,7 +18,7 @@ from timesink.diagnosis.verdicts import Bottleneck, DeviceFigures, Finding, Note
 from timesink.diagnosis.words import number, period_text
 from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
-from timesink.measures.idle.shares import idle_shares
+from timesink.measures.idle.blame import idle_shares
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, parity_facts
 from timesink.measures.steps.launch_sequences import step_candidates

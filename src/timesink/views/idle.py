@@ -6,7 +6,7 @@ import polars as pl
 
 from timesink.knowledge.ranges import NUMBER
 from timesink.knowledge.step_parts import IDLE_WORDS
-from timesink.measures.idle.shares import IdleShare, idle_places, idle_shares
+from timesink.measures.idle.blame import IdleShare, idle_places, idle_shares
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device, device_timeline

@@ -17,7 +17,7 @@ import polars as pl
 
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.knowledge.kernels import KernelFamily, decode
-from timesink.measures.idle.shares import idle_by_step
+from timesink.measures.idle.blame import idle_by_step
 from timesink.measures.kernels.kernels import kernel_lengths, kernels
 from timesink.measures.memory.ledger import memory_ledger
 from timesink.measures.steps.per_step import step_budgets as budgets_by_step

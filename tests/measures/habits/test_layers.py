@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from tests.tables import trace_of
 
-from timesink.measures.habits.layers import _passes, layers
-from timesink.measures.habits.repeated_calls import repeated_calls
+from timesink.measures.habits.repeated_calls import _passes, layers, repeated_calls
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.shapes import product_sizes
 from timesink.model.trace import Trace

@@ -7,8 +7,8 @@ import pytest
 from tests.tables import trace_of
 
 from timesink.knowledge.assumptions import fixes
-from timesink.measures.habits.recomputed import recomputed
-from timesink.measures.habits.sequences import begun_alike
+from timesink.measures.habits.extra_work import begun_alike
+from timesink.measures.habits.repeated_passes import recomputed
 from timesink.model.trace import Trace
 
 NAMES = {

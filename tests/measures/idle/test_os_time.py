@@ -9,8 +9,8 @@ import pytest
 from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
-from timesink.measures.idle.os_time import os_time
-from timesink.measures.idle.shares import idle_shares
+from timesink.measures.idle.blame import idle_shares
+from timesink.measures.idle.causes import os_time
 from timesink.model.tables import OS_CALLS
 from timesink.readers import read
 

@@ -7,7 +7,7 @@ from tests.tables import trace_of
 
 from timesink.knowledge.source_files import is_own
 from timesink.measures.idle.blamed_time import blamed_time
-from timesink.measures.idle.own_frames import own_frames
+from timesink.measures.lines.stacks import own_frames
 
 STACK = """
 | frames | name | file                          | line | thread | start_us | end_us | frame_id | parent_id |

@@ -7,9 +7,8 @@ from pathlib import Path
 import polars as pl
 from tests.rules.cases import read_cases
 
-from timesink.measures.idle.engine_late import Root, engine_late
-from timesink.measures.steps.decode_rounds import decode_rounds
-from timesink.measures.steps.engine_steps import blocked_tokens, full_batches
+from timesink.measures.steps.engine import Root, blocked_tokens, engine_late, full_batches
+from timesink.measures.steps.launch_sequences import decode_rounds
 from timesink.measures.timeline.ranges import StepRequests, requests_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace

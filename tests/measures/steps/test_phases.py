@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 from tests.laws import examples
 from tests.tables import trace_of
 
-from timesink.measures.steps.accumulation import micro_batches
-from timesink.measures.steps.labels import range_labels
-from timesink.measures.steps.parts import pacing_windows
-from timesink.measures.steps.phases import host_phases, phases
+from timesink.measures.steps.parts import pacing_windows, range_labels
+from timesink.measures.steps.phases import host_phases, micro_batches, phases
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.trace import Trace
 

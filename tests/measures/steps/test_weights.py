@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.measures.steps.spike_traces import simulated
 from tests.measures.steps.test_steps import loop
 
+from timesink.measures.steps.slow_steps import slow_rates, weights
 from timesink.measures.steps.steps import steps
-from timesink.measures.steps.weights import slow_rates, weights
 
 
 def test_the_ends_of_a_recording_count_where_their_length_is_seen() -> None:

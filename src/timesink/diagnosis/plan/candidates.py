@@ -11,9 +11,8 @@ from timesink.diagnosis.plan.catalogue import CHANGES, Effort, PlannedChange
 from timesink.diagnosis.pricing import worth_ms
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.measures.communication.schedules import trains
-from timesink.measures.habits.layers import layers
-from timesink.measures.habits.loops import parameter_loops
-from timesink.measures.habits.repeated_calls import repeated_calls
+from timesink.measures.habits.repeated_calls import layers, repeated_calls
+from timesink.measures.habits.repeated_kernels import parameter_loops
 from timesink.measures.kernels.conversions import layout_kernels
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.fusion import eager_runs, optimizer_kernels, unfused_attention

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.measures.habits.recomputed import recomputed
+from timesink.measures.habits.repeated_passes import recomputed
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array

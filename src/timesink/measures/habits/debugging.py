@@ -1,5 +1,7 @@
 """What debugging aids of PyTorch that stayed on leave in a trace: checks for NaN after each backward operator (anomaly
-mode), and memory that is filled before it is used (deterministic algorithms)."""
+mode), memory that is filled before it is used (deterministic algorithms); and launches that
+return only when the kernel they launched has ended (``CUDA_LAUNCH_BLOCKING=1``).
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,11 @@ from timesink.knowledge.os_calls import FILE_STATE
 from timesink.measures.habits.extra_work import WAITING_CAUSES, ExtraWork, HostTimes, extra_work, launch_order, together
 from timesink.measures.timeline.attribution import belonging_to, host_nesting, launch_links
 from timesink.measures.timeline.autograd import backward_operators, recording_operators
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array, flag_at, median
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
-from timesink.model.nesting import slice_of, thread_slices
+from timesink.model.nesting import key_slices, slice_of, thread_slices
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, OS_CALLS
 from timesink.model.trace import Trace, remembered
@@ -137,3 +140,48 @@ def filled_memory(trace: Trace) -> tuple[ExtraWork, ...]:
         return ()
     fills, allocates = (matches(ops["name"], pattern).to_numpy() for pattern in (FILLS, ALLOCATES))
     return extra_work(trace, belonging_to(trace, fills & flag_at(allocates, host_nesting(trace).parent)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockingLaunches:
+    """On one device: `ratio` of the `count` kernels with a launch of their own whose launch outlasted them, and `rows`
+    of these in `device_ops`. `host` is the time of (process, thread) in which those calls waited for them: a launch
+    that does not wait returns as its kernel is about to start, so half-way there. `idle` is the idle time after each
+    kernel that work launched meanwhile would have filled: as long as the wait, or as the gap."""
+
+    device: Device
+    count: int
+    ratio: float
+    rows: Int64Array
+    host: dict[tuple[int, int], Intervals]
+    idle: Intervals
+
+
+@remembered
+def blocking_launches(trace: Trace) -> tuple[BlockingLaunches, ...]:
+    """Per device with kernels whose launches are recorded."""
+    ops, calls, links = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace)
+    alone = (links.call >= 0) & ~links.shared & (ops["kind"] == "kernel").to_numpy()
+    start, end = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
+    returned = np.zeros(ops.height, np.int64)
+    returned[alone] = calls["end_ns"].to_numpy()[links.call[alone]]
+    found = []
+    for (rank, device), first, last in key_slices(ops, ("rank", "device")):
+        rows = first + np.flatnonzero(alone[first:last])
+        if rows.size:
+            awaited = rows[returned[rows] >= end[rows]]
+            asked = (calls["start_ns"].to_numpy()[links.call[awaited]] + start[awaited]) // 2
+            waited = np.maximum(returned[awaited] - asked, 0)
+            following = np.append(start[1:], end[-1:])[awaited]
+            latest = np.minimum(following, end[awaited] + waited)
+            idle = Intervals.union_of(end[awaited], np.maximum(latest, end[awaited]))
+            ratio = awaited.size / rows.size
+            waits = calls[links.call[awaited]].select("process", "thread", "end_ns", start_ns=pl.Series(asked))
+            host = intervals_by(waits, "process", "thread")  # from when each call would have returned to when it did
+            found.append(BlockingLaunches((rank, device), rows.size, ratio, awaited, host, idle))
+    return tuple(found)
+
+
+def launches_block(trace: Trace) -> bool:
+    """Whether more launches wait for their kernels than do not, on any device."""
+    return any(device.ratio > 0.5 for device in blocking_launches(trace))

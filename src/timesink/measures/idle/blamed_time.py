@@ -23,10 +23,9 @@ from timesink._native import places
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import FREE
-from timesink.measures.idle.blame import idle_blame, intervals_of
+from timesink.measures.idle.blame import idle_blame, input_prepared, intervals_of
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.idle.places import NOWHERE, READ, placed
-from timesink.measures.idle.shares import input_prepared
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links

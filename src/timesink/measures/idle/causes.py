@@ -2,6 +2,9 @@
 
 The activity of a launching thread at an instant is its innermost range, Python frame, operator or CUDA call. Its cause
 comes from its name and from those around it.
+
+Calls into the operating system: formatting text, serialising and compressing happen between calls that write. Time
+between two such calls of a thread is theirs, where it is short and the thread did nothing else that was recorded.
 """
 
 from __future__ import annotations
@@ -13,17 +16,73 @@ import polars as pl
 
 from timesink._native import first_places, holding, innermost
 from timesink.knowledge import ranges
+from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import LOADS_MODULE, CallKind, call_kinds
-from timesink.measures.idle.os_time import os_time
+from timesink.knowledge.os_calls import READS_OR_WRITES, SLEEPS, WAITS_FOR_THREAD
+from timesink.measures.timeline.attribution import host_nesting, range_nesting
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped, matches
-from timesink.model.nesting import thread_slices
+from timesink.model.nesting import Nesting, thread_slices
 from timesink.model.record import dataclass
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, PROFILER_OVERHEAD, RANGES
-from timesink.model.trace import Trace
+from timesink.model.trace import Trace, remembered
 from timesink.whatif.graph import RankWork
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OsTime:
+    """For each row of `os_calls`: `until_ns`, its end, or the start of the thread's next call that it belongs to;
+    `own`, whether it is a call of the program's, and no part of a CUDA call or of an operator; `for_thread`, whether
+    it waits for another thread."""
+
+    until_ns: Int64Array
+    own: BoolArray
+    for_thread: BoolArray
+
+
+@remembered
+def os_time(trace: Trace) -> OsTime:
+    """Take the calls into the operating system that are no part of something else that was recorded.
+
+    Calls at 0, 5 and 9 ms, of 1 ms each, and a CUDA call at 7 ms; only the first two are of one kind of work::
+
+        call    start  end  until
+        write   0      1    5
+        write   5      6    6, a CUDA call lies between
+        write   9      10   10, the last
+    """
+    calls = trace.get(OS_CALLS)
+    if not calls.height:
+        nothing, never = np.empty(0, np.int64), np.empty(0, np.bool_)
+        return OsTime(nothing, never, never)
+    within = Nesting.of(trace.get(API_CALLS)).innermost_of(calls) >= 0
+    within |= host_nesting(trace).innermost_of(calls) >= 0
+    moves = matches(calls["name"], READS_OR_WRITES).to_numpy() & ~within
+    for_thread = matches(calls["name"], WAITS_FOR_THREAD).to_numpy()
+    own = moves | ((matches(calls["name"], SLEEPS).to_numpy() | for_thread) & ~within)
+    start, until = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy().copy()
+    place = range_nesting(trace).innermost_of(calls)
+    other = _other_starts(trace)
+    for key, first, last in thread_slices(calls):
+        rows = first + np.flatnonzero(moves[first:last])
+        before, after = rows[:-1], rows[1:]
+        starts = other.get(key, np.empty(0, np.int64))
+        quiet = np.searchsorted(starts, until[before]) == np.searchsorted(starts, start[after])
+        near = start[after] - until[before] <= assumed.WRITES_APART_US.ns
+        joined = quiet & near & (place[before] == place[after])
+        until[before[joined]] = np.maximum(start[after[joined]], until[before[joined]])
+    return OsTime(until, own, for_thread)
+
+
+def _other_starts(trace: Trace) -> dict[tuple[int, int, int], Int64Array]:
+    """When each thread began a CUDA call or an operator, in order."""
+    columns = ["rank", "process", "thread", "start_ns"]
+    both = pl.concat(trace.get(table).select(columns) for table in (API_CALLS, HOST_OPS)).sort(columns)
+    starts = both["start_ns"].to_numpy()
+    return {key: starts[first:last] for key, first, last in thread_slices(both)}
+
 
 # In order of priority: of two activities that enclose an instant, the cause named first counts, down to `logging`. From
 # `dispatch` on, the cause of the innermost activity counts.

@@ -13,9 +13,9 @@ import polars as pl
 
 from timesink._native import summed
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.idle.own_frames import own_frames
 from timesink.measures.lines.by_line import sampled_line
-from timesink.measures.steps.labels import range_labels
+from timesink.measures.lines.stacks import own_frames
+from timesink.measures.steps.parts import range_labels
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import push_pop_ranges
 from timesink.model.arrays import slices

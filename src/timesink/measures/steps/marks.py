@@ -28,10 +28,10 @@ from timesink.knowledge.ranges import (
     STEP,
     TORCH_OPTIMIZER_STEP,
 )
-from timesink.measures.steps.decode_rounds import decode_rounds
 from timesink.measures.steps.launch_sequences import (
     PROCESS,
     by_process,
+    decode_rounds,
     first_kernel_ns,
     launch_sequences,
     round_starts,

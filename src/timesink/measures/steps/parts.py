@@ -2,6 +2,9 @@
 
 Where compute kernels overlap, the time belongs to the one that started first, so that kernels sum to the union of
 compute; the time that a kernel runs next to it is then not charged to it a second time.
+
+Ranges are called alike in every step: "batch 17" occurs once and the next step has "batch 18", so both are "batch #".
+"stage0" and "stage1" occur in each step and stay what they are.
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ import polars as pl
 
 from timesink._native import summed
 from timesink.knowledge.op_class import class_of_ops
-from timesink.measures.idle.shares import by_cause
-from timesink.measures.steps.labels import range_labels
+from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP
+from timesink.measures.idle.blame import by_cause
+from timesink.measures.steps.marks import step_marks
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.attribution import host_places, launch_links
+from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import Int64Array, found_at, slices
 from timesink.model.intervals import Intervals
@@ -25,6 +29,29 @@ from timesink.model.nesting import numbered_rows, slice_of
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+
+_IN_STEPS: Final = 0.5  # a name that occurs in fewer of the steps is numbered
+
+
+@remembered
+def range_labels(trace: Trace) -> pl.Series:
+    """A name for each row of `push_pop_ranges`; empty for marks of single steps and for ranges without a name."""
+    names = push_pop_ranges(trace).select("rank", pl.col("name").cast(pl.String).fill_null(""))
+    marks = step_marks(trace).frame.group_by("rank").agg(pl.len().alias("steps"))
+    counts = names.group_by("rank", "name").agg(pl.len().alias("count")).join(marks, on="rank", how="left")
+    steps = pl.col("steps").fill_null(0)
+    recurs = pl.when(steps == 1).then(True).otherwise(pl.col("count") >= pl.max_horizontal(2, _IN_STEPS * steps))
+    distinct = counts.group_by("name").agg(recurs.any().alias("recurs"))
+    label = (
+        pl.when(pl.col("name").str.contains(NUMBERED_STEP))
+        .then(pl.lit(""))
+        .when("recurs")
+        .then("name")
+        .otherwise(pl.col("name").str.replace_all(NUMBER, "#"))
+    )
+    labelled = distinct.select("name", label.alias("label"))
+    return names.join(labelled, on="name", how="left", maintain_order="left")["label"]
+
 
 COMPUTE, COMMUNICATION, COPY, IDLE = "compute", "exposed communication", "exposed copy", "idle"
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")

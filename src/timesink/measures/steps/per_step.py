@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from timesink.measures.steps.slow_steps import slow_rates, weights
 from timesink.measures.steps.steps import steps
-from timesink.measures.steps.weights import slow_rates, weights
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals

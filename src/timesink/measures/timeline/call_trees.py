@@ -22,7 +22,7 @@ from timesink._native import summed
 from timesink.knowledge.kernel_names import short_names
 from timesink.knowledge.ranges import NUMBERED_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
-from timesink.measures.idle.shares import idle_places
+from timesink.measures.idle.blame import idle_places
 from timesink.measures.kernels.classification import modules
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import asked_at, attribution, push_pop_ranges

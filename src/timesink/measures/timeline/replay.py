@@ -15,8 +15,8 @@ import polars as pl
 from timesink.knowledge.assumptions import replay
 from timesink.measures.communication.waits import exposed_waits
 from timesink.measures.steps.per_step import largest_per_step_ns
+from timesink.measures.steps.slow_steps import slow, slow_rates, usual_weights, weights
 from timesink.measures.steps.steps import steps
-from timesink.measures.steps.weights import slow, slow_rates, usual_weights, weights
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray, Int64Array, flag_at
 from timesink.model.intervals import Intervals

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, Verdict
-from timesink.measures.habits.recomputed import recomputed
+from timesink.measures.habits.repeated_passes import recomputed
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import NO_BACKWARD, Habit, habit_rule, habit_verdict
 

@@ -28,8 +28,8 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, Verdict
-from timesink.measures.habits.constants import rebuilt_constants
 from timesink.measures.habits.extra_work import ExtraWork
+from timesink.measures.habits.repeated_kernels import rebuilt_constants
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 from timesink.diagnosis.rule import Limit, Limits, applicable
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_period
-from timesink.measures.habits.blocking import BlockingLaunches, blocking_launches
+from timesink.measures.habits.debugging import BlockingLaunches, blocking_launches
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.schema import SHOWN_ROWS

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, Verdict
-from timesink.measures.habits.loops import parameter_loops
+from timesink.measures.habits.repeated_kernels import parameter_loops
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
 from timesink.whatif.changes.optimizer import FuseOptimizer

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limit, Limits, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Undecided, Verdict
-from timesink.measures.habits.blocking import launches_block
+from timesink.measures.habits.debugging import launches_block
 from timesink.measures.idle.blamed_time import BlamedTime, launching_time
 from timesink.measures.kernels.kernels import median_kernel_ns
 from timesink.measures.timeline.device_timeline import Device

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from timesink.diagnosis.verdicts import Bottleneck, Quantity
-from timesink.measures.idle.engine_late import EngineLate, Root
+from timesink.measures.steps.engine import EngineLate, Root
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, bytes_text, time_text

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, applicable
 from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Verdict, Where
-from timesink.measures.steps.engine_steps import FullBatch, full_batches
+from timesink.measures.steps.engine import FullBatch, full_batches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text

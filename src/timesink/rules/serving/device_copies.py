@@ -25,7 +25,7 @@ import polars as pl
 from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_step
-from timesink.measures.idle.engine_late import is_engine
+from timesink.measures.steps.engine import is_engine
 from timesink.measures.steps.per_step import share_of_step, step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals

@@ -34,7 +34,7 @@ from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, applicable
 from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_period
 from timesink.knowledge.assumptions import idle as assumed
-from timesink.measures.idle.engine_late import EngineLate, Root, engine_late
+from timesink.measures.steps.engine import EngineLate, Root, engine_late
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS

@@ -25,7 +25,7 @@ from __future__ import annotations
 from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, applicable
 from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import number
-from timesink.measures.steps.engine_steps import BlockedTokens, blocked_tokens
+from timesink.measures.steps.engine import BlockedTokens, blocked_tokens
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.units import time_text

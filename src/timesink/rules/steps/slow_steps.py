@@ -25,11 +25,11 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limit, Limits, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
-from timesink.measures.idle.engine_late import is_engine
+from timesink.measures.steps.engine import is_engine
 from timesink.measures.steps.per_step import step_windows
+from timesink.measures.steps.slow_steps import slow_rates
 from timesink.measures.steps.spikes import Spike, SpikeStep, spikes
 from timesink.measures.steps.steps import steps
-from timesink.measures.steps.weights import slow_rates
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import idle_rule

@@ -1,0 +1,153 @@
+"""How often slow steps come, and a trace without those that stand alone.
+
+**Weights**: what each steady step counts for in a mean that stands for the whole run. A short capture shows few slow
+steps, and its ends hide some: the last step is cut off, the first ones are left out as warm-up. By the host's time all
+of them are seen. A slow first step counts as one of the slow ones where it takes about as long as they do, and as
+warm-up else:
+
+    steps      first 53   2.6  2.4  53.2  2.6   cut off at 2.5     ms
+    slow?      yes        no   no   yes   no    no                 2 of 6, where steady steps alone say 1 of 4
+    weight                8/9  8/9  4/3   8/9                      1/3 for slow steps, 2/3 for the others, times 4
+
+**Usual steps**: a trace without the lone steps that stand out from its others. One step that collects garbage, compiles
+or writes a checkpoint says nothing of the steady state, and of four steps it is half of the mean: causes that are small
+in every other step pass their limits by it, and others fall below theirs. A step is lone where no other is nearly as
+far beyond the rest:
+
+    steps, ms            left out
+    10 10 11 30          30        3 x the rest, and nothing is like it
+    10 10 11 30 29       none      it comes back: the program has such steps; so too where the host shows another
+    10 14 19 30          none      they all differ
+    10 30                30        which of two is the usual one is not known, but both have what the shorter one has
+
+Of twenty steps and more none is left out: one of them moves the others' figures little, and what fewer than a tenth of
+the steps have comes last anyway (`timesink.diagnosis.headline.is_of_few_steps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.assumptions import steps as assumed
+from timesink.measures.steps.steps import WARM_UP, steps
+from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array, median
+from timesink.model.intervals import Intervals
+from timesink.model.record import replace
+from timesink.model.trace import Trace, remembered
+from timesink.units import SIGMA_PER_MAD
+
+SLOW: Final = 1.5  # times the median: no jitter of a steady step is as long
+
+
+def slow(periods_ns: Float64Array) -> BoolArray:
+    """Which steps take far longer than the median one."""
+    return np.asarray(periods_ns > SLOW * median(periods_ns), np.bool_) if periods_ns.size else periods_ns > 0
+
+
+def usual_and_deviation(periods_ns: Int64Array) -> tuple[float, float]:
+    """The median and the standard deviation about it, from the median of distances: no slow step moves either."""
+    usual = median(periods_ns)
+    return usual, SIGMA_PER_MAD * median(np.abs(periods_ns - usual))
+
+
+@remembered
+def slow_rates(trace: Trace) -> Mapping[int, float]:
+    """Per rank with slow steps: the share of its steps that are slow, by the host where that shows."""
+    rates = {}
+    for (rank,), frame in steps(trace).frame.partition_by("rank", as_dict=True).items():
+        windows = steps(trace).windows.filter(pl.col("rank") == rank)
+        periods = windows.group_by("step").agg(pl.col("period_ns").max())["period_ns"].to_numpy().astype(np.float64)
+        length = (frame["mark_end_ns"] - frame["host_start_ns"]).to_numpy().astype(np.float64)
+        warm_up = (frame["status"] == WARM_UP).to_numpy()
+        slow_ones = slow(periods)
+        if not slow_ones.any():
+            continue
+        usual = median(length[~warm_up])
+        excess = (periods[slow_ones] - median(periods)).min()
+        # A host that runs ahead waits in some steps for many: what it then takes says nothing of the device's.
+        long = (length > SLOW * usual) & (length - usual >= excess / SLOW)
+        steady_long = length[long & ~warm_up]
+        if not steady_long.size:  # the host did not stand still: the device alone shows it
+            rates[int(rank)] = float(slow_ones.mean())
+            continue
+        worst = float(steady_long.max())
+        like_them = ~warm_up | ((length >= worst / SLOW) & (length <= worst * SLOW))
+        rates[int(rank)] = float((long & like_them).sum() / (~long | like_them).sum())
+    return rates
+
+
+def weights(rate: float | None, periods_ns: Float64Array) -> Float64Array:
+    """What each step counts for where that share of all steps is slow: 1 on average, 1 each where no rate is known."""
+    long = slow(periods_ns)
+    if rate is None or not long.any():
+        return np.ones(periods_ns.size)
+    parts = np.where(long, rate / long.sum(), (1 - rate) / max((~long).sum(), 1))
+    return np.asarray(parts * periods_ns.size, np.float64)
+
+
+def usual_weights(periods_ns: Float64Array) -> Float64Array:
+    """1 on average for steps that are not far longer than the others, and nothing for those that are."""
+    if not periods_ns.size:
+        return periods_ns
+    usual = periods_ns <= SLOW * np.quantile(periods_ns, 0.5, method="lower")
+    return np.asarray(usual * (periods_ns.size / usual.sum()), np.float64)
+
+
+_ALIKE: Final = 2  # a step whose excess is more than one part in two of another's is like it
+_FEWER: Final = 3  # of all steps, at most one in three is left out
+_MANY: Final = 20  # the docstring says why
+
+
+@remembered
+def usual_steps(trace: Trace) -> Trace | None:
+    """The trace with its lone slow steps left out of the steady ones; None where it has none."""
+    periods = _periods(trace)
+    most = max((len(own) for own in periods.values()), default=0)
+    left_out: set[int] = set()
+    while most < _MANY and len(left_out) < max(most // _FEWER, 1):
+        lone = {step for own in periods.values() if (step := _lone(own, left_out)) is not None}
+        if len(lone) != 1:  # none, or other ranks have others
+            break
+        left_out |= lone
+    return replace(trace, left_out=frozenset(left_out)) if left_out and not _comes_back(trace) else None
+
+
+def _periods(trace: Trace) -> Mapping[int, Mapping[int, int]]:
+    """Per rank: how long each steady step takes, by its number, on the device where it takes longest."""
+    found: dict[int, dict[int, int]] = {}
+    for rank, step, period_ns in steps(trace).windows.select("rank", "step", "period_ns").iter_rows():
+        own = found.setdefault(rank, {})
+        own[step] = max(own.get(step, 0), period_ns)
+    return found
+
+
+def _comes_back(trace: Trace) -> bool:
+    """Whether the host stood still about as long in another step, be it warm-up or the last one, whose time on the
+    device is not known: workers that start anew in each epoch are no accident of one step. While a kernel runs, a host
+    that stands still may be ahead of it, with the queue of launches full; while a copy does, it may wait for that."""
+    for (rank,), own in steps(trace).frame.partition_by("rank", as_dict=True).items():
+        lines = [line for device, line in device_timeline(trace).by_device.items() if device[0] == rank]
+        kernels = Intervals.union_all(line.compute | line.communication for line in lines)
+        begin, end = own["host_start_ns"].to_numpy(), own["mark_end_ns"].to_numpy()
+        still_ns = end - begin - kernels.covered_ns(begin, end)
+        if still_ns.max() > SLOW * median(end - begin) and (still_ns >= still_ns.max() / SLOW).sum() > 1:
+            return True
+    return False
+
+
+def _lone(periods: Mapping[int, int], left_out: set[int]) -> int | None:
+    """The number of the longest step, if no chance and no other step explains it."""
+    kept = {step: period for step, period in periods.items() if step not in left_out}
+    if len(kept) < 2:
+        return None
+    longest = max(kept, key=lambda step: (kept[step], -step))
+    others: Int64Array = np.array([period for step, period in kept.items() if step != longest], np.int64)
+    usual, deviation = usual_and_deviation(others)
+    excess = kept[longest] - usual
+    stands_out = excess > max(assumed.SPIKE_DEVIATIONS.value * deviation, assumed.SPIKE_PAUSE.value * usual)
+    return longest if stands_out and _ALIKE * (float(others.max()) - usual) < excess else None

@@ -32,9 +32,9 @@ def tables(file: Path) -> float:
     import numpy.ma  # noqa: F401  # which Polars loads where no command has kept it from that
 
     from timesink._native import keep_freed
-    from timesink.cli.app import RARE_COLLECTIONS
     from timesink.readers import ReadLimits
     from timesink.readers.kineto import READERS, decoded, tables
+    from timesink.startup import RARE_COLLECTIONS
 
     assert decoded.decode and tables.to_trace
     gc.set_threshold(*RARE_COLLECTIONS)

@@ -32,8 +32,8 @@ THREADS = """
 import sys
 from pathlib import Path
 from threading import Thread
-from timesink.cli.help import _begin_small
-_begin_small([Path("none.json")])
+from timesink.startup import start_small
+start_small([Path("none.json")])
 import numpy, polars
 stand_in, values = numpy.ma, numpy.arange(3)
 mask = numpy.ma.getmask(values)

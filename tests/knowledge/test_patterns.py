@@ -16,7 +16,8 @@ from polars.exceptions import ComputeError
 
 from timesink import knowledge
 from timesink._native import may_match
-from timesink.knowledge.pattern import Pattern, patterns_in, regex
+from timesink.knowledge.pattern import Pattern, patterns_in
+from timesink.startup import regex
 
 
 def declared() -> dict[str, Pattern]:

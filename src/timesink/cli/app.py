@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import sys
 from contextlib import suppress
@@ -14,11 +13,6 @@ from timesink.cli.commands import help_page, overview, version
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Never
-
-# Modules, rules and tables live until a command ends. Looking for cycles among them took a sixth of the diagnosis of a
-# small trace. A server still collects, less often.
-RARE_COLLECTIONS = (200_000, 2, 2)
-
 
 _KNOWN = {
     (): overview,
@@ -32,7 +26,6 @@ _KNOWN = {
 
 def main() -> Never:
     """Entry point of the console script. What is left at the end the system takes back at once, not Python by piece."""
-    gc.set_threshold(*RARE_COLLECTIONS)
     code = run(sys.argv[1:])
     with suppress(OSError, AttributeError):  # nobody reads any more, or nobody ever did: Python knows what to do
         sys.stdout.flush()
@@ -50,6 +43,9 @@ def run(arguments: Sequence[str]) -> int:
             sys.stdout.write(answer() + "\n")
             sys.stdout.flush()
             return 0
+    from timesink.startup import collect_rarely
+
+    collect_rarely()
     from timesink.cli.parser import parsed_and_run
 
     return parsed_and_run(arguments)

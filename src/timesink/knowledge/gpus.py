@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from timesink.knowledge.pattern import regex
 from timesink.model.record import dataclass, field
+from timesink.startup import regex
 
 # What every NVIDIA GPU of today has in common, by the CUDA programming guide and the guide of Nsight Compute.
 LANES: Final = 32  # threads of a warp

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from timesink.knowledge.kernels import KernelFamily, decode, function_name
-from timesink.knowledge.pattern import regex
+from timesink.startup import regex
 
 _MOST_READ: Final = 2_000  # characters of a name: what tells kernels apart for people stands before that
 _MOST_SHOWN: Final = 80

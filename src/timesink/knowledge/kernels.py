@@ -15,8 +15,9 @@ from enum import StrEnum
 from functools import lru_cache
 
 from timesink.knowledge import collectives
-from timesink.knowledge.pattern import Pattern, regex
+from timesink.knowledge.pattern import Pattern
 from timesink.model.record import dataclass
+from timesink.startup import regex
 
 
 class KernelFamily(StrEnum):

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.knowledge.gpus import Precision
-from timesink.knowledge.pattern import Pattern, regex
+from timesink.knowledge.pattern import Pattern
 from timesink.model.record import dataclass
+from timesink.startup import regex
 
 # The counter with one value per opcode and modifiers: `HGMMA.64x128x16.F32.BF16`.
 PER_OPCODE: Final = "sass__inst_executed_per_opcode_with_modifier_all"

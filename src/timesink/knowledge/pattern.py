@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-from timesink._native import may_match
-
-__all__ = ["Pattern", "patterns_in", "regex"]
+from collections.abc import Iterator
 
 
 class Pattern(str):
@@ -46,32 +39,3 @@ def patterns_in(value: object) -> Iterator[Pattern]:
     elif isinstance(value, (tuple, list)):
         for part in value:
             yield from patterns_in(part)
-
-
-class _Late:
-    """A regular expression that is compiled when it is first used: of hundreds, most traces need a few."""
-
-    def __init__(self, regex: str, flags: int = 0) -> None:
-        self._of = regex, flags
-        self._words_of = {0: regex, re.IGNORECASE: f"(?i){regex}"}.get(flags, "")
-
-    def search(self, text: str, *place: int) -> re.Match[str] | None:
-        """As of the compiled one, which is made for the first text that may match."""
-        return self._search(text, *place) if may_match(self._words_of, text) else None
-
-    @cached_property
-    def _search(self) -> Callable[..., re.Match[str] | None]:
-        return re.compile(*self._of).search
-
-    def __getattr__(self, method: str) -> Any:
-        if method.startswith("_"):
-            raise AttributeError(method)
-        found = getattr(re.compile(*self._of), method)
-        setattr(self, method, found)  # where it is found from now on
-        return found
-
-
-if TYPE_CHECKING:
-    from re import compile as regex
-else:
-    regex = _Late

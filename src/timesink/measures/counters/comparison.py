@@ -16,7 +16,6 @@ import polars as pl
 
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.kernels import function_name, plain_name
-from timesink.knowledge.pattern import regex
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.timeline.device_timeline import Device
@@ -25,6 +24,7 @@ from timesink.model.names import of_each
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import regex
 
 # Counts that depend on the program and its input only, not on clock or temperature.
 EXACT = {

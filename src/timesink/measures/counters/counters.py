@@ -20,10 +20,10 @@ from typing import Any
 import polars as pl
 
 from timesink.knowledge.metric_names import patterns, units_of
-from timesink.knowledge.pattern import regex
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import regex
 
 ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 

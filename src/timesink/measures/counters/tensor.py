@@ -21,9 +21,9 @@ from timesink.knowledge.gpus import Precision, tensor_rate
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.metric_names.patterns import TENSOR_OPERATIONS
 from timesink.knowledge.opcodes import PER_OPCODE, TensorInstruction, tensor_instruction
-from timesink.knowledge.pattern import regex
 from timesink.measures.counters.counters import KernelCounters
 from timesink.model.record import dataclass
+from timesink.startup import regex
 
 _TENSOR_OPS = regex(TENSOR_OPERATIONS)
 _WGMMA = ("hgmma", "qgmma", "igmma", "bgmma", "gmma")

@@ -20,7 +20,6 @@ from timesink._native import places
 from timesink.knowledge import kernel_traits
 from timesink.knowledge.gpus import GpuPeaks, peaks
 from timesink.knowledge.kernels import KernelFamily, decode
-from timesink.knowledge.pattern import regex
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.attribution import (
@@ -41,6 +40,7 @@ from timesink.model.record import dataclass
 from timesink.model.schema import BLOCKS, lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import regex
 from timesink.whatif.change import Case, Selection
 from timesink.whatif.changes.kernels import ShortenKernels
 

@@ -17,13 +17,13 @@ from timesink.knowledge import gpus, kernel_traits, op_names
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import GpuPeaks, Precision
 from timesink.knowledge.operators import Operator, Tensor
-from timesink.knowledge.pattern import regex
 from timesink.knowledge.work import matmul
 from timesink.measures.kernels.facts import device_peaks, kernel_facts
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import regex
 from timesink.units import NS_PER_S
 from timesink.whatif.change import Selection
 

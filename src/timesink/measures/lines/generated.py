@@ -14,13 +14,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.pattern import regex
 from timesink.knowledge.ranges import COMPILED_GRAPH, GRAPH_CALL
 from timesink.measures.timeline.attribution import asked_at, attribution, launch_links, push_pop_ranges, range_nesting
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, GENERATED_KERNELS, HOST_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import regex
 
 Texts = tuple[str, ...]
 """The stacks of what is fused into one kernel, each 'file(line): function', innermost first, separated by ';'."""

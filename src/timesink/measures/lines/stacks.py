@@ -17,7 +17,6 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.frames import LIBRARY, PLACE
-from timesink.knowledge.pattern import regex
 from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP
 from timesink.knowledge.source_files import is_own
 from timesink.measures.lines.generated import Texts, fused_stacks
@@ -37,6 +36,7 @@ from timesink.model.nesting import Nesting
 from timesink.model.record import dataclass, field
 from timesink.model.tables import API_CALLS, FRAMES, GENERATED_KERNELS, GRAPH_NODES, HOST_OPS, HOST_STACKS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import regex
 
 
 @dataclass(frozen=True, slots=True, eq=False)

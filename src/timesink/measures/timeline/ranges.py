@@ -16,7 +16,6 @@ import numpy as np
 import polars as pl
 
 from timesink._native import totals
-from timesink.knowledge.pattern import regex
 from timesink.knowledge.ranges import NUMBER, SGLANG_STEP, TRTLLM_STEP, VLLM_STEP
 from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges, range_nesting
 from timesink.measures.timeline.autograd import forward_ranges, waiting_ranges
@@ -27,6 +26,7 @@ from timesink.model.nesting import thread_slices
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import regex
 
 _PROJECTED: Final = pl.Schema(
     {"range": pl.Int64()}

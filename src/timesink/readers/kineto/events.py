@@ -14,12 +14,12 @@ from timesink import _native
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.calls import CAPTURE_BEGIN, CAPTURE_END
 from timesink.knowledge.frames import CALL_LINES, PLACE
-from timesink.knowledge.pattern import regex
 from timesink.model.names import matches
 from timesink.model.record import dataclass
 from timesink.model.schema import ColumnValues
 from timesink.model.tables import CopyKind, MemoryKind, OpKind, SyncKind
 from timesink.readers.kineto.decoded import DecodedTrace
+from timesink.startup import regex
 
 # c10::DeviceType of the host; every other type is a GPU with its own ordinal.
 CPU_DEVICE_TYPE = 0

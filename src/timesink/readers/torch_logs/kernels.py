@@ -15,12 +15,12 @@ import polars as pl
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import logs
-from timesink.knowledge.pattern import regex
 from timesink.model.record import dataclass, field
 from timesink.model.tables import GENERATED_KERNELS, SOURCES
 from timesink.model.trace import Trace
 from timesink.readers.formats import HEAD_BYTES, Reader
 from timesink.readers.ranks import rank_in_name
+from timesink.startup import regex
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import ReadLimits, UnpackedFile, unpacked_head
 

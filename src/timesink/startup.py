@@ -1,0 +1,359 @@
+"""What makes a command begin sooner, in one place: each is a stand-in for something plain that is slower to load.
+
+| stand-in | for | why |
+|---|---|---|
+| `dataclass` | `dataclasses.dataclass` | that compiles six functions a frozen class; a command has hundreds |
+| `regex` | `re.compile` | of hundreds of expressions most traces need a few |
+| `start_small` | NumPy and Polars as they come | idle threads spin; Polars loads what no command uses |
+| `read_plainly` | Typer's conversion of words by pydantic | its import takes longer than reading a small file |
+| `collect_rarely` | the garbage collector's own thresholds | modules, rules and tables live until a command ends |
+
+`TIMESINK_PLAIN_IMPORTS=1` switches all of them off: answers are the same, and a command takes about a third of a second
+more CPU time. Records are made by `dataclass` of this module, except in what stands alone (`capture`, `memory_plan`) or
+below it (`untrusted`, `errors`), which use the standard library's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, FrozenInstanceError, asdict, field, fields, is_dataclass, replace
+from functools import cached_property
+from inspect import get_annotations
+from operator import attrgetter
+from pathlib import Path
+from reprlib import recursive_repr
+from threading import RLock
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, Never, get_args, get_origin
+
+from timesink._native import may_match
+
+__all__ = [
+    "MISSING", "RARE_COLLECTIONS", "asdict", "collect_rarely", "dataclass", "field", "fields", "is_dataclass",
+    "read_plainly", "regex", "replace", "start_small",
+]  # fmt: skip
+
+PLAIN: Final = os.environ.get("TIMESINK_PLAIN_IMPORTS") == "1"
+"""Whether everything is loaded and made as if this module were not there."""
+
+# Looking for cycles among modules, rules and tables took a sixth of the diagnosis of a small trace. A server still
+# collects, less often.
+RARE_COLLECTIONS: Final = (200_000, 2, 2)
+_OPENBLAS: Final = "OPENBLAS_NUM_THREADS"
+# These alone import a sixth of all modules that a diagnosis would, among them all that reads mail.
+_NOT_USED: Final = ("polars.catalog.unity", "polars.io.delta", "polars.io.iceberg")
+_MASKED: Final = "numpy.ma"
+_SMALL_BYTES: Final = 4_000_000  # a trace of 40 MB, packed
+
+
+def collect_rarely() -> None:
+    """Look for cycles of garbage less often, for as long as the process lives."""
+    if not PLAIN:
+        gc.set_threshold(*RARE_COLLECTIONS)
+
+
+def start_small(paths: Sequence[Path], *, apart: bool = False) -> None:
+    """Let NumPy and Polars, where they are not loaded yet, begin with as few threads as pay, and Polars without parts
+    that no command uses.
+
+    NumPy's for products of matrices, of which there are none, spin as they begin. Polars gets one for small files and
+    two for others: a diagnosis asks hundreds of questions of small tables, and to wake others for a part of one takes
+    longer than it. Files are decoded on threads of their own. Of files that are read `apart`, side by side, each has
+    one thread for all of that, where they are enough for every core.
+    """
+    if PLAIN:
+        return
+    if _OPENBLAS not in os.environ and not {"numpy", "polars"} & sys.modules.keys():
+        os.environ[_OPENBLAS] = "1"
+        importlib.import_module("numpy")
+        del os.environ[_OPENBLAS]  # a program that this command begins may want them
+    if "polars" in sys.modules:
+        return
+    sys.modules.update({name: _NotUsed(name) for name in _NOT_USED})
+    if _MASKED not in sys.modules and (numpy := sys.modules.get("numpy")):
+        numpy.ma = sys.modules[_MASKED] = _Unmasked(_MASKED, numpy.False_)  # type: ignore[attr-defined]
+    if apart and sum(map(_files_at, paths)) >= (os.cpu_count() or 1):
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    elif all(path.is_file() for path in paths):
+        is_small = sum(path.stat().st_size for path in paths) <= _SMALL_BYTES
+        os.environ.setdefault("POLARS_MAX_THREADS", "1" if is_small else "2")
+
+
+def _files_at(path: Path) -> int:
+    """How many files lie in a folder; what is no folder, or cannot be listed, counts as one."""
+    try:
+        return sum(1 for _ in path.iterdir())
+    except OSError:
+        return 1
+
+
+class _NotUsed(ModuleType):
+    """A part of Polars in which every name stands for nothing; what lies inside of it is the real one."""
+
+    def __getattr__(self, name: str) -> list[str] | None:
+        if name == "__path__":
+            within = self.__name__.split(".")[1:]
+            return [str(Path(place, *within)) for place in importlib.import_module("polars").__path__]
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+
+class _Unmasked(ModuleType):
+    """What Polars asks of NumPy's arrays with masks, of which there are none; all else the real module answers, which
+    from then on stands in its place. `nomask` is the same object as there: another thread may ask for it in between."""
+
+    def __init__(self, name: str, nomask: object) -> None:
+        super().__init__(name)
+        self.nomask = nomask
+        self._loading = RLock()
+
+    def getmask(self, values: object) -> object:
+        """That of an array without one."""
+        return self.nomask
+
+    def getdata(self, values: object) -> object:
+        """An array without a mask is its own data."""
+        return values
+
+    def __getattr__(self, name: str) -> Any:
+        with self._loading:
+            if sys.modules.get(self.__name__) is self:
+                del sys.modules[self.__name__]
+            return getattr(importlib.import_module(self.__name__), name)
+
+
+class _Plainly:
+    """Turns plain words into values: nothing, texts, paths, whole numbers, what the option itself parses.
+
+    Typer would ask pydantic, the import of which takes longer than all else before a small file is read. It still does
+    for whatever is not plain, and for what is wrong, so that its messages stay. A typer that keeps its own converter
+    elsewhere never looks here.
+    """
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value of a parameter."""
+        kind, info = param.type_descriptor.annotation, param.type_descriptor.parameter_info
+        try:
+            if value is None:
+                return () if param.multiple or param.nargs == -1 else None
+            if get_origin(kind) is list and isinstance(value, list | tuple):
+                return [_plain(word, get_args(kind)[0], info) for word in value]
+            return _plain(value, kind, info)
+        except ValueError:
+            param._runtime_param = None
+            return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+def read_plainly(params: Iterable[Any]) -> None:
+    """Let these parameters of a command convert plain words themselves."""
+    for param in () if PLAIN else params:
+        param._runtime_param = _Plainly()
+
+
+def _plain(value: Any, kind: Any, info: Any) -> Any:
+    """One plain value; `ValueError` for any other."""
+    if info.parser:
+        return info.parser(value)
+    if kind is Path and (info.exists or not info.file_okay or not info.dir_okay or info.resolve_path):
+        raise ValueError(value)
+    if kind in (str, Path) and isinstance(value, str | Path):
+        return _readable(kind(value)) if kind is Path else str(value)
+    number = int(value) if kind is int and str(value).isdecimal() else None
+    if number is None or (info.min is not None and number < info.min) or (info.max is not None and number > info.max):
+        raise ValueError(value)
+    return number
+
+
+def _readable(path: Path) -> Path:
+    if path.exists() and not os.access(path, os.R_OK):
+        raise ValueError(path)
+    return path
+
+
+class _Late:
+    """A regular expression that is compiled when it is first used: of hundreds, most traces need a few."""
+
+    def __init__(self, regex: str, flags: int = 0) -> None:
+        self._of = regex, flags
+        self._words_of = {0: regex, re.IGNORECASE: f"(?i){regex}"}.get(flags, "")
+
+    def search(self, text: str, *place: int) -> re.Match[str] | None:
+        """As of the compiled one, which is made for the first text that may match."""
+        return self._search(text, *place) if may_match(self._words_of, text) else None
+
+    @cached_property
+    def _search(self) -> Callable[..., re.Match[str] | None]:
+        return re.compile(*self._of).search
+
+    def __getattr__(self, method: str) -> Any:
+        if method.startswith("_"):
+            raise AttributeError(method)
+        found = getattr(re.compile(*self._of), method)
+        setattr(self, method, found)  # where it is found from now on
+        return found
+
+
+def _dataclass(cls: Any = None, /, *, frozen: bool = False, eq: bool = True, repr: bool = True, **others: bool) -> Any:
+    """As `dataclasses.dataclass`; of a field, `hash` is not heeded."""
+    if cls is None:
+        return lambda named: _dataclass(named, frozen=frozen, eq=eq, repr=repr, **others)
+    if not frozen or "order" in others:
+        return dataclasses.dataclass(frozen=frozen, eq=eq, repr=repr, **others)(cls)
+    made: Any = _slotted(cls, **others) or dataclasses.dataclass(**_NO_METHODS, **others)(cls)
+    own = made.__dict__
+    made.__init__ = _first_init(made)
+    made.__setattr__, made.__delattr__ = _set_nothing, _delete_nothing
+    if "__getstate__" not in own:
+        made.__getstate__, made.__setstate__ = _state, _restore
+    if repr and "__repr__" not in own:
+        made.__repr__ = _shown
+    if eq:
+        key = _key_of(made)
+        if "__eq__" not in own:
+            made.__eq__ = lambda self, other: (
+                key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
+            )
+        if own.get("__hash__") is None:
+            made.__hash__ = lambda self: hash(key(self))
+    return made
+
+
+_NO_METHODS: Final = {"init": False, "eq": False, "repr": False}
+_LIKE: Final[Any] = dataclasses.make_dataclass("_LIKE", [("any", "int")], **_NO_METHODS)  # type: ignore[arg-type]
+_FIELD: Final = _LIKE.__dataclass_fields__["any"]._field_type
+
+
+def _slotted(cls: Any, *, slots: bool = False, kw_only: bool = False, **others: bool) -> Any:
+    """The class with slots for fields; None where it is not one of nothing but fields, with no base."""
+    if not slots or others or cls.__bases__ != (object,):
+        return None
+    kinds, body, declared = get_annotations(cls), dict(cls.__dict__), {}
+    for name, kind in kinds.items():
+        default = body.pop(name, MISSING)
+        if not isinstance(kind, str) or "Var" in kind or kind.endswith("KW_ONLY") or type(default).__hash__ is None:
+            return None
+        one: Any = default if isinstance(default, dataclasses.Field) else field(default=default)
+        one.name, one.type, one._field_type = name, kind, _FIELD
+        declared[name] = one
+        if one.kw_only is MISSING:
+            one.kw_only = kw_only
+    for name in ("__dict__", "__weakref__"):
+        body.pop(name, None)
+    body |= {
+        "__slots__": tuple(declared),
+        "__match_args__": tuple(name for name, one in declared.items() if one.init and not one.kw_only),
+        "__dataclass_fields__": declared,
+        "__dataclass_params__": _LIKE.__dataclass_params__,
+    }
+    made: Any = type(cls)(cls.__name__, cls.__bases__, body)
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+_FEW: Final = 16  # objects are made sooner than a function is compiled
+
+
+def _first_init(cls: type) -> Callable[..., None]:
+    """An `__init__` for the first few objects; for more, and for a call that is wrong, the compiled one."""
+    count = 0
+
+    def first(self: Any, *args: Any, **kwargs: Any) -> None:
+        nonlocal count
+        count += 1
+        if count > _FEW or not _filled(self, cls, args, kwargs):
+            made = _compiled_init(cls)
+            cls.__init__ = made  # type: ignore[misc]
+            made(self, *args, **kwargs)
+
+    return first
+
+
+def _filled(self: Any, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the arguments are those of the fields, which now have them."""
+    declared = [one for one in cls.__dataclass_fields__.values() if one._field_type is _FIELD and one.init]
+    values = dict(zip([one.name for one in declared if not one.kw_only], args, strict=False))
+    if len(values) < len(args) or not values.keys().isdisjoint(kwargs):
+        return False
+    values |= kwargs
+    for one in declared:
+        if one.name not in values:
+            if one.default is MISSING and one.default_factory is MISSING:
+                return False
+            values[one.name] = one.default if one.default_factory is MISSING else one.default_factory()
+    if len(values) > len(declared):
+        return False
+    for one in declared:
+        object.__setattr__(self, one.name, values[one.name])
+    if hasattr(cls, "__post_init__"):
+        self.__post_init__()
+    return True
+
+
+def _compiled_init(cls: Any) -> Callable[..., None]:
+    """`__init__` with a parameter for every field. The text that is compiled holds names of fields only."""
+    scope: dict[str, Any] = {"_set": object.__setattr__, "_none": MISSING}
+    head: dict[Any, list[str]] = {False: [], True: []}
+    body = []
+    for one in (one for one in fields(cls) if one.init):
+        value = name = one.name
+        if one.default_factory is not MISSING:
+            scope[f"_of_{name}"] = one.default_factory
+            head[one.kw_only].append(f"{name}=_none")
+            value = f"_of_{name}() if {name} is _none else {name}"
+        elif one.default is not MISSING:
+            scope[f"_of_{name}"] = one.default
+            head[one.kw_only].append(f"{name}=_of_{name}")
+        else:
+            head[one.kw_only].append(name)
+        body.append(f" _set(self, {name!r}, {value})")
+    if hasattr(cls, "__post_init__"):
+        body.append(" self.__post_init__()")
+    named = ["*", *head[True]] if head[True] else []
+    exec("\n".join([f"def __init__({', '.join(['self', *head[False], *named])}):", *(body or [" pass"])]), scope)
+    made: Callable[..., None] = scope["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"  # which a missing argument's message begins with
+    return made
+
+
+def _key_of(cls: Any) -> Callable[[Any], Any]:
+    """What two equal objects of a class have in common."""
+    names = [one.name for one in fields(cls) if one.compare]
+    return attrgetter(*names) if len(names) > 1 else lambda self: tuple(getattr(self, name) for name in names)
+
+
+@recursive_repr()
+def _shown(self: Any) -> str:
+    shown = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr)
+    return f"{type(self).__qualname__}({shown})"
+
+
+def _set_nothing(self: Any, name: str, value: object) -> Never:
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _delete_nothing(self: Any, name: str) -> Never:
+    raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _state(self: Any) -> list[Any]:
+    return [getattr(self, one.name) for one in fields(self)]
+
+
+def _restore(self: Any, state: list[Any]) -> None:
+    for one, value in zip(fields(self), state, strict=True):
+        object.__setattr__(self, one.name, value)
+
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+    from re import compile as regex
+else:
+    dataclass = dataclasses.dataclass if PLAIN else _dataclass
+    regex = re.compile if PLAIN else _Late

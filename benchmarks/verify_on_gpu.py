@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from timesink.errors import TimesinkError
+from timesink.verify.environment import Command
 from timesink.verify.experiment import ExperimentPlan, verify
 from timesink.verify.gpu_watch import GpuWatch
 from timesink.verify.outcomes import RunRow
-from timesink.verify.processes import Command
 from timesink.verify.runs import Launcher, StepsFile
 
 HERE = Path(__file__).resolve().parent

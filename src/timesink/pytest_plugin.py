@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from timesink.verify.gate import PerfTest
     from timesink.verify.outcomes import GateRow, RunRow
-    from timesink.verify.perf_test import PerfTest
 
 CHILD = "TIMESINK_GPUPERF_CHILD"
 _INI = {
@@ -150,7 +150,7 @@ class GpuPerf:
         """The performance test, or None where timing is off; skips where there is no GPU."""
         if self._config.getoption("gpuperf_disable"):
             return None
-        from timesink.verify.perf_test import PerfTest, environment_of
+        from timesink.verify.gate import PerfTest, environment_of
 
         command, facts = self._command(), dict[str, str]()
         self._config.hook.pytest_gpuperf_update_machine_info(config=self._config, machine_info=facts)
@@ -165,7 +165,7 @@ class GpuPerf:
 
     def _command(self) -> Any:
         """Python running this one test with the same configuration, as a child that hands over its step times."""
-        from timesink.verify.processes import Command
+        from timesink.verify.environment import Command
 
         node = self._request.node
         place = str(node.path) + node.nodeid[len(node.nodeid.split("::", 1)[0]) :]

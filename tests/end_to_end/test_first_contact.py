@@ -11,9 +11,8 @@ import pytest
 
 from timesink.cli.app import run
 from timesink.readers import read
-from timesink.verify.environment import environment
-from timesink.verify.perf_test import PerfTest
-from timesink.verify.processes import Command
+from timesink.verify.environment import Command, environment
+from timesink.verify.gate import PerfTest
 
 BEFORE = str(files("timesink.cli").joinpath("demo/gpt_before.json.gz"))
 Captured = pytest.CaptureFixture[str]

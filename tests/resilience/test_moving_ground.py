@@ -14,8 +14,8 @@ from timesink.model.tables import HOST_OPS
 from timesink.model.trace import NoteKind, Trace
 from timesink.readers import ReadLimits, cache
 from timesink.readers.kineto import READERS
-from timesink.verify import processes
-from timesink.verify.processes import Command
+from timesink.verify import environment
+from timesink.verify.environment import Command
 from timesink.verify.runs import JsonFile, StepsFile
 
 EVENT = {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 7, "tid": 8, "ts": 1, "dur": 2}
@@ -63,9 +63,9 @@ STEPS = "import os\nwith open(os.environ['TIMESINK_STEPS'], 'w') as f: f.write('
 def test_a_clock_set_back_does_not_change_step_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     times = iter([now, now - 3600.0])
-    monkeypatch.setattr(processes.time, "time", lambda: next(times))
+    monkeypatch.setattr(environment.time, "time", lambda: next(times))
     source = StepsFile()
-    finished = processes.run(
+    finished = environment.run(
         Command((sys.executable, "-c", STEPS)), tmp_path, extra=source.environment(tmp_path, {}), timeout_s=60
     )
     assert finished.ended_s < finished.started_s
@@ -75,6 +75,6 @@ def test_a_clock_set_back_does_not_change_step_times(tmp_path: Path, monkeypatch
 def test_step_times_that_look_older_than_their_run_are_refused_and_not_used(tmp_path: Path) -> None:
     path = tmp_path / "steps.json"
     path.write_text("[1.0, 2.0]")
-    later = processes.Finished(time.time() + 3600.0, time.time() + 3601.0, path, path)
+    later = environment.Finished(time.time() + 3600.0, time.time() + 3601.0, path, path)
     with pytest.raises(ToolFailed, match="did not write"):
         JsonFile(path).collect(tmp_path, later)

@@ -13,7 +13,7 @@ import pytest
 from timesink.cli.app import run
 from timesink.errors import TimesinkError, UsageError
 from timesink.untrusted.configuration import VARIABLE, configuration, read, schema
-from timesink.verify.kept_files import checked
+from timesink.verify.baseline import check_kept_file
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = ROOT / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.gz"
@@ -56,7 +56,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert found.skip == ("KRN", "MEM103")
     assert found.limits == {"IDL101.idle_ratio": 0.2, "COM101.exposed_ratio": 0.05}
     assert set(found.suites["train"]) == {"threshold", "share-tolerance", "timeout", "limits"}
-    assert checked(found.path).holds == "2 skipped rules, 2 limits, 1 suite, 1 budget"
+    assert check_kept_file(found.path).holds == "2 skipped rules, 2 limits, 1 suite, 1 budget"
     for text in ("", "[tool.other]\nx = 1\n", '[project]\nname = "timesink"\n'):
         assert read(written(tmp_path, text)) is None
 
@@ -98,7 +98,7 @@ def test_a_hook_finds_what_is_wrong_before_it_is_committed(
 ) -> None:
     path = written(tmp_path, text)
     with pytest.raises(TimesinkError) as raised:
-        checked(path)
+        check_kept_file(path)
     assert said in str(raised.value)
     assert run(["baseline", "check", str(path)]) == 2
     assert str(path) in capsys.readouterr().err

@@ -10,6 +10,7 @@ import pytest
 
 from timesink.errors import UsageError
 from timesink.verify.environment import (
+    Command,
     Environment,
     differences,
     environment,
@@ -18,7 +19,6 @@ from timesink.verify.environment import (
     read_manifest,
     workload,
 )
-from timesink.verify.processes import Command
 
 
 def test_gpus_of_one_kind_are_named_once_and_counted() -> None:

@@ -17,9 +17,9 @@ from timesink.capture.agent.step_timer import StepTimer
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.cli.app import run as timesink
 from timesink.errors import UsageError
+from timesink.verify.environment import Command, run
 from timesink.verify.experiment import ExperimentPlan, judge, to_result, verify
 from timesink.verify.outcomes import Outcome, Reason, RunRow
-from timesink.verify.processes import Command, run
 from timesink.verify.runs import FoundSteps, WholeRuns
 
 # The README's case: training scripts that know nothing of timesink. Input that is made in the loop, and made before it.

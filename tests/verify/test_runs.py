@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from timesink.errors import MissingTool, ToolFailed, UsageError
-from timesink.verify.processes import Command, Finished, run
+from timesink.verify.environment import Command, Finished, run
 from timesink.verify.runs import JsonFile, OutputPattern, StepsFile, same_receipt
 
 

@@ -13,9 +13,10 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from timesink.errors import UsageError, did_you_mean
+from timesink.errors import UsageError, did_you_mean, unknown
 from timesink.model.record import asdict, dataclass, field, replace
 from timesink.untrusted.plain_text import is_made_of
+from timesink.verify import calibration
 from timesink.verify.changepoint import judge_history
 from timesink.verify.counters import Counter
 from timesink.verify.environment import Environment, differences
@@ -26,9 +27,9 @@ from timesink.verify.records import BrokenRecord, load, text_of, write
 VERSION = 1
 STATISTIC: Mapping[str, Any] = {
     "summary": "mean of the steady part",
-    "steady state": f"MSER-{MSER_BATCH.default:.0f}",
+    "steady state": f"MSER-{MSER_BATCH}",
     "interval": "t prediction interval of log means",
-    "level": BASELINE_LEVEL.default,
+    "level": BASELINE_LEVEL,
 }
 _LONGEST_SUITE = 80  # it becomes a folder
 
@@ -159,9 +160,8 @@ def _record(baseline: Baseline, tool_version: str) -> dict[str, Any]:
 
 
 def _run(entry: Mapping[str, Any]) -> BaselineRun:
-    run = BaselineRun(
-        float(entry["mean"]), float(entry["median"]), int(entry["n"]), str(entry["date"]), str(entry["sha"])
-    )
+    kinds = {"mean": float, "median": float, "n": int, "date": str, "sha": str}
+    run = BaselineRun(**{name: kind(entry[name]) for name, kind in kinds.items()})
     datetime.fromisoformat(run.date)
     if not 0 < run.mean < float("inf"):
         raise ValueError(f"a run mean of {run.mean} s")
@@ -169,12 +169,10 @@ def _run(entry: Mapping[str, Any]) -> BaselineRun:
 
 
 def _counter(entry: Mapping[str, Any]) -> Counter:
-    value = float(entry["value"])
+    value, how, better = float(entry["value"]), entry.get("how", "exact"), entry.get("better", "lower")
     if isnan(value):
         raise ValueError("a counter that is no number")
-    return Counter(
-        value, str(entry.get("unit", "")), How(entry.get("how", "exact")), Better(entry.get("better", "lower"))
-    )
+    return Counter(value, str(entry.get("unit", "")), How(how), Better(better))
 
 
 def updated(
@@ -184,8 +182,50 @@ def updated(
 
     Counters given replace those stored; none given leaves them.
     """
-    kept = [*old.runs, *runs][-int(HISTORY_MAX.default) :]
+    kept = [*old.runs, *runs][-HISTORY_MAX:]
     _, change = judge_history([run.mean for run in kept])
     if change is not None:
         kept = kept[change.index :]
     return replace(old, runs=tuple(kept), counters=dict(counters or old.counters), updates=(*old.updates, update))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A committed file that was found in order: a configuration, a baseline or a calibration, and what it holds."""
+
+    path: Path
+    kind: str
+    holds: str
+
+
+def check_kept_file(path: Path) -> KeptFile:
+    """The file. `UsageError` or `BrokenRecord` names what is wrong with it, and where."""
+    if path.suffix == ".toml":
+        return KeptFile(path, "configuration", _list_choices(path))
+    if "calibrations" in path.parts:
+        return KeptFile(path, "calibration", f"{calibration.read(path).df + 1} runs")
+    kept = read(path)
+    if not kept.runs:
+        raise BrokenRecord(f"{path} holds no run", remedy="make it anew: timesink baseline update")
+    return KeptFile(path, f"baseline of {kept.suite}", f"{len(kept.runs)} runs, {len(kept.counters)} counters")
+
+
+def _list_choices(path: Path) -> str:
+    """What a configuration chooses. `UsageError` for a rule or a limit that there is not."""
+    from timesink.diagnosis.registry import all_rules, find_all
+    from timesink.untrusted import configuration
+    from timesink.verify.table_limits import parse_limit
+
+    found = configuration.read(path)
+    if found is None:
+        return "no [tool.timesink]"
+    try:
+        find_all(found.skip)
+        known = [f"{rule.code}.{name}" for rule in all_rules() for name in rule.limits]
+        if absent := next((name for name in found.limits if name not in known), None):
+            raise unknown("limit", absent, known, "timesink rules")
+        budgets = [parse_limit(text) for suite in found.suites.values() for text in suite.get("limits", ())]
+    except UsageError as error:
+        raise UsageError(f"{found.path}: {error.message}", remedy=error.remedy) from error
+    held = {"skipped rule": found.skip, "limit": found.limits, "suite": found.suites, "budget": budgets}
+    return ", ".join(f"{len(one)} {name}{'s' * (len(one) > 1)}" for name, one in held.items() if one) or "nothing"

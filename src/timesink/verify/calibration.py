@@ -17,8 +17,8 @@ import numpy as np
 
 from timesink.model.arrays import Float64Array
 from timesink.model.record import dataclass, replace
+from timesink.verify import limits
 from timesink.verify.environment import Environment
-from timesink.verify.limits import ALPHA, ASSUMED_DF, BATCH_LAG1, BATCHES, MSER_BATCH, MSER_MIN_STEPS
 from timesink.verify.outcomes import ChangeVerdict, Outcome, Reason, RunRow, inconclusive
 from timesink.verify.records import BrokenRecord, load, write
 from timesink.verify.statistics import interval_verdict, lag1_correlation, steady_part, t_interval, trend
@@ -127,7 +127,7 @@ class RunDeviation:
     @classmethod
     def stated(cls, ratio: float) -> RunDeviation:
         """From `--assume-run-sd`."""
-        return cls(ratio, ASSUMED_DF.default, True)
+        return cls(ratio, limits.ASSUMED_DF, True)
 
 
 def judge_captures(
@@ -155,7 +155,7 @@ def judge_captures(
     batches = [batch_logs(side) for side, _ in sides]
     notes = _batch_notes([side for side, _ in sides], batches)
     log_ratio = math.log(sides[1][0].mean() / sides[0][0].mean())
-    level = 1 - ALPHA.default
+    level = 1 - limits.ALPHA
     error, df = _error_within(batches)
     if deviation is None:
         effect = t_interval(log_ratio, error, df, level).effect(level)
@@ -183,7 +183,7 @@ def judge_captures(
 
 def batch_logs(series: Float64Array) -> Float64Array:
     """Logarithms of the means of up to eight equal, contiguous batches; what does not fit is left out at the front."""
-    count = min(int(BATCHES.default), len(series) // 2)
+    count = min(limits.BATCHES, len(series) // 2)
     size = len(series) // count
     logs: Float64Array = np.log(series[len(series) - count * size :].reshape(count, size).mean(-1))
     return logs
@@ -192,7 +192,7 @@ def batch_logs(series: Float64Array) -> Float64Array:
 def _usable(series: Sequence[float]) -> tuple[Float64Array, bool]:
     """The steady part and whether there is one. Short captures keep every step: warm-up was left out by their marks."""
     values = np.asarray(series, dtype=np.float64)
-    if len(values) < MSER_MIN_STEPS.default:
+    if len(values) < limits.MSER_MIN_STEPS:
         return values, True
     steady = steady_part(values)
     return steady.kept, steady.settled
@@ -211,8 +211,8 @@ def _error_within(batches: Sequence[Float64Array]) -> tuple[float, float]:
 def _batch_notes(series: Sequence[Float64Array], batches: Sequence[Float64Array]) -> tuple[str, ...]:
     notes = []
     size = min(len(side) // len(logs) for side, logs in zip(series, batches, strict=True))
-    if size < MSER_BATCH.default:
+    if size < limits.MSER_BATCH:
         notes.append(f"batches of {size} steps: the noise within a run is known roughly")
-    if max(lag1_correlation(logs - logs.mean()) for logs in batches) > BATCH_LAG1.default:
+    if max(lag1_correlation(logs - logs.mean()) for logs in batches) > limits.BATCH_LAG1:
         notes.append("neighbouring batches are alike: the noise within a run is understated")
     return tuple(notes)

@@ -16,17 +16,8 @@ from scipy import stats
 from timesink.errors import UsageError
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.record import dataclass
+from timesink.verify import limits
 from timesink.verify.counters import _finite, _json
-from timesink.verify.limits import (
-    HISTORY_AFTER,
-    HISTORY_ALPHA,
-    HISTORY_LAG1_FREE,
-    HISTORY_LAG1_UNSTABLE,
-    HISTORY_MAX,
-    HISTORY_MIN,
-    HISTORY_PERMUTATIONS,
-    STEP_THRESHOLD,
-)
 from timesink.verify.outcomes import ChangeVerdict, Effect, GateResult, GateRow, Outcome, Reason, inconclusive
 from timesink.verify.statistics import lag1_correlation
 
@@ -73,7 +64,7 @@ def change_point(series: npt.ArrayLike, block: int) -> ChangePoint:
     """The likeliest split of a series of logarithms, with its p-value (k + 1) / (permutations + 1)."""
     values = np.asarray(series, dtype=np.float64)
     largest_t, index = split_statistic(values)
-    rng, permutations = np.random.default_rng(_SEED), int(HISTORY_PERMUTATIONS.default)
+    rng, permutations = np.random.default_rng(_SEED), limits.HISTORY_PERMUTATIONS
     shuffled = values[block_permutations(rng, len(values), block, permutations)]
     as_large = int((split_statistic(shuffled)[0] >= largest_t).sum())
     first = int(index)
@@ -90,31 +81,31 @@ def block_permutations(rng: np.random.Generator, count: int, block: int, permuta
 
 
 def judge_history(
-    means: npt.ArrayLike, threshold_ratio: float = STEP_THRESHOLD.default
+    means: npt.ArrayLike, threshold_ratio: float = limits.STEP_THRESHOLD
 ) -> tuple[ChangeVerdict, ChangePoint | None]:
     """What a history of run means (oldest first, any unit) says: an alert at most, never a failed gate (`tagged`)."""
-    values = np.asarray(means, dtype=np.float64)[-int(HISTORY_MAX.default) :]
+    values = np.asarray(means, dtype=np.float64)[-limits.HISTORY_MAX :]
     if not np.all(np.isfinite(values) & (values > 0)):
         why, remedy = "a mean in the history is no positive number", "remove that entry"
         return inconclusive(threshold_ratio, Reason.BAD_VALUES, why, remedy, tagged=True), None
-    if len(values) < HISTORY_MIN.default:
-        why = f"{len(values)} points of at least {HISTORY_MIN.default:.0f}"
+    if len(values) < limits.HISTORY_MIN:
+        why = f"{len(values)} points of at least {limits.HISTORY_MIN}"
         remedy = "let more runs on the trunk accumulate"
         return inconclusive(threshold_ratio, Reason.INSUFFICIENT_BASELINE, why, remedy, tagged=True), None
     logs = np.log(values)
     correlation = lag1(logs)
-    if correlation > HISTORY_LAG1_UNSTABLE.default:
-        why = f"neighbouring points correlate by {correlation:.2f} (limit {HISTORY_LAG1_UNSTABLE.default:g})"
+    if correlation > limits.HISTORY_LAG1_UNSTABLE:
+        why = f"neighbouring points correlate by {correlation:.2f} (limit {limits.HISTORY_LAG1_UNSTABLE})"
         remedy = "find what wanders: clocks, neighbours, the machine itself"
         return inconclusive(threshold_ratio, Reason.UNSTABLE_HISTORY, why, remedy, tagged=True), None
-    change = change_point(logs, _BLOCK if correlation >= HISTORY_LAG1_FREE.default else 1)
+    change = change_point(logs, _BLOCK if correlation >= limits.HISTORY_LAG1_FREE else 1)
     points_after = len(values) - change.index
-    if change.p > HISTORY_ALPHA.default or abs(np.log(change.ratio)) < np.log1p(threshold_ratio):
+    if change.p > limits.HISTORY_ALPHA or abs(np.log(change.ratio)) < np.log1p(threshold_ratio):
         why = f"no lasting change in {len(values)} points"
         return ChangeVerdict(Outcome.NO_DIFFERENCE, threshold_ratio, explanation=why, tagged=True), None
-    if points_after < HISTORY_AFTER.default:
+    if points_after < limits.HISTORY_AFTER:
         why = f"a change of {100 * (change.ratio - 1):+.1f} % is seen in the last {points_after} points only"
-        remedy = f"wait for {HISTORY_AFTER.default:.0f} points after it"
+        remedy = f"wait for {limits.HISTORY_AFTER} points after it"
         return inconclusive(threshold_ratio, Reason.UNCONFIRMED, why, remedy, tagged=True), None
     return _lasting(logs, change, threshold_ratio), change
 
@@ -123,7 +114,7 @@ def _lasting(logs: Float64Array, change: ChangePoint, threshold_ratio: float) ->
     outcome = Outcome.SLOWER if change.ratio > 1 else Outcome.FASTER
     before, after = logs[: change.index], logs[change.index :]
     error = float(np.sqrt(before.var(ddof=1) / len(before) + after.var(ddof=1) / len(after)))
-    level = 1 - HISTORY_ALPHA.default
+    level = 1 - limits.HISTORY_ALPHA
     half = float(stats.t.ppf(0.5 + level / 2, min(len(before), len(after)) - 1)) * error
     low, high = change.ratio * float(np.exp(-half)), change.ratio * float(np.exp(half))
     explanation = f"lasting change {len(after)} points ago, p = {change.p:.3f} by permutation"

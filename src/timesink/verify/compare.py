@@ -48,7 +48,7 @@ def compare_captures(
     sides: tuple[Trace, Trace],
     diagnoses: tuple[Diagnosis, Diagnosis] | None = None,
     *,
-    threshold_ratio: float = STEP_THRESHOLD.default,
+    threshold_ratio: float = STEP_THRESHOLD,
     deviation: RunDeviation | None = None,
     facts: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
     allowed: Sequence[str] = (),
@@ -281,7 +281,7 @@ def _finding_change(old: tuple[Card, Finding] | None, new: tuple[Card, Finding] 
 def _moved(before: float | None, after: float | None) -> Fate:
     if before is None or after is None:
         return Fate.SAME if before is after else Fate.CHANGED
-    return Fate.SAME if abs(after - before) <= KERNEL_THRESHOLD.default * abs(before) else Fate.CHANGED
+    return Fate.SAME if abs(after - before) <= KERNEL_THRESHOLD * abs(before) else Fate.CHANGED
 
 
 _FEWEST: Final = 5

@@ -34,7 +34,7 @@ class Counter:
 
 
 def gate_counters(
-    stored: Mapping[str, Counter], measured: Mapping[str, Counter], share_tolerance: float = SHARE_TOLERANCE.default
+    stored: Mapping[str, Counter], measured: Mapping[str, Counter], share_tolerance: float = SHARE_TOLERANCE
 ) -> list[GateRow]:
     """One row per counter on either side, by name. One that is missing now was not measured: no pass."""
     rows = []
@@ -42,7 +42,7 @@ def gate_counters(
         before, after = stored.get(name), measured.get(name)
         either = after or before
         assert either is not None
-        tolerance = share_tolerance if either.how is How.SHARE else EXACT_TOLERANCE.default
+        tolerance = share_tolerance if either.how is How.SHARE else EXACT_TOLERANCE
         verdict = _missing(before, after, tolerance)
         if before is not None and after is not None:
             verdict = compare_counter(before, after, tolerance)

@@ -16,19 +16,7 @@ import numpy as np
 
 from timesink.errors import UsageError
 from timesink.model.record import dataclass, replace
-from timesink.verify.limits import (
-    ALPHA,
-    LOOKS,
-    MIN_PAIRS,
-    MOST_PAIRS,
-    ONE_SIDED_RUNS,
-    SD_WARNING,
-    STEP_COUNTS,
-    STEP_THRESHOLD,
-    TAIL_RUNS,
-    UNSTEADY_RUNS,
-    WANTED_STEPS,
-)
+from timesink.verify import limits
 from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
 from timesink.verify.runs import SIDES, WHOLE, Side, pair_order, same_receipt
 from timesink.verify.statistics import (
@@ -62,9 +50,9 @@ class ExperimentPlan:
     blind to rare slow steps. `least_speed_up`: pairs are made until this speed-up is shown, or shown to be missed.
     """
 
-    threshold_ratio: float = STEP_THRESHOLD.default
-    alpha: float = ALPHA.default
-    looks: tuple[int, ...] = LOOKS
+    threshold_ratio: float = limits.STEP_THRESHOLD
+    alpha: float = limits.ALPHA
+    looks: tuple[int, ...] = limits.LOOKS
     warm_up_pairs: int = 1
     receipt_tolerance_ratio: float = 0.0
     statistic: Statistic = "mean"
@@ -133,7 +121,7 @@ def _other_work(reference: RunRow, row: RunRow, plan: ExperimentPlan) -> ChangeV
         remedy = "fix the program, or state --receipt-tolerance if the difference is acceptable"
         return invalid(plan.threshold_ratio, Reason.WRONG_RESULT, wrong, remedy)
     were_found = reference.mark or row.mark
-    if were_found and abs(row.steps - reference.steps) > STEP_COUNTS.default * max(row.steps, reference.steps):
+    if were_found and abs(row.steps - reference.steps) > limits.STEP_COUNTS * max(row.steps, reference.steps):
         why = ", ".join(
             f"run {run.number} ({run.side}) makes {run.steps} steps{_ending(run)}" for run in (reference, row)
         )
@@ -170,7 +158,7 @@ def _provenance(pair: Pair) -> tuple[str, ...]:
 
 def check_plan(plan: ExperimentPlan) -> None:
     """`UsageError` where a plan cannot be carried out."""
-    if not plan.looks or plan.looks[0] < MIN_PAIRS.default or any(a >= b for a, b in pairwise(plan.looks)):
+    if not plan.looks or plan.looks[0] < limits.MIN_PAIRS or any(a >= b for a, b in pairwise(plan.looks)):
         raise UsageError(
             f"the looks {plan.looks} are no plan",
             remedy="give rising numbers of pairs, the first at least 2, such as 6,12,18",
@@ -209,7 +197,7 @@ def to_result(verification: Verification, suite: str) -> GateResult:
     rows = [GateRow(what if whole else f"{what} ({plan.statistic})", "s", times[0], times[1], verification.verdict)]
     if verification.verdict.effect is not None and not whole:
         shown = {"mean": lambda run: run.mean_s, "median": lambda run: run.median_s}
-        if len(pairs) >= TAIL_RUNS.default:
+        if len(pairs) >= limits.TAIL_RUNS:
             shown["95th percentile"] = lambda run: run.p95_s
         rows += [
             _shown_row(f"{what} ({name})", sides, of, plan) for name, of in shown.items() if name != plan.statistic
@@ -256,7 +244,7 @@ def judge(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
 def _judged(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
     times = [(plan.time_s(before), plan.time_s(after)) for before, after in pairs]
     ratios = [math.log(after) - math.log(before) if before > 0 and after > 0 else math.nan for before, after in times]
-    if len(ratios) < MIN_PAIRS.default:
+    if len(ratios) < limits.MIN_PAIRS:
         why, remedy = f"{len(ratios)} pairs; a deviation needs two", f"make {plan.looks[0]} pairs"
         return inconclusive(plan.threshold_ratio, Reason.TOO_FEW_RUNS, why, remedy, pairs=len(ratios))
     if not np.all(np.isfinite(ratios)):
@@ -292,7 +280,7 @@ def _too_noisy(mean: float, sd: float, plan: ExperimentPlan, pairs: int) -> Hind
     explanation = (
         f"the interval crosses a threshold; {pairs} pairs show a slow-down of {100 * least:.1f} % in half of all trials"
     )
-    most = int(MOST_PAIRS.default)
+    most = limits.MOST_PAIRS
     needed = pairs_to_decide(mean, sd, plan.interval_level, plan.threshold_ratio, most)
     remedy = (
         f"over {most} pairs: the effect lies at the threshold of {100 * plan.threshold_ratio:g} %; "
@@ -312,19 +300,19 @@ def _hindrance(pairs: Sequence[Pair], plan: ExperimentPlan, outcome: Outcome) ->
     sides = tuple(zip(*pairs, strict=True))
     for side in sides:
         unsettled = sum(not run.settled for run in side)
-        if unsettled > UNSTEADY_RUNS.default * len(side):
+        if unsettled > limits.UNSTEADY_RUNS * len(side):
             return Hindrance(
                 Reason.NOT_STEADY,
                 f"{unsettled} of {len(side)} {side[0].side} runs never settle",
                 "time more steps per run, or find what keeps changing",
             )
         drifting = sum(abs(run.drift_ratio) > plan.threshold_ratio for run in side)
-        if drifting > UNSTEADY_RUNS.default * len(side):
+        if drifting > limits.UNSTEADY_RUNS * len(side):
             share = f"{100 * plan.threshold_ratio:g} %"
             why = f"{drifting} of {len(side)} {side[0].side} runs drift by more than {share} while they run"
             return Hindrance(Reason.DRIFT, why, "time more steps per run, or lock the clocks")
     slowed = [[run for run in side if run.slowed_by] for side in sides]
-    one_sided = (not slowed[0]) != (not slowed[1]) and max(map(len, slowed)) >= ONE_SIDED_RUNS.default
+    one_sided = (not slowed[0]) != (not slowed[1]) and max(map(len, slowed)) >= limits.ONE_SIDED_RUNS
     if one_sided and not (outcome in _DESPITE and slowed[_DESPITE[outcome]]):
         hit = slowed[0] or slowed[1]
         causes = ", ".join(sorted({cause for run in hit for cause in run.slowed_by}))
@@ -342,14 +330,14 @@ def _hindrance(pairs: Sequence[Pair], plan: ExperimentPlan, outcome: Outcome) ->
 def _warnings(pairs: Sequence[Pair], run_sd: float, plan: ExperimentPlan) -> tuple[str, ...]:
     runs = [run for pair in pairs for run in pair]
     notes = []
-    if plan.threshold_ratio < SD_WARNING.default * run_sd:
+    if plan.threshold_ratio < limits.SD_WARNING * run_sd:
         notes.append(
             f"the threshold of {100 * plan.threshold_ratio:g} % is under twice the run-to-run deviation "
             f"of {100 * run_sd:.2g} %"
         )
     shortest = min(run.steps for run in runs)
-    if shortest < WANTED_STEPS.default and runs[0].mark != WHOLE:
-        notes.append(f"runs of {shortest} steps: warm-up is detected reliably from {WANTED_STEPS.default:.0f} steps")
+    if shortest < limits.WANTED_STEPS and runs[0].mark != WHOLE:
+        notes.append(f"runs of {shortest} steps: warm-up is detected reliably from {limits.WANTED_STEPS} steps")
     if unsettled := sum(not run.settled for run in runs):
         notes.append(f"{unsettled} of {len(runs)} runs never settle; their second half was used")
     if slowed := sum(bool(run.slowed_by) for run in runs):

@@ -1,4 +1,4 @@
-"""Is this change allowed in? The step time of new runs against a stored baseline.
+"""Is this change allowed in? The step time of new runs against a stored baseline: of a program, or of one test.
 
 The same-job A/B (`experiment`) is the better gate where the old build can be run; this one serves where it cannot.
 """
@@ -6,28 +6,27 @@ The same-job A/B (`experiment`) is the better gate where the old build can be ru
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 
+from timesink import __version__
 from timesink.model.record import dataclass, replace
-from timesink.verify.baseline import Baseline, Unusable, find
+from timesink.untrusted.plain_text import dashed
+from timesink.verify import baseline as baselines
+from timesink.verify import limits
+from timesink.verify.baseline import Baseline, Unusable, find, updated
 from timesink.verify.counters import Counter, gate_counters
-from timesink.verify.environment import differences, environment
-from timesink.verify.limits import (
-    BASELINE_AGE,
-    BASELINE_LEVEL,
-    BASELINE_NEW_RUNS,
-    BASELINE_RUNS,
-    STEP_THRESHOLD,
-    UNSTEADY_RUNS,
-)
+from timesink.verify.environment import Command, Environment, differences, environment, short_hash
+from timesink.verify.gpu_watch import GpuWatch, visible_devices
 from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
-from timesink.verify.processes import Command
-from timesink.verify.runs import Launcher
+from timesink.verify.runs import SIDES, Launcher, StepsFile
 from timesink.verify.statistics import geometric_mean, interval_verdict, t_interval
 
 _STEP_TIME = "step time (mean)"
@@ -37,7 +36,7 @@ def gate_step_time(
     baseline: Baseline | Unusable,
     make_runs: Callable[[], Sequence[RunRow]],
     today: date,
-    threshold_ratio: float = STEP_THRESHOLD.default,
+    threshold_ratio: float = limits.STEP_THRESHOLD,
     canary_ratio: float | None = None,
 ) -> tuple[GateRow, tuple[RunRow, ...]]:
     """The step-time row. `make_runs` makes at least three runs; a slow-down fails only if a second set agrees.
@@ -50,8 +49,8 @@ def gate_step_time(
     stored = [run.mean for run in baseline.runs]
     before = geometric_mean(stored)
     age = (today - baseline.last_run).days if baseline.last_run else 0
-    if age > BASELINE_AGE.default and canary_ratio is None:
-        why = f"the newest baseline run is {age} days old (limit {BASELINE_AGE.default:.0f})"
+    if age > limits.BASELINE_AGE and canary_ratio is None:
+        why = f"the newest baseline run is {age} days old (limit {limits.BASELINE_AGE})"
         stale = inconclusive(threshold_ratio, Reason.STALE_BASELINE, why, "update the baseline, or pass --canary")
         return GateRow(_STEP_TIME, "s", before, None, stale), ()
     rows = list(make_runs())
@@ -62,9 +61,8 @@ def gate_step_time(
         rows += again
         if second.outcome is not Outcome.SLOWER:
             why = f"slower in the first {len(rows) - len(again)} runs, {second.label} in the next {len(again)}"
-            verdict = inconclusive(
-                threshold_ratio, Reason.UNCONFIRMED, why, "compare with the old build in the same job"
-            )
+            to_resolve = "compare with the old build in the same job"
+            verdict = inconclusive(threshold_ratio, Reason.UNCONFIRMED, why, to_resolve)
     return GateRow(_STEP_TIME, "s", before, geometric_mean([row.mean_s for row in rows]), verdict), tuple(rows)
 
 
@@ -76,30 +74,26 @@ def against_baseline(
     `canary_ratio` is how much slower a frozen reference program runs today than when the baseline was made; the new
     means are divided by it.
     """
-    if len(stored) < BASELINE_RUNS.default:
-        why = f"{len(stored)} stored runs of at least {BASELINE_RUNS.default:.0f}"
-        return inconclusive(threshold_ratio, Reason.INSUFFICIENT_BASELINE, why, "update the baseline with more runs")
-    if len(new) < BASELINE_NEW_RUNS.default:
-        why = f"{len(new)} new runs of at least {BASELINE_NEW_RUNS.default:.0f}"
-        return inconclusive(threshold_ratio, Reason.TOO_FEW_RUNS, why, "make more runs")
+    undecided = partial(inconclusive, threshold_ratio)
+    if len(stored) < limits.BASELINE_RUNS:
+        why = f"{len(stored)} stored runs of at least {limits.BASELINE_RUNS}"
+        return undecided(Reason.INSUFFICIENT_BASELINE, why, "update the baseline with more runs")
+    if len(new) < limits.BASELINE_NEW_RUNS:
+        why = f"{len(new)} new runs of at least {limits.BASELINE_NEW_RUNS}"
+        return undecided(Reason.TOO_FEW_RUNS, why, "make more runs")
     values = np.array([*stored, *new], dtype=np.float64)
     if not (np.all(np.isfinite(values)) and np.all(values > 0) and math.isfinite(canary_ratio) and canary_ratio > 0):
-        return inconclusive(
-            threshold_ratio, Reason.BAD_VALUES, "a run mean is no positive number", "check the step source"
-        )
+        return undecided(Reason.BAD_VALUES, "a run mean is no positive number", "check the step source")
     before, after = np.log(stored), np.log(np.asarray(new) / canary_ratio)
     sd = float(before.std(ddof=1))
     error = sd * math.sqrt(1 / len(after) + 1 / len(before))
-    interval = t_interval(after.mean() - before.mean(), error, len(before) - 1, BASELINE_LEVEL.default)
-    verdict = interval_verdict(interval, threshold_ratio, BASELINE_LEVEL.default)
-    undecided = verdict.outcome is Outcome.INCONCLUSIVE
-    return replace(
-        verdict,
-        explanation=f"{len(new)} new runs against {len(stored)} stored"
-        + ("; the prediction interval crosses a threshold" if undecided else ""),
-        to_resolve="compare with the old build in the same job: timesink verify" if undecided else "",
-        run_sd_ratio=sd,
-    )
+    interval = t_interval(after.mean() - before.mean(), error, len(before) - 1, limits.BASELINE_LEVEL)
+    verdict = interval_verdict(interval, threshold_ratio, limits.BASELINE_LEVEL)
+    explanation, to_resolve = f"{len(new)} new runs against {len(stored)} stored", ""
+    if verdict.outcome is Outcome.INCONCLUSIVE:
+        explanation += "; the prediction interval crosses a threshold"
+        to_resolve = "compare with the old build in the same job: timesink verify"
+    return replace(verdict, explanation=explanation, to_resolve=to_resolve, run_sd_ratio=sd)
 
 
 def _of_runs(
@@ -107,13 +101,12 @@ def _of_runs(
 ) -> ChangeVerdict:
     """The verdict of one set of runs, unless the set itself cannot be used."""
     unsettled = sum(not row.settled for row in rows)
-    if unsettled > UNSTEADY_RUNS.default * len(rows):
+    if unsettled > limits.UNSTEADY_RUNS * len(rows):
         why = f"{unsettled} of {len(rows)} runs never settle"
         return inconclusive(threshold_ratio, Reason.NOT_STEADY, why, "time more steps per run")
-    if foreign := [row for row in rows if row.foreign]:
-        return inconclusive(
-            threshold_ratio, Reason.FOREIGN_PROCESS, f"shared with {foreign[0].foreign[0]}", "take the GPU for yourself"
-        )
+    if foreign := [name for row in rows for name in row.foreign]:
+        why, to_resolve = f"shared with {foreign[0]}", "take the GPU for yourself"
+        return inconclusive(threshold_ratio, Reason.FOREIGN_PROCESS, why, to_resolve)
     return against_baseline(stored, [row.mean_s for row in rows], threshold_ratio, canary_ratio)
 
 
@@ -148,7 +141,7 @@ class StoredGate:
         numbers = count(2)
 
         def make_runs() -> list[RunRow]:
-            rows = [launcher.launch("after", next(numbers)) for _ in range(int(BASELINE_NEW_RUNS.default))]
+            rows = [launcher.launch("after", next(numbers)) for _ in range(limits.BASELINE_NEW_RUNS)]
             for row in rows:
                 progress(f"run {row.number}: {row.mean_s * 1e3:.4g} ms per step")
             return rows
@@ -160,3 +153,76 @@ class StoredGate:
         notes = (launcher.watch.remark,) if launcher.watch.remark else ()
         rows = gate_counters(kept, measured, share_tolerance=self.share_tolerance) if kept or measured else []
         return GateResult(self.suite, "stored baseline", (first, *rows), differing, runs=runs, notes=notes)
+
+
+_NAME_CHARACTERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class PerfTest:
+    """A test by its id, the command that runs it once in a fresh process, and the folder of its baseline."""
+
+    test_id: str
+    command: Command
+    root: Path
+    threshold_ratio: float
+    here: Environment
+    timeout_s: float = 600.0
+
+    @property
+    def suite(self) -> str:
+        """The test id as a file name; a hash keeps long or odd ids apart."""
+        plain = dashed(self.test_id, "_.-").strip("-.")[-_NAME_CHARACTERS:].strip("-.")
+        return f"{plain or 'test'}-{short_hash(self.test_id)[:6]}"
+
+    @property
+    def work(self) -> str:
+        """The same test is the same work; a changed test updates its baseline on purpose."""
+        return short_hash(["pytest", self.test_id])
+
+    def compare(self) -> tuple[GateRow, tuple[RunRow, ...]]:
+        """Runs of now against the baseline."""
+        stored = find(self.root, self.suite, self.here, self.work)
+        if isinstance(stored, Unusable):
+            new = stored.reason is Reason.MISSING_BASELINE
+            option = "--gpuperf-update-new-only" if new else "--gpuperf-update --gpuperf-reason '...'"
+            stored = replace(stored, to_resolve=f"run pytest {option} on the trunk and commit the file")
+        with self._fresh_runs() as make_runs:
+            today, new_runs = datetime.now(UTC).date(), partial(make_runs, limits.BASELINE_NEW_RUNS)
+            row, runs = gate_step_time(stored, new_runs, today, self.threshold_ratio)
+        return replace(row, name=self.test_id), runs
+
+    def update(self, runs: int, reason: str, *, new_only: bool) -> Path | None:
+        """Add runs to the baseline; None where one exists and only new ones were asked for."""
+        path = baselines.location(self.root, self.suite, self.here)
+        if new_only and path.is_file():
+            return None
+        start = baselines.read(path) if path.is_file() else Baseline(self.suite, self.here.hard, self.work, ())
+        with self._fresh_runs() as make_runs:
+            rows = make_runs(runs)
+        now = datetime.now(UTC)
+        update = (now.date().isoformat(), reason, "")
+        baselines.save(path, updated(start, baselines.summaries(rows, now, ""), {}, update), __version__)
+        return path
+
+    @contextmanager
+    def _fresh_runs(self) -> Iterator[Callable[[int], list[RunRow]]]:
+        """A function that makes so many runs, each in a fresh process. The first run of all is discarded."""
+        with tempfile.TemporaryDirectory(prefix="timesink-") as name:
+            folder = Path(name)
+            commands = dict.fromkeys(SIDES, self.command)
+            with GpuWatch(folder, visible_devices([self.command])) as watch:
+                launcher = Launcher(commands, StepsFile(), folder, watch, self.timeout_s)
+                made: list[RunRow] = []
+
+                def make_runs(wanted: int) -> list[RunRow]:
+                    for _ in range(wanted if made else wanted + 1):
+                        made.append(launcher.launch("after", len(made) + 1))
+                    return made[-wanted:]
+
+                yield make_runs
+
+
+def environment_of(command: Command, extra: Mapping[str, str]) -> Environment:
+    """Where the tests run, with facts that a project adds by hook."""
+    return Environment({**environment(command).hard, **extra})

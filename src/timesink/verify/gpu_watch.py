@@ -19,7 +19,7 @@ from types import TracebackType
 
 from timesink.model.record import dataclass, replace
 from timesink.untrusted.plain_text import is_made_of
-from timesink.verify.processes import Command
+from timesink.verify.environment import Command
 
 _FIELDS = ("timestamp", "index", "uuid", "clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
 _REASON_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # renamed with driver 535

@@ -1,80 +1,50 @@
-"""The thresholds of experiments, each with its reason and source, in one place so that a report can print them."""
+"""The thresholds of experiments in one place, each with its reason and its source."""
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limit
+from typing import Final
 
-STEP_THRESHOLD = Limit.ratio(
-    0.02, "step-time changes under this do not matter in practice", "project default; set it per suite"
-)
-KERNEL_THRESHOLD = Limit.ratio(0.05, "single kernels vary more than steps", "project default; set it per suite")
-ALPHA = Limit.ratio(0.05, "error rate of a comparison, over all its looks together", "convention")
-LOOKS = (6, 12, 18)
-MIN_PAIRS = Limit(2, "pairs", "a standard deviation needs two values", "definition of the t statistic")
-STEP_COUNTS = Limit.ratio(
-    0.1, "where runs make so many more or fewer steps, a step is hardly the same work", "project default"
-)
-SD_WARNING = Limit(
-    2.0, "run sd", "a threshold under twice the run-to-run deviation is mostly noise", "conventions of nvbench users"
-)
+# Shares of a time. Project defaults, to be set per suite: smaller changes of a step do not matter in practice, and
+# single kernels vary more than steps.
+STEP_THRESHOLD: Final = 0.02
+KERNEL_THRESHOLD: Final = 0.05
 
-MOST_PAIRS = Limit(200, "pairs", "a plan beyond it is no advice", "convention")
-ONE_SIDED_RUNS = Limit(2, "runs", "one run alone may be slowed by chance", "convention")
-TAIL_RUNS = Limit(10, "runs", "below it a tail percentile of runs has no usable interval", "convention")
+# A comparison of two commands.
+ALPHA: Final = 0.05  # error rate, over all its looks together; a convention
+LOOKS: Final = (6, 12, 18)  # pairs
+MIN_PAIRS: Final = 2  # a standard deviation needs two values
+STEP_COUNTS: Final = 0.1  # where runs make so many more or fewer steps, a step is hardly the same work
+SD_WARNING: Final = 2.0  # a threshold under so many run-to-run deviations is mostly noise; conventions of nvbench users
+MOST_PAIRS: Final = 200  # a plan beyond it is no advice
+ONE_SIDED_RUNS: Final = 2  # one run alone may be slowed by chance
+TAIL_RUNS: Final = 10  # below it a tail percentile of runs has no usable interval
 
-MSER_BATCH = Limit(
-    5, "steps", "batch of MSER-5", "White, Cobb, Spratt (2000), A comparison of five steady-state truncation heuristics"
-)
-MSER_MIN_STEPS = Limit(
-    60,
-    "steps",
-    "below it MSER-5 calls over 8 % of steady series unsteady",
-    "simulation, tests/verify/test_steady_state.py",
-)
-FIXED_DROP = Limit.ratio(0.10, "share dropped as warm-up where the series is too short to detect it", "convention")
-WANTED_STEPS = Limit(
-    100,
-    "steps",
-    "from here MSER-5 calls under 3 % of steady series unsteady",
-    "simulation, tests/verify/test_steady_state.py",
-)
-STEADY_CUT = Limit.ratio(
-    0.5, "a truncation past half the series means it never settled", "White (1997), definition of MSER"
-)
-DRIFT_P = Limit.ratio(0.01, "chance of calling a trend where there is none", "Mann (1945), Kendall (1975)")
-UNSTEADY_RUNS = Limit.ratio(0.5, "more than half of a side's runs unsteady: the program does not settle", "convention")
-BATCHES = Limit(
-    8,
-    "batches",
-    "equal batches of one run: enough for a deviation, few enough to decorrelate",
-    "Schmeiser (1982), Batch size effects",
-)
-BATCH_LAG1 = Limit.ratio(
-    0.4, "batch means this correlated understate the deviation", "simulation, tests/verify/test_steady_state.py"
-)
+# The steady part of a run. Simulated: tests/verify/test_steady_state.py.
+MSER_BATCH: Final = 5  # steps; White, Cobb, Spratt (2000), A comparison of five steady-state truncation heuristics
+MSER_MIN_STEPS: Final = 60  # below it MSER-5 calls over 8 % of steady series unsteady
+FIXED_DROP: Final = 0.10  # dropped as warm-up where the series is too short to detect it
+WANTED_STEPS: Final = 100  # from here MSER-5 calls under 3 % of steady series unsteady
+STEADY_CUT: Final = 0.5  # a truncation past half the series means it never settled; White (1997), definition of MSER
+DRIFT_P: Final = 0.01  # chance of calling a trend where there is none; Mann (1945), Kendall (1975)
+UNSTEADY_RUNS: Final = 0.5  # with more than half of a side's runs unsteady, the program does not settle
+BATCHES: Final = 8  # enough for a deviation, few enough to decorrelate; Schmeiser (1982), Batch size effects
+BATCH_LAG1: Final = 0.4  # batch means this correlated understate the deviation
 
-CALIBRATION_RUNS = Limit(
-    5, "runs", "fewer leave the run-to-run deviation unknown within a factor of 3", "chi-square interval of a variance"
-)
-ASSUMED_DF = Limit(4, "degrees of freedom", "an assumed deviation counts as if from five runs", "convention")
+# What is known before a comparison.
+CALIBRATION_RUNS: Final = 5  # fewer leave the deviation unknown within a factor of 3: chi-square interval of a variance
+ASSUMED_DF: Final = 4  # an assumed deviation counts as if from five runs
+BASELINE_RUNS: Final = 8  # fewer make the prediction interval useless; simulated
+BASELINE_LEVEL: Final = 0.99  # coverage of the prediction interval; simulated
+BASELINE_AGE: Final = 14  # days; machines drift, and older baselines need a canary
+BASELINE_NEW_RUNS: Final = 3  # averaged against a stored baseline
+EXACT_TOLERANCE: Final = 0.0  # counters are deterministic
+SHARE_TOLERANCE: Final = 0.02  # shares of one capture move this much by themselves; a default, to be set per suite
 
-BASELINE_RUNS = Limit(8, "runs", "fewer make the prediction interval useless", "simulation, tests/verify")
-BASELINE_LEVEL = Limit.ratio(
-    0.99, "coverage of the prediction interval against a stored baseline", "simulation, tests/verify"
-)
-BASELINE_AGE = Limit(14, "days", "machines drift; older baselines need a canary", "convention")
-BASELINE_NEW_RUNS = Limit(3, "runs", "new runs that are averaged against a stored baseline", "convention")
-EXACT_TOLERANCE = Limit.ratio(0.0, "counters are deterministic", "definition")
-SHARE_TOLERANCE = Limit(
-    0.02, "share", "budget shares of one capture move this much by themselves", "project default; set it per suite"
-)
-
-HISTORY_MIN = Limit(20, "points", "fewer leave no power to see a change", "simulation, tests/verify")
-HISTORY_MAX = Limit(80, "points", "older points say little about today", "convention")
-HISTORY_ALPHA = Limit.ratio(0.01, "chance of a false change point per history", "convention")
-HISTORY_AFTER = Limit(
-    5, "points", "a block of three cannot separate fewer points after the change", "simulation, tests/verify"
-)
-HISTORY_PERMUTATIONS = Limit(999, "permutations", "resolves p to 0.001", "convention")
-HISTORY_LAG1_FREE = Limit.ratio(0.1, "under it single points may be permuted", "simulation, tests/verify")
-HISTORY_LAG1_UNSTABLE = Limit.ratio(0.5, "past it no permutation test keeps its error rate", "simulation, tests/verify")
+# The history of the trunk. Simulated: tests/verify.
+HISTORY_MIN: Final = 20  # points; fewer leave no power to see a change
+HISTORY_MAX: Final = 80  # older points say little about today
+HISTORY_ALPHA: Final = 0.01  # chance of a false change point per history
+HISTORY_AFTER: Final = 5  # a block of three cannot separate fewer points after the change
+HISTORY_PERMUTATIONS: Final = 999  # resolves p to 0.001
+HISTORY_LAG1_FREE: Final = 0.1  # under it single points may be permuted
+HISTORY_LAG1_UNSTABLE: Final = 0.5  # past it no permutation test keeps its error rate

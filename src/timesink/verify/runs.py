@@ -23,9 +23,9 @@ from timesink.errors import ToolFailed, UsageError
 from timesink.model.arrays import median
 from timesink.model.record import dataclass, replace
 from timesink.untrusted.plain_json import parsed
+from timesink.verify.environment import Command, Finished, run
 from timesink.verify.gpu_watch import GpuState, GpuWatch
 from timesink.verify.outcomes import RunRow
-from timesink.verify.processes import Command, Finished, run
 from timesink.verify.statistics import steady_part
 
 Side = Literal["before", "after"]

@@ -20,7 +20,7 @@ from timesink.model.record import dataclass
 from timesink.verify.limits import DRIFT_P, FIXED_DROP, MSER_BATCH, MSER_MIN_STEPS, STEADY_CUT
 from timesink.verify.outcomes import ChangeVerdict, Effect, Outcome, Reason
 
-_BATCH: Final = int(MSER_BATCH.default)
+_BATCH: Final = MSER_BATCH
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,11 +41,11 @@ def steady_part(series: npt.ArrayLike) -> Steady:
     """Cut the warm-up off one run's step times (any unit). Series too short for MSER-5 lose a fixed share."""
     values = np.asarray(series, dtype=np.float64)
     count = len(values)
-    if count < MSER_MIN_STEPS.default:
-        cut = int(np.ceil(count * FIXED_DROP.default)) if count > 1 else 0
+    if count < MSER_MIN_STEPS:
+        cut = int(np.ceil(count * FIXED_DROP)) if count > 1 else 0
         return Steady(values[cut:], cut, True, trend(values[cut:]))
     cut = int(mser_cut(values))
-    settled = cut < int(count // _BATCH * STEADY_CUT.default) * _BATCH
+    settled = cut < int(count // _BATCH * STEADY_CUT) * _BATCH
     return Steady(values[cut:], cut, settled, trend(values[cut:]))
 
 
@@ -69,9 +69,7 @@ def mser_cut(series: npt.ArrayLike) -> Int64Array:
     total = np.flip(np.cumsum(np.flip(means, -1), -1), -1)
     squares = np.flip(np.cumsum(np.flip(means**2, -1), -1), -1)
     statistic = (squares - total**2 / left) / left**2
-    return np.asarray(
-        np.argmin(statistic[..., : int(count * STEADY_CUT.default) + 1], axis=-1) * _BATCH, dtype=np.int64
-    )
+    return np.asarray(np.argmin(statistic[..., : int(count * STEADY_CUT) + 1], axis=-1) * _BATCH, dtype=np.int64)
 
 
 def trend(values: Float64Array) -> float:
@@ -83,7 +81,7 @@ def trend(values: Float64Array) -> float:
     if count < 4:
         return 0.0
     means = values[: count * _BATCH].reshape(count, _BATCH).mean(-1)
-    if np.ptp(means) == 0 or stats.kendalltau(np.arange(count), means).pvalue >= DRIFT_P.default:
+    if np.ptp(means) == 0 or stats.kendalltau(np.arange(count), means).pvalue >= DRIFT_P:
         return 0.0
     slope, level, _, _ = stats.theilslopes(means, np.arange(count))
     return float(slope * (count - 1) / level) if level > 0 else 0.0

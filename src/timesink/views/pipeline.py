@@ -361,7 +361,7 @@ def compared_page(
 
 def _judged(before: StageLogs, after: StageLogs, column: str, deviation: RunDeviation | None) -> ChangeVerdict:
     old, new = (logs.series[column].drop_nulls().cast(pl.Float64).to_list() for logs in (before, after))
-    return judge_captures(old, new, STEP_THRESHOLD.default, deviation)
+    return judge_captures(old, new, STEP_THRESHOLD, deviation)
 
 
 def _score(logs: StageLogs) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from timesink.verify.baseline import Baseline
+from timesink.verify.baseline import Baseline, KeptFile, check_kept_file
 from timesink.verify.calibration import Calibration
-from timesink.verify.kept_files import KeptFile, checked
 from timesink.verify.ledger import Entry, Gain, track_record
 from timesink.verify.outcomes import RunRow
 from timesink.views.page import Field, Fields, Page, Sheet, figures, sheet_of, texts
@@ -88,7 +87,7 @@ def kept_page(paths: Sequence[Path]) -> Page:
         (Field("file", "file", is_name=True), lambda kept: str(kept.path)),
         *texts(kind="is", holds="holds"),
     )
-    kept = [checked(path) for path in paths]
+    kept = [check_kept_file(path) for path in paths]
     title = f"{len(kept)} file{'s' * (len(kept) != 1)} in order"
     return Page(title, (sheet_of("files", "Files", kept, columns),))
 

@@ -25,9 +25,9 @@ from timesink.render.formats import Format
 
 if TYPE_CHECKING:
     from timesink.verify.counters import Counter
+    from timesink.verify.environment import Command
     from timesink.verify.experiment import ExperimentPlan
     from timesink.verify.outcomes import GateResult
-    from timesink.verify.processes import Command
     from timesink.verify.runs import Launcher, Side, StepSource
 
 Program = Annotated[list[str] | None, argument("-- CMD...", "The program and its arguments; no shell runs.")]
@@ -58,7 +58,7 @@ class Sides:
 
     def commands(self) -> Mapping[Side, Command]:
         """The two sides. `UsageError` where the options do not name two."""
-        from timesink.verify.processes import Command
+        from timesink.verify.environment import Command
 
         if self.toggle is None:
             if not (self.before and self.after) or self.program:
@@ -80,7 +80,7 @@ class Sides:
 
 def one_command(program: Sequence[str] | None) -> Command:
     """The program after `--`."""
-    from timesink.verify.processes import Command
+    from timesink.verify.environment import Command
 
     if not program:
         raise UsageError("no program to run", remedy="write it after --, such as: -- python train.py")

@@ -102,8 +102,8 @@ def calibrate(
     from timesink.views.verify import calibration_page
 
     target = writing.sink()
-    if runs < CALIBRATION_RUNS.default:
-        raise UsageError(f"{runs} runs are too few", remedy=f"make at least {CALIBRATION_RUNS.default:.0f}")
+    if runs < CALIBRATION_RUNS:
+        raise UsageError(f"{runs} runs are too few", remedy=f"make at least {CALIBRATION_RUNS}")
     command = one_command(program)
     source = times.source()
     here = environment(command)

@@ -24,17 +24,11 @@ from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Fo
 from timesink.diagnosis.words import which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
-from timesink.measures.habits.extra_work import launch_order, launched
-from timesink.measures.idle.blame import idle_blame
-from timesink.measures.kernels.conversions import copies
-from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.steps.marks import step_of_ops
 from timesink.measures.steps.per_step import period_name, period_ns
 from timesink.measures.steps.slow_steps import usual_steps
-from timesink.measures.timeline.device_timeline import device_gaps
 from timesink.model.arrays import WEIGHTY
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
-from timesink.model.trace import Trace, forget, remembered
+from timesink.model.trace import MEASURES_AHEAD, Trace, release, remembered
 from timesink.units import NS_PER_MS
 
 MATERIAL: Final = Limit.ratio(
@@ -62,12 +56,13 @@ def diagnose(
         trace = trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS)
     overrides_of = _overrides_by_code(rules, overrides)
     with second_thread(trace) as thread:
-        if any(rule.code.startswith(_SLOW) for rule in rules):
-            begun(thread, partial(idle_blame, trace))  # what takes longest, and the rules asked first need
+        for measure in MEASURES_AHEAD:
+            begun(thread, partial(measure, trace))
         barred = headline.not_diagnosable(trace)
         usual = None if barred else usual_steps(trace)
         if thread is None and _is_long(trace) and not barred:
-            idle_blame(trace)  # what takes most memory, before there is more to remember
+            for measure in MEASURES_AHEAD:  # what takes most memory, before there is more to remember
+                measure(trace)
 
         def ruling(rule: Rule) -> tuple[Ruling, Trace]:
             return _ruling(rule, trace, usual, overrides_of.get(rule.code, {}), barred)
@@ -98,32 +93,18 @@ def diagnose(
 def _judged(
     rules: Sequence[Rule], ruling: Callable[[Rule], tuple[Ruling, Trace]], trace: Trace, thread: Executor | None
 ) -> list[tuple[Ruling, Trace]]:
-    """The ruling of each rule, in their order. Of two threads one begins with those whose measures take longest, which
-    the other comes to at its end."""
-    if thread is None:
-        judged = []
-        for topic, of_topic in groupby(rules, key=lambda rule: rule.code.rstrip(digits)):
-            for rule in of_topic:
-                judged.append(ruling(rule))
-                if _is_long(trace):
-                    give_back()
-            for measure in _LAST_ASKED_BY.get(topic, ()) if _is_long(trace) else ():
-                forget(measure, trace)
-        return judged
-    slow = [rule for rule in rules if rule.code.startswith(_SLOW)]
-    quick = [rule for rule in rules if rule not in slow]
-    made = {rule: begun(thread, partial(ruling, rule)) for rule in (*slow, *quick)}
-    told = {rule: made[rule]() for rule in (*quick, *slow)}
-    return [told[rule] for rule in rules]
-
-
-_SLOW: Final = ("CPY102", "IDL")  # idle time by its roots: they replay the trace without its waits
-_LAST_ASKED_BY: Final[Mapping[str, tuple[Callable[[Trace], object], ...]]] = {
-    "CMP": (step_of_ops,),
-    "CPY": (device_gaps,),
-    "HAB": (launched, launch_order),
-    "KRN": (kernel_facts, copies),
-}
+    """The ruling of each rule, in their order; with a second thread each takes the next rule that nobody has begun."""
+    if thread is not None:
+        return [judge() for judge in [begun(thread, partial(ruling, rule)) for rule in rules]]
+    judged = []
+    for topic, of_topic in groupby(rules, key=lambda rule: rule.code.rstrip(digits)):
+        for rule in of_topic:
+            judged.append(ruling(rule))
+            if _is_long(trace):
+                give_back()
+        if _is_long(trace):
+            release(topic, trace)
+    return judged
 
 
 def _is_long(trace: Trace) -> bool:

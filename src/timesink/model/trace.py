@@ -210,6 +210,8 @@ Result = TypeVar("Result")
 
 
 _RESULTS: Final[dict[Callable[[Trace], Any], WeakKeyDictionary[Trace, Any]]] = {}
+_RELEASED: Final[dict[str, list[Callable[[Trace], Any]]]] = {}
+MEASURES_AHEAD: Final[list[Callable[[Trace], Any]]] = []
 
 
 def remembered(measure: Callable[[Trace], Result]) -> Callable[[Trace], Result]:
@@ -230,7 +232,24 @@ def remembered(measure: Callable[[Trace], Result]) -> Callable[[Trace], Result]:
     return recall
 
 
-def forget(measure: Callable[[Trace], Any], trace: Trace) -> None:
-    """Let go of what a `remembered` measure found in the trace; whoever asks for it again has it computed again. Not
-    while another thread may ask."""
-    _RESULTS[measure].pop(trace, None)
+def release_after(topic: str) -> Callable[[Callable[[Trace], Result]], Callable[[Trace], Result]]:
+    """Declares that rules after those of a topic (`KRN`) hardly ask for a `remembered` measure whose result weighs."""
+
+    def declare(measure: Callable[[Trace], Result]) -> Callable[[Trace], Result]:
+        _RELEASED.setdefault(topic, []).append(measure)
+        return measure
+
+    return declare
+
+
+def release(topic: str, trace: Trace) -> None:
+    """Let go of what weighs and no later topic of rules needs; it is computed again for whoever asks again. Not while
+    another thread may ask."""
+    for measure in _RELEASED.get(topic, ()):
+        _RESULTS[measure].pop(trace, None)
+
+
+def compute_ahead(measure: Callable[[Trace], Result]) -> Callable[[Trace], Result]:
+    """Declares that a `remembered` measure takes long and most rules need it: it is begun before anybody asks."""
+    MEASURES_AHEAD.append(measure)
+    return measure

@@ -28,7 +28,7 @@ from timesink.model.nesting import key_slices, numbered_rows, thread_slices
 from timesink.model.record import dataclass
 from timesink.model.schema import lean
 from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.model.trace import Trace, remembered
+from timesink.model.trace import Trace, release_after, remembered
 
 WAITING_CAUSES: Final = (*LAUNCHING_CAUSES, "sync", "os_call")
 """The same, and waits: where these go with the work."""
@@ -72,6 +72,7 @@ def extra_work(
     return tuple(found)
 
 
+@release_after("HAB")
 @remembered
 def launch_order(trace: Trace) -> Int32Array:
     """Rows of `device_ops` with a launch of their own, in the order in which each thread launched them."""
@@ -147,6 +148,7 @@ def by_process(trace: Trace, rows: pl.DataFrame) -> Iterator[tuple[pl.DataFrame,
         yield part, steps(trace).frame.filter(steps(trace).frame["rank"] == part["rank"][0]).height
 
 
+@release_after("HAB")
 @remembered
 def launched(trace: Trace) -> Launched:
     """Put the kernels in order."""

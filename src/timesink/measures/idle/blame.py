@@ -28,7 +28,7 @@ from timesink.model.nesting import key_slices, slice_of
 from timesink.model.record import dataclass
 from timesink.model.schema import nulls, picked, stacked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES
-from timesink.model.trace import Trace, remembered
+from timesink.model.trace import Trace, compute_ahead, remembered
 from timesink.whatif.graph import RankWork
 
 _PLACES: Final = {"host_op": HOST_OPS, "range": RANGES, "frame": FRAMES, "os_call": OS_CALLS}
@@ -109,6 +109,7 @@ _TOLD: Final = (
 )  # fmt: skip
 
 
+@compute_ahead
 @remembered
 def idle_blame(trace: Trace) -> IdleBlame:
     """Blame every gap of every device, rank by rank."""

@@ -21,7 +21,7 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array, flag_at
 from timesink.model.names import matches, of_each
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
-from timesink.model.trace import Trace, remembered
+from timesink.model.trace import Trace, release_after, remembered
 from timesink.untrusted.plain_json import parsed
 from timesink.whatif.change import Selection
 
@@ -115,6 +115,7 @@ def _beside(device: Device, kernels: pl.DataFrame, sms: int | None) -> Selection
     return Selection(device, groups, best=best.fill_null(np.nan).to_numpy())
 
 
+@release_after("KRN")
 @remembered
 def copies(trace: Trace) -> KernelFacts:
     """The kernels with one more column, `copies`: ``cast``, ``layout``, or null for any other kernel.

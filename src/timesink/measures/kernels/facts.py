@@ -39,7 +39,7 @@ from timesink.model.nesting import Nesting, key_slices, slice_of
 from timesink.model.record import dataclass
 from timesink.model.schema import BLOCKS, lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
-from timesink.model.trace import Trace, remembered
+from timesink.model.trace import Trace, release_after, remembered
 from timesink.startup import regex
 from timesink.whatif.change import Case, Selection
 from timesink.whatif.changes.kernels import ShortenKernels
@@ -89,6 +89,7 @@ def times_of(kernels: pl.DataFrame) -> Intervals:
     return Intervals.union_of(kernels["start_ns"], kernels["start_ns"] + kernels["length"])
 
 
+@release_after("KRN")
 @remembered
 def kernel_facts(trace: Trace) -> KernelFacts:
     """Gather the facts."""

@@ -43,7 +43,7 @@ from timesink.model.names import mapped, matches
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
-from timesink.model.trace import StepChoice, Trace, remembered
+from timesink.model.trace import StepChoice, Trace, release_after, remembered
 
 _THREAD: Final = ("rank", "process", "thread")
 STEP_COLUMNS: Final = pl.Schema(
@@ -124,6 +124,7 @@ def step_marks(trace: Trace) -> StepMarks:
     )
 
 
+@release_after("CMP")
 @remembered
 def step_of_ops(trace: Trace) -> Int32Array:
     """For each row of `device_ops`, the step of its process in which it was launched; -1 outside all, or not known."""

@@ -20,7 +20,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.model.trace import Trace, remembered
+from timesink.model.trace import Trace, release_after, remembered
 
 Device = tuple[int, int]
 """A GPU as (rank, device number)."""
@@ -228,6 +228,7 @@ class DeviceGaps:
         return frame.select(*device, pl.all(), *told)
 
 
+@release_after("CPY")
 @remembered
 def device_gaps(trace: Trace) -> DeviceGaps:
     """Find the gaps of every device and the op that ended each."""

@@ -9,9 +9,8 @@ import pytest
 from benchmarks.lines.score import PROGRAMS, function_of, marked_lines, place
 
 from timesink.diagnosis.pricing import price_change
-from timesink.measures.kernels.fixes import changes_of
+from timesink.fixes.words import parse_change
 from timesink.readers import read
-from timesink.whatif.changes import parse_change
 
 CAPTURES = PROGRAMS.parent / "captures"
 AT_LEAST = 10
@@ -47,7 +46,7 @@ def test_what_several_streams_win_lies_in_the_interval(name: str, tmp_path: Path
     trace = read(unpacked(f"small.{name}", tmp_path), cache=False)
     one_ms, of_streams = MEASURED_MS[name]
     for streams, ms in of_streams.items():
-        (change,) = changes_of(trace, parse_change(f"streams {streams}"), 0)
+        (change,) = parse_change(f"streams {streams}").changes(trace, 0)
         priced = price_change(change, 0, trace)
         assert priced is not None
         assert priced.gain.low <= one_ms - ms <= priced.gain.high

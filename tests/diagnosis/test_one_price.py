@@ -11,14 +11,11 @@ import timesink
 from timesink.diagnosis.pricing import Priced, price, price_change
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.verdicts import Finding, Found
-from timesink.errors import UsageError
-from timesink.measures.kernels.fixes import changes_of
+from timesink.fixes.fix import Fix
+from timesink.fixes.words import Asked, parse_change
 from timesink.measures.timeline.replay import calibrated_pricers
 from timesink.model.trace import Trace
 from timesink.views.what_if import what_if_page
-from timesink.whatif.change import Change
-from timesink.whatif.changes import parse_change
-from timesink.whatif.changes.kernels import KernelFix
 
 DEMO = sorted(Path(str(files("timesink.cli").joinpath("demo"))).glob("*.json.gz"))
 
@@ -31,14 +28,11 @@ def found(trace: Trace) -> list[Finding]:
 
 
 def asked(trace: Trace, finding: Finding) -> list[Priced | None]:
-    """What the what-if says of a finding's change: written as text, where the change can be."""
-    assert finding.change is not None
-    rank, change = finding.where.rank or 0, finding.change
-    try:
-        parsed: Change | KernelFix = parse_change(change.label)
-    except UsageError:  # host time by windows, and one operator at its bound, have no words
-        parsed = change  # type: ignore[assignment]
-    changes = changes_of(trace, parsed, rank) if isinstance(parsed, KernelFix) else (parsed,)
+    """What the what-if says of a finding's fix: written as text, where it has words."""
+    rank, fix = finding.where.rank or 0, finding.fix
+    if fix is None or fix.verb is None:  # host time by windows, and one operator at its bound, have no words
+        return [price_change(finding.change, rank, trace)]  # type: ignore[arg-type]
+    changes = parse_change(fix.verb.name).changes(trace, rank)
     here = [
         made for made in changes if getattr(made, "device", (rank, finding.where.device))[1] == finding.where.device
     ]
@@ -71,7 +65,8 @@ def test_the_page_shows_what_the_diagnosis_says() -> None:
     diagnosis = timesink.diagnose(trace)
     first = next(finding for _, finding in diagnosis.findings if finding.priced_by == "replay")
     change = next(part for part in found(trace) if part.message == first.message).change
-    (prices, *_) = what_if_page(trace, [change], None, False).sheets  # type: ignore[list-item]
+    asked_for = Asked(Fix("it", find=lambda _: (change,)), "it", None, {})
+    (prices, *_) = what_if_page(trace, [asked_for], None, False).sheets
     row = dict(zip((column.key for column in prices.columns), prices.rows[0], strict=True))
     assert row["gain_ns"] == price_change(change, 0, trace).gain.value * 1e6  # type: ignore[arg-type,union-attr]
     assert row["priced_by"] == "replay"

@@ -19,11 +19,11 @@ from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.plan import joint as joint_module
 from timesink.diagnosis.plan.candidates import candidates
-from timesink.diagnosis.plan.catalogue import BY_ID, CHANGES
 from timesink.diagnosis.plan.joint import WORTH, Joint
 from timesink.diagnosis.plan.ladder import Plan, _superfluous, plan
 from timesink.diagnosis.pricing import Priced
 from timesink.diagnosis.verdicts import Quantity
+from timesink.fixes.table import BY_NAME, FIXES
 from timesink.measures.habits import repeated_calls
 from timesink.measures.kernels import one_stream
 from timesink.model.record import replace
@@ -51,7 +51,7 @@ def climbed(trace: Trace | None = None) -> Plan:
     return plan(joint().trace if trace is None else trace)
 
 
-SETS = st.lists(st.sampled_from(sorted(BY_ID)), min_size=1, max_size=4, unique=True)
+SETS = st.lists(st.sampled_from(sorted(BY_NAME)), min_size=1, max_size=4, unique=True)
 
 
 @given(SETS)
@@ -106,8 +106,8 @@ def test_the_rungs_of_a_ladder_meet_and_end_above_the_floor() -> None:
 def test_a_plan_counts_all_that_a_fix_wins_and_a_diagnosis_what_its_finding_claims_of_it() -> None:
     trace = joint().trace
     card, first = diagnose(trace).findings[0]
-    (named,) = [change for change in CHANGES if card.name.replace("-", "_") in change.rules][:1]
-    claimed, gain = first.recoverable, climbed().singles[named.id]
+    (named,) = [fix for fix in FIXES if card.name.replace("-", "_") in fix.answers][:1]
+    claimed, gain = first.recoverable, climbed().singles[named.name]
     assert claimed is not None
     assert claimed.value <= gain.value <= claimed.most
 
@@ -186,17 +186,17 @@ def test_without_steps_there_is_no_plan_and_it_says_why() -> None:
     assert page_of(made, "x").title == f"no plan: {made.refused} (x)"
 
 
-def test_changes_of_the_catalogue_name_only_each_other() -> None:
-    named = {other for change in CHANGES for other in (*change.subsumes, *change.excludes, *change.needs)}
-    assert named <= set(BY_ID)
+def test_fixes_name_only_each_other() -> None:
+    named = {other for fix in FIXES for other in (*fix.subsumes, *fix.excludes, *fix.needs, *fix.after)}
+    assert named <= set(BY_NAME)
 
 
 def test_pinned_copies_are_offered_where_no_finding_asks_and_are_a_finding_s_own_where_one_does() -> None:
     diagnosis = diagnose(joint().trace)
     asked = [named for named in diagnosis.findings if named[0].name == "pageable-copies"]
-    (unasked,) = (one for one in candidates(replace(diagnosis, findings=())) if one.id == "pin_memory")
+    (unasked,) = (one for one in candidates(replace(diagnosis, findings=())) if one.fix.name == "pin_memory")
     assert [type(part) for part in unasked.parts(joint().trace, 0, frozenset(), eased=False)] == [PinCopies]
-    own = [one for one in candidates(diagnosis) if one.id == "pin_memory"]
+    own = [one for one in candidates(diagnosis) if one.fix.name == "pin_memory"]
     assert [one.findings for one in own] == [tuple(asked)]
 
 
@@ -204,7 +204,8 @@ def test_a_rung_that_later_ones_make_superfluous_is_said_to_be() -> None:
     """Of 10 ms fewer launches win 6 and a graph 8 with or without them; 6 then need not be won, a wait that a graph
     cannot hold has to."""
     wins = {("fused",): 6.0, ("cuda_graph",): 8.0, ("remove_sync",): 0.0, ("remove_sync", "cuda_graph"): 8.0}
-    made = Mock(offered={name: Mock(change=Mock(needs=())) for name in ("fused", "cuda_graph", "remove_sync")})
+    after = {"fused": (), "cuda_graph": ("remove_sync",), "remove_sync": ()}
+    made = Mock(offered={name: Mock(fix=Mock(needs=(), after=others)) for name, others in after.items()})
     made.gain = lambda names: Quantity(wins[tuple(names)], "ms")
     won = Quantity(8.1, "ms")
     assert list(_superfluous(made, ["fused", "cuda_graph"], won, 0.2)) == [
@@ -212,5 +213,5 @@ def test_a_rung_that_later_ones_make_superfluous_is_said_to_be() -> None:
     ]
     assert list(_superfluous(made, ["fused", "cuda_graph"], won, 0.05)) == []
     assert list(_superfluous(made, ["remove_sync", "cuda_graph"], won, 0.2)) == []
-    made.offered["cuda_graph"].change.needs = ("fused",)
+    made.offered["cuda_graph"].fix.needs = ("fused",)
     assert list(_superfluous(made, ["fused", "cuda_graph"], won, 0.2)) == []

@@ -10,6 +10,7 @@ import pytest
 from tests.diagnosis.test_plan import climbed, joint
 
 from timesink.diagnosis.plan import memory
+from timesink.fixes import table as fixes
 from timesink.measures.steps.steps import steps
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, DEVICES, MEMORY_EVENTS
@@ -93,6 +94,6 @@ def test_the_demo_s_memory_is_what_its_events_say() -> None:
 
 
 def test_a_change_that_takes_none_says_nothing() -> None:
-    assert memory.said_of_memory(joint().trace, KEY, "remove_sync") == ""
-    assert memory.said_of_memory(joint().trace, KEY, "cuda_graph").endswith("are free")
-    assert memory.said_of_memory(joint().trace, (0, 7), "cuda_graph").startswith("how much more")
+    assert memory.said_of_memory(joint().trace, KEY, fixes.REMOVE_SYNC) == ""
+    assert memory.said_of_memory(joint().trace, KEY, fixes.CUDA_GRAPH).endswith("are free")
+    assert memory.said_of_memory(joint().trace, (0, 7), fixes.CUDA_GRAPH).startswith("how much more")

@@ -11,10 +11,10 @@ import pytest
 from benchmarks.ladders.score import in_order
 
 from timesink.diagnosis.plan import ladder
-from timesink.diagnosis.plan.catalogue import BY_ID
 from timesink.diagnosis.plan.joint import Joint
 from timesink.diagnosis.plan.order import best, expected
 from timesink.diagnosis.verdicts import Finding, Quantity
+from timesink.fixes.table import BY_NAME
 
 STEP_MS = 100.0
 
@@ -54,7 +54,7 @@ def offered(asked: Mapping[str, Finding], singles: Mapping[str, Quantity], roots
 
     def of(name: str) -> Any:
         findings = ((Mock(code="AAA101"), asked[name]),) if name in asked else ()
-        return SimpleNamespace(change=BY_ID[name], findings=findings, mends_a_cause=name in roots)
+        return SimpleNamespace(fix=BY_NAME[name], findings=findings, mends_a_cause=name in roots)
 
     def joined(names: Collection[str]) -> Quantity:
         known = [singles[name] for name in names if name in singles]

@@ -29,7 +29,7 @@ from timesink.whatif.changes.host import (
     ScaleHost,
     _holding,
 )
-from timesink.whatif.changes.kernels import KernelFix, ScaleKernels, ShortenKernels, shorten
+from timesink.whatif.changes.kernels import ScaleKernels, ShortenKernels, shorten
 from timesink.whatif.changes.optimizer import FuseOptimizer
 from timesink.whatif.changes.transfers import (
     DropExchanges,
@@ -248,7 +248,6 @@ def test_a_fused_optimizer_costs_a_fixed_part_and_one_for_each_former_launch() -
     assert begins_us(change.rewrite(graph))[20] == pytest.approx(610 - 600 + 162, abs=0.5)
     assert lengths_us(change.rewrite(graph))[0] == pytest.approx(0.35, abs=0.01)
     assert (change.label, FuseOptimizer.of(chosen()).label) == ("fuse-optimizer range:Optimizer", "fuse-optimizer")
-    assert KernelFix("streams", Target("kernel", "a"), 3).label == "streams kernel:a 3"
 
 
 def copy_row(start: int, end: int, correlation: int, memory: str, size: int, **more: object) -> dict[str, object]:

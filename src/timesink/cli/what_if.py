@@ -50,7 +50,7 @@ def command(
         raise UsageError(
             "there is no change to price", remedy="add --change 'remove-sync', or list them with --changes"
         )
-    from timesink.whatif.changes import parse_change
+    from timesink.fixes.words import parse_change
 
     parsed = tuple(parse_change(text) for text in changes)
     trace = stepping.applied(reading.trace(paths))

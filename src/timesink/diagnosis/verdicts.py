@@ -11,6 +11,7 @@ from timesink.model.record import dataclass, field
 from timesink.units import NS_PER_MS
 
 if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
+    from timesink.fixes.fix import Fix
     from timesink.model.intervals import Intervals
 
 
@@ -168,6 +169,8 @@ class Finding:
     the first of which that is there counts: `stated`, what the fix wins in milliseconds per step; `change`, which the
     what-if engine prices; `claim`, which bounds it. The claim also decides which findings share time.
 
+    `fix` is the row of the table of fixes that the change is one of.
+
     The engine adds `recoverable`, the price after sharing, in milliseconds per `period`: per step, or of the recorded
     window where the trace has no steps; `of_ms`, the length of that step or window; `which`, where that is not the
     usual recorded one: the mean of steps whose median is another, the longest of windows, the unprofiled step;
@@ -193,6 +196,7 @@ class Finding:
     verify: str
     claim: Claim = field(default_factory=Claim)
     change: ProposedChange | None = None
+    fix: Fix | None = None
     stated: Quantity | None = None
     recoverable: Quantity | None = None
     priced_by: PricedBy | None = None

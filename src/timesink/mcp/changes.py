@@ -11,8 +11,8 @@ from timesink.mcp.figures import page_document
 
 def priced_change(capture: OpenCapture, change: str) -> dict[str, Any]:
     """What one change would win per step, before it is made."""
+    from timesink.fixes.words import parse_change
     from timesink.views.what_if import what_if_page
-    from timesink.whatif.changes import parse_change
 
     page = what_if_page(capture.trace, (parse_change(change),), None, False)
     return page_document(capture, page, "prices")
@@ -28,17 +28,17 @@ def plan_document(capture: OpenCapture) -> dict[str, Any]:
     rungs = [
         {
             "change": rung.id,
-            "do": rung.change.words,
+            "do": rung.fix.what_to_type,
             "where" + MARK: {
                 key: named(text) for key in ("where", "module", "kernel") if (text := getattr(rung.place, key))
             },
             "step_ms": rounded(rung.before_ms),
             "then_ms": quantity(rung.after),
-            "effort": rung.change.effort.value,
+            "effort": rung.fix.effort.value,
             "findings": list(rung.findings),
             "needs": list(rung.needs),
-            "excludes": list(rung.change.excludes),
-            "costs": rung.change.costs or None,
+            "excludes": list(rung.fix.excludes),
+            "costs": rung.fix.costs or None,
             "memory": rung.memory or None,
             "then_bound_by": rung.bound_by,
         }

@@ -177,8 +177,8 @@ class AnsweringTrace(model.Trace):
         ['remove-sync', 'scale kernel:nvjet 0.5']
         """
         from timesink.diagnosis.undiagnosable import check_device_work
+        from timesink.fixes.words import parse_change
         from timesink.views.what_if import what_if_page
-        from timesink.whatif.changes import parse_change
 
         if not changes:
             raise UsageError("there is no change to price", remedy='name one, such as what_if("remove-sync")')

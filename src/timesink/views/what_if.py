@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from timesink.diagnosis.pricing import price_change
 from timesink.errors import UsageError
-from timesink.measures.kernels.fixes import changes_of
+from timesink.fixes.words import GRAMMAR, Asked
 from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 from timesink.views.page import RANK, Field, Fields, Page, Sheet, figures, names, sheet_of, texts
 from timesink.whatif.change import Change
-from timesink.whatif.changes import GRAMMAR, Together
-from timesink.whatif.changes.kernels import KernelFix
+from timesink.whatif.changes import Together
 from timesink.whatif.critical_path import PathShare
 from timesink.whatif.pricing import Pricer
 
@@ -24,14 +23,12 @@ _NEXT_ROWS, _PATH_ROWS = 5, 20  # as many as people try; a screenful
 
 def grammar_page() -> Page:
     """What can be changed."""
-    rows = tuple((verb, text.partition(" — ")[0], text.partition(" — ")[2]) for verb, text in GRAMMAR.items())
+    rows = tuple((name, verb.form, verb.prices) for name, (_, verb) in GRAMMAR.items())
     columns = (Field("verb", "change", is_name=True), *texts(form="written", doc="prices"))
     return Page("Changes that can be priced", (Sheet("changes", "Changes", columns, rows),))
 
 
-def what_if_page(
-    trace: Trace, changes: Sequence[Change | KernelFix], unprofiled_step_ms: float | None, explain_cost: bool
-) -> Page:
+def what_if_page(trace: Trace, changes: Sequence[Asked], unprofiled_step_ms: float | None, explain_cost: bool) -> Page:
     """Prices per rank, of each change and of all together. `UsageError` where no step was found."""
     if unprofiled_step_ms is not None:
         trace = trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS)
@@ -41,7 +38,7 @@ def what_if_page(
             f"no complete step was found in {trace.source}, and a price is per step",
             remedy="mark steps with prof.step() or an NVTX range, and record at least three",
         )
-    made = {rank: [(change.label, _made(trace, change, rank)) for change in changes] for rank in ranks}
+    made = {rank: [(change.label, change.changes(trace, rank)) for change in changes] for rank in ranks}
     together = {rank: Together(tuple(part for _, parts in named for part in parts)) for rank, named in made.items()}
     sheets = [_prices(trace, made), _paths(ranks, together, "next", "What limits the step then", _NEXT_ROWS)]
     if explain_cost:
@@ -49,11 +46,6 @@ def what_if_page(
         sheets.append(_paths(ranks, together, "path_after", "The path after the change", _PATH_ROWS))
         sheets.append(_trust(ranks))
     return Page(f"What if, in {trace.source}", tuple(sheets))
-
-
-def _made(trace: Trace, change: Change | KernelFix, rank: int) -> tuple[Change, ...]:
-    """The change itself, or what a fix named in words changes on each device of the rank."""
-    return changes_of(trace, change, rank) if isinstance(change, KernelFix) else (change,)
 
 
 def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[str, Sequence[Change]]]]) -> Sheet:

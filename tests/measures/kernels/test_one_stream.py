@@ -11,14 +11,12 @@ import pytest
 from tests.tables import trace_of
 
 from timesink.diagnosis.verdicts import NotApplicable, Undecided
-from timesink.measures.kernels.fixes import changes_of
+from timesink.fixes.words import parse_change
 from timesink.measures.kernels.one_stream import one_stream_runs
 from timesink.model.trace import Trace
 from timesink.rules.kernels.one_stream import RULE
 from timesink.views.what_if import what_if_page
 from timesink.whatif.change import Case
-from timesink.whatif.changes import parse_change
-from timesink.whatif.changes.kernels import KernelFix
 
 MEASURED_MS = {2: 0.326, 4: 0.180, 8: 0.170}
 ONE_STREAM_MS = 0.609
@@ -63,7 +61,7 @@ def test_whether_kernels_depend_on_each_other_is_left_open() -> None:
 
 def test_grids_that_fill_the_device_are_no_matter() -> None:
     assert isinstance(RULE.verdict(graph_trace(blocks=132)), NotApplicable)
-    assert changes_of(graph_trace(blocks=132), KernelFix("streams", None, 4), 0) == ()
+    assert parse_change("streams 4").changes(graph_trace(blocks=132), 0) == ()
 
 
 def test_several_streams_leave_no_less_than_the_work_and_the_longest_kernel() -> None:
@@ -82,6 +80,6 @@ def test_more_streams_never_leave_more() -> None:
 
 def test_a_target_leaves_other_kernels_alone() -> None:
     trace = graph_trace()
-    (some,) = changes_of(trace, KernelFix("streams", parse_change("streams kernel:softmax 4").target, 4), 0)
+    (some,) = parse_change("streams kernel:softmax 4").changes(trace, 0)
     assert some.rows.size == 128 and some.keep[Case.EXPECTED.value].max() == pytest.approx(0.25)
-    assert changes_of(trace, KernelFix("streams", parse_change("streams kernel:gemm 4").target, 4), 0) == ()
+    assert parse_change("streams kernel:gemm 4").changes(trace, 0) == ()

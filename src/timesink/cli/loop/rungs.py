@@ -95,7 +95,7 @@ class Rungs:
             return
         rung = ladder.rungs[0]
         gain = Gain(rung.gain.value, rung.gain.low or 0.0, rung.gain.most, rung.before_ms)
-        add(self.out / LEDGER, rung.change.words, " ".join(rung.findings), gain, rung.id)
+        add(self.out / LEDGER, rung.fix.what_to_type, " ".join(rung.findings), gain, rung.id)
 
     def _climbed(self, ladder: Plan, made: int) -> list[Climbed]:
         """The rungs by the ledger: a step after one is the step before the next, and the last one is the plan's."""
@@ -118,4 +118,4 @@ class Rungs:
             return "no rung is left to make"
         rung = ladder.rungs[0]
         place = f" (at {rung.place.where})" if rung.place.where else ""
-        return f"next: {rung.change.words}{place}; then {again}"
+        return f"next: {rung.fix.what_to_type}{place}; then {again}"

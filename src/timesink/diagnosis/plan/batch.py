@@ -78,7 +78,7 @@ def larger_batches(joint: Joint, chosen: Sequence[str], now_ms: float) -> tuple[
 
 def _unknown(joint: Joint, chosen: Sequence[str]) -> str:
     """Why nothing can be foretold, if so."""
-    asked = {card.name for one in joint.offered.values() for card, _ in one.findings if one.id not in chosen}
+    asked = {card.name for one in joint.offered.values() for card, _ in one.findings if one.fix.name not in chosen}
     if "input-pipeline" in asked:
         return "larger_batch has no price: the device waits for batches, and loading them grows with them"
     if joint.pricer.busy_ns < BUSY.default * joint.pricer.step_ns:

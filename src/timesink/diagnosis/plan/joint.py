@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
-from timesink.diagnosis.plan.candidates import OF_LAUNCHES, Candidate, Chosen
+from timesink.diagnosis.plan.candidates import Candidate, Chosen
 from timesink.diagnosis.pricing import (
     at_most,
     claim_bound,
@@ -41,10 +41,6 @@ WORTH: Final = Limit.ratio(
 MOSTLY: Final = Limit.ratio(
     0.5, "what kernels attain is said where more than half of their time has a known bound", "docs/rules/KRN109.md"
 )
-_SAME_KERNELS: Final = frozenset({
-    "cuda_graph", "remove_sync", "loader_workers", "pin_memory", "prefetch", "no_sync", "buckets", "drop_debugging",
-})  # fmt: skip
-GRAPHS: Final = ("cuda_graph", "compile_graph")
 NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
 
@@ -55,7 +51,7 @@ class Joint:
     def __init__(self, trace: Trace, rank: int, step_ms: float, offered: Sequence[Candidate]) -> None:
         self.trace, self.rank, self.step_ms = trace, rank, step_ms
         self.least_ms = min((least_step_ns(trace) or step_ms * NS_PER_MS) / NS_PER_MS, step_ms)
-        self.offered = {candidate.id: candidate for candidate in offered}
+        self.offered = {candidate.fix.name: candidate for candidate in offered}
         self.claimed: Chosen = frozenset()
         self._known: dict[tuple[Chosen, bool], Quantity | None] = {}
 
@@ -79,14 +75,14 @@ class Joint:
     def _eased(self, effective: Chosen) -> bool:
         """Whether one of several changes leaves the device less to do for launches that come as before, or for more of
         them: then it loses by them."""
-        others = effective - OF_LAUNCHES if len(effective) > 1 else ()
+        others = [name for name in effective if not self.offered[name].fix.of_launches] if len(effective) > 1 else ()
         least_ms = WORTH.default * self.step_ms
         return any((gain := self.gain({name})) is not None and abs(gain.value) >= least_ms for name in others)
 
     def effective(self, chosen: Iterable[str]) -> Chosen:
         """The changes without those that others of them make as well."""
         chosen = frozenset(chosen)
-        return chosen - {other for one in chosen for other in self.offered[one].change.subsumes}
+        return chosen - {other for one in chosen for other in self.offered[one].fix.subsumes}
 
     def _replayed(self, chosen: Chosen, eased: bool) -> Quantity | None:
         own = [candidate for name, candidate in self.offered.items() if name in chosen]  # in one order, always
@@ -174,7 +170,9 @@ class Joint:
         """The share of the attainable bound that kernels reach: None where most of them have no known bound, or where
         changes make other kernels."""
         known = attainable(self.trace)
-        if (known.covered_ratio or 0.0) < MOSTLY.default or not self.effective(chosen) <= _SAME_KERNELS:
+        if (known.covered_ratio or 0.0) < MOSTLY.default or not all(
+            self.offered[name].fix.same_kernels for name in self.effective(chosen)
+        ):
             return None
         return known.attained_ratio
 

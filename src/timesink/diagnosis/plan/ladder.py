@@ -13,13 +13,13 @@ from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.plan.batch import LargerBatch, larger_batches
 from timesink.diagnosis.plan.candidates import Chosen, Named, candidates
-from timesink.diagnosis.plan.catalogue import PlannedChange
-from timesink.diagnosis.plan.joint import GRAPHS, NOTHING, WORTH, Joint
+from timesink.diagnosis.plan.joint import NOTHING, WORTH, Joint
 from timesink.diagnosis.plan.memory import DeviceMemory, device_memory, said_of_memory
 from timesink.diagnosis.plan.order import allowed, best, following, repairs
 from timesink.diagnosis.plan.places import ChangePlace, place_in_program
 from timesink.diagnosis.pricing import replay_error
 from timesink.diagnosis.verdicts import Diagnosis, Quantity
+from timesink.fixes.fix import Fix
 from timesink.measures.timeline.replay import pricers
 from timesink.model.record import dataclass, field
 from timesink.model.trace import Trace
@@ -35,7 +35,7 @@ class Rung:
     what most of the critical path consists of then. `memory` says what it takes of the device's memory, if anything.
     """
 
-    change: PlannedChange
+    fix: Fix
     of_ms: float
     before_ms: float
     after: Quantity
@@ -49,8 +49,8 @@ class Rung:
 
     @property
     def id(self) -> str:
-        """The id of the change."""
-        return self.change.id
+        """The name of the fix."""
+        return self.fix.name
 
     @property
     def after_ms(self) -> float:
@@ -208,8 +208,8 @@ def _superfluous(joint: Joint, chosen: Sequence[str], won: Quantity, least_ms: f
     """Rungs but the last that win less than a rung beside all the others: who makes those need not make these."""
     for at, name in enumerate(chosen[:-1]):
         others = [*chosen[:at], *chosen[at + 1 :]]
-        needed = any(name in joint.offered[other].change.needs for other in others)
-        gain = None if needed or (name == "remove_sync" and set(GRAPHS) & set(others)) else joint.gain(others)
+        fixes = [joint.offered[other].fix for other in others]
+        gain = None if any(name in (*fix.needs, *fix.after) for fix in fixes) else joint.gain(others)
         if gain is not None and won.value - gain.value < least_ms:
             more_ms = max(won.value - gain.value, 0.0)
             yield f"{name} adds {more_ms:.3g} ms to the rungs after it: leave it out where those are made anyway"
@@ -243,10 +243,10 @@ def _rung(joint: Joint, name: str, before_ms: float, gain: Quantity, now: Quanti
     candidate = joint.offered[name]
     codes = tuple(sorted({card.code for card, _ in candidate.findings}))
     place = place_in_program(joint, name, chosen)
-    waits = tuple(one for one in ("remove_sync",) if one in chosen and name in GRAPHS)
+    waits = tuple(one for one in candidate.fix.after if one in chosen)
     return Rung(
-        candidate.change, joint.step_ms, before_ms, after, gain, now.value, codes, place, joint.bound_by(chosen),
-        (*candidate.change.needs, *waits), said_of_memory(joint.trace, (joint.rank, joint.device), name),
+        candidate.fix, joint.step_ms, before_ms, after, gain, now.value, codes, place, joint.bound_by(chosen),
+        (*candidate.fix.needs, *waits), said_of_memory(joint.trace, (joint.rank, joint.device), candidate.fix),
     )  # fmt: skip
 
 

@@ -6,12 +6,10 @@ processes hold beside it no capture of the allocator shows, so it is at most tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
-
 import numpy as np
 import polars as pl
 
+from timesink.fixes.fix import Fix
 from timesink.measures.habits.repeated_passes import recomputed
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
@@ -53,13 +51,12 @@ def device_memory(trace: Trace) -> dict[Device, DeviceMemory]:
     return found
 
 
-def said_of_memory(trace: Trace, device: Device, change: str) -> str:
+def said_of_memory(trace: Trace, device: Device, fix: Fix) -> str:
     """What a change takes and what is free: ``needs 11 GB more; at most 60 GB are free``. Empty where it takes none."""
-    need = NEEDS.get(change)
-    if need is None:
+    if not fix.memory:
         return ""
     memory = device_memory(trace).get(device, DeviceMemory())
-    return needed_text(need(memory), memory.free)
+    return needed_text(getattr(memory, fix.memory, None), memory.free)
 
 
 def needed_text(needed: int | None, free: int | None) -> str:
@@ -73,18 +70,6 @@ def free_text(free: int | None, needed: int = 0) -> str:
     if free is None:
         return "what is free is not known from this capture"
     return f"{'only' if needed > free else 'at most'} {bytes_text(free)} are free"
-
-
-NEEDS: Final[dict[str, Callable[[DeviceMemory], int | None]]] = {
-    "cuda_graph": lambda memory: memory.working,  # its pool holds a step's tensors beside those of eager steps
-    "compile_graph": lambda memory: memory.working,
-    "no_recomputation": lambda memory: memory.again,
-    "prefetch": lambda memory: memory.sent,
-    "foreach": lambda _: None,
-    "buckets": lambda _: None,
-    "build_once": lambda _: None,
-}
-"""How much more each change needs; None where no capture says it."""
 
 
 @dataclass(frozen=True, slots=True)

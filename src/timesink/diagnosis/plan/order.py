@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from timesink.diagnosis.plan.joint import GRAPHS, WORTH, Joint
+from timesink.diagnosis.plan.joint import WORTH, Joint
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Finding, Quantity
 
@@ -61,18 +61,16 @@ def following(joint: Joint, names: Iterable[str], chosen: Sequence[str]) -> list
 
 def allowed(joint: Joint, name: str, chosen: Sequence[str]) -> bool:
     """Whether a change can still be made: no other of the plan makes it, excludes it or lacks it."""
-    change = joint.offered[name].change
-    others = [joint.offered[other].change for other in chosen]
+    change = joint.offered[name].fix
+    others = [joint.offered[other].fix for other in chosen]
     made = any(name in other.subsumes or name in other.excludes for other in others)
     return not made and not set(change.excludes) & set(chosen) and set(change.needs) <= set(chosen)
 
 
 def _waits_first(joint: Joint, name: str, chosen: Sequence[str]) -> bool:
-    """Whether it takes a graph of a step that still waits for the device, which no graph can hold."""
-    if name not in GRAPHS or "remove_sync" in chosen:
-        return False
-    waits = joint.gain({"remove_sync"})
-    return waits is not None and waits.value >= WORTH.default * joint.step_ms
+    """Whether one comes before it that wins something: a graph cannot hold a step that still waits for the device."""
+    first = [joint.gain({other}) for other in joint.offered[name].fix.after if other not in chosen]
+    return any(gain is not None and gain.value >= WORTH.default * joint.step_ms for gain in first)
 
 
 def best(
@@ -101,7 +99,7 @@ def best(
     elif chosen:
         near = near_best(gains, LATER.default)
     found = near[0] if len(near) == 1 else max(sorted(near), key=lambda name: _furthest(joint, name, chosen, more))
-    for lesser in joint.offered[found].change.subsumes:
+    for lesser in joint.offered[found].fix.subsumes:
         if lesser in worthy and worthy[found].value - worthy[lesser].value < least_ms:
             return lesser
     return found

@@ -45,7 +45,7 @@ def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
         kinds["fp32"].append(_with_bytes(trace, narrowed))
         if alone.size:
             best = np.full(alone.size, ratio * _BF16_OF_TF32)
-            kinds["fp32 alone"].append(_with_bytes(trace, Selection(device, {"fp32": alone}, best=best)))
+            kinds["fp32 alone"].append(_with_bytes(trace, Selection(device, {"alone": alone}, best=best)))
         narrow = Selection(device, {"tf32": tf32, "streaming": _streaming(kernels, "tf32")})
         kinds["tf32"].append(_with_bytes(trace, _misaligned_apart(trace, narrow)))
         kinds["fp64"].append(Selection(device, {"fp64": doubles}))

@@ -10,6 +10,7 @@ from timesink.diagnosis.places import place_of
 from timesink.diagnosis.rule import HEALTHY, Limit, Rule, applicable, check_of
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Found, NotApplicable, Quantity
 from timesink.diagnosis.words import of_period
+from timesink.fixes.fix import Fix
 from timesink.measures.counters.sampled import sampled
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import per_step_ns, period_ns
@@ -60,6 +61,7 @@ class KernelPattern:
     how: str
     advice: str
     verify: str
+    fix: Fix | None = None
 
     @property
     def noun(self) -> str:
@@ -123,6 +125,7 @@ def _judge(
         verify=pattern.verify,
         claim=Claim({kernels.device: kernels.saved(trace, Case.HOPEFUL)}),
         change=kernels,
+        fix=pattern.fix,
     )
 
 

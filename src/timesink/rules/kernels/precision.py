@@ -30,10 +30,10 @@ from itertools import chain
 
 from timesink.diagnosis.rule import Limits, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Found, NotApplicable, Verdict
+from timesink.fixes import table as fixes
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.model.trace import Trace
 from timesink.rules.kernels._family import ONE_PERCENT, KernelPattern, kernel_rule, kernel_verdict
-from timesink.whatif.changes.precision import from_fp64, products_to_bf16, to_bf16, to_tf32
 
 _HOW = "time kept by the ratio of peak rates or bytes; over the steady steps"
 _VERIFY = "Capture again: the kernels bear the narrower type in their names, and results agree within its tolerance."
@@ -42,22 +42,24 @@ PATTERNS = {
     "fp32": _pattern(
         subject="fp32 products without tensor cores",
         advice='Allow TF32: torch.set_float32_matmul_precision("high"); or run the products in bf16 under autocast.',
+        fix=fixes.TF32,
     ),
     "fp32 alone": _pattern(
         subject="fp32 products (the peak of this GPU in TF32 is no higher)",
         advice="Run the products in bf16 or fp16: autocast, or parameters of that type.",
+        fix=fixes.BF16,
     ),
     "tf32": _pattern(
         subject="TF32 products, and fp32 kernels around them,",
         advice="Run in bf16: autocast, or parameters in bf16 where the optimizer keeps what it needs.",
+        fix=fixes.BF16,
     ),
     "fp64": _pattern(
         subject="kernels in float64",
         advice="Find where float64 enters (a NumPy array, a Python constant made a tensor) and give it float32.",
+        fix=fixes.FP32,
     ),
 }
-
-CHANGES = {"fp32": to_tf32, "fp32 alone": products_to_bf16, "tf32": to_bf16, "fp64": from_fp64}
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -67,7 +69,9 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         return NotApplicable("no kernel ran")
     limit = limits["saved_ratio"]
     verdicts = [
-        kernel_verdict(trace, pattern, map(CHANGES[kind], wide[kind]), limit) for kind, pattern in PATTERNS.items()
+        kernel_verdict(trace, pattern, map(pattern.fix.change, wide[kind]), limit)
+        for kind, pattern in PATTERNS.items()
+        if pattern.fix is not None
     ]
     looked = [verdict for verdict in verdicts if not isinstance(verdict, NotApplicable)]
     return found_or_clear(

@@ -23,14 +23,14 @@ _LADDER: Fields[Rung] = (
     (Field("after_high_ns", "high", unit="ns"), lambda rung: (rung.after.high or rung.after.value) * NS_PER_MS),
     (Field("gain_ratio", "wins", unit="ratio"), lambda rung: rung.gain.value / rung.of_ms),
     (Field("cumulative_ratio", "in all", unit="ratio"), lambda rung: rung.cumulative_ms / rung.of_ms),
-    (Field("effort", "effort"), lambda rung: rung.change.effort.value),
+    (Field("effort", "effort"), lambda rung: rung.fix.effort.value),
     Field("bound_by", "then bound by"),
 )
 _WHAT: Fields[Rung] = (
     (_CHANGE, lambda rung: rung.id),
-    (Field("what", "what to do"), lambda rung: rung.change.words),
+    (Field("what", "what to do"), lambda rung: rung.fix.what_to_type),
     (Field("findings", "findings", is_name=True), lambda rung: ", ".join(rung.findings) or None),
-    (Field("costs", "costs"), lambda rung: rung.change.costs or None),
+    (Field("costs", "costs"), lambda rung: rung.fix.costs or None),
     (Field("memory", "memory"), lambda rung: rung.memory or None),
     (Field("beside", "beside others"), lambda rung: _beside(rung) or None),
 )
@@ -83,8 +83,8 @@ def _free(made: Plan) -> str:
 
 def _beside(rung: Rung) -> str:
     """What a change makes too, cannot stand beside, and comes after."""
-    change = rung.change
-    said = (("does too", change.subsumes), ("not beside", change.excludes), ("after", rung.needs))
+    fix = rung.fix
+    said = (("does too", fix.subsumes), ("not beside", fix.excludes), ("after", rung.needs))
     return "; ".join(f"{word} {', '.join(names)}" for word, names in said if names)
 
 

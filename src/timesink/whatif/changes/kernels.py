@@ -326,20 +326,3 @@ def drop_work(label: str, work: Selection) -> ShortenKernels:
     gone = np.zeros(work.rows.size)
     saved = Range(fixes.CAUTIOUS_SHARE.value, 1.0, 1.0)
     return ShortenKernels(label, work.device, work.rows, (gone, gone, gone), launches_saved=saved)
-
-
-@dataclass(frozen=True, slots=True)
-class KernelFix:
-    """A fix as text names it, before its kernels are selected in a trace (`measures.kernels.fixes`).
-
-    Without a target they are those that the rules find; with one, what it names.
-    """
-
-    verb: str
-    target: Target | None = None
-    count: int | None = None
-
-    @property
-    def label(self) -> str:
-        """The fix in one line, in the words of the command line."""
-        return " ".join(str(part) for part in (self.verb, self.target, self.count) if part is not None)

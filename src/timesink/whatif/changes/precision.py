@@ -42,11 +42,6 @@ def to_tf32(kernels: Selection) -> ShortenKernels:
     return _by_peaks("precision tf32", kernels, kernels.usual)
 
 
-def products_to_bf16(kernels: Selection) -> ShortenKernels:
-    """The same in bf16, of a GPU that computes TF32 no faster than fp32."""
-    return _by_peaks("precision bf16", kernels, kernels.usual / _WIDE_OF_NARROW)
-
-
 def _by_peaks(label: str, kernels: Selection, moving: Float64Array) -> ShortenKernels:
     best = np.where(np.isnan(kernels.best), fixes.TF32_PEAKS.value, kernels.best)
     return _moving(ShortenKernels(label, kernels.device, kernels.rows, _of_peaks(best), floored=True), moving)
@@ -64,7 +59,9 @@ def _moving(change: ShortenKernels, share: Float64Array) -> ShortenKernels:
 
 def to_bf16(kernels: Selection) -> ShortenKernels:
     """The whole program in bf16: TF32 products at twice the rate, fp32 ones at the ratio of peaks, `streaming` kernels
-    with half the bytes."""
+    with half the bytes. Products `alone`, of a GPU that computes TF32 no faster than fp32, by the ratio of peaks."""
+    if "alone" in kernels.groups:
+        return _by_peaks("precision bf16", kernels, kernels.usual / _WIDE_OF_NARROW)
     return _in_bf16(kernels, fixes.BF16_OF_TF32, fixes.BF16_OF_FP32, fixes.BF16_STREAMING)
 
 

@@ -1,0 +1,370 @@
+"""The table of fixes: each row is one change that people make, in the order in which a plan lists and replays them.
+
+`diagnose`, `what-if`, `plan`, the report and the MCP server read it; nothing else lists fixes. To add one, add a row;
+to let one answer the findings of one more rule, add the rule's name to its `answers`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from timesink.fixes import replays
+from timesink.fixes.fix import Effort, Fix, Offer, Verb, take_direction, take_streams, take_workers
+from timesink.measures.compile.graphs import broken_graphs
+from timesink.measures.kernels.conversions import cast_kernels, layout_kernels
+from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains, unfused_attention
+from timesink.measures.kernels.one_stream import one_stream_runs
+from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
+from timesink.measures.kernels.shapes import misaligned_products
+from timesink.measures.kernels.small_grids import serialized_streams, small_grids
+from timesink.whatif.change import EVERYTHING
+from timesink.whatif.changes import compiling, precision
+from timesink.whatif.changes import kernels as made
+from timesink.whatif.changes.host import (
+    LOADER,
+    CaptureGraph,
+    DropCompiler,
+    FeedLoader,
+    MergeUnits,
+    RemoveSyncs,
+    ScaleHost,
+)
+from timesink.whatif.changes.optimizer import FuseOptimizer
+from timesink.whatif.changes.transfers import COLLECTIVES, DropExchanges, OverlapCollectives, PinCopies
+
+TF32: Final = Fix(
+    "tf32",
+    'allow TF32: torch.set_float32_matmul_precision("high")',
+    Effort.FLAG,
+    answers=("precision/tf32",),
+    costs="10 bits of mantissa in products",
+    verb=Verb("precision tf32", "[kernel:REGEX]", "FP32 matrix products in TF32", target="may"),
+    find=lambda trace: wide_kernels(trace)["fp32"],
+    aim=lambda trace, target: map(precision.to_tf32, replays.named_kernels("fp32", trace, target)),
+    change=precision.to_tf32,
+    offer=Offer.ALWAYS,
+)
+BF16: Final = Fix(
+    "bf16",
+    "run in bf16 under torch.autocast",
+    Effort.LINES,
+    answers=("precision/bf16", "precision/tf32"),
+    subsumes=("tf32",),
+    costs="casts, which are in its price, and 8 bits of mantissa",
+    verb=Verb(
+        "precision bf16",
+        "[kernel:REGEX]",
+        "FP32 matrix products, and kernels around them, in 16 bits (fp16 alike)",
+        also="precision fp16",
+        target="may",
+    ),
+    find=four_byte_kernels,
+    aim=lambda trace, target: map(precision.to_bf16, replays.named_kernels("fp32", trace, target)),
+    change=precision.to_bf16,
+    beside=replays.to_bf16,
+    offer=Offer.ALWAYS,
+    does_more=True,
+)
+COMPILE: Final = Fix(
+    "compile",
+    "torch.compile the model",
+    Effort.LINES,
+    answers=("pointwise_unfused", "tiny_kernels", "launch_bound", "eager_islands"),
+    subsumes=("padding",),
+    costs="seconds to minutes at the first step and at each new shape: not in its price",
+    beside=replays.compile_model,
+    offer=Offer.ALWAYS,
+    does_more=True,
+    of_launches=True,
+)
+COMPILE_GRAPH: Final = Fix(
+    "compile_graph",
+    'torch.compile with mode="reduce-overhead"',
+    Effort.LINES,
+    answers=("launch_bound", "tiny_kernels"),
+    after=("remove_sync",),
+    subsumes=("compile", "cuda_graph", "padding"),
+    costs="the memory of a graph's own pool, and shapes that stay the same",
+    memory="working",  # its pool holds a step's tensors beside those of eager steps
+    beside=replays.compile_to_graph,
+    offer=Offer.ALWAYS,
+    does_more=True,
+    of_launches=True,
+)
+CUDA_GRAPH: Final = Fix(
+    "cuda_graph",
+    "capture the step in a CUDA graph",
+    Effort.LINES,
+    answers=("launch_bound",),
+    after=("remove_sync",),
+    excludes=("compile",),
+    costs="the memory of a graph's own pool, and shapes that stay the same",
+    memory="working",
+    verb=Verb("capture-graph", "[range:REGEX]", "host time between waits as graph launches", target="may"),
+    find=lambda _: (EVERYTHING,),
+    change=CaptureGraph,
+    beside=lambda _, beside: (CaptureGraph(),) if beside.launches_count else (),
+    offer=Offer.ALWAYS,
+    of_launches=True,
+    same_kernels=True,
+)
+FUSED_ATTENTION: Final = Fix(
+    "fused_attention",
+    "call scaled_dot_product_attention",
+    Effort.LINES,
+    answers=("attention_unfused",),
+    verb=Verb("fuse-attention", "", "attention written out as one kernel"),
+    find=unfused_attention,
+    change=made.fuse_attention,
+    beside=replays.fuse_attention,
+    offer=Offer.ALWAYS,
+)
+FUSED_OPTIMIZER: Final = Fix(
+    "fused_optimizer",
+    "pass fused=True to the optimizer",
+    Effort.FLAG,
+    answers=("optimizer_unfused",),
+    subsumes=("foreach",),
+    verb=Verb("fuse-optimizer", "[range:REGEX]", "one fused optimizer step", target="may"),
+    find=lambda trace: (kernels.unfused for kernels in optimizer_kernels(trace)),
+    aim=lambda trace, target: (
+        FuseOptimizer.of(part, target) for part in replays.named_kernels("unfused", trace, target)
+    ),
+    change=FuseOptimizer.of,
+    offer=Offer.ALWAYS,
+)
+FOREACH: Final = Fix(
+    "foreach",
+    "pass foreach=True to the optimizer",
+    Effort.FLAG,
+    answers=("optimizer_unfused",),
+    costs="a copy of the gradients' size while it runs",
+    memory="unknown",
+    find=lambda trace: (kernels.unfused for kernels in optimizer_kernels(trace) if kernels.one_by_one),
+    change=FuseOptimizer.over_lists,
+    offer=Offer.ALWAYS,
+    does_more=True,
+)
+LOADER_WORKERS: Final = Fix(
+    "loader_workers",
+    "load batches in worker processes (num_workers)",
+    Effort.FLAG,
+    answers=("input_pipeline",),
+    costs="cores of the host, and batches held in its memory",
+    verb=Verb(
+        "feed-loader",
+        "[range:REGEX] [workers=N]",
+        "batches that come from workers",
+        target="may",
+        options=take_workers,
+    ),
+    find=lambda _: (LOADER,),
+    change=FeedLoader,
+    same_kernels=True,
+)
+PIN_MEMORY: Final = Fix(
+    "pin_memory",
+    "copy from pinned memory with non_blocking=True",
+    Effort.FLAG,
+    answers=("pageable_copies",),
+    costs="memory of the host that cannot be paged out",
+    verb=Verb(
+        "pin-copies",
+        "[d2h] [TARGET]",
+        "pageable copies to the device (or host) by pinned memory, overlapped",
+        target="may",
+        options=take_direction,
+    ),
+    find=lambda _: (EVERYTHING,),
+    change=PinCopies,
+    offer=Offer.UNASKED,  # the profiler may hide what waits
+    same_kernels=True,
+)
+PREFETCH: Final = Fix(
+    "prefetch",
+    "copy the next batch on a stream of its own while this one computes",
+    Effort.LINES,
+    answers=("copies_exposed",),
+    costs="the memory of one more batch",
+    memory="sent",
+    same_kernels=True,
+)
+NO_SYNC: Final = Fix(
+    "no_sync",
+    "exchange gradients once a step: no_sync() in the other micro-batches",
+    Effort.LINES,
+    answers=("exchange_repeated",),
+    change=DropExchanges.of,
+    same_kernels=True,
+)
+BUCKETS: Final = Fix(
+    "buckets",
+    "exchange in larger units (bucket_cap_mb, coarser wrapping)",
+    Effort.FLAG,
+    answers=("communication_small", "units_small"),
+    costs="the memory of larger buckets",
+    memory="unknown",
+    change=MergeUnits.of,
+    same_kernels=True,
+)
+REMOVE_SYNC: Final = Fix(
+    "remove_sync",
+    "keep values on the device; read them every so many steps",
+    Effort.LINES,
+    answers=("host_sync", "collective_awaited"),
+    verb=Verb("remove-sync", "[op:REGEX | range: | call:]", "waits that go", target="may"),
+    find=lambda _: (EVERYTHING,),
+    change=RemoveSyncs,
+    offer=Offer.ALWAYS,
+    same_kernels=True,
+)
+CHANNELS_LAST: Final = Fix(
+    "channels_last",
+    "keep one memory layout (channels_last for convolutions)",
+    Effort.LINES,
+    answers=("layout_conversion",),
+    verb=Verb("keep-layout", "", "copies and conversions that only change a layout"),
+    find=layout_kernels,
+    change=made.keep_layout,
+    beside=replays.keep_layout,
+    offer=Offer.ALWAYS,
+)
+PADDING: Final = Fix(
+    "padding",
+    "pad sizes to multiples of 8",
+    Effort.LINES,
+    answers=("shape_alignment",),
+    costs="the padding's share of work and memory",
+    verb=Verb("align-products", "", "products of operands padded to 16 bytes"),
+    find=misaligned_products,
+    change=made.align_products,
+    offer=Offer.ALWAYS,
+)
+NO_RECOMPUTATION: Final = Fix(
+    "no_recomputation",
+    "store activations rather than compute them twice",
+    Effort.FLAG,
+    answers=("activations_recomputed",),
+    costs="the memory of the activations",
+    memory="again",
+    change=replays.drop_extra_work,
+)
+STREAMS: Final = Fix(
+    "streams",
+    "run independent work on several streams",
+    Effort.LINES,
+    answers=("stream_serialization", "one_stream"),
+    verb=Verb("overlap-streams", "", "streams that take turns at once"),
+    find=lambda trace: (streams.serial for streams in serialized_streams(trace)),
+    change=made.overlap_streams,
+)
+BATCH_SMALL_CALLS: Final = Fix(
+    "batch_small_calls",
+    "make one batched call of many small ones",
+    Effort.REWRITE,
+    answers=("small_grids",),
+    costs="right only where no call needs what another computes, which a capture does not show",
+    verb=Verb("spread-grids", "", "kernels with too few blocks over all multiprocessors"),
+    find=small_grids,
+    change=made.spread_grids,
+    beside=replays.batch_calls,
+    offer=Offer.ALWAYS,
+)
+DROP_DEBUGGING: Final = Fix(
+    "drop_debugging",
+    "switch debugging off (anomaly mode, CUDA_LAUNCH_BLOCKING)",
+    Effort.FLAG,
+    answers=("debugging_left_on", "launches_blocking"),
+    change=replays.drop_extra_work,
+    same_kernels=True,
+)
+LIST_OPERATIONS: Final = Fix(
+    "list_operations",
+    "use operations on lists of tensors (torch._foreach_*) in place of a loop",
+    Effort.LINES,
+    answers=("parameters_one_by_one",),
+    costs="memory of the results, where not in place",
+    change=replays.merge_loops,
+)
+BUILD_ONCE: Final = Fix(
+    "build_once",
+    "build masks and positions once and hand them to the layers",
+    Effort.LINES,
+    answers=("constants_rebuilt",),
+    costs="the memory of what is kept",
+    memory="unknown",
+    change=replays.drop_extra_work,
+)
+EVALUATE_RARELY: Final = Fix(
+    "evaluate_rarely",
+    "evaluate every so many steps",
+    Effort.LINES,
+    answers=("forward_repeated",),
+    change=replays.drop_extra_work,
+)
+FEWER_THREADS: Final = Fix(
+    "fewer_threads",
+    "run no more threads than there are processors (OMP_NUM_THREADS)",
+    Effort.FLAG,
+    answers=("threads_oversubscribed",),
+    change=ScaleHost,
+)
+OWN_GPU: Final = Fix("own_gpu", "give the program a GPU of its own", Effort.FLAG, answers=("device_shared",))
+
+# What to type depends on the finding, and its advice says it.
+FUSE_POINTWISE: Final = Fix(
+    "fuse_pointwise",
+    verb=Verb("fuse-pointwise", "[kernel:REGEX]", "runs of pointwise kernels as one", target="may"),
+    find=pointwise_chains,
+    aim=lambda trace, target: map(made.fuse_pointwise, replays.named_runs(trace, target)),
+    change=made.fuse_pointwise,
+)
+FUSE_TINY_KERNELS: Final = Fix("fuse_tiny_kernels", change=made.merge_tiny)
+FP32: Final = Fix(
+    "fp32",
+    verb=Verb("precision fp32", "", "kernels in FP64 in FP32"),
+    find=lambda trace: wide_kernels(trace)["fp64"],
+    change=precision.from_fp64,
+)
+DROP_CASTS: Final = Fix(
+    "drop_casts",
+    verb=Verb("drop-casts", "", "casts between floating types that nobody needs"),
+    find=cast_kernels,
+    change=precision.drop_casts,
+)
+INDEPENDENT_STREAMS: Final = Fix(
+    "independent_streams",
+    verb=Verb(
+        "streams",
+        "[kernel:REGEX] N, or range:, op:, frame:",
+        "small kernels of one stream on N streams",
+        target="may",
+        options=take_streams,
+    ),
+    find=one_stream_runs,
+    aim=replays.on_streams_of,
+    change=replays.on_streams,
+)
+JOIN_GRAPHS: Final = Fix(
+    "join_graphs",
+    verb=Verb("join-graphs", "", "compiled pieces as one graph"),
+    find=broken_graphs,
+    change=lambda pieces: compiling.join_graphs(pieces.kernels, pieces.entries, pieces.beyond),
+)
+OVERLAP_COLLECTIVES: Final = Fix(
+    "overlap_collectives",
+    verb=Verb("overlap", "[collective:REGEX]", "collectives beside computation", target="may"),
+    find=lambda _: (COLLECTIVES,),
+    change=OverlapCollectives,
+)
+FILL_DEVICE: Final = Fix("fill_device", change=made.fill_device)
+FULL_CLOCK: Final = Fix("full_clock", change=made.full_clock)
+REACH_BOUND: Final = Fix("reach_bound", change=made.reach_bound)
+CACHE_IN_PLACE: Final = Fix("cache_in_place", change=lambda copies: made.drop_work("leave the cache in place", copies))
+NO_RECOMPILATION: Final = Fix("no_recompilation", change=DropCompiler)
+LESS_HOST_WORK: Final = Fix("less_host_work", change=lambda host: ScaleHost(host, 0.0))
+PREPARE_NEXT_STEP: Final = Fix("prepare_next_step")
+
+FIXES: Final = tuple(row for row in tuple(globals().values()) if isinstance(row, Fix))
+"""All rows."""
+BY_NAME: Final = {fix.name: fix for fix in FIXES}

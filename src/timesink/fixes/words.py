@@ -1,0 +1,97 @@
+"""Changes as text, as they follow `--change`: a verb of the table's rows or of the engine's edits, its target, numbers.
+
+``scale kernel:.*gemm.* 0.5``, ``fuse-attention``, ``streams range:heads 4``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final
+
+from timesink.errors import UsageError
+from timesink.fixes.fix import Fix, Verb, on_rank, take_factor
+from timesink.fixes.table import FIXES
+from timesink.model.record import dataclass
+from timesink.model.trace import Trace
+from timesink.whatif.change import Change, Range, Target
+from timesink.whatif.changes.host import DropOperator, ScaleHost
+from timesink.whatif.changes.kernels import ScaleKernels
+
+_WORK: Final = "kernel:REGEX FACTOR, or collective:, op:, range:, frame:"
+EDITS: Final = (
+    Fix(
+        "scale",
+        verb=Verb("scale", _WORK, "how long its device work runs", target="must", options=take_factor),
+        change=lambda target, factor: ScaleKernels(target, Range.exact(factor)),
+    ),
+    Fix(
+        "scale-host",
+        verb=Verb(
+            "scale-host",
+            "op:REGEX FACTOR, or range:, frame:, call:",
+            "how long its host time takes",
+            target="must",
+            options=take_factor,
+        ),
+        change=ScaleHost,
+    ),
+    Fix(
+        "drop",
+        verb=Verb("drop", "op:REGEX, or range:, kernel:", "what should not happen at all", target="must"),
+        change=DropOperator,
+    ),
+)
+"""What the what-if engine can do to any part of a program: no fix by itself."""
+
+GRAMMAR: Final[Mapping[str, tuple[Fix, Verb]]] = {
+    name: (fix, fix.verb) for fix in (*FIXES, *EDITS) if fix.verb for name in (fix.verb.name, fix.verb.also) if name
+}
+"""Every verb."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A fix as text asks for it; `label` is that text. Without a target it changes what the rules find in a trace."""
+
+    fix: Fix
+    label: str
+    target: Target | None
+    options: Mapping[str, Any]
+
+    def changes(self, trace: Trace, rank: int) -> tuple[Change, ...]:
+        """What it changes on each device of a rank; none where nothing there is to be changed."""
+        fix, target = self.fix, self.target
+        if target is not None and fix.aim is not None:
+            return on_rank(fix.aim(trace, target, **self.options), rank)
+        found = (target,) if target is not None else fix.find(trace) if fix.find else ()
+        return on_rank((fix.change(one, **self.options) for one in found), rank)
+
+
+def parse_change(text: str) -> Asked:
+    """The fix or edit that a line of text names; raises `UsageError` with the grammar where it names none."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.commenters, lexer.escape = True, "", ""
+    try:
+        words = list(lexer)
+    except ValueError as error:
+        raise UsageError(f"the change {text!r} has an open quotation: {error}") from error
+    names = (" ".join(words[:2]), " ".join(words[:1]))
+    name = next((name for name in names if name in GRAMMAR), None)
+    if name is None:
+        forms = dict.fromkeys(f"{verb.form} — {verb.prices}" for _, verb in GRAMMAR.values())
+        near = [form for form in forms if words and form.startswith(f"{words[0]} ")]
+        raise UsageError(f"{names[bool(not near)]!r} is no change", remedy=f"choose from: {'; '.join(near or forms)}")
+    fix, verb = GRAMMAR[name]
+    rest = words[len(name.split()) :]
+    if verb.options:
+        rest, options = verb.options(rest)
+    else:
+        options = {}
+    most = 0 if verb.target == "no" else 1
+    if len(rest) > most:
+        count = "one target" if most else "no target"
+        raise UsageError(f"{name} takes {count}, not {' '.join(rest)!r}", remedy=f"write {verb.form}")
+    if verb.target == "must" and not rest:
+        raise UsageError(f"{name} needs a target", remedy=f"write {verb.form}")
+    return Asked(fix, " ".join(words), Target.parse(rest[0]) if rest else None, options)

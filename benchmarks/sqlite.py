@@ -93,12 +93,12 @@ def diagnose_timesink(path: Path) -> int:
 
 
 def read_lists(path: Path) -> int:
-    from timesink.readers.nsys.export import EVENT_SOURCES, STRINGS
+    from timesink.readers.nsys.export import DECLARED, STRINGS
 
     rows = 0
     kept = []
     with sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True) as db:
-        for source in (STRINGS, *EVENT_SOURCES):
+        for source in (STRINGS, *(source for source in DECLARED if source.columns.keys() & {"start", "timestamp"})):
             present = {row[1] for row in db.execute(f"PRAGMA table_info({source.name})")}
             wanted = ", ".join(f'"{name}"' for name in source.columns if name in present)
             if not wanted:

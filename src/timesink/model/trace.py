@@ -52,6 +52,11 @@ class ImportNote:
     table: str = ""
 
 
+def noted(kind: NoteKind, message: str, count: int, table: Table | str = "") -> tuple[ImportNote, ...]:
+    """The note on so many rows of the table; none where it concerns none."""
+    return (ImportNote(kind, message, count, str(table)),) if count else ()
+
+
 @dataclass(frozen=True, slots=True)
 class StepChoice:
     """How the user wants steps told apart: by ranges, or else kernels, whose names match `pattern`; by the outermost

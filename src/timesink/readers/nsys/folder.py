@@ -92,7 +92,7 @@ def open_folder(path: Path, most_bytes: int) -> Folder:
         )
     tables = {name: _columns(file) for name, file in files.items()}
     unread = [name for name in every if name not in KNOWN and EVENT_TABLE.fullmatch(name)]
-    return Folder(path, files, tables, most_bytes, unread_note(unread))
+    return Folder(path, files, tables, most_bytes, list(unread_note(unread)))
 
 
 def _columns(file: Path) -> frozenset[str]:

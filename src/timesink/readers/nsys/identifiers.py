@@ -2,16 +2,13 @@
 
 A serialized id packs hardware id, virtual machine, process and thread: the process is in bits 24 to 47, the thread in
 bits 0 to 23 (NVIDIA's export documentation, "Serialized process and thread identifiers"). Every text is kept once, in
-`StringIds`, and referred to by number. Of enumerations, an export's own `ENUM_*` table outranks what is known here:
-CUDA_MEMOPR_MEMORY_KIND (0 is pageable, 1 is pinned), CUDA_MEMCPY_KIND and CUpti_ActivitySynchronizationType, as
-NVIDIA's exports of 2021 to 2026 list them.
+`StringIds`, and referred to by number.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +20,8 @@ from timesink.model.record import dataclass
 from timesink.model.schema import nulls
 from timesink.model.tables import CopyKind, MemoryKind, SyncKind
 from timesink.model.trace import ImportNote, NoteKind
-from timesink.readers.nsys.export import CAPTURE_META, MPI_RANKS, STRINGS, THREAD_NAMES, Export, enum_source
+from timesink.readers.nsys import export as sources
+from timesink.readers.nsys.export import Export, ExportTable
 
 UNNAMED = "<unnamed>"
 _DENSE_UP_TO = 1 << 24
@@ -38,21 +36,30 @@ class Strings:
     positions: npt.NDArray[np.uint32]
     ids: Int64Array
 
+    @classmethod
+    def read(cls, export: Export) -> Strings:
+        """The strings of an export; where two rows claim one id, the first counts."""
+        frame = export.read(sources.STRINGS).unique("id", keep="first", maintain_order=True).sort("id")
+        distinct = dict.fromkeys((UNNAMED, *frame["value"].fill_null(UNNAMED)))
+        at = {text: position for position, text in enumerate(distinct)}
+        positions = np.array([at[text] if text else 0 for text in frame["value"].fill_null("")], dtype=np.uint32)
+        return cls(tuple(distinct), positions, frame["id"].to_numpy())
+
     def names(self, ids: pl.Series) -> pl.Series:
         """Categorical text of each id; `<unnamed>` where the export has none."""
-        return self._gather(self.texts, ids)
+        return pl.Series(self.texts, dtype=pl.Categorical())[self._positions_of(ids)]
 
     def call_names(self, ids: pl.Series) -> pl.Series:
         """As `names`, without the API version that CUPTI appends: `cudaLaunchKernel_v7000` is `cudaLaunchKernel`.
 
         Driver symbols keep their suffix (`cuMemcpyHtoDAsync_v2`), because it is part of their name.
         """
-        return self._gather(tuple(_RUNTIME_VERSION.sub("", text) for text in self.texts), ids)
+        texts = [_RUNTIME_VERSION.sub("", text) for text in self.texts]
+        return pl.Series(texts, dtype=pl.Categorical())[self._positions_of(ids)]
 
     def of(self, ids: pl.Series) -> pl.Series:
         """Plain text of each id; null where the export has none."""
-        values = pl.Series([None, *self.texts[1:]], dtype=pl.String)
-        return values[self._positions_of(ids)]
+        return pl.Series([None, *self.texts[1:]], dtype=pl.String)[self._positions_of(ids)]
 
     def own_or_of(self, own: pl.Series, ids: pl.Series) -> pl.Series:
         """Each text that an event carries itself, else that of its id; null where there is neither."""
@@ -61,9 +68,6 @@ class Strings:
     def unexplained(self, ids: pl.Series) -> int:
         """How many of the ids are null or explained by no row of `StringIds`."""
         return int((self._positions_of(ids) == 0).sum())
-
-    def _gather(self, texts: tuple[str, ...], ids: pl.Series) -> pl.Series:
-        return pl.Series(texts, dtype=pl.Categorical())[self._positions_of(ids)]
 
     def _positions_of(self, ids: pl.Series) -> npt.NDArray[np.uint32]:
         """Position of each id, 0 where it is unknown. Small ids look themselves up in a table of all ids."""
@@ -79,15 +83,6 @@ class Strings:
         return np.where(self.ids[at] == values, self.positions[at], 0).astype(np.uint32)
 
 
-def strings_of(export: Export) -> Strings:
-    """The strings of an export; where two rows claim one id, the first counts."""
-    frame = export.read(STRINGS).unique("id", keep="first", maintain_order=True).sort("id")
-    distinct = dict.fromkeys((UNNAMED, *frame["value"].fill_null(UNNAMED)))
-    at = {text: position for position, text in enumerate(distinct)}
-    positions = np.array([at[text] if text else 0 for text in frame["value"].fill_null("")], dtype=np.uint32)
-    return Strings(tuple(distinct), positions, frame["id"].to_numpy())
-
-
 _BITS = 24
 _MASK = (1 << _BITS) - 1
 _MPI_THREAD = re.compile(profiler_texts.MPI_RANK)
@@ -97,17 +92,12 @@ _VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 def process_of(ids: pl.Series) -> pl.Series:
     """Process of each serialized id; 0 where it is missing."""
-    return pl.Series("process", (_numbers(ids) >> _BITS) & _MASK)
+    return pl.Series("process", (ids.fill_null(0).to_numpy() >> _BITS) & _MASK)
 
 
 def thread_of(ids: pl.Series) -> pl.Series:
     """Thread of each serialized id; 0 where it is missing."""
-    return pl.Series("thread", _numbers(ids) & _MASK)
-
-
-def _numbers(ids: pl.Series) -> Int64Array:
-    numbers: Int64Array = ids.fill_null(0).to_numpy()
-    return numbers
+    return pl.Series("thread", ids.fill_null(0).to_numpy() & _MASK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,126 +130,111 @@ def ranks_of(export: Export, strings: Strings, gpu_users: Sequence[tuple[int, in
     """
     processes = [process for process, _ in sorted(gpu_users, key=lambda user: (user[1], user[0]))]
     by_process = _ranks_by_mpi(export, strings)
-    if processes and all(process in by_process for process in processes):
-        chosen = {process: by_process[process] for process in processes}
-        if len(set(chosen.values())) == len(chosen):
-            return Ranks(MappingProxyType(chosen))
+    stated = {process: by_process[process] for process in processes if process in by_process}
+    if processes and len(set(stated.values())) == len(processes):
+        return Ranks(stated)
     if len(processes) == 1:
         rank, variable = _rank_by_environment(export)
         if variable:
             message = f"rank {rank} is what {variable} said in the environment nsys was started in"
             notes.append(ImportNote(NoteKind.ASSUMED, message, 1))
-        return Ranks(MappingProxyType({processes[0]: rank}))
+        return Ranks({processes[0]: rank})
     if processes:
         listed = ", ".join(f"process {process} is rank {rank}" for rank, process in enumerate(processes))
         message = f"{len(processes)} processes used GPUs and the file names no ranks: {listed}, by first device"
         notes.append(ImportNote(NoteKind.ASSUMED, message, len(processes)))
-    return Ranks(MappingProxyType({process: rank for rank, process in enumerate(processes)}))
+    return Ranks({process: rank for rank, process in enumerate(processes)})
 
 
 def _ranks_by_mpi(export: Export, strings: Strings) -> dict[int, int]:
-    table = export.read(MPI_RANKS)
+    table = export.read(sources.MPI_RANKS)
     by_process = dict(zip(process_of(table["globalTid"]), table["rank"], strict=True))
-    if by_process:
-        return by_process
-    names = export.read(THREAD_NAMES)
-    texts = strings.of(names["nameId"])
-    for process, text in zip(process_of(names["globalTid"]), texts, strict=True):
-        if text and (match := _MPI_THREAD.fullmatch(text)):
-            by_process[process] = int(match[1])
+    if not by_process:
+        names = export.read(sources.THREAD_NAMES)
+        texts = strings.of(names["nameId"])
+        for process, text in zip(process_of(names["globalTid"]), texts, strict=True):
+            if text and (match := _MPI_THREAD.fullmatch(text)):
+                by_process[process] = int(match[1])
     return by_process
 
 
 def _rank_by_environment(export: Export) -> tuple[int, str]:
     """Rank and the variable that says it, or 0 and nothing. No other variable is kept."""
-    ranks_by_variable: dict[str, int] = {}
-    meta = export.read(CAPTURE_META)
-    for name, value in meta.iter_rows():
+    ranks: dict[str, int] = {}
+    for name, value in export.read(sources.CAPTURE_META).iter_rows():
         if name.endswith(":ENVIRONMENT_VARIABLE") and (match := _RANK_VARIABLE.fullmatch(value or "")):
-            ranks_by_variable.setdefault(match[1], int(match[2]))
-    return next(
-        ((ranks_by_variable[variable], variable) for variable in _VARIABLES if variable in ranks_by_variable), (0, "")
-    )
+            ranks.setdefault(match[1], int(match[2]))
+    return next(((ranks[variable], variable) for variable in _VARIABLES if variable in ranks), (0, ""))
 
 
-_MEMORY_WORDS: Mapping[str, str] = {
-    "PAGEABLE": "pageable", "PINNED": "pinned", "DEVICE": "device", "ARRAY": "array", "MANAGED": "managed",
-    "DEVICE_STATIC": "device", "MANAGED_STATIC": "managed", "UNKNOWN": "unknown",
-}  # fmt: skip
-_COPY_WORDS: Mapping[str, str] = {
-    "UNKNOWN": "unknown", "HTOD": "h2d", "DTOH": "d2h", "HTOA": "h2d", "ATOH": "d2h", "ATOA": "d2d", "ATOD": "d2d",
-    "DTOA": "d2d", "DTOD": "d2d", "HTOH": "h2h", "PTOP": "p2p", "UVM_HTOD": "h2d", "UVM_DTOH": "d2h", "UVM_DTOD":
-    "d2d",
-}  # fmt: skip
-_SYNC_WORDS: Mapping[str, str] = {
-    "UNKNOWN": "unknown", "EVENT_SYNCHRONIZE": "event", "STREAM_WAIT_EVENT": "stream_wait_event",
-    "STREAM_SYNCHRONIZE": "stream", "CONTEXT_SYNCHRONIZE": "device",
-}  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    """What the numbers of a kind mean. `words` hold our word by NVIDIA's symbol, in the order of their numbers in
+    exports of 2021 to 2026; an export's own table outranks them, whose symbols begin as `prefix` says."""
+
+    source: ExportTable
+    prefix: str
+    words: Mapping[str, str]
+    dtype: pl.Enum
+
+    def words_of(self, export: Export, numbers: pl.Series) -> pl.Series:
+        """The word of each number: an unknown one is `unknown`, a missing one null."""
+        meanings = dict(enumerate(self.words.values()))
+        for number, symbol in symbols(export, self.source).items():
+            if (word := self.words.get(symbol.partition(self.prefix)[2])) is not None:
+                meanings[number] = word
+        words = numbers.replace_strict(meanings, default="unknown", return_dtype=self.dtype)
+        return words.zip_with(numbers.is_not_null(), nulls(self.dtype, len(numbers)))
 
 
-def memory_kinds(export: Export) -> dict[int, str]:
-    """Memory kind of each number."""
-    return _meanings(export, "ENUM_CUDA_MEM_KIND", "MEMORY_KIND_", _MEMORY_WORDS)
-
-
-def copy_kinds(export: Export) -> dict[int, str]:
-    """Direction of each number. Arrays live on the device; unified-memory migrations count as what they move."""
-    return _meanings(export, "ENUM_CUDA_MEMCPY_OPER", "MEMCPY_KIND_", _COPY_WORDS)
+# CUDA_MEMOPR_MEMORY_KIND: 0 is pageable, 1 is pinned.
+MEMORY = Enumeration(
+    sources.MEMORY_KINDS,
+    "MEMORY_KIND_",
+    {
+        "PAGEABLE": "pageable", "PINNED": "pinned", "DEVICE": "device", "ARRAY": "array", "MANAGED": "managed",
+        "DEVICE_STATIC": "device", "MANAGED_STATIC": "managed", "UNKNOWN": "unknown",
+    },
+    MemoryKind,
+)  # fmt: skip
+# CUDA_MEMCPY_KIND. Arrays live on the device; unified-memory migrations count as what they move.
+COPY = Enumeration(
+    sources.COPY_KINDS,
+    "MEMCPY_KIND_",
+    {
+        "UNKNOWN": "unknown", "HTOD": "h2d", "DTOH": "d2h", "HTOA": "h2d", "ATOH": "d2h", "ATOA": "d2d", "ATOD": "d2d",
+        "DTOA": "d2d", "DTOD": "d2d", "HTOH": "h2h", "PTOP": "p2p", "UVM_HTOD": "h2d", "UVM_DTOH": "d2h",
+        "UVM_DTOD": "d2d",
+    },
+    CopyKind,
+)  # fmt: skip
+SYNC = Enumeration(  # CUpti_ActivitySynchronizationType
+    sources.SYNC_KINDS,
+    "SYNCHRONIZATION_TYPE_",
+    {
+        "UNKNOWN": "unknown", "EVENT_SYNCHRONIZE": "event", "STREAM_WAIT_EVENT": "stream_wait_event",
+        "STREAM_SYNCHRONIZE": "stream", "CONTEXT_SYNCHRONIZE": "device",
+    },
+    SyncKind,
+)  # fmt: skip
 
 
 def migrations(export: Export) -> frozenset[int]:
     """Numbers of copies that the driver made to migrate unified memory."""
-    numbers = {number for number, symbol in symbols(export, "ENUM_CUDA_MEMCPY_OPER").items() if "_UVM_" in symbol}
-    return frozenset(numbers or {number for number, word in enumerate(_COPY_WORDS) if word.startswith("UVM")})
+    numbers = {number for number, symbol in symbols(export, sources.COPY_KINDS).items() if "_UVM_" in symbol}
+    return frozenset(numbers or {number for number, word in enumerate(COPY.words) if word.startswith("UVM")})
 
 
-def sync_kinds(export: Export) -> dict[int, str]:
-    """What each number waits for."""
-    return _meanings(export, "ENUM_CUPTI_SYNC_TYPE", "SYNCHRONIZATION_TYPE_", _SYNC_WORDS)
+def labels(export: Export, enumeration: ExportTable) -> dict[int, str]:
+    """The labels of an enumeration, or its symbols where it has none; empty where the export has no such table."""
+    return {number: label or name or "" for number, name, label in _members(export, enumeration).iter_rows()}
 
 
-def labels(export: Export, table: str) -> dict[int, str]:
-    """The labels of an enumeration, empty where the export has none."""
-    return {number: label or name or "" for number, name, label in _members(export, table)}
-
-
-def as_memory(numbers: pl.Series, kinds: Mapping[int, str]) -> pl.Series:
-    """Numbers as `MemoryKind`; an unknown number is `unknown`, a missing one null."""
-    return _worded(numbers, kinds, MemoryKind)
-
-
-def as_copy(numbers: pl.Series, kinds: Mapping[int, str]) -> pl.Series:
-    """Numbers as `CopyKind`."""
-    return _worded(numbers, kinds, CopyKind)
-
-
-def as_sync(numbers: pl.Series, kinds: Mapping[int, str]) -> pl.Series:
-    """Numbers as `SyncKind`; a missing number is `unknown`."""
-    return _worded(numbers, kinds, SyncKind).fill_null("unknown")
-
-
-def _worded(numbers: pl.Series, kinds: Mapping[int, str], dtype: pl.Enum) -> pl.Series:
-    words = numbers.replace_strict(kinds, default="unknown", return_dtype=dtype)
-    missing = nulls(dtype, len(numbers))
-    return words.zip_with(numbers.is_not_null(), missing)
-
-
-def _meanings(export: Export, table: str, before: str, words: Mapping[str, str]) -> dict[int, str]:
-    """The words as numbered by default, corrected by the export's own table where that is understood."""
-    numbered = dict(enumerate(words.values()))
-    for number, symbol in symbols(export, table).items():
-        word = words.get(symbol.partition(before)[2])
-        if word is not None:
-            numbered[number] = word
-    return numbered
-
-
-def symbols(export: Export, table: str) -> dict[int, str]:
+def symbols(export: Export, enumeration: ExportTable) -> dict[int, str]:
     """The symbols of an enumeration, empty where the export has none."""
-    return {number: name for number, name, _ in _members(export, table) if name}
+    return {number: name for number, name, _ in _members(export, enumeration).iter_rows() if name}
 
 
-def _members(export: Export, table: str) -> Iterator[tuple[int, str | None, str | None]]:
+def _members(export: Export, enumeration: ExportTable) -> pl.DataFrame:
     """Number, symbol and label of each member. The columns that refer to them hold 32 bits."""
-    frame = export.read(enum_source(table))
-    return frame.filter(frame[frame.columns[0]].is_between(-(1 << 31), (1 << 31) - 1)).iter_rows()
+    return export.read(enumeration).filter(pl.col("id").is_between(-(1 << 31), (1 << 31) - 1))

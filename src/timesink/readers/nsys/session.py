@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -18,19 +18,9 @@ from timesink.knowledge import profiler_texts
 from timesink.knowledge.ranges import NUMBER
 from timesink.model.record import dataclass, field, replace
 from timesink.model.schema import Table, has_one_value, lean
-from timesink.model.trace import ImportNote, NoteKind
-from timesink.readers.nsys.export import (
-    CALLS,
-    CAPTURE_META,
-    DEVICE_WORK,
-    DIAGNOSTICS,
-    EXPORT_META,
-    NVTX,
-    SESSION_START,
-    SYSTEM_INFO,
-    Export,
-    ExportTable,
-)
+from timesink.model.trace import ImportNote, NoteKind, noted
+from timesink.readers.nsys import export as sources
+from timesink.readers.nsys.export import Export, ExportTable
 from timesink.readers.nsys.identifiers import Ranks, Strings, process_of, thread_of
 from timesink.untrusted.masking import kept_variables
 
@@ -44,8 +34,8 @@ _GROUP_KEYS = 2  # as many columns as the compiled order takes
 
 @dataclass(frozen=True, slots=True)
 class CaptureInfo:
-    """`origin_ns` is added to the export's times; `traced` names what nsys was asked to record (Cuda, NvtxEvents);
-    `settings` are versions and allow-listed variables."""
+    """`origin_ns` is added to the export's times; `traced` names what nsys was asked to record (Cuda, NvtxEvents), so
+    that a missing table means that nothing happened; `settings` are versions and allow-listed variables."""
 
     origin_ns: int
     version: str | None
@@ -53,19 +43,15 @@ class CaptureInfo:
     traced: frozenset[str]
     settings: dict[str, str]
 
-    def records(self, what: str) -> bool:
-        """Whether nsys was asked for it, so that a missing table means that nothing happened."""
-        return what in self.traced
-
 
 def capture_of(export: Export, notes: list[ImportNote]) -> CaptureInfo:
     """Read the export's descriptions of itself."""
-    meta = {name: value for source in EXPORT_META for name, value in export.read(source).iter_rows()}
-    captured = export.read(CAPTURE_META).filter(pl.col("name") == "CAPTURE_EVENT_TYPE")["value"]
+    meta = {name: value for source in sources.EXPORT_META for name, value in export.read(source).iter_rows()}
+    captured = export.read(sources.CAPTURE_META).filter(pl.col("name") == "CAPTURE_EVENT_TYPE")["value"]
     traced = {value for value in captured if value}
-    traced |= {"Cuda"} if any(source.name in export.tables for source in (*DEVICE_WORK, CALLS)) else set()
-    traced |= {"NvtxEvents"} if NVTX.name in export.tables else set()
-    system: dict[str, str] = dict(export.read(SYSTEM_INFO).drop_nulls().unique("name", keep="first").rows())
+    traced |= {"Cuda" for source in (*sources.DEVICE_WORK, sources.CALLS) if source.name in export.tables}
+    traced |= {"NvtxEvents"} if sources.NVTX.name in export.tables else set()
+    system: dict[str, str] = dict(export.read(sources.SYSTEM_INFO).drop_nulls().unique("name", keep="first").rows())
     notes.extend(_reported_losses(export))
     return CaptureInfo(
         origin_ns=_origin(export, meta, notes),
@@ -87,7 +73,7 @@ def _origin(export: Export, meta: dict[str, str | None], notes: list[ImportNote]
     """UTC time of the export's zero, in ns. Exports count from the start of the session unless they were normalised."""
     if (meta.get("EXPORT_PARAM_TIME_NORMALIZE") or "").lower() == "true":
         return 0
-    start = export.read(SESSION_START)["utcEpochNs"].drop_nulls()
+    start = export.read(sources.SESSION_START)["utcEpochNs"].drop_nulls()
     if len(start) and 0 < start[0] < _LATEST_NS:
         return int(start[0])
     message = "the file does not say when the session began: times count from its start, not on a wall clock"
@@ -103,15 +89,14 @@ def with_sound_times(frame: pl.DataFrame, origin_ns: int, notes: list[ImportNote
         sound = sound & (pl.col("end") >= pl.col("start")).fill_null(True)
     mask = frame.select(sound).to_series()
     if not mask.all():
-        lost = int((~mask).sum())
-        notes.append(ImportNote(NoteKind.DATA_LOSS, f"rows of {table} end before they start", lost, table))
+        notes.extend(noted(NoteKind.DATA_LOSS, f"rows of {table} end before they start", int((~mask).sum()), table))
         frame = frame.filter(mask)
     return frame.with_columns(pl.col(name) + origin_ns for name in columns) if origin_ns else frame
 
 
 def _reported_losses(export: Export) -> list[ImportNote]:
     """Warnings of nsys that events are missing, and its errors; each distinct message once."""
-    frame = export.read(DIAGNOSTICS).filter(pl.col("severity").is_in([_WARNING, _ERROR]))
+    frame = export.read(sources.DIAGNOSTICS).filter(pl.col("severity").is_in([_WARNING, _ERROR]))
     messages: dict[str, tuple[str, int]] = {}
     for severity, text in frame.iter_rows():
         if text and (severity == _ERROR or _LOSS.search(text)):
@@ -124,6 +109,15 @@ def _reported_losses(export: Export) -> list[ImportNote]:
     ]
 
 
+_THEIRS: Final = {
+    "start_ns": "start", "end_ns": "end", "correlation": "correlationId", "context": "contextId", "stream": "streamId",
+    "device": "deviceId", "graph_id": "graphId", "graph_node_id": "graphNodeId", "registers": "registersPerThread",
+    "event_id": "eventId", "grid_x": "gridX", "grid_y": "gridY", "grid_z": "gridZ", "block_x": "blockX",
+    "block_y": "blockY", "block_z": "blockZ",
+}  # fmt: skip
+"""How exports call the columns of the canonical tables, where they call them otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExportReading:
     """One export being read. `notes` grows; everything else is fixed."""
@@ -134,9 +128,9 @@ class ExportReading:
     ranks: Ranks
     notes: list[ImportNote] = field(default_factory=list)
 
-    def has(self, source: ExportTable) -> bool:
-        """Whether the export holds the table."""
-        return source.name in self.export.tables
+    def has(self, *tables: ExportTable) -> bool:
+        """Whether the export holds one of the tables."""
+        return any(source.name in self.export.tables for source in tables)
 
     def rows(self, source: ExportTable) -> pl.DataFrame:
         """The table's sound rows, on the trace's clock."""
@@ -146,10 +140,35 @@ class ExportReading:
         """The rows whose times make sense, on the trace's clock."""
         return with_sound_times(frame, self.capture.origin_ns, self.notes, source.name)
 
-    def whose(self, ids: pl.Series) -> dict[str, pl.Series]:
-        """Rank, process and thread columns of serialized ids."""
+    def note(self, kind: NoteKind, message: str, count: int, table: Table | str) -> None:
+        """Say something of so many rows, if there are any."""
+        self.notes.extend(noted(kind, message, count, table))
+
+    def whose(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
+        """Rank, process and thread of each row, by its serialized id, which is taken out of `frame`; rank and process
+        where it has none."""
+        if "globalTid" not in frame.columns:
+            return {"rank": self.ranks.of(frame["process"]), "process": frame["process"]}
+        ids = frame.drop_in_place("globalTid")
         process = process_of(ids)
         return {"rank": self.ranks.of(process), "process": process, "thread": thread_of(ids)}
+
+    def part(self, table: Table, frame: pl.DataFrame, **columns: Any) -> pl.DataFrame:
+        """Rows of an export as rows of the canonical table, in their order: whose each is, what the export has under
+        the table's names or its own, and `columns`. The columns are taken out of `frame`, so that a large one is not
+        held twice.
+        """
+        if not columns.keys() & {"rank", "process"} and "rank" not in frame.columns:
+            columns |= self.whose(frame)
+        for ours in table.columns:
+            for name in (ours, _THEIRS.get(ours, ours)):
+                if ours not in columns and name in frame.columns:
+                    columns[ours] = frame.drop_in_place(name)
+        return part_of(table, columns)
+
+    def table(self, table: Table, frame: pl.DataFrame, **columns: Any) -> pl.DataFrame:
+        """The canonical table of one part."""
+        return combined(table, [self.part(table, frame, **columns)])
 
 
 def part_of(table: Table, columns: Mapping[str, Any]) -> pl.DataFrame:

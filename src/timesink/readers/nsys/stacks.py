@@ -15,78 +15,52 @@ import polars as pl
 
 from timesink.model.tables import HOST_STACKS
 from timesink.model.trace import ImportNote, NoteKind
-from timesink.readers.nsys.export import (
-    CALL_CHAINS,
-    CALL_STACKS,
-    CPU_SAMPLES,
-    PYTHON_SCHEMAS,
-    PYTHON_STACKS,
-    SAMPLE_CHAINS,
-)
-from timesink.readers.nsys.session import ExportReading, combined, part_of
+from timesink.readers.nsys import export as sources
+from timesink.readers.nsys.export import ExportTable
+from timesink.readers.nsys.ranges import MARK
+from timesink.readers.nsys.session import ExportReading, combined
 from timesink.untrusted.plain_json import parsed
 
-_MARK = 34
 _NAMED = ("File", "Function")
 _SAMPLING = "Python Periodic Sampling"
 _DEEPEST = 256  # frames of one stack that are kept, the innermost ones
 _AGAIN = "nsys export --type sqlite --include-json=true"
 
 
-def recorded(session: ExportReading) -> bool:
-    """Whether the export holds stacks of any kind."""
-    return session.has(CPU_SAMPLES) or session.has(CALL_CHAINS) or _python_recorded(session)
-
-
-def host_stacks(session: ExportReading) -> pl.DataFrame:
-    """Every stack with the moment and the thread of which it is."""
-    samples = session.rows(CPU_SAMPLES) if session.has(CPU_SAMPLES) else None
-    calls = session.rows(CALL_STACKS) if session.has(CALL_CHAINS) else None
-    parts = [
-        *_native(session, samples, "id", session.export.read(SAMPLE_CHAINS), "sample"),
-        *_native(session, calls, "callchainId", session.export.read(CALL_CHAINS), "call"),
-        *(_python(session) if _python_recorded(session) else ()),
-    ]
-    return combined(HOST_STACKS, parts)
+def host_stacks(session: ExportReading) -> pl.DataFrame | None:
+    """Every stack with the moment and the thread of which it is; None where stacks of no kind were recorded."""
+    schemas = session.export.read(sources.PYTHON_SCHEMAS)["name"].fill_null("")
+    of_python = bool(schemas.str.starts_with("Python ").any())  # as a payload of NVTX marks
+    if not of_python and not session.has(sources.CPU_SAMPLES, sources.CALL_CHAINS):
+        return None
+    parts = []
+    if session.has(sources.CPU_SAMPLES):
+        parts += _native(session, session.rows(sources.CPU_SAMPLES), "id", sources.SAMPLE_CHAINS, "sample")
+    if session.has(sources.CALL_CHAINS):
+        parts += _native(session, session.rows(sources.CALL_STACKS), "callchainId", sources.CALL_CHAINS, "call")
+    return combined(HOST_STACKS, [*parts, *(_python(session) if of_python else ())])
 
 
 def _native(
-    session: ExportReading, events: pl.DataFrame | None, key: str, chains: pl.DataFrame, kind: str
+    session: ExportReading, events: pl.DataFrame, key: str, source: ExportTable, kind: str
 ) -> list[pl.DataFrame]:
     """Events with the chains that belong to them; of a chain, what has a symbol."""
-    if events is None or not events.height or not chains.height:
-        return []
+    chains = session.export.read(source)
     named = chains.filter((pl.col("unresolved").fill_null(0) == 0) & (pl.col("stackDepth") < _DEEPEST))
-    frames = pl.DataFrame(
-        {
-            "id": named["id"],
-            "depth": named["stackDepth"],
-            "text": pl.select(
-                pl.format("{}(0): {}", session.strings.of(named["module"]), session.strings.of(named["symbol"]))
-            ).to_series(),
-        }
-    ).drop_nulls()
-    texts = frames.sort("id", "depth").group_by("id").agg(pl.col("text").str.join(";").alias("stack"))
-    found = events.drop_nulls(key).join(texts, left_on=key, right_on="id", how="inner", maintain_order="left")
+    module, symbol = (session.strings.of(named[name]) for name in ("module", "symbol"))
+    frames = named.select("id", "stackDepth", text=pl.format("{}(0): {}", module, symbol)).drop_nulls()
+    stacks = frames.sort("id", "stackDepth").group_by("id").agg(pl.col("text").str.join(";").alias("stack"))
+    found = events.drop_nulls(key).join(stacks, left_on=key, right_on="id", how="inner", maintain_order="left")
     return [_part(session, found, kind)] if found.height else []
 
 
 def _part(session: ExportReading, frame: pl.DataFrame, kind: str) -> pl.DataFrame:
-    kinds = pl.Series([kind], dtype=HOST_STACKS.columns["kind"].dtype).new_from_index(0, frame.height)
-    columns = {**session.whose(frame["globalTid"]), "time_ns": frame["start"], "kind": kinds, "stack": frame["stack"]}
-    return part_of(HOST_STACKS, columns)
-
-
-def _python_recorded(session: ExportReading) -> bool:
-    """Whether the export describes Python stacks as a payload of NVTX marks."""
-    return session.has(PYTHON_SCHEMAS) and bool(
-        session.export.read(PYTHON_SCHEMAS)["name"].fill_null("").str.starts_with("Python ").any()
-    )
+    return session.part(HOST_STACKS, frame.rename({"start": "time_ns"}), kind=kind)
 
 
 def _python(session: ExportReading) -> list[pl.DataFrame]:
     """The marks whose payload is a list of Python frames."""
-    marks = session.rows(PYTHON_STACKS).filter(pl.col("eventType") == _MARK)
+    marks = session.rows(sources.PYTHON_STACKS).filter(pl.col("eventType") == MARK)
     texts = session.strings.own_or_of(marks["jsonText"], marks["jsonTextId"])
     marks = marks.with_columns(texts.alias("json")).drop_nulls("json")
     if not marks.height:

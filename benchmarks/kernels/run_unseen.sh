@@ -20,7 +20,7 @@ capture() {  # capture NAME PROGRAM...: one packed report, without libraries' co
 import sys
 from pathlib import Path
 from timesink.capture.redaction.cleaner import Cleaner
-from timesink.capture.redaction.ncu_report import redact_ncu
+from timesink.capture.redaction.binary_files import redact_ncu
 print(redact_ncu(Path(sys.argv[1]), Path(sys.argv[2]), Cleaner()))
 PY
   xz -9e -c "$raw/small_$name.ncu-rep" >"$out/$name.ncu-rep.xz"

@@ -42,8 +42,8 @@ _HOMES = {
     "annotate": "timesink.capture.in_program",
     "profile": "timesink.capture.in_program",
     "stages": "timesink.capture.stage_log",
-    "handler": "timesink.capture.trainer.handler",
-    "recorder": "timesink.capture.trainer.recorder",
+    "handler": "timesink.capture.trainer",
+    "recorder": "timesink.capture.trainer",
 }
 
 

@@ -4,8 +4,8 @@ from timesink.capture.in_program import annotate as annotate
 from timesink.capture.in_program import profile as profile
 from timesink.capture.in_program import step as step
 from timesink.capture.stage_log import stages as stages
-from timesink.capture.trainer.handler import handler as handler
-from timesink.capture.trainer.recorder import recorder as recorder
+from timesink.capture.trainer import handler as handler
+from timesink.capture.trainer import recorder as recorder
 from timesink.notebook import diagnose as diagnose
 from timesink.notebook import idle as idle
 from timesink.notebook import kernels as kernels

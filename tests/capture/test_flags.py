@@ -9,8 +9,14 @@ import pytest
 from tests.capture.stand_ins import NCU_HELP, NSYS_HELP
 
 from timesink.capture.errors import CaptureError
-from timesink.capture.ncu_run import NO_COMMUNICATION, RULE_SECTIONS, NcuOptions, ncu_command
-from timesink.capture.nsys_run import NsysOptions, nsys_command
+from timesink.capture.profilers import (
+    NO_COMMUNICATION,
+    RULE_SECTIONS,
+    NcuOptions,
+    NsysOptions,
+    ncu_command,
+    nsys_command,
+)
 from timesink.capture.tools import Tool
 
 PROGRAM = ["python", "a b.py"]

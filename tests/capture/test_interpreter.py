@@ -9,7 +9,7 @@ import pytest
 from tests.capture.conftest import Program
 
 from timesink.capture.errors import CaptureError, Fault
-from timesink.capture.interpreter import check_torch, interpreter_of
+from timesink.capture.tools import check_torch, interpreter_of
 from timesink.cli.app import run
 
 # An interpreter that answers as one without torch, too old, broken, or whole would.

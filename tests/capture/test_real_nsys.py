@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from timesink import capture
-from timesink.capture.nsys_run import NsysOptions, nsys_command
+from timesink.capture.profilers import NsysOptions, nsys_command
 from timesink.capture.tools import installed_tool
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"

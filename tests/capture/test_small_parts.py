@@ -22,7 +22,7 @@ from timesink.capture.agent.start import is_bystander
 from timesink.capture.choice import STEP, choose, command_of, tool_named
 from timesink.capture.errors import CaptureError
 from timesink.capture.manifest import check, surroundings
-from timesink.capture.ncu_run import NcuOptions, nothing_profiled
+from timesink.capture.profilers import NcuOptions, nothing_profiled
 from timesink.capture.running import doubtful, is_python
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.untrusted.masking import kept_variables, stored_command

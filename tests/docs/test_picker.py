@@ -11,8 +11,7 @@ import pytest
 from tests.browser.pages import launched, needs_browser
 from tests.docs.commands import ROOT
 
-from timesink.capture.choice import ANSWERS, UNSURE, choose, command_of
-from timesink.capture.gauges import GAUGES
+from timesink.capture.choice import ANSWERS, GAUGES, UNSURE, choose, command_of
 from timesink.cli.which import KnownFigures
 
 SYMPTOMS = (

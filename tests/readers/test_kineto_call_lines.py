@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from timesink.capture.agent.call_lines import MEMBER, add_call_lines
+from timesink.capture.agent.recorders import MEMBER, add_call_lines
 from timesink.knowledge.frames import CALL_LINES
 from timesink.model.tables import FRAMES
 from timesink.readers import read

@@ -12,8 +12,7 @@ import pytest
 from tests.capture.conftest import torch_python  # noqa: F401 - a fixture
 from tests.verify.runs_by_hand import pairs, row
 
-from timesink.capture.agent.recording import Agent, StepMark
-from timesink.capture.agent.step_timer import StepTimer
+from timesink.capture.agent.recording import Agent, StepMark, StepTimer
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.cli.app import run as timesink
 from timesink.errors import UsageError

@@ -21,7 +21,7 @@ for set in detailed full; do
 import sys
 from pathlib import Path
 from timesink.capture.redaction.cleaner import Cleaner
-from timesink.capture.redaction.ncu_report import redact_ncu
+from timesink.capture.redaction.binary_files import redact_ncu
 print(redact_ncu(Path(sys.argv[1]), Path(sys.argv[2]), Cleaner()))
 PY
   xz -9e -T4 -c "$raw/small_$set.ncu-rep" >"$out/$set.ncu-rep.xz"

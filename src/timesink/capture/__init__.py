@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from timesink.capture.errors import CaptureError
     from timesink.capture.manifest import Capture
-    from timesink.capture.ncu_run import ncu
-    from timesink.capture.nsys_run import nsys
-    from timesink.capture.torch_run import torch
+    from timesink.capture.profilers import ncu, nsys, torch
 
 __all__ = ["Capture", "CaptureError", "ncu", "nsys", "torch"]
 
-_HOMES = {"nsys": "nsys_run", "ncu": "ncu_run", "torch": "torch_run", "Capture": "manifest", "CaptureError": "errors"}
+_HOMES = dict.fromkeys(("nsys", "ncu", "torch"), "profilers") | {"Capture": "manifest", "CaptureError": "errors"}
 
 
 def __getattr__(name: str) -> Any:

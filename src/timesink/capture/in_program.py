@@ -31,6 +31,7 @@ from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 if TYPE_CHECKING:
     from timesink.capture.manifest import Capture
 
+
 VARIABLE = "TIMESINK_STEPS"
 
 listeners: list[Callable[[], None]] = []
@@ -211,8 +212,8 @@ def profile(
     """
     from timesink.capture.agent.recording import Agent, free_folder, rank_and_world
     from timesink.capture.agent.torch_hooks import watch_for_now
+    from timesink.capture.profilers import finish_in_process
     from timesink.capture.running import ready_folder
-    from timesink.capture.torch_run import finish_in_process
 
     rank, world = rank_and_world()
     if world > 1:

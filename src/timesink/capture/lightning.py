@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from timesink.capture.trainer.recorder import recorder
+from timesink.capture.trainer import recorder
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback

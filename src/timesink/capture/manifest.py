@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import os
 import platform
 import re
@@ -27,7 +26,6 @@ from timesink.knowledge import profiler_texts
 from timesink.untrusted.masking import kept_variables, stored_command
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.protobuf import NUMBER, fields
-from timesink.untrusted.whole_file import write_whole
 
 FORMAT = 1
 _CHUNK_BYTES = 1 << 20
@@ -131,13 +129,6 @@ def files_entry(checked: Iterable[Checked]) -> list[dict[str, Any]]:
         }
         for one in checked
     ]
-
-
-def write(folder: Path, manifest: Mapping[str, Any]) -> Path:
-    """Store it in the capture's folder, all of it or nothing."""
-    path = folder / MANIFEST
-    write_whole(path, json.dumps(manifest, indent=1))
-    return path
 
 
 def sha256(path: Path) -> str:

@@ -7,6 +7,7 @@ and the manifest.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -23,12 +24,13 @@ from timesink.capture.agent.recording import RANKS
 from timesink.capture.errors import CaptureError, failure, refused
 from timesink.capture.manifest import Capture, Checked
 from timesink.capture.processes import Ended, Watch, run
-from timesink.capture.recorded_run import fact_fault
+from timesink.capture.recorded_run import MANIFEST, fact_fault
 from timesink.capture.schedule import VARIABLE, AgentPlan, Mode, StepSchedule
 from timesink.capture.tools import Tool
 from timesink.knowledge import profiler_texts
 from timesink.untrusted.masking import stored_command
 from timesink.untrusted.plain_json import document
+from timesink.untrusted.whole_file import write_whole
 
 INJECT = Path(__file__).parent / "inject"
 LEAST_FREE_BYTES = 1 << 30
@@ -81,6 +83,11 @@ class CaptureSettings:
             raise refused(faults[0], "give facts as NAME=VALUE, such as resolution=512")
         if self.unprofiled not in ("inside", "separate", "none"):
             raise refused(f"unprofiled steps cannot be timed {self.unprofiled!r}", "choose inside, separate or none")
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """What the manifest says of them."""
+        return {"steps": asdict(self.steps), "unprofiled": self.unprofiled}
 
 
 def split_options(
@@ -280,8 +287,8 @@ class ToolRun:
         out = str(self.settings.out.absolute())
         command = stored_command([word.replace(out, "OUT") for word in self.argv])
         tool = {"name": self.tool.name, "version": self.tool.version, "command": command, **facts}
-        known = {**self.known, "tool": tool, "seconds": round(self.ended.seconds, 3)}
-        return finish(self.settings, [checked], missing_from([checked], expected, self.ranks), known, self.ranks)
+        known = {**self.known, "tool": tool, "seconds": round(self.ended.seconds, 3), **self.settings.stated}
+        return write_manifest(self.settings.out, known, [checked], expected, self.ranks)
 
 
 def run_tool(
@@ -363,22 +370,27 @@ def doubtful(ranks: Sequence[dict[str, Any]]) -> list[str]:
     return found
 
 
-def finish(
-    settings: CaptureSettings,
-    checked: Sequence[Checked],
-    missing: Sequence[str],
+def torch_records(ranks: Sequence[dict[str, Any]], *, steps: bool) -> list[str]:
+    """What a trace of torch.profiler is to hold, as `manifest.check` counts it."""
+    on_gpu = any("gpu" in rank.get("software", {}) for rank in ranks)
+    return ["operators", *(["steps"] if steps else []), *(["CUDA API calls", "kernels"] if on_gpu else [])]
+
+
+def write_manifest(
+    folder: Path,
     known: dict[str, Any],
+    checked: Sequence[Checked],
+    expected: Sequence[str],
     ranks: Sequence[dict[str, Any]],
 ) -> Capture:
-    """Write the manifest next to the artefacts."""
+    """Write the manifest next to the artefacts: what is `known`, what each rank says of itself, and what is missing."""
+    missing = missing_from(checked, expected, ranks)
     entry = {
         **known,
-        "steps": asdict(settings.steps),
-        "unprofiled": settings.unprofiled,
         "ranks": [{key: value for key, value in rank.items() if key != "pid"} for rank in ranks],
         "files": manifests.files_entry(checked),
-        "missing": list(missing),
+        "missing": missing,
         "doubts": doubtful(ranks),
     }
-    manifests.write(settings.out, entry)
-    return Capture(settings.out, tuple(one.path for one in checked if one.size_bytes), entry, tuple(missing))
+    write_whole(folder / MANIFEST, json.dumps(entry, indent=1))
+    return Capture(folder, tuple(one.path for one in checked if one.size_bytes), entry, tuple(missing))

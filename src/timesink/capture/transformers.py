@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from timesink.capture.trainer.recorder import recorder
+from timesink.capture.trainer import recorder
 
 
 class TransformersCallback(TrainerCallback):

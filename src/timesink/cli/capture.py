@@ -117,8 +117,8 @@ def torch(
     the first optimizer's step, else (inference) at a call of the outermost module.
     """
     with translated():
+        from timesink.capture.profilers import TorchOptions, capture_torch, torch_plan
         from timesink.capture.running import agent_environment
-        from timesink.capture.torch_run import TorchOptions, capture_torch, torch_plan
 
         chosen = TorchOptions(shapes, stacks, memory)
         settings = run.settings("torch", steps, warm_up, auto_ranges=auto_ranges)
@@ -161,7 +161,7 @@ def nsys(
     --delay and --duration.
     """
     with translated():
-        from timesink.capture.nsys_run import NsysOptions, capture_nsys, nsys_by_range, nsys_command
+        from timesink.capture.profilers import NsysOptions, capture_nsys, nsys_by_range, nsys_command
         from timesink.capture.running import agent_environment, range_plan
         from timesink.capture.tools import installed_tool, tool_to_show
 
@@ -231,7 +231,7 @@ def ncu(
     NCCL's kernels are left out: replayed, they hang. Clocks are left alone, so that times are those of the program.
     """
     with translated():
-        from timesink.capture.ncu_run import NcuOptions, capture_ncu, ncu_by_range, ncu_command
+        from timesink.capture.profilers import NcuOptions, capture_ncu, ncu_by_range, ncu_command
         from timesink.capture.running import agent_environment, range_plan
         from timesink.capture.tools import installed_tool, tool_to_show
         from timesink.cli.metrics import refuse_wrong_names
@@ -341,7 +341,7 @@ def show_check(settings: CaptureSettings, argv: Sequence[str], tool: Tool | None
 
 def _profiler_of(argv: Sequence[str]) -> str:
     """torch.profiler, with what is known of the PyTorch that it belongs to. `CaptureError` where that is not there."""
-    from timesink.capture.interpreter import check_torch
+    from timesink.capture.tools import check_torch
 
     known = check_torch(argv, load=True) or "not looked at: the command line does not tell which Python runs"
     return f"torch.profiler ({known})"

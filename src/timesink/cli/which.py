@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFigures:
-    """What is known of the program before a capture; the fields are the gauges of `timesink.capture.gauges`."""
+    """What is known of the program before a capture; the fields are the gauges of `timesink.capture.choice`."""
 
     gpu_busy: Annotated[
         float | None, option("--gpu-utilisation", "PERCENT", "As nvidia-smi shows it.", min=0, max=100)

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import timesink
+from timesink.capture import window_verdict
 from timesink.capture.agent.recording import Status
 from timesink.capture.errors import CaptureError
+from timesink.capture.figure_logs import NAMES, opened
 from timesink.capture.manifest import Capture
 from timesink.capture.recorded_run import recorded_run
 from timesink.capture.schedule import VARIABLE, StepSchedule
-from timesink.capture.trainer import verdict
-from timesink.capture.trainer.logs import NAMES, opened
 from timesink.model.tables import DEVICE_OPS
 from timesink.readers import read
 
@@ -58,7 +58,7 @@ def test_a_window_has_trace_manifest_verdict_report_and_log(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     log = Kept()
-    monkeypatch.setattr("timesink.capture.trainer.handler.opened", lambda names, folder: (log,))
+    monkeypatch.setattr("timesink.capture.window_verdict.opened", lambda names, folder: (log,))
     handler = timesink.handler("runs/x", facts={"batch": "8"})
     monkeypatch.chdir(tmp_path.parent)  # programs do, meanwhile
     handler(Profiler(20))
@@ -95,8 +95,6 @@ def test_a_step_that_comes_again_has_a_folder_of_its_own(tmp_path: Path) -> None
 
 
 def test_rank_0_waits_for_the_others_and_says_who_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from timesink.capture.trainer import finish
-
     window = tmp_path / "step5"
     for rank in (0, 1):
         status = Status(window, rank, 3)
@@ -106,7 +104,7 @@ def test_rank_0_waits_for_the_others_and_says_who_is_missing(tmp_path: Path, mon
     monkeypatch.setattr("os.nice", lambda by: by)
     order = {"window": str(window), "step": 5, "facts": {}, "tool": {"name": "torch"}, "patience_s": 0.5}
     began = time.monotonic()
-    assert finish.main(json.dumps(order)) == 0
+    assert window_verdict.main(json.dumps(order)) == 0
     assert time.monotonic() - began >= 0.5
     capture = Capture.load(window)
     assert [path.name for path in capture.files] == ["rank0.json", "rank1.json"]
@@ -135,7 +133,7 @@ def test_a_recorder_is_silent_where_a_capture_runs_the_program(tmp_path: Path, m
 def test_what_cannot_work_is_said_before_the_training(
     tmp_path: Path, named: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timesink.capture.trainer.logs.find_spec", lambda name: None)
+    monkeypatch.setattr("timesink.capture.figure_logs.find_spec", lambda name: None)
     with pytest.raises(CaptureError) as refused:
         timesink.handler(tmp_path, **named)  # type: ignore[arg-type]
     assert refused.value.remedy
@@ -197,7 +195,7 @@ def test_the_names_of_logs_are_those_of_their_libraries() -> None:
 
 def test_every_name_of_a_capture_has_a_file_of_its_own() -> None:
     names = ["step5", "a/step5", "a--step5", "a" * 400, "b" + "a" * 400]
-    slugs = [verdict.slug(name) for name in names]
+    slugs = [window_verdict.slug(name) for name in names]
     assert slugs[0] == "step5"
     assert len(set(slugs)) == len(names)
     assert all("/" not in slug and len(slug) < 200 for slug in slugs)

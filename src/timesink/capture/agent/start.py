@@ -34,8 +34,7 @@ def begin() -> None:
     if is_bystander(sys.orig_argv):
         return
     from timesink.capture.agent import torch_hooks
-    from timesink.capture.agent.recording import Agent
-    from timesink.capture.agent.step_timer import StepTimer
+    from timesink.capture.agent.recording import Agent, StepTimer
 
     plan = AgentPlan.from_json(os.environ[VARIABLE])
     agent = StepTimer(plan) if plan.mode is Mode.STEPS else Agent(plan)

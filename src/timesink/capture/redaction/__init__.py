@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from timesink.capture.errors import failure, refused
+from timesink.capture.redaction.binary_files import redact_ncu, redact_snapshot
 from timesink.capture.redaction.cleaner import Cleaner
-from timesink.capture.redaction.ncu_report import redact_ncu
 from timesink.capture.redaction.nsys_sqlite import redact_sqlite
-from timesink.capture.redaction.output_scan import found_in
-from timesink.capture.redaction.snapshot import redact_snapshot
-from timesink.capture.redaction.text_pages import redact_text
-from timesink.capture.redaction.trace_json import redact_json
+from timesink.capture.redaction.packed import found_in
+from timesink.capture.redaction.text_files import redact_json, redact_text
 from timesink.untrusted.whole_file import whole_file
 
 Redaction = Callable[[Path, Path, Cleaner], list[str]]

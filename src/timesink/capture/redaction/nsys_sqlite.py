@@ -14,7 +14,7 @@ from typing import Any
 
 from timesink.capture.errors import failure
 from timesink.capture.redaction.cleaner import Cleaner
-from timesink.capture.redaction.trace_json import dumped
+from timesink.capture.redaction.text_files import dumped
 from timesink.knowledge import private_texts
 from timesink.untrusted.plain_json import parsed
 

@@ -165,8 +165,8 @@ def command(
     """
     target = sink(form, None, no_color)
     with translated():
-        from timesink.capture.interpreter import check_torch
         from timesink.capture.running import is_python
+        from timesink.capture.tools import check_torch
 
         is_python(program or ())
         made = Loop(tuple(program or ()), chosen.bench, chosen, chosen.shared, Stages(out, chosen.quiet))
@@ -300,8 +300,7 @@ class Loop:
 def _check_tools(program: Sequence[str], out: Path) -> None:
     """`CaptureError` where the first stage cannot be made; a word on tools that later stages would miss."""
     from timesink.capture.errors import CaptureError
-    from timesink.capture.interpreter import check_torch
-    from timesink.capture.tools import installed_tool
+    from timesink.capture.tools import check_torch, installed_tool
 
     absent = [name for name in ("torch", "nsys", "ncu") if not (out / name / MANIFEST).is_file()]
     if "torch" in absent:

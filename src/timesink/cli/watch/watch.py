@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from timesink.capture.trainer.verdict import PAGES, slug
+from timesink.capture.window_verdict import PAGES, slug
 from timesink.cli.capture import translated
 from timesink.cli.options import argument, flag, option
 from timesink.cli.reading import of_run
@@ -22,7 +22,7 @@ from timesink.untrusted.whole_file import write_whole
 from timesink.views.watched import Watched
 
 if TYPE_CHECKING:
-    from timesink.capture.trainer.logs import Log
+    from timesink.capture.figure_logs import Log
 
 
 def command(
@@ -48,7 +48,7 @@ def command(
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder", remedy="give the folder that captures are written to")
-    from timesink.capture.trainer.logs import opened
+    from timesink.capture.figure_logs import opened
 
     pages = folder / PAGES
     with translated():

@@ -1,7 +1,9 @@
 """The process that looks at a window once its trace is written, and the thread that waits for it.
 
 The thread is blocked in a read while the process works, so that the training holds its interpreter lock; it then
-prints what the process said and hands figures to the logs. The interpreter waits for the thread before it ends.
+prints what the process said and hands figures to the logs. The interpreter waits for the thread before it ends. The
+process has low priority; it waits for the ranks, writes the manifest and becomes `timesink watch`:
+``python -m timesink.capture.window_verdict ORDER``, where ORDER is an `Order` as JSON.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -18,11 +21,12 @@ from threading import Thread
 from typing import Any
 
 from timesink.capture.errors import refused
+from timesink.capture.figure_logs import opened
 from timesink.capture.recorded_run import fact_fault
 
 LONGEST_S = 900.0
 _LONGEST_NAME = 150
-_PACKAGES = Path(__file__).resolve().parents[3]
+_PACKAGES = Path(__file__).resolve().parents[2]
 _THREADS = "2"  # of Polars: the training needs the cores
 _OURS = ("TIMESINK_CAPTURE", "TIMESINK_STEPS")
 
@@ -37,9 +41,9 @@ class Order:
 
     window: str
     step: int
-    facts: dict[str, str]
     tool: dict[str, Any]
     steps: dict[str, int] | None = None
+    facts: dict[str, str] = field(default_factory=dict)
     root: str = ""
     program: list[str] = field(default_factory=list)
     patience_s: float = 120.0
@@ -51,33 +55,28 @@ def warn(text: str) -> None:
     sys.stderr.flush()
 
 
-def checked_facts(facts: Mapping[str, str] | None) -> dict[str, str]:
-    """The facts; `CaptureError` for what is none."""
-    given = dict(facts or {})
-    for name, value in given.items():
-        if fault := fact_fault(name, value):
-            raise refused(fault, 'give facts as {"resolution": "512"}')
-    return given
-
-
 class Verdicts:
-    """Follows windows below one folder, an absolute path, each with a process and a thread of its own."""
+    """Follows windows below one folder, an absolute path, each with a process and a thread of its own.
 
-    def __init__(self, root: Path, wanted: bool, logs: Sequence[Any]) -> None:
-        self._root = root
-        self._wanted = wanted
-        self._logs = logs
+    `CaptureError` where a fact is none, or the library of a log is not installed.
+    """
+
+    def __init__(self, root: Path, wanted: bool, logs: str | Sequence[str], facts: Mapping[str, str] | None) -> None:
+        self.root, self._wanted, self._facts = root, wanted, dict(facts or {})
+        self._logs = opened(logs, root)
         self._threads: list[Thread] = []
+        if fault := next(filter(None, (fact_fault(*fact) for fact in self._facts.items())), ""):
+            raise refused(fault, 'give facts as {"resolution": "512"}')
 
     def follow(self, order: Order) -> None:
         """Start what looks at the window. Costs the caller the start of a process."""
-        root = str(self._root) if self._wanted else ""
-        told = json.dumps({**asdict(order), "root": root, "program": sys.argv})
+        root = str(self.root) if self._wanted else ""
+        told = json.dumps({**asdict(order), "facts": self._facts, "root": root, "program": sys.argv})
         for log in self._logs:
             log.attach()
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "timesink.capture.trainer.finish", told],
+                [sys.executable, "-P", "-m", "timesink.capture.window_verdict", told],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_environment(),
             )  # fmt: skip
         except OSError as error:
@@ -88,7 +87,7 @@ class Verdicts:
         self._threads = [*(one for one in self._threads if one.is_alive()), thread]
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Until all of them have ended."""
+        """Until verdicts are printed, or that many seconds have passed."""
         for thread in self._threads:
             thread.join(timeout_s)
 
@@ -107,7 +106,7 @@ class Verdicts:
 
     def _log(self, order: Order) -> None:
         """Figures and the link, from what the process stored of the window."""
-        row = stored_row(self._root, Path(order.window).relative_to(self._root).as_posix())
+        row = stored_row(self.root, Path(order.window).relative_to(self.root).as_posix())
         if row is None:
             return
         for log in self._logs:
@@ -143,3 +142,34 @@ def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in _OURS}
     places = [str(_PACKAGES), *filter(None, [kept.get("PYTHONPATH", "")])]
     return {**kept, "PYTHONPATH": os.pathsep.join(places), "POLARS_MAX_THREADS": _THREADS, "COLUMNS": "100"}
+
+
+def main(text: str) -> int:
+    """Write the manifest; then become `timesink watch`, if a verdict is wanted."""
+    # here, as the training imports this file too
+    from timesink.capture import manifest as manifests
+    from timesink.capture.running import ended_ranks, torch_records, write_manifest
+
+    order = Order(**json.loads(text))
+    os.nice(19)
+    window = Path(order.window)
+    ranks = ended_ranks(window, order.patience_s)
+    try:
+        with ThreadPoolExecutor(1) as pool:  # nvidia-smi and git take as long as looking through the traces
+            surroundings = pool.submit(manifests.surroundings, order.program, (), order.facts)
+            checked = [manifests.check(window / rank["file"]) for rank in ranks if rank.get("file")]
+        known = {**surroundings.result(), "tool": order.tool, **({"steps": order.steps} if order.steps else {})}
+        done = write_manifest(window, known, checked, torch_records(ranks, steps=False), ranks)
+    except OSError as error:
+        warn(f"no manifest of {window}: {error}")
+        return 1
+    for sentence in done.missing:
+        warn(sentence)
+    if order.root:
+        words = ["watch", order.root, "--once", "--name", window.relative_to(order.root).as_posix()]
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "timesink", *words])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -12,94 +12,72 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from timesink.capture.errors import refused
 
 PREFIX = "timesink/"
 
 
-class Log(Protocol):
-    """A place for figures. `attach` runs in the thread that trains, `write` in another one."""
+class Log:
+    """A place for figures. `attach` runs in the thread that trains, `write` in another one.
 
-    name: str
+    `folder` takes the event files of TensorBoard; `starts_runs`: a run is started where none is active.
+    """
+
+    name = ""
+
+    def __init__(self, folder: Path, starts_runs: bool) -> None:
+        self._folder, self._starts_runs, self._started = folder, starts_runs, False
+        self._run: Any = None
 
     def attach(self) -> None:
         """Remember which run is active."""
 
     def write(self, figures: Mapping[str, float], words: Mapping[str, str], step: int) -> None:
         """Keep figures and words of one capture."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Write what is still held, and end a run that was started here."""
 
 
-def opened(names: str | Sequence[str], folder: Path, *, starts_runs: bool = False) -> tuple[Log, ...]:
-    """The logs of those names. `folder` takes the event files of TensorBoard; `starts_runs`: where none is active.
-
-    `CaptureError` where a name is none of `NAMES`, or its library is not installed.
-    """
-    chosen = [names] if isinstance(names, str) else list(names)
-    for name in chosen:
-        if name not in _KINDS:
-            raise refused(f"nothing is logged to {name!r}", f"choose of {', '.join(_KINDS)}")
-        found = find_spec(name)
-        if found is None or found.origin is None:  # W&B leaves a folder of its name wherever it ran
-            raise refused(f"{name} is not installed", f"pip install {name}")
-    return tuple(_KINDS[name](folder, starts_runs) for name in chosen)
-
-
-class TensorBoardLog:
+class TensorBoardLog(Log):
     """An event file in the folder, by the library alone: neither PyTorch nor TensorFlow is asked."""
 
     name = "tensorboard"
 
-    def __init__(self, folder: Path, starts_runs: bool) -> None:
-        self._folder = folder
-        self._writer: Any = None
-
-    def attach(self) -> None:
-        """Nothing to remember: the folder is known."""
-
     def write(self, figures: Mapping[str, float], words: Mapping[str, str], step: int) -> None:
         """Scalars and texts of that step."""
-        if self._writer is None:
+        if self._run is None:
             files = import_module("tensorboard.summary.writer.event_file_writer")
-            self._writer = files.EventFileWriter(str(self._folder))
+            self._run = files.EventFileWriter(str(self._folder))
         event = import_module("tensorboard.compat.proto.event_pb2").Event
         summary = import_module("tensorboard.compat.proto.summary_pb2").Summary
+        as_text = import_module("tensorboard.plugins.text.metadata").create_summary_metadata("", "")
+        tensor_of = import_module("tensorboard.util.tensor_util").make_tensor_proto
         values = [summary.Value(tag=PREFIX + key, simple_value=value) for key, value in figures.items()]
-        values += [self._text(summary, PREFIX + key, value) for key, value in words.items()]
-        self._writer.add_event(event(wall_time=time.time(), step=step, summary=summary(value=values)))
-        self._writer.flush()
-
-    @staticmethod
-    def _text(summary: Any, tag: str, value: str) -> Any:
-        metadata = import_module("tensorboard.plugins.text.metadata").create_summary_metadata("", "")
-        tensor = import_module("tensorboard.util.tensor_util").make_tensor_proto([value])
-        return summary.Value(tag=tag, metadata=metadata, tensor=tensor)
+        for key, text in words.items():
+            values.append(summary.Value(tag=PREFIX + key, metadata=as_text, tensor=tensor_of([text])))
+        self._run.add_event(event(wall_time=time.time(), step=step, summary=summary(value=values)))
+        self._run.flush()
 
     def close(self) -> None:
         """Close the event file."""
-        if self._writer is not None:
-            self._writer.close()
+        if self._run is not None:
+            self._run.close()
 
 
-class MlflowLog:
+class MlflowLog(Log):
     """Metrics and tags of the active run."""
 
     name = "mlflow"
-
-    def __init__(self, folder: Path, starts_runs: bool) -> None:
-        self._starts = starts_runs
-        self._started = False
-        self._run: str | None = None
 
     def attach(self) -> None:
         """The run that is active in this thread."""
         mlflow = import_module("mlflow")
         active = mlflow.active_run()
-        if active is None and self._starts:
+        if active is None and self._starts_runs:
             active, self._started = mlflow.start_run(run_name="timesink watch"), True
         self._run = None if active is None else active.info.run_id
 
@@ -110,8 +88,8 @@ class MlflowLog:
         client = import_module("mlflow").MlflowClient()
         for key, value in figures.items():
             client.log_metric(self._run, PREFIX + key, value, step=step)
-        for key, words_of in words.items():
-            client.set_tag(self._run, PREFIX + key, words_of)
+        for key, text in words.items():
+            client.set_tag(self._run, PREFIX + key, text)
 
     def close(self) -> None:
         """End the run that was started here."""
@@ -119,29 +97,24 @@ class MlflowLog:
             import_module("mlflow").end_run()
 
 
-class WandbLog:
+class WandbLog(Log):
     """The summary of the active run: history belongs to the training, whose steps must not go back."""
 
     name = "wandb"
-
-    def __init__(self, folder: Path, starts_runs: bool) -> None:
-        self._starts = starts_runs
-        self._started = False
-        self._run: Any = None
 
     def attach(self) -> None:
         """The run that is active."""
         wandb = import_module("wandb")
         self._run = wandb.run
-        if self._run is None and self._starts:
+        if self._run is None and self._starts_runs:
             self._run, self._started = wandb.init(project=os.environ.get("WANDB_PROJECT", "timesink")), True
 
     def write(self, figures: Mapping[str, float], words: Mapping[str, str], step: int) -> None:
         """Keys of the summary, those of the capture before replaced."""
         if self._run is None:
             raise RuntimeError("no run is active: call wandb.init() before the window ends")
-        told: dict[str, object] = {**figures, **words, "step": step}
-        self._run.summary.update({PREFIX + key: value for key, value in told.items()})
+        kept: dict[str, object] = {**figures, **words, "step": step}
+        self._run.summary.update({PREFIX + key: value for key, value in kept.items()})
 
     def close(self) -> None:
         """End the run that was started here."""
@@ -149,5 +122,17 @@ class WandbLog:
             self._run.finish()
 
 
-_KINDS: dict[str, Any] = {"wandb": WandbLog, "mlflow": MlflowLog, "tensorboard": TensorBoardLog}
+_KINDS = {kind.name: kind for kind in (WandbLog, MlflowLog, TensorBoardLog)}
 NAMES = tuple(_KINDS)
+
+
+def opened(names: str | Sequence[str], folder: Path, *, starts_runs: bool = False) -> tuple[Log, ...]:
+    """The logs of those names. `CaptureError` where a name is none of `NAMES`, or its library is not installed."""
+    chosen = [names] if isinstance(names, str) else list(names)
+    for name in chosen:
+        if name not in _KINDS:
+            raise refused(f"nothing is logged to {name!r}", f"choose of {', '.join(_KINDS)}")
+        found = find_spec(name)
+        if found is None or found.origin is None:  # W&B leaves a folder of its name wherever it ran
+            raise refused(f"{name} is not installed", f"pip install {name}")
+    return tuple(_KINDS[name](folder, starts_runs) for name in chosen)

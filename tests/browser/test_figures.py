@@ -10,7 +10,7 @@ import pytest
 from tests.browser.pages import KERNELS, SNAPSHOT, compare_report, demo_report, unpacked, until, violations
 
 from timesink.measures.counters.sheet import kernel_sheets
-from timesink.render.formats import Style
+from timesink.render import Style
 from timesink.render.html import render_page
 from timesink.units import bytes_text
 from timesink.views.kernel_comparison import moves_page

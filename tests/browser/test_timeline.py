@@ -27,8 +27,8 @@ from timesink.readers import read
 from timesink.render.html import render, timeline_page
 from timesink.views.figures import Timeline
 from timesink.views.page import Report
-from timesink.views.timeline.fitted import fitted
 from timesink.views.timeline.lanes import timeline_of
+from timesink.views.timeline.runs import fitted
 from timesink.views.timeline.tiles import Tiles
 
 Open = Callable[..., Any]

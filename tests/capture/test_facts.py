@@ -20,8 +20,7 @@ from timesink.capture.recorded_run import RecordedRun, facts_of, parsed_facts, r
 from timesink.capture.running import CaptureSettings
 from timesink.cli.reading import of_run, read_traces
 from timesink.diagnosis.engine import diagnose
-from timesink.render import render
-from timesink.render.formats import Format
+from timesink.render import Format, render
 from timesink.render.schemas import schema
 from timesink.views.capture import steps_sheet
 

@@ -16,7 +16,7 @@ from timesink.measures.communication.link_curve import LinkCurve, link_curve
 from timesink.model.trace import LinkTime, Trace
 from timesink.readers import read
 from timesink.rules.communication import slow_link
-from timesink.views.link_times import link_times_page, sizes_of
+from timesink.views.capture import link_times_page, sizes_of
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/stages/results"
 

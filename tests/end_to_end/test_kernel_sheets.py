@@ -16,7 +16,7 @@ from tests.readers.ncu_pages import PAGES, PUBLIC, REPORTS, SUITE, Reading, Styl
 
 from timesink.cli.app import run
 from timesink.errors import UsageError
-from timesink.export.holdings import holdings
+from timesink.export.tables import holdings
 from timesink.knowledge.metric_names import normalised
 from timesink.measures.counters.counters import KernelCounters, Resource
 from timesink.measures.counters.least_bytes import LeastBytes

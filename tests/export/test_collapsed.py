@@ -10,8 +10,7 @@ import pytest
 from tests.tables import trace_of
 
 from timesink.errors import UsageError
-from timesink.export.collapsed import write_collapsed
-from timesink.export.speedscope import write_speedscope
+from timesink.export.stacks import write_collapsed, write_speedscope
 
 TRACE = """
 device_ops | kind   | name | device | stream | start_us | end_us | correlation

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.strategies import frame
 
 from timesink.errors import UsageError
-from timesink.export.speedscope import write_speedscope
+from timesink.export.stacks import write_speedscope
 from timesink.model.tables import FRAMES
 from timesink.model.trace import Trace
 

@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 from timesink.cli.app import run
-from timesink.render.formats import WRITERS, Format, formats_of
+from timesink.render import WRITERS, Format, formats_of
 
 NAMED = [(result, place) for result, places in WRITERS.items() for place in places.values()]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.verify.runs_by_hand import row
 
 from timesink.render import Format, render
-from timesink.render.gate import ci, markdown, pages
+from timesink.render.gate import ci, pages
 from timesink.render.gate.pages import headline, sentence
 from timesink.render.schemas import schema
 from timesink.verify.outcomes import (
@@ -200,7 +200,7 @@ def test_annotation_text_is_escaped_as_github_asks() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_markdown_links_nowhere_mentions_nobody_and_breaks_no_table(text: str) -> None:
-    body = markdown.render(hostile(text))
+    body = ci.render_markdown(hostile(text))
     assert body.splitlines()[0].startswith("<!-- timesink:")
     assert body.splitlines()[0].count("-->") == 1
     prose = re.sub(r"(?<!\\)(`+)(?!`).*?(?<!`)\1(?!`)", "", body)  # in a code span nothing acts
@@ -214,16 +214,16 @@ def test_markdown_links_nowhere_mentions_nobody_and_breaks_no_table(text: str) -
 
 
 def test_the_comment_is_found_again_by_its_marker() -> None:
-    slow, even = markdown.render(result(gate_row(SLOWER))), markdown.render(result(gate_row(NOISY)))
+    slow, even = ci.render_markdown(result(gate_row(SLOWER))), ci.render_markdown(result(gate_row(NOISY)))
     assert slow.splitlines()[0] == even.splitlines()[0] == "<!-- timesink:suite -->"
 
 
 def test_comment_and_summary_keep_their_limits_and_the_headline() -> None:
     runs = tuple(row(0.01, number=number, foreign=("x" * 190,)) for number in range(4_000))
     huge = result(gate_row(SLOWER), runs=runs, notes=("n" * 1500,) * 2000)
-    assert len(markdown.render(huge)) <= 65_536
+    assert len(ci.render_markdown(huge)) <= 65_536
     assert len(ci.summary(huge).encode()) <= 1024 * 1024
-    assert "slower: +3.4 %" in markdown.render(huge).splitlines()[1]
+    assert "slower: +3.4 %" in ci.render_markdown(huge).splitlines()[1]
 
 
 def test_the_table_shows_the_fifteen_worst_and_says_how_many_more() -> None:

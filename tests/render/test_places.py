@@ -18,7 +18,7 @@ from timesink.diagnosis.verdicts import Diagnosis, Quantity, Where
 from timesink.errors import UsageError
 from timesink.model.presentable import Origin
 from timesink.render import Format, Style, render, written
-from timesink.render.places import inside
+from timesink.render.code_findings import inside
 
 TEXT = {"type": "string", "minLength": 1}
 

@@ -10,7 +10,7 @@ from tests.render.diagnoses import card, diagnosis, healthy
 
 from timesink.diagnosis.verdicts import DeviceFigures, Quantity, Ruling, StepFigures, Undecided, Where
 from timesink.render import Format, render
-from timesink.render.values import limit_value_text, quantity_text, value_text
+from timesink.render.tables import limit_value_text, quantity_text, value_text
 
 
 def flat(text: str) -> str:

@@ -22,8 +22,7 @@ from timesink.measures.kernels.kernels import kernels
 from timesink.model.tables import DEVICE_OPS, KERNEL_METRICS
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.render import render
-from timesink.render.formats import Format
+from timesink.render import Format, render
 from timesink.render.schemas import schema
 from timesink.verify.outcomes import GateResult, Outcome
 from timesink.verify.table_limits import gate_tables, parse_limit

@@ -15,10 +15,9 @@ from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.views.figures import Runs, Timeline
-from timesink.views.timeline import strips, tiles
-from timesink.views.timeline.fitted import fitted
+from timesink.views.timeline import lanes, tiles
 from timesink.views.timeline.lanes import timeline_of, whole_timeline
-from timesink.views.timeline.runs import binned, laid_out, single
+from timesink.views.timeline.runs import binned, fitted, laid_out, single
 
 EVENTS = st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 300)), min_size=1, max_size=80)
 
@@ -132,7 +131,7 @@ def test_more_ranks_than_a_screen_holds_have_a_strip_each(monkeypatch: pytest.Mo
     assert "16 are drawn in full" in timeline.notes[0]
     busy = [int(row.busy_ns.sum()) for row in ranks.rows]
     assert busy == pytest.approx([40_000] * 40, abs=40)
-    monkeypatch.setattr(strips, "MOST_STRIPS", 8)
+    monkeypatch.setattr(lanes, "MOST_STRIPS", 8)
     folded = timeline_of(trace)
     assert folded is not None
     assert [folded.texts[int(row.name[0])] for row in folded.lanes[0].rows][:2] == ["ranks 0 to 4", "ranks 5 to 9"]

@@ -286,7 +286,7 @@ def nccl_bench(
     from timesink.capture.nccl_bench import run_bench
     from timesink.capture.recorded_run import LINK_TIMES
     from timesink.cli.reading import read_traces
-    from timesink.views.link_times import link_times_page, sizes_of
+    from timesink.views.capture import link_times_page, sizes_of
 
     traces = sizes_from or []
     calls = sizes_of(read_traces(traces) if traces else None)

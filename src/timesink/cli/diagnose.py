@@ -18,7 +18,7 @@ from timesink.cli.options import (
 )
 from timesink.cli.output import sink, working
 from timesink.errors import UsageError
-from timesink.render.formats import Format
+from timesink.render import Format
 from timesink.untrusted.scrub import scrub_sentence
 
 

@@ -24,7 +24,7 @@ def command(
     trace = stepping.applied(reading.trace(paths))
     with working("blaming idle time"):
         from timesink.diagnosis.undiagnosable import check_device_work
-        from timesink.views.idle import idle_page
+        from timesink.views.summary import idle_page
 
         check_device_work(trace, "idle time")
         page = idle_page(trace, top)

@@ -18,8 +18,8 @@ from timesink.cli.output import Sink, working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 from timesink.model.record import dataclass
-from timesink.render.formats import Format
-from timesink.render.values import filled
+from timesink.render import Format
+from timesink.render.tables import filled
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import scrub
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from timesink.cli.options import Commands, PageOutput, argument, option
 from timesink.errors import UsageError, unknown
-from timesink.render.formats import Format
+from timesink.render import Format
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:

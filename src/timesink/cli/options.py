@@ -25,7 +25,7 @@ from timesink.cli.output import Sink, sink
 from timesink.cli.reading import of_run, read_traces
 from timesink.errors import UsageError
 from timesink.model.record import dataclass, fields, is_dataclass, replace
-from timesink.render.formats import Format, formats_of
+from timesink.render import Format, formats_of
 
 if TYPE_CHECKING:
     from timesink.diagnosis.rule import Rule

@@ -104,7 +104,7 @@ def _unit(name: str, values: list[str | int | float | bool | None]) -> str:
 
 
 def _tables_page(trace: Trace) -> Page:
-    from timesink.export.holdings import holdings
+    from timesink.export.tables import holdings
     from timesink.views.page import Field, Page, Sheet, texts
 
     columns = (

@@ -13,7 +13,7 @@ from timesink.cli.output import answer_is_partial, working
 from timesink.cli.reading import of_run, read_traces
 from timesink.errors import TimesinkError
 from timesink.model.record import dataclass
-from timesink.render.formats import Format
+from timesink.render import Format
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:

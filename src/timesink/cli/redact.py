@@ -8,7 +8,7 @@ from typing import Annotated
 from timesink.cli.capture import translated
 from timesink.cli.options import NoColor, argument, flag, format_option, option
 from timesink.cli.output import sink
-from timesink.render.formats import Format
+from timesink.render import Format
 
 
 def command(

@@ -8,7 +8,7 @@ from timesink.cli import completion
 from timesink.cli.options import PageOutput, argument, flag, format_option, note_former_name
 from timesink.errors import UsageError
 from timesink.model.record import dataclass
-from timesink.render.formats import Format
+from timesink.render import Format
 
 
 def command(*, writing: PageOutput) -> int:

@@ -14,7 +14,7 @@ from timesink.cli.output import working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 from timesink.model.record import dataclass
-from timesink.render.formats import Format
+from timesink.render import Format
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ class SummaryParts:
     def page(self, trace: Trace, top: int) -> Page:
         """The tables that were asked for."""
         from timesink.model.names import pattern_fault
-        from timesink.views.host import calls_page, operator_kernels_page, ranges_page
-        from timesink.views.summary import summary_page
+        from timesink.views.summary import calls_page, operator_kernels_page, ranges_page, summary_page
 
         if self.kernels_of is not None:
             if fault := pattern_fault(self.kernels_of):
@@ -166,7 +165,7 @@ def compilation(
     target = writing.sink(paths)
     trace = read_traces(paths, ranks=ranks, cache=not no_cache)
     with working("summing up compilation"):
-        from timesink.views.compile import compile_page
+        from timesink.views.summary import compile_page
 
         page = compile_page(trace, top)
     target.show(page)

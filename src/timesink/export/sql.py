@@ -13,7 +13,7 @@ from threading import Timer
 from typing import Any
 
 from timesink.errors import UsageError, extra
-from timesink.export.holdings import holdings
+from timesink.export.tables import holdings
 from timesink.model.record import dataclass
 from timesink.model.trace import Trace
 from timesink.untrusted.apart import TooLong, TooMuch, apart

@@ -1,15 +1,100 @@
-"""One table of a trace as a file for other programs."""
+"""What a trace holds under names, its recorded tables and those derived from them, and one table as a file."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import polars as pl
 
 from timesink.errors import UsageError, unknown
-from timesink.model.tables import ALL
+from timesink.measures.idle.blame import idle_blame
+from timesink.measures.kernels.kernels import kernels
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.host_times import call_times, range_times
+from timesink.measures.timeline.operator_kernels import operator_kernels
+from timesink.model.record import dataclass
+from timesink.model.schema import Table
+from timesink.model.tables import ALL, API_CALLS, DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, OS_CALLS, RANGES
 from timesink.model.trace import Trace
+from timesink.rules.ncu._sheet import SHEETS_DOC, sheet_frame
 from timesink.untrusted.scrub import defuse_lines, scrub, starts_formula
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holding:
+    """One table that can be named; `load` makes its frame, which may take a measure."""
+
+    name: str
+    doc: str
+    load: Callable[[], pl.DataFrame]
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """Its rows."""
+        return self.load()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Derived:
+    name: str
+    needs: Table
+    doc: str
+    load: Callable[[Trace], pl.DataFrame]
+
+
+_DERIVED = (
+    _Derived(
+        "steps", DEVICE_OPS,
+        "Derived: one row per steady step and GPU, from its first GPU work to that of the next step.",
+        lambda trace: steps(trace).windows,
+    ),
+    _Derived(
+        "idle", DEVICE_OPS,
+        "Derived: one row per stretch of idle time and what the GPU waited for; lengths sum to the idle time.",
+        lambda trace: idle_blame(trace).frame,
+    ),
+    _Derived(
+        "kernels", DEVICE_OPS,
+        "Derived: one row per name of a kernel and GPU: count, total, mean, shortest, longest, share.",
+        kernels,
+    ),
+    _Derived(
+        "operator_kernels", HOST_OPS,
+        "Derived: one row per operator and name of GPU work that it launched itself: count, total, mean, share of its.",
+        operator_kernels,
+    ),
+    _Derived(
+        "range_times", RANGES,
+        "Derived: one row per name of a range: host time, the GPU work launched inside, and its backward's.",
+        range_times,
+    ),
+    _Derived(
+        "range_paths", RANGES, "Derived: the same per path of nested names, from the outermost one.",
+        lambda trace: range_times(trace, by_path=True),
+    ),
+    _Derived(
+        "call_times", API_CALLS,
+        "Derived: one row per name of a CUDA call: count, total, mean, median, shortest, longest, share.",
+        lambda trace: call_times(trace, API_CALLS),
+    ),
+    _Derived(
+        "os_call_times", OS_CALLS, "Derived: the same of calls into the operating system.",
+        lambda trace: call_times(trace, OS_CALLS),
+    ),
+    _Derived("kernel_sheets", KERNEL_PROFILES, SHEETS_DOC, sheet_frame),
+)  # fmt: skip
+
+
+def holdings(trace: Trace) -> Iterator[Holding]:
+    """The recorded tables in the order of the reference, then the derived ones; none is computed until it is asked."""
+    for table in ALL:
+        if table in trace:
+            yield Holding(table.name, table.doc, lambda table=table: trace[table])  # type: ignore[misc]
+    for derived in _DERIVED:
+        if derived.needs in trace:
+            yield Holding(derived.name, derived.doc, lambda load=derived.load: load(trace))  # type: ignore[misc]
+
 
 SUFFIXES = (".parquet", ".csv", ".json")
 # Controls, line ends, characters of no width or other direction; and what a log takes for a command: asked of whole

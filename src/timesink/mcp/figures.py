@@ -50,7 +50,7 @@ def summary_document(capture: OpenCapture) -> dict[str, Any]:
 
 def idle_document(capture: OpenCapture) -> dict[str, Any]:
     """What each device waited for while it was idle, and where."""
-    from timesink.views.idle import idle_page
+    from timesink.views.summary import idle_page
 
     return page_document(capture, idle_page(capture.trace, PAGE), "places")
 

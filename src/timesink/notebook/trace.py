@@ -91,7 +91,7 @@ class AnsweringTrace(model.Trace):
         ('loader', 20340364)
         """
         from timesink.diagnosis.undiagnosable import check_device_work
-        from timesink.views.idle import idle_page
+        from timesink.views.summary import idle_page
 
         check_device_work(self, "idle time")
         return replace(idle_page(self, top), origin=origin_of("idle", self))
@@ -141,8 +141,8 @@ class AnsweringTrace(model.Trace):
         from timesink.diagnosis.undiagnosable import check_device_work
         from timesink.notebook.timeline import TimelinePicture
         from timesink.views.report import claims_of
-        from timesink.views.timeline.fitted import MOST_RUNS
         from timesink.views.timeline.lanes import timeline_of
+        from timesink.views.timeline.runs import MOST_RUNS
 
         check_device_work(self, "timeline")
         claims = () if diagnosis is None else claims_of(diagnosis)

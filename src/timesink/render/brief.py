@@ -17,9 +17,9 @@ from typing import Final
 
 from timesink.diagnosis.verdicts import Bottleneck, Clear, Diagnosis, Finding, NotApplicable, Note, Quantity, Undecided
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
-from timesink.render.formats import Style
+from timesink.render import Style
 from timesink.render.parts import Group, grouped, short_place, verdict_colour
-from timesink.render.values import printed, tied
+from timesink.render.tables import printed, tied
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.untrusted.scrub import scrub, scrub_sentence, shortened
 

@@ -26,7 +26,7 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.knowledge.step_parts import part_words
 from timesink.model.presentable import Origin
-from timesink.render.formats import Style
+from timesink.render import Style
 from timesink.units import ms
 from timesink.untrusted.scrub import scrub_values
 from timesink.views.page import Page

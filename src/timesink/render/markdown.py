@@ -9,7 +9,7 @@ import re
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis, Evidence
-from timesink.render.formats import Style
+from timesink.render import Style
 from timesink.render.parts import (
     Group,
     clear_text,
@@ -22,7 +22,7 @@ from timesink.render.parts import (
     steps_text,
     undecided_parts,
 )
-from timesink.render.values import cell_text, quantity_text
+from timesink.render.tables import cell_text, quantity_text
 from timesink.untrusted.scrub import NAME_CHARACTERS, defuse_lines, scrub, scrub_sentence
 from timesink.views.page import Cell, Field, Page, Sheet, texts
 

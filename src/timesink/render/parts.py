@@ -18,7 +18,7 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.knowledge.kernel_names import fused_operators, short_name
 from timesink.model.record import dataclass
-from timesink.render.values import limit_value_text, quantity_text
+from timesink.render.tables import limit_value_text, quantity_text
 from timesink.units import time_text
 from timesink.untrusted.scrub import scrub_sentence, shortened
 from timesink.views.page import Cell, Field, Sheet, figures

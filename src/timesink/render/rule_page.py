@@ -10,9 +10,9 @@ from dataclasses import asdict
 
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Card
-from timesink.render.formats import Style
+from timesink.render import Style
 from timesink.render.markdown import markdown_table
-from timesink.render.values import limit_value_text
+from timesink.render.tables import limit_value_text
 from timesink.views.page import Field, Sheet, texts
 
 _LIMITS = (Field("limit", "limit", is_name=True), *texts(default="default", why="why", source="source"))

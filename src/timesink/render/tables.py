@@ -1,22 +1,112 @@
-"""A sheet as a table of text that fits a width, with nothing clipped.
+"""Figures, cells and sheets as text: the unit is scaled, a figure keeps three digits; a table fits a width.
 
 Figures stay whole, with their units. Sentences and names wrap. Where the columns do not fit beside each other, they go
 on below, each part beginning with the names of its rows. Commands stand below the table on lines of their own, whole,
 so that they can be copied.
+
 """
 
 from __future__ import annotations
 
+import csv
+import math
 import re
 from collections.abc import Iterable, Sequence
-from textwrap import wrap
-from typing import Literal
+from io import StringIO
+from textwrap import fill, wrap
+from typing import Literal, assert_never
 
+from timesink.diagnosis.verdicts import Quantity
 from timesink.knowledge.kernel_names import short_names
 from timesink.model.record import dataclass
-from timesink.render.values import cell_text, tied
-from timesink.untrusted.scrub import scrub, shortened
-from timesink.views.page import Cell, Field, Sheet
+from timesink.render import Style
+from timesink.units import NS_PER_MS, NS_PER_S, NS_PER_US, bytes_text, rate_text, share_text, time_text
+from timesink.untrusted.scrub import defuse_lines, scrub, scrub_sentence, shortened, starts_formula
+from timesink.views.page import Cell, Field, Page, Sheet
+
+_NS = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
+_BYTES = {"bytes": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+_RATES = {
+    **{unit: (size, "B/s") for unit, size in (("bytes/s", 1.0), ("B/s", 1.0), ("MB/s", 1e6), ("GB/s", 1e9))},
+    **{unit: (1.0, unit) for unit in ("FLOP/s", "Hz")},
+}
+_SHARES = ("ratio", "share")
+# Stands for a space at which no line may be broken; scrubbed text cannot hold it, being private use.
+TIE = "\ue000"
+# The space between a figure and its unit, of any sentence.
+_FIGURE = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[kMGT]?B(?:/s)?)(?![\w]))")
+
+
+def value_text(value: float, unit: str) -> str:
+    """One figure with its unit: ``12.3 ms``, ``48.0 %``, ``1,234 kernels``."""
+    if not math.isfinite(value):
+        return "unknown"
+    if unit in _NS:
+        return time_text(value * _NS[unit])
+    if unit in _SHARES:
+        return share_text(value)
+    if unit in _BYTES:
+        return bytes_text(value * _BYTES[unit])
+    if unit in _RATES:
+        size, name = _RATES[unit]
+        return rate_text(value * size, name)
+    return f"{number_text(value)} {unit}".rstrip()
+
+
+def limit_value_text(value: float, unit: str) -> str:
+    """A limit as it was written, without digits it never had: ``10 %``, ``2 ms``."""
+    return f"{100 * value:.4g} %" if unit in _SHARES else f"{value:g} {unit}".rstrip()
+
+
+def number_text(value: float) -> str:
+    """A plain number: whole ones with separators, others with three digits or more."""
+    if isinstance(value, int) or (value.is_integer() and abs(value) < 1e15):
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e15 else f"{value:.3g}"
+
+
+def quantity_text(quantity: Quantity) -> str:
+    """The figure, and the interval it lies in where that is known."""
+    text = value_text(quantity.value, quantity.unit)
+    if quantity.low is None and quantity.high is None:
+        return text
+    low = "…" if quantity.low is None else value_text(quantity.low, quantity.unit)
+    high = "…" if quantity.high is None else value_text(quantity.high, quantity.unit)
+    return f"{text} ({low} to {high})"
+
+
+def cell_text(cell: Cell, column: Field) -> str:
+    """A value scaled for people; `–` where it is not known."""
+    match cell:
+        case None:
+            return "–"
+        case bool():
+            return "yes" if cell else "no"
+        case int() | float():
+            text = value_text(cell, column.unit) if column.unit not in ("", "1") else number_text(cell)
+            return f"+{text}" if column.is_change and cell > 0 else text
+        case str() if column.words:
+            return column.words.get(cell) or scrub(cell)
+        case str():
+            return scrub(cell) if column.is_name else scrub_sentence(cell)
+        case _:
+            assert_never(cell)
+
+
+def tied(text: str) -> str:
+    """The text with every figure tied to its unit by `TIE`, so that wrapping does not part them."""
+    return _FIGURE.sub(TIE, text)
+
+
+def filled(text: str, width: int) -> str:
+    """The text in lines of that width, every figure beside its unit."""
+    return fill(tied(text), width).replace(TIE, " ")
+
+
+def printed(text: str) -> str:
+    """What a terminal is sent: without trailing blanks, and with no line a log would obey."""
+    return defuse_lines("\n".join(line.rstrip() for line in text.replace(TIE, " ").split("\n")))
+
 
 # The space between columns and the least width of a name and of a sentence, the roomiest first; where none fits, the
 # columns are parted.
@@ -180,3 +270,25 @@ def of_one(sheets: Iterable[Sheet]) -> set[str]:
             if field.key in ONE_OF:
                 values.setdefault(field.key, set()).update(row[at] for row in sheet.rows)
     return {key for key, found in values.items() if len(found) <= 1}
+
+
+NAME_CHARACTERS = 4_000  # names stay whole, but for what no compiler writes
+
+
+def render_csv(page: Page, _style: Style) -> str:
+    """Every table with its heads; where there are several, each after a line with its key and parted by a blank one."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for number, sheet in enumerate(page.sheets):
+        if len(page.sheets) > 1:
+            text.write(f"{'' if not number else chr(10)}# {sheet.key}\n")
+        writer.writerow(column.key for column in sheet.columns)
+        writer.writerows([_plain(cell) for cell in row] for row in sheet.rows)
+    return defuse_lines(text.getvalue())
+
+
+def _plain(cell: Cell) -> Cell:
+    if not isinstance(cell, str):
+        return cell
+    shown = scrub(cell, NAME_CHARACTERS)
+    return f"'{shown}" if starts_formula(shown) else shown

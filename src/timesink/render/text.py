@@ -13,7 +13,7 @@ from rich.text import Text
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis
-from timesink.render.formats import Style
+from timesink.render import Style
 from timesink.render.parts import (
     Group,
     clear_text,
@@ -27,8 +27,7 @@ from timesink.render.parts import (
     undecided_parts,
     verdict_colour,
 )
-from timesink.render.tables import of_one, table_lines
-from timesink.render.values import printed, tied
+from timesink.render.tables import of_one, printed, table_lines, tied
 from timesink.untrusted.scrub import scrub_sentence
 from timesink.views.page import Page, Sheet
 

@@ -29,17 +29,17 @@ from timesink.model.arrays import median
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
 from timesink.views.figures import KernelTime, OperatorTime, StepSeries, Timeline
-from timesink.views.host import ranges_page
 from timesink.views.kernels import kernel_details, kernels_page
 from timesink.views.memory import memory_page
 from timesink.views.page import Report, Section
 from timesink.views.plan import page_of, plan
 from timesink.views.ranks import page_of_trace
 from timesink.views.roofline import roofline_chart
+from timesink.views.summary import ranges_page
 from timesink.views.timeline.finding_window import marked, window_of
-from timesink.views.timeline.fitted import LIVE_RUNS, MOST_RUNS, fitted
 from timesink.views.timeline.flames import areas_of, flames_of
 from timesink.views.timeline.lanes import Claims, timeline_of
+from timesink.views.timeline.runs import LIVE_RUNS, MOST_RUNS, fitted
 
 SHOWN_RANKS = 8  # one node; a row of pictures each
 

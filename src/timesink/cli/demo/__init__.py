@@ -8,7 +8,7 @@ from timesink.cli.options import PageOutput, format_option
 from timesink.cli.output import working
 from timesink.model.presentable import Origin
 from timesink.model.record import dataclass
-from timesink.render.formats import Format
+from timesink.render import Format
 
 if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis

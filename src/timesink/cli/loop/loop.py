@@ -22,7 +22,7 @@ from timesink.cli.reading import of_run, read_traces
 from timesink.errors import UsageError
 from timesink.model.presentable import Origin
 from timesink.model.record import dataclass, field
-from timesink.render.formats import Format, Style
+from timesink.render import Format, Style
 from timesink.units import share_text
 from timesink.untrusted.masking import stored_command
 from timesink.untrusted.whole_file import write_whole

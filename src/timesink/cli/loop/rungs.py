@@ -17,7 +17,7 @@ from timesink.capture.recorded_run import MANIFEST
 from timesink.errors import UsageError
 from timesink.model.presentable import Origin
 from timesink.model.record import dataclass, replace
-from timesink.render.formats import Format, Style
+from timesink.render import Format, Style
 from timesink.untrusted.whole_file import write_whole
 
 if TYPE_CHECKING:

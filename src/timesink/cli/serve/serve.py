@@ -36,8 +36,8 @@ def command(
     from timesink.cli.serve.server import HOST, Server
     from timesink.diagnosis.undiagnosable import check_device_work
     from timesink.render.html import timeline_page
-    from timesink.views.timeline.fitted import LIVE_RUNS, fitted
     from timesink.views.timeline.lanes import whole_timeline
+    from timesink.views.timeline.runs import LIVE_RUNS, fitted
     from timesink.views.timeline.tiles import Tiles
 
     trace = reading.trace(paths)

@@ -19,7 +19,7 @@ import numpy as np
 
 from timesink.model.record import dataclass
 from timesink.untrusted.scrub import scrub
-from timesink.views.timeline.strips import MOST_STRIPS
+from timesink.views.timeline.lanes import MOST_STRIPS
 from timesink.views.timeline.tiles import Place, Tile, Tiles
 
 HOST: Final = "127.0.0.1"

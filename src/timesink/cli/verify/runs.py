@@ -21,7 +21,7 @@ from timesink.cli.output import Sink, tell
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 from timesink.model.record import dataclass
-from timesink.render.formats import Format
+from timesink.render import Format
 
 if TYPE_CHECKING:
     from timesink.verify.counters import Counter
@@ -278,14 +278,14 @@ class GateOutput(PageOutput):
         self, result: GateResult, sink: Sink, *, open_metrics: Path | None = None, code_quality: Path | None = None
     ) -> int:
         """Write every report; return the exit code. GitHub Actions gets its annotations and summary unasked."""
-        from timesink.render.gate import ci, markdown
+        from timesink.render.gate import ci
 
         sink.show(result, strict=self.strict)
         reports: tuple[tuple[Path | None, Callable[[GateResult], str]], ...] = (
             (self.junit_xml, lambda result: ci.junit_xml(result, strict=self.strict)),
             (open_metrics, ci.open_metrics),
             (code_quality, ci.code_quality),
-            (self.comment, markdown.render),
+            (self.comment, ci.render_markdown),
         )
         for path, render in reports:
             if path is not None:

@@ -19,7 +19,7 @@ from timesink.model.record import dataclass
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.scrub import scrub_sentence
 from timesink.untrusted.whole_file import write_whole
-from timesink.views.watched import Watched
+from timesink.views.verify import Watched
 
 if TYPE_CHECKING:
     from timesink.capture.figure_logs import Log
@@ -109,7 +109,7 @@ class FolderWatch:
         from timesink.diagnosis.undiagnosable import check_diagnosis
         from timesink.readers import read
         from timesink.render.html import html_report
-        from timesink.views.watched import watched
+        from timesink.views.verify import watched
 
         try:
             trace = of_run(read(place.paths, cache=False), None, place.paths)
@@ -139,7 +139,7 @@ class FolderWatch:
                 log.write(row.figures, words, done)
 
     def _index(self) -> None:
-        from timesink.render.html.watched import render_index
+        from timesink.render.html import render_index
 
         self.pages.mkdir(exist_ok=True)
         write_whole(self.pages / "index.html", render_index(f"Captures in {self.root.resolve()}", self.rows()))

@@ -1,11 +1,15 @@
-"""What services for continuous integration read of a gate.
+"""A gate for programs: JSON, a comment on a pull request, and what services for continuous integration read.
 
+- JSON: the contract. Keys are added, never renamed.
+- A pull-request comment: a hidden marker for a sticky update, one line, one table, details folded away. Comments hold
+  65,536 characters; whole details are left out from the end until the text fits.
 - GitHub: annotations as workflow commands, and the step summary. A step shows at most ten errors and ten warnings: five
   of each are written, the rest is in the summary. A summary over 1 MiB is refused whole, so ours stays under 900 kB.
 - GitLab: a Code Quality report of findings that name a source line, and a Metrics Report (OpenMetrics).
 - JUnit XML, read by GitHub (through actions), GitLab and Jenkins: one suite, one case per gated metric. Slower is a
   failure, invalid an error, inconclusive skipped (a failure where strict). Numbers are properties of the suite, because
   the schema that Jenkins validates against knows none on a case.
+
 """
 
 from __future__ import annotations
@@ -13,10 +17,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 from xml.etree import ElementTree as ET
 
-from timesink.render import gitlab
-from timesink.render.gate.markdown import body
+from timesink.render import Style, code_findings
+from timesink.render.code_findings import inside
+from timesink.render.gate import pages
 from timesink.render.gate.pages import (
     changed_findings,
     finding_text,
@@ -26,9 +33,134 @@ from timesink.render.gate.pages import (
     why,
     worst_first,
 )
-from timesink.render.places import inside
-from timesink.untrusted.scrub import scrub, scrub_sentence
-from timesink.verify.outcomes import Fate, GateResult, GateRow, Outcome
+from timesink.render.json import enveloped, json_text
+from timesink.render.markdown import escaped, markdown_table
+from timesink.untrusted.plain_text import dashed
+from timesink.untrusted.scrub import defuse_lines, scrub, scrub_sentence
+from timesink.verify.outcomes import ChangeVerdict, Contribution, Fate, GateResult, GateRow, Outcome
+from timesink.views.page import Sheet
+
+
+def render_json(result: GateResult, style: Style) -> str:
+    """The document as indented ASCII JSON."""
+    return json_text(enveloped(style.origin, document(result, strict=style.strict)))
+
+
+def document(result: GateResult, *, strict: bool = False) -> dict[str, Any]:
+    """The result as plain values, without the envelope."""
+    return {
+        "suite": result.suite,
+        "procedure": result.procedure,
+        "outcome": str(result.outcome),
+        "exit_code": result.exit_code(strict=strict),
+        "headline": headline(result),
+        "metrics": [_row(row) for row in result.rows],
+        "differences": {name: list(pair) for name, pair in sorted(result.differences.items())},
+        "budget": [_part(part) for part in result.budget],
+        "contributions": [_part(part) for part in result.contributions],
+        "findings": [asdict(finding) for finding in result.findings],
+        "ranges": [asdict(one) for one in result.ranges],
+        "runs": [asdict(run) for run in result.runs],
+        "notes": list(result.notes),
+        "artefact": result.artefact or None,
+    }
+
+
+def _row(row: GateRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "unit": row.unit,
+        "before": row.before,
+        "after": row.after,
+        "better": str(row.better),
+        "how": str(row.how),
+        "gated": row.gated,
+        "limit": row.limit or None,
+        "verdict": _verdict(row.verdict),
+    }
+
+
+def _verdict(verdict: ChangeVerdict) -> dict[str, Any]:
+    effect = verdict.effect
+    return {
+        "outcome": str(verdict.outcome),
+        "label": verdict.label,
+        "effect": None if effect is None else asdict(effect),
+        "threshold_ratio": verdict.threshold_ratio,
+        "reason": None if verdict.reason is None else str(verdict.reason),
+        "explanation": verdict.explanation,
+        "to_resolve": verdict.to_resolve,
+        "pairs": verdict.pairs,
+        "run_sd_ratio": verdict.run_sd_ratio,
+        "false_alarm_ratio": verdict.false_alarm_ratio,
+        "tagged": verdict.tagged,
+        "least_speed_up": verdict.least_speed_up,
+        "falls_short": verdict.falls_short,
+        "notes": list(verdict.notes),
+    }
+
+
+def _part(part: Contribution) -> dict[str, Any]:
+    return {"name": part.name, "before_ns": part.before_ns, "after_ns": part.after_ns, "delta_ns": part.delta_ns}
+
+
+COMMENT_BYTES = 65_000
+
+
+def render_markdown(result: GateResult, _style: Style | None = None) -> str:
+    """The comment. Its first line is the marker by which a workflow finds the comment to replace."""
+    return f"{marker(result.suite)}\n{body(result, COMMENT_BYTES - len(marker(result.suite)) - 1)}"
+
+
+def marker(suite: str) -> str:
+    """``<!-- timesink:suite -->``: the same for every result of a suite."""
+    return f"<!-- timesink:{dashed(suite, '_.') or 'default'} -->"
+
+
+def body(result: GateResult, most_bytes: int) -> str:
+    """The text without a marker, at most that long."""
+    head = [
+        f"## {pages.mark(result)} {escaped(pages.headline(result))}",
+        "",
+        *_table(pages.metrics(result, pages.SHOWN_ROWS)),
+    ]
+    visible = (pages.differences, pages.budget, pages.contributions, pages.ranges, pages.findings)
+    sections = [_visible(sheet(result)) for sheet in visible]
+    sections += [[f"- {escaped(note)}" for note in pages.notes(result)], _folded(pages.runs(result))]
+    sections = [lines for lines in sections if lines]
+    while True:
+        text = defuse_lines("\n".join([*head, *(line for lines in sections for line in ["", *lines])]) + "\n")
+        if len(text.encode()) <= most_bytes or not sections:
+            return text if len(text.encode()) <= most_bytes else _cut(text, most_bytes)
+        sections.pop()
+
+
+def _table(sheet: Sheet) -> list[str]:
+    lines = markdown_table(sheet) if sheet.rows else ["nothing was compared"]
+    return [*lines, "", escaped(sheet.note)] if sheet.note else lines
+
+
+def _visible(sheet: Sheet) -> list[str]:
+    return [f"### {escaped(sheet.title)}", "", *_table(sheet)] if sheet.rows else []
+
+
+def _folded(sheet: Sheet) -> list[str]:
+    if not sheet.rows:
+        return []
+    return ["<details>", f"<summary>{escaped(sheet.title)}</summary>", "", *_table(sheet), "", "</details>"]
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    """Whole lines that fit."""
+    kept: list[str] = []
+    used = 0
+    for line in text.splitlines(keepends=True):
+        used += len(line.encode())
+        if used > most_bytes:
+            break
+        kept.append(line)
+    return "".join(kept)
+
 
 ANNOTATIONS = 5
 SUMMARY_BYTES = 900_000
@@ -85,8 +217,8 @@ _FIGURES = 4
 
 def code_quality(result: GateResult) -> str:
     """A JSON array; findings without a file, absolute paths and findings that are gone have no place in it."""
-    return gitlab.report(
-        gitlab.entry(
+    return code_findings.code_quality(
+        code_findings.quality_entry(
             finding.code,
             scrub_sentence(f"{finding_text(finding)}: {finding.message}"),
             (file, max(finding.line or 1, 1)),

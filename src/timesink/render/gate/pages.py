@@ -6,8 +6,8 @@ There is one sentence per verdict and one row per metric, so that all formats sa
 from __future__ import annotations
 
 from timesink.knowledge.kernel_names import short_names
-from timesink.render.formats import Style
-from timesink.render.values import number_text, value_text
+from timesink.render import Style
+from timesink.render.tables import number_text, value_text
 from timesink.verify.outcomes import (
     ChangeVerdict,
     Effect,
@@ -54,7 +54,7 @@ def render_html(result: GateResult, style: Style) -> str:
 
     if result.sides is None:
         return render_page(page(result), style)
-    from timesink.views.timeline.comparison import compared  # which needs many measures; other gates need none
+    from timesink.views.timeline.flames import compared  # which needs many measures; other gates need none
 
     return render_comparison(page(result), compared(*result.sides))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from timesink import __version__
 from timesink.diagnosis.verdicts import Diagnosis
-from timesink.render.formats import Style
+from timesink.render import Style
 from timesink.render.html.figures import bars, heat_rows, island, packed, packed_flames
 from timesink.render.html.sections import (
     change_sheet,
@@ -22,12 +23,16 @@ from timesink.render.html.sections import (
 )
 from timesink.render.html.shell import Assets, document
 from timesink.render.parts import clear_text, device_sheet, not_applicable_text, steps_text, undecided_parts
+from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.untrusted.scrub import scrub_sentence, scrub_values
 from timesink.views.figures import Timeline
 from timesink.views.page import Page, Report
+from timesink.views.verify import Watched
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
-    from timesink.views.timeline.comparison import Compared
+    from timesink.views.timeline.flames import Compared
+
 
 __all__ = [
     "html_report",
@@ -131,3 +136,28 @@ def render_comparison(page: Page, figures: Compared) -> str:
 def render_prose(title: str, markdown: str) -> str:
     """A page of our own Markdown, such as that of a rule."""
     return document("prose.html.j2", Assets(plot=False, script=False), {"title": title, "body": prose(markdown)}, None)
+
+
+def render_index(title: str, rows: Sequence[Watched]) -> str:
+    """The index as one HTML document, in the order of the rows."""
+    good = [_cells(row) for row in rows if not row.error]
+    bad = [scrub_values({"name": row.name, "error": row.error}) for row in rows if row.error]
+    values = {"title": scrub_sentence(title), "rows": good, "bad": bad}
+    return document("watched.html.j2", Assets(plot=False, script=False), values, None)
+
+
+def _cells(row: Watched) -> dict[str, object]:
+    step_ms, idle = row.figures.get("step_p50_ms"), row.figures.get("idle_ratio")
+    cells: dict[str, object] = scrub_values(
+        {
+            "name": row.name,
+            "recorded": row.recorded,
+            "step": "" if step_ms is None else time_text(step_ms * NS_PER_MS),
+            "idle": "" if idle is None else share_text(idle),
+            "bottleneck": row.bottleneck.replace("_", " "),
+            "statement": row.statement,
+            "saves": list(row.saves),
+            "left": row.left,
+        }
+    )
+    return {**cells, "report": row.report}

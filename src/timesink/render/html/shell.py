@@ -33,7 +33,7 @@ from timesink.render.parts import (
 )
 from timesink.render.svg import chart_svg
 from timesink.render.svg.pen import DARK, LIGHT, style_of
-from timesink.render.values import cell_text, quantity_text, value_text
+from timesink.render.tables import cell_text, quantity_text, value_text
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import defuse_lines, scrub_sentence, scrub_values, shortened
 from timesink.views.page import Page

@@ -6,10 +6,11 @@ dark; `standing_alone` leaves the light shade, for a file of its own, where noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
+from timesink.model.record import dataclass
 from timesink.untrusted.scrub import scrub
 
 LIGHT: Final[Mapping[str, str]] = {
@@ -109,6 +110,44 @@ def told(tip: str) -> str:
 def points(places: Iterable[tuple[float, float]]) -> str:
     """Places as polygons and polylines take them."""
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Where a chart is drawn: the picture's width and height, and its margins, all in pixels."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+    @property
+    def end(self) -> int:
+        """Where the right margin begins."""
+        return self.width - self.right
+
+    @property
+    def low(self) -> int:
+        """Where the bottom margin begins."""
+        return self.height - self.bottom
+
+    @property
+    def wide(self) -> int:
+        """The width between the margins."""
+        return self.width - self.left - self.right
+
+    def y(self, value: float, highest: float) -> float:
+        """How far down a value lies, of which `highest` reaches to the top."""
+        return self.low - (self.low - self.top) * value / highest if highest else float(self.low)
+
+    def scale(self, highest: float, words: Callable[[float], str]) -> Iterator[str]:
+        """Five lines from nothing up to the highest value, each with its value in words."""
+        for part in range(5):
+            y = self.y(highest * part / 4, highest)
+            yield line((self.left, y), (self.end, y))
+            yield text(self.left - 6, y + 4, words(highest * part / 4), anchor="end")
 
 
 def keys(x: float, top: float, names: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -1,13 +1,15 @@
 """The timeline of a capture: ranks, threads, streams and ranges, why devices were idle, steps, and what findings claim.
 
 Lanes hold the whole capture. Where it has more events than a page can hold, the shortest that follow one another
-closely share a run (`fitted`), which is drawn as dense as it is busy: never as a gap, and never as one event.
+closely share a run (`fitted`), which is drawn as dense as it is busy: never as a gap, and never as one event. Of a
+large job one lane has a strip for each rank, or for a few neighbours, as dense as their GPUs are busy.
+
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import Final
@@ -25,7 +27,7 @@ from timesink.measures.lines.stacks import Line, op_stacks, stack_book
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.autograd import forward_operators
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline.device_timeline import Device, DeviceTimeline, device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
@@ -37,9 +39,7 @@ from timesink.model.trace import Trace, remembered
 from timesink.untrusted.scrub import shortened
 from timesink.views.figures import Lane, LaneKind, Runs, Timeline
 from timesink.views.lines import place_text
-from timesink.views.timeline.fitted import MOST_RUNS, fitted
-from timesink.views.timeline.runs import laid_out, single
-from timesink.views.timeline.strips import all_ranks
+from timesink.views.timeline.runs import MOST_RUNS, fitted, laid_out, single
 
 SHOWN_RANKS: Final = 16  # two nodes of eight: lanes of more fill no screen
 SHOWN_THREADS: Final = 12  # of a rank
@@ -359,3 +359,48 @@ def _line_text(line: Line) -> str:
 def family(name: str) -> str:
     """What the boxes of a kernel are coloured by."""
     return _COLOURED.get(decode(name).family, _OTHERWISE)
+
+
+MOST_STRIPS: Final = 256  # three pixels each are most of a screen
+_BINS: Final = 2048  # of a strip: a wide screen
+_PARTS: Final = ("compute", "communication", "copy")
+
+
+def all_ranks(
+    trace: Trace, ranks: Sequence[int], text: Callable[[str], int], kind: Callable[[str], int]
+) -> tuple[Lane, int]:
+    """The lane, and how many ranks share a strip; `text` and `kind` give the numbers of texts and kinds."""
+    lines = device_timeline(trace).by_device
+    edges = np.linspace(
+        min(line.span_start_ns for line in lines.values()),
+        max(line.span_end_ns for line in lines.values()),
+        _BINS + 1,
+        dtype=np.int64,
+    )
+    kinds = np.array([kind(part) for part in _PARTS], np.int64)
+    each = -(-len(ranks) // MOST_STRIPS)
+    rows = []
+    for at in range(0, len(ranks), each):
+        some = ranks[at : at + each]
+        name = f"rank {some[0]}" if len(some) == 1 else f"ranks {some[0]} to {some[-1]}"
+        rows.append(_strip([line for (rank, _), line in lines.items() if rank in some], edges, kinds, text(name)))
+    folded = "" if each == 1 else f", {each} to a strip"
+    return Lane("ranks", f"all {len(ranks):,} ranks{folded}", -1, None, tuple(rows)), each
+
+
+def _strip(lines: Sequence[DeviceTimeline], edges: np.ndarray, kinds: np.ndarray, name: int) -> Runs:
+    """Per bin the mean busy time of the devices, coloured by what takes most of it; bins without any are left out."""
+    bins = edges[:-1], edges[1:]
+    times = np.array(
+        [
+            sum(part.covered_ns(*bins) for part in parts) / len(lines)
+            for parts in zip(
+                *((line.compute, line.exposed_communication, line.exposed_copy) for line in lines), strict=True
+            )
+        ]
+    )
+    busy = np.rint(times.sum(axis=0)).astype(np.int64)
+    some = np.flatnonzero((busy > 0) & (bins[1] > bins[0]))
+    runs = single(bins[0][some], bins[1][some], kind=kinds[times.argmax(axis=0)[some]], name=name)
+    runs.busy_ns[:] = np.minimum(busy[some], runs.busy_ns)
+    return runs

@@ -23,8 +23,8 @@ from python_pages import python_pages
 from site_pages import DOCS, SITE, VERDICTS, which_page, with_navigation, with_verdicts
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
-from timesink.knowledge.assumption import VARIABLE
 from timesink.knowledge.assumptions import ALL as EVERY
+from timesink.knowledge.assumptions import VARIABLE
 from timesink.model.schema import Column, Table
 from timesink.model.tables import ALL
 from timesink.render.markdown import code, escaped, markdown_table

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from timesink.knowledge.assumption import Assumption
-from timesink.knowledge.assumptions import ALL
+from timesink.knowledge.assumptions import ALL, Assumption
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace

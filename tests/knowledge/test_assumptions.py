@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import pytest
 
 from timesink.diagnosis.registry import all_rules
 from timesink.errors import UsageError
-from timesink.knowledge.assumption import Assumption, named, replacements
-from timesink.knowledge.assumptions import ALL
+from timesink.knowledge.assumptions import ALL, SUBJECTS, Assumption, Subject, named, read_replacements
 from timesink.views.assumptions import assumptions
 from timesink.whatif.change import Case
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -32,18 +34,41 @@ def test_the_rules_that_assumptions_name_exist() -> None:
     assert named_rules <= {rule.code for rule in all_rules()}
 
 
+def test_code_asks_for_no_assumption_that_is_not_declared() -> None:
+    """Every attribute of a subject in the source, which a type checker cannot know from a file of figures."""
+    asked = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        aliases = {
+            alias.asname or alias.name: alias.name
+            for node in imports
+            if node.module == "timesink.knowledge.assumptions"
+            for alias in node.names
+            if alias.name in SUBJECTS
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr.isupper():
+                asked |= {f"{aliases[name]}.{node.attr.lower()}" for name in {node.value.id} & set(aliases)}
+    assert asked == set(ALL)
+
+
 def test_each_assumption_moves_a_diagnosis_or_is_held_by_a_test() -> None:
-    root = Path(__file__).resolve().parents[2]
-    swept = json.loads((root / "benchmarks/faults/sweep.json").read_text(encoding="utf-8"))["assumptions"]
-    held = json.loads((root / "benchmarks/faults/held.json").read_text(encoding="utf-8"))
+    swept = json.loads((ROOT / "benchmarks/faults/sweep.json").read_text(encoding="utf-8"))["assumptions"]
+    held = json.loads((ROOT / "benchmarks/faults/held.json").read_text(encoding="utf-8"))
     moving = {name for name, moved in swept.items() if moved["changed"]}
     assert set(ALL) - moving - set(held) == set(), "see benchmarks/faults/held.py"
     for path, _, test in (node.partition("::") for node in set(held.values())):
-        assert f"def {test}(" in (root / path).read_text(encoding="utf-8")
+        assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8")
 
 
 def share() -> Assumption:
     return Assumption(0.6, 0.35, 0.2, "of its time kept", "why", "source")
+
+
+def subjects() -> dict[str, Subject]:
+    fields = {"low": 0.6, "value": 0.35, "high": 0.2, "unit": "of its time kept", "why": "why", "source": "source"}
+    return {"a": Subject("a", {"about": "one subject", "kept": fields})}
 
 
 def test_the_three_cases_are_the_three_figures() -> None:
@@ -55,7 +80,7 @@ def test_the_three_cases_are_the_three_figures() -> None:
     [("a.kept=0.5:0.4:0.1", (0.5, 0.4, 0.1)), ("a.kept=0.3", (0.6, 0.3, 0.2)), ("a.kept=0.1", (0.6, 0.1, 0.1))],
 )
 def test_an_assumption_is_replaced_by_name(text: str, figures: tuple[float, float, float]) -> None:
-    kept = named({"a": {"KEPT": share()}}, text)["a.kept"]
+    kept = named(subjects(), text)["a.kept"]
     assert (kept.low, kept.value, kept.high) == figures
     assert kept.changed
 
@@ -63,12 +88,12 @@ def test_an_assumption_is_replaced_by_name(text: str, figures: tuple[float, floa
 @pytest.mark.parametrize("text", ["a.kept", "a.kept=", "a.kept=x", "a.kept=1:2", "a.kept=nan"])
 def test_what_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is no assumption"):
-        replacements(text)
+        read_replacements(text)
 
 
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(UsageError, match=r"no assumption 'a\.lost'"):
-        named({"a": {"KEPT": share()}}, "a.lost=1")
+        named(subjects(), "a.lost=1")
 
 
 def test_a_rule_shows_its_own_assumptions_and_without_a_rule_all_are_shown() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from timesink.errors import UsageError
-from timesink.knowledge.assumption import VARIABLE, Assumption
-from timesink.knowledge.assumptions import ALL, SUBJECTS
+from timesink.knowledge.assumptions import ALL, SUBJECTS, VARIABLE, Assumption
 from timesink.views.page import Field, Page, Sheet, texts
 
 _FIGURES = (
@@ -20,10 +19,10 @@ def assumptions(code: str = "") -> Page:
     """All assumptions, two sheets per subject (figures, reasons); or those that one rule alone uses."""
     if not code:
         subjects = (
-            (key, title, [a for name, a in ALL.items() if name.startswith(f"{key}.")])
-            for key, title in SUBJECTS.items()
+            (key, subject.about, [a for name, a in ALL.items() if name.startswith(f"{key}.")])
+            for key, subject in SUBJECTS.items()
         )
-        return Page("Assumptions of timesink", tuple(sheet for subject in subjects for sheet in _sheets(*subject)))
+        return Page("Assumptions of timesink", tuple(sheet for listed in subjects for sheet in _sheets(*listed)))
     own = [assumption for assumption in ALL.values() if code in assumption.rules.split()]
     if not own:
         raise UsageError(

@@ -10,7 +10,7 @@ from typing import Final, Literal, Protocol, get_args
 import numpy as np
 
 from timesink.errors import UsageError
-from timesink.knowledge.assumption import Assumption
+from timesink.knowledge.assumptions import Assumption
 from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals

@@ -14,7 +14,7 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.registry import find
-from timesink.knowledge.assumptions.machines import KERNEL_FLOOR_US
+from timesink.knowledge.assumptions import machines
 from timesink.measures.compile.graphs import broken_graphs
 from timesink.measures.kernels.attainable import far_operators
 from timesink.measures.kernels.conversions import cast_kernels, cast_pairs, layout_kernels
@@ -115,7 +115,9 @@ def test_what_goes_and_what_stays_make_up_the_kernels(name: str, trace: Trace) -
             if name != "streams" and ops["stream"].n_unique() == 1:
                 if part.floored:
                     keep = np.where(
-                        keep > 0, np.maximum(keep, np.minimum(KERNEL_FLOOR_US.ns / np.maximum(lengths, 1), 1.0)), 0.0
+                        keep > 0,
+                        np.maximum(keep, np.minimum(machines.KERNEL_FLOOR_US.ns / np.maximum(lengths, 1), 1.0)),
+                        0.0,
                     )
                 assert gone + int(np.ceil(lengths * keep).sum()) == int(lengths.sum())
             before = gone

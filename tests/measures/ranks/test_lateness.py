@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from timesink.knowledge.assumptions.replay import CLOCK_SLACK_US
+from timesink.knowledge.assumptions import replay
 from timesink.measures.ranks import lateness as of
 from timesink.measures.ranks.lateness import Lateness, Rebalanced, evened_out, lateness_of, latest_rank, rebalanced
 from timesink.model.intervals import Intervals
@@ -178,7 +178,7 @@ def test_what_held_a_call_on_its_stream_by_hand() -> None:
         array(0, 60_000, 60_000, 95_000), array(50_000, 90_000, 70_000, 99_000), array(7, 7, 8, 7), array(1, 2, 3, 4)
     )
     assert held.tolist() == [-1, 1, -1, 2]
-    slack = CLOCK_SLACK_US.ns
+    slack = replay.CLOCK_SLACK_US.ns
     for gap, holder in ((0, 1), (slack, 1), (slack + 1, -1), (-1, -1)):
         assert of._held_by(array(0, 100 + gap), array(100, 900), array(7, 7), array(1, 2)).tolist() == [-1, holder]
 

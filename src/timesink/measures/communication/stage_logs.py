@@ -30,7 +30,7 @@ import polars as pl
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import profiler_texts
-from timesink.knowledge.assumptions.steps import REPEATS
+from timesink.knowledge.assumptions import steps
 from timesink.measures.communication.pipelines import OverlapScore, PipelineStage
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
@@ -176,7 +176,7 @@ def stage_logs(
 ) -> StageLogs:
     """What ranks say together whose items are known; `UnreadableTrace` of `path` where there are too few."""
     series, left_out = _series(ranks, one_clock, skip, every)
-    if series.height < REPEATS.whole - 1:
+    if series.height < steps.REPEATS.whole - 1:
         raise UnreadableTrace(
             path,
             f"{series.height + bool(series.height)} items are too few for a period",

@@ -23,7 +23,7 @@ import polars as pl
 
 from timesink._native import cut, places
 from timesink.knowledge.assumptions import idle as assumed
-from timesink.knowledge.assumptions.replay import CLOCK_SLACK_US
+from timesink.knowledge.assumptions import replay
 from timesink.knowledge.op_class import COPY
 from timesink.measures.idle.causes import CAUSE_CODE, HostActivity
 from timesink.model.arrays import BoolArray, IntArray, found_at
@@ -173,7 +173,7 @@ def _drains(gaps: _Gaps, known: GapCutter) -> tuple[IntArray, IntArray]:
     released, waiting = known.drained[device]
     before = places(released, gaps.start_ns, True) - 1  # the last one before the gap began
     call, released_ns = waiting[np.maximum(before, 0)], released[np.maximum(before, 0)]
-    drains = (before >= 0) & (gaps.start_ns - released_ns <= CLOCK_SLACK_US.ns)
+    drains = (before >= 0) & (gaps.start_ns - released_ns <= replay.CLOCK_SLACK_US.ns)
     drains &= calls.end_ns[call] <= gaps.host_end_ns
     drains &= timeline_of[calls.thread[call]] == gaps.timeline
     gap, call = np.flatnonzero(drains), call[drains]

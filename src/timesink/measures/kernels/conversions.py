@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge import kernel_traits, op_names
-from timesink.knowledge.assumptions.fixes import NORM_BLOCKS
+from timesink.knowledge.assumptions import fixes
 from timesink.measures.kernels.facts import KernelFacts, by_stream, kernel_facts, multiprocessors, rows_of
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array, flag_at
@@ -110,7 +110,7 @@ def _beside(device: Device, kernels: pl.DataFrame, sms: int | None) -> Selection
         return None
     chosen = kernels.filter(pl.col("family").cast(pl.String).is_in(families)).sort("row")
     groups = {name: rows_of(chosen.filter(pl.col("family") == name)) for name in families}
-    fill = (pl.col("blocks") / (NORM_BLOCKS.value * sms)).clip(0.0, 1.0) if sms else pl.lit(None, pl.Float64)
+    fill = (pl.col("blocks") / (fixes.NORM_BLOCKS.value * sms)).clip(0.0, 1.0) if sms else pl.lit(None, pl.Float64)
     best = chosen.select(pl.when(pl.col("family") == "norm").then(fill)).to_series().cast(pl.Float64)
     return Selection(device, groups, best=best.fill_null(np.nan).to_numpy())
 

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
-from timesink.knowledge.assumptions.replay import CLOCK_SLACK_US
+from timesink.knowledge.assumptions import replay
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits
 from timesink.measures.ranks.job import exposed_by_device, rows_by_device
 from timesink.measures.timeline.device_timeline import Device
@@ -177,7 +177,7 @@ def _held_by(arrival: Int64Array, end: Int64Array, stream: Int64Array, instance:
     for one_stream in np.unique(stream):
         rows = np.flatnonzero(stream == one_stream)
         gap = arrival[rows[1:]] - end[rows[:-1]]
-        holder[rows[1:]] = np.where((gap >= 0) & (gap <= CLOCK_SLACK_US.ns), instance[rows[:-1]], -1)
+        holder[rows[1:]] = np.where((gap >= 0) & (gap <= replay.CLOCK_SLACK_US.ns), instance[rows[:-1]], -1)
     return holder
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from timesink._native import first_places
-from timesink.knowledge.assumptions.replay import JOINED_SHARE
+from timesink.knowledge.assumptions import replay
 from timesink.knowledge.calls import GRAPH_LAUNCH
 from timesink.knowledge.ranges import CAPTURED_SIZE, STATED_SIZE
 from timesink.model.alignment import aligned, in_order, reshaped
@@ -207,7 +207,7 @@ def _nearest(one: _Sequence, captures: Sequence[_Sequence]) -> tuple[Int64Array,
     """The nodes of the one capture that explains nearly all of a launch; else none, and why."""
     fitting, other_shape = [], False
     for number, capture in enumerate(captures):
-        least = JOINED_SHARE.value * max(one.rows.size, capture.rows.size)
+        least = replay.JOINED_SHARE.value * max(one.rows.size, capture.rows.size)
         if min(one.rows.size, capture.rows.size) < least:
             continue
         shaped = _has_shapes(one)

@@ -12,9 +12,7 @@ from dataclasses import field
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.assumptions.idle import START_UP_CALL_MS as CALL_MS
-from timesink.knowledge.assumptions.idle import START_UP_FIRST_LAUNCH_MS as FIRST_LAUNCH_MS
-from timesink.knowledge.assumptions.idle import START_UP_LAUNCH_MS as LAUNCH_MS
+from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import LAUNCH, CallKind, call_kinds
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import device_timeline
@@ -59,7 +57,10 @@ class StartUp:
 @remembered
 def start_up(trace: Trace) -> StartUp:
     """Calls that neither wait nor copy, too long for what they do, during which a device of their rank stood idle."""
-    first, launch, other = (each.value * NS_PER_MS for each in (FIRST_LAUNCH_MS, LAUNCH_MS, CALL_MS))
+    first, launch, other = (
+        each.value * NS_PER_MS
+        for each in (assumed.START_UP_FIRST_LAUNCH_MS, assumed.START_UP_LAUNCH_MS, assumed.START_UP_CALL_MS)
+    )
     length = pl.col("end_ns") - pl.col("start_ns")
     calls = trace.get(API_CALLS).with_row_index("row").filter(length >= min(first, launch, other))  # few of many
     sets_up = pl.Series(np.isin(call_kinds(calls["name"]), _SETS_UP), dtype=pl.Boolean)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.knowledge.assumptions import ranks as assumed
-from timesink.knowledge.assumptions.ranks import EVENED, GAIN_ERROR
 from timesink.measures.communication.depths import depths, waiting_slowdown
 from timesink.measures.communication.pipelines import Pipeline
 from timesink.measures.communication.schedules import Schedule, ideal_bubble, trains
@@ -47,7 +46,7 @@ def better(trace: Trace, line: Pipeline, plan: Schedule) -> Filled:
         return _together(trace, line, plan, many)
     doubled = 2 * plan.micro_batches
     more = plan.gain_ns(doubled, 1.0)
-    even = tuple(share * plan.uneven_ns for share in (EVENED.low, EVENED.value, EVENED.high))
+    even = tuple(share * plan.uneven_ns for share in (assumed.EVENED.low, assumed.EVENED.value, assumed.EVENED.high))
     cut = (
         f"{doubled} micro-batches leave an ideal bubble of {share_text(ideal_bubble(count, doubled, plan.chunks))}, "
         f"{plan.chunks + 1} chunks a rank (interleaved) of "
@@ -77,7 +76,7 @@ def _together(trace: Trace, line: Pipeline, plan: Schedule, many: int) -> Filled
     else:
         period_ns = apart.period_ns(2)
         gain, most = plan.period_ns - period_ns, plan.period_ns - max(stage.alone_ns for stage in apart.stages)
-        least = gain * (1 - GAIN_ERROR.high) if apart.measured else 2 * gain - most
+        least = gain * (1 - assumed.GAIN_ERROR.high) if apart.measured else 2 * gain - most
         what = "Let the next item enter before the last one has left: two or more at a time"
         said = f"; with two items at a time {time_text(period_ns)} are foretold"
     slow = "" if slowdown < _SLOWS else (

@@ -27,7 +27,7 @@ from __future__ import annotations
 from timesink.diagnosis.rule import Limit, Limits, Rule, applicable
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_step
-from timesink.knowledge.assumptions.fixes import UNIT_BYTES
+from timesink.knowledge.assumptions import fixes
 from timesink.measures.communication.units import CollectiveUnits, collective_units
 from timesink.measures.ranks.job import JOB_READS
 from timesink.measures.steps.per_step import share_of_step
@@ -54,7 +54,7 @@ def _judge(trace: Trace, limits: Limits, units: CollectiveUnits) -> Finding | Ev
         limit=Quantity(limits["idle_ratio"], "ratio"),
         table="device_ops",
     )
-    if not evidence.is_over or (unit_bytes is not None and unit_bytes > UNIT_BYTES.value):
+    if not evidence.is_over or (unit_bytes is not None and unit_bytes > fixes.UNIT_BYTES.value):
         return evidence
     size = "" if unit_bytes is None else f" of {bytes_text(unit_bytes)} each on average"
     return Finding(

@@ -12,8 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from timesink.knowledge.assumption import Assumption
-from timesink.knowledge.assumptions import fixes, machines
+from timesink.knowledge.assumptions import Assumption, fixes, machines
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass, replace

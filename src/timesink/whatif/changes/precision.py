@@ -6,8 +6,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from timesink.knowledge.assumption import Assumption
-from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.assumptions import Assumption, fixes
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.record import dataclass, replace
 from timesink.whatif.change import Case, Selection, Touches

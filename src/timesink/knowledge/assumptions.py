@@ -1,20 +1,25 @@
 """The figures that nobody can read off a trace: what a fix leaves, what recording costs, where a line is drawn.
 
-`Assumption` is the sibling of a rule's `Limit`. All are declared in `timesink.knowledge.assumptions`, one file per
-subject, and printed as docs/assumptions.md. The environment variable `TIMESINK_ASSUMPTIONS` replaces some for one run:
-``fixes.loading_left=0.2,replay.event_cost_us=1:2:4``, one figure or all three.
+`Assumption` is the sibling of a rule's `Limit`. All are declared in `assumptions.json` by subject, each with its unit,
+its reason and its source, and printed as docs/assumptions.md; code reads them as `fixes.LOADING_LEFT`. The environment
+variable `TIMESINK_ASSUMPTIONS` replaces some for one run: ``fixes.loading_left=0.2,replay.event_cost_us=1:2:4``, one
+figure or all three.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from collections.abc import Mapping
 from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from timesink.errors import UsageError
 from timesink.model.record import dataclass
 
-VARIABLE = "TIMESINK_ASSUMPTIONS"
+VARIABLE: Final = "TIMESINK_ASSUMPTIONS"
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +57,7 @@ class Assumption:
         """The value of a time in whole nanoseconds; the unit must be us."""
         return round(self.value * 1000)  # ns per us
 
-    def replaced(self, figures: tuple[float, ...]) -> None:
+    def replace(self, figures: tuple[float, ...]) -> None:
         """Take these instead: all three, or the value alone, which widens the range where it is outside."""
         if len(figures) == 1:
             (value,) = figures
@@ -63,7 +68,21 @@ class Assumption:
         self.changed = True
 
 
-def replacements(text: str) -> dict[str, tuple[float, ...]]:
+class Subject:
+    """The assumptions about one subject as attributes: `machines.DRAM_BUSY` is `dram_busy` of its part of the file."""
+
+    def __init__(self, subject: str, declared: Mapping[str, Any]) -> None:
+        self.about: str = declared["about"]
+        for name, fields in declared.items():
+            if name != "about":
+                setattr(self, name.upper(), Assumption(**fields, name=f"{subject}.{name}"))
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Assumption: ...
+
+
+def read_replacements(text: str) -> dict[str, tuple[float, ...]]:
     """The figures by name that the environment variable gives; `UsageError` where it cannot be read."""
     replaced = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -81,16 +100,33 @@ def replacements(text: str) -> dict[str, tuple[float, ...]]:
     return replaced
 
 
-def named(subjects: Mapping[str, Mapping[str, object]], text: str) -> dict[str, Assumption]:
+def named(subjects: Mapping[str, Subject], text: str) -> dict[str, Assumption]:
     """The assumptions of all subjects by name, `subject.variable`, with the replacements of `text` applied."""
-    every: dict[str, Assumption] = {}
-    for subject, variables in subjects.items():
-        for variable, found in variables.items():
-            if isinstance(found, Assumption):
-                found.name = f"{subject}.{variable.lower()}"
-                every[found.name] = found
-    for name, figures in replacements(text).items():
+    every = {
+        found.name: found
+        for subject in subjects.values()
+        for found in vars(subject).values()
+        if isinstance(found, Assumption)
+    }
+    for name, figures in read_replacements(text).items():
         if name not in every:
             raise UsageError(f"{VARIABLE}: no assumption {name!r}", remedy="timesink explain --assumptions lists them")
-        every[name].replaced(figures)
+        every[name].replace(figures)
     return every
+
+
+def changed() -> tuple[str, ...]:
+    """What this run assumes otherwise than declared, one sentence each."""
+    return tuple(
+        f"{name} was taken for {assumption.value:g} {assumption.unit}, as {VARIABLE} says"
+        for name, assumption in ALL.items()
+        if assumption.changed
+    )
+
+
+SUBJECTS: Final = {
+    subject: Subject(subject, declared)
+    for subject, declared in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).items()
+}
+fixes, replay, machines, steps, idle, kernels, ranks = SUBJECTS.values()
+ALL: Final = named(SUBJECTS, os.environ.get(VARIABLE, ""))

@@ -15,9 +15,9 @@ from timesink.model.record import dataclass
 
 DType = type[pl.DataType] | pl.DataType
 ColumnValues = dict[str, Any]
+"""What `Table.build` takes: by the name of a column its values, one value for all rows, or None for null."""
 SHOWN_ROWS: Final = 5
 """Rows of a table that evidence points to: as many as people look at."""
-"""What `Table.build` takes: by the name of a column its values, one value for all rows, or None for null."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +155,7 @@ def _schema_difference(wanted: pl.Schema, got: pl.Schema) -> str:
 CLOCK: Final = (-(1 << 61), 1 << 61)  # ns: 73 years around the clock's zero
 SIZES: Final = (0, 1 << 50)  # bytes: a pebibyte
 BLOCKS: Final = (0, (1 << 31) - 1)  # of a grid along one axis
-THREADS: Final = (0, 1_024)  # of a block along one axis
+PER_BLOCK: Final = (0, 1_024)  # of a block along one axis
 RANK = Column(pl.Int32, "rank of the process in its job; 0 where the file does not say")
 DEVICE = Column(pl.Int32, "GPU ordinal as the profiled process numbers it", refers_to="devices.device")
 PROCESS = Column(pl.Int64, "operating-system process id; 0 where the file does not say")
@@ -181,6 +181,15 @@ EXTERNAL_ID = Column(
 def optional(dtype: DType, doc: str, unit: str | None = None, within: tuple[float, float] | None = None) -> Column:
     """A column that is null where the profiler did not record it."""
     return Column(dtype, doc, unit=unit, nullable=True, within=within)
+
+
+CALLER: Final = {"rank": RANK, "process": PROCESS, "thread": THREAD}
+SPAN: Final = {"start_ns": START, "end_ns": END}
+NAMED_SPAN: Final = {**CALLER, "name": NAME, **SPAN}
+SHAPE: Final = {
+    **{f"grid_{axis}": optional(pl.Int32, f"blocks along {axis}", within=BLOCKS) for axis in "xyz"},
+    **{f"block_{axis}": optional(pl.Int32, f"threads of a block along {axis}", within=PER_BLOCK) for axis in "xyz"},
+}
 
 
 def stacked(parts: Iterable[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from timesink.errors import UsageError
 from timesink.memory_plan.config import Configuration, configuration, stored_configuration
 from timesink.memory_plan.plan import moments_of, peak_bytes, plan, terms_of
-from timesink.memory_plan.states import MemoryCategory
+from timesink.memory_plan.step import MemoryCategory
 
 GPT = {"kind": "decoder", "layers": 4, "hidden": 128, "heads": 4, "feedforward": 512, "vocab": 1000}
 

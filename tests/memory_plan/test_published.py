@@ -14,8 +14,7 @@ from tests.memory_plan.published_formulas import (
 
 from timesink.memory_plan.blocks import Shapes, block, shapes_of
 from timesink.memory_plan.config import Model, Parallel, Training, configuration, model_of
-from timesink.memory_plan.states import MemoryCategory, parameters, states
-from timesink.memory_plan.timeline import kv_bytes_per_token
+from timesink.memory_plan.step import MemoryCategory, kv_bytes_per_token, parameters, states
 
 LLAMA_8B = {
     "model_type": "llama",

@@ -156,9 +156,20 @@ class Configuration:
             raise UsageError("a served model has no training settings")
         return self.train
 
+    @property
+    def serving(self) -> Serving:
+        """How it is served; `UsageError` for a model in training."""
+        if self.serve is None:
+            raise UsageError("a model in training has no serving settings")
+        return self.serve
+
     def with_train(self, **changes: Any) -> Configuration:
         """The same with other training settings."""
         return replace(self, train=replace(self.training, **changes))
+
+    def with_serve(self, **changes: Any) -> Configuration:
+        """The same served in another way."""
+        return replace(self, serve=replace(self.serving, **changes))
 
     def with_parallel(self, **changes: Any) -> Configuration:
         """The same spread in another way."""
@@ -169,14 +180,19 @@ Part = TypeVar("Part")
 _PARTS = {"train": Training, "serve": Serving, "parallel": Parallel, "gpu": Gpu}
 
 
-def stored_configuration(path: Path) -> dict[str, Any]:
-    """What a JSON file says of a configuration, which may leave some out. `UsageError` where it is none."""
+def _document(path: Path, remedy: str = "") -> Any:
+    """The JSON in a file; `UsageError` where there is none."""
     try:
-        given = document(path)
+        return document(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", remedy="check the path") from error
     except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}", remedy="see docs/how-to/memory.md for an example") from error
+        raise UsageError(f"{path} is no JSON: {error}", remedy=remedy) from error
+
+
+def stored_configuration(path: Path) -> dict[str, Any]:
+    """What a JSON file says of a configuration, which may leave some out. `UsageError` where it is none."""
+    given: Any = _document(path, "see docs/how-to/memory.md for an example")
     if not isinstance(given, dict) or not all(isinstance(part, (dict, str)) for part in given.values()):
         raise UsageError(f"{path} is no configuration: a JSON object of objects")
     return given
@@ -278,12 +294,7 @@ _FUSED = ("gpt2", "gpt_neox", "gpt_bigcode", "phi3", "falcon")
 
 def read_model(path: Path) -> Model:
     """The model in a Hugging Face `config.json`. `UsageError` names what it does not say."""
-    try:
-        given = document(path)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}", remedy="check the path") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}") from error
+    given = _document(path)
     if not isinstance(given, Mapping):
         raise UsageError(f"{path} is no JSON object")
     return model_of(given.get("text_config", given))
@@ -291,10 +302,7 @@ def read_model(path: Path) -> Model:
 
 def model_in(path: Path) -> Model:
     """The model of either kind of file: a configuration of ours, or a Hugging Face `config.json`."""
-    try:
-        given = document(path)
-    except (OSError, ValueError):
-        given = None  # `read_model` says why
+    given = _document(path)
     if isinstance(given, Mapping) and isinstance(given.get("model"), Mapping):
         model: Model = _part(Model, given["model"], "model")
         return model
@@ -312,32 +320,26 @@ def model_of(given: Mapping[str, Any]) -> Model:
     for name in ("layers", "hidden", "heads"):
         if not found[name]:
             raise UsageError(f"the configuration has no {' or '.join(_KEYS[name])}", remedy="give a transformer's")
-    plain = kind in _PLAIN
-    experts = found["experts"]
-    inner = (experts and _whole(given, ("moe_intermediate_size",))) or found["feedforward"] or 4 * found["hidden"]
+    plain, learned = kind in _PLAIN, kind in _LEARNED
+    expert_width = found["experts"] and _whole(given, ("moe_intermediate_size",))
+    kv_heads = _whole(given, ("num_key_value_heads",)) or (1 if given.get("multi_query") else found["heads"])
+    stated = {
+        **found,
+        "feedforward": expert_width or found["feedforward"] or 4 * found["hidden"],
+        "vocab": found["vocab"] or len(given.get("id2label", {})) or 1000,
+        "max_positions": found["max_positions"] if learned else 0,
+        "experts_per_token": max(found["experts_per_token"], 1),
+    }
     return Model(
         kind="vision" if kind in _VISION else "encoder" if kind in _ENCODERS else "decoder",
-        layers=found["layers"],
-        hidden=found["hidden"],
-        heads=found["heads"],
-        feedforward=inner,
-        vocab=found["vocab"] or len(given.get("id2label", {})) or 1000,
-        kv_heads=_whole(given, ("num_key_value_heads",)) or (1 if given.get("multi_query") else found["heads"]),
-        head_width=found["head_width"],
+        kv_heads=kv_heads,
         norm="layernorm" if plain else "rmsnorm",
         gated=not plain,
         bias=plain,
         tied=bool(given.get("tie_word_embeddings", kind == "gpt2")),
         fused_qkv=kind in _FUSED,
-        positions="learned" if kind in _LEARNED else "rotary",
-        max_positions=found["max_positions"] if kind in _LEARNED else 0,
-        experts=experts,
-        experts_per_token=max(found["experts_per_token"], 1),
-        shared_experts=found["shared_experts"],
-        kv_rank=found["kv_rank"],
-        rope_width=found["rope_width"],
-        patch=found["patch"],
-        image=found["image"],
+        positions="learned" if learned else "rotary",
+        **stated,
     )
 
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from timesink.memory_plan.blocks import Tape, block, loss, shapes_of
 from timesink.memory_plan.config import Configuration
-from timesink.memory_plan.states import (
-    EAGER,
-    KORTHIKANTI,
+from timesink.memory_plan.step import (
     PYTORCH,
     MemoryCategory,
+    Moment,
     Term,
+    kv_number_bytes,
+    moments,
     parameters,
+    serving_moments,
+    serving_terms,
     states,
     step_temporaries,
+    units,
 )
-from timesink.memory_plan.timeline import Moment, kv_number_bytes, moments, serving_moments, serving_terms, units
 
+KORTHIKANTI = "arXiv:2205.05198"
+EAGER = "eager PyTorch, operator by operator (memory_plan/blocks.py)"
 _MOST_NAMED = 12  # tensors listed in a formula before "others"
 _MOST = 1 << 22  # no batch and no sequence is looked for beyond it
 
@@ -100,48 +105,46 @@ def peak_bytes(config: Configuration) -> int:
 
 def terms_of(config: Configuration, moment: Moment) -> tuple[Term, ...]:
     """Terms in the order of the ledger; those of one category sum to the moment's bytes of it."""
-    known = (*states(config).terms,) if config.train else serving_terms(config)
+    known = states(config).terms if config.train else serving_terms(config)
     found: list[Term] = []
     for part in MemoryCategory:
-        size = moment.parts.get(part, 0)
-        if size:
-            found += _of_part(config, moment, part, size, known)
+        if size := moment.parts.get(part, 0):
+            found += _of_part(config, moment, part, size, [term for term in known if term.part is part])
     return tuple(found)
 
 
 def _of_part(
-    config: Configuration, moment: Moment, part: MemoryCategory, size: int, known: Iterable[Term]
-) -> list[Term]:
-    fixed = [term for term in known if term.part is part]
-    if fixed and sum(term.size_bytes for term in fixed) == size:
+    config: Configuration, moment: Moment, part: MemoryCategory, size: int, fixed: Iterable[Term]
+) -> Iterable[Term]:
+    """The terms of a category: those that last, where they are all of it, else what the moment adds."""
+    rest = size - sum(term.size_bytes for term in fixed)
+    if fixed and not rest:
         return fixed
-    if part is MemoryCategory.ACTIVATIONS:
-        return _activations(config, size)
-    if part is MemoryCategory.COMMUNICATION:
-        return _communication(config, size, fixed)
-    return [_temporaries(config, moment, size) if part is MemoryCategory.TEMPORARIES else _plain(config, part, size)]
-
-
-def _plain(config: Configuration, part: MemoryCategory, size: int) -> Term:
-    """Categories of one term each."""
     match part:
+        case MemoryCategory.ACTIVATIONS:
+            return _activations(config, size)
+        case MemoryCategory.COMMUNICATION:
+            formula = "whole weights of the units at work, the next one's, and reduce-scatter inputs"
+            gathered = ("gathered weights and gradients", rest, formula, "FSDP2 (fully_shard) source")
+            return [*fixed, Term(part, *gathered)] if rest else fixed
+        case MemoryCategory.TEMPORARIES:
+            return [_temporaries(config, moment, size)]
         case MemoryCategory.WORKSPACES:
             each = config.gpu.workspace_bytes
-            formula = f"{size // each} threads x {each:,} B"
-            return Term(part, "cuBLAS workspaces", size, formula, "at::cuda::getChosenWorkspaceSize")
+            row = ("cuBLAS workspaces", f"{size // each} threads x {each:,} B", "at::cuda::getChosenWorkspaceSize")
         case MemoryCategory.CAST_WEIGHTS:
-            formula = "2 B per weight of a linear not yet gone through"
-            return Term(part, "autocast's copies of weights", size, formula, PYTORCH)
+            row = ("autocast's copies of weights", "2 B per weight of a linear not yet gone through", PYTORCH)
         case MemoryCategory.INPUTS:
             images = "batch x 3 x image x image x 4 B, and 2 B for autocast's cast"
-            formula = images if config.model.kind == "vision" else "batch x sequence x (8 B token + 8 B target)"
-            return Term(part, "the batch", size, formula, "configuration")
+            tokens = "batch x sequence x (8 B token + 8 B target)"
+            row = ("the batch", images if config.model.kind == "vision" else tokens, "configuration")
         case MemoryCategory.GRADIENTS:
-            number = states(config).grad_number
-            formula = f"{number} B x {size // number:,} parameters gone through"
-            return Term(part, "gradients so far", size, formula, PYTORCH)
+            number = states(config).number
+            row = ("gradients so far", f"{number} B x {size // number:,} parameters gone through", PYTORCH)
         case _:
-            return Term(part, part.value, size, "as configured", "configuration")
+            row = (part.value, "as configured", "configuration")
+    name, formula, source = row
+    return [Term(part, name, size, formula, source)]
 
 
 def _activations(config: Configuration, size: int) -> list[Term]:
@@ -155,17 +158,13 @@ def _activations(config: Configuration, size: int) -> list[Term]:
     else:
         each, source = _listed(block(config.model, shapes, selective), shapes.tokens), EAGER
     formula = f"{blocks} blocks x {shapes.tokens:,} tokens x {u.kept_per_block / shapes.tokens:,.0f} B ({each})"
-    found = (
-        [Term(MemoryCategory.ACTIVATIONS, "kept by blocks", blocks * u.kept_per_block, formula, source)]
-        if blocks
-        else []
-    )
+    found = [Term(MemoryCategory.ACTIVATIONS, "kept by blocks", blocks * u.kept_per_block, formula, source)]
     rest = size - blocks * u.kept_per_block
     if rest:
         tape = loss(config.model, shapes, train)
         formula = f"{shapes.tokens:,} tokens x {rest / shapes.tokens:,.0f} B ({_listed(tape, shapes.tokens)})"
         found.append(Term(MemoryCategory.ACTIVATIONS, "kept by last norm, head and loss", rest, formula, EAGER))
-    return found
+    return found if blocks else found[1:]
 
 
 def _listed(tape: Tape, tokens: int) -> str:
@@ -188,27 +187,14 @@ def _temporaries(config: Configuration, moment: Moment, size: int) -> Term:
     return Term(MemoryCategory.TEMPORARIES, f"{moment.what} ({moment.phase})", size, formula, EAGER)
 
 
-def _communication(config: Configuration, size: int, fixed: list[Term]) -> list[Term]:
-    rest = size - sum(term.size_bytes for term in fixed)
-    formula = "whole weights of the units at work, the next one's, and reduce-scatter inputs"
-    gathered = Term(
-        MemoryCategory.COMMUNICATION, "gathered weights and gradients", rest, formula, "FSDP2 (fully_shard) source"
-    )
-    return [*fixed, *([gathered] if rest else [])]
-
-
 def _with_batch(config: Configuration, batch: int) -> Configuration:
-    if config.train:
-        return config.with_train(batch=batch)
-    assert config.serve
-    return replace(config, serve=replace(config.serve, batch=batch))
+    return config.with_train(batch=batch) if config.train else config.with_serve(batch=batch)
 
 
 def _with_sequence(config: Configuration, sequence: int) -> Configuration:
     if config.train:
         return config.with_train(sequence=sequence)
-    assert config.serve
-    return replace(config, serve=replace(config.serve, context=sequence, prompt=min(sequence, config.serve.prompt)))
+    return config.with_serve(context=sequence, prompt=min(sequence, config.serving.prompt))
 
 
 def _most(config: Configuration, with_: Callable[[Configuration, int], Configuration]) -> int:
@@ -228,27 +214,26 @@ def _most(config: Configuration, with_: Callable[[Configuration, int], Configura
 
 def _worthwhile(config: Configuration, now: int) -> tuple[MemorySaving, ...]:
     """Changes that free something, most first."""
-    found = [MemorySaving(label, now - peak_bytes(other), cost) for label, other, cost in _candidates(config)]
+    candidates = _training_candidates(config) if config.train else _serving_candidates(config)
+    found = [MemorySaving(label, now - peak_bytes(other), cost) for label, other, cost in candidates]
     kept = [change for change in found if change.freed_bytes > 0]
     return tuple(sorted(kept, key=lambda change: (-change.freed_bytes, change.label)))
 
 
-def _candidates(config: Configuration) -> Iterator[tuple[str, Configuration, str]]:
-    if config.train:
-        yield from _training_candidates(config)
-    serve = config.serve
-    if serve is not None:
-        if not serve.kv_bytes or serve.kv_bytes > 1:
-            other = replace(config, serve=replace(serve, kv_bytes=1.0))
-            yield "keep the cache in 8 bits", other, "rounding of keys and values"
-        if serve.batch > 1:
-            yield "halve the batch", _with_batch(config, serve.batch // 2), "half the sequences at once"
-        if serve.precision == "bf16":
-            kept = replace(serve, precision="fp8", kv_bytes=kv_number_bytes(serve))
-            yield "quantise weights to 8 bits", replace(config, serve=kept), "rounding of weights"
+def _serving_candidates(config: Configuration) -> Iterator[tuple[str, Configuration, str]]:
+    """What to do, the configuration with it, what it costs."""
+    serve = config.serving
+    if not serve.kv_bytes or serve.kv_bytes > 1:
+        yield "keep the cache in 8 bits", config.with_serve(kv_bytes=1.0), "rounding of keys and values"
+    if serve.batch > 1:
+        yield "halve the batch", _with_batch(config, serve.batch // 2), "half the sequences at once"
+    if serve.precision == "bf16":
+        kept = config.with_serve(precision="fp8", kv_bytes=kv_number_bytes(serve))
+        yield "quantise weights to 8 bits", kept, "rounding of weights"
 
 
 def _training_candidates(config: Configuration) -> Iterator[tuple[str, Configuration, str]]:
+    """What to do, the configuration with it, what it costs."""
     train, parallel = config.training, config.parallel
     if train.recompute != "full":
         yield "recompute every block", config.with_train(recompute="full"), "one more forward pass per step"

@@ -13,7 +13,7 @@ from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
 from timesink.measures.timeline.device_timeline import Device
 from timesink.memory_plan.plan import MemoryPlan
-from timesink.memory_plan.states import MemoryCategory
+from timesink.memory_plan.step import MemoryCategory
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace

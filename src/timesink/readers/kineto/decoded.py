@@ -5,6 +5,7 @@ what its import lost, assumed or left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from timesink.model.names import mapped
 from timesink.model.record import dataclass
 from timesink.model.schema import ColumnValues, Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
-from timesink.model.trace import ImportNote, NoteKind
+from timesink.model.trace import ImportNote, NoteKind, noted
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import ReadLimits, UnpackedFile
 
@@ -105,7 +106,10 @@ def decode(path: Path, limits: ReadLimits, stretches: Stretches | None = None) -
         decoder.cut_to(stretches.host, stretches.device, stretches.syncs)
     file, properties = feed(path, limits, decoder)
     strings = pl.Series("", decoder.strings())
-    tables = {name: _rows(columns) for name, columns in decoder.tables().items()}
+    tables = {
+        name: DecodedRows(max(map(len, columns.values()), default=0), columns)
+        for name, columns in decoder.tables().items()
+    }
     return DecodedTrace(
         path=path,
         tables=tables,
@@ -123,10 +127,6 @@ def decode(path: Path, limits: ReadLimits, stretches: Stretches | None = None) -
         gzip_problem=file.problem,
         unpacked_bytes=file.unpacked_bytes,
     )
-
-
-def _rows(columns: dict[str, _native.ArrowColumn]) -> DecodedRows:
-    return DecodedRows(max((len(column) for column in columns.values()), default=0), columns)
 
 
 def _parsed(properties: Mapping[bytes, bytes]) -> dict[str, Any]:
@@ -176,6 +176,11 @@ _OPTIONS = {
     "with_flops": "profiler counts operations",
     "with_modules": "profiler records modules",
 }
+_VERSIONS = {
+    "schemaVersion": "Kineto schema", "cupti_version": "CUPTI", "cuda_runtime_version": "CUDA runtime",
+    "cuda_driver_version": "CUDA driver", "roctracer_version": "roctracer", "hip_runtime_version": "HIP runtime",
+    "hip_driver_version": "HIP driver",
+}  # fmt: skip
 _LIBRARIES = {"backend": "communication backend", "nccl_version": "NCCL"}
 _INT32_MAX = (1 << 31) - 1
 
@@ -188,17 +193,17 @@ def stated_rank(decoded: DecodedTrace) -> int:
 def source_row(decoded: DecodedTrace, reader_format: str) -> ColumnValues:
     """The row of `sources`. The window is that of the profiler's own spans, which enclose what they recorded."""
     spans = decoded.tables["spans"]
-    start, end = spans.take("start_ns"), spans.take("end_ns")
+    start, end, host = spans.take("start_ns"), spans.take("end_ns"), decoded.properties.get("host_name")
     return {
         "path": [str(decoded.path)],
-        "format": [reader_format],
-        "tool_version": pl.Series([_tool(decoded)], dtype=pl.String),
-        "size_bytes": [decoded.path.stat().st_size],
-        "clock_origin_ns": [decoded.base_ns],
-        "start_ns": pl.Series([None if start is None else start.min()], dtype=pl.Int64),
-        "end_ns": pl.Series([None if end is None else end.max()], dtype=pl.Int64),
-        "host": pl.Series([_text(decoded.properties.get("host_name"))], dtype=pl.String),
-        "world_size": pl.Series([_count(_distributed(decoded).get("world_size"))], dtype=pl.Int32),
+        "format": reader_format,
+        "tool_version": _tool(decoded),
+        "size_bytes": decoded.path.stat().st_size,
+        "clock_origin_ns": decoded.base_ns,
+        "start_ns": None if start is None else start.min(),
+        "end_ns": None if end is None else end.max(),
+        "host": host if isinstance(host, str) and host else None,
+        "world_size": _count(_distributed(decoded).get("world_size")),
     }
 
 
@@ -217,25 +222,12 @@ def _distributed(decoded: DecodedTrace) -> dict[str, Any]:
 
 def _tool(decoded: DecodedTrace) -> str | None:
     """Versions the file names; Kineto writes none of its own but that of its schema."""
-    names = {
-        "schemaVersion": "Kineto schema",
-        "cupti_version": "CUPTI",
-        "cuda_runtime_version": "CUDA runtime",
-        "cuda_driver_version": "CUDA driver",
-        "roctracer_version": "roctracer",
-        "hip_runtime_version": "HIP runtime",
-        "hip_driver_version": "HIP driver",
-    }
-    stated = [f"{name} {decoded.properties[key]}" for key, name in names.items() if _plain(decoded.properties.get(key))]
-    return ", ".join(stated) or None
+    stated = {said: decoded.properties.get(name) for name, said in _VERSIONS.items()}
+    return ", ".join(f"{said} {value}" for said, value in stated.items() if _plain(value)) or None
 
 
 def _plain(value: Any) -> bool:
     return isinstance(value, (int, float, str)) and len(str(value)) <= 40
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _count(value: Any) -> int | None:
@@ -275,12 +267,13 @@ _CATEGORIES_NAMED = 5
 
 def import_notes(decoded: DecodedTrace, tables: Mapping[Table, pl.DataFrame]) -> list[ImportNote]:
     """Every note, the gravest kind first."""
-    notes = [*_endings(decoded), *_counted(decoded), *_unknown(decoded), *_device_work(decoded, tables)]
+    counted = (noted(kind, message, decoded.counts[name]) for name, kind, message in _COUNTED)
+    notes = [*_endings(decoded), *chain.from_iterable(counted), *_unknown(decoded), *_device_work(decoded, tables)]
     order = {kind: place for place, kind in enumerate(NoteKind)}
     return sorted(notes, key=lambda note: order[note.kind])
 
 
-def _endings(decoded: DecodedTrace) -> Iterator[ImportNote]:
+def _endings(decoded: DecodedTrace) -> tuple[ImportNote, ...]:
     at = f"byte {decoded.ending_byte:,} of the text"
     endings = {
         "truncated": f"the text breaks off; what stands before {at} was read",
@@ -289,20 +282,13 @@ def _endings(decoded: DecodedTrace) -> Iterator[ImportNote]:
     ending = endings.get(decoded.ending, "")
     if decoded.gzip_problem:
         ending = f"{decoded.gzip_problem}; {ending.partition('; ')[2] or 'what came before it was read'}"
-    if ending:
-        yield ImportNote(NoteKind.DAMAGE, ending, 1, SOURCES.name)
-    if decoded.trailing_bytes:
-        message = f"{decoded.trailing_bytes:,} bytes follow the end of the JSON"
-        yield ImportNote(NoteKind.SKIPPED, message, decoded.trailing_bytes, SOURCES.name)
-    if decoded.bad_base:
-        message = "baseTimeNanoseconds is no integer; times are on the file's own clock"
-        yield ImportNote(NoteKind.ASSUMED, message, 1, SOURCES.name)
-
-
-def _counted(decoded: DecodedTrace) -> Iterator[ImportNote]:
-    for name, kind, message in _COUNTED:
-        if count := decoded.counts[name]:
-            yield ImportNote(kind, message, count)
+    more = f"{decoded.trailing_bytes:,} bytes follow the end of the JSON"
+    base = "baseTimeNanoseconds is no integer; times are on the file's own clock"
+    return (
+        *noted(NoteKind.DAMAGE, ending, int(bool(ending)), SOURCES),
+        *noted(NoteKind.SKIPPED, more, decoded.trailing_bytes, SOURCES),
+        *noted(NoteKind.ASSUMED, base, int(decoded.bad_base), SOURCES),
+    )
 
 
 def _unknown(decoded: DecodedTrace) -> Iterator[ImportNote]:

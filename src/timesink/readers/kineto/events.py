@@ -4,7 +4,7 @@ recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,8 @@ from timesink.knowledge import profiler_texts
 from timesink.knowledge.calls import CAPTURE_BEGIN, CAPTURE_END
 from timesink.knowledge.frames import CALL_LINES, PLACE
 from timesink.model.names import matches
-from timesink.model.record import dataclass
-from timesink.model.schema import ColumnValues
-from timesink.model.tables import CopyKind, MemoryKind, OpKind, SyncKind
+from timesink.model.schema import ColumnValues, Table, nulls
+from timesink.model.tables import MEMORY_EVENTS, RANGES, CopyKind, MemoryKind, OpKind, SyncKind
 from timesink.readers.kineto.decoded import DecodedTrace
 from timesink.startup import regex
 
@@ -25,16 +24,14 @@ from timesink.startup import regex
 CPU_DEVICE_TYPE = 0
 
 
-def host_ops(decoded: DecodedTrace) -> ColumnValues | None:
-    """Framework operators; None where none was recorded."""
-    numbers = ("process", "thread", "start_ns", "end_ns", "external_id", "sequence_number", "forward_thread")
-    texts = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs", "call_stack")
-    return _taken(decoded, "host_ops", numbers, texts)
-
-
-def api_calls(decoded: DecodedTrace) -> ColumnValues | None:
-    """CUDA and HIP calls; None where none was recorded."""
-    return _taken(decoded, "api_calls", ("process", "thread", "start_ns", "end_ns", "correlation"), ("name",))
+def plain(decoded: DecodedTrace, table: Table) -> ColumnValues | None:
+    """The columns of a table as the file has them, texts as categories; None where the file has no such event."""
+    if not decoded.seen[table.name]:
+        return None
+    rows = decoded.tables[table.name]
+    taken = {name: rows.take(name) for name in table.columns if name in rows}
+    is_text = {name: table.columns[name].dtype == pl.Categorical for name in taken}
+    return {name: decoded.named(column) if is_text[name] else column for name, column in taken.items()}
 
 
 def graph_nodes(decoded: DecodedTrace, calls: pl.DataFrame | None) -> ColumnValues | None:
@@ -57,31 +54,16 @@ def graph_nodes(decoded: DecodedTrace, calls: pl.DataFrame | None) -> ColumnValu
 _SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
-def overheads(decoded: DecodedTrace) -> ColumnValues | None:
-    """Time the profiler spent on itself; None where it did not say."""
-    return _taken(decoded, "profiler_overhead", ("process", "thread", "start_ns", "end_ns", "correlation"), ("name",))
-
-
-def _taken(decoded: DecodedTrace, table: str, numbers: Sequence[str], texts: Sequence[str]) -> ColumnValues | None:
-    """The columns of a table as the file has them; None where the file has no such event."""
-    if not decoded.seen[table]:
-        return None
-    rows = decoded.tables[table]
-    columns: ColumnValues = {name: rows.take(name) for name in numbers}
-    return columns | {name: decoded.named(rows.take(name)) for name in texts}
-
-
 def ranges(decoded: DecodedTrace, *, recorded: bool) -> ColumnValues | None:
     """User annotations. They are recorded whenever operators are, so that none may mean that none happened."""
     rows = decoded.tables["ranges"]
     if not decoded.seen["ranges"] and not recorded:
         return None
-    names = ("process", "thread", "start_ns", "end_ns")
     if not rows.height:
-        return {name: [] for name in (*names, "name", "kind", "depth")}
-    columns: ColumnValues = {name: rows.take(name) for name in names}
-    depth = _depths(*(columns[name].to_numpy() for name in names))
-    return columns | {"name": decoded.named(rows.take("name")), "kind": "push_pop", "depth": pl.Series(depth)}
+        return {name: [] for name in ("process", "thread", "start_ns", "end_ns", "name", "kind", "depth")}
+    columns = plain(decoded, RANGES) or {}
+    depth = _depths(*(columns[name].to_numpy() for name in ("process", "thread", "start_ns", "end_ns")))
+    return columns | {"kind": "push_pop", "depth": pl.Series(depth)}
 
 
 def frames(decoded: DecodedTrace) -> ColumnValues | None:
@@ -89,9 +71,9 @@ def frames(decoded: DecodedTrace) -> ColumnValues | None:
     rows = decoded.tables["frames"]
     if not rows.height:
         recorded = decoded.seen["frames"] or decoded.properties.get("with_stack") == 1
-        return {name: [] for name in _FRAME_COLUMNS} if recorded else None
-    columns: ColumnValues = {name: rows.take(name) for name in ("process", "thread", "start_ns", "end_ns", "frame_id")}
-    columns["parent_id"] = rows.take("parent_id")
+        return {name: [] for name in ("process", "thread", "name", "start_ns", "end_ns")} if recorded else None
+    numbers = ("process", "thread", "start_ns", "end_ns", "frame_id", "parent_id")
+    columns: ColumnValues = {name: rows.take(name) for name in numbers}
     codes = rows.take("name")
     assert codes is not None
     distinct = codes.unique()
@@ -122,9 +104,6 @@ def _call_lines(decoded: DecodedTrace, start_ns: pl.Series | None) -> pl.Series 
     return start_ns.to_frame("start_ns").join(known, on="start_ns", how="left", maintain_order="left")["line"]
 
 
-_FRAME_COLUMNS = ("process", "thread", "name", "start_ns", "end_ns")
-
-
 def threads(decoded: DecodedTrace, processes: set[int]) -> ColumnValues | None:
     """Names of host threads; the streams of a GPU are named the same way and are not threads."""
     rows = decoded.tables["threads"]
@@ -144,28 +123,20 @@ def memory_events(decoded: DecodedTrace) -> ColumnValues | None:
         names = ("process", "device", "action", "time_ns", "bytes")
         recorded = decoded.seen["memory_events"] or decoded.properties.get("profile_memory") == 1
         return {name: [] for name in names} if recorded else None
-    height = rows.height
-    size = rows.take("bytes")
-    assert size is not None
-    device_type = _or_constant(rows.take("device_type"), CPU_DEVICE_TYPE, height)
-    device = _or_constant(rows.take("device_id"), -1, height)
+    columns = plain(decoded, MEMORY_EVENTS) or {}
+    size = columns["bytes"]
+    device_type, device = (
+        pl.repeat(absent, rows.height, dtype=pl.Int64, eager=True) if column is None else column.fill_null(absent)
+        for column, absent in ((rows.take("device_type"), CPU_DEVICE_TYPE), (rows.take("device_id"), -1))
+    )
     on_host = (device_type == CPU_DEVICE_TYPE) | (device < 0) | (device > np.iinfo(np.int32).max)
-    address = rows.take("address")
-    return {
-        "process": rows.take("process"),
-        "thread": rows.take("thread"),
+    if "address" in columns:
+        columns["address"] = columns["address"].cast(pl.UInt64, strict=False)
+    return columns | {
         "device": device.set(on_host, -1).cast(pl.Int32),
         "action": pl.Series(["free", "alloc"], dtype=pl.Categorical())[(size >= 0).cast(pl.UInt32)],
         "time_ns": rows.take("start_ns"),
-        "bytes": size,
-        "address": None if address is None else address.cast(pl.UInt64, strict=False),
-        "total_allocated_bytes": rows.take("total_allocated_bytes"),
-        "total_reserved_bytes": rows.take("total_reserved_bytes"),
     }
-
-
-def _or_constant(column: pl.Series | None, value: int, height: int) -> pl.Series:
-    return pl.repeat(value, height, dtype=pl.Int64, eager=True) if column is None else column.fill_null(value)
 
 
 def _depths(process: Any, thread: Any, start_ns: Any, end_ns: Any) -> Any:
@@ -256,59 +227,53 @@ def devices(decoded: DecodedTrace, worked: Iterable[int]) -> ColumnValues | None
         described_gpus.setdefault(ordinal, {})
     if not described_gpus:
         return None
-    ordered = sorted(described_gpus.items())
+    entries = [entry for _, entry in sorted(described_gpus.items())]
+    names = [entry.get("name") for entry in entries]
     return {
-        "device": [ordinal for ordinal, _ in ordered],
-        "name": pl.Series([_text(entry, "name") for _, entry in ordered], dtype=pl.String),
-        "compute_major": _column(ordered, pl.Int32, "computeMajor", "major"),
-        "compute_minor": _column(ordered, pl.Int32, "computeMinor", "minor"),
-        "sm_count": _column(ordered, pl.Int32, "numSms", "multiProcessorCount"),
-        "memory_bytes": _column(ordered, pl.Int64, "totalGlobalMem"),
+        "device": sorted(described_gpus),
+        "name": pl.Series([name if isinstance(name, str) and name else None for name in names], dtype=pl.String),
+        "compute_major": _column(entries, pl.Int32, "computeMajor", "major"),
+        "compute_minor": _column(entries, pl.Int32, "computeMinor", "minor"),
+        "sm_count": _column(entries, pl.Int32, "numSms", "multiProcessorCount"),
+        "memory_bytes": _column(entries, pl.Int64, "totalGlobalMem"),
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """ColumnValues of both tables that synchronisation events fill."""
+_OF_SYNCS = (
+    "device",
+    "context",
+    "stream",
+    "start_ns",
+    "end_ns",
+    "correlation",
+    "event_id",
+    "wait_stream",
+    "wait_record",
+)
 
-    syncs: ColumnValues
-    event_waits: ColumnValues
 
-
-def syncs(decoded: DecodedTrace, process: int, calls: pl.DataFrame | None) -> tuple[Waits | None, int]:
-    """Synchronisations, and edges between streams, with the number of edges whose record cannot be right."""
+def syncs(
+    decoded: DecodedTrace, process: int, calls: pl.DataFrame | None
+) -> tuple[ColumnValues | None, ColumnValues | None, int]:
+    """Synchronisations, edges between streams, and the number of edges whose record cannot be right."""
     rows = decoded.tables["syncs"]
     if not decoded.seen["syncs"]:
-        return None, 0
+        return None, None, 0
     written = rows.take("kind")
     if written is None:
-        written = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
+        written = nulls(pl.UInt32, rows.height)
     kind = decoded.classified(written, lambda text: _SYNCS.get(text, "unknown"), SyncKind).fill_null("unknown")
-    names = (
-        "device",
-        "context",
-        "stream",
-        "start_ns",
-        "end_ns",
-        "correlation",
-        "event_id",
-        "wait_stream",
-        "wait_record",
+    columns = {name: rows.take(name) for name in _OF_SYNCS}
+    frame = pl.DataFrame(
+        {name: nulls(pl.Int64, rows.height) if column is None else column for name, column in columns.items()}
     )
-    columns = {name: column for name in names if (column := rows.take(name)) is not None}
-    frame = pl.DataFrame(columns).with_columns(
-        pl.lit(None, pl.Int64).alias(name) for name in names if name not in columns
-    )
+    numbers = [name for name in _OF_SYNCS if name not in ("start_ns", "end_ns", "correlation")]
     frame = frame.with_columns(
-        pl.when(~pl.col(name).is_in(_INVALID)).then(pl.col(name)).name.keep()
-        for name in ("device", "context", "stream", "event_id", "wait_stream", "wait_record")
+        pl.when(~pl.col(name).is_in(_INVALID)).then(pl.col(name)).name.keep() for name in numbers
     )
-    kept = frame.select("device", "context", "stream", "start_ns", "end_ns", "correlation", "event_id")
     edges, disowned = _edges(frame.filter(kind == "stream_wait_event"), calls)
-    return Waits(
-        {"process": process, "kind": kind} | {column.name: column for column in kept},
-        {"process": process} | {column.name: column for column in edges},
-    ), disowned
+    kept = {name: frame[name] for name in _OF_SYNCS if not name.startswith("wait_")}
+    return {"process": process, "kind": kind, **kept}, {"process": process, **edges.to_dict()}, disowned
 
 
 def _edges(frame: pl.DataFrame, calls: pl.DataFrame | None) -> tuple[pl.DataFrame, int]:
@@ -346,13 +311,8 @@ def _ordinal(entry: Mapping[str, Any], place: int) -> int | None:
     return value if isinstance(value, int) and 0 <= value < 1 << 31 else None
 
 
-def _text(entry: Mapping[str, Any], key: str) -> str | None:
-    value = entry.get(key)
-    return value if isinstance(value, str) and value else None
-
-
-def _column(entries: list[tuple[int, Mapping[str, Any]]], dtype: type[pl.DataType], *keys: str) -> pl.Series:
+def _column(entries: list[Mapping[str, Any]], dtype: type[pl.DataType], *keys: str) -> pl.Series:
     """An integer property of each device, null where it is absent or out of range."""
-    values = [next((entry[key] for key in keys if isinstance(entry.get(key), int)), None) for _, entry in entries]
+    values = [next((entry[key] for key in keys if isinstance(entry.get(key), int)), None) for entry in entries]
     wide = [value if value is not None and abs(value) < 1 << 62 else None for value in values]
     return pl.Series(wide, dtype=pl.Int64).cast(dtype, strict=False)

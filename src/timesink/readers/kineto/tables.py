@@ -9,52 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from timesink import _native
+from timesink.model import tables as canonical
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass
-from timesink.model.schema import Table
-from timesink.model.tables import (
-    API_CALLS,
-    COLLECTIVES,
-    DEVICE_OPS,
-    DEVICES,
-    EVENT_WAITS,
-    FRAMES,
-    GRAPH_NODES,
-    HOST_OPS,
-    MEMORY_EVENTS,
-    PROFILER_OVERHEAD,
-    RANGES,
-    SETTINGS,
-    SOURCES,
-    SYNCS,
-    THREADS,
-)
-from timesink.model.trace import ImportNote, NoteKind, Trace
+from timesink.model.schema import ColumnValues, Table, nulls
+from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.model.window import Window, touching
 from timesink.readers.kineto import collectives, events
-from timesink.readers.kineto.decoded import (
-    TEXT_BUDGET_BYTES,
-    DecodedTrace,
-    Stretches,
-    decode,
-    feed,
-    import_notes,
-    settings,
-    source_row,
-    stated_rank,
-)
+from timesink.readers.kineto import decoded as source
+from timesink.readers.kineto.decoded import DecodedTrace, Stretches
 
 if TYPE_CHECKING:
-    from timesink.model.trace import Trace
     from timesink.untrusted.unpack import ReadLimits
-
-_TIMES = {"start_ns": pl.Int64, "end_ns": pl.Int64, "correlation": pl.Int64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +85,15 @@ class OpenedKineto:
     def within(self, window: Window) -> Trace:
         """The trace of the window; the file is decoded again, and events outside of it are dropped on the way."""
 
-        decoded = decode(self.path, self.limits, self.seen.stretches(window))
+        decoded = source.decode(self.path, self.limits, self.seen.stretches(window))
         return to_trace(decoded, self.format, self.seen).within(window)
 
 
 def survey(path: Path, limits: ReadLimits) -> KinetoSurvey:
     """Go through the file once. `UnreadableTrace` where it is no trace."""
-    decoder = _native.KinetoDecoder(TEXT_BUDGET_BYTES)
+    decoder = _native.KinetoDecoder(source.TEXT_BUDGET_BYTES)
     decoder.look_through()
-    feed(path, limits, decoder)
+    source.feed(path, limits, decoder)
     survey_columns = decoder.survey()
     extent = survey_columns["work"] or survey_columns["ranges"]
     return KinetoSurvey(
@@ -139,8 +111,8 @@ def _frame(columns: dict[str, _native.ArrowColumn]) -> pl.DataFrame:
     height = max((len(column) for column in columns.values()), default=0)
     return pl.DataFrame(
         {
-            name: pl.Series(columns[name]) if name in columns else pl.repeat(None, height, dtype=dtype, eager=True)
-            for name, dtype in _TIMES.items()
+            name: pl.Series(columns[name]) if name in columns else nulls(pl.Int64, height)
+            for name in ("start_ns", "end_ns", "correlation")
         }
     )
 
@@ -166,14 +138,10 @@ class Draft:
     tables: dict[Table, pl.DataFrame]
     notes: list[ImportNote]
 
-    def add(self, table: Table, columns: dict[str, Any] | None) -> None:
+    def add(self, table: Table, columns: ColumnValues | None) -> None:
         """Build and keep a table; None means the file did not record it."""
         if columns is not None:
             self.tables[table] = table.build({"rank": self.rank, **columns})
-
-    def note(self, kind: NoteKind, message: str, count: int = 0, table: Table | None = None) -> None:
-        """Keep a note."""
-        self.notes.append(ImportNote(kind, message, count, table.name if table else ""))
 
 
 def to_trace(decoded: DecodedTrace, reader_format: str, whole: KinetoSurvey | None = None) -> Trace:
@@ -181,42 +149,38 @@ def to_trace(decoded: DecodedTrace, reader_format: str, whole: KinetoSurvey | No
 
     Where only a window was decoded, `whole` has what must be known of the rest: processes and GPUs.
     """
-    draft = Draft(decoded, whole, stated_rank(decoded), 0, {}, [])
-    draft.add(API_CALLS, events.api_calls(decoded))
-    draft.add(HOST_OPS, events.host_ops(decoded))
-    draft.add(RANGES, events.ranges(decoded, recorded=HOST_OPS in draft.tables))
-    draft.add(FRAMES, events.frames(decoded))
-    draft.process = _process(draft)
-    draft.add(THREADS, events.threads(decoded, _host_processes(draft)))
-    draft.add(PROFILER_OVERHEAD, events.overheads(decoded))
-    draft.add(MEMORY_EVENTS, events.memory_events(decoded))
-    draft.add(DEVICE_OPS, events.device_ops(decoded, draft.process))
-    draft.add(GRAPH_NODES, events.graph_nodes(decoded, draft.tables.get(API_CALLS)))
-    draft.add(DEVICES, events.devices(decoded, _worked(draft)))
-    waits, disowned = events.syncs(decoded, draft.process, draft.tables.get(API_CALLS))
-    draft.add(SYNCS, waits.syncs if waits else None)
-    draft.add(EVENT_WAITS, waits.event_waits if waits else None)
-    draft.add(COLLECTIVES, collectives.collectives(decoded, draft.process, draft.tables))
-    draft.add(SOURCES, source_row(decoded, reader_format))
-    draft.add(SETTINGS, settings(decoded))
-    if disowned:
-        draft.note(
-            NoteKind.DATA_LOSS,
-            "event waits name a record later than the wait; the record is left out",
-            disowned,
-            EVENT_WAITS,
-        )
-    for table in (DEVICE_OPS, API_CALLS, HOST_OPS):
+    draft = Draft(decoded, whole, source.stated_rank(decoded), 0, {}, [])
+    draft.add(canonical.API_CALLS, events.plain(decoded, canonical.API_CALLS))
+    draft.add(canonical.HOST_OPS, events.plain(decoded, canonical.HOST_OPS))
+    draft.add(canonical.RANGES, events.ranges(decoded, recorded=canonical.HOST_OPS in draft.tables))
+    draft.add(canonical.FRAMES, events.frames(decoded))
+    draft.process = process = _process(draft)
+    calls = draft.tables.get(canonical.API_CALLS)
+    draft.add(canonical.THREADS, events.threads(decoded, _host_processes(draft)))
+    draft.add(canonical.PROFILER_OVERHEAD, events.plain(decoded, canonical.PROFILER_OVERHEAD))
+    draft.add(canonical.MEMORY_EVENTS, events.memory_events(decoded))
+    draft.add(canonical.DEVICE_OPS, events.device_ops(decoded, process))
+    draft.add(canonical.GRAPH_NODES, events.graph_nodes(decoded, calls))
+    draft.add(canonical.DEVICES, events.devices(decoded, _worked(draft)))
+    syncs, waits, disowned = events.syncs(decoded, process, calls)
+    draft.add(canonical.SYNCS, syncs)
+    draft.add(canonical.EVENT_WAITS, waits)
+    draft.add(canonical.COLLECTIVES, collectives.collectives(decoded, process, draft.tables))
+    draft.add(canonical.SOURCES, source.source_row(decoded, reader_format))
+    draft.add(canonical.SETTINGS, source.settings(decoded))
+    message = "event waits name a record later than the wait; the record is left out"
+    draft.notes += noted(NoteKind.DATA_LOSS, message, disowned, canonical.EVENT_WAITS)
+    for table in (canonical.DEVICE_OPS, canonical.API_CALLS, canonical.HOST_OPS):
         _drop_twins(draft, table)
-    draft.notes.extend(import_notes(decoded, draft.tables))
-    return Trace(str(decoded.path), {table: draft.tables[table] for table in draft.tables}, tuple(draft.notes))
+    draft.notes += source.import_notes(decoded, draft.tables)
+    return Trace(str(decoded.path), draft.tables, tuple(draft.notes))
 
 
 def _worked(draft: Draft) -> Iterable[int]:
     """The GPUs that did any work."""
     if draft.whole is not None:
         return sorted(draft.whole.devices)
-    return draft.tables[DEVICE_OPS]["device"].unique() if DEVICE_OPS in draft.tables else ()
+    return draft.tables[canonical.DEVICE_OPS]["device"].unique() if canonical.DEVICE_OPS in draft.tables else ()
 
 
 def _counts(draft: Draft, table: Table) -> dict[int, int]:
@@ -229,19 +193,24 @@ def _counts(draft: Draft, table: Table) -> dict[int, int]:
 
 def _host_processes(draft: Draft) -> set[int]:
     """Every process that has host events."""
-    return {process for table in (API_CALLS, HOST_OPS, RANGES, FRAMES) for process in _counts(draft, table)}
+    recorded = (canonical.API_CALLS, canonical.HOST_OPS, canonical.RANGES, canonical.FRAMES)
+    return {process for table in recorded for process in _counts(draft, table)}
+        process
+        for table in (canonical.API_CALLS, canonical.HOST_OPS, canonical.RANGES, canonical.FRAMES)
+        for process in _counts(draft, table)
+    }
 
 
 def _process(draft: Draft) -> int:
     """The process GPU events belong to: device events carry the GPU's number in place of a process id."""
-    for table in (API_CALLS, HOST_OPS, RANGES):
+    for table in (canonical.API_CALLS, canonical.HOST_OPS, canonical.RANGES):
         counts = _counts(draft, table)
         if not counts:
             continue
         process = min(counts, key=lambda process: (-counts[process], process))
         if len(counts) > 1:
             message = f"host events of {len(counts)} processes; GPU work is taken to be of process {process}"
-            draft.note(NoteKind.ASSUMED, message, len(counts), DEVICE_OPS)
+            draft.notes += noted(NoteKind.ASSUMED, message, len(counts), canonical.DEVICE_OPS)
         return process
     return 0
 
@@ -265,8 +234,9 @@ def _drop_twins(draft: Draft, table: Table) -> None:
     rows = np.sort(rows[order][np.append(twin, False) | np.append(False, twin)])
     suspects = frame[rows].with_columns(row=pl.Series(rows, dtype=pl.UInt32))
     kept = suspects.unique(subset=frame.columns, keep="first", maintain_order=True)
-    if dropped := suspects.height - kept.height:
+    dropped = suspects.height - kept.height
+    draft.notes += noted(NoteKind.SKIPPED, "rows stand twice in the file; one of each is kept", dropped, table)
+    if dropped:
         again = suspects["row"].filter(~suspects["row"].is_in(kept["row"].implode()))
         keep = pl.repeat(True, frame.height, eager=True).scatter(again, False)
         draft.tables[table] = table.check(frame.filter(keep))
-        draft.note(NoteKind.SKIPPED, "rows stand twice in the file; one of each is kept", dropped, table)

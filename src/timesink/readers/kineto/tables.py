@@ -195,10 +195,6 @@ def _host_processes(draft: Draft) -> set[int]:
     """Every process that has host events."""
     recorded = (canonical.API_CALLS, canonical.HOST_OPS, canonical.RANGES, canonical.FRAMES)
     return {process for table in recorded for process in _counts(draft, table)}
-        process
-        for table in (canonical.API_CALLS, canonical.HOST_OPS, canonical.RANGES, canonical.FRAMES)
-        for process in _counts(draft, table)
-    }
 
 
 def _process(draft: Draft) -> int:

@@ -23,7 +23,8 @@ from timesink.knowledge import profiler_texts
 from timesink.knowledge.kernels import function_name
 from timesink.knowledge.metric_names import normalised
 from timesink.model.record import dataclass, field
-from timesink.model.trace import ImportNote, NoteKind, Trace
+from timesink.model.tables import KERNEL_METRICS
+from timesink.model.trace import NoteKind, Trace, noted
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
 from timesink.readers.ncu.wire import MetricColumns
 from timesink.untrusted.unpack import ReadLimits
@@ -105,6 +106,7 @@ def whole(cell: str) -> int | None:
     return number_of if number_of < 1 << 31 else None
 
 
+_COMPUTE_CAPABILITY = ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor")
 _SECTION, _METRIC, _VALUE = "Section Name", "Metric Name", "Metric Value"
 _KINDS = {"INF": "ok", "OPT": "optimization", "WRN": "warning", "ERR": "error"}
 _RECAPTURE = "export again with `ncu --import REPORT --csv --page raw --print-units base`"
@@ -151,6 +153,15 @@ class _Pages:
     has_units: bool = True
     keys: dict[tuple[str, ...], int] = field(default_factory=dict)
 
+    def add_cell(
+        self, profile: int, metric: str, scale: tuple[str | None, float], cell: str, decimal_comma: bool
+    ) -> None:
+        """Add what a cell holds, if anything; `scale` is the base unit, and what to multiply by to come to it."""
+        if cell not in ABSENT:
+            unit, factor = scale
+            value = number(cell, decimal_comma)
+            self.add_metric(profile, metric, unit, None if value is None else value * factor, cell)
+
     def add_metric(self, profile: int, metric: str, unit: str | None, value: float | None, cell: str) -> None:
         number_of = self.names.setdefault(metric, len(self.names))
         if number_of == len(self.units):
@@ -166,15 +177,13 @@ class _Pages:
         is_number = np.array([value is not None for value in self.value], dtype=np.bool_)
         profile, name = np.array(self.profile, dtype=np.int32), np.array(self.name, dtype=np.int64)
         metrics = MetricColumns(profile, name, values, is_number, self.texts)
-        notes = []
-        if other_lines:
-            notes.append(ImportNote(NoteKind.SKIPPED, "lines that belong to no page", other_lines, "kernel_metrics"))
-        if self.unknown:
-            why = "details rows whose label names no metric timesink knows"
-            notes.append(ImportNote(NoteKind.SKIPPED, why, self.unknown, "kernel_metrics"))
-        return KernelReport(
-            format_name, self.launches, list(self.names), metrics, self.session, units=self.units, notes=tuple(notes)
+        unknown = "details rows whose label names no metric timesink knows"
+        notes = (
+            *noted(NoteKind.SKIPPED, "lines that belong to no page", other_lines, KERNEL_METRICS),
+            *noted(NoteKind.SKIPPED, unknown, self.unknown, KERNEL_METRICS),
         )
+        names = list(self.names)
+        return KernelReport(format_name, self.launches, names, metrics, self.session, units=self.units, notes=notes)
 
 
 def _launch(cells: Mapping[str, str], pages: _Pages) -> Launch:
@@ -194,12 +203,13 @@ def _launch(cells: Mapping[str, str], pages: _Pages) -> Launch:
 
 def _add_fixed(cells: Mapping[str, str], pages: _Pages, profile: int) -> None:
     """Device and compute capability have columns of their own here; a report has them as metrics."""
-    if (device := whole(cells.get("Device", ""))) is not None:
-        pages.add_metric(profile, "launch__device_id", None, float(device), "")
     major, minor = (whole(part) for part in (*cells.get("CC", "").split("."), "", "")[:2])
+    fixed = {"launch__device_id": whole(cells.get("Device", ""))}
     if major is not None and minor is not None:
-        pages.add_metric(profile, "device__attribute_compute_capability_major", None, float(major), "")
-        pages.add_metric(profile, "device__attribute_compute_capability_minor", None, float(minor), "")
+        fixed |= dict(zip(_COMPUTE_CAPABILITY, (major, minor), strict=True))
+    for name, value in fixed.items():
+        if value is not None:
+            pages.add_metric(profile, name, None, float(value), "")
 
 
 def _raw(header: list[str], rows: list[list[str]]) -> _Pages:
@@ -210,18 +220,14 @@ def _raw(header: list[str], rows: list[list[str]]) -> _Pages:
     columns = [column for column, name in enumerate(header) if "__" in name or (name.islower() and " " not in name)]
     scales = [normalised(printed[column] if column < len(printed) else "") for column in range(len(header))]
     comma = writes_decimal_comma(row[column] for row in rows[:64] for column in columns if column < len(row))
-    taken = {"device__attribute_compute_capability_major", "device__attribute_compute_capability_minor"}
     for profile, row in enumerate(rows):
         cells = dict(zip(header, row, strict=False))
         pages.launches.append(_launch(cells, pages))
         _add_fixed(cells, pages, profile)
         for column in columns:
             cell = row[column] if column < len(row) else ""
-            if cell in ABSENT or header[column] in taken:
-                continue
-            unit, factor = scales[column]
-            value = number(cell, comma)
-            pages.add_metric(profile, header[column], unit, None if value is None else value * factor, cell)
+            if header[column] not in _COMPUTE_CAPABILITY:
+                pages.add_cell(profile, header[column], scales[column], cell, comma)
         _add_device(pages, cells, comma)
     return pages
 
@@ -230,12 +236,9 @@ def _add_device(pages: _Pages, cells: Mapping[str, str], comma: bool) -> None:
     device = whole(cells.get("Device", ""))
     if device is None or device in pages.session.devices:
         return
-    attributes: dict[str, float | str] = {}
-    for name, cell in cells.items():
-        if name.startswith("device__attribute_") and cell:
-            value = number(cell, comma)
-            attributes[name] = cell if value is None else value
-    pages.session.devices[device] = attributes
+    stated = {name: cell for name, cell in cells.items() if name.startswith("device__attribute_") and cell}
+    values = {name: number(cell, comma) for name, cell in stated.items()}
+    pages.session.devices[device] = {name: stated[name] if value is None else value for name, value in values.items()}
 
 
 def _check_base_units(path: Path, pages: _Pages) -> None:
@@ -265,23 +268,13 @@ def _details(header: list[str], rows: list[list[str]]) -> _Pages:
             pages.launches.append(_launch(cells, pages))
             _add_fixed(cells, pages, profile)
         if cells.get(_METRIC):
-            _add_detail(pages, profile, cells, comma)
+            metric = metric_of(cells.get(_SECTION, ""), cells[_METRIC])
+            pages.unknown += metric is None
+            if metric is not None:
+                pages.add_cell(profile, metric, normalised(cells.get("Metric Unit", "")), cells.get(_VALUE, ""), comma)
         elif cells.get("Rule Name"):
             pages.launches[profile].rules.append(_rule(cells, comma))
     return pages
-
-
-def _add_detail(pages: _Pages, profile: int, cells: Mapping[str, str], comma: bool) -> None:
-    metric = metric_of(cells.get(_SECTION, ""), cells[_METRIC])
-    if metric is None:
-        pages.unknown += 1
-        return
-    cell = cells.get(_VALUE, "")
-    if cell in ABSENT:
-        return
-    unit, factor = normalised(cells.get("Metric Unit", ""))
-    value = number(cell, comma)
-    pages.add_metric(profile, metric, unit, None if value is None else value * factor, cell)
 
 
 def _rule(cells: Mapping[str, str], comma: bool) -> RuleMessage:

@@ -5,16 +5,18 @@ the profiler's rules, and what the report says of the session: machine, versions
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.opcodes import PER_OPCODE
-from timesink.model.trace import ImportNote, NoteKind, Trace
+from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
+from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.readers.ncu import wire
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
 from timesink.readers.ncu.wire import MAGIC, Ending, blocks, count, real, text
@@ -47,35 +49,22 @@ def launch_of(data: bytes, spans: list[tuple[int, int]]) -> Launch:
     launch = Launch()
     for start, end in spans:
         for field in fields(data, start, end):
-            _take(data, field, launch)
+            if field.number == _RULES:
+                launch.rules += _rule_messages(data, field)
+            elif field.number in _OF_LAUNCH:
+                name, value_of = _OF_LAUNCH[field.number]
+                setattr(launch, name, value_of(data, field))
     return launch
 
 
-def _take(data: bytes, field: WireField, launch: Launch) -> None:
-    match field.number:
-        case 1:
-            launch.process = count(field, _LARGEST_ID)
-        case 5:
-            launch.mangled = text(data, field)
-        case 6:
-            launch.function = text(data, field)
-        case 7:
-            launch.demangled = text(data, field)
-        case 10:
-            launch.grid = _three(data, field)
-        case 11:
-            launch.block = _three(data, field)
-        case 19:
-            launch.rules += _rule_messages(data, field)
-        case 21:
-            launch.ranges = _nvtx_ranges(data, field)
-        case 22:
-            launch.context = count(field, _LARGEST_ID)
-        case 23:
-            launch.stream = count(field, _LARGEST_ID)
-        case 25:
-            states = {inner.number: bool(inner.value) for inner in _inside(data, field)}
-            launch.lock_requested, launch.lock_executed = states.get(1, False), states.get(2, False)
+def _id(_: bytes, field: WireField) -> int:
+    return count(field, _LARGEST_ID)
+
+
+def _clock_control(data: bytes, field: WireField) -> str:
+    """From whether a locked clock was asked for (1), and had (2)."""
+    states = {inner.number: bool(inner.value) for inner in _inside(data, field)}
+    return ("locked_base" if states.get(2) else "lock_failed") if states.get(1) else "unlocked"
 
 
 def _three(data: bytes, field: WireField) -> tuple[int, int, int]:
@@ -132,6 +121,22 @@ def _speedup(data: bytes, item: WireField) -> tuple[str | None, float | None]:
         elif inner.number == 2 and inner.wire == FIXED64:
             percent = real(data, inner)
     return kind, percent
+
+
+_RULES = 19
+_OF_LAUNCH: Final[Mapping[int, tuple[str, Callable[[bytes, WireField], object]]]] = {
+    1: ("process", _id),
+    5: ("mangled", text),
+    6: ("function", text),
+    7: ("demangled", text),
+    10: ("grid", _three),
+    11: ("block", _three),
+    21: ("ranges", _nvtx_ranges),
+    22: ("context", _id),
+    23: ("stream", _id),
+    25: ("clock_control", _clock_control),
+}
+"""Fields of a result by their number: what of the launch each is, and how it is read."""
 
 
 def take_session(data: bytes, details: WireField, session: ReportSession) -> None:
@@ -232,14 +237,10 @@ def _add_opcodes(data: bytes, spans: wire.MetricSpans, metrics: wire.MetricColum
         except DamagedMessage:
             damaged += 1
             continue
-        ordered = sorted(((name, count) for name, count in counts.items() if isfinite(count)), key=_commonest)
+        ordered = sorted((-count, name) for name, count in counts.items() if isfinite(count))
         if ordered:
-            metrics.texts[index] = "; ".join(f"{name}: {count:.0f}" for name, count in ordered)
+            metrics.texts[index] = "; ".join(f"{name}: {-negative:.0f}" for negative, name in ordered)
     return damaged
-
-
-def _commonest(named: tuple[str, float]) -> tuple[float, str]:
-    return -named[1], named[0]
 
 
 def _take_result(data: bytes, where: tuple[int, int], spans: wire.MetricSpans, launches: list[Launch]) -> int:
@@ -258,17 +259,14 @@ def _take_result(data: bytes, where: tuple[int, int], spans: wire.MetricSpans, l
 def _emptiness(ending: Ending, damaged: int) -> str:
     if damaged:
         return f"its {damaged} kernels are damaged"
-    if ending.cut_at is not None:
-        return f"cut off before the first kernel ({ending.why})"
-    return "it holds no profiled kernel"
+    return "it holds no profiled kernel" if ending.cut_at is None else f"cut off before the first kernel ({ending.why})"
 
 
 def _notes(ending: Ending, kernels: int, metrics: int, ranges: int) -> tuple[ImportNote, ...]:
     broken = f"the report breaks off at byte {ending.cut_at}: {ending.why}"
-    counted = (
-        (NoteKind.DAMAGE, broken, int(ending.cut_at is not None), "kernel_profiles"),
-        (NoteKind.DATA_LOSS, "damaged kernels were left out", kernels, "kernel_profiles"),
-        (NoteKind.DATA_LOSS, "damaged metrics were left out", metrics, "kernel_metrics"),
-        (NoteKind.SKIPPED, "results of range replay hold no kernel", ranges, "kernel_profiles"),
+    return (
+        *noted(NoteKind.DAMAGE, broken, int(ending.cut_at is not None), KERNEL_PROFILES),
+        *noted(NoteKind.DATA_LOSS, "damaged kernels were left out", kernels, KERNEL_PROFILES),
+        *noted(NoteKind.DATA_LOSS, "damaged metrics were left out", metrics, KERNEL_METRICS),
+        *noted(NoteKind.SKIPPED, "results of range replay hold no kernel", ranges, KERNEL_PROFILES),
     )
-    return tuple(ImportNote(*note) for note in counted if note[2])

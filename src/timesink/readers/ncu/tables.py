@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from timesink.knowledge.metric_names import base_unit
-from timesink.model.arrays import BoolArray, Int32Array
-from timesink.model.record import dataclass, field
+from timesink.model.record import dataclass, field, fields
+from timesink.model.schema import Table
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES, SOURCES
 from timesink.model.trace import ImportNote, Trace
 from timesink.readers.cache import digest_of
 from timesink.readers.ncu.wire import MetricColumns
-
-_DURATION = "gpu__time_duration.sum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,7 @@ class Launch:
     block: tuple[int, int, int] | None = None
     context: int | None = None
     stream: int | None = None
-    lock_requested: bool | None = None
-    lock_executed: bool | None = None
+    clock_control: str | None = None
     ranges: list[str] = field(default_factory=list)
     rules: list[RuleMessage] = field(default_factory=list)
 
@@ -53,9 +51,6 @@ class Launch:
     def name(self) -> str:
         """The most readable of the names the report gives."""
         return self.demangled or self.function or self.mangled or "(no name)"
-
-
-_TOOL, _CUDA, _DRIVER = "Nsight Compute Target", "CUDA Version", "Display Driver Version"
 
 
 @dataclass(slots=True)
@@ -70,7 +65,7 @@ class ReportSession:
     @property
     def tool_version(self) -> str | None:
         """Version of Nsight Compute, as in ``2025.3.1.0``."""
-        words = self.versions.get(_TOOL, "").split()
+        words = self.versions.get("Nsight Compute Target", "").split()
         return words[0] if words else None
 
 
@@ -89,110 +84,77 @@ class KernelReport:
 
 def trace_of(path: Path, report: KernelReport) -> Trace:
     """The canonical tables of the report."""
-    wide = _Wide(report)
+    source = {
+        "rank": 0,
+        "path": [str(path)],
+        "format": report.format,
+        "tool_version": report.session.tool_version,
+        "sha256": digest_of(path),
+        "size_bytes": path.stat().st_size,
+        "host": report.session.host,
+    }
     tables = {
-        SOURCES: _sources(path, report),
+        SOURCES: SOURCES.build(source),
         DEVICES: _devices(report),
-        KERNEL_PROFILES: _profiles(report, wide),
+        KERNEL_PROFILES: _profiles(report),
         KERNEL_METRICS: _metrics(report),
         KERNEL_RULES: _rules(report.launches),
     }
     return Trace(str(path), tables, report.notes)
 
 
-class _Wide:
-    """Single metrics of every profile, by name."""
-
-    def __init__(self, report: KernelReport) -> None:
-        self._metrics = report.metrics
-        self._numbers = {name: number for number, name in reversed(list(enumerate(report.names)))}
-        self._profiles = len(report.launches)
-
-    def numbers(self, name: str) -> list[float | None]:
-        """The metric of each profile, None where it is absent."""
-        values: list[float | None] = [None] * self._profiles
-        for index in self._rows(name):
-            if self._metrics.is_number[index]:
-                values[int(self._metrics.profile[index])] = float(self._metrics.value[index])
-        return values
-
-    def texts(self, name: str) -> list[str | None]:
-        values: list[str | None] = [None] * self._profiles
-        for index in self._rows(name):
-            values[int(self._metrics.profile[index])] = self._metrics.texts.get(index)
-        return values
-
-    def _rows(self, name: str) -> list[int]:
-        number = self._numbers.get(name)
-        rows: list[int] = [] if number is None else np.flatnonzero(self._metrics.name == number).tolist()
-        return rows
+def _built(table: Table, columns: Mapping[str, Iterable[object]]) -> pl.DataFrame:
+    """The table of columns as lists, in which a number that does not fit its column is missing."""
+    series = {name: pl.Series(name, list(values), strict=False) for name, values in columns.items()}
+    return table.build({name: one.cast(table.columns[name].dtype, strict=False) for name, one in series.items()})
 
 
-def _profiles(report: KernelReport, wide: _Wide) -> pl.DataFrame:
+def _profiles(report: KernelReport) -> pl.DataFrame:
     launches, metrics, session = report.launches, report.metrics, report.session
     count = len(launches)
-    failed = metrics.is_number & np.isnan(metrics.value) & ~_derived(report)
+    numbers_of = {name: number for number, name in reversed(list(enumerate(report.names)))}
+    derived = np.array([name.startswith("derived") for name in report.names], dtype=np.bool_)
+    # Theirs are computed from others, and may be 0/0 without any pass having failed.
+    of_derived = derived[metrics.name] if len(derived) else np.zeros(0, dtype=np.bool_)
+    failed = metrics.is_number & np.isnan(metrics.value) & ~of_derived
+
+    def single(name: str, value_of: Callable[[int], object]) -> list[object]:
+        """The metric of each profile, None where it is absent."""
+        values: list[object] = [None] * count
+        for row in np.flatnonzero(metrics.name == numbers_of.get(name, -1)).tolist():
+            if (value := value_of(row)) is not None:
+                values[int(metrics.profile[row])] = value
+        return values
+
+    def number(name: str) -> list[object]:
+        return single(name, lambda row: float(metrics.value[row]) if metrics.is_number[row] else None)
+
     columns: dict[str, Iterable[object]] = {
         "profile": range(count),
         "rank": [0] * count,
         "process": [launch.process for launch in launches],
-        "device": wide.numbers("launch__device_id"),
+        "device": number("launch__device_id"),
         "name": [launch.name for launch in launches],
         "function": [launch.function or None for launch in launches],
         "context": [launch.context for launch in launches],
         "stream": [launch.stream for launch in launches],
-        "compute_major": wide.numbers("device__attribute_compute_capability_major"),
-        "compute_minor": wide.numbers("device__attribute_compute_capability_minor"),
-        "gpu": wide.texts("device__attribute_display_name"),
-        "duration_ns": wide.numbers(_DURATION),
-        "clock_control": [_clock_control(launch) for launch in launches],
+        "compute_major": number("device__attribute_compute_capability_major"),
+        "compute_minor": number("device__attribute_compute_capability_minor"),
+        "gpu": single("device__attribute_display_name", metrics.texts.get),
+        "duration_ns": number("gpu__time_duration.sum"),
+        "clock_control": [launch.clock_control for launch in launches],
         "nvtx": ["/".join(launch.ranges) or None for launch in launches],
         "tool_version": [session.tool_version] * count,
-        "cuda_version": [session.versions.get(_CUDA)] * count,
-        "driver_version": [session.versions.get(_DRIVER)] * count,
+        "cuda_version": [session.versions.get("CUDA Version")] * count,
+        "driver_version": [session.versions.get("Display Driver Version")] * count,
         "command": [session.command] * count,
-        "metrics": _per_profile(metrics.profile, count),
-        "failed_metrics": _per_profile(metrics.profile[failed], count),
+        "metrics": np.bincount(metrics.profile, minlength=count).tolist(),
+        "failed_metrics": np.bincount(metrics.profile[failed], minlength=count).tolist(),
     }
     for axis, letter in enumerate("xyz"):
         columns[f"grid_{letter}"] = [launch.grid[axis] if launch.grid else None for launch in launches]
         columns[f"block_{letter}"] = [launch.block[axis] if launch.block else None for launch in launches]
-    return KERNEL_PROFILES.build(_typed(columns))
-
-
-def _derived(report: KernelReport) -> BoolArray:
-    """Metrics that ncu computes from others: theirs may be 0/0 without any pass having failed."""
-    kinds = np.array([name.startswith("derived") for name in report.names], dtype=np.bool_)
-    return kinds[report.metrics.name] if len(kinds) else np.zeros(0, dtype=np.bool_)
-
-
-def _typed(columns: Mapping[str, Iterable[object]]) -> dict[str, pl.Series]:
-    """Lists as series of the declared types, so that a list of nothing but None is typed too."""
-    return {
-        name: pl.Series(name, values, dtype=_loose(name), strict=False).cast(
-            KERNEL_PROFILES.columns[name].dtype, strict=False
-        )
-        for name, values in columns.items()
-    }
-
-
-def _loose(name: str) -> pl.DataType | type[pl.DataType]:
-    dtype = KERNEL_PROFILES.columns[name].dtype
-    is_word = isinstance(dtype, (pl.Enum, pl.Categorical))
-    return pl.String if is_word else pl.Float64 if dtype in (pl.Int32, pl.Float64) else dtype
-
-
-def _clock_control(launch: Launch) -> str | None:
-    if launch.lock_requested is None:
-        return None
-    if not launch.lock_requested:
-        return "unlocked"
-    return "locked_base" if launch.lock_executed else "lock_failed"
-
-
-def _per_profile(profile: Int32Array, count: int) -> list[int]:
-    counted: list[int] = np.bincount(profile, minlength=count).tolist() if count else []
-    return counted
+    return _built(KERNEL_PROFILES, columns)
 
 
 def _metrics(report: KernelReport) -> pl.DataFrame:
@@ -201,11 +163,10 @@ def _metrics(report: KernelReport) -> pl.DataFrame:
     number = pl.Series(metrics.name)
     names = pl.Series(list(report.names), dtype=pl.String).cast(pl.Categorical())
     unit_of = pl.Series(list(units), dtype=pl.String).cast(pl.Categorical())
-    rows = list(metrics.texts)
     distinct = sorted(set(metrics.texts.values()))
     place = {words: index for index, words in enumerate(distinct)}
-    text_index = np.full(len(metrics.name), -1, dtype=np.int64)
-    text_index[rows] = [place[metrics.texts[row]] for row in rows]
+    text_index = np.full(len(metrics.name), len(distinct), dtype=np.int64)
+    text_index[list(metrics.texts)] = [place[words] for words in metrics.texts.values()]
     texts = pl.Series([*distinct, None], dtype=pl.String).cast(pl.Categorical())
     value = pl.Series(metrics.value).zip_with(pl.Series(metrics.is_number), pl.Series([None], dtype=pl.Float64))
     return KERNEL_METRICS.build(
@@ -215,71 +176,40 @@ def _metrics(report: KernelReport) -> pl.DataFrame:
             "metric": names[number],
             "unit": unit_of[number],
             "value": value,
-            "text": texts[pl.Series(np.where(text_index < 0, len(distinct), text_index))],
+            "text": texts[pl.Series(text_index)],
         }
     )
 
 
 def _rules(launches: Sequence[Launch]) -> pl.DataFrame:
     rows = [(profile, message) for profile, launch in enumerate(launches) for message in launch.rules]
-    names = ("rule", "section", "kind", "title", "message", "speedup_kind")
-    words = {name: [getattr(message, name) for _, message in rows] for name in names}
-    percents = [message.speedup_percent for _, message in rows]
-    columns = {name: pl.Series(name, values, dtype=pl.String) for name, values in words.items()}
-    columns["profile"] = pl.Series([profile for profile, _ in rows], dtype=pl.Int32)
-    columns["rank"] = pl.Series([0] * len(rows), dtype=pl.Int32)
-    columns["speedup_percent"] = pl.Series(percents, dtype=pl.Float64)
-    return KERNEL_RULES.build(columns)
+    words = {field.name: [getattr(message, field.name) for _, message in rows] for field in fields(RuleMessage)}
+    return _built(KERNEL_RULES, {"rank": [0] * len(rows), "profile": [profile for profile, _ in rows], **words})
 
 
-def _sources(path: Path, report: KernelReport) -> pl.DataFrame:
-    return SOURCES.build(
-        {
-            "rank": [0],
-            "path": [str(path)],
-            "format": [report.format],
-            "tool_version": pl.Series([report.session.tool_version], dtype=pl.String),
-            "sha256": [digest_of(path)],
-            "size_bytes": [path.stat().st_size],
-            "host": pl.Series([report.session.host], dtype=pl.String),
-        }
-    )
+_NUMBERS = {
+    "compute_major": "compute_capability_major", "compute_minor": "compute_capability_minor",
+    "sm_count": "multiprocessor_count", "l2_bytes": "l2_cache_size",
+}  # fmt: skip
 
 
 def _devices(report: KernelReport) -> pl.DataFrame:
     rows = sorted(report.session.devices.items())
-    numbers = {
-        "compute_major": "compute_capability_major",
-        "compute_minor": "compute_capability_minor",
-        "sm_count": "multiprocessor_count",
-        "l2_bytes": "l2_cache_size",
+
+    def stated(name: str, kind: type) -> list[Any]:
+        values = (attributes.get(f"device__attribute_{name}") for _, attributes in rows)
+        return [value if isinstance(value, kind) else None for value in values]
+
+    memory_khz, bus_bits = stated("memory_clock_rate", float), stated("global_memory_bus_width", float)
+    columns: dict[str, Iterable[object]] = {
+        "rank": [0] * len(rows),
+        "device": [ordinal for ordinal, _ in rows],
+        "name": stated("display_name", str),
+        "clock_hz": [None if khz is None else khz * 1000 for khz in stated("clock_rate", float)],
+        # Both edges of the memory clock times the bus width.
+        "bandwidth_bytes_per_s": [
+            None if khz is None or bits is None else 2 * khz * 1000 * bits / 8
+            for khz, bits in zip(memory_khz, bus_bits, strict=True)
+        ],
     }
-    columns = {
-        column: pl.Series([_number(values, name) for _, values in rows], dtype=pl.Float64).cast(
-            DEVICES.columns[column].dtype, strict=False
-        )
-        for column, name in numbers.items()
-    }
-    columns["device"] = pl.Series([ordinal for ordinal, _ in rows], dtype=pl.Int32)
-    columns["rank"] = pl.Series([0] * len(rows), dtype=pl.Int32)
-    columns["name"] = pl.Series([_word(values, "display_name") for _, values in rows], dtype=pl.String)
-    columns["bandwidth_bytes_per_s"] = pl.Series([_bandwidth(values) for _, values in rows], dtype=pl.Float64)
-    khz = [_number(values, "clock_rate") for _, values in rows]
-    columns["clock_hz"] = (pl.Series(khz, dtype=pl.Float64) * 1000).cast(pl.Int64, strict=False)
-    return DEVICES.build(columns)
-
-
-def _number(values: Mapping[str, float | str], name: str) -> float | None:
-    value = values.get(f"device__attribute_{name}")
-    return value if isinstance(value, float) else None
-
-
-def _word(values: Mapping[str, float | str], name: str) -> str | None:
-    value = values.get(f"device__attribute_{name}")
-    return value if isinstance(value, str) else None
-
-
-def _bandwidth(values: Mapping[str, float | str]) -> float | None:
-    """Both edges of the memory clock (kHz) times the bus width (bits)."""
-    clock, width = _number(values, "memory_clock_rate"), _number(values, "global_memory_bus_width")
-    return None if clock is None or width is None else 2 * clock * 1000 * width / 8
+    return _built(DEVICES, columns | {column: stated(name, float) for column, name in _NUMBERS.items()})

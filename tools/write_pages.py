@@ -22,7 +22,7 @@ from json_pages import json_pages
 from python_pages import python_pages
 from site_pages import DOCS, SITE, VERDICTS, which_page, with_navigation, with_verdicts
 from timesink.diagnosis.registry import all_rules
-from timesink.diagnosis.rule import Rule
+from timesink.diagnosis.rule import CASES, Rule, page_paths
 from timesink.knowledge.assumptions import ALL as EVERY
 from timesink.knowledge.assumptions import VARIABLE
 from timesink.model.schema import Column, Table
@@ -181,7 +181,9 @@ def rules_index() -> str:
 
 
 def cases_text(rule: Rule) -> str:
-    """The case file beside the rule; empty where there is none."""
+    """The cases of the rule; empty where there are none."""
+    if rule.name:
+        return page_paths()[rule.name].read_text(encoding="utf-8").partition(CASES)[2]
     path = Path(str(sys.modules[rule.check.__module__].__file__))
     cases = path.with_name(f"{path.stem}.cases.md")
     return cases.read_text(encoding="utf-8") if cases.is_file() else ""

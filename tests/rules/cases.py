@@ -1,4 +1,4 @@
-"""Case files of rules: `<rule>.cases.md` beside the rule, tiny tables and the verdict expected of them.
+"""Cases of rules, below `# Cases` in the rule's page: tiny tables and the verdict expected of them.
 
 The format is described for its readers in docs/how-to/write-a-rule.md; the tables themselves are read by
 `case_tables`.
@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 from tests.rules.case_tables import UNITS, BadCase, Repeat, TextTable, frames, parse_table
 
+from timesink.diagnosis.rule import CASES
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Clear,
@@ -111,7 +112,9 @@ class _Block:
 @cache
 def read_cases(path: Path) -> tuple[Case, ...]:
     """The cases of a file. Tables that stand before the first `##` heading belong to every case."""
-    shared, *blocks = _blocks(path.read_text(encoding="utf-8").splitlines())
+    page, heading, cases = path.read_text(encoding="utf-8").partition(CASES)
+    lines = [*([""] * page.count("\n")), *f"{heading}{cases}".splitlines()] if heading else page.splitlines()
+    shared, *blocks = _blocks(lines)
     if shared.directives:
         raise BadCase(f"line {shared.directives[0][0]}: only tables may stand before the first case")
     cases = tuple(_case(block, shared.tables) for block in blocks)

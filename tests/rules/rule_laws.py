@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
 
 from tests.rules.cases import VERDICTS, Case, Watched, differences
 
-from timesink.diagnosis.rule import Limit, Rule, applicable, found_or_clear
+from timesink.diagnosis.judge import DeclaredRule
+from timesink.diagnosis.rule import Limit, Rule, applicable, found_or_clear, page_paths
 from timesink.diagnosis.verdicts import Card, Clear, Found, NotApplicable, Undecided, Verdict
 from timesink.rules.habits._family import habit_verdict
 
 HEADINGS = ("What it detects", "Why it matters", "How it is measured", "What to do", "When it misleads")
-MAX_LINES = 150
 NEAR = 1.25
 COUNTED = ("", "1", "steps", "calls", "kernels", "copies", "launches", "gaps", "devices", "ranks", "events", "samples")
 WORDS = ("very", "significant", "huge", "massive", "extreme", "excessive", "dramatic", "severe", "poor")
@@ -29,13 +30,15 @@ def module_of(rule: Rule) -> ModuleType:
 
 
 def cases_path(rule: Rule) -> Path:
+    if rule.name:
+        return page_paths()[rule.name]
     source = Path(inspect.getfile(module_of(rule)))
     return source.with_name(source.stem + ".cases.md")
 
 
-def page_faults(module: ModuleType) -> list[str]:
-    """The docstring is the page: five headings, in order, each with something under it."""
-    lines = [line.rstrip() for line in (inspect.getdoc(module) or "").splitlines()]
+def page_faults(page: str) -> list[str]:
+    """Five headings, in order, each with something under it; every figure in braces is an assumption's."""
+    lines = [line.rstrip() for line in page.splitlines()]
     at = [lines.index(f"## {heading}") if f"## {heading}" in lines else -1 for heading in HEADINGS]
     faults = [f"no heading '## {heading}'" for heading, line in zip(HEADINGS, at, strict=True) if line < 0]
     if faults:
@@ -45,8 +48,8 @@ def page_faults(module: ModuleType) -> list[str]:
     bounds = zip(HEADINGS, at, [*at[1:], len(lines)], strict=True)
     empty = [head for head, start, end in bounds if not any(re.search(r"\w", line) for line in lines[start + 1 : end])]
     faults += [f"nothing stands under {head!r}" for head in empty]
-    length = len(inspect.getsource(module).splitlines())
-    return faults + ([f"{length} lines, more than {MAX_LINES}"] if length > MAX_LINES else [])
+    unknown = re.findall(r"\{\w+\.\w+[^}]*\}", page)
+    return faults + [f"no assumption is called {name}" for name in unknown]
 
 
 def card_faults(card: Card) -> list[str]:
@@ -68,15 +71,32 @@ def limit_faults(limits: Mapping[str, Limit]) -> list[str]:
     return faults + [f"limit {name} has no source" for name, limit in limits.items() if not limit.source.strip()]
 
 
-def verdict_faults(rule: Rule, module: ModuleType, cases: tuple[Case, ...]) -> list[str]:
-    """A case for each verdict the rule can give: those its module names, and undecided where it needs a table."""
+def verdict_faults(rule: Rule, cases: tuple[Case, ...]) -> list[str]:
+    """A case for each verdict the rule can give: those its functions name, and undecided where it needs a table."""
     shown = {case.expected.verdict for case in cases}
-    can = {kind for kind in VERDICTS.values() if kind in vars(module).values()}
+    named = vars(module_of(rule)).values() if not rule.name else list(values_named(rule.check))
+    can = {kind for kind in VERDICTS.values() if any(value is kind or type(value) is kind for value in named)}
     can |= {Undecided} if rule.needs else set()
-    named = vars(module).values()
     can |= {Found, Clear} if found_or_clear in named or applicable in named else set()
     can |= {NotApplicable} if applicable in named or habit_verdict in named else set()
+    if isinstance(declared := getattr(rule.check, "__self__", None), DeclaredRule):
+        can |= {Found, Clear} | ({NotApplicable} if declared.otherwise else set())
+        named = list(values_named(declared.rows))
+        can |= {kind for kind in VERDICTS.values() if any(value is kind for value in named)}
     return [f"no case shows {name!r}" for name, kind in VERDICTS.items() if kind in can - shown]
+
+
+def values_named(function: Callable[..., Any]) -> Iterator[object]:
+    """What a function names of its module, a verdict by its kind, and what functions of that module name that it
+    calls."""
+    if isinstance(function, MethodType):
+        return
+    codes = [function.__code__, *(part for part in function.__code__.co_consts if isinstance(part, CodeType))]
+    for name in {name for code in codes for name in code.co_names} & function.__globals__.keys():
+        value = function.__globals__[name]
+        yield type(value) if isinstance(value, NotApplicable | Undecided) else value
+        if isinstance(value, FunctionType) and value.__module__ == function.__module__ and value is not function:
+            yield from values_named(value)
 
 
 def case_faults(rule: Rule, case: Case) -> list[str]:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.rules import example_rule
 from tests.rules import rule_laws as laws
 from tests.rules.case_tables import BadCase
 from tests.rules.cases import Case, differences, read_cases
@@ -31,9 +30,9 @@ def test_the_example_obeys_every_law() -> None:
     cases = read_cases(EXAMPLE)
     assert [fault for case in cases for fault in laws.case_faults(RULE, case)] == []
     assert [fault for case in cases for fault in laws.undeclared_tables(RULE, case)] == []
-    assert laws.page_faults(example_rule) == []
+    assert laws.page_faults(RULE.card.doc) == []
     assert laws.card_faults(RULE.card) == []
-    assert laws.verdict_faults(RULE, example_rule, cases) == []
+    assert laws.verdict_faults(RULE, cases) == []
     assert laws.near_miss_faults(RULE, cases) == []
 
 
@@ -132,13 +131,13 @@ def test_every_expectation_can_fail() -> None:
 
 def test_each_law_over_rules_can_fail() -> None:
     cases = read_cases(EXAMPLE)
-    assert laws.page_faults(laws)[0] == "no heading '## What it detects'"
+    assert laws.page_faults("A page.")[0] == "no heading '## What it detects'"
     assert len(laws.card_faults(replace(RULE.card, code="X1", name="Long copy", summary="Ends."))) == 3
     assert laws.limit_faults({"x": Limit(1.0, "ms", why="", source="")}) == [
         "limit x has no why",
         "limit x has no source",
     ]
-    assert laws.verdict_faults(RULE, example_rule, cases[1:]) == ["no case shows 'found'"]
+    assert laws.verdict_faults(RULE, cases[1:]) == ["no case shows 'found'"]
     assert laws.undeclared_tables(replace(RULE, needs=()), cases[0]) == ["device_ops"]
     one_side = "no case changes its verdict when copy_ms is raised from 2 to (2.5,)"
     assert laws.near_miss_faults(RULE, cases[1:]) == [one_side]

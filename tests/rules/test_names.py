@@ -1,17 +1,16 @@
-"""A rule has one name: its file's, its own and, where a bottleneck is one rule's alone, the bottleneck's."""
+"""A rule has one name: its page's, its own and, where a bottleneck is one rule's alone, the bottleneck's."""
 
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 from tests.rules import rule_laws as laws
 from tests.rules.cases import read_cases
 
-from timesink.diagnosis.registry import FORMER_NAMES, _rule_of, all_rules, find, former_name_note, rule_modules
-from timesink.diagnosis.rule import Rule, summary_of
+from timesink.diagnosis.registry import FORMER_NAMES, all_rules, find, former_name_note, rule_modules, rules_of
+from timesink.diagnosis.rule import Rule, page_paths, summary_of
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.measures.counters.waste import Cause
 from timesink.rules.ncu import _family
@@ -22,9 +21,10 @@ def bottlenecks_of(rule: Rule) -> set[Bottleneck]:
     return {bottleneck for case in read_cases(laws.cases_path(rule)) for bottleneck in case.expected.bottlenecks}
 
 
-def test_a_rule_is_called_as_its_file_is() -> None:
-    stems = {rule.card.name: Path(laws.module_of(rule).__file__ or "").stem for rule in all_rules()}
-    assert {name: stem.replace("_", "-") for name, stem in stems.items()} == {name: name for name in stems}
+def test_every_page_belongs_to_a_rule() -> None:
+    named = {rule.name for rule in all_rules() if rule.name}
+    cases = {name for name in page_paths() if name.endswith(".cases")}
+    assert set(page_paths()) - cases == named
 
 
 def test_a_rule_that_alone_has_its_bottleneck_is_called_as_that_is() -> None:
@@ -50,15 +50,15 @@ def test_former_names_and_codes_are_found_and_former_names_are_noted() -> None:
     assert former_name_note("attention-unfused") is None
 
 
-def test_a_module_without_a_rule_is_named() -> None:
+def test_a_module_without_rules_is_named() -> None:
     module = ModuleType("timesink.rules.idle.helpers")
     with pytest.raises(
-        TypeError, match=r"timesink\.rules\.idle\.helpers has no RULE; begin its name with an underscore"
+        TypeError, match=r"timesink\.rules\.idle\.helpers has no RULES; begin its name with an underscore"
     ):
-        _rule_of(module)
-    vars(module)["RULE"] = "a string"
-    with pytest.raises(TypeError, match="has a RULE of type str, not Rule"):
-        _rule_of(module)
+        rules_of(module)
+    vars(module)["RULES"] = ("a string",)
+    with pytest.raises(TypeError, match="has a rule of type str, not Rule"):
+        rules_of(module)
 
 
 def test_a_summary_is_the_first_line_as_a_phrase() -> None:

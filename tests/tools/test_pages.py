@@ -6,7 +6,6 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 from tests.rules import rule_laws as laws
 from tests.rules.cases import Case, read_cases
@@ -21,8 +20,8 @@ def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
-def scaffolded(into: Path) -> tuple[Rule, ModuleType, tuple[Case, ...]]:
-    """A new rule as the tool writes it, its module, and its cases."""
+def scaffolded(into: Path) -> tuple[Rule, tuple[Case, ...]]:
+    """A new rule as the tool writes it, and its cases."""
     done = tool("new_rule.py", "ZZZ999", "never-used", "--topic", "example", "--into", str(into))
     assert done.returncode == 0, done.stderr
     path = into / "example" / "never_used.py"
@@ -32,14 +31,14 @@ def scaffolded(into: Path) -> tuple[Rule, ModuleType, tuple[Case, ...]]:
     module = importlib.util.module_from_spec(spec)
     sys.modules["never_used"] = module
     spec.loader.exec_module(module)
-    return module.RULE, module, read_cases(path.with_suffix(".cases.md"))
+    return module.RULE, read_cases(path.with_suffix(".cases.md"))
 
 
 def test_a_new_rule_runs_and_passes_its_cases(tmp_path: Path) -> None:
-    rule, module, cases = scaffolded(tmp_path)
+    rule, cases = scaffolded(tmp_path)
     kinds = [type(rule.verdict(case.trace)) for case in cases]
     assert kinds == [case.expected.verdict for case in cases]
-    assert laws.verdict_faults(rule, module, cases) == []
+    assert laws.verdict_faults(rule, cases) == []
     assert laws.near_miss_faults(rule, cases) == []
     assert [name for case in cases for name in laws.undeclared_tables(rule, case)] == []
 
@@ -53,10 +52,10 @@ def test_a_new_rule_is_formatted_and_linted(tmp_path: Path) -> None:
 
 
 def test_what_is_left_to_fill_in_does_not_pass_for_done(tmp_path: Path) -> None:
-    rule, module, _ = scaffolded(tmp_path)
+    rule, _ = scaffolded(tmp_path)
     assert len(laws.card_faults(rule.card)) == 1
     assert len(laws.limit_faults(rule.limits)) == 1
-    assert len(laws.page_faults(module)) == len(laws.HEADINGS)
+    assert len(laws.page_faults(rule.card.doc)) == len(laws.HEADINGS)
 
 
 def test_a_code_is_never_given_twice(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""The rules there are. The folder is the registry: every module `rules/<topic>/<name>.py` holds one `RULE`.
+"""The rules there are. The folder is the registry: every module below `rules` holds its topic's `RULES`.
 
-A module whose name begins with an underscore holds what the rules of a topic share, and is not asked for a rule.
+A module whose name begins with an underscore holds what the rules of a topic share, and is not asked for rules.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import pkgutil
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from types import ModuleType
 from typing import Final
 
@@ -47,13 +48,15 @@ FORMER_NAMES: Final[Mapping[str, str]] = {
 @cache
 def all_rules() -> tuple[Rule, ...]:
     """Every rule, ordered by code. `TypeError` names a module that holds none."""
-    return tuple(sorted(map(_rule_of, rule_modules()), key=lambda rule: rule.code))
+    return tuple(sorted(chain.from_iterable(map(rules_of, rule_modules())), key=lambda rule: rule.code))
 
 
 @cache
 def rule_modules(topic: str = "") -> tuple[ModuleType, ...]:
-    """The modules of the rules of one topic (a folder under `rules`), or of all topics."""
+    """The modules of the rules of one topic (a file or a folder under `rules`), or of all topics."""
     package = import_module(f"timesink.rules.{topic}".rstrip("."))
+    if not hasattr(package, "__path__"):
+        return (package,)
     infos = pkgutil.walk_packages(package.__path__, prefix=f"{package.__name__}.")
     names = [info.name for info in infos if not info.ispkg and not info.name.rpartition(".")[2].startswith("_")]
     return tuple(map(import_module, names))
@@ -89,10 +92,12 @@ def former_name_note(name: str) -> str | None:
     return f"the rule {former} is now called {FORMER_NAMES[former]}" if former in FORMER_NAMES else None
 
 
-def _rule_of(module: ModuleType) -> Rule:
-    rule = getattr(module, "RULE", None)
-    if not isinstance(rule, Rule):
-        what = "has no RULE" if rule is None else f"has a RULE of type {type(rule).__name__}, not Rule"
-        remedy = "begin its name with an underscore if it holds what rules share"
-        raise TypeError(f"{module.__name__} {what}; {remedy}")
-    return rule
+def rules_of(module: ModuleType) -> tuple[Rule, ...]:
+    """The rules of one module. `TypeError` where it holds none."""
+    rules = getattr(module, "RULES", None) or (getattr(module, "RULE", None),)
+    for rule in rules:
+        if not isinstance(rule, Rule):
+            what = "has no RULES" if rule is None else f"has a rule of type {type(rule).__name__}, not Rule"
+            remedy = "begin its name with an underscore if it holds what rules share"
+            raise TypeError(f"{module.__name__} {what}; {remedy}")
+    return tuple(rules)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from timesink.diagnosis.verdicts import Card, Clear, Evidence, Finding, Found, NotApplicable, Undecided, Verdict
 from timesink.model.record import dataclass, field
@@ -17,17 +19,26 @@ if TYPE_CHECKING:  # the limits of experiments are declared where polars may be 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A threshold of a rule: its default, its unit, why it is that high, and the source of the figure."""
+    """A threshold of a rule: its default, its unit, why it is that high, and the source of the figure.
+
+    `passes` is what a figure must be, compared with it, for the judge of declared rules (`diagnosis.judge`) to find
+    something.
+    """
 
     default: float
     unit: str
     why: str
     source: str
+    passes: Literal[">", ">=", "<"] = ">"
 
     @classmethod
-    def ratio(cls, default: float, why: str, source: str) -> Limit:
+    def ratio(cls, default: float, why: str, source: str, passes: Literal[">", ">=", "<"] = ">") -> Limit:
         """The limit of a share, 0 to 1."""
-        return cls(default, "ratio", why, source)
+        return cls(default, "ratio", why, source, passes)
+
+    def is_passed(self, figure: float, limit: float) -> bool:
+        """Whether a figure passes the limit, which a run may have set to another figure than the default."""
+        return figure < limit if self.passes == "<" else figure >= limit if self.passes == ">=" else figure > limit
 
 
 HEALTHY: Final = "benchmarks/faults: healthy programs stay under it"
@@ -47,9 +58,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """A rule is declared by a module of its own, from which its name and its page are derived (see `card`).
+    """A rule: a code, a name and what judges a trace. Its page and its cases are `rules/<topic>/<name>.md`.
 
-    `code` is three letters and a number, never reused. `needs` are the tables that `check` cannot do without: where one
+    `code` is three letters and a number, never reused. A rule without a `name` is the only one of its module, which
+    holds its page and is called as it is. `needs` are the tables that `check` cannot do without: where one
     is missing, the rule is undecided before `check` runs. `reads` are the tables it uses where they exist. `capture` is
     the command that records the needed tables, `since` the version the rule first appeared in. `symptom` says that
     other causes look like this one too: where claims overlap, its findings take what the others leave. `every_step`
@@ -66,20 +78,19 @@ class Rule:
     every_step: bool = False
     capture: str = "timesink capture nsys -- python train.py"
     since: str = "0.1.0"
+    name: str = ""
 
     @property
     def card(self) -> Card:
-        """The rule's identity, taken from the module of `check`: its file's stem and its docstring."""
-        module = sys.modules[self.check.__module__]
-        return Card(
-            code=self.code,
-            name=module.__name__.rpartition(".")[2].replace("_", "-"),
-            summary=summary_of(module.__doc__ or ""),
-            doc=module.__doc__ or "",
-            since=self.since,
-            references=self.references,
-            symptom=self.symptom,
-        )
+        """The rule's identity. The figures of its page are those that this run assumes."""
+        from timesink.knowledge.assumptions import fill_figures
+
+        if self.name:
+            name, doc = self.name, page_text(self.name)
+        else:
+            module = sys.modules[self.check.__module__]
+            name, doc = module.__name__.rpartition(".")[2].replace("_", "-"), module.__doc__ or ""
+        return Card(self.code, name, summary_of(doc), fill_figures(doc), self.since, self.references, self.symptom)
 
     def verdict(self, trace: Trace, overrides: Mapping[str, float] = MappingProxyType({})) -> Verdict:
         """The verdict on a trace, with the limits named in `overrides` (by their names in this rule) set to those."""
@@ -88,6 +99,22 @@ class Rule:
             what = "table" if len(missing) == 1 else "tables"
             return Undecided(f"the trace has no {what} {', '.join(missing)}", self.capture)
         return self.check(trace, Limits(self.limits, overrides))
+
+
+CASES: Final = "\n# Cases\n"
+"""The heading in a rule's file between its page and its cases."""
+
+
+@cache
+def page_paths() -> dict[str, Path]:
+    """The files of pages and cases, `rules/<topic>/<name>.md`, by the name of their rule."""
+    return {path.stem: path for path in Path(__file__).parents[1].joinpath("rules").glob("*/*.md")}
+
+
+@cache
+def page_text(name: str) -> str:
+    """The page of the rule of that name, with the names of assumed figures in braces (`assumptions.fill_figures`)."""
+    return page_paths()[name].read_text(encoding="utf-8").partition(CASES)[0]
 
 
 def check_of(module: str, limit: str, verdict: Callable[[Trace, float], Verdict]) -> Callable[[Trace, Limits], Verdict]:

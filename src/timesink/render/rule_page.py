@@ -35,7 +35,10 @@ def render_json(rule: Rule, style: Style) -> str:
 
     body = {
         "card": asdict(rule.card),
-        "limits": {name: asdict(limit) for name, limit in rule.limits.items()},
+        "limits": {
+            name: {key: value for key, value in asdict(limit).items() if key != "passes"}
+            for name, limit in rule.limits.items()
+        },
         "needs": [table.name for table in rule.needs],
         "reads": [table.name for table in rule.reads],
         "capture": rule.capture,

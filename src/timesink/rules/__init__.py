@@ -1,1 +1,1 @@
-"""One file per rule, in a folder per topic: `rules/<topic>/<name>.py`, its cases in `<name>.cases.md` next to it."""
+"""The rules, in a file or folder per topic: `rules/<topic>/<name>.md` is the page of a rule, and its cases."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import pytest
 from tests.tables import trace_of
 
+from timesink.diagnosis.registry import find
 from timesink.diagnosis.verdicts import NotApplicable, Undecided
 from timesink.fixes.words import parse_change
 from timesink.measures.kernels.one_stream import one_stream_runs
 from timesink.model.trace import Trace
-from timesink.rules.kernels.one_stream import RULE
 from timesink.views.what_if import what_if_page
 from timesink.whatif.change import Case
 
@@ -55,12 +55,12 @@ def test_the_price_of_several_streams_holds_what_was_measured(streams: int) -> N
 
 def test_whether_kernels_depend_on_each_other_is_left_open() -> None:
     """The control, in which each kernel needs the one before it, gives the very same trace."""
-    verdict = RULE.verdict(graph_trace())
+    verdict = find("one-stream").verdict(graph_trace())
     assert isinstance(verdict, Undecided) and "streams 4" in verdict.to_decide
 
 
 def test_grids_that_fill_the_device_are_no_matter() -> None:
-    assert isinstance(RULE.verdict(graph_trace(blocks=132)), NotApplicable)
+    assert isinstance(find("one-stream").verdict(graph_trace(blocks=132)), NotApplicable)
     assert parse_change("streams 4").changes(graph_trace(blocks=132), 0) == ()
 
 

@@ -38,7 +38,7 @@ from timesink.measures.steps.per_step import per_step_ns
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
-from timesink.rules.kernels._family import saved_share
+from timesink.rules.kernels import saved_share
 from timesink.whatif.change import Case
 from timesink.whatif.changes.compiling import join_graphs
 

@@ -16,7 +16,7 @@ from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
-from timesink.rules.kernels._family import ONE_PERCENT
+from timesink.rules.kernels import ONE_PERCENT
 from timesink.units import time_text
 from timesink.whatif.change import Case, Change, Selection, Target
 from timesink.whatif.changes import Together

@@ -1,1 +1,101 @@
-"""Rules about the kernels of a step, as a timeline shows them."""
+"""Rules about the kernels of a step, as a timeline shows them; here is what all of them say alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from timesink.diagnosis.judge import Fact, Row, Rows, declare
+from timesink.diagnosis.rule import HEALTHY, Limit, Rule
+from timesink.diagnosis.verdicts import Evidence, Quantity
+from timesink.fixes.fix import Fix
+from timesink.measures.counters.sampled import sampled
+from timesink.measures.kernels.facts import saved_per_step_ns
+from timesink.measures.steps.per_step import period_ns
+from timesink.model.tables import (
+    API_CALLS,
+    DEVICE_OPS,
+    DEVICES,
+    FRAMES,
+    GENERATED_KERNELS,
+    GPU_METRICS,
+    GRAPH_NODES,
+    HOST_OPS,
+    HOST_STACKS,
+    RANGES,
+)
+from timesink.model.trace import Trace
+from timesink.whatif.change import Case, Change
+from timesink.whatif.changes.kernels import ShortenKernels
+
+LINE_READS: Final = (HOST_OPS, FRAMES, HOST_STACKS, GRAPH_NODES, GENERATED_KERNELS)
+"""What the line behind a kernel is taken from, where it was recorded."""
+KERNEL_READS: Final = (*LINE_READS, API_CALLS, RANGES, DEVICES, GPU_METRICS)
+"""What kernel facts and steps read beside the kernels."""
+ONE_PERCENT: Final = Limit.ratio(0.01, "less than one step in a hundred is won back", HEALTHY)
+"""The saving from which on a fix that costs one line is worth making."""
+STEADY: Final = "; over the steady steps"
+
+
+def kernel_row(
+    trace: Trace, kernels: ShortenKernels, beyond_ns: float = 0.0, change: Change | None = None, /, **figures: Any
+) -> Row:
+    """A device's kernels that a fix makes shorter. `saved_ratio` is the share of the step that goes with it: device
+    time, and `beyond_ns`. The finding proposes `change`, which is that of the kernels if none is given."""
+
+    def saved_ratio() -> float:
+        step_ns = period_ns(trace, kernels.device)
+        return (saved_per_step_ns(trace, kernels, Case.EXPECTED) + beyond_ns) / step_ns if step_ns else 0.0
+
+    known = {"count": kernels.rows.size, "saved_ratio": saved_ratio}
+    return Row(kernels.device, {**known, **figures}, kernels=kernels, change=change or kernels)
+
+
+def kernel_rows(fix: Fix) -> Callable[[Trace], Rows]:
+    """A row for each device of which a fix makes kernels shorter."""
+    return lambda trace: [kernel_row(trace, kernels) for kernels in fix.replay(trace)]
+
+
+def kernel_details(trace: Trace, row: Row, figures: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Evidence, ...]]:
+    """Whether more is saved than the kernels take, and what counters that were sampled along the timeline say of the
+    GPU while they ran."""
+    step_ns = period_ns(trace, row.device)
+    longer = "and make others longer" if figures["saved_ratio"] > figures["time_ns"] / step_ns else None
+    means = sampled(trace, row.device, row.kernels.whole(trace)) if row.kernels is not None else ()
+    return {"longer": longer}, tuple(
+        Evidence(
+            f"{mean.what} while they run", Quantity(mean.share, "ratio"), f"{mean.samples} samples", table="gpu_metrics"
+        )
+        for mean in means
+    )
+
+
+def saved_fact(label: str, how: str) -> Fact:
+    """The share of the step that a fix of kernels saves."""
+    return Fact("saved_ratio", label, "ratio", how + STEADY, "device_ops")
+
+
+def kernel_rule(
+    code: str, name: str, *, fix: Fix | None, how: str, words: str = "", facts: tuple[Fact, ...] = (), **declared: Any
+) -> Rule:
+    """A rule on kernels that a fix makes shorter: `how` they were found and what it leaves; `words` end the sentence,
+    and `facts` the evidence. Without `rows` they are those that the fix finds."""
+    saved = saved_fact("time saved in {subject} of device {device}", how)
+    whole = Fact("time_ms", "{noun}, {count} in all", "ms", "union of the kernels, per steady step")
+    usual: dict[str, Any] = {
+        "needs": (DEVICE_OPS,),
+        "reads": KERNEL_READS,
+        "message": "{subject} take {time} on device {device}[, {longer}]" + (f"[: {words}]" if words else ""),
+        "otherwise": "no kernel ran that could belong to {noun}",
+        "details": kernel_details,
+    }
+    if fix is not None:
+        usual["rows"] = kernel_rows(fix)
+    return declare(code, name, facts=(saved, whole, *facts), fix=fix, **(usual | declared))
+
+
+def saved_share(label: str, trace: Trace, kernels: ShortenKernels, saved_ns: float, how: str, limit: float) -> Evidence:
+    """A time that a change of kernels saves, as a share of the step."""
+    step_ns = period_ns(trace, kernels.device)
+    share = Quantity(saved_ns / step_ns if step_ns else 0.0, "ratio")
+    return Evidence(label, share, how, Quantity(limit, "ratio"), "device_ops", kernels.longest(trace))

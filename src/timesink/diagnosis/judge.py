@@ -1,0 +1,251 @@
+"""The one judge of rules that are a pattern, its limits and its words.
+
+Such a rule is declared (`declare`), and has no code of its own but for its pattern: `rows` measures a trace, one row
+for each place that it looks at (a device's casts, its idle time of one cause, an operator, the memory of a GPU). A row
+whose figures pass every limit becomes a finding; the others say in a `Clear` which limit they miss, and by how much.
+
+Texts are templates. ``{device}`` is a figure of the row or one that the judge adds, ``{idle_ns:time}`` one in words;
+what stands in square brackets is left out where a figure in it is None or empty; ``{fixes.grids_spread}`` is an assumed
+figure as this run assumes it (`assumptions.fill_figures`), so that a sentence cannot say another one than was used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from string import Formatter
+from typing import Any, Final, Literal
+
+from timesink.diagnosis.places import place_of
+from timesink.diagnosis.rule import Limit, Limits, Rule
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Claim,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    NotApplicable,
+    ProposedChange,
+    Quantity,
+    Undecided,
+    Verdict,
+    Where,
+)
+from timesink.diagnosis.words import of_period
+from timesink.fixes.fix import Fix
+from timesink.knowledge.assumptions import fill_figures
+from timesink.measures.steps.per_step import per_step_ns
+from timesink.measures.timeline.device_timeline import Device
+from timesink.model.intervals import Intervals
+from timesink.model.record import dataclass
+from timesink.model.schema import Table
+from timesink.model.trace import Trace
+from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
+from timesink.whatif.change import Case
+from timesink.whatif.changes.kernels import ShortenKernels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One place that a rule looks at, with what was measured there.
+
+    `figures` are what limits are compared with, and what texts name; one that costs time may be a function, which is
+    called where the figure is asked for. `time` is the device time that a sentence is
+    about; without it, that in which any of `kernels` runs. A finding claims `claim`, or else what `kernels` save at
+    best (without kernels, `time`) and `also`. `where` may be found when it is asked for; without it, it is the place of
+    most of the time that the kernels lose. `fix` and `bottleneck` are there where they are others than the rule's.
+    `rows` of the first fact's table are the longest of the kernels by default.
+    """
+
+    device: Device
+    figures: Mapping[str, Any]
+    time: Intervals | None = None
+    kernels: ShortenKernels | None = None
+    change: ProposedChange | None = None
+    fix: Fix | None = None
+    also: Intervals | None = None
+    claim: Claim | None = None
+    stated: Quantity | None = None
+    where: Where | Callable[[], Where] | None = None
+    rows: tuple[int, ...] | None = None
+    bottleneck: Bottleneck | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A figure of a row as evidence; `label` and `how` are templates. Where the rule has a limit of that name, the two
+    are shown together.
+
+    A finding has all facts but those that are shown only where a row `missed` their limit; a row that misses another
+    limit has those that are shown `always`.
+    """
+
+    figure: str
+    label: str
+    unit: str
+    how: str
+    table: str = ""
+    shown: Literal["found", "always", "missed"] = "found"
+
+
+Rows = Iterable[Row] | NotApplicable | Undecided
+Details = Callable[[Trace, Row, Mapping[str, Any]], tuple[Mapping[str, Any], tuple[Evidence, ...]]]
+"""More figures for the sentence, and more evidence, that only a finding needs; it takes all figures known so far."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeclaredRule:
+    """A rule as it was declared: see `declare`."""
+
+    rows: Callable[[Trace], Rows]
+    limits: Mapping[str, Limit]
+    facts: tuple[Fact, ...]
+    bottleneck: Bottleneck
+    subject: str
+    message: str
+    advice: str
+    verify: str
+    otherwise: str
+    details: Details | None
+    most: int | None
+    fix: Fix | None
+
+    def judge(self, trace: Trace, limits: Limits) -> Verdict:
+        """The verdict on a trace."""
+        rows = self.rows(trace)
+        if isinstance(rows, NotApplicable | Undecided):
+            return rows
+        findings: list[Finding] = []
+        missed: list[tuple[Evidence, ...]] = []
+        for row in rows:
+            figures = {"device": row.device[1], "subject": fill_figures(self.subject), **row.figures}
+            figures["noun"] = figures["subject"].rstrip(",")
+            if facts := self._miss(limits, figures):
+                missed.append(tuple(self._evidence(trace, limits, row, figures, fact) for fact in facts))
+            else:
+                findings.append(self._finding(trace, limits, row, figures))
+        if findings:
+            return Found(tuple(findings))
+        if self.otherwise and not missed:
+            noun = fill_figures(self.subject).rstrip(",")
+            return NotApplicable(fill_template(self.otherwise, {"noun": noun}))
+        return Clear(tuple(fact for facts in missed[: self.most] for fact in facts))
+
+    def _miss(self, limits: Limits, figures: dict[str, Any]) -> tuple[Fact, ...]:
+        """What to show where figures miss a limit, the first fact's the last one asked; none where they pass all."""
+        main = self.facts[0]
+        for name in (*(name for name in self.limits if name != main.figure), main.figure):
+            if callable(figures[name]):
+                figures[name] = figures[name]()
+            if not self.limits[name].is_passed(figures[name], limits[name]):
+                shown = next((fact for fact in self.facts if fact.figure == name), main)
+                return (shown, *(fact for fact in self.facts if fact.shown == "always" and fact is not shown))
+        return ()
+
+    def _finding(self, trace: Trace, limits: Limits, row: Row, figures: dict[str, Any]) -> Finding:
+        time = row.time if row.kernels is None or row.time is not None else row.kernels.whole(trace)
+        if time is not None:
+            time_ns = per_step_ns(trace, row.device, time)
+            figures |= {
+                "time": of_period(trace, row.device, time_ns),
+                "time_ns": time_ns,
+                "time_ms": time_ns / NS_PER_MS,
+            }
+        more: tuple[Evidence, ...] = ()
+        if self.details is not None:
+            others, more = self.details(trace, row, figures)
+            figures |= others
+        facts = [fact for fact in self.facts if fact.shown != "missed" and figures.get(fact.figure) is not None]
+        where = row.where() if callable(row.where) else row.where
+        if where is None:
+            rank, device = row.device
+            where = place_of(trace, row.kernels) if row.kernels is not None else Where(rank=rank, device=device)
+        return Finding(
+            message=fill_template(self.message, figures),
+            bottleneck=row.bottleneck or self.bottleneck,
+            where=where,
+            evidence=(*(self._evidence(trace, limits, row, figures, fact) for fact in facts), *more),
+            advice=fill_template(self.advice, figures),
+            verify=fill_template(self.verify, figures),
+            claim=row.claim or _claim(trace, row),
+            change=row.change,
+            fix=row.fix or self.fix if row.change is not None else None,
+            stated=row.stated,
+        )
+
+    def _evidence(self, trace: Trace, limits: Limits, row: Row, figures: Mapping[str, Any], fact: Fact) -> Evidence:
+        limit = Quantity(limits[fact.figure], fact.unit) if fact.figure in self.limits else None
+        rows = row.rows or ()
+        if fact is not self.facts[0]:
+            rows = ()
+        elif row.rows is None and row.kernels is not None:
+            rows = row.kernels.longest(trace)
+        measured = Quantity(figures[fact.figure], fact.unit)
+        return Evidence(
+            fill_template(fact.label, figures), measured, fill_template(fact.how, figures), limit, fact.table, rows
+        )
+
+
+def _claim(trace: Trace, row: Row) -> Claim:
+    """The device time that goes at best, and what goes with it."""
+    parts = [row.time if row.kernels is None else row.kernels.saved(trace, Case.HOPEFUL), row.also]
+    claimed = [part for part in parts if part is not None]
+    return Claim({row.device: Intervals.union_all(claimed)} if claimed else {})
+
+
+def declare(  # noqa: PLR0913  # every part of a declaration is one keyword
+    code: str,
+    name: str,
+    *,
+    rows: Callable[[Trace], Rows],
+    limits: Mapping[str, Limit],
+    facts: tuple[Fact, ...],
+    bottleneck: Bottleneck,
+    message: str,
+    advice: str,
+    verify: str,
+    needs: tuple[Table, ...],
+    subject: str = "",
+    otherwise: str = "",
+    details: Details | None = None,
+    most: int | None = None,
+    fix: Fix | None = None,
+    **others: Any,
+) -> Rule:
+    """A rule that the judge judges. `rows` measures the places it looks at, or gives the verdict where there is nothing
+    to judge; where there is no place, `otherwise` says why the rule is not applicable, without it the rule is clear.
+
+    The first of the `facts` is the figure that the finding is about; `limits` on others are asked before its own.
+    `subject` is what the texts call ``{subject}``, and ``{noun}`` where no verb follows. `most` is how many rows a
+    clear verdict shows at most; `fix` is the row of the table of fixes that the changes are of. `others` are fields of
+    `Rule`.
+    """
+    declared = DeclaredRule(
+        rows, limits, facts, bottleneck, subject, message, advice, verify, otherwise, details, most, fix
+    )
+    return Rule(code, declared.judge, needs, limits=limits, name=name, **others)
+
+
+_OPTIONAL: Final = re.compile(r"\[([^\[\]]*)\]")
+_TEXTS: Final[Mapping[str, Callable[[Any], str]]] = {"time": time_text, "share": share_text, "bytes": bytes_text}
+
+
+class _Words(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """A figure in the words of its unit, or as Python formats it."""
+        in_words = _TEXTS.get(format_spec)
+        return in_words(value) if in_words is not None else str(super().format_field(value, format_spec))
+
+
+_WORDS: Final = _Words()
+
+
+def fill_template(template: str, figures: Mapping[str, Any]) -> str:
+    """The text that the figures, and those that are assumed, make of a template."""
+
+    def kept(part: re.Match[str]) -> str:
+        names = [name for _, name, _, _ in _WORDS.parse(part[1]) if name]
+        return "" if any(figures.get(name) in (None, "") for name in names) else part[1]
+
+    return _WORDS.vformat(_OPTIONAL.sub(kept, fill_figures(template)), (), figures)

@@ -63,16 +63,16 @@ def rows(runs: int, megabytes: int = MEGABYTES) -> Iterator[Row]:
                 yield at_most(NAME, "opening it in Chromium, every timeline drawn", opened_s, OPEN_S, "s")
                 yield from _moving(chromium, full.as_uri())
             with served(trace) as (address, ready):
-                yield noted(NAME, f"`timesink serve` until its page is there, {what}", ready)
+                yield noted(NAME, f"`timesink report --serve` until its page is there, {what}", ready)
                 if chromium:
                     asked_s = opening_s(chromium, address, runs, shows=SENT)
-                    what = "opening the page of `timesink serve`, findings made meanwhile"
+                    what = "opening the page of `timesink report --serve`, findings made meanwhile"
                     yield at_most(NAME, what, asked_s, OPEN_S, "s")
 
 
 @contextmanager
 def served(trace: Path) -> Iterator[tuple[str, Run]]:
-    """The address of `timesink serve` of a trace, and what it took until that was printed."""
+    """The address of `timesink report --serve` of a trace, and what it took until that was printed."""
     began = perf_counter()
     command = [*TIMESINK, "serve", "--no-browser", "--no-cache", str(trace)]
     with Popen(command, stdout=PIPE, stderr=DEVNULL, cwd=ROOT, env=ENVIRONMENT, text=True) as process:

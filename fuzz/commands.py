@@ -21,7 +21,7 @@ from unittest import mock
 
 from benchmarks import shapes
 from fuzz import answers, graphs, laws, records, seeds, written
-from timesink.cli.serve.server import BadRequest, Server
+from timesink.cli.serve import BadRequest, Server
 from timesink.views.timeline.tiles import Tiles
 
 TRACES = "kineto_json nsys_sqlite nsys_arrow"
@@ -284,11 +284,11 @@ def _bytes(path: Path) -> bytes:
 def _alone() -> Iterator[None]:
     """No socket, no other process: servers answer here, a query is asked here."""
     with (
-        mock.patch("timesink.cli.serve.server.Server", _Asked),
-        mock.patch("timesink.cli.serve.serve.Thread", _AtOnce),
+        mock.patch("timesink.cli.serve.Server", _Asked),
+        mock.patch("timesink.cli.serve.Thread", _AtOnce),
         mock.patch("timesink.export.perfetto.serve_once", return_value=True),
         mock.patch("timesink.export.sql.apart", lambda work, seconds, memory_bytes: work()),
-        mock.patch("timesink.cli.watch.watch.time.sleep"),
+        mock.patch("timesink.cli.watch.time.sleep"),
         mock.patch("tempfile.tempdir", str(Path.cwd())),
     ):
         yield
@@ -302,7 +302,7 @@ class _AtOnce(Thread):
 
 
 class _Asked(Server):
-    """The server of `timesink serve`, asked here for what a browser asks for, and for what makes no sense."""
+    """The server of `timesink report --serve`, asked here for what a browser asks for, and for what makes no sense."""
 
     def __init__(self, port: int, token: str, page: str, tiles: Tiles) -> None:  # without a socket
         with mock.patch.object(ThreadingHTTPServer, "__init__", lambda *_: None):

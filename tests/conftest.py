@@ -40,7 +40,7 @@ def shared_data() -> Path:
 
 @pytest.fixture
 def port_of_perfetto() -> Iterator[None]:
-    """The one port that `timesink open` serves from, held against the tests of other processes."""
+    """The one port that `timesink report --open` serves from, held against the tests of other processes."""
     with (Path(tempfile.gettempdir()) / "timesink-tests-port-9001").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -15,8 +15,8 @@ from timesink.render.schemas import ENVELOPE, NAMES, OF_COMMANDS, schema, schema
 
 SAMPLES = {
     "diagnosis": "timesink diagnose run.json.gz --only IDL101 --format json",
-    "page": "timesink idle run.json.gz --top 2 --format json",
-    "gate": "timesink gate --report run.json.gz --limit 'mean(steps.period_ns) <= 10 ms' --format json",
+    "page": "timesink show idle run.json.gz --top 2 --format json",
+    "gate": "timesink gate --limits run.json.gz --limit 'mean(steps.period_ns) <= 10 ms' --format json",
     "kernels": "timesink kernels report.ncu-rep --format json",
     "kernel_comparison": "timesink kernels before.ncu-rep --against after.ncu-rep --id 0 --format json",
     "rule": "timesink explain IDL101 --format json",

@@ -1,4 +1,4 @@
-"""Write the words that `timesink redact` leaves standing: those of our own sources, of PyTorch and of NVIDIA's tools.
+"""Write the words that `capture --redact` leaves standing: those of our own sources, of PyTorch and of NVIDIA's tools.
 
     python tools/known_words.py SITE_PACKAGES     # where torch is installed
 

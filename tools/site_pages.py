@@ -100,7 +100,7 @@ def _spoken_for(gauge: dict[str, Any]) -> str:
 
 
 def which_page() -> str:
-    """The rules of `timesink which` as a table, and as data for the picker of docs/assets/which.js."""
+    """The rules of `timesink doctor` as a table, and as data for the picker of docs/assets/which.js."""
     rules = as_data()
     data = json.dumps(rules, sort_keys=True).replace("<", "\\u003c").replace("&", "\\u0026")
     rows = [
@@ -112,7 +112,7 @@ def which_page() -> str:
 
 Say what is wrong, and move the sliders whose figures you know. The answer is the capture to begin with: that of the
 rule below of which most words stand in your sentence. In a terminal the same rules answer
-`timesink which "step slow, GPU utilisation 60 %"`, with `--short-kernels`, `--one-kernel`, `--ranks` and `--step-ms`.
+`timesink doctor "step slow, GPU utilisation 60 %"`, with `--short-kernels`, `--one-kernel`, `--ranks` and `--step-ms`.
 
 {_PICKER}
 <script type="application/json" id="which-rules">{data}</script>

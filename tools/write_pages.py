@@ -1,6 +1,6 @@
 """Write the reference pages: docs/tables/ from the table declarations, docs/rules/ from the rules and their cases,
 docs/commands/ from the help of the commands and a run of each, docs/json/ from the schemas of their JSON, docs/python/
-from docstrings, the page of `timesink which` from its rules, docs/assumptions.md from the assumptions, the table
+from docstrings, the page of `timesink doctor` from its rules, docs/assumptions.md from the assumptions, the table
 of false verdicts in docs/how-to/verify.md, and the order of all pages in mkdocs.yml.
 
 python tools/write_pages.py            write them

@@ -1,4 +1,4 @@
-"""The programs that are measured, in the words of `timesink ledger plan`: each is a whole configuration file."""
+"""The programs that are measured, in the words of `timesink memory plan`: each is a whole configuration file."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Secrets planted in captures of every format, and how many outlive `timesink redact`."""
+"""Secrets planted in captures of every format, and how many outlive `timesink capture --redact`."""

@@ -1,5 +1,5 @@
 "use strict";
-// The picker of the page "Which tool first?": the rules of `timesink which`, which the page holds as data.
+// The picker of the page "Which tool first?": the rules of `timesink doctor`, which the page holds as data.
 document.addEventListener("DOMContentLoaded", () => {
   const island = document.getElementById("which-rules");
   const input = document.getElementById("which-symptom");

@@ -17,7 +17,7 @@ from tests.browser.gallery import strips_report
 from tests.browser.pages import demo_report, until, violations
 from tests.tables import trace_of
 
-from timesink.cli.serve.server import Server
+from timesink.cli.serve import Server
 from timesink.diagnosis.engine import diagnose
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.tables import DEVICE_OPS

@@ -18,7 +18,7 @@ from timesink.capture.errors import CaptureError
 from timesink.capture.manifest import Capture
 from timesink.capture.recorded_run import RecordedRun, facts_of, parsed_facts, recorded_run, settings_of
 from timesink.capture.running import CaptureSettings
-from timesink.cli.reading import of_run, read_traces
+from timesink.cli.options import of_run, read_traces
 from timesink.diagnosis.engine import diagnose
 from timesink.render import Format, render
 from timesink.render.schemas import schema

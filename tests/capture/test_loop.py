@@ -16,7 +16,7 @@ from tests.readers import ncu_reports as made
 
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.manifest import Capture
-from timesink.cli.loop.loop import LoopOptions, Stages, command
+from timesink.cli.loop import LoopOptions, Stages, loop
 from timesink.diagnosis.next_capture import joined
 from timesink.diagnosis.verdicts import (
     Bottleneck,
@@ -77,7 +77,7 @@ def test_the_loop_profiles_the_kernels_of_a_bench(
     bench = executable("bench", "#!/bin/sh\n")
     monkeypatch.setenv("PATH", f"{bin_folder}:/usr/bin:/bin")
     options = LoopOptions(kernel_bench=f"{bench} --small", fact=["resolution=512"], quiet=True)
-    assert command(["python", "train.py"], folder, None, True, chosen=options) == 0
+    assert loop(["python", "train.py"], folder, None, True, chosen=options) == 0
     argv = (tmp_path / "argv").read_text().split()
     assert argv[-2:] == [str(bench), "--small"]
     assert "--profile-from-start" not in argv
@@ -86,7 +86,7 @@ def test_the_loop_profiles_the_kernels_of_a_bench(
     assert any("kernels were profiled in" in note and "bench --small" in note for note in document["notes"])
     assert document["facts"] == {"resolution": "512"}
     # A loop that goes on without the bench still says where the stored kernels are from.
-    assert command(["python", "train.py"], folder, None, True, chosen=LoopOptions(quiet=True)) == 0
+    assert loop(["python", "train.py"], folder, None, True, chosen=LoopOptions(quiet=True)) == 0
     notes = json.loads((folder / "diagnosis.json").read_text())["notes"]
     assert any("kernels were profiled in" in note and "bench --small" in note for note in notes)
 

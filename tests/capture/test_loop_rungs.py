@@ -12,7 +12,7 @@ from tests.capture.test_loop import DATA
 
 import timesink.capture
 from timesink.capture.manifest import Capture
-from timesink.cli.loop.loop import LoopOptions, command
+from timesink.cli.loop import LoopOptions, loop
 from timesink.errors import UsageError
 from timesink.verify.ledger import read
 from timesink.views.plan.climbed import Climbed, climbed_sheet
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def walked(folder: Path, made: bool = False) -> dict[str, Any]:
     options = LoopOptions(quiet=True, made=made)
-    assert command(["python", "train.py"], folder, None, True, True, chosen=options) == 0
+    assert loop(["python", "train.py"], folder, None, True, True, chosen=options) == 0
     return json.loads((folder / "plan.json").read_text())
 
 
@@ -53,7 +53,7 @@ def test_the_first_rung_is_opened_once_with_what_is_foretold(folder: Path) -> No
     assert entry.change == first["change"]
     assert entry.predicted.before_ms == pytest.approx(first["before_ns"] / 1e6)
     assert entry.predicted.value_ms == pytest.approx((first["before_ns"] - first["after_ns"]) / 1e6)
-    assert "timesink loop --made" in document["notes"][-1]
+    assert "timesink capture --loop --made" in document["notes"][-1]
 
 
 def test_a_rung_that_is_made_is_held_against_what_was_foretold_and_the_next_is_opened(folder: Path) -> None:
@@ -90,7 +90,7 @@ def test_once_a_rung_is_made_the_program_of_today_is_diagnosed(
 
 def test_a_rung_that_nobody_opened_is_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="no rung is open"):
-        command(["python", "train.py"], folder, None, True, False, chosen=LoopOptions(quiet=True, made=True))
+        loop(["python", "train.py"], folder, None, True, False, chosen=LoopOptions(quiet=True, made=True))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from timesink.capture.recorded_run import link_times
 from timesink.cli.app import run
-from timesink.cli.reading import of_run
+from timesink.cli.options import of_run
 from timesink.diagnosis.verdicts import Found
 from timesink.measures.communication.link_curve import LinkCurve, link_curve
 from timesink.model.trace import LinkTime, Trace

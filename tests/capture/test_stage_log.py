@@ -1,4 +1,4 @@
-"""The log of stages that a program writes, and what `timesink pipeline` makes of it."""
+"""The log of stages that a program writes, and what `timesink ranks --pipeline` makes of it."""
 
 from __future__ import annotations
 

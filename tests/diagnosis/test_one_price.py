@@ -1,4 +1,4 @@
-"""A change is worth the same whoever asks: the price of a finding is what `timesink what-if` says of its change."""
+"""A change is worth the same whoever asks: the price of a finding is what `plan --change` says of its change."""
 
 from __future__ import annotations
 

@@ -21,14 +21,14 @@ PAGES = (ROOT / "README.md", *sorted(page for page in DOCS.rglob("*.md") if page
 # Commands that need what a test machine lacks: each begins so, and is only checked for its words.
 NEEDS_MORE = {
     "timesink capture": "PyTorch and a GPU, or Nsight tools",
-    "timesink loop": "PyTorch and a GPU",
+    "timesink capture --loop": "PyTorch and a GPU",
     "timesink diagnose report.nsys-rep": "Nsight Systems, to export its report",
     "timesink ranks 's3://": "an object store",
     'timesink ranks "$1" --scheduler': "a batch job; test_batch_script.py runs it",
     "timesink mcp": "an agent that speaks the protocol; tests/mcp runs it",
     "timesink compare a.json.gz b.json.gz --calibration": "a calibration made on the GPU of the captures",
     "timesink gate --suite train --capture": "a capture of each run",
-    'timesink baseline update --suite train --reason "one graph"': "a capture of each run",
+    'timesink gate baseline update --suite train --reason "one graph"': "a capture of each run",
 }
 # Their code says what was measured of a program that does nothing: any verdict is right here.
 VERDICTS = {"verify": (0, 1, 3), "gate": (0, 1, 3, 4), "compare": (0, 1, 3, 4), "pipeline": (0, 1)}

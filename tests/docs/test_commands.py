@@ -119,7 +119,7 @@ def test_every_command_that_is_named_exists_with_its_options(page: Path, line: s
 def test_what_cannot_be_run_is_still_in_the_documentation() -> None:
     shown = [line for page in PAGES for line in fenced(page)]
     for beginning in NEEDS_MORE:
-        assert any(line.startswith(beginning) for line in shown) or beginning == "timesink loop", beginning
+        assert any(line.startswith(beginning) for line in shown) or beginning == "timesink capture --loop", beginning
 
 
 def test_most_commands_are_run() -> None:

@@ -1,4 +1,4 @@
-"""The picker of the page "Which tool first?" answers as `timesink which` does, in a browser without a network."""
+"""The picker of the page "Which tool first?" answers as `timesink doctor` does, in a browser without a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`timesink compile`, and logs beside traces under `timesink diagnose`, as a user runs them."""
+"""`timesink show compile`, and logs beside traces under `timesink diagnose`, as a user runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`timesink serve` answers its own page on this machine and nobody else, whatever is asked."""
+"""`timesink report --serve` answers its own page on this machine and nobody else, whatever is asked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from importlib.resources import as_file, files
 import pytest
 
 from timesink.cli.app import run
-from timesink.cli.serve.server import HOST, Server
+from timesink.cli.serve import HOST, Server
 from timesink.readers import read
 from timesink.views.timeline.lanes import whole_timeline
 from timesink.views.timeline.tiles import Tiles

@@ -25,7 +25,7 @@ from tests.capture.stand_ins import NCU_HELP, NSYS_HELP, tool
 from typer.core import TyperGroup
 
 from timesink.cli.app import run
-from timesink.cli.commands import COMMANDS
+from timesink.cli.commands import COMMANDS, ENTRIES, FORMER, resolve
 from timesink.cli.parser import loaded
 from timesink.render.schemas import schema, schemas_of
 
@@ -95,10 +95,16 @@ CASES = {
     "demo": Case("demo", "demo --format xml", alone=0),
     "doctor": Case("doctor", "doctor --format xml", alone=0),
     "rules": Case("rules", "rules --format xml", alone=0),
-    "explain": Case("explain IDL101", "explain IDL999"),
+    "explain": Case("explain IDL101", "explain IDL999", alone=0),
     "tables": Case("tables before.json.gz", "tables broken.json"),
     "metrics check": Case("metrics check dram__bytes.sum", "metrics check a --chip sm_1"),
     "mcp": Case("mcp --help", "mcp --allow-exec", library="mcp"),
+    "show": Case("show before.json.gz", "show before.json.gz --top 0"),
+    "show ranges": Case("show before.json.gz ranges", "show broken.json ranges"),
+    "show calls": Case("show calls before.json.gz --top 3", "show calls broken.json"),
+    "gate --limits": Case(
+        "gate before.json.gz --limits --limit mean(steps.period_ns)<=1s", "gate --limits before.json.gz"
+    ),
 }
 # Without arguments these run, or need a terminal: the good request stands for it.
 RUN_ALONE = ("demo", "mcp")
@@ -114,7 +120,10 @@ def leaves(name: str, command: Any) -> Iterator[str]:
 
 
 def test_no_command_is_left_out() -> None:
-    assert sorted(CASES) == sorted(leaf for name in COMMANDS for leaf in leaves(name, loaded(name)))
+    names = {name: name for name in (*COMMANDS, "demo")} | dict(FORMER)
+    names |= {entry: entry for entry in ENTRIES if entry not in names and entry not in names.values()}
+    del names["metrics"]  # `metrics check` without its second word
+    assert sorted(CASES) == sorted(leaf for name, entry in names.items() for leaf in leaves(name, loaded(entry)))
 
 
 TRAIN = "import timesink, time\nfor _ in range(8):\n    time.sleep(0.001)\n    timesink.step()\n"
@@ -185,6 +194,10 @@ def check(capsys: Captured, words: list[str], code: int) -> str:
     """Run the words in this process; what they print. Any exception but ours fails the test by itself."""
     ended = run(words)
     out, err = capsys.readouterr()
+    former = next((name for name in FORMER if words[: name.count(" ") + 1] == name.split()), "")
+    if former:  # which says the new name, in the first line
+        first, _, err = err.partition("\n")
+        assert first == f"timesink: `timesink {former}` is now `timesink {FORMER[former]}`; the old name goes with 1.0"
     assert ended == code, f"{ended}: {out}{err}"
     assert "Traceback" not in out + err
     assert (err == "") == (code == 0), err
@@ -220,8 +233,8 @@ IN_TEXT_TOO = ("diagnose", "kernels", "gate", "rules", "explain")  # one of each
 
 def offers_json(name: str) -> bool:
     """Whether the command has an option --format, with which all write JSON."""
-    first, *rest = name.split()
-    command = loaded(first)
+    _, entry, rest = resolve(name.split())
+    command = loaded(entry)
     for word in rest:
         command = command.commands[word]
     return any("--format" in param.opts for param in command.params)
@@ -232,7 +245,7 @@ def offers_json(name: str) -> bool:
 @pytest.mark.parametrize("name", [*CASES, *OTHER_ANSWERS])
 def test_every_command_does_its_work_in_silence(name: str, capsys: Captured) -> None:
     """Its JSON obeys a schema that is shipped, and begins with one envelope (first contact defect 22)."""
-    command = name.partition(" --")[0]
+    command = name if name in CASES else name.partition(" --")[0]
     case = CASES[command]
     if case.library and importlib.util.find_spec(case.library) is None:
         pytest.skip(f"pip install {case.library}: what the extra of timesink brings")

@@ -1,4 +1,4 @@
-"""`timesink watch`: what is read and when, what is not, and the index page, which is whole at any moment."""
+"""`timesink report --watch`: what is read and when, what is not, and the index page, which is whole at any moment."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import lxml.html
 import pytest
 
 from timesink.cli.app import run
-from timesink.cli.watch.folder import Settling, places
-from timesink.cli.watch.watch import FolderWatch
+from timesink.cli.watch import FolderWatch, Settling, places
 
 PACKED = files("timesink.cli").joinpath("demo/gpt_before.json.gz").read_bytes()
 TEXT = gzip.decompress(PACKED)

@@ -1,4 +1,4 @@
-"""`timesink what-if` and `timesink idle` as their user meets them."""
+"""`timesink plan --change` and `timesink show idle` as their user meets them."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class MlflowLog(Log):
         mlflow = import_module("mlflow")
         active = mlflow.active_run()
         if active is None and self._starts_runs:
-            active, self._started = mlflow.start_run(run_name="timesink watch"), True
+            active, self._started = mlflow.start_run(run_name="timesink report --watch"), True
         self._run = None if active is None else active.info.run_id
 
     def write(self, figures: Mapping[str, float], words: Mapping[str, str], step: int) -> None:

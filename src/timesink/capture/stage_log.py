@@ -1,4 +1,4 @@
-"""`timesink.stages()`: a program logs when it worked on each item of a pipeline, for `timesink pipeline`.
+"""`timesink.stages()`: a program logs when it worked on each item of a pipeline, for `timesink ranks --pipeline`.
 
 One JSON object a line. The first says what holds for the file; each other one is a part of an item, with its begin and
 end, in the order in which they ended:
@@ -286,7 +286,7 @@ class _TorchEvents:
 def stages(
     path: str | Path, *, rank: int | None = None, device: bool | None = None, every: int = 1, **facts: object
 ) -> StageLog:
-    """Open a log of the stages that this process works on, for `timesink pipeline`.
+    """Open a log of the stages that this process works on, for `timesink ranks --pipeline`.
 
     Parameters
     ----------
@@ -300,7 +300,7 @@ def stages(
         Time two items, one after the other, of each so many. An item of two parts takes 7 us on an H100 and 10 us on an
         H200, most of it the driver's, for events: with ``every=10`` 2.3 us on average. No multiple of what repeats.
     facts
-        What the run was, such as ``depth=2``; the statement of `timesink pipeline` names them.
+        What the run was, such as ``depth=2``; the statement of `timesink ranks --pipeline` names them.
 
     Raises
     ------

@@ -2,7 +2,7 @@
 
 The thread is blocked in a read while the process works, so that the training holds its interpreter lock; it then
 prints what the process said and hands figures to the logs. The interpreter waits for the thread before it ends. The
-process has low priority; it waits for the ranks, writes the manifest and becomes `timesink watch`:
+process has low priority; it waits for the ranks, writes the manifest and becomes `timesink report --watch`:
 ``python -m timesink.capture.window_verdict ORDER``, where ORDER is an `Order` as JSON.
 """
 
@@ -129,7 +129,7 @@ def slug(name: str) -> str:
 
 
 def stored_row(root: Path, name: str) -> dict[str, Any] | None:
-    """What `timesink watch` stored of a capture, its report as a path; None where it could not be diagnosed."""
+    """What `timesink report --watch` stored of a capture, its report as a path; None where it has no diagnosis."""
     try:
         row = json.loads((root / PAGES / f"{slug(name)}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -145,7 +145,7 @@ def _environment() -> dict[str, str]:
 
 
 def main(text: str) -> int:
-    """Write the manifest; then become `timesink watch`, if a verdict is wanted."""
+    """Write the manifest; then become `timesink report --watch`, if a verdict is wanted."""
     # here, as the training imports this file too
     from timesink.capture import manifest as manifests
     from timesink.capture.running import ended_ranks, torch_records, write_manifest

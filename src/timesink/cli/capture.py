@@ -12,14 +12,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from timesink.capture.errors import CaptureError, Fault, refused
-from timesink.cli import completion
-from timesink.cli.options import Commands, Facts, PageOutput, Quiet, argument, facts_of, flag, option
+from timesink.cli.options import Commands, PageOutput, facts_of
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 from timesink.model.record import dataclass
+from timesink.render import Format
 
 if TYPE_CHECKING:
     from timesink.capture.manifest import Capture
@@ -27,46 +27,26 @@ if TYPE_CHECKING:
     from timesink.capture.tools import Tool
     from timesink.views.page import Page
 
-app = Commands(help="Record a program with torch.profiler, nsys or ncu.")
 
-Program = Annotated[list[str] | None, argument("-- CMD...", "The program and its arguments; no shell runs.")]
-Active = Annotated[int, option("--steps", "N", "Steps to record.")]
-Settle = Annotated[int, option("--settle", "N", "Steps to warm the program up.")]
-Timed = Annotated[int, option("--timed", "N", "Steps to time without a profiler.")]
-WarmUp = Annotated[int, option("--warm-up", "N", "Steps under the profiler that are dropped.")]
-Timeout = Annotated[float, option("--timeout", "S", "Longest a run may take, in seconds.")]
-Unprofiled = Annotated[
-    Literal["inside", "separate", "none"],
-    option(
-        "--unprofiled",
-        "HOW",
-        "Time steps without a profiler: inside (same run, before recording), separate (a run of its own), none.",
-    ),
-]
-AutoRanges = Annotated[bool, flag("--auto-ranges", "Mark data, forward, backward, optimizer and checkpoint (PyTorch).")]
-Memory = Annotated[bool, flag("--memory", "Record allocations and memory use.")]
+app = Commands(help="Record a program with torch.profiler, nsys or ncu.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureRun:
     """How a program is run under a profiler, whichever it is."""
 
-    program: Program = None
-    out: Annotated[
-        Path | None, option("--output -o", "DIR", "Folder for the capture [default: captures/TIME-TOOL].")
-    ] = None
-    settle: Settle = 5
-    timed: Timed = 10
-    whole: Annotated[bool, flag("--whole", "Record the whole program: for programs without steps.")] = False
-    quiet: Quiet = False
-    keep_running: Annotated[bool, flag("--keep-running", "Let the program go on once its steps are recorded.")] = False
-    timeout: Timeout = 3600
-    config_file: Annotated[
-        list[Path] | None, option("--config-file", "FILE", "Keep the hash of this file; may be repeated.")
-    ] = None
-    fact: Facts = None
-    print_only: Annotated[bool, flag("--print", "Print the command that would run, and stop.")] = False
-    dry_run: Annotated[bool, flag("--dry-run", "Check tool, options and disk, and stop.")] = False
+    program: list[str] | None = None
+    out: Path | None = None
+    settle: int = 5
+    timed: int = 10
+    whole: bool = False
+    quiet: bool = False
+    keep_running: bool = False
+    timeout: float = 3600
+    config_file: list[Path] | None = None
+    fact: list[str] | None = None
+    print_only: bool = False
+    dry_run: bool = False
 
     @property
     def words(self) -> Sequence[str]:
@@ -102,12 +82,12 @@ class CaptureRun:
 
 @app.command("torch")
 def torch(
-    steps: Active = 6,
-    warm_up: WarmUp = 2,
-    stacks: Annotated[bool, flag("--stacks", "Record Python stacks: slow, but names lines.")] = False,
-    memory: Memory = False,
-    shapes: Annotated[bool, flag("--shapes/--no-shapes", "Record shapes of operands.")] = True,
-    auto_ranges: AutoRanges = False,
+    steps: int = 6,
+    warm_up: int = 2,
+    stacks: bool = False,
+    memory: bool = False,
+    shapes: bool = True,
+    auto_ranges: bool = False,
     *,
     run: CaptureRun,
 ) -> int:
@@ -131,26 +111,24 @@ def torch(
 class NsysRecord:
     """What Nsight Systems records, and when."""
 
-    trace: Annotated[str, option("--trace", "A,B", "What nsys traces.")] = "cuda,nvtx,osrt"
-    gpu_metrics: Annotated[bool, flag("--gpu-metrics", "Sample GPU counters (needs permission).")] = False
-    python_gil: Annotated[bool, flag("--python-gil", "Trace Python's interpreter lock.")] = False
-    cpu_samples: Annotated[bool, flag("--cpu-samples", "Sample CPU stacks: large reports.")] = False
-    memory: Memory = False
-    whole_graphs: Annotated[bool, flag("--whole-graphs", "One record per CUDA graph launch.")] = False
-    delay: Annotated[float | None, option("--delay", "S", "For servers: wait.")] = None
-    duration: Annotated[float | None, option("--duration", "S", "For servers: record.")] = None
+    trace: str = "cuda,nvtx,osrt"
+    gpu_metrics: bool = False
+    python_gil: bool = False
+    cpu_samples: bool = False
+    memory: bool = False
+    whole_graphs: bool = False
+    delay: float | None = None
+    duration: float | None = None
 
 
 @app.command("nsys")
 def nsys(
-    steps: Active = 6,
-    warm_up: WarmUp = 2,
-    unprofiled: Unprofiled = "inside",
-    auto_ranges: AutoRanges = False,
-    keep_report: Annotated[
-        bool, flag("--keep-report", "Keep the .nsys-rep, which holds your whole environment.")
-    ] = False,
-    tool: Annotated[Path | None, option("--nsys", "PATH", "This nsys.")] = None,
+    steps: int = 6,
+    warm_up: int = 2,
+    unprofiled: Literal["inside", "separate", "none"] = "inside",
+    auto_ranges: bool = False,
+    keep_report: bool = False,
+    tool: Path | None = None,
     *,
     run: CaptureRun,
     record: NsysRecord,
@@ -190,38 +168,23 @@ def nsys(
 class NcuRecord:
     """Which kernels Nsight Compute replays, how, and what it reads of them."""
 
-    kernels: Annotated[str | None, option("--kernels", "REGEX", "Only kernels like this.")] = None
-    nvtx: Annotated[list[str] | None, option("--nvtx", "RANGE", "Only in this NVTX range.")] = None
-    launch_skip: Annotated[int, option("--launch-skip", "N", "Kernels to leave out first.")] = 0
-    launch_count: Annotated[int, option("--launch-count", "N", "Most kernels to profile.")] = 30
-    set_name: Annotated[
-        str,
-        option(
-            "--set",
-            "NAME",
-            "basic, detailed, full, roofline; rules: what timesink's rules need.",
-            autocompletion=completion.one_of("basic", "detailed", "full", "roofline", "rules"),
-        ),
-    ] = "detailed"
-    metrics: Annotated[str | None, option("--metrics", "A,B", "These metrics instead of a set.")] = None
-    replay: Annotated[
-        Literal["kernel", "application", "range", "app-range"],
-        option("--replay", "MODE", "kernel, application, range or app-range."),
-    ] = "kernel"
-    clocks: Annotated[
-        Literal["none", "base"], option("--clocks", "HOW", "none: as the program runs; base: locked, and slower.")
-    ] = "none"
-    caches: Annotated[
-        Literal["all", "none"], option("--caches", "HOW", "all: flushed before each replay; none: warm.")
-    ] = "all"
-    source: Annotated[bool, flag("--source", "Keep the source in the report: large.")] = False
+    kernels: str | None = None
+    nvtx: list[str] | None = None
+    launch_skip: int = 0
+    launch_count: int = 30
+    set_name: str = "detailed"
+    metrics: str | None = None
+    replay: Literal["kernel", "application", "range", "app-range"] = "kernel"
+    clocks: Literal["none", "base"] = "none"
+    caches: Literal["all", "none"] = "all"
+    source: bool = False
 
 
 @app.command("ncu")
 def ncu(
-    steps: Active = 1,
-    unprofiled: Unprofiled = "none",
-    tool: Annotated[Path | None, option("--ncu", "PATH", "This ncu.")] = None,
+    steps: int = 1,
+    unprofiled: Literal["inside", "separate", "none"] = "none",
+    tool: Path | None = None,
     *,
     run: CaptureRun,
     record: NcuRecord,
@@ -234,7 +197,7 @@ def ncu(
         from timesink.capture.profilers import NcuOptions, capture_ncu, ncu_by_range, ncu_command
         from timesink.capture.running import agent_environment, range_plan
         from timesink.capture.tools import installed_tool, tool_to_show
-        from timesink.cli.metrics import refuse_wrong_names
+        from timesink.cli.kernels import refuse_wrong_names
 
         metrics = tuple(name.strip() for name in (record.metrics or "").split(",") if name.strip())
         refuse_wrong_names(metrics)
@@ -263,18 +226,9 @@ def ncu(
 
 @app.command("nccl-bench")
 def nccl_bench(
-    launcher: Annotated[
-        list[str] | None, argument("-- LAUNCHER...", "What starts a process a GPU: torchrun --nproc-per-node=2.")
-    ] = None,
-    sizes_from: Annotated[
-        list[Path] | None,
-        option(
-            "--sizes-of",
-            "TRACE",
-            "Measure what this trace's ranks use; repeat for each rank. The file lies beside it then.",
-        ),
-    ] = None,
-    timeout: Timeout = 600,
+    launcher: list[str] | None = None,
+    sizes_from: list[Path] | None = None,
+    timeout: float = 600,
     *,
     writing: PageOutput,
 ) -> int:
@@ -285,7 +239,7 @@ def nccl_bench(
     """
     from timesink.capture.nccl_bench import run_bench
     from timesink.capture.recorded_run import LINK_TIMES
-    from timesink.cli.reading import read_traces
+    from timesink.cli.options import read_traces
     from timesink.views.capture import link_times_page, sizes_of
 
     traces = sizes_from or []
@@ -375,3 +329,37 @@ def _page(done: Capture) -> Page:
 
 def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+
+
+def redact(
+    file: Path,
+    output: Path | None = None,
+    names: list[str] | None = None,
+    check: bool = False,
+    form: Format | None = None,
+    no_color: bool = False,
+) -> int:
+    """Take what names people, machines and secrets out of a capture.
+
+    Known keys, tables and columns are kept, and in them numbers, kernels, operators, metrics and words that software
+    says; every other word becomes a placeholder, the same one wherever it stands (name3). The diagnosis stays the same.
+    The copy is searched for what was learnt and for the shapes of secrets; where one is found, none is written. Takes
+    Nsight Systems exports (.sqlite), PyTorch profiler traces (.json, .json.gz), memory snapshots (.pickle), logs of
+    torch.compile, Nsight Compute reports (.ncu-rep) and pages (.csv), and text or JSON. Kernels keep their names.
+    """
+    from timesink.capture import redaction
+    from timesink.errors import UsageError
+    from timesink.views.page import Field, Page, Sheet
+
+    if check and output is not None:
+        raise UsageError("--check writes nothing", remedy="leave --output out")
+    with translated():
+        if check:
+            removed, title = redaction.check(file, names or ()), f"To remove from {file}"
+        else:
+            done = redaction.redact(file, output, names or ())
+            removed, title = done.removed, f"Redacted copy: {done.path}"
+    rows = tuple((text,) for text in removed) or (("nothing was found",),)
+    sheet = Sheet("removed", "Removed", (Field("what", "what"),), rows)
+    sink(form, None, no_color, [file]).show(Page(title, (sheet,)))
+    return 1 if check and removed else 0

@@ -1,12 +1,12 @@
-"""The commands there are: what each does, where it is, and the help that shows them all.
+"""The commands there are: what each does, where it is, what it was called before, and the help that shows them all.
 
-A command is one file `cli/<name>.py` that holds a function `command`, and one line in `GROUPS`; those that share a
-file are listed in `PLACES`. Only the file of the command that runs is imported, so `--help` stays quick however
-many commands there are.
+A command is a function in `cli/` and a row of `ENTRIES`. Only the file of the command that runs is imported, so
+`--help` stays quick however many commands there are.
 """
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from shutil import get_terminal_size
 from textwrap import fill
@@ -15,91 +15,88 @@ from typing import TYPE_CHECKING
 from timesink import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
-# What a user does, in the order it is done, and the commands for it.
+# What is run, where it is in `cli/` (file and function), and what it does. A name with one word is a command; what
+# follows the command chooses another thing that it does: an option, which is left out of the words that are handed on
+# unless it has a value (`--export FORMAT`), or a word, which may stand anywhere (`show TRACE idle`).
+ENTRIES = {
+    "diagnose": ("diagnose:diagnose", "Name the bottleneck of a trace and price its fix."),
+    "report": ("diagnose:report", "Write the diagnosis as one HTML file with timelines."),
+    "report --serve": ("serve:serve", "Show a report whose timeline holds every event."),
+    "report --open": ("export:open_trace", "Show a trace in the Perfetto UI."),
+    "report --watch": ("watch:watch", "Diagnose captures as they appear in a folder."),
+    "report --export FORMAT": (
+        "export:export",
+        "Write a trace for Perfetto, speedscope or flame graphs, or one of its tables.",
+    ),
+    "show": ("show:steps", "Show figures of a trace: steps, idle, ops, ranges, calls, lines, compile, tables."),
+    "show steps": ("show:steps", "Show budget, steps, kernels, copies, waits and launches."),
+    "show idle": ("show:idle", "Show what each GPU waited for while it was idle."),
+    "show ops": ("show:ops", "Say of every operator what bounds it, how near it comes, and what to do."),
+    "show ranges": ("show:ranges", "Show the ranges of the program, with the GPU work launched in them."),
+    "show calls": ("show:calls", "Show calls into CUDA and the operating system."),
+    "show lines": ("show:lines", "Show GPU time, idle time and host time by line of the program."),
+    "show compile": ("show:compilation", "Show graph breaks, recompilations and compile times."),
+    "show tables": ("show:tables", "List what a trace holds and what was lost on the way."),
+    "show statement": ("show:statement", "Print the sentences that a team writes down of a run."),
+    "kernels": ("kernels:kernels", "Show what limits each profiled kernel and the most it could gain."),
+    "kernels --roofline": ("kernels:roofline", "Draw the roofline of profiled kernels."),
+    "kernels --next": ("kernels:next_command", "Print the ncu command for the kernels worth a closer look."),
+    "kernels --metrics": ("kernels:metrics", "Check names of profiler metrics against a chip."),
+    "ranks": ("ranks:ranks", "Say which rank is late, and what is waiting and what is transfer."),
+    "ranks --pipeline": ("ranks:pipeline", "Say whether the period of a pipeline is its longest stage or their sum."),
+    "memory": ("memory:app", "Show, plan and compare what holds GPU memory."),
+    "query": ("query:query", "Answer SQL over the tables of a trace."),
+    "capture": ("capture:app", "Record a program with torch.profiler, nsys or ncu."),
+    "capture --loop": ("loop:loop", "Capture, diagnose, capture what is still open, and join it all."),
+    "capture --redact": ("capture:redact", "Take what names people, machines and secrets out of a capture."),
+    "doctor": ("which:doctor", "Show which profilers work here, or which one answers a question."),
+    "doctor SYMPTOM": ("which:which", "Say which profiler answers a question, and its exact command."),
+    "plan": ("plan:plan", "Say what to change, in which order, and where it ends; price a change."),
+    "plan --change CHANGE": ("plan:plan", "Say what to change, in which order, and where it ends; price a change."),
+    "verify": ("verify.verify:verify", "Say whether one change made the steps slower or faster."),
+    "verify --ledger": ("verify.verify:app", "Keep predictions and what became of them."),
+    "compare": ("verify.compare:compare", "Say what moved between two captures, and why."),
+    "gate": ("verify.gate:gate", "Fail where a change makes the program slower, and only then."),
+    "gate --limits": ("verify.gate:limits", "Hold numbers of a trace or report to limits; nothing runs."),
+    "gate baseline": ("verify.gate:app", "Keep baselines: run summaries of the trunk."),
+    "gate calibrate": (
+        "verify.verify:calibrate",
+        "Measure how much runs of one unchanged program differ here.",
+    ),
+    "explain": ("explain:explain", "Explain one rule: what it finds, how, what to do; or list them."),
+    "mcp": ("mcp:mcp", "Serve coding agents over stdio (Model Context Protocol)."),
+    "demo": ("demo:demo", "Diagnose a bundled training run, before and after its fix."),
+}
+# What a user does, in the order it is done, and the commands for it. The demo is not among them: `BEGIN` shows it.
 GROUPS = {
-    "Capture": {
-        "which": "Say which profiler answers a question, and its exact command.",
-        "capture": "Record a program with torch.profiler, nsys or ncu.",
-        "loop": "Capture, diagnose, capture what is still open, and join it all.",
-        "next": "Print the ncu command for the kernels worth a closer look.",
-        "redact": "Take what names people, machines and secrets out of a capture.",
-    },
-    "Look": {
-        "diagnose": "Name the bottleneck of a trace and price its fix.",
-        "report": "Write the diagnosis as one HTML file with timelines.",
-        "watch": "Diagnose captures as they appear in a folder.",
-        "statement": "Print the sentences that a team writes down of a run.",
-        "summary": "Show budget, steps, kernels, copies, waits and launches.",
-        "idle": "Show what each GPU waited for while it was idle.",
-        "lines": "Show GPU time, idle time and host time by line of the program.",
-        "compile": "Show graph breaks, recompilations and compile times.",
-        "kernels": "Show what limits each profiled kernel and the most it could gain.",
-        "roofline": "Draw the roofline of profiled kernels.",
-        "classify": "Say of every operator what bounds it, how near it comes, and what to do.",
-        "ranks": "Say which rank is late, and what is waiting and what is transfer.",
-        "pipeline": "Say whether the period of a pipeline is its longest stage or their sum.",
-        "memory": "Show, plan and compare what holds GPU memory.",
-        "query": "Answer SQL over the tables of a trace.",
-        "serve": "Show a report whose timeline holds every event.",
-        "open": "Show a trace in the Perfetto UI.",
-        "export": "Write a trace for Perfetto, speedscope or flame graphs, or one of its tables.",
-    },
-    "Change": {
-        "plan": "Say what to change, in which order, and where it ends.",
-        "what-if": "Price changes to a program before they are made.",
-        "compare": "Say what moved between two captures, and why.",
-        "verify": "Say whether one change made the steps slower or faster.",
-        "ledger": "Keep predictions and what became of them.",
-    },
-    "Keep": {
-        "gate": "Fail where a change makes the program slower, and only then.",
-        "baseline": "Keep baselines: run summaries of the trunk.",
-        "calibrate": "Measure how much runs of one unchanged program differ here.",
-    },
-    "More": {
-        "demo": "Diagnose a bundled training run, before and after its fix.",
-        "doctor": "Show versions and which profilers work here.",
-        "rules": "List the rules and their limits.",
-        "explain": "Explain one rule: what it finds, how, what to do.",
-        "tables": "List what a trace holds and what was lost on the way.",
-        "metrics": "Check names of profiler metrics against a chip.",
-        "mcp": "Serve coding agents over stdio (Model Context Protocol).",
-    },
+    "Capture": ("capture", "doctor"),
+    "Look": ("diagnose", "report", "show", "kernels", "ranks", "memory", "query", "explain"),
+    "Change": ("plan", "verify", "compare"),
+    "Keep": ("gate",),
+    "More": ("mcp",),
 }
-COMMANDS = {name: summary for commands in GROUPS.values() for name, summary in commands.items()}
-
-# File and function of a command that is not `command` in `cli/<name>.py`.
-PLACES = {
-    "report": ("diagnose", "report"),
-    "compile": ("summary", "compilation"),
-    "statement": ("summary", "statement"),
-    "lines": ("summary", "lines"),
-    "tables": ("summary", "tables"),
-    "roofline": ("kernels", "roofline"),
-    "classify": ("kernels", "classify"),
-    "plan": ("what_if", "plan"),
-    "pipeline": ("ranks", "pipeline"),
-    "next": ("kernels", "next_command"),
-    "open": ("export", "open_command"),
-    "explain": ("rules", "explain"),
-    "loop": ("loop.loop", "command"),
-    "watch": ("watch.watch", "command"),
-    "serve": ("serve.serve", "command"),
-    "calibrate": ("verify.verify", "calibrate"),
-    "verify": ("verify.verify", "command"),
-    "compare": ("verify.compare", "command"),
-    "gate": ("verify.gate", "command"),
-    "baseline": ("verify.baseline", "command"),
-    "ledger": ("verify.ledger", "command"),
-}
+COMMANDS = {name: ENTRIES[name][1] for names in GROUPS.values() for name in names}
+# Names of before, which go on working until 1.0.
+FORMER = {
+    "which": "doctor SYMPTOM", "loop": "capture --loop", "next": "kernels --next", "redact": "capture --redact",
+    "watch": "report --watch", "statement": "show statement", "summary": "show steps", "idle": "show idle",
+    "lines": "show lines", "compile": "show compile", "roofline": "kernels --roofline", "classify": "show ops",
+    "pipeline": "ranks --pipeline", "serve": "report --serve", "open": "report --open",
+    "export": "report --export FORMAT", "what-if": "plan --change CHANGE", "ledger": "verify --ledger",
+    "baseline": "gate baseline", "calibrate": "gate calibrate", "rules": "explain", "tables": "show tables",
+    "metrics check": "kernels --metrics", "metrics": "kernels --metrics",
+}  # fmt: skip
+# The option that chose it before does so still.
+_FORMER_OPTIONS = {"gate": {"--report": "gate --limits"}}
+_SWITCHES = {"--verbose", "-v", "--no-cache", "--no-color", "--linked-only", "--tree"}
 
 PURPOSE = "Find the time a GPU program loses, prove it from the profile, price one change."
 BEGIN = (
     ("timesink demo", "see it work on a bundled capture"),
-    ("timesink diagnose TRACE", "what costs most, what a fix wins"),
+    ("timesink TRACE", "what costs most, what a fix wins"),
     ("timesink capture torch -- python train.py", "record a program of yours"),
 )
 HINT = "timesink help COMMAND explains one; timesink --help says what each does."
@@ -121,10 +118,10 @@ def help_page() -> str:
     width = max(min(get_terminal_size().columns, 100) - 2, 50)
     indent = "  "
     parts = [
-        "Usage: timesink [OPTIONS] COMMAND [ARGS]...",
+        "Usage: timesink [OPTIONS] COMMAND [ARGS]...\n       timesink FILE...   the same as timesink diagnose FILE...",
         fill(PURPOSE, width, initial_indent=indent, subsequent_indent=indent),
         _listed("Options", OPTIONS, width),
-        *(_listed(heading, commands.items(), width) for heading, commands in GROUPS.items()),
+        *(_listed(heading, ((name, COMMANDS[name]) for name in names), width) for heading, names in GROUPS.items()),
         fill(EXIT_CODES, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False),
     ]
     return "\n\n".join(parts)
@@ -141,13 +138,9 @@ def _listed(heading: str, rows: Iterable[tuple[str, str]], width: int) -> str:
 
 
 def overview() -> str:
-    """The first screen: purpose, three ways to begin, every command by group."""
+    """The first screen: purpose, three ways to begin, the commands by group."""
     begin = "\n".join(f"  {command:43}{what}" for command, what in BEGIN)
-    every = "\n".join(f"  {heading:9}{'  '.join(commands)}" for heading, commands in GROUPS.items())
-    every = "\n".join(
-        fill(line, 80, subsequent_indent=" " * 11, break_on_hyphens=False, break_long_words=False)
-        for line in every.splitlines()
-    )
+    every = "\n".join(f"  {heading:9}{'  '.join(names)}" for heading, names in GROUPS.items())
     return f"{PURPOSE}\n\n{begin}\n\n{every}\n\n{HINT}"
 
 
@@ -156,8 +149,49 @@ def version() -> str:
     return f"timesink {__version__}"
 
 
+def resolve(words: Sequence[str]) -> tuple[str, str, list[str]]:
+    """The name by which a command was asked for, the one of `ENTRIES` that it means, and the words left for it.
+
+    A name that was in use before stays what it was asked for by. Words that begin with a file ask for its diagnosis.
+    The meaning is empty where there is none.
+    """
+    for count in (2, 1):
+        if (typed := " ".join(words[:count])) in FORMER:
+            return typed, FORMER[typed], list(words[count:])
+    name, *rest = words
+    if name in ENTRIES and " " not in name:
+        meant, rest = _chosen(name, rest)
+        return " ".join(part for part in meant.split() if not part.isupper()), meant, rest
+    if os.path.exists(name) or (not name.startswith("-") and set(name) & {".", os.sep}):  # noqa: PTH110
+        return "diagnose", "diagnose", list(words)
+    return name, "", rest
+
+
+def _chosen(command: str, words: list[str]) -> tuple[str, list[str]]:
+    """Which of the things that a command does the words choose, and the words without the one that chooses it."""
+    end = words.index("--") if "--" in words else len(words)
+    for option, entry in _FORMER_OPTIONS.get(command, {}).items():
+        if any(word.partition("=")[0] == option for word in words[:end]):
+            return entry, words
+    for entry, choice in modes(command):
+        option, _, value = choice.partition(" ")
+        for at in reversed(range(end)):
+            is_it = words[at].partition("=")[0] == option
+            if choice[0] != "-":  # a word of its own, not the value of an option before it
+                is_it = is_it and (not at or words[at - 1][0:1] != "-" or words[at - 1] in _SWITCHES)
+            elif option == "--ledger":  # with a number it closes that entry with what is measured
+                is_it = is_it and "=" not in words[at] and not "".join(words[at + 1 : at + 2]).isdecimal()
+            if is_it:
+                return entry, words if value else [*words[:at], *words[at + 1 :]]
+    return command, words
+
+
+def modes(command: str) -> list[tuple[str, str]]:
+    """The entries of what else a command does, and what chooses each."""
+    return [(entry, entry[len(command) + 1 :]) for entry in ENTRIES if entry.startswith(f"{command} ")]
+
+
 def entry_of(name: str) -> Any:
-    """The function behind a command, its file imported; the group `app` where the file holds one instead."""
-    file, function = PLACES.get(name, (name.replace("-", "_"), "command"))
-    module = import_module(f"timesink.cli.{file}")
-    return getattr(module, "app", None) or getattr(module, function)
+    """The function behind an entry, its file imported; the group `app` where the file holds one instead."""
+    file, _, function = ENTRIES[name][0].partition(":")
+    return getattr(import_module(f"timesink.cli.{file}"), function)

@@ -59,6 +59,13 @@ def gpus() -> list[str]:
     return [entry.product for _, entry in ENTRIES]
 
 
+def chips() -> list[str]:
+    """The chips whose metrics are known."""
+    from timesink.knowledge.metric_names import CHIPS
+
+    return list(CHIPS)
+
+
 def one_of(*values: str) -> Callable[[], list[str]]:
     """These values."""
     return lambda: list(values)

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
 from timesink.cli.options import (
     DescribedReading,
-    DiagnosisOutput,
-    LinkedOnly,
-    Paths,
+    PageOutput,
     RuleChoice,
-    Stepping,
-    flag,
-    option,
 )
 from timesink.cli.output import sink, working
 from timesink.errors import UsageError
@@ -22,13 +16,11 @@ from timesink.render import Format
 from timesink.untrusted.scrub import scrub_sentence
 
 
-def command(
-    paths: Paths,
-    linked_only: LinkedOnly = False,
+def diagnose(
+    paths: list[Path],
     *,
-    writing: DiagnosisOutput,
+    writing: PageOutput,
     reading: DescribedReading,
-    stepping: Stepping,
     choice: RuleChoice,
 ) -> int:
     """Name the bottleneck of a trace and price its fix.
@@ -38,7 +30,7 @@ def command(
     """
     target = writing.sink(paths)
     choice.check()
-    trace = stepping.applied(reading.trace(paths, linked_only=linked_only))
+    trace = reading.trace(paths)
     with working("applying the rules"):
         diagnosis = choice.diagnosis(trace)
         if target.form is Format.HTML:
@@ -51,17 +43,11 @@ def command(
 
 
 def report(
-    paths: Paths,
-    output: Annotated[Path, option("--output -o", "FILE|-", "Write to this file, all of it or nothing.")] = Path(
-        "report.html"
-    ),
-    linked_only: LinkedOnly = False,
-    full: Annotated[
-        bool, flag("--full", "Keep every event of a long capture in the timeline, however large the file gets.")
-    ] = False,
+    paths: list[Path],
+    output: Path = Path("report.html"),
+    full: bool = False,
     *,
     reading: DescribedReading,
-    stepping: Stepping,
     choice: RuleChoice,
 ) -> int:
     """Write the diagnosis as one HTML file with timelines.
@@ -78,7 +64,7 @@ def report(
             remedy="give -o FILE.html; `timesink diagnose -o FILE.md` writes Markdown, `-o FILE.json` JSON",
         )
     choice.check()
-    trace = stepping.applied(reading.trace(paths, linked_only=linked_only))
+    trace = reading.trace(paths)
     with working("writing the report"):
         from timesink.render.html import html_report
 

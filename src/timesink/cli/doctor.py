@@ -18,28 +18,22 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from timesink.cli.options import PageOutput
 from timesink.model.record import dataclass
 from timesink.untrusted.nvidia_tools import find_tool, importer_link
 from timesink.untrusted.plain_text import numbers_in, stated_version
 
 if TYPE_CHECKING:
-    from timesink.views.page import Sheet
+    from timesink.views.page import Page, Sheet
 
 LIBRARIES = ("polars", "numpy", "scipy", "pyarrow", "isal", "typer", "rich", "torch")
 
 
-def command(*, writing: PageOutput) -> int:
-    """Show versions and which profilers work here.
-
-    Reading and diagnosing traces needs none of the tools; they are for captures and for .nsys-rep files.
-    """
+def doctor_page() -> Page:
+    """What is installed, what works as it is, and what to do for the rest."""
     from timesink.views.page import Page
 
-    target = writing.sink()
     tools = (*tool_probes(), *gpu_probes(), sampling_probe(), container_probe(), *disk_probes())
-    target.show(Page("timesink doctor", (_tools(tools), _to_do(tools), _versions())))
-    return 0
+    return Page("timesink doctor", (_tools(tools), _to_do(tools), _versions()))
 
 
 def _tools(probes: tuple[Probe, ...]) -> Sheet:

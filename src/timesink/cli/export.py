@@ -1,4 +1,4 @@
-"""`timesink export`: a trace in the formats of other tools. `timesink open`: a trace in the Perfetto UI."""
+"""`timesink report --export`: a trace in the formats of other tools. `--open`: a trace in the Perfetto UI."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Literal
 
-from timesink.cli import completion
-from timesink.cli.options import Paths, PricedReading, flag, option
+from timesink.cli.options import PricedReading
 from timesink.cli.output import working
 from timesink.errors import UsageError
 from timesink.untrusted.scrub import scrub_sentence
@@ -22,7 +21,15 @@ if TYPE_CHECKING:
     from timesink.model.trace import Trace
 
 COLLAPSED = ".collapsed"
-WHOLE = (".pftrace", ".perfetto-trace", ".speedscope.json", COLLAPSED)
+# What the file of each format of another tool is called, the usual name first; a table of the trace is called .parquet,
+# .csv or .json.
+NAMED = {
+    "perfetto": (".pftrace", ".perfetto-trace"),
+    "speedscope": (".speedscope.json",),
+    "collapsed": (COLLAPSED,),
+    "table": (".parquet", ".csv", ".json"),
+}
+WHOLE = tuple(end for to, ends in NAMED.items() if to != "table" for end in ends)
 
 
 class StackTime(StrEnum):
@@ -33,24 +40,13 @@ class StackTime(StrEnum):
     HOST = "host"
 
 
-def command(
-    paths: Paths,
-    output: Annotated[
-        Path,
-        option(
-            "--output -o",
-            "FILE",
-            "FILE.pftrace, .speedscope.json or .collapsed; with --table also .parquet, .csv, .json.",
-        ),
-    ],
-    table: Annotated[
-        str | None,
-        option("--table", "NAME", "The table to write; timesink tables lists them.", autocompletion=completion.tables),
-    ] = None,
-    no_findings: Annotated[bool, flag("--no-findings", "Leave the diagnosis out of the timeline.")] = False,
-    time: Annotated[
-        StackTime, option("--time", None, "The time of FILE.collapsed: of the GPU, its idle time, the host's.")
-    ] = StackTime.GPU,
+def export(
+    paths: list[Path],
+    to: Literal["perfetto", "speedscope", "collapsed", "table"] | None = None,
+    output: Path | None = None,
+    table: str | None = None,
+    no_findings: bool = False,
+    time: StackTime = StackTime.GPU,
     *,
     reading: PricedReading,
 ) -> int:
@@ -59,7 +55,12 @@ def command(
     A Perfetto trace holds everything that has a start and an end, and on tracks of its own what timesink found:
     steps, idle time by cause, the critical path, the time each finding claims, queue depth, bytes being copied.
     """
-    if (table is None) != output.name.lower().endswith(WHOLE):
+    if output is None and to not in (None, "table"):
+        output = Path(f"trace{NAMED[to][0]}")
+    if output is None:
+        raise UsageError("there is no file to write to", remedy="give -o FILE")
+    fits = to is None or output.name.lower().endswith(NAMED[to])
+    if not fits or (table is None) != output.name.lower().endswith(WHOLE):
         raise UsageError(
             f"{output} is no file to write this to",
             remedy="give -o FILE.pftrace, FILE.speedscope.json or FILE.collapsed, or --table NAME with -o "
@@ -109,13 +110,13 @@ def _whole(path: Path) -> Iterator[Path]:
 UI = "https://ui.perfetto.dev"
 
 
-def open_command(
-    paths: Paths,
-    finding: Annotated[int | None, option("--finding", "N", "Open at the Nth finding.", min=1)] = None,
-    at: Annotated[str | None, option("--at", "START:END", "Open at this stretch, as of --window.")] = None,
-    origin: Annotated[str, option("--origin", "URL", "A Perfetto UI of your own.")] = UI,
-    no_browser: Annotated[bool, flag("--no-browser", "Print the link; start no browser.")] = False,
-    timeout: Annotated[float, option("--timeout", "S", "How long to wait, in seconds.", min=1)] = 120.0,
+def open_trace(
+    paths: list[Path],
+    finding: int | None = None,
+    at: str | None = None,
+    origin: str = UI,
+    no_browser: bool = False,
+    timeout: float = 120.0,
     *,
     reading: PricedReading,
 ) -> int:

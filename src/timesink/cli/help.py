@@ -6,7 +6,7 @@ Typer shows the types of Python (`<list[Path]>`, `<int range>`); people see what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -22,15 +22,27 @@ FORMER_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "--output": ("--out",),
     "--only": ("--select",),
     "--skip": ("--ignore",),
+    "--tool": ("--nsys", "--ncu"),
 }
+# What marks an option that is shown by `--help-all` only, and those that mean the same everywhere: `timesink --help`
+# shows them once for all commands.
+RARE: Final = "rare"
+EVERYWHERE: Final = ("verbose", "no_cache", "no_color")
 
 
 class ShownCommand(TyperCommand):
-    """A command whose help names what to type."""
+    """A command whose help names what to type. `modes` are what else it does: what to type for each, its summary."""
+
+    modes: Sequence[tuple[str, str]] = ()
+    shows_all = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The command is known from here on, whatever is wrong with its words."""
         begin(ctx.command_path.partition(" ")[2])
+        if "--help-all" in args[: args.index("--") if "--" in args else None]:
+            self.shows_all = True
+            typer.echo(self.get_help(ctx))
+            raise typer.Exit
         ctx.default_map = _configured({name for param in self.params for name in param.opts}, args)
         read_plainly(self.get_params(ctx))
         rest = super().parse_args(ctx, args)
@@ -54,7 +66,9 @@ class ShownCommand(TyperCommand):
 
 
 class ShownGroup(TyperGroup):
-    """Commands under one name. Without one of them it shows its help, and that is no error."""
+    """Commands under one name, with `modes` as a command has. Without one of them it shows its help: no error."""
+
+    modes: Sequence[tuple[str, str]] = ()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Without arguments the help is what was asked for."""
@@ -69,9 +83,9 @@ class ShownGroup(TyperGroup):
         raise typer.Exit
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Options, then commands."""
-        _write_parameters(self, ctx, formatter)
+        """Commands, then options."""
         self.format_commands(ctx, formatter)
+        _write_parameters(self, ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Every command with the first sentence of its help."""
@@ -98,7 +112,7 @@ def _configured(options: set[str], args: list[str]) -> dict[str, Any]:
     suite = next((value for value in _values(args, "--suite")), "default")
     chosen = {key: value for key, value in found.suites.get(suite, {}).items() if f"--{key}" in options}
     budgets = found.suites.get(suite, {}).get("limits", ())
-    if "--report" in options and any(word.partition("=")[0] == "--report" for word in args):
+    if {"--limit", "--baseline"} <= options:
         chosen["limit"] = list(budgets)
     return {key.replace("-", "_"): value for key, value in chosen.items()}
 
@@ -136,18 +150,31 @@ def _usage(param: Any) -> str:
     return name if param.required or name.startswith("[") else f"[{name}]"
 
 
-def _write_parameters(command: TyperCommand | TyperGroup, ctx: Any, formatter: Any) -> None:
+def is_shown(param: Any) -> bool:
+    """Whether `--help` of a command shows this parameter, and not `--help-all` alone."""
+    return param.name not in EVERYWHERE and getattr(param, "rich_help_panel", None) != RARE
+
+
+def _write_parameters(command: ShownCommand | ShownGroup, ctx: Any, formatter: Any) -> None:
     rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    shows_all, left = getattr(command, "shows_all", True), False
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx)
         if record is None:
             continue
         if is_argument(param):
             rows["Arguments"].append((value_name(param), record[1].removesuffix("[required]").strip()))
-        else:
+        elif shows_all or is_shown(param):
             names = ", ".join(sorted(param.opts, key=len))
             names += "".join(f" / {name}" for name in param.secondary_opts)
             rows["Options"].append((f"{names} {value_name(param)}".strip(), _plain_bounds(record[1], param)))
+        else:
+            left = True
+    if left:
+        rows["Options"].append(("--help-all", "Show every option."))
+    rows["Also (each with --help of its own)"] = [
+        (f"{ctx.command_path} {typed}", what) for typed, what in command.modes
+    ]
     for heading, listed in rows.items():
         if listed:
             with formatter.section(heading):

@@ -1,22 +1,19 @@
 """`timesink kernels`: what limits each profiled kernel, and how much it could gain at most.
 
-`timesink roofline`: how near each profiled kernel comes to each roof, as a table and as a picture.
-
-`timesink next`: the exact ncu command for the few kernels of a timeline that are worth it. `timesink classify`: every
-operator beside its roofline, from a trace, a report, or the configuration of a model.
+`--roofline`: how near each comes to each roof, as a table and as a picture. `--next`: the exact ncu command for the few
+kernels of a timeline that are worth it. `--metrics`: names of metrics against a chip, before a run is spent on them.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
-from timesink.cli import completion
-from timesink.cli.options import TRACES, NoCache, PageOutput, Paths, Reading, argument, flag, number_named, option
+from timesink.cli.options import PageOutput, number_named, read_traces
 from timesink.cli.output import Sink, working
-from timesink.cli.reading import read_traces
-from timesink.errors import UsageError
+from timesink.errors import UsageError, unknown
 from timesink.model.record import dataclass
 from timesink.render import Format
 from timesink.render.tables import filled
@@ -24,51 +21,28 @@ from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
-    from timesink.knowledge.gpus import GpuPeaks
+    from timesink.knowledge.metric_names import NameVerdict
     from timesink.model.trace import Trace
     from timesink.views.kernels import NextKernel
     from timesink.views.page import Page
 
-_COMMAND_CHARACTERS = 2000
 
-ReportFile = Annotated[
-    Path, argument("REPORT", "A Nsight Compute report (.ncu-rep, .ncu-repz) or its CSV page (raw or details).")
-]
+_COMMAND_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class KernelChoice:
     """Which kernels, which figures of them, in which order."""
 
-    numbers: Annotated[list[int] | None, option("--id", "N", "The sheet of this launch; may be repeated.")] = None
-    name: Annotated[str | None, option("--name", "RE", "The sheets of kernels of such names.")] = None
-    columns: Annotated[
-        str | None,
-        option("--columns", "A,B", "A table of these figures, named as in kernel_sheets of `timesink query --list`."),
-    ] = None
-    sort: Annotated[str | None, option("--sort", "A", "The largest of this figure first.")] = None
-    limits: Annotated[
-        list[str] | None, option("--limit", "NAME=VALUE", "Use this limit in a sheet's check; may be repeated.")
-    ] = None
+    numbers: list[int] | None = None
+    name: str | None = None
+    columns: str | None = None
+    sort: str | None = None
+    limits: list[str] | None = None
 
-    least_bytes: Annotated[
-        float | None,
-        option(
-            "--least-bytes",
-            "BYTES",
-            "What the kernel must read and write at least: its sheet compares what DRAM moved.",
-            min=1,
-        ),
-    ] = None
+    least_bytes: float | None = None
 
-    timeline: Annotated[
-        Path | None,
-        option(
-            "--timeline",
-            "TRACE",
-            "A torch.profiler trace of the program with its shapes: what its operators must move is told.",
-        ),
-    ] = None
+    timeline: Path | None = None
 
     @property
     def is_sheet(self) -> bool:
@@ -85,10 +59,10 @@ class KernelChoice:
         return dict(number_named(text, "NAME=VALUE, such as registers=96") for text in self.limits or ())
 
 
-def command(
-    report: ReportFile,
-    against: Annotated[Path | None, option("--against", "REPORT", "Compare with this later report.")] = None,
-    no_cache: NoCache = False,
+def kernels(
+    report: Path,
+    against: Path | None = None,
+    no_cache: bool = False,
     *,
     choice: KernelChoice,
     writing: PageOutput,
@@ -160,16 +134,16 @@ def read_profiles(path: Path, cache: bool, timeline: Path | None = None) -> Trac
     if KERNEL_PROFILES not in trace:
         raise UsageError(
             f"{path} holds no kernel profiles",
-            remedy="`timesink summary` lists the kernels of a timeline; for a kernel report see `timesink next`",
+            remedy="`timesink show` lists the kernels of a timeline; for a report see `timesink kernels --next`",
         )
     return trace
 
 
 def roofline(
-    report: ReportFile,
-    svg: Annotated[bool, flag("--svg", "Write an SVG picture [default: where FILE ends in .svg].")] = False,
-    against: Annotated[Path | None, option("--against", "REPORT", "Draw where this later report has them.")] = None,
-    no_cache: NoCache = False,
+    report: Path,
+    svg: bool = False,
+    against: Path | None = None,
+    no_cache: bool = False,
     *,
     writing: PageOutput,
 ) -> int:
@@ -208,10 +182,10 @@ def _under_roofs(report: Path, trace: Trace, against: Path | None, cache: bool) 
 
 
 def next_command(
-    paths: Paths,
-    top: Annotated[int, option("--top", "N", "Kernels to look at.", min=1)] = 3,
-    program: Annotated[str, option("--program", "CMD", "The program to profile.")] = "python train.py",
-    no_cache: NoCache = False,
+    paths: list[Path],
+    top: int = 3,
+    program: str = "python train.py",
+    no_cache: bool = False,
     *,
     writing: PageOutput,
 ) -> int:
@@ -247,86 +221,62 @@ def _text(chosen: Sequence[NextKernel], width: int) -> str:
     return "\n".join(blocks) + "".join(f"\n{filled(f'note: {note}', width)}" for note in NEXT_NOTES) + "\n"
 
 
-Format16 = Literal["bf16", "fp16", "fp32"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedModel:
-    """A model that is not running."""
-
-    model: Annotated[
-        Path | None,
-        option(
-            "--model-config",
-            "FILE",
-            "Instead of a trace: a Hugging Face config.json, or a configuration of `memory plan`.",
-        ),
-    ] = None
-    gpu: Annotated[
-        str | None,
-        option(
-            "--gpu",
-            "NAME",
-            "The GPU it would run on, such as H200; of a trace, the GPU it ran on where that is not known.",
-            autocompletion=completion.gpus,
-        ),
-    ] = None
-    batch: Annotated[int, option("--batch", "N", "Sequences at once.", min=1)] = 1
-    sequence: Annotated[int, option("--sequence --seq", "N", "Tokens per sequence.", min=1)] = 2048
-    dtype: Annotated[Format16, option("--dtype", "NAME", "Number format: bf16, fp16 or fp32.")] = "bf16"
-
-    def page(self) -> Page:
-        """Its operators."""
-        from timesink.memory_plan.config import model_in
-        from timesink.views.classify import planned_page
-
-        assert self.model is not None
-        if self.gpu is None:
-            raise UsageError("which GPU the model would run on is not said", remedy="add --gpu H200, for one")
-        return planned_page(model_in(self.model), _gpu(self.gpu), self.batch, self.sequence, self.dtype)
-
-
-def classify(
-    paths: Annotated[list[Path] | None, argument("PATH", TRACES)] = None,
-    top: Annotated[int, option("--top", "N", "Rows per table.", min=1)] = 30,
+def metrics(
+    names: list[str],
+    chip: str = "sm_90",
     *,
-    planned: PlannedModel,
-    reading: Reading,
     writing: PageOutput,
 ) -> int:
-    """Say of every operator what bounds it, how near it comes, and what to do.
+    """Say which names exist on the chip, which do not, and what to use instead.
 
-    Operations and bytes are those of the recorded shapes (record_shapes=True), of the counters of a Nsight Compute
-    report, or of a model's configuration: with --model-config and --gpu no trace is needed.
+    Exits with 2 where a name is wrong or absent. Of names in no table nothing is claimed.
     """
-    if (planned.model is None) == (not paths):
-        raise UsageError(
-            "give either a trace or --model-config", remedy="timesink classify TRACE, or --model-config FILE --gpu H200"
-        )
-    if planned.model is not None:
-        writing.sink([planned.model]).show(planned.page())
-        return 0
-    given, named = paths or [], None if planned.gpu is None else _gpu(planned.gpu)
-    target = writing.sink(given)
-    trace = reading.trace(given)
-    with working("classifying"):
-        from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
-        from timesink.views.classify import classification_page, counters_page
+    from timesink.knowledge.metric_names import CHIPS, Standing, checked
+    from timesink.views.page import Field, Page, Sheet, texts
 
-        is_report = KERNEL_PROFILES in trace and not trace.get(DEVICE_OPS).height
-        target.show(counters_page(trace, top) if is_report else classification_page(trace, top, named))
-    return 0
-
-
-def _gpu(name: str) -> GpuPeaks:
-    """The GPU of that name; `UsageError` where none or several are meant."""
-    from timesink.knowledge.gpus import ENTRIES, candidates
-
-    found = candidates(name)
-    if len(found) == 1:
-        return found[0]
-    products = ", ".join(entry.product for entry in found) or ", ".join(entry.product for _, entry in ENTRIES)
-    raise UsageError(
-        f"{name!r} may be several GPUs" if found else f"the peaks of {name!r} are not known",
-        remedy=f"choose from: {products}",
+    if chip not in CHIPS:
+        raise unknown("chip", chip, list(CHIPS))
+    asked = [name for part in names for name in part.split(",") if name]
+    verdicts = [checked(name, chip) for name in asked]
+    is_wrong = any(verdict.standing in (Standing.WRONG, Standing.ABSENT) for verdict in verdicts)
+    target = writing.sink()
+    if target.form is Format.TEXT:
+        target.write("".join(_line(verdict, chip) for verdict in verdicts))
+        return 2 if is_wrong else 0
+    columns = (
+        Field("name", "name", is_name=True),
+        Field("standing", f"on {chip}"),
+        *texts(why="why", known_on="known on"),
+        Field("instead", "instead", is_name=True),
     )
+    rows = tuple(
+        (verdict.name, verdict.standing.value, verdict.why, " ".join(verdict.known_on), verdict.instead)
+        for verdict in verdicts
+    )
+    target.show(Page("metric names", (Sheet("metrics", f"metrics on {chip}", columns, rows),)))
+    return 2 if is_wrong else 0
+
+
+def _line(verdict: NameVerdict, chip: str) -> str:
+    why = f": {verdict.why}" if verdict.why else ""
+    known = (
+        f" (known on {', '.join(verdict.known_on)})" if verdict.known_on and verdict.standing.value != "exists" else ""
+    )
+    instead = f"; use {scrub(verdict.instead)}" if verdict.instead else ""
+    return f"{scrub(verdict.name)}  {verdict.standing.value} on {chip}{why}{known}{instead}\n"
+
+
+def refuse_wrong_names(metrics: Sequence[str]) -> None:
+    """`UsageError` for a metric that exists on no chip: ncu would drop it without a word, after all its replays. Names
+    that may be meant otherwise are said on stderr; groups and expressions are ncu's to resolve."""
+    from timesink.knowledge.metric_names import CHIPS, Standing, checked
+
+    for name in metrics:
+        if ":" in name and not name.startswith("breakdown:"):
+            continue
+        verdict = checked(name, next(iter(CHIPS)))  # what is wrong is so on every chip
+        if verdict.standing is Standing.WRONG:
+            remedy = f"use {verdict.instead}" if verdict.instead else f"`timesink kernels --metrics {name}`"
+            raise UsageError(f"there is no metric {name!r}: {verdict.why}", remedy=remedy)
+        if verdict.instead and not verdict.known_on:
+            sys.stderr.write(f"timesink: {name!r} is {verdict.why}; {verdict.instead} is\n")

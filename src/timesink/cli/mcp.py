@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from timesink.cli.options import flag, option
 from timesink.errors import UsageError
 
 
-def command(
-    roots: Annotated[
-        list[Path] | None, option("--root", "DIR", "A folder it may use [default: this one]; may be repeated.")
-    ] = None,
-    allow_exec: Annotated[
-        bool, flag("--allow-exec", "Let it run the commands declared here, by name, and no others.")
-    ] = False,
-    commands: Annotated[
-        list[str] | None, option("--command", "NAME=COMMAND", "Declare a command; may be repeated.")
-    ] = None,
-    command_file: Annotated[Path | None, option("--commands", "FILE", "A TOML file with a table [commands].")] = None,
-    timeout: Annotated[
-        float, option("--timeout", "S", "The longest that a command may run, in seconds.", min=1)
-    ] = 1800.0,
+def mcp(
+    roots: list[Path] | None = None,
+    allow_exec: bool = False,
+    commands: list[str] | None = None,
+    command_file: Path | None = None,
+    timeout: float = 1800.0,
 ) -> int:
     """Serve coding agents over stdio (Model Context Protocol).
 

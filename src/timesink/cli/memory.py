@@ -1,17 +1,13 @@
-"""`timesink memory`: what held the memory of a run, what a configuration will need, and how two of them differ.
-
-`timesink ledger` has the same three commands.
-"""
+"""`timesink memory`: what held the memory of a run, what a configuration will need, and how two of them differ."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from timesink.cli.options import Commands, NoCache, PageOutput, argument, option
+from timesink.cli.options import Commands, PageOutput, read_traces
 from timesink.cli.output import sink
-from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 from timesink.memory_plan.config import (
     OptimizerName,
@@ -27,12 +23,6 @@ from timesink.model.record import asdict, dataclass
 
 app = Commands(help="Show, plan and compare what holds GPU memory.")
 
-Snapshot = Annotated[Path, argument("SNAPSHOT", "torch.cuda.memory._dump_snapshot, or a trace with memory events.")]
-Top = Annotated[int, option("--top", "N", "Show this many places.", min=1)]
-Used = Annotated[float | None, option("--device-used", "GB", "What the device had in use (nvidia-smi), decimal GB.")]
-Picture = Annotated[Path | None, option("--svg", "FILE", "Draw memory over time into this file.")]
-ModelFile = Annotated[Path | None, option("--hf-config", "FILE", "A Hugging Face config.json.")]
-
 
 @app.callback()
 def _group() -> None:
@@ -41,11 +31,11 @@ def _group() -> None:
 
 @app.command("show")
 def show(
-    snapshot: Snapshot,
-    top: Top = 12,
-    device_used: Used = None,
-    svg: Picture = None,
-    no_cache: NoCache = False,
+    snapshot: Path,
+    top: int = 12,
+    device_used: float | None = None,
+    svg: Path | None = None,
+    no_cache: bool = False,
     *,
     writing: PageOutput,
 ) -> int:
@@ -68,16 +58,16 @@ def show(
 class PlanSettings:
     """What replaces the settings of a configuration; None leaves one as the file or the default has it."""
 
-    batch: Annotated[int | None, option("--batch", "N", "Sequences per rank and micro-batch.", min=1)] = None
-    sequence: Annotated[int | None, option("--sequence --seq", "N", "Tokens per sequence.", min=1)] = None
-    precision: Annotated[Precision | None, option("--precision", "NAME", "fp32, amp, bf16 or fp8.")] = None
-    optimizer: Annotated[OptimizerName | None, option("--optimizer", "NAME", "Such as adamw-fused.")] = None
-    recompute: Annotated[Recompute | None, option("--recompute", "HOW", "none, selective or full.")] = None
-    sharding: Annotated[Sharding | None, option("--sharding", "HOW", "none, ddp, zero1, zero2, zero3 or fsdp2.")] = None
-    ranks: Annotated[int | None, option("--ranks", "N", "Data-parallel ranks.", min=1)] = None
-    tensor: Annotated[int | None, option("--tensor", "N", "Tensor-parallel ranks.", min=1)] = None
-    context: Annotated[int | None, option("--serve-context", "N", "Serve with this cache length.", min=1)] = None
-    gpu_memory: Annotated[float | None, option("--gpu-memory", "GB", "Memory of the GPU.")] = None
+    batch: int | None = None
+    sequence: int | None = None
+    precision: Precision | None = None
+    optimizer: OptimizerName | None = None
+    recompute: Recompute | None = None
+    sharding: Sharding | None = None
+    ranks: int | None = None
+    tensor: int | None = None
+    context: int | None = None
+    gpu_memory: float | None = None
 
     def applied(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """A stored configuration with these settings in the place of its own."""
@@ -115,9 +105,9 @@ def _known(**values: Any) -> dict[str, Any]:
 
 @app.command("plan")
 def plan(
-    config: Annotated[Path | None, argument("CONFIG", "Configuration as JSON.")] = None,
-    hf_config: ModelFile = None,
-    against: Annotated[Path | None, option("--against", "SNAPSHOT", "Compare with this run.")] = None,
+    config: Path | None = None,
+    hf_config: Path | None = None,
+    against: Path | None = None,
     *,
     settings: PlanSettings,
     writing: PageOutput,
@@ -139,8 +129,8 @@ def plan(
 
 @app.command("diff")
 def diff(
-    before: Annotated[Path, argument("BEFORE", "Snapshot before.")],
-    after: Annotated[Path, argument("AFTER", "Snapshot after.")],
+    before: Path,
+    after: Path,
     *,
     writing: PageOutput,
 ) -> int:

@@ -1,31 +1,41 @@
-"""Options that several commands share, declared once so that they mean the same everywhere.
+"""What commands take: options, declared in a table so that they mean the same everywhere, and the traces they name.
 
-Options that belong together are the fields of a frozen dataclass, a group. A command takes a group as one keyword-only
-parameter, and `ungrouped` shows its fields to typer one by one:
+A command is a function with plain parameters. What each is called on the command line, what stands for its value and
+what help says of it is in `options.json`: under the function (`kernels.roofline`), the class or the file that has the
+parameter, else under `shared`.
 
-    def command(paths: Paths, top: Top = 10, *, reading: Reading, writing: PageOutput) -> int: ...
+    "top": ["--top", "N", "Rows of each table.", {"min": 1}]     an option; a value of "" makes it a switch
+    "paths": ["", "PATH", "Profiles of PyTorch (.json, ...)"]    an argument, told by its place
+
+The fourth may have: `min`, `max`, `envvar`, `file_okay`; `complete`, a function of `completion` or the words to offer;
+`writes`, the classes of results whose formats are to choose from; `rare`, shown by --help-all only; `former`, taken
+until 1.0 and not shown. Options that belong together are the fields of a frozen dataclass, a group. A command takes a
+group as one keyword-only parameter, and `ungrouped` shows its fields to typer one by one:
+
+    def command(paths: list[Path], top: int = 10, *, reading: Reading, writing: PageOutput) -> int: ...
 """
 
 from __future__ import annotations
 
+import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from timesink.capture.recorded_run import parsed_facts
+from timesink.capture.recorded_run import link_times, parsed_facts, recorded_run
 from timesink.cli import completion
-from timesink.cli.help import ShownCommand, ShownGroup
-from timesink.cli.output import Sink, sink
-from timesink.cli.reading import of_run, read_traces
-from timesink.errors import UsageError
+from timesink.cli.help import RARE, ShownCommand, ShownGroup
+from timesink.cli.output import Sink, answer_is_partial, sink, working
+from timesink.errors import UnreadableTrace, UsageError
 from timesink.model.record import dataclass, fields, is_dataclass, replace
 from timesink.render import Format, formats_of
+from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
     from timesink.diagnosis.rule import Rule
@@ -36,20 +46,62 @@ if TYPE_CHECKING:
 _LAST = ("verbose", "no_cache", "strict", "exit_zero", "no_color")
 
 
+@cache
+def _table() -> Mapping[str, Mapping[str, list[Any]]]:
+    """The options of `options.json`: by class, file or `shared`, and by the name of the parameter."""
+    table: dict[str, dict[str, list[Any]]] = json.loads(Path(__file__).with_name("options.json").read_text("utf-8"))
+    return table
+
+
+def _as_typed(name: str, hint: Any, *places: str) -> Any:
+    """The annotation that tells typer how this parameter is typed, from the first of the places that has it."""
+    table = _table()
+    section = next(table[place] for place in (*places, "shared") if name in table.get(place, ()))
+    spelled, metavar, about, *more = section[name]
+    rest: dict[str, Any] = {"metavar": metavar or None, "help": about, **(more[0] if more else {})}
+    if offered := rest.pop("complete", None):
+        is_list = isinstance(offered, list)
+        rest["autocompletion"] = completion.one_of(*offered) if is_list else getattr(completion, offered)
+    if results := rest.pop("writes", None):
+        rest |= _formats(*results)
+    rest["hidden"] = rest.pop("former", False)
+    if rest.pop("rare", False):
+        rest["rich_help_panel"] = RARE
+    if spelled:
+        return Annotated[hint, typer.Option(*spelled.split(), **rest)]
+    return Annotated[hint, typer.Argument(**rest)]
+
+
+def _formats(*results: str) -> dict[str, Any]:
+    """What the option --format takes: the formats in which each of these classes of results can be written."""
+    forms = formats_of(*results)
+
+    def parsed(text: str) -> Format:
+        if text not in forms:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(repr(str(form)) for form in forms)}.")
+        return Format(text)
+
+    text = f"{', '.join(forms[:-1])} or {forms[-1]} [default: text, or as FILE is named]."
+    return {"help": text, "parser": parsed, "autocompletion": completion.one_of(*forms)}
+
+
 def ungrouped(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command with the fields of its groups as parameters of their own, which is what typer can read."""
-    hints = get_type_hints(command, include_extras=True)
+    hints = get_type_hints(command)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    own = f"{_file(command)}.{command.__name__}"
     parameters: list[Parameter] = []
     for name, parameter in signature(command).parameters.items():
-        if name not in groups:
-            parameters.append(parameter.replace(annotation=hints[name], kind=Parameter.KEYWORD_ONLY))
+        if name in groups:
+            group, kinds = groups[name], get_type_hints(groups[name])
+            places = [own, *(place for one in group.__mro__ for place in (one.__name__, _file(one)))]
+            for one in fields(group):
+                typed = _as_typed(one.name, kinds[one.name], *places)
+                parameters.append(Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=typed))
             continue
-        inner = get_type_hints(groups[name], include_extras=True)
-        parameters += [
-            Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=inner[one.name])
-            for one in fields(groups[name])
-        ]
+        hint = hints[name]
+        typed = hint if hint is typer.Context else _as_typed(name, hint, own, _file(command))
+        parameters.append(parameter.replace(annotation=typed, kind=Parameter.KEYWORD_ONLY))
     parameters.sort(key=lambda parameter: _LAST.index(parameter.name) + 1 if parameter.name in _LAST else 0)
 
     @wraps(command)
@@ -64,6 +116,10 @@ def ungrouped(command: Callable[..., Any]) -> Callable[..., Any]:
     return flat
 
 
+def _file(thing: Any) -> str:
+    return str(thing.__module__).rpartition(".")[2]
+
+
 class Commands(typer.Typer):
     """A group of commands, each of which may take groups of options. What is decorated stays as it is."""
 
@@ -75,7 +131,7 @@ class Commands(typer.Typer):
         return _registering(super().command(*names, cls=ShownCommand, **settings))
 
     def callback(self, *names: Any, **settings: Any) -> Callable[[Any], Any]:
-        """Register what the group does before a command of its, or without one."""
+        """Register what the group does before any of its commands runs, or when none is named."""
         return _registering(super().callback(*names, **settings))
 
 
@@ -87,71 +143,6 @@ def _registering(register: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorated
 
 
-def option(names: str, metavar: str | None, about: str, **more: Any) -> Any:
-    """An option with a value. `names` stand between spaces; `metavar` is what help shows for the value, None the
-    choices; `about` is what it says of the option."""
-    return typer.Option(*names.split(), metavar=metavar, help=about, **more)
-
-
-def flag(names: str, about: str) -> Any:
-    """An option without a value."""
-    return typer.Option(*names.split(), help=about)
-
-
-def argument(metavar: str, about: str, **more: Any) -> Any:
-    """What is told by its place, not by a name."""
-    return typer.Argument(metavar=metavar, help=about, **more)
-
-
-TRACES = (
-    "Profiles of PyTorch (.json, .json.gz), Nsight Systems (.nsys-rep, .qdrep, .sqlite, folders of Parquet or Arrow), "
-    "Nsight Compute (.ncu-rep, .ncu-repz, CSV), memory snapshots (.pickle), logs of torch.compile; or folders of them."
-)
-Paths = Annotated[list[Path], argument("PATH", TRACES)]
-OutputFile = Annotated[Path | None, option("--output -o", "FILE|-", "Write to this file, all of it or nothing.")]
-NoColor = Annotated[bool, flag("--no-color", "Write no colour (NO_COLOR and FORCE_COLOR count too).")]
-Verbose = Annotated[bool, flag("--verbose -v", "Say all there is to say, with names in full.")]
-NoCache = Annotated[bool, flag("--no-cache", "Read the files anew; keep nothing in the user's cache folder.")]
-Ranks = Annotated[list[int] | None, option("--rank", "N", "Look at this rank only; may be repeated.")]
-Window = Annotated[
-    str | None,
-    option(
-        "--window",
-        "START:END",
-        "Read only this stretch, counted from the first event, as in 12.5s:13.5s, 800ms: or :3s.",
-    ),
-]
-GraphsFrom = Annotated[
-    list[Path] | None,
-    option(
-        "--capture",
-        "TRACE",
-        "The trace of the capture of the CUDA graphs, or of an eager run of the same step: its operators, shapes, "
-        "modules and lines are those of replayed kernels; may be repeated.",
-    ),
-]
-LinkedOnly = Annotated[
-    bool, flag("--linked-only", "Leave out GPU work whose launch is not in the trace (TraceLens' convention).")
-]
-Quiet = Annotated[bool, flag("--quiet -q", "Show no progress, and nothing that the program prints.")]
-ExitZero = Annotated[bool, flag("--exit-zero", "Exit with 0 also where the gate fails.")]
-StepMs = Annotated[
-    float | None,
-    option(
-        "--unprofiled-step-ms",
-        "MS",
-        "The step without a profiler, to price host work against [default: as `timesink capture` timed it].",
-        min=0.0,
-    ),
-]
-
-
-Facts = Annotated[
-    list[str] | None,
-    option("--fact", "NAME=VALUE", "What the run is (resolution=512), to be said with its figures; may be repeated."),
-]
-
-
 def facts_of(texts: Sequence[str] | None) -> dict[str, str]:
     """The facts of `--fact`, by name. `UsageError` for what is no fact."""
     try:
@@ -160,28 +151,74 @@ def facts_of(texts: Sequence[str] | None) -> dict[str, str]:
         raise UsageError(f"--fact: {fault}", remedy="write it as NAME=VALUE, such as resolution=512") from None
 
 
-def format_option(*results: str) -> Any:
-    """The option --format with the formats in which each of these classes of results can be written."""
-    forms = formats_of(*results)
+def read_traces(  # what of files is read: the options of every command that reads any
+    paths: Sequence[Path],
+    *,
+    ranks: Sequence[int] | None = None,
+    cache: bool = True,
+    linked_only: bool = False,
+    window: str | None = None,
+    graphs_from: Sequence[Path] = (),
+) -> Trace:
+    """The files as one trace, cut down to the window, the ranks and the GPU work asked for, with what the files of
+    `graphs_from` say of the kernels that its graphs replay.
 
-    def parsed(text: str) -> Format:
-        if text not in forms:
-            raise typer.BadParameter(f"{text!r} is not one of {', '.join(repr(str(form)) for form in forms)}.")
-        return Format(text)
+    Of a damaged file what could be read is returned, and the command's answer is marked as partial.
+    """
+    from timesink._native import keep_freed
+    from timesink.model.window import Span
 
-    text = f"{', '.join(forms[:-1])} or {forms[-1]} [default: text, or as FILE is named]."
-    offered = completion.one_of(*forms)
-    return option("--format -f", "FORMAT", text, parser=parsed, autocompletion=offered)
+    keep_freed(one_heap=True)  # to have pages cleared anew takes up to a tenth of a command's time
+    span = None if window is None else Span.parse(window)
+    names = scrub(paths[0].name) if len(paths) == 1 else f"{len(paths)} files"
+    with working(f"reading {names}") as show:
+        from timesink.readers import read
+
+        trace = read(
+            paths, ranks=ranks, linked_only=linked_only, cache=cache, window=span,
+            watch=lambda done, of: show(f"{done} of {of} files read"),
+        )  # fmt: skip
+        if graphs_from:
+            from timesink.readers.recorded import with_capture
+
+            trace = with_capture(trace, read(graphs_from, ranks=ranks, cache=cache))
+    for damage in trace.damage:
+        answer_is_partial(UnreadableTrace(trace.source, damage, remedy="record or copy the file again"))
+    return trace
+
+
+def of_run(
+    trace: Trace, given_ms: float | None, paths: Sequence[Path], facts: Mapping[str, str] | None = None
+) -> Trace:
+    """The trace with what is known of its run: its step time without a profiler, its facts, what collectives take.
+
+    Each is as given, else as its capture has it, else unknown; a step of 0 ms is not known, whatever was measured.
+    """
+    from timesink.units import NS_PER_MS
+
+    run = recorded_run(paths)
+    if times := link_times(paths):
+        from timesink.model.trace import LinkTime
+
+        trace = trace.with_link_times(tuple(LinkTime(*time) for time in times))
+    if known := {**run.facts, **(facts or {})}:
+        trace = trace.with_facts(known)
+    if run.settings:
+        trace = trace.with_settings(run.settings)
+    if given_ms is not None:
+        return trace.with_unprofiled_step(given_ms * NS_PER_MS) if given_ms else trace
+    steps_ns = tuple(ms * NS_PER_MS for ms in run.steps_ms)
+    return trace.with_unprofiled_step(run.step_ms * NS_PER_MS, steps_ns) if run.step_ms else trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageOutput:
     """Where a page of tables goes and what it is written as."""
 
-    form: Annotated[Format | None, format_option("Page")] = None
-    output: OutputFile = None
-    verbose: Verbose = False
-    no_color: NoColor = False
+    form: Format | None = None
+    output: Path | None = None
+    verbose: bool = False
+    no_color: bool = False
 
     def sink(self, inputs: Sequence[Path | str] = ()) -> Sink:
         """The place the options ask for. `UsageError` where it is one of the inputs."""
@@ -189,71 +226,11 @@ class PageOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiagnosisOutput(PageOutput):
-    """Where a diagnosis goes and what it is written as."""
-
-    form: Annotated[Format | None, format_option("Diagnosis")] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What of the traces is read."""
-
-    ranks: Ranks = None
-    window: Window = None
-    graphs_from: GraphsFrom = None
-    no_cache: NoCache = False
-
-    def trace(self, paths: Sequence[Path], *, linked_only: bool = False) -> Trace:
-        """The files as one trace, cut down to the window and the ranks asked for, with what its graphs were made of."""
-        cache, graphs_from = not self.no_cache, self.graphs_from or ()
-        return read_traces(
-            paths, ranks=self.ranks, cache=cache, linked_only=linked_only, window=self.window, graphs_from=graphs_from
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PricedReading(Reading):
-    """What of the traces is read, and the step time against which host work is priced."""
-
-    unprofiled: StepMs = None
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """What the user says of the run."""
-        return {}
-
-    def trace(self, paths: Sequence[Path], *, linked_only: bool = False) -> Trace:
-        """As `Reading.trace`, with what is known of the run."""
-        return of_run(Reading.trace(self, paths, linked_only=linked_only), self.unprofiled, paths, self.facts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedReading(PricedReading):
-    """As `PricedReading`, and what the run was, for the sentences that are written of it."""
-
-    fact: Facts = None
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """What the user says of the run. `UsageError` for what is no fact."""
-        return facts_of(self.fact)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Stepping:
-    """How steps are told apart."""
+    """How steps are told apart. `step_count` is what `--steps N` was called before."""
 
-    steps: Annotated[
-        str | None,
-        option(
-            "--steps",
-            "PATTERN|auto",
-            "Steps begin at ranges, or else kernels, whose names match this regular expression; auto: find the "
-            "outermost loop of the kernels [default: marks of the program, else auto].",
-        ),
-    ] = None
-    step_count: Annotated[int | None, option("--step-count", "N", "So many steps: choose that loop.", min=2)] = None
+    steps: str | None = None
+    step_count: int | None = None
 
     def applied(self, trace: Trace) -> Trace:
         """The trace with the steps that were asked for. `UsageError` for a pattern that is no regular expression."""
@@ -262,6 +239,10 @@ class Stepping:
         from timesink.model.names import pattern_fault
         from timesink.model.trace import StepChoice
 
+        if self.steps is not None and self.steps.isdecimal() and self.step_count is None:
+            if int(self.steps) < 2:
+                raise UsageError(f"--steps: a loop runs at least twice, not {self.steps} times")
+            return trace.with_steps(StepChoice(None, int(self.steps)))
         pattern = None if self.steps in (None, "auto") else self.steps
         if pattern is not None and (fault := pattern_fault(pattern)):
             raise UsageError(f"--steps: {pattern!r} is no regular expression: {fault}")
@@ -269,31 +250,57 @@ class Stepping:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reading(Stepping):
+    """What of the traces is read, and how their steps are told apart."""
+
+    linked_only: bool = False
+    ranks: list[int] | None = None
+    window: str | None = None
+    graphs_from: list[Path] | None = None
+    no_cache: bool = False
+
+    def trace(self, paths: Sequence[Path]) -> Trace:
+        """The files as one trace, cut down to what was asked for, with what its graphs were made of."""
+        read = read_traces(
+            paths,
+            ranks=self.ranks,
+            cache=not self.no_cache,
+            linked_only=self.linked_only,
+            window=self.window,
+            graphs_from=self.graphs_from or (),
+        )
+        return self.applied(read)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedReading(Reading):
+    """What of the traces is read, and the step time against which host work is priced."""
+
+    unprofiled: float | None = None
+
+    def trace(self, paths: Sequence[Path]) -> Trace:
+        """As `Reading.trace`, with what is known of the run."""
+        return of_run(Reading.trace(self, paths), self.unprofiled, paths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedReading(PricedReading):
+    """As `PricedReading`, and what the run was, for the sentences that are written of it."""
+
+    fact: list[str] | None = None
+
+    def trace(self, paths: Sequence[Path]) -> Trace:
+        """As `PricedReading.trace`, with these facts. `UsageError` for what is no fact."""
+        return of_run(Reading.trace(self, paths), self.unprofiled, paths, facts_of(self.fact))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChoice:
     """Which rules are applied, with which limits."""
 
-    only: Annotated[
-        list[str] | None,
-        option(
-            "--only",
-            "CODE",
-            "Apply only this rule, or those whose codes begin so (KRN, KRN1); may be repeated.",
-            autocompletion=completion.rules,
-        ),
-    ] = None
-    skip: Annotated[
-        list[str] | None,
-        option(
-            "--skip",
-            "CODE",
-            "Leave this rule out, or those whose codes begin so; may be repeated.",
-            autocompletion=completion.rules,
-        ),
-    ] = None
-    limits: Annotated[
-        list[str] | None,
-        option("--limit", "CODE.NAME=VALUE", "Use this limit; may be repeated.", autocompletion=completion.limits),
-    ] = None
+    only: list[str] | None = None
+    skip: list[str] | None = None
+    limits: list[str] | None = None
 
     def rules(self) -> tuple[Rule, ...]:
         """Every rule, or those named, without those left out. `UsageError` for a code no rule has."""

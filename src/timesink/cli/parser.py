@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from timesink.cli.commands import COMMANDS, entry_of, help_page, version
+from timesink.cli.commands import COMMANDS, ENTRIES, FORMER, entry_of, help_page, modes, resolve, version
 from timesink.cli.help import ShownGroup
 from timesink.cli.options import Commands
 from timesink.cli.output import begin, partial_answers, show_error
@@ -21,19 +22,29 @@ WRONG_INPUT = 2
 INTERRUPTED = 130
 
 
+EVERYWHERE = ("-v", "--verbose", "--no-cache", "--no-color")
+
+
 class LazyCommands(ShownGroup):
-    """Lists every command from `GROUPS` and imports the one that is resolved."""
+    """Lists the commands of `COMMANDS` and imports the one that is resolved."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """`help COMMAND` is `COMMAND --help`."""
+        """`help COMMAND` is `COMMAND --help`; the options of every command may stand before it."""
         if args[:1] == ["help"]:
             args = args[1:] if ctx.resilient_parsing or not args[1:] else [*args[1:], "--help"]
-        return super().parse_args(ctx, args)
+        before = list(takewhile(EVERYWHERE.__contains__, args))
+        rest = args[len(before) :]
+        end = rest.index("--") if "--" in rest else len(rest)
+        return super().parse_args(ctx, [*rest[:end], *before, *rest[end:]])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command's name, the command itself, and the arguments left for it."""
-        name, stub, rest = super().resolve_command(ctx, args)
-        return name, loaded(name) if name in COMMANDS else stub, rest
+        """The command's name, the command itself, and the arguments left for it. A former name says the new one."""
+        name, entry, rest = resolve(args)
+        if not entry:
+            return super().resolve_command(ctx, args)
+        if name in FORMER and not ctx.resilient_parsing:
+            sys.stderr.write(f"timesink: `timesink {name}` is now `timesink {entry}`; the old name goes with 1.0\n")
+        return name, loaded(entry, name), rest
 
     def get_help(self, ctx: Any) -> str:
         """The commands in their groups, each with what it does, whole."""
@@ -85,16 +96,17 @@ def group() -> TyperGroup:
     return root
 
 
-def loaded(name: str) -> Any:
-    """The command of that name, its file imported."""
-    entry = entry_of(name)
-    if isinstance(entry, typer.Typer):
-        group = entry
+def loaded(entry: str, name: str = "") -> Any:
+    """The command of that entry, its file imported, under the name by which it was asked for."""
+    made = entry_of(entry)
+    if isinstance(made, typer.Typer):
+        group = made
     else:
         group = Commands()
-        group.command(name)(entry)
-    command = typer.main.get_command(group)
-    command.name = name
+        group.command(entry)(made)
+    command: Any = typer.main.get_command(group)
+    command.name = name or entry
+    command.modes = [(choice, ENTRIES[mode][1]) for mode, choice in modes(entry)]
     return command
 
 

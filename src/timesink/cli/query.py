@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from timesink.cli import completion
-from timesink.cli.options import NoCache, PageOutput, Window, argument, flag, option
+from timesink.cli.options import PageOutput, read_traces
 from timesink.cli.output import working
-from timesink.cli.reading import read_traces
 from timesink.errors import UsageError, unknown
 from timesink.model.record import dataclass
 
@@ -23,20 +21,18 @@ _UNITS = {"_ns": "ns", "_bytes": "bytes", "_ratio": "ratio"}
 class Instead:
     """What is shown, or asked, where nobody writes a query."""
 
-    listing: Annotated[bool, flag("--list", "List the tables and columns instead.")] = False
-    examples: Annotated[bool, flag("--examples", "Show ten questions and their queries.")] = False
-    example: Annotated[
-        str | None, option("--example", "NAME", "Run that example.", autocompletion=completion.examples)
-    ] = None
+    listing: bool = False
+    examples: bool = False
+    example: str | None = None
 
 
-def command(
-    path: Annotated[Path | None, argument("TRACE", "A trace, or a folder.")] = None,
-    sql: Annotated[str | None, argument("SQL", "One SELECT.")] = None,
-    rows: Annotated[int, option("--rows", "N", "Rows to show at most.", min=1)] = 1_000,
-    timeout: Annotated[float, option("--timeout", "S", "Longest the query may take, in seconds.", min=0.01)] = 30.0,
-    window: Window = None,
-    no_cache: NoCache = False,
+def query(
+    path: Path | None = None,
+    sql: str | None = None,
+    rows: int = 1_000,
+    timeout: float = 30.0,
+    window: str | None = None,
+    no_cache: bool = False,
     *,
     instead: Instead,
     writing: PageOutput,

@@ -1,4 +1,4 @@
-"""`timesink ranks`: the questions that need every rank. `timesink pipeline`: what the stages of a program say."""
+"""`timesink ranks`: the questions that need every rank. `--pipeline`: what the stages of a program say."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from timesink.cli.options import ExitZero, NoCache, PageOutput, argument, option
+from timesink.cli.options import PageOutput, of_run, read_traces
 from timesink.cli.output import answer_is_partial, working
-from timesink.cli.reading import of_run, read_traces
 from timesink.errors import TimesinkError
 from timesink.model.record import dataclass
 from timesink.render import Format
@@ -22,34 +21,14 @@ if TYPE_CHECKING:
     from timesink.verify.calibration import RunDeviation
     from timesink.views.pipeline import PipelineGate, Staged
 
-Places = Annotated[
-    list[str],
-    argument("PLACE", "Traces of the ranks of one job: files, folders, globs, URLs, or a .ranks file that lists them."),
-]
-EngineName = Annotated[
-    Literal["threads", "serial", "processes", "dask"],
-    option("--engine", "NAME", "Where files are read: threads, serial, processes or dask."),
-]
-Workers = Annotated[int, option("--workers", "N", "How many at a time; 0: one per core.", min=0)]
-Scheduler = Annotated[
-    str | None,
-    option(
-        "--scheduler",
-        "ADDRESS",
-        "Read on the workers of this Dask scheduler: tcp://, tls:// or a scheduler file.",
-        envvar="DASK_SCHEDULER_ADDRESS",
-    ),
-]
-Top = Annotated[int, option("--top", "N", "Rows of the tables that name ranks.", min=1)]
 
-
-def command(
-    places: Places,
-    engine: EngineName = "threads",
-    workers: Workers = 0,
-    scheduler: Scheduler = None,
-    top: Top = 16,
-    no_cache: NoCache = False,
+def ranks(
+    places: list[str],
+    engine: Literal["threads", "serial", "processes", "dask"] = "threads",
+    workers: int = 0,
+    scheduler: str | None = None,
+    top: int = 16,
+    no_cache: bool = False,
     *,
     writing: PageOutput,
 ) -> int:
@@ -105,34 +84,15 @@ class _Progress:
         self.show(f"{done} of {of} files read" + (f", {self.aside} set aside" if self.aside else ""))
 
 
-Logs = Annotated[
-    list[Path],
-    argument(
-        "LOG",
-        "Stage times of each rank, JSON lines or CSV: columns tA0, tA1 of part A, tB0, tB1 of part B, ...; or the "
-        "traces of all ranks.",
-    ),
-]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogReading:
     """How logs are read."""
 
-    unit: Annotated[
-        Literal["s", "ms", "us", "ns"], option("--unit", "UNIT", "Unit of times that state none: s, ms, us or ns.")
-    ] = "s"
-    columns: Annotated[
-        str,
-        option(
-            "--columns",
-            "PARTS",
-            "Columns of each part: encode=t_in..t_out,send=t_out..t_sent. Parts send, recv, transfer move data.",
-        ),
-    ] = ""
-    skip: Annotated[int, option("--skip-items", "N", "Items of each step to leave out first.", min=0)] = 0
+    unit: Literal["s", "ms", "us", "ns"] = "s"
+    columns: str = ""
+    skip: int = 0
 
-    no_cache: NoCache = False
+    no_cache: bool = False
 
     def stages(self, paths: list[Path]) -> Staged:
         """The stages of logs, or of the traces of all ranks."""
@@ -149,15 +109,9 @@ class LogReading:
 class PipelineLimits:
     """What fails, and what a difference is judged by."""
 
-    min_overlap: Annotated[
-        float, option("--min-overlap", "SCORE", "Fail below this OverlapScore.", min=0.0, max=1.0)
-    ] = 0.30
-    max_period_ms: Annotated[
-        float | None, option("--max-period-ms", "MS", "Fail above this median period.", min=0.0)
-    ] = None
-    calibration: Annotated[
-        Path | None, option("--calibration", "FILE", "Judge by the deviation that `calibrate` found.")
-    ] = None
+    min_overlap: float = 0.30
+    max_period_ms: float | None = None
+    calibration: Path | None = None
 
     def gate(self) -> PipelineGate:
         """The limits as a gate."""
@@ -169,12 +123,9 @@ class PipelineLimits:
 
 
 def pipeline(
-    logs: Logs,
-    against: Annotated[
-        list[Path] | None,
-        option("--against", "LOG", "Logs of the run after a change, one for each rank: say what it bought."),
-    ] = None,
-    exit_zero: ExitZero = False,
+    logs: list[Path],
+    against: list[Path] | None = None,
+    exit_zero: bool = False,
     *,
     reading: LogReading,
     limits: PipelineLimits,

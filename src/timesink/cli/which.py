@@ -1,13 +1,13 @@
-"""`timesink which`: from a symptom, or from what a diagnosis left open, to the next capture."""
+"""`timesink doctor SYMPTOM`: from a symptom, or from what a diagnosis left open, to the next capture."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from timesink.cli.options import PageOutput, argument, option
+from timesink.cli.options import PageOutput
 from timesink.errors import UsageError
 from timesink.model.record import asdict, dataclass
 from timesink.untrusted.plain_json import document
@@ -20,17 +20,11 @@ if TYPE_CHECKING:
 class KnownFigures:
     """What is known of the program before a capture; the fields are the gauges of `timesink.capture.choice`."""
 
-    gpu_busy: Annotated[
-        float | None, option("--gpu-utilisation", "PERCENT", "As nvidia-smi shows it.", min=0, max=100)
-    ] = None
-    short_kernels: Annotated[
-        float | None, option("--short-kernels", "PERCENT", "Kernels that take less than 10 us.", min=0, max=100)
-    ] = None
-    one_kernel: Annotated[
-        float | None, option("--one-kernel", "PERCENT", "Of the step, what one kernel takes.", min=0, max=100)
-    ] = None
-    ranks: Annotated[int | None, option("--ranks", "N", "Ranks of the job.", min=1)] = None
-    step_ms: Annotated[float | None, option("--step-ms", "MS", "What a step takes.", min=0)] = None
+    gpu_busy: float | None = None
+    short_kernels: float | None = None
+    one_kernel: float | None = None
+    ranks: int | None = None
+    step_ms: float | None = None
 
     @property
     def gauges(self) -> dict[str, float]:
@@ -38,13 +32,34 @@ class KnownFigures:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-def command(
-    symptom: Annotated[list[str] | None, argument("SYMPTOM...", "What is wrong, in your words.")] = None,
-    kernel: Annotated[str | None, option("--kernel", "NAME", "The kernel that is slow.")] = None,
-    source: Annotated[
-        Path | None, option("--from", "FILE", "A trace, or a diagnosis as JSON: what did it leave undecided?")
-    ] = None,
-    program: Annotated[str, option("--program", "CMD", "Your program.")] = "python train.py",
+def doctor(
+    symptom: list[str] | None = None,
+    kernel: str | None = None,
+    source: Path | None = None,
+    program: str = "python train.py",
+    *,
+    figures: KnownFigures,
+    writing: PageOutput,
+) -> int:
+    """Show which profilers work here, or which one answers a question.
+
+    Reading and diagnosing traces needs none of the tools; they are for captures and for .nsys-rep files. With a
+    SYMPTOM or figures: the profiler that answers it, and its exact command. `timesink doctor "ranks wait for each
+    other"`.
+    """
+    if symptom or kernel or source or figures.gauges:
+        return which(symptom, kernel, source, program, figures=figures, writing=writing)
+    from timesink.cli.doctor import doctor_page
+
+    writing.sink().show(doctor_page())
+    return 0
+
+
+def which(
+    symptom: list[str] | None = None,
+    kernel: str | None = None,
+    source: Path | None = None,
+    program: str = "python train.py",
     *,
     figures: KnownFigures,
     writing: PageOutput,
@@ -52,7 +67,7 @@ def command(
     """Say which profiler answers a question, and its exact command.
 
     Also why not the others, what it costs and what to read first. A list of rules, each with its words; what
-    matched is shown. `timesink which "ranks wait for each other"`.
+    matched is shown. `timesink doctor "ranks wait for each other"`.
     """
     target = writing.sink([source] if source else [])
     if source is not None:
@@ -60,7 +75,8 @@ def command(
         return 0
     if not symptom and not figures.gauges and kernel is None:
         raise UsageError(
-            "there is no symptom", remedy='say what is wrong, such as: timesink which "step slow, GPU utilisation 60 %"'
+            "there is no symptom",
+            remedy='say what is wrong, such as: timesink doctor "step slow, GPU utilisation 60 %"',
         )
     target.show(answer_page(" ".join(symptom or ()), figures.gauges, kernel, program))
     return 0
@@ -82,12 +98,12 @@ def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, p
     )
     sheet = Sheet("answer", "Answer", texts(what="", text=""), rows)
     title = shlex.join(command_of(answer, shlex.split(program)))  # on a line of its own, to be copied
-    return Page(title, (sheet,), ("later: timesink which --from TRACE names the next capture",), is_command=True)
+    return Page(title, (sheet,), ("later: timesink doctor --from TRACE names the next capture",), is_command=True)
 
 
 def undecided_of(source: Path) -> Sequence[Mapping[str, Any]]:
     """The undecided verdicts (code, why, to_decide) of a stored diagnosis, or of the trace, diagnosed now."""
-    from timesink.cli.reading import of_run, read_traces
+    from timesink.cli.options import of_run, read_traces
     from timesink.diagnosis.engine import diagnose
     from timesink.diagnosis.verdicts import Undecided
 
@@ -115,7 +131,7 @@ def undecided_page(undecided: Sequence[Mapping[str, Any]], program: str) -> Page
     commands = {
         "torch": f"timesink capture torch -- {program}",
         "nsys": f"timesink capture nsys --auto-ranges -- {program}",
-        "ncu": f"timesink next TRACE, then: timesink capture ncu --set full --kernels NAME -- {program}",
+        "ncu": f"timesink kernels --next TRACE, then: timesink capture ncu --set full --kernels NAME -- {program}",
     }
     rows = tuple((tool if tool in commands else "", commands.get(tool, tool), ", ".join(codes[tool])) for tool in order)
     columns = (Field("tool", "tool"), Field("command", "command", is_command=True), Field("decides", "decides"))

@@ -211,7 +211,7 @@ def _overrides_by_code(rules: Sequence[Rule], overrides: Mapping[str, float]) ->
     """``{"IDL101.idle_ratio": 0.2}`` as ``{"IDL101": {"idle_ratio": 0.2}}``."""
     names = {f"{rule.code}.{name}" for rule in {*rules, *all_rules()} for name in rule.limits}
     for name in sorted(set(overrides) - names):
-        raise unknown("limit", name, sorted(names), "timesink rules")
+        raise unknown("limit", name, sorted(names), "timesink explain")
     by_code: dict[str, dict[str, float]] = {}
     for key, value in overrides.items():
         code, _, name = key.partition(".")

@@ -1,7 +1,7 @@
 """What a first capture leaves open and another one could tell, and how the two are read as one.
 
-`timesink loop` captures with torch.profiler first. Idle time without a cause is worth an nsys capture, and kernels that
-take much of a step are worth an ncu capture.
+`timesink capture --loop` captures with torch.profiler first. Idle time without a cause is worth an nsys capture, and
+kernels that take much of a step are worth an ncu capture.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a finding is worth: milliseconds per step, as low / value / high.
 
 A rule that knows what its fix wins states it. Any other finding names a `change`, which is priced here for
-`timesink what-if` too: by the kernel time that goes, or by replaying the trace's dependency graph (`whatif`). Without a
-change, or where the trace cannot be replayed, the price is the bound of the finding's claim: the union of device
-intervals that the fix could at most remove.
+`timesink plan --change` too: by the kernel time that goes, or by replaying the trace's dependency graph (`whatif`).
+Without a change, or where the trace cannot be replayed, the price is the bound of the finding's claim: the union of
+device intervals that the fix could at most remove.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def find(code_or_name: str) -> Rule:
             return rule
     shown = {name: f"{card.code} {card.name}" for card in cards.values() for name in (card.code, card.name)}
     former = {name: shown[present] for name, present in FORMER_NAMES.items()}
-    raise unknown("rule", code_or_name, {**shown, **former}, "timesink rules")
+    raise unknown("rule", code_or_name, {**shown, **former}, "timesink explain")
 
 
 def find_all(texts: Iterable[str]) -> tuple[Rule, ...]:

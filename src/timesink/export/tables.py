@@ -108,8 +108,8 @@ def table_named(trace: Trace, name: str) -> pl.DataFrame:
         if table.name == name and table in trace:
             return trace[table]
     if any(table.name == name for table in ALL):
-        raise UsageError(f"the trace has no table {name!r}", remedy="`timesink tables TRACE` lists those it has")
-    raise unknown("table", name, (table.name for table in ALL if table in trace), "timesink tables TRACE")
+        raise UsageError(f"the trace has no table {name!r}", remedy="`timesink show tables TRACE` lists those it has")
+    raise unknown("table", name, (table.name for table in ALL if table in trace), "timesink show tables TRACE")
 
 
 def _visible(texts: pl.Series) -> pl.Series:

@@ -1,4 +1,4 @@
-"""What `timesink redact` keeps of a profile, and by what it knows people, machines, folders and secrets in the rest.
+"""What `timesink capture --redact` keeps of a profile, and by what it knows people, machines, folders and secrets in the rest.
 
 Keys, tables and columns are listed by what readers take. A text is kept word by word: words of `redaction/words.txt`
 are those that software says, all others are somebody's.

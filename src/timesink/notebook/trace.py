@@ -73,7 +73,7 @@ class AnsweringTrace(model.Trace):
         return replace(diagnosis, origin=origin_of("diagnose", self))
 
     def summary(self, *, top: int = 10) -> Page:
-        """Budget, steps, kernels, operators, copies, waits and launches, `top` rows a table: `timesink summary`.
+        """Budget, steps, kernels, operators, copies, waits and launches, `top` rows a table: `timesink show`.
 
         >>> trace.summary(top=3).table("steps")["count"][0]
         11
@@ -85,7 +85,7 @@ class AnsweringTrace(model.Trace):
         return replace(summary_page(self, top), origin=origin_of("summary", self))
 
     def idle(self, *, top: int = 15) -> Page:
-        """What each GPU waited for while it was idle, and the `top` places: `timesink idle`.
+        """What each GPU waited for while it was idle, and the `top` places: `timesink show idle`.
 
         >>> trace.idle().table("causes").select("cause", "idle_ns").row(0)
         ('loader', 20340364)
@@ -168,7 +168,7 @@ class AnsweringTrace(model.Trace):
         return replace(plan_page(trace), origin=origin_of("plan", self))
 
     def what_if(self, *changes: str, unprofiled_step_ms: float | None = None) -> Page:
-        """The price of changes before they are made, written as for `timesink what-if --change`.
+        """The price of changes before they are made, written as for `timesink plan --change`.
 
         `UsageError` for a change that cannot be read, and for a trace without steps.
 

@@ -85,7 +85,7 @@ def find(
 ) -> Baseline | Unusable:
     """The baseline for this environment and workload, or why there is none. `allowed`: hard facts that may differ."""
     path = location(root, suite, environment)
-    make = f"run timesink baseline update --suite {suite} --reason '...' on the trunk and commit the file"
+    make = f"run timesink gate baseline update --suite {suite} --reason '...' on the trunk and commit the file"
     others = sorted(path.parent.glob("*.json")) if path.parent.is_dir() else []
     if not others:
         suites = [folder.name for folder in path.parent.parent.glob("*") if any(folder.glob("*.json"))]
@@ -206,7 +206,7 @@ def check_kept_file(path: Path) -> KeptFile:
         return KeptFile(path, "calibration", f"{calibration.read(path).df + 1} runs")
     kept = read(path)
     if not kept.runs:
-        raise BrokenRecord(f"{path} holds no run", remedy="make it anew: timesink baseline update")
+        raise BrokenRecord(f"{path} holds no run", remedy="make it anew: timesink gate baseline update")
     return KeptFile(path, f"baseline of {kept.suite}", f"{len(kept.runs)} runs, {len(kept.counters)} counters")
 
 
@@ -223,7 +223,7 @@ def _list_choices(path: Path) -> str:
         find_all(found.skip)
         known = [f"{rule.code}.{name}" for rule in all_rules() for name in rule.limits]
         if absent := next((name for name in found.limits if name not in known), None):
-            raise unknown("limit", absent, known, "timesink rules")
+            raise unknown("limit", absent, known, "timesink explain")
         budgets = [parse_limit(text) for suite in found.suites.values() for text in suite.get("limits", ())]
     except UsageError as error:
         raise UsageError(f"{found.path}: {error.message}", remedy=error.remedy) from error

@@ -48,7 +48,7 @@ def deviation(means: Sequence[float], sessions: int = 1) -> Calibration:
     """From run means (any unit): the standard deviation of their logarithms."""
     logs = np.log(np.asarray(means, dtype=np.float64))
     if len(logs) < 2:
-        raise BrokenRecord(f"{len(logs)} runs give no deviation", remedy="run timesink calibrate with 5 runs or more")
+        raise BrokenRecord(f"{len(logs)} runs give no deviation", remedy="timesink gate calibrate with 5 runs")
     return Calibration(float(logs.std(ddof=1)), len(logs) - 1, sessions)
 
 
@@ -89,13 +89,13 @@ def read(path: Path) -> Calibration:
         means = [float(mean) for session in sessions for mean in session["run_means_s"]]
     except (KeyError, TypeError, ValueError) as broken:
         raise BrokenRecord(
-            f"{path} has a session without run means: {broken}", remedy="run timesink calibrate anew"
+            f"{path} has a session without run means: {broken}", remedy="timesink gate calibrate anew"
         ) from broken
     if not all(np.isfinite(mean) and mean > 0 for mean in means):
-        raise BrokenRecord(f"{path} holds a run mean that is no positive number", remedy="run timesink calibrate anew")
+        raise BrokenRecord(f"{path} holds a run mean that is no positive number", remedy="timesink gate calibrate anew")
     found = deviation(means, len(sessions))
     if found.run_sd_ratio >= 1:
-        raise BrokenRecord(f"{path} holds run means that differ beyond belief", remedy="run timesink calibrate anew")
+        raise BrokenRecord(f"{path} holds run means that differ beyond belief", remedy="timesink gate calibrate anew")
     return found
 
 
@@ -160,7 +160,7 @@ def judge_captures(
     if deviation is None:
         effect = t_interval(log_ratio, error, df, level).effect(level)
         why = "one run per side; the interval holds the noise within each run only, not between runs"
-        to_resolve = "timesink verify with both commands, or timesink calibrate and --calibration"
+        to_resolve = "timesink verify with both commands, or timesink gate calibrate and --calibration"
         return ChangeVerdict(
             Outcome.INCONCLUSIVE, threshold_ratio, effect, Reason.UNCALIBRATED, why, to_resolve, notes=notes
         )

@@ -121,7 +121,7 @@ def close(
     if outcome in (Outcome.INVALID, Outcome.INCONCLUSIVE):
         measured = None
     if not path.is_file():
-        raise UsageError(f"there is no ledger at {path}", remedy="open an entry with timesink ledger add")
+        raise UsageError(f"there is no ledger at {path}", remedy="open an entry with timesink verify --ledger add")
     with path.open("ab", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         is_open = {entry.number: not entry.closed for entry in read(path)}

@@ -1,4 +1,4 @@
-"""The tables of `timesink classify`: every operator beside its roofline, recorded, profiled or planned."""
+"""The tables of `timesink show ops`: every operator beside its roofline, recorded, profiled or planned."""
 
 from __future__ import annotations
 

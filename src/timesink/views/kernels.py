@@ -1,4 +1,4 @@
-"""The tables of `timesink kernels`, and of `timesink next`.
+"""The tables of `timesink kernels`, and of `timesink kernels --next`.
 
 One row per profiled launch with its limiter, and what to know before believing it; the longest kernels one by one, what
 their time goes to and why their warps wait; and the kernels of a timeline that are worth a replay.

@@ -1,4 +1,4 @@
-"""The tables of `timesink lines`: GPU, idle and host time by line of the program and by call path."""
+"""The tables of `timesink show lines`: GPU, idle and host time by line of the program and by call path."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The tables and the picture of `timesink pipeline`: what stages say of the period, item by item and against another
-run. Stages come from logs, or from traces of all ranks; then the schedule and its price are there too."""
+"""The tables and the picture of `timesink ranks --pipeline`: what stages say of the period, item by item and against
+another run. Stages come from logs, or from traces of all ranks; then the schedule and its price are there too."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _standing_out(trace: Trace, device: Device, rows: pl.DataFrame) -> tuple[tup
 SHOWN_WINDOWS = 8
 SHOWN_NAMES = 40  # a screenful
 SHOWN_MEMORY_ROWS = 10
-SHOWN_RANGES = 15  # a screen of them: the rest is in timesink summary
+SHOWN_RANGES = 15  # a screen of them: the rest is in timesink show
 
 
 def report_of(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> Report:

@@ -1,4 +1,4 @@
-"""The table and the chart of `timesink roofline`: how near each profiled kernel comes to each roof."""
+"""The table and the chart of `timesink kernels --roofline`: how near each profiled kernel comes to each roof."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of `timesink statement`: what a team pastes into its log of a run."""
+"""The lines of `timesink show statement`: what a team pastes into its log of a run."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def operator_kernels_page(trace: Trace, top: int, pattern: str) -> Page:
     if not frame.height:
         called = trace.get(HOST_OPS)["name"].cast(pl.String).unique().sort().to_list()
         nearest = did_you_mean(pattern, {name: name for name in called})
-        remedy = nearest or ("`timesink summary` lists operators with GPU work" if called else _NO_OPERATORS)
+        remedy = nearest or ("`timesink show` lists operators with GPU work" if called else _NO_OPERATORS)
         raise UsageError(f"no operator that matches {pattern!r} launched GPU work", remedy=remedy)
     note = "what the operator launched, and what was launched inside it by operators that do not match"
     sheet = Sheet("operator_kernels", "Kernels of operators", columns, rows_of(frame, columns), note)

@@ -34,7 +34,7 @@ def ledger_page(entries: Sequence[Entry]) -> Page:
         Field("within", "as predicted"),
     )
     if not entries:
-        title = "The ledger is empty: timesink ledger add 'what should get faster, and why' opens an entry"
+        title = "The ledger is empty: timesink verify --ledger add 'what should get faster, and why' opens an entry"
         return Page(title, (sheet_of("entries", "Entries", entries, columns),))
     past, still_open = track_record(list(entries)), sum(entry.outcome is None for entry in entries)
     title = f"{len(entries)} {'prediction' if len(entries) == 1 else 'predictions'}, {still_open} still open"
@@ -114,7 +114,7 @@ def baselines_page(folder: Path, baselines: Sequence[tuple[Path, Baseline]]) -> 
         title = f"There is no baseline of suite {suite} in {folder}"
         if others := sorted({path.parent.name for path in folder.parent.glob("*/*.json")}):
             notes.append(f"suites that have one: {', '.join(others)}")
-        notes.append(f"timesink baseline update --suite {suite} --reason 'first' -- python train.py makes one")
+        notes.append(f"timesink gate baseline update --suite {suite} --reason 'first' -- python train.py makes one")
     return Page(title, (sheet_of("baselines", "Baselines", baselines, columns),), tuple(notes))
 
 

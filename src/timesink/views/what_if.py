@@ -1,4 +1,4 @@
-"""The tables of `timesink what-if`: prices, what limits the step next, and the paths behind the numbers."""
+"""The tables of `timesink plan --change`: prices, what limits the step next, and the paths behind the numbers."""
 
 from __future__ import annotations
 

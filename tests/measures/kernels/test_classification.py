@@ -1,4 +1,4 @@
-"""The operators of a step with their modules and passes, and the tables that `timesink classify` makes of them."""
+"""The operators of a step with their modules and passes, and the tables that `timesink show ops` makes of them."""
 
 from __future__ import annotations
 

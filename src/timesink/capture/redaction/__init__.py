@@ -90,7 +90,7 @@ def _kind(source: Path) -> Redaction:
     if last in (".nsys-rep", ".qdrep"):
         raise refused(
             f"{source.name} is in nsys' own format, which only nsys can write",
-            "share its export instead: nsys export --type sqlite, then timesink redact on that",
+            "share its export instead: nsys export --type sqlite, then timesink capture --redact on that",
         )
     raise refused(
         f"{source.name} is no kind of file that timesink can redact",

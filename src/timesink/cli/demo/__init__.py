@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from timesink.cli.options import PageOutput, format_option
+from timesink.cli.options import PageOutput
 from timesink.cli.output import working
 from timesink.model.presentable import Origin
-from timesink.model.record import dataclass
 from timesink.render import Format
 
 if TYPE_CHECKING:
@@ -26,14 +25,7 @@ Without a GPU: docs/tutorial/first-step.md goes on with these two captures.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoOutput(PageOutput):
-    """Where the two diagnoses go, and the table of both, and what they are written as."""
-
-    form: Annotated[Format | None, format_option("Diagnosis", "Page")] = None
-
-
-def command(*, writing: DemoOutput) -> int:
+def demo(*, writing: PageOutput) -> int:
     """Diagnose a bundled training run, before and after its fix.
 
     The files are captures of our own, made on an NVIDIA H200.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from timesink.cli.options import NoCache, Stepping, argument, flag, option
+from timesink.cli.options import Stepping, of_run, read_traces
 from timesink.cli.output import working
-from timesink.cli.reading import of_run, read_traces
-from timesink.cli.verify.runs import CodeQuality, GateOutput, Threshold, share
+from timesink.cli.verify.runs import GateOutput, share
 from timesink.errors import UsageError
 from timesink.model.record import dataclass
 
@@ -18,34 +17,16 @@ if TYPE_CHECKING:
     from timesink.verify.calibration import RunDeviation
 
 SIDE = "A capture, or a folder of the ranks of one job."
-Before = Annotated[Path, argument("BEFORE", SIDE)]
-After = Annotated[Path, argument("AFTER", SIDE)]
-StepsMs = Annotated[
-    list[float] | None,
-    option(
-        "--unprofiled-step-ms",
-        "MS",
-        "The step without a profiler, to price host work against: of BEFORE, and again of AFTER "
-        "[default: as `timesink capture` timed them].",
-    ),
-]
-NoFindings = Annotated[bool, flag("--no-findings", "Apply no rules.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """What a difference is held against: how much runs of an unchanged program differ, and which facts may."""
 
-    calibration: Annotated[
-        Path | None, option("--calibration", "FILE", "Run-to-run deviation from timesink calibrate.")
-    ] = None
-    assume_run_sd: Annotated[
-        str | None, option("--assume-run-sd", "SHARE", "Assume this deviation; the verdict can fail no gate.")
-    ] = None
-    threshold: Threshold = "2%"
-    allow_env_diff: Annotated[
-        list[str] | None, option("--allow-env-diff", "FACT", "This fact may differ, such as gpu.")
-    ] = None
+    calibration: Path | None = None
+    assume_run_sd: str | None = None
+    threshold: str = "2%"
+    allow_env_diff: list[str] | None = None
 
     def deviation(self) -> RunDeviation | None:
         """As the options say, if they do."""
@@ -60,13 +41,13 @@ class Judgement:
         return RunDeviation.stated(share(self.assume_run_sd)) if self.assume_run_sd is not None else None
 
 
-def command(
-    before: Before,
-    after: After,
-    no_findings: NoFindings = False,
-    unprofiled: StepsMs = None,
-    gitlab_codequality: CodeQuality = None,
-    no_cache: NoCache = False,
+def compare(
+    before: Path,
+    after: Path,
+    no_findings: bool = False,
+    unprofiled: list[float] | None = None,
+    gitlab_codequality: Path | None = None,
+    no_cache: bool = False,
     *,
     judged: Judgement,
     stepping: Stepping,

@@ -1,23 +1,22 @@
-"""`timesink gate`: is this change allowed in?"""
+"""`timesink gate`: is this change allowed in? `timesink gate baseline`: make, update and show stored baselines."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from timesink.cli.options import option
-from timesink.cli.reading import read_traces
+from timesink import __version__
+from timesink.cli.options import Commands, PageOutput, read_traces
+from timesink.cli.output import sink
 from timesink.cli.verify.runs import (
-    CodeQuality,
     GateOutput,
     Looks,
-    OpenMetrics,
-    Root,
     RunSession,
     Sides,
     StepTimeOptions,
-    Suite,
     WorkFacts,
     counters,
     one_command,
@@ -28,6 +27,7 @@ from timesink.model.record import dataclass, replace
 
 if TYPE_CHECKING:
     from timesink.cli.output import Sink
+    from timesink.verify.baseline import Baseline
     from timesink.verify.experiment import ExperimentPlan
     from timesink.verify.outcomes import GateResult
     from timesink.verify.runs import Launcher
@@ -37,26 +37,11 @@ if TYPE_CHECKING:
 class GatedCounters:
     """Counters that are gated besides the step time."""
 
-    metrics: Annotated[
-        Path | None, option("--metrics", "FILE", "Counters to gate, as JSON: {name: {value, unit, how, better}}.")
-    ] = None
-    metrics_before: Annotated[
-        Path | None, option("--metrics-before", "FILE", "The same file from the unchanged program.")
-    ] = None
-    capture: Annotated[
-        list[Path] | None,
-        option(
-            "--capture",
-            "TRACE",
-            "A profile of the changed program, or a log of its compiler (repeatable): shares and counts are gated.",
-        ),
-    ] = None
-    capture_before: Annotated[
-        list[Path] | None, option("--capture-before", "TRACE", "The same of the unchanged program.")
-    ] = None
-    share_tolerance: Annotated[str, option("--share-tolerance", "SHARE", "Shares may differ by this, in points.")] = (
-        "2%"
-    )
+    metrics: Path | None = None
+    metrics_before: Path | None = None
+    capture: list[Path] | None = None
+    capture_before: list[Path] | None = None
+    share_tolerance: str = "2%"
 
     @property
     def files(self) -> list[Path]:
@@ -69,82 +54,19 @@ class GatedCounters:
 class StoredBaseline:
     """The stored baseline that a program is held against."""
 
-    suite: Suite = "default"
-    root: Root = Path(".timesink")
-    allow_env_diff: Annotated[
-        list[str] | None, option("--allow-env-diff", "FACT", "This hard fact may differ from the baseline's.")
-    ] = None
-    canary: Annotated[
-        float | None, option("--canary", "RATIO", "Time of a frozen reference program today over then.")
-    ] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NothingRuns:
-    """Files that are judged as they are, without a program: a history, or numbers of tables held to limits."""
-
-    history: Annotated[
-        Path | None,
-        option("--history", "FILE", 'Look for a lasting change in these run means (JSON lines with "mean").'),
-    ] = None
-    report: Annotated[
-        list[Path] | None,
-        option(
-            "--report",
-            "TRACE",
-            "Hold numbers of this trace or report to the --limit given; runs nothing (repeatable: ranks).",
-        ),
-    ] = None
-    baseline: Annotated[
-        list[Path] | None, option("--baseline", "TRACE", "The trace or report that limits are relative to.")
-    ] = None
-    limit: Annotated[
-        list[str] | None,
-        option(
-            "--limit",
-            "LIMIT",
-            "Such as 'dram_pct >= 0.95x', 'mean(kernels.mean_ns[name~gemm]) <= 3 us', "
-            "'call_times.time_ratio[name=cudaLaunchKernel] +- 2 points'; repeatable.",
-        ),
-    ] = None
-
-    @property
-    def has_limits(self) -> bool:
-        """Whether any option of the limits is given."""
-        return bool(self.report or self.baseline or self.limit)
-
-    @property
-    def files(self) -> list[Path]:
-        """Every file that is read."""
-        return [*(self.report or ()), *(self.baseline or ()), *([self.history] if self.history else ())]
-
-    def check_alone(self, sides: Sides) -> None:
-        """`UsageError` where commands, or the other way to run nothing, are asked for besides."""
-        asked = "--history" if self.history is not None else "--report, --baseline and --limit" * self.has_limits
-        if asked and (sides.are_two or sides.program or (self.history is not None and self.has_limits)):
-            raise UsageError(f"{asked}: runs nothing", remedy="leave the commands out, or leave that out")
-
-    def held(self, suite: str) -> GateResult:
-        """The limits' result. `UsageError` where the options name no limit, or nothing to hold to it."""
-        from timesink.verify.table_limits import gate_tables, parse_limit
-
-        if not (self.report and self.limit):
-            raise UsageError(
-                "a limit needs a report, and a report a limit",
-                remedy="timesink gate --report NEW --baseline OLD --limit 'dram_pct >= 0.95x'",
-            )
-        limits = [parse_limit(text) for text in self.limit]
-        old = read_traces(self.baseline) if self.baseline else None
-        return gate_tables(limits, read_traces(self.report), old, suite)
+    suite: str = "default"
+    root: Path = Path(".timesink")
+    allow_env_diff: list[str] | None = None
+    canary: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateReports(GateOutput):
     """Where the result of the gate goes, services for continuous integration included."""
 
-    artefact: Annotated[str, option("--artefact", "URL", "Link to the full report, shown in every format.")] = ""
-    openmetrics: OpenMetrics = None
-    gitlab_codequality: CodeQuality = None
+    artefact: str = ""
+    openmetrics: Path | None = None
+    gitlab_codequality: Path | None = None
 
     def report(self, result: GateResult, sink: Sink) -> int:
         """Write every report; return the exit code."""
@@ -152,9 +74,9 @@ class GateReports(GateOutput):
         return self.write(linked, sink, open_metrics=self.openmetrics, code_quality=self.gitlab_codequality)
 
 
-def command(
+def gate(
+    history: Path | None = None,
     *,
-    files: NothingRuns,
     sides: Sides,
     measured: GatedCounters,
     times: StepTimeOptions,
@@ -167,25 +89,23 @@ def command(
     """Fail where a change makes the program slower, and only then.
 
     With --before and --after (or --toggle) both builds run here, in turns: the best gate. With a program after -- it is
-    held against the stored baseline of its suite. With --history a lasting change in the trunk is looked for. With
-    --report numbers of a file's tables are held to limits, and nothing runs.
+    held against the stored baseline of its suite. With --history a lasting change in the trunk is looked for.
 
     Exits with 0: nothing over the gate; 1: slower, or over a limit; 2: wrong request; 3: nothing can be said (with
     --strict); 4: the comparison is invalid (no baseline, another machine, other work, another result, no such number);
     5: a program failed.
     """
-    target = writing.sink([*files.files, *measured.files])
+    target = writing.sink([*([history] if history else ()), *measured.files])
     source = times.source()
     if not sides.are_two and (looks.at_least or looks.statistic != "mean"):
         raise UsageError("--at-least and --statistic judge two sides", remedy="give --before and --after, or --toggle")
-    files.check_alone(sides)
-    if files.has_limits:
-        return writing.report(files.held("" if stored.suite == "default" else stored.suite), target)
+    if history is not None and (sides.are_two or sides.program):
+        raise UsageError("--history: runs nothing", remedy="leave the commands out, or leave that out")
     new, tolerance = counters(measured.metrics, measured.capture), share(measured.share_tolerance)
-    if files.history is not None:
+    if history is not None:
         from timesink.verify.changepoint import gate_history
 
-        result = gate_history(files.history, stored.suite, share(looks.threshold))
+        result = gate_history(history, stored.suite, share(looks.threshold))
     elif sides.are_two:
         from timesink.verify.counters import gate_counters
 
@@ -196,14 +116,41 @@ def command(
     else:
         from timesink.verify.gate import StoredGate
 
-        gate = StoredGate(stored.root, stored.suite, share(looks.threshold), tolerance, stored.canary)
         program = one_command(sides.program)
+        kept = StoredGate(stored.root, stored.suite, share(looks.threshold), tolerance, stored.canary)
         with session.launcher({"before": program, "after": program}, source) as launcher:
             workload = work.workload(program, times.facts)
-            result = gate.run(
+            result = kept.run(
                 program, workload, launcher, new, allowed=stored.allow_env_diff or (), progress=session.tell
             )
     return writing.report(result, target)
+
+
+def limits(
+    paths: list[Path] | None = None,
+    report: list[Path] | None = None,
+    baseline: list[Path] | None = None,
+    limit: list[str] | None = None,
+    suite: str = "",
+    *,
+    writing: GateReports,
+) -> int:
+    """Hold numbers of a trace or report to limits; nothing runs.
+
+    Several PATHs are the ranks of one job. Exits as `timesink gate` does.
+    """
+    held = [*(paths or ()), *(report or ())]
+    target = writing.sink([*held, *(baseline or ())])
+    if not (held and limit):
+        raise UsageError(
+            "a limit needs a report, and a report a limit",
+            remedy="timesink gate --limits NEW --baseline OLD --limit 'dram_pct >= 0.95x'",
+        )
+    from timesink.verify.table_limits import gate_tables, parse_limit
+
+    bounds = [parse_limit(text) for text in limit]
+    old = read_traces(baseline) if baseline else None
+    return writing.report(gate_tables(bounds, read_traces(held), old, suite), target)
 
 
 def two_sides(plan: ExperimentPlan, launcher: Launcher, suite: str, progress: Callable[[str], None]) -> GateResult:
@@ -213,3 +160,120 @@ def two_sides(plan: ExperimentPlan, launcher: Launcher, suite: str, progress: Ca
     result = to_result(verify(plan, launcher.launch, progress), suite)
     remark = launcher.watch.remark
     return replace(result, notes=(*result.notes, remark)) if remark else result
+
+
+app = Commands(help="Keep baselines: run summaries of the trunk, committed beside the code.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCounters:
+    """Counters that a baseline keeps besides the step time."""
+
+    metrics: Path | None = None
+    capture: list[Path] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedRuns:
+    """How many runs are added, to which baseline."""
+
+    runs: int = 10
+    fresh: bool = False
+    sha: str = ""
+    suite: str = "default"
+    root: Path = Path(".timesink")
+
+
+@app.command("update")
+def update(
+    reason: str,
+    program: list[str] | None = None,
+    output: Path | None = None,
+    *,
+    added: AddedRuns,
+    kept_counters: KeptCounters,
+    times: StepTimeOptions,
+    work: WorkFacts,
+    session: RunSession,
+) -> int:
+    """Run the program, add its runs to the baseline of this environment, and show the difference."""
+    from timesink.verify import baseline as baselines
+    from timesink.verify.baseline import updated
+    from timesink.verify.environment import environment
+
+    if not reason.strip():
+        raise UsageError("an update needs a reason", remedy="say why with --reason")
+    if added.runs < 1:
+        raise UsageError(f"{added.runs} runs add nothing", remedy="make at least 1, better 10")
+    command = one_command(program)
+    here = environment(command)
+    workload = work.workload(command, times.facts)
+    path = baselines.location(added.root, added.suite, here)
+    old = stored(path, added.fresh)
+    with session.launcher({"before": command, "after": command}, times.source()) as launcher:
+        rows = []
+        for number in range(1, added.runs + 2):
+            row = launcher.launch("before", number)
+            session.tell(f"run {number} of {added.runs + 1}: {row.mean_s * 1e3:.4g} ms per step")
+            rows.append(row)
+    now = datetime.now(UTC)
+    blank = baselines.Baseline(added.suite, here.hard, workload, ())
+    start = blank if old is None or added.fresh else replace(old, workload=workload)
+    if old is not None and old.workload != workload and not added.fresh:
+        raise UsageError("the baseline timed other work", remedy="start it anew with --replace")
+    kept = replace(start, updates=old.updates if old else ())
+    measured = counters(kept_counters.metrics, kept_counters.capture)
+    reason_given = (now.date().isoformat(), reason, added.sha)
+    new = updated(kept, baselines.summaries(rows[1:], now, added.sha), measured, reason_given)
+    before = baselines.text(old, __version__) if old else ""
+    baselines.save(path, new, __version__)
+    lines = difflib.unified_diff(
+        before.splitlines(True), baselines.text(new, __version__).splitlines(True), str(path), str(path)
+    )
+    sink(None, output, True).write("".join(lines) or "nothing changed\n")
+    return 0
+
+
+def stored(path: Path, fresh: bool) -> Baseline | None:
+    """The baseline there is. A damaged one stops an update, unless it is to be replaced anyway."""
+    from timesink.verify.baseline import read
+    from timesink.verify.records import BrokenRecord
+
+    if not path.is_file():
+        return None
+    try:
+        return read(path)
+    except BrokenRecord:
+        if fresh:
+            return None
+        raise
+
+
+@app.command("check")
+def check(
+    paths: list[Path],
+    *,
+    writing: PageOutput,
+) -> int:
+    """Check budgets and baselines before they are committed: every key, rule, limit and run.
+
+    `.pre-commit-hooks.yaml` of timesink calls it.
+    """
+    from timesink.views.verify import kept_page
+
+    target = writing.sink(paths)
+    target.show(kept_page(paths))
+    return 0
+
+
+@app.command("show")
+def show(suite: str = "default", root: Path = Path(".timesink"), *, writing: PageOutput) -> int:
+    """List the stored baselines of a suite."""
+    from timesink.verify import baseline as baselines
+    from timesink.views.verify import baselines_page
+
+    folder = root / "baselines" / suite
+    writing.sink().show(
+        baselines_page(folder, [(path, baselines.read(path)) for path in sorted(folder.glob("*.json"))])
+    )
+    return 0

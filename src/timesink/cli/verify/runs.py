@@ -13,12 +13,10 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from timesink.cli import completion
-from timesink.cli.options import ExitZero, Facts, PageOutput, Quiet, argument, facts_of, flag, format_option, option
+from timesink.cli.options import PageOutput, facts_of, read_traces
 from timesink.cli.output import Sink, tell
-from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 from timesink.model.record import dataclass
 from timesink.render import Format
@@ -30,26 +28,15 @@ if TYPE_CHECKING:
     from timesink.verify.outcomes import GateResult
     from timesink.verify.runs import Launcher, Side, StepSource
 
-Program = Annotated[list[str] | None, argument("-- CMD...", "The program and its arguments; no shell runs.")]
-Threshold = Annotated[str, option("--threshold", "SHARE", "Changes of step time under this do not matter.")]
-Suite = Annotated[
-    str, option("--suite", "NAME", "Name of what is compared, in reports and files.", autocompletion=completion.suites)
-]
-Root = Annotated[Path, option("--root", "DIR", "Where baselines, calibrations and the ledger lie.")]
-OpenMetrics = Annotated[Path | None, option("--openmetrics", "FILE", "Also as OpenMetrics text.")]
-CodeQuality = Annotated[Path | None, option("--gitlab-codequality", "FILE", "Also as GitLab Code Quality.")]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
     """The programs that are compared: two commands, or one with a variable toggled."""
 
-    program: Program = None
-    before: Annotated[str | None, option("--before", "CMD", "The unchanged program, as one quoted command.")] = None
-    after: Annotated[str | None, option("--after", "CMD", "The changed program, as one quoted command.")] = None
-    toggle: Annotated[str | None, option("--toggle", "NAME=A/B", "The change is this variable: A before, B after.")] = (
-        None
-    )
+    program: list[str] | None = None
+    before: str | None = None
+    after: str | None = None
+    toggle: str | None = None
 
     @property
     def are_two(self) -> bool:
@@ -91,36 +78,11 @@ def one_command(program: Sequence[str] | None) -> Command:
 class StepTimeOptions:
     """Where the times of steps are read; without an option steps are handed over by timesink.step() or found."""
 
-    whole: Annotated[bool, flag("--whole", "Compare whole runs, from start to end: for programs without steps.")] = (
-        False
-    )
-    most_steps: Annotated[
-        int | None, option("--steps", "N", "End each run after N steps [default: at its end].", min=2)
-    ] = None
-    step_pattern: Annotated[
-        str | None,
-        option(
-            "--step-pattern",
-            "REGEX",
-            "Read step times from the output; a group (?P<ms>...) (or s, us, ns) holds value and unit.",
-        ),
-    ] = None
-    receipt_pattern: Annotated[
-        str | None,
-        option(
-            "--receipt-pattern",
-            "REGEX",
-            "What each run printed of its result (a loss, a checksum); the last match must agree.",
-        ),
-    ] = None
-    steps_json: Annotated[
-        str | None,
-        option(
-            "--steps-json",
-            "FILE[:KEY]",
-            "Read step times from a JSON file that every run writes; a key ending in _ms, _us, _ns says the unit.",
-        ),
-    ] = None
+    whole: bool = False
+    most_steps: int | None = None
+    step_pattern: str | None = None
+    receipt_pattern: str | None = None
+    steps_json: str | None = None
 
     def source(self) -> StepSource:
         """The source of step times that the options describe."""
@@ -155,23 +117,11 @@ class StepTimeOptions:
 class Looks:
     """When the pairs of runs are looked at, what of them, and which change matters."""
 
-    threshold: Threshold = "2%"
-    statistic: Annotated[
-        Literal["mean", "median"],
-        option("--statistic", None, "What decides of each run's steps; the median is blind to rare slow ones."),
-    ] = "mean"
-    at_least: Annotated[
-        str | None,
-        option(
-            "--at-least",
-            "RATIO",
-            "Fail unless this speed-up is proven, such as 1.1 for 10 % more steps in the same time.",
-        ),
-    ] = None
-    pairs: Annotated[str, option("--pairs", "N,N,...", "Numbers of pairs after which to look.")] = "6,12,18"
-    receipt_tolerance: Annotated[
-        str, option("--receipt-tolerance", "SHARE", "Receipts that are numbers may differ by this.")
-    ] = "0"
+    threshold: str = "2%"
+    statistic: Literal["mean", "median"] = "mean"
+    at_least: str | None = None
+    pairs: str = "6,12,18"
+    receipt_tolerance: str = "0"
 
     def plan(self) -> ExperimentPlan:
         """The plan that the options describe."""
@@ -216,10 +166,8 @@ def share(text: str) -> float:
 class WorkFacts:
     """What the program does, so far as its command line does not say it."""
 
-    config_file: Annotated[
-        list[Path] | None, option("--config-file", "FILE", "A file that is part of the work; may be repeated.")
-    ] = None
-    fact: Facts = None
+    config_file: list[Path] | None = None
+    fact: list[str] | None = None
 
     def workload(self, command: Command, more: Mapping[str, str]) -> str:
         """The key under which runs of the same work are kept; `more` facts of it."""
@@ -232,9 +180,9 @@ class WorkFacts:
 class RunSession:
     """How long a run may take, and where its output is kept."""
 
-    timeout: Annotated[float, option("--timeout", "S", "Longest a single run may take, in seconds.")] = 1800
-    keep: Annotated[Path | None, option("--keep", "DIR", "Keep every run's output and steps in this folder.")] = None
-    quiet: Quiet = False
+    timeout: float = 1800
+    keep: Path | None = None
+    quiet: bool = False
 
     def tell(self, line: str) -> None:
         """A line of progress."""
@@ -268,11 +216,10 @@ def counters(metrics: Path | None, captures: Sequence[Path] | None) -> dict[str,
 class GateOutput(PageOutput):
     """Where the result of a gate goes, and what the exit code says of it."""
 
-    form: Annotated[Format | None, format_option("GateResult")] = None
-    junit_xml: Annotated[Path | None, option("--junit-xml", "FILE", "Also as JUnit XML.")] = None
-    comment: Annotated[Path | None, option("--comment", "FILE", "Also as a pull-request comment (Markdown).")] = None
-    strict: Annotated[bool, flag("--strict", "Exit with 3 where nothing can be said.")] = False
-    exit_zero: ExitZero = False
+    junit_xml: Path | None = None
+    comment: Path | None = None
+    strict: bool = False
+    exit_zero: bool = False
 
     def write(
         self, result: GateResult, sink: Sink, *, open_metrics: Path | None = None, code_quality: Path | None = None

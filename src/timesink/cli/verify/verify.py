@@ -1,37 +1,41 @@
-"""`timesink verify`: did one change help? `timesink calibrate`: how much runs of one unchanged program differ here."""
+"""`timesink verify`: did one change help? `timesink gate calibrate`: how much do runs of an unchanged program differ?
+
+`timesink verify --ledger`: what was expected of changes, and what they brought.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from timesink.cli.options import PageOutput, option
+import typer
+
+from timesink.cli.options import Commands, PageOutput
+from timesink.cli.output import sink
 from timesink.cli.verify.runs import (
     GateOutput,
     Looks,
-    OpenMetrics,
-    Program,
-    Root,
     RunSession,
     Sides,
     StepTimeOptions,
-    Suite,
     WorkFacts,
     one_command,
 )
 from timesink.errors import UsageError
 from timesink.model.record import dataclass, replace
+from timesink.verify.outcomes import Outcome
 
 if TYPE_CHECKING:
     from timesink.verify.experiment import Verification
+    from timesink.verify.ledger import Gain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
     """The entry of the ledger that a verification closes."""
 
-    ledger: Annotated[int | None, option("--ledger", "N", "Close this entry of the ledger with the outcome.")] = None
-    root: Root = Path(".timesink")
+    ledger: int | None = None
+    root: Path = Path(".timesink")
 
     def close(self, verification: Verification) -> None:
         """Close it with the outcome and the gain, where one is named."""
@@ -44,12 +48,10 @@ class LedgerEntry:
         close(self.root / "ledger.jsonl", self.ledger, verification.verdict.outcome, Gain(*gain) if gain else None)
 
 
-def command(
-    warm_up_pairs: Annotated[
-        int, option("--warm-up-pairs", "N", "Pairs run first and not counted; 0 where caches are already warm.", min=0)
-    ] = 1,
-    suite: Suite = "",
-    openmetrics: OpenMetrics = None,
+def verify(
+    warm_up_pairs: int = 1,
+    suite: str = "",
+    openmetrics: Path | None = None,
     *,
     entry: LedgerEntry,
     sides: Sides,
@@ -82,9 +84,9 @@ def command(
 
 
 def calibrate(
-    program: Program = None,
-    runs: Annotated[int, option("--runs", "N", "Runs that count; one more is made first and discarded.")] = 10,
-    root: Root = Path(".timesink"),
+    program: list[str] | None = None,
+    runs: int = 10,
+    root: Path = Path(".timesink"),
     *,
     times: StepTimeOptions,
     work: WorkFacts,
@@ -115,3 +117,94 @@ def calibrate(
         notes.append(f"{unsettled} of {len(rows)} runs never settle; their second half was used")
     target.show(calibration_page(path, calibration.store(path, here, command.text, rows), rows, notes))
     return 0
+
+
+app = Commands(help="Keep predictions and what became of them.")
+
+
+@app.callback(invoke_without_command=True)
+def list_entries(context: typer.Context, root: Path = Path(".timesink"), *, writing: PageOutput) -> int | None:
+    """Keep predictions and what became of them; without a command, list them."""
+    if context.invoked_subcommand is not None:
+        context.obj = root
+        return None
+    return _list(root, None, writing)
+
+
+@app.command("show")
+def show(
+    context: typer.Context,
+    number: int | None = None,
+    *,
+    writing: PageOutput,
+) -> int:
+    """List every hypothesis with its predicted and measured gain, and how good predictions are here."""
+    return _list(context.obj, number, writing)
+
+
+def _list(root: Path, number: int | None, writing: PageOutput) -> int:
+    from timesink.verify import ledger
+    from timesink.views.verify import ledger_page
+
+    entries = ledger.read(root / "ledger.jsonl")
+    if number is not None:
+        known = ", ".join(str(entry.number) for entry in entries) or "none yet: timesink verify --ledger add opens one"
+        entries = [entry for entry in entries if entry.number == number]
+        if not entries:
+            raise UsageError(f"the ledger has no entry {number}", remedy=f"its entries: {known}")
+    writing.sink().show(ledger_page(entries))
+    return 0
+
+
+@app.command("add")
+def add(
+    context: typer.Context,
+    hypothesis: str,
+    finding: str = "",
+    predicted: str | None = None,
+    change: str = "",
+) -> int:
+    """Open an entry, before the change is verified."""
+    from timesink.diagnosis.registry import find
+    from timesink.verify import ledger
+
+    code = find(finding).code if finding else ""
+    path = context.obj / "ledger.jsonl"
+    entry = ledger.add(path, hypothesis, code, _gain(predicted), change)
+    sink(None, None, True).write(
+        f"Entry {entry.number} is open in {path}. `timesink verify --ledger {entry.number}` closes it with what it "
+        "measures.\n"
+    )
+    return 0
+
+
+@app.command("close")
+def close(
+    context: typer.Context,
+    number: int,
+    outcome: Outcome,
+    measured: str | None = None,
+    note: str = "",
+    change: str = "",
+) -> int:
+    """Close an entry by hand; `timesink verify --ledger N` closes it with what it measured."""
+    from timesink.verify import ledger
+
+    path = context.obj / "ledger.jsonl"
+    entry = ledger.close(path, number, outcome, _gain(measured), note, change)
+    from timesink.views.verify import ledger_page
+
+    sink(None, None, True).show(ledger_page([entry]))
+    return 0
+
+
+def _gain(text: str | None) -> Gain | None:
+    from timesink.verify.ledger import Gain
+
+    if text is None:
+        return None
+    try:
+        low, value, high = (float(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"{text!r} is no gain", remedy="write three numbers: low,value,high") from None
+    return Gain(value, low, high)

@@ -14,8 +14,10 @@ ENVELOPE: Final = ("schema_version", "command", "source")
 # Schemas that the answers of a command obey, those of its options last; every other command writes pages.
 OF_COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "diagnose": ("diagnosis",),
+    "capture --loop": ("diagnosis",),
     "loop": ("diagnosis",),
     "gate": ("gate",),
+    "gate --limits": ("gate",),
     "verify": ("gate",),
     "compare": ("gate",),
     "kernels": ("kernels", "kernel_comparison", "page"),

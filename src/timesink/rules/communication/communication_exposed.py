@@ -48,7 +48,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     if not devices and (name := unnamed_exchange(trace)) is not None:
         return Undecided(
             f"ranges named like an exchange launch {name} on a stream of their own: no library known to timesink",
-            "timesink summary lists these kernels: if they communicate, their time with none beside them counts",
+            "timesink show lists these kernels: if they communicate, their time with none beside them counts",
         )
     judged = (_judge(trace, limits, device) for device in devices)
     return applicable(judged, "the trace holds no communication kernels")

@@ -112,7 +112,7 @@ def _finding(trace: Trace, rank: int, gain: float, evidence: Evidence) -> Findin
                 "exposed, in collectives and messages of some ranks, beyond that of its peers",
             ),
         ),
-        advice=f"Compare rank {rank} with a peer (`timesink idle --rank {rank}`): {question}",
+        advice=f"Compare rank {rank} with a peer (`timesink show idle --rank {rank}`): {question}",
         verify="Capture all ranks again: this rank comes late no more, and the waits of the others go.",
         claim=Claim(claim),
         stated=Quantity.ms(worth.gain_ns, worth.low_ns, worth.high_ns),

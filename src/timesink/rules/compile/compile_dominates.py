@@ -51,7 +51,7 @@ def _judge(time: CompileTime, limit: float) -> Finding | Evidence:
         where=Where(rank=time.rank),
         evidence=(evidence,),
         advice="Keep the compiler's cache between runs, or compile the repeated block instead of the whole model.",
-        verify="Run again with the cache in place: timesink compile shows cache hits, and this share falls.",
+        verify="Run again with the cache in place: timesink show compile shows cache hits, and this share falls.",
         stated=Quantity(0.0, "ms", low=0.0, high=None),
     )
 

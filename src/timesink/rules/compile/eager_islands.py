@@ -14,7 +14,7 @@ of all kernels of these steps, where the device waits for them. Optimizers behin
 they cost is bounded by the idle time they ended: in a graph, a product takes as long.
 
 ## What to do
-`timesink compile` on a log (TORCH_TRACE) lists functions that run eagerly, and why. Functional collectives, custom
+`timesink show compile` on a log (TORCH_TRACE) lists functions that run eagerly, and why. Functional collectives, custom
 operators and `torch.where` keep such code in the graph.
 
 ## When it misleads
@@ -70,7 +70,7 @@ def _advice(trace: Trace) -> str:
     given_up = [f"{islands.function} ({islands.eager})" for islands in compile_summary(trace).frames if islands.eager]
     if given_up:
         return f"By the log, these run eagerly: {'; '.join(dict.fromkeys(given_up))}."
-    return "Record TORCH_TRACE: timesink compile lists the functions that run eagerly, and why."
+    return "Record TORCH_TRACE: timesink show compile lists the functions that run eagerly, and why."
 
 
 RULE = Rule(

@@ -59,7 +59,7 @@ def _judge(function: FrameSummary, limit: float) -> Finding | Evidence:
         where=Where(rank=function.rank, file=function.file, line=function.line, op=function.function),
         evidence=(evidence,),
         advice="Mark the dimension dynamic, pad to few sizes, or pass the number as a tensor.",
-        verify="Run again: timesink compile shows no late recompilation of this function.",
+        verify="Run again: timesink show compile shows no late recompilation of this function.",
         stated=Quantity(0.0, "ms", low=0.0, high=None),
     )
 

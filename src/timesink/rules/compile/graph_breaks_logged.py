@@ -56,7 +56,7 @@ def _finding(graph_break: GraphBreak, breaks: int, total: Evidence) -> Finding:
         where=Where(rank=graph_break.rank, file=graph_break.file, line=graph_break.line, op=graph_break.function),
         evidence=(total,),
         advice="Move the call out of the compiled function; fullgraph=True then keeps it whole.",
-        verify="Compile again: timesink compile lists no break at this place.",
+        verify="Compile again: timesink show compile lists no break at this place.",
         stated=Quantity(0.0, "ms", low=0.0, high=None),
     )
 

@@ -124,7 +124,7 @@ def _check_one_stream(trace: Trace, limits: Limits) -> Verdict:
     return Undecided(
         f"{runs.rows.size} small kernels of device {runs.device[1]} follow each other on one stream, and whether one "
         f"needs another the trace does not say: if none does, {_STREAMS} streams win at most {most}",
-        f"timesink what-if TRACE --change 'streams {_STREAMS}', for the part of the program that is independent",
+        f"timesink plan TRACE --change 'streams {_STREAMS}', for the part of the program that is independent",
     )
 
 

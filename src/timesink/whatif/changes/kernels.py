@@ -1,7 +1,7 @@
 """Changes to kernels: faster, fewer or fused ones, and what each saves. Types, compilers, optimizers: beside this file.
 
 A measure finds the kernels (`Selection`), a function here makes the change of them: the share of its time that each
-keeps, at three cases. Diagnoses and `timesink what-if` price that same change. "Measured" without more is: on the
+keeps, at three cases. Diagnoses and `timesink plan --change` price that same change. "Measured" without more is: on the
 captures of the split `tune` of benchmarks/faults, whose gains were measured on an H200.
 """
 

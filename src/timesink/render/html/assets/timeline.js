@@ -368,7 +368,7 @@
       kernels.forEach(([name, ns, count]) => line(name, ns, `${count} times`));
       const cut = (time) => `${((time + model.offset) / 1e6).toFixed(6)}ms`;
       const more = made("p", "quiet", "the same, and more: ");
-      more.append(made("code", "", `timesink summary TRACE --window ${cut(from)}:${cut(to)}`), made("br"), "in Perfetto: ", made("code", "", `timesink open TRACE --at ${cut(from)}:${cut(to)}`));
+      more.append(made("code", "", `timesink show TRACE --window ${cut(from)}:${cut(to)}`), made("br"), "in Perfetto: ", made("code", "", `timesink report --open TRACE --at ${cut(from)}:${cut(to)}`));
       this.table.replaceChildren(table, more);
       this.draw();
     }

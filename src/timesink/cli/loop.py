@@ -1,6 +1,13 @@
-"""`timesink loop`: capture, diagnose, capture what is still open, and join it all in one folder.
+"""`timesink capture --loop`: capture, diagnose, capture what is still open, and join it all in one folder.
 
-Each stage is made once, and taken from its folder when the loop runs again.
+Each stage is made once, and taken from its folder when the loop runs again. With `--plan` it goes on rung by rung: the
+plan of the newest capture, its first rung opened in a ledger with what is foretold of it, and with `--made` a capture
+of the program with that rung made.
+
+    DIR/torch                    the program as it was
+    DIR/rung-1/torch, rung-2 …   with one more rung made
+    DIR/ledger.jsonl             one entry a rung, opened before it was made
+    DIR/plan.md, DIR/plan.json   the plan of the newest capture
 """
 
 from __future__ import annotations
@@ -10,18 +17,16 @@ import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from timesink.capture.manifest import Capture
 from timesink.capture.recorded_run import MANIFEST
-from timesink.cli.capture import Active, Program, Settle, Timed, Timeout, translated
-from timesink.cli.loop.rungs import Rungs
-from timesink.cli.options import Facts, NoColor, Quiet, StepMs, facts_of, flag, format_option, option
+from timesink.cli.capture import translated
+from timesink.cli.options import facts_of, of_run, read_traces
 from timesink.cli.output import sink, tell
-from timesink.cli.reading import of_run, read_traces
 from timesink.errors import UsageError
 from timesink.model.presentable import Origin
-from timesink.model.record import dataclass, field
+from timesink.model.record import dataclass, field, replace
 from timesink.render import Format, Style
 from timesink.units import share_text
 from timesink.untrusted.masking import stored_command
@@ -30,6 +35,103 @@ from timesink.untrusted.whole_file import write_whole
 if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
+    from timesink.verify.ledger import Entry
+    from timesink.views.page import Page
+    from timesink.views.plan import Plan
+    from timesink.views.plan.climbed import Climbed
+
+
+LEDGER = "ledger.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Rungs:
+    """The ladder of one folder. `read` gives the trace of a capture's folder with what is known of the run."""
+
+    out: Path
+    read: Callable[[Path], Trace]
+
+    def folder(self, number: int) -> Path:
+        """Where the capture with so many rungs made lies."""
+        return (self.out / f"rung-{number}" if number else self.out) / "torch"
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The rungs that were opened."""
+        from timesink.verify.ledger import read
+
+        return read(self.out / LEDGER)
+
+    @property
+    def made(self) -> int:
+        """How many of them were made and captured."""
+        count = 0
+        while (self.folder(count + 1) / MANIFEST).is_file():
+            count += 1
+        return count
+
+    def next_folder(self) -> Path:
+        """Where the capture with the open rung made belongs. `UsageError` where none is open."""
+        if len(self.entries) <= self.made:
+            raise UsageError("no rung is open that could be made", remedy="run it without --made: it opens the next")
+        return self.folder(self.made + 1)
+
+    def newest(self, first: Diagnosis | None) -> tuple[Trace, Diagnosis]:
+        """The newest capture and its diagnosis, which of the program as it was is `first`."""
+        from timesink.diagnosis.engine import diagnose
+
+        trace = self.read(self.folder(self.made))
+        return trace, first if first is not None and not self.made else diagnose(trace)
+
+    def page(self, trace: Trace, diagnosis: Diagnosis, origin: Origin, again: str) -> Page:
+        """The plan of the newest capture, which is kept, beside all rungs so far; its first rung is opened. `again` is
+        the command to give once that is made."""
+        from timesink.render import written
+        from timesink.views.plan import page_of, plan
+        from timesink.views.plan.climbed import climbed_sheet
+
+        number, ladder = self.made, plan(trace, diagnosis)
+        self._open(ladder, number)
+        page, rungs = page_of(ladder, trace.source), self._climbed(ladder, number)
+        if rungs:
+            page = replace(page, sheets=(climbed_sheet(rungs), *page.sheets))
+        page = replace(page, notes=(*page.notes, self._next(ladder, again)))
+        for name, form in (("plan.md", Format.MD), ("plan.json", Format.JSON)):
+            write_whole(self.out / name, written(page, form, Style(origin=origin)))
+        return page
+
+    def _open(self, ladder: Plan, number: int) -> None:
+        """Open the first rung, once: from here on what is foretold of it stands."""
+        from timesink.verify.ledger import Gain, add
+
+        if not ladder.rungs or len(self.entries) > number:
+            return
+        rung = ladder.rungs[0]
+        gain = Gain(rung.gain.value, rung.gain.low or 0.0, rung.gain.most, rung.before_ms)
+        add(self.out / LEDGER, rung.fix.what_to_type, " ".join(rung.findings), gain, rung.id)
+
+    def _climbed(self, ladder: Plan, made: int) -> list[Climbed]:
+        """The rungs by the ledger: a step after one is the step before the next, and the last one is the plan's."""
+        from timesink.views.plan.climbed import Climbed
+
+        opened = [(entry, entry.predicted) for entry in self.entries]
+        before = [gain.before_ms or 0.0 for _, gain in opened if gain is not None]
+        after = [*before[1:], ladder.step_ms][:made] if len(before) == made else before[1 : made + 1]
+        found = []
+        for at, (entry, gain) in enumerate(opened):
+            if gain is not None:
+                ends = (before[at] - gain.high_ms, before[at] - gain.value_ms, before[at] - gain.low_ms)
+                measured = after[at] if at < len(after) else None
+                found.append(Climbed(entry.number, entry.change, before[at], *ends, measured))
+        return found
+
+    @staticmethod
+    def _next(ladder: Plan, again: str) -> str:
+        if not ladder.rungs:
+            return "no rung is left to make"
+        rung = ladder.rungs[0]
+        place = f" (at {rung.place.where})" if rung.place.where else ""
+        return f"next: {rung.fix.what_to_type}{place}; then {again}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,28 +196,16 @@ def _free_name(place: Path) -> Path:
 class LoopOptions:
     """How the stages run the program, and what is known of it."""
 
-    steps: Active = 6
-    settle: Settle = 5
-    timed: Timed = 10
-    always: Annotated[bool, flag("--all", "Make every stage, also where nothing is left unexplained.")] = False
-    kernel_bench: Annotated[
-        str | None,
-        option(
-            "--kernel-bench",
-            "CMD",
-            "ncu runs on this program, one quoted command, that launches the same kernels and little else.",
-        ),
-    ] = None
-    made: Annotated[
-        bool,
-        flag(
-            "--made", "The rung that --plan opened is made: capture anew, hold it against what was foretold, plan anew."
-        ),
-    ] = False
-    fact: Facts = None
-    timeout: Timeout = 3600
-    unprofiled: StepMs = None
-    quiet: Quiet = False
+    steps: int = 6
+    settle: int = 5
+    timed: int = 10
+    always: bool = False
+    kernel_bench: str | None = None
+    made: bool = False
+    fact: list[str] | None = None
+    timeout: float = 3600
+    unprofiled: float | None = None
+    quiet: bool = False
 
     @property
     def shared(self) -> dict[str, Any]:
@@ -144,17 +234,12 @@ class LoopOptions:
         return StepSchedule(self.settle, self.timed, active=self.steps)
 
 
-def command(
-    program: Program = None,
-    out: Annotated[Path, option("--output -o", "DIR", "Folder of all stages.")] = Path("loop"),
-    form: Annotated[Format | None, format_option("Diagnosis")] = None,
-    no_color: NoColor = False,
-    with_plan: Annotated[
-        bool,
-        flag(
-            "--plan", "Show what to change in which order too, keep it as plan.md and plan.json, open its first rung."
-        ),
-    ] = False,
+def loop(
+    program: list[str] | None = None,
+    out: Path = Path("loop"),
+    form: Format | None = None,
+    no_color: bool = False,
+    with_plan: bool = False,
     *,
     chosen: LoopOptions,
 ) -> int:
@@ -186,7 +271,7 @@ def command(
     trace, diagnosis = rungs.newest(first)
     if rungs.made:
         _write(rungs.folder(rungs.made).parent, diagnosis, target.origin)
-    words = ["timesink", "loop", "--made", *(() if out == Path("loop") else ("-o", str(out))), "--"]
+    words = ["timesink", "capture", "--loop", "--made", *(() if out == Path("loop") else ("-o", str(out))), "--"]
     target.show(diagnosis)
     target.show(rungs.page(trace, diagnosis, target.origin, shlex.join(words) + " CMD"))
     return 0

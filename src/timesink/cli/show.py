@@ -1,0 +1,242 @@
+"""`timesink show`: what was recorded, as tables and without judgement, one view at a time.
+
+A view is a function from a trace to a page; `view` makes the command of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+
+from timesink.cli.options import PageOutput, Reading
+from timesink.cli.output import working
+from timesink.errors import UsageError
+from timesink.model.record import dataclass
+from timesink.render import Format
+from timesink.untrusted.scrub import scrub
+
+if TYPE_CHECKING:
+    from timesink.knowledge.gpus import GpuPeaks
+    from timesink.model.trace import Trace
+    from timesink.views.page import Page
+
+
+def view(doing: str, *, times: str = "", gpu: str = "") -> Callable[[Callable[..., Page]], Callable[..., int]]:
+    """Makes a command of a view: it opens the traces, asks the view for its page, and writes the page.
+
+    `doing` is shown meanwhile. Where the view needs a timeline, `times` is what a file without one is refused as
+    lacking; where it needs work of a GPU, `gpu` is.
+    """
+
+    def made(page: Callable[..., Page]) -> Callable[..., int]:
+        def command(paths: list[Path], *, writing: PageOutput, reading: Reading, **chosen: Any) -> int:
+            from timesink.diagnosis.undiagnosable import check_device_work, check_timeline
+
+            target = writing.sink(paths)
+            trace = reading.trace(paths)
+            with working(doing):
+                if times:
+                    check_timeline(trace, times)
+                if gpu:
+                    check_device_work(trace, gpu)
+                shown = page(trace, **chosen)
+            target.show(shown)
+            return 0
+
+        first, *_, writing, reading, _ = signature(command).parameters.values()
+        own = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in signature(page).parameters.values()][1:]
+        kinds = {**get_type_hints(page, None, {"Trace": Any, "Page": Any}), **get_type_hints(command)}
+        command.__signature__ = Signature([first, *own, writing, reading])  # type: ignore[attr-defined]
+        command.__annotations__ = kinds
+        command.__name__, command.__doc__ = page.__name__, page.__doc__
+        return command
+
+    return made
+
+
+@view("measuring", times="times")
+def steps(
+    trace: Trace,
+    top: int = 10,
+    ranges: bool = False,
+    tree: bool = False,
+    calls: bool = False,
+    by_thread: bool = False,
+    kernels_of: str | None = None,
+) -> Page:
+    """Show budget, steps, kernels, copies, waits and launches.
+
+    And ranges, with the GPU work launched in them, and calls into CUDA and the operating system. Figures only:
+    `timesink diagnose` says which of them matter.
+    """
+    from timesink.model.names import pattern_fault
+    from timesink.views.summary import calls_page, operator_kernels_page, ranges_page, summary_page
+
+    if kernels_of is not None:
+        if fault := pattern_fault(kernels_of):
+            raise UsageError(f"--kernels-of: {kernels_of!r} is no regular expression: {fault}")
+        return operator_kernels_page(trace, top, kernels_of)
+    if ranges or tree:
+        return ranges_page(trace, top, tree=tree)
+    if calls or by_thread:
+        return calls_page(trace, top, by_thread=by_thread)
+    return summary_page(trace, top)
+
+
+@view("measuring", times="times")
+def ranges(trace: Trace, top: int = 10, tree: bool = False) -> Page:
+    """Show the ranges of the program, with the GPU work launched in them."""
+    from timesink.views.summary import ranges_page
+
+    return ranges_page(trace, top, tree=tree)
+
+
+@view("measuring", times="times")
+def calls(trace: Trace, top: int = 10, by_thread: bool = False) -> Page:
+    """Show calls into CUDA and the operating system."""
+    from timesink.views.summary import calls_page
+
+    return calls_page(trace, top, by_thread=by_thread)
+
+
+@view("blaming idle time", gpu="idle time")
+def idle(trace: Trace, top: int = 15) -> Page:
+    """Show what each GPU waited for while it was idle.
+
+    Every gap is blamed whole and once; what nothing explains is called unexplained.
+    """
+    from timesink.views.summary import idle_page
+
+    return idle_page(trace, top)
+
+
+@view("following stacks", gpu="time by line")
+def lines(trace: Trace, top: int = 15, source: Path = Path()) -> Page:
+    """Show GPU time, idle time and host time by line of the program.
+
+    A kernel belongs to the innermost line outside of libraries that launched it, a kernel of the backward pass to the
+    line of its forward operator. Without stacks and samples, ranges stand for lines.
+    """
+    from timesink.views.lines import lines_page
+
+    return lines_page(trace, top, source)
+
+
+@view("summing up compilation")
+def compilation(trace: Trace, top: int = 20) -> Page:
+    """Show graph breaks, recompilations and compile times.
+
+    With a trace, also how many compiled regions a step runs. PATHs are logs (TORCH_TRACE, TORCH_LOGS), traces, or both
+    of one run.
+    """
+    from timesink.views.summary import compile_page
+
+    return compile_page(trace, top)
+
+
+@view("listing tables")
+def tables(trace: Trace) -> Page:
+    """List what a trace holds and what was lost on the way."""
+    from timesink.views.summary import tables_page
+
+    return tables_page(trace)
+
+
+def statement(
+    paths: list[Path],
+    before: list[Path] | None = None,
+    *,
+    writing: PageOutput,
+    reading: Reading,
+) -> int:
+    """Print the sentences that a team writes down of a run.
+
+    Where the time goes, how long a step takes, what overlaps and what the compiler made of it, each with its scope:
+    steps, facts of the run (--fact of capture), as profiled or not. What a trace does not show is left out.
+    """
+    target = writing.sink([*paths, *(before or [])])
+    trace = reading.trace(paths)
+    unchanged = reading.trace(before) if before else None
+    with working("writing the statement"):
+        from timesink.views.statement import statement_page
+
+        page = statement_page(trace, unchanged)
+    if target.form is Format.TEXT:
+        said = (": ".join(str(cell) for cell in row) for row in page.sheets[0].rows)
+        target.write("".join(f"{scrub(line)}\n" for line in said))
+    else:
+        target.show(page)
+    return 0
+
+
+Format16 = Literal["bf16", "fp16", "fp32"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedModel:
+    """A model that is not running."""
+
+    model: Path | None = None
+    gpu: str | None = None
+    batch: int = 1
+    sequence: int = 2048
+    dtype: Format16 = "bf16"
+
+    def page(self) -> Page:
+        """Its operators."""
+        from timesink.memory_plan.config import model_in
+        from timesink.views.classify import planned_page
+
+        assert self.model is not None
+        if self.gpu is None:
+            raise UsageError("which GPU the model would run on is not said", remedy="add --gpu H200, for one")
+        return planned_page(model_in(self.model), _gpu(self.gpu), self.batch, self.sequence, self.dtype)
+
+
+def ops(
+    paths: list[Path] | None = None,
+    top: int = 30,
+    *,
+    planned: PlannedModel,
+    reading: Reading,
+    writing: PageOutput,
+) -> int:
+    """Say of every operator what bounds it, how near it comes, and what to do.
+
+    Operations and bytes are those of the recorded shapes (record_shapes=True), of the counters of a Nsight Compute
+    report, or of a model's configuration: with --model-config and --gpu no trace is needed.
+    """
+    if (planned.model is None) == (not paths):
+        raise UsageError(
+            "give either a trace or --model-config",
+            remedy="timesink show TRACE ops, or timesink show ops --model-config FILE --gpu H200",
+        )
+    if planned.model is not None:
+        writing.sink([planned.model]).show(planned.page())
+        return 0
+    given, named = paths or [], None if planned.gpu is None else _gpu(planned.gpu)
+    target = writing.sink(given)
+    trace = reading.trace(given)
+    with working("classifying"):
+        from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
+        from timesink.views.classify import classification_page, counters_page
+
+        is_report = KERNEL_PROFILES in trace and not trace.get(DEVICE_OPS).height
+        target.show(counters_page(trace, top) if is_report else classification_page(trace, top, named))
+    return 0
+
+
+def _gpu(name: str) -> GpuPeaks:
+    """The GPU of that name; `UsageError` where none or several are meant."""
+    from timesink.knowledge.gpus import ENTRIES, candidates
+
+    found = candidates(name)
+    if len(found) == 1:
+        return found[0]
+    products = ", ".join(entry.product for entry in found) or ", ".join(entry.product for _, entry in ENTRIES)
+    raise UsageError(
+        f"{name!r} may be several GPUs" if found else f"the peaks of {name!r} are not known",
+        remedy=f"choose from: {products}",
+    )

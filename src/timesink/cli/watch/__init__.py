@@ -1,1 +1,0 @@
-"""`timesink watch`: captures diagnosed as they appear in a folder, with an index page of them."""

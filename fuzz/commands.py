@@ -72,7 +72,11 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("idle FILE --steps auto", TRACES),
     ),
     "lines": (("lines FILE --code . -f json", TRACES), ("lines @graphs --capture FILE --code .", "eager")),
-    "compile": (("compile FILE -f json", "torch_logs kineto_json"), ("compile FILE @kineto_json", "torch_logs")),
+    "compile": (
+        ("compile FILE -f json", "torch_logs kineto_json"),
+        ("compile FILE @kineto_json", "torch_logs"),
+        ("compile @graphs --capture FILE", "eager"),
+    ),
     "kernels": (
         ("kernels FILE -f json", REPORTS),
         ("kernels FILE --name . -f json", REPORTS),
@@ -161,9 +165,10 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
 # What opens no file of a stranger, and why.
 _RUNS = "runs a program with the rights of whoever asks; the files that it writes are read as others are"
 NOT_FUZZED: Mapping[str, str] = {
+    "show": "is its view of steps: `summary`",
     **{f"capture {tool}": _RUNS for tool in ("torch", "nsys", "ncu")},
     **dict.fromkeys(("loop", "verify", "calibrate", "baseline update"), _RUNS),
-    **dict.fromkeys(("demo", "doctor", "rules", "explain", "metrics check"), "takes no file"),
+    **dict.fromkeys(("demo", "doctor", "rules", "explain", "metrics", "metrics check"), "takes no file"),
 }
 # Options that write, and those that only count beside a program to run.
 WRITES = ("--output", "--svg", "--junit-xml", "--comment", "--openmetrics", "--gitlab-codequality", "--keep")

@@ -17,14 +17,12 @@ import typer
 from tests.docs.commands import NEEDS_MORE, PAGES, VERDICTS, fenced, inline, needs_more, workplace
 
 from timesink.cli.app import run
-from timesink.cli.commands import COMMANDS
+from timesink.cli.commands import FORMER, resolve
 from timesink.cli.parser import loaded
 
 RUN = {page: [line for line in fenced(page) if not needs_more(line)] for page in PAGES}
-HERE = {
-    "which", "diagnose", "report", "export", "query", "summary", "idle", "compile", "what-if", "kernels", "roofline",
-    "classify", "metrics", "next", "rules", "explain", "tables", "compare", "ledger", "memory",
-}  # fmt: skip
+# These start or serve programs, or wait, and are typed into a shell; the others are called here.
+SHELLED = ("capture", "verify", "gate", "mcp", "demo", "ranks", "report --serve", "report --watch")
 CHECKED = [(page, line) for page in PAGES for line in [*fenced(page), *inline(page)]]
 
 
@@ -74,15 +72,21 @@ TYPED = [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else ())
 def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, called: Typist, request: pytest.FixtureRequest) -> None:
     environment = workplace(tmp_path)
     for line in RUN[page]:
-        name = line.split()[1]
-        if name in ("open", "export", "query"):
+        entry = resolve(line.split()[1:])[1]
+        name = entry.split()[0]
+        if entry in ("report --open", "report --export FORMAT", "query"):
             pytest.importorskip("duckdb" if name == "query" else "perfetto")
-        if name == "open":
+        opens = entry == "report --open"
+        if opens:
             request.getfixturevalue("port_of_perfetto")
-        typed = f"{line} --no-browser --timeout 1" if name == "open" else line
-        here = name in HERE and (page.name != "README.md" or line != RUN[page][0]) and not OF_A_SHELL.search(line)
+        typed = f"{line} --no-browser --timeout 1" if opens else line
+        here = (
+            not {name, entry} & {*SHELLED}
+            and (page.name != "README.md" or line != RUN[page][0])
+            and not OF_A_SHELL.search(line)
+        )
         ran = (called if here else shelled)(typed, tmp_path, environment)
-        if name == "open":
+        if opens:
             assert "no page took the trace" in ran.stderr
             assert ran.stdout.startswith("https://ui.perfetto.dev/#!/?url=http%3A%2F%2F127.0.0.1%3A9001")
             continue
@@ -96,11 +100,12 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, called: Typist, 
 def test_every_command_that_is_named_exists_with_its_options(page: Path, line: str) -> None:
     """Also of those that cannot be run here: the command, the ones inside it, and every option before `--`."""
     words = line.split(" -- ", maxsplit=1)[0].split()[1:]
-    command = loaded(words[0].strip(",;:.")) if words[0].strip(",;:.") in COMMANDS else None
     if words[0].startswith("-") or words[0].isupper():
         return
-    assert command is not None, f"{page.name}: there is no {words[0]!r}"
-    rest = words[1:]
+    name, entry, rest = resolve([words[0].strip(",;:"), *words[1:]])
+    assert entry, f"{page.name}: there is no {words[0]!r}"
+    assert name not in FORMER, f"{page.name}: {line}: by its former name"
+    command = loaded(entry)
     context = typer.Context(command)
     while rest and isinstance(command, typer.core.TyperGroup) and not rest[0].startswith("-"):
         inner = command.get_command(context, rest[0])
@@ -112,7 +117,9 @@ def test_every_command_that_is_named_exists_with_its_options(page: Path, line: s
     quoted = False
     for word in rest:
         if not quoted and word.startswith("-") and len(word) > 1 and not word[1:2].isdigit():
-            assert word.split("=")[0].strip(",;") in {*known, "--help", "-h"}, f"{page.name}: {line}: {word}"
+            assert word.split("=")[0].strip(",;") in {*known, "--help", "-h", "--help-all"}, (
+                f"{page.name}: {line}: {word}"
+            )
         quoted ^= (word.count("'") + word.count('"')) % 2 == 1
 
 

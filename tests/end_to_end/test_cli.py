@@ -60,7 +60,7 @@ def test_polars_reads_small_files_on_one_thread_and_others_on_two_unless_told_ot
     size: int | None, given: str | None, threads: str
 ) -> None:
     """A file counts as small or, with a limit of no bytes, as large."""
-    small = "" if size is None else f"from timesink.cli import help; help._SMALL_BYTES = {size}; "
+    small = "" if size is None else f"from timesink import startup; startup._SMALL_BYTES = {size}; "
     program = f"""import os, sys; from timesink.cli.app import run; {small}
 run(["show", "tables", "--no-cache", {str(BEFORE)!r}]); import polars
 print(os.environ.get("POLARS_MAX_THREADS"), polars.thread_pool_size(), file=sys.stderr)"""
@@ -77,7 +77,8 @@ def test_ranks_are_read_on_one_thread_each_where_they_are_enough_for_every_core(
 ) -> None:
     for rank in range(2):
         (tmp_path / f"rank{rank}.json.gz").symlink_to(BEFORE)
-    program = f"""import os, sys; from timesink.cli.app import run; from timesink.cli import help; help._SMALL_BYTES = 0
+    program = f"""import os, sys; from timesink.cli.app import run
+from timesink import startup; startup._SMALL_BYTES = 0
 os.cpu_count = lambda: {cores}
 run(["ranks", "--no-cache", *{sorted(map(str, tmp_path.iterdir()))!r}])
 print(os.environ.get("POLARS_MAX_THREADS"), file=sys.stderr)"""

@@ -23,7 +23,7 @@ from fuzz.targets import groups, targets
 from typer.core import TyperGroup
 
 from fuzz import answers, written
-from timesink.cli.commands import COMMANDS
+from timesink.cli.commands import COMMANDS, FORMER
 from timesink.cli.parser import loaded
 from timesink.errors import UnreadableTrace
 from timesink.readers import readers
@@ -67,7 +67,8 @@ def _files_of(name: str, command: Any) -> set[str]:
 
 def test_every_command_and_option_that_opens_a_file_is_fuzzed() -> None:
     missing = []
-    for name, command in (leaf for first in COMMANDS for leaf in _leaves(first, loaded(first))):
+    names = {name: name for name in (*COMMANDS, "demo")} | dict(FORMER)
+    for name, command in (leaf for first, entry in names.items() for leaf in _leaves(first, loaded(entry))):
         lines = [f" {line} ".replace("watch .", "watch FILE") for line, _ in LINES.get(name, ())]
         wanted = set() if name in NOT_FUZZED or name == "mcp" else _files_of(name, command)
         missing += [(name, option) for option in wanted if not any(f" {option} " in line for line in lines)]

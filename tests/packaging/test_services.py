@@ -17,7 +17,7 @@ import pytest
 from tests.packaging.actions import Job
 from tests.verify.test_commands import PROGRAM
 
-from timesink.cli.commands import COMMANDS
+from timesink.cli.commands import resolve
 from timesink.cli.parser import loaded
 
 yaml = pytest.importorskip("yaml", reason="pip install pyyaml: it reads the files of services")
@@ -119,9 +119,10 @@ def test_the_template_of_gitlab_writes_every_report_that_it_declares(folder: Pat
 def test_the_hook_calls_a_command_on_the_files_that_it_checks() -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert {"id", "name", "entry", "language", "files"} <= set(hook)
-    program, name, *rest = shlex.split(hook["entry"])
-    assert (program, name in COMMANDS) == ("timesink", True)
-    assert rest[0] in loaded(name).commands
+    program, *words = shlex.split(hook["entry"])
+    name, entry, rest = resolve(words)
+    assert (program, name) == ("timesink", "gate baseline")
+    assert rest[0] in loaded(entry).commands
     for path in ("pyproject.toml", "a/pyproject.toml", ".timesink/baselines/train/0a1b.json"):
         assert re.search(hook["files"], path)
     for path in ("notpyproject.toml", "src/a.json", ".timesink/ledger.jsonl"):

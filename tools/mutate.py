@@ -53,8 +53,7 @@ MODULES = {
         "measures/timeline/test_budget.py measures/steps/test_per_step.py",
     ),
     "changes": (
-        "whatif/changes/kernels.py whatif/changes/compiling.py whatif/changes/optimizer.py whatif/changes/precision.py "
-        "whatif/changes/host.py whatif/changes/transfers.py",
+        "fixes/kernels.py whatif/changes/kernels.py whatif/changes/host.py whatif/changes/transfers.py",
         "whatif/test_changes.py whatif/test_changes_by_hand.py knowledge/test_figures_of_replays.py "
         "measures/kernels/test_wasted_kernels.py",
     ),

@@ -30,9 +30,10 @@ def found(trace: Trace) -> list[Finding]:
 def asked(trace: Trace, finding: Finding) -> list[Priced | None]:
     """What the what-if says of a finding's fix: written as text, where it has words."""
     rank, fix = finding.where.rank or 0, finding.fix
-    if fix is None or fix.verb is None:  # host time by windows, and one operator at its bound, have no words
+    target, direction = (getattr(finding.change, name, "") for name in ("target", "direction"))
+    if fix is None or fix.verb is None or getattr(target, "kind", "") == "windows":  # no words
         return [price_change(finding.change, rank, trace)]  # type: ignore[arg-type]
-    changes = parse_change(fix.verb.name).changes(trace, rank)
+    changes = parse_change(f"{fix.verb.name} d2h" if direction == "d2h" else fix.verb.name).changes(trace, rank)
     here = [
         made for made in changes if getattr(made, "device", (rank, finding.where.device))[1] == finding.where.device
     ]

@@ -29,7 +29,7 @@ from timesink.measures.kernels import one_stream
 from timesink.model.record import replace
 from timesink.model.trace import Trace
 from timesink.views.plan import page_of
-from timesink.whatif.changes import Together
+from timesink.whatif.change import Together
 from timesink.whatif.changes.kernels import ShortenKernels
 from timesink.whatif.changes.transfers import PinCopies
 
@@ -119,7 +119,7 @@ def test_shorter_kernels_win_their_time_as_far_as_the_host_leaves_room(monkeypat
     monkeypatch.setattr(joint_module, "calibrated_pricers", lambda _: {0: told})
     gone = Quantity(4.0, "ms", low=2.0, high=6.0)
     monkeypatch.setattr(joint_module, "price_change", lambda *_: Priced(gone, "kernel_time"))
-    kernels = ShortenKernels("x", (0, 0), np.arange(1), (np.zeros(1),) * 3)
+    kernels = ShortenKernels((0, 0), np.arange(1), (np.zeros(1),) * 3)
     for host_ms, won in ((7.0, (2.0, 3.0, 3.53)), (8.0, (1.6, 2.0, 2.4)), (2.0, (2.0, 4.0, 6.0))):
         told.host_after_ns = lambda _, host_ns=host_ms * 2e6: host_ns
         gain = made._by_time([kernels])

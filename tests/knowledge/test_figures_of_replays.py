@@ -9,13 +9,14 @@ import polars as pl
 import pytest
 from tests.whatif.programs import Host, Launch, Step, simulate
 
+from timesink.fixes import kernels
 from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.whatif import device, periods, waits
 from timesink.whatif import host as threads
-from timesink.whatif.change import Case, Range, Selection
-from timesink.whatif.changes import compiling, kernels, optimizer, precision
+from timesink.whatif.change import Case, Selection
+from timesink.whatif.changes.kernels import FuseOptimizer
 from timesink.whatif.graph import Graph
 from timesink.whatif.pricing import Pricer
 
@@ -29,7 +30,7 @@ class Calls(SimpleNamespace):
 
 def test_in_bf16_fp32_products_keep_an_eighth_and_a_merged_kernel_three_quarters_of_what_it_can_lose() -> None:
     one = np.arange(1)
-    assert [float(keep[0]) for keep in precision.to_bf16(Selection((0, 0), {"fp32": one})).keep] == [0.3, 0.12, 0.05]
+    assert [float(keep[0]) for keep in kernels.to_bf16(Selection((0, 0), {"fp32": one})).keep] == [0.3, 0.12, 0.05]
     merged = kernels.merge_tiny(Selection((0, 0), {"tiny": one}, best=np.array([0.4])))
     assert [float(keep[0]) for keep in merged.keep] == pytest.approx([0.7, 0.55, 0.4])
 
@@ -47,28 +48,28 @@ def test_in_bf16_fp32_products_keep_an_eighth_and_a_merged_kernel_three_quarters
     ],
 )
 def test_what_kernels_keep_under_autocast(role: str, compiled: bool, kept: list[float]) -> None:
-    change = precision.autocast(Selection((0, 0), {role: np.arange(1)}), compiled)
+    change = kernels.autocast(Selection((0, 0), {role: np.arange(1)}), compiled)
     assert [float(keep[0]) for keep in change.kernels.keep] == kept
 
 
 def test_of_a_compiled_run_most_of_the_longest_kernel_stays_and_half_of_the_launches_of_others_goes() -> None:
     roles = {"longest": np.array([1]), "other": np.array([0]), "alone": np.array([2])}
-    gone, kept = compiling.compiled(Selection((0, 0), roles))
+    gone, kept = kernels.compiled(Selection((0, 0), roles))
     assert [float(keep[0]) for keep in gone.keep] == [0.3, 0.0, 0.0]
     assert [keep.tolist() for keep in kept.keep] == [[1.0, 1.0], [0.8, 1.0], [0.6, 1.0]]
-    assert kept.launches_saved == Range(-0.1, 0.0, 0.3)
-    assert gone.launches_saved == Range(0.2, 0.5, 0.9)
+    assert [kept.launches_saved.at(case) for case in Case] == [-0.1, 0.0, 0.3]
+    assert [gone.launches_saved.at(case) for case in Case] == [0.2, 0.5, 0.9]
 
 
 def test_in_fp32_fused_attention_leaves_its_products_and_of_its_launches_three_tenths() -> None:
     roles = {"product_wide": np.array([0]), "between": np.array([1])}
     change = kernels.fuse_attention(Selection((0, 0), roles), launches=True)
     assert [keep.tolist() for keep in change.keep] == [[1.0, 0.2], [0.95, 0.0], [0.4, 0.0]]
-    assert change.launches_saved == Range(0.3, 0.7, 0.9)
+    assert [change.launches_saved.at(case) for case in Case] == [0.3, 0.7, 0.9]
 
 
 def test_updates_over_lists_take_nine_tenths_of_the_kernel_time() -> None:
-    change = optimizer.FuseOptimizer.over_lists(Selection((0, 0), {"unfused": np.arange(1)}))
+    change = FuseOptimizer.over_lists(Selection((0, 0), {"unfused": np.arange(1)}))
     assert [float(keep[0]) for keep in change.kernels.keep] == [1.0, 0.9, 0.6]
 
 

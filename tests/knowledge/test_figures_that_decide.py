@@ -162,7 +162,7 @@ def test_four_blocks_of_one_size_are_a_cache(alike: int, found: bool) -> None:
 
 
 def test_no_kernel_takes_less_than_a_microsecond_when_its_operands_are_narrowed() -> None:
-    change = kernels.ShortenKernels("", (0, 0), np.arange(2), (np.full(2, 0.1),) * 3, floored=True)
+    change = kernels.ShortenKernels((0, 0), np.arange(2), (np.full(2, 0.1),) * 3, floored=True)
     kept = change._kept(Case.EXPECTED, np.arange(2), np.array([2_000, 100_000], np.int64))
     assert kept.tolist() == [0.5, 0.1]
 

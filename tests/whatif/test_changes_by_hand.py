@@ -9,28 +9,34 @@ import numpy as np
 import pytest
 from tests.whatif.test_changes import DEVICE_OPS, US, call, ends_us, made, op
 
+from timesink.fixes import kernels as made_of
+from timesink.fixes.table import FP32
 from timesink.knowledge.assumptions import fixes, machines
 from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, EVENT_WAITS, HOST_OPS, RANGES, SYNCS
 from timesink.whatif import edit as of_edit
 from timesink.whatif.change import Case, Range, Selection, Target, Touches
-from timesink.whatif.changes import compiling, precision
 from timesink.whatif.changes import host as of_host
-from timesink.whatif.changes import kernels as made_of
+from timesink.whatif.changes import kernels as of_kernels
 from timesink.whatif.changes import transfers as of_transfers
 from timesink.whatif.changes.host import (
     CaptureGraph,
     DropCompiler,
-    DropOperator,
     FeedLoader,
     MergeUnits,
     RemoveSyncs,
     ScaleHost,
     _holding,
 )
-from timesink.whatif.changes.kernels import ScaleKernels, ShortenKernels, shorten
-from timesink.whatif.changes.optimizer import FuseOptimizer
+from timesink.whatif.changes.kernels import (
+    EnterRegions,
+    FuseOptimizer,
+    ScaleKernels,
+    ShortenKernels,
+    shorten,
+    together,
+)
 from timesink.whatif.changes.transfers import (
     DropExchanges,
     OverlapCollectives,
@@ -58,7 +64,7 @@ def roughly(*cases: list[float]) -> Any:
 
 
 def test_a_row_of_several_roles_keeps_the_smallest_share() -> None:
-    change = shorten("x", chosen(a=[2, 9], b=[5, 9], other=[7]), True, a=Range(0.8, 0.5, 0.4), b=Range(0.7, 0.6, 0.1))
+    change = shorten(chosen(a=[2, 9], b=[5, 9], other=[7]), True, a=Range(0.8, 0.5, 0.4), b=Range(0.7, 0.6, 0.1))
     assert change.rows.tolist() == [2, 5, 7, 9]
     assert kept(change) == [[0.8, 0.7, 1.0, 0.7], [0.5, 0.6, 1.0, 0.5], [0.4, 0.1, 1.0, 0.1]]
     assert change.floored
@@ -70,24 +76,22 @@ def test_shares_that_kernels_keep_by_hand() -> None:
     aligned = made_of.align_products(chosen([], [0.2, NAN, 0.95], named=[2, 5], named_since_hopper=[9]))
     assert kept(aligned) == roughly([0.5 + 0.5 * 0.2 / 0.9, 0.8, 1.0], [0.2 / 0.9, 0.45, 1.0], [0.2, 0.3, 0.95])
     assert kept(made_of.spread_grids(best)) == roughly([0.7, 1.0, 1.0], [0.4, 1.0, 1.0], [0.2, 0.5, 0.9])
-    assert made_of.fill_device(best).label == "fill-device"
     overlapped = roughly([1 - 0.4 * 0.6, 1 - 0.4 * 0.4, 1 - 0.4 * 0.05], [0.4, 0.6, 0.95], [0.2, 0.5, 0.9])
     assert kept(made_of.overlap_streams(best)) == overlapped
-    assert (kept(made_of.on_streams(best, 3)), made_of.on_streams(best, 3).label) == (overlapped, "streams 3")
     assert kept(made_of.full_clock(best)) == roughly([1.0] * 3, [0.6, 0.75, 0.95], [0.2, 0.5, 0.9])
     assert kept(made_of.merge_tiny(best)) == roughly(
         [1 - 0.5 * 0.8, 1 - 0.5 * 0.5, 1 - 0.5 * 0.1], [1 - 0.75 * 0.8, 1 - 0.75 * 0.5, 1 - 0.75 * 0.1], [0.2, 0.5, 0.9]
     )
     reached = [0.2 / 0.7, 0.5 / 0.7, 1.0]
     assert kept(made_of.reach_bound(best)) == roughly([0.5 + 0.5 * one for one in reached], reached, [0.2, 0.5, 0.9])
-    narrow = precision.to_tf32(chosen(best=[0.2, NAN, 0.9]))
+    narrow = made_of.to_tf32(chosen(best=[0.2, NAN, 0.9]))
     assert kept(narrow) == roughly([0.6, 0.45, 1.0], [0.23, 0.1725, 1.0], [0.12, 0.09, 0.54])
     assert (narrow.floored, narrow.touches) == (True, Touches.DEVICE)
 
 
 def test_graphs_that_are_joined_save_what_comes_after_a_break() -> None:
     entries = np.array([5], np.int64)
-    change = compiling.join_graphs(chosen(usual=[0.4, 0.6, 0.8], best=[0.2, 0.5, 0.9]), entries, 0.3)
+    change = made_of.join_graphs(chosen(usual=[0.4, 0.6, 0.8], best=[0.2, 0.5, 0.9]), entries, 0.3)
     assert kept(change) == roughly([0.7, 0.8, 0.9], [0.4, 0.6, 0.8], [0.3, 0.55, 0.8])
     assert change.launches_saved == Range(0.15, 0.3, 0.3)
     assert (change.touches, change.entries) == (Touches.BOTH, entries)
@@ -123,7 +127,6 @@ def test_exchanges_go_and_what_they_slowed_keeps_its_usual_share() -> None:
     assert kept(change.kernels) == [[0.0], [0.0], [0.0]]
     assert change.kernels.beside is not None
     assert kept(change.kernels.beside) == roughly([0.7, 0.8, 0.9], [0.4, 0.6, 0.8], [0.4, 0.6, 0.8])
-    assert change.label == "drop-exchanges"
 
 
 def two_kernels(**more: Any) -> Graph:
@@ -140,7 +143,7 @@ def lengths_us(graph: Graph) -> list[float]:
 
 def test_kernels_are_shortened_and_those_of_share_zero_go() -> None:
     keep = (np.array([0.5, 0.2]), np.array([0.0, 0.2]), np.array([0.0, 0.001]))
-    change = ShortenKernels("x", (0, 0), np.array([0, 1]), keep, floored=True)
+    change = ShortenKernels((0, 0), np.array([0, 1]), keep, floored=True)
     assert lengths_us(change.rewrite(two_kernels(), Case.CAUTIOUS)) == [20, 20]
     assert lengths_us(change.rewrite(two_kernels()))[1] == 20
     assert ends_us(change.rewrite(two_kernels()))[0] <= 10  # not run at all
@@ -168,7 +171,6 @@ def test_collectives_shrink_to_the_shortest_of_their_name() -> None:
     assert (change.touches, ScaleKernels(Target("kernel", "x"), Range.exact(0.5)).touches) == (
         Touches.COMMUNICATION, Touches.DEVICE,
     )  # fmt: skip
-    assert change.label == "scale collective: 0.3"
 
 
 def begins_us(graph: Graph) -> list[float]:
@@ -222,7 +224,6 @@ def test_a_compiler_goes_and_hopefully_its_trials() -> None:
     assert begins_us(change.rewrite(graph)) == [0, 130, 200]
     # of the 225 us before the trial's launch 125 are left, and of those the 10 in the trial are worth their share
     assert begins_us(change.rewrite(graph, Case.HOPEFUL))[2] == pytest.approx(300 - 100 - 20 - 10 * 125 / 225, abs=0.01)
-    assert DropOperator(Target("op", "trial")).label == "drop op:trial"
 
 
 def test_intervals_that_hold_a_time() -> None:
@@ -247,7 +248,6 @@ def test_a_fused_optimizer_costs_a_fixed_part_and_one_for_each_former_launch() -
     change = FuseOptimizer.of(Selection((0, 0), {"unfused": np.arange(20)}), Target("range", "Optimizer"))
     assert begins_us(change.rewrite(graph))[20] == pytest.approx(610 - 600 + 162, abs=0.5)
     assert lengths_us(change.rewrite(graph))[0] == pytest.approx(0.35, abs=0.01)
-    assert (change.label, FuseOptimizer.of(chosen()).label) == ("fuse-optimizer range:Optimizer", "fuse-optimizer")
 
 
 def copy_row(start: int, end: int, correlation: int, memory: str, size: int, **more: object) -> dict[str, object]:
@@ -276,7 +276,6 @@ def test_a_copy_from_pinned_memory_takes_the_best_rate_that_is_seen() -> None:
     assert lengths_us(PinCopies().rewrite(only)) == [50, 100]  # half of its time, where none is pinned
     assert lengths_us(PinCopies().rewrite(only, Case.CAUTIOUS)) == [80, 100]
     assert lengths_us(PinCopies(direction="d2h").rewrite(only)) == [100, 100]
-    assert (PinCopies().label, PinCopies(Target("op", "x"), "d2h").label) == ("pin-copies", "pin-copies d2h op:x")
 
 
 def test_what_preceded_moved_ops_still_precedes_what_followed_them() -> None:
@@ -338,39 +337,38 @@ def strokes_of(module: Any, patch: pytest.MonkeyPatch, only: str) -> list[Stroke
 
 def test_what_changes_keep_save_and_are_called_by_hand() -> None:
     eager = chosen(other=[2, 7], longest=[5], alone=[9])
-    gone, shorter = compiling.compiled(eager)
+    gone, shorter = made_of.compiled(eager)
     assert (kept(gone), kept(shorter)) == ([[0.3] * 2, [0.0] * 2, [0.0] * 2], [[1.0, 1.0], [0.8, 1.0], [0.6, 1.0]])
-    assert (gone.launches_saved, shorter.launches_saved) == (Range(0.2, 0.5, 0.9), Range(-0.1, 0.0, 0.3))
-    assert [one.launches_saved.hopeful for one in compiling.compiled(eager, launches=False)] == [0.0, 0.0]
-    wide = precision.from_fp64(chosen(fp64=[3]))
+    saved = [[change.launches_saved.at(case) for case in Case] for change in (gone, shorter)]
+    assert saved == [[0.2, 0.5, 0.9], [-0.1, 0.0, 0.3]]
+    assert [one.launches_saved.hopeful for one in made_of.compiled(eager, launches=False)] == [0.0, 0.0]
+    wide = FP32.change(chosen(fp64=[3]))
     assert (kept(wide), wide.floored) == ([[0.7], [0.48], [0.3]], True)
     roles = chosen(tf32=[1], fp32=[2], misaligned=[3], streaming=[4])
-    assert kept(precision.autocast(roles).kernels) == [
+    assert kept(made_of.autocast(roles).kernels) == [
         [0.9, 0.3, 1.0, 1.0],
         [0.6, 0.17, 1.0, 0.9],
         [0.35, 0.05, 0.5, 0.4],
     ]
-    assert kept(precision.autocast(roles, True).kernels)[1] == [0.45, 0.1, 1.0, 0.85]
-    assert precision.autocast(roles).kernels.floored
-    assert not ShortenKernels("x", (0, 0), wide.rows, wide.keep).floored
-    work = made_of.drop_work("x", chosen(any=[1, 2]))
+    assert kept(made_of.autocast(roles, True).kernels)[1] == [0.45, 0.1, 1.0, 0.85]
+    assert made_of.autocast(roles).kernels.floored
+    assert not ShortenKernels((0, 0), wide.rows, wide.keep).floored
+    work = made_of.drop_work(chosen(any=[1, 2]))
     assert (kept(work), work.launches_saved) == ([[0.0, 0.0]] * 3, Range(0.5, 1.0, 1.0))
-    assert FeedLoader(Target("range", "data")).label == "feed-loader range:data"
-    assert FeedLoader(Target("range", "data"), 2).label == "feed-loader range:data workers=2"
 
 
 def test_changes_together_multiply_what_is_kept_also_beside_them() -> None:
     def change(share: float, floored: bool, *rows: int, beside: ShortenKernels | None = None) -> ShortenKernels:
         keep = tuple(np.full(len(rows), share) for _ in Case)
-        return ShortenKernels("x", (0, 3), np.array(rows), keep, floored, beside=beside)
+        return ShortenKernels((0, 3), np.array(rows), keep, floored, beside=beside)
 
     beside = change(0.5, False, 8)
-    both = made_of.together([change(0.5, True, 1, 4, beside=beside), change(0.6, False, 4, 6)], "both")
+    both = together([change(0.5, True, 1, 4, beside=beside), change(0.6, False, 4, 6)])
     assert (both.rows.tolist(), kept(both)) == ([1, 4, 6], [[0.5, 0.3, 0.6]] * 3)
-    assert (both.label, both.device, both.floored) == ("both", (0, 3), True)
+    assert (both.device, both.floored) == ((0, 3), True)
     assert both.beside is not None
-    assert (both.beside.label, both.beside.rows.tolist()) == ("both", [8])
-    alone = made_of.together([change(0.5, False, 1)], "one")
+    assert both.beside.rows.tolist() == [8]
+    alone = together([change(0.5, False, 1)])
     assert (alone.beside, alone.floored) == (None, False)
 
 
@@ -378,17 +376,17 @@ def test_time_that_goes_is_a_whole_number_of_ns_and_none_below_the_floor() -> No
     """A kernel of 10 us keeps a third, 3,333.3 ns, so 6,666 go; one of 3 us keeps no less than the floor of 1 us."""
     trace = made({DEVICE_OPS: [op(10, 20, 1), op(60, 63, 2), *(op(100 + n, 101 + n, 3 + n) for n in range(5))]})
     keep = tuple(np.array([1 / 3, 0.001]) for _ in Case)
-    change = ShortenKernels("x", (0, 0), np.array([0, 1]), keep, floored=True)
+    change = ShortenKernels((0, 0), np.array([0, 1]), keep, floored=True)
     saved = change.saved(trace, Case.EXPECTED)
     assert (saved.start_ns.tolist(), saved.end_ns.tolist()) == ([13_334, 61_000], [20_000, 63_000])
-    every = ShortenKernels("x", (0, 0), np.arange(7), tuple(np.zeros(7) for _ in Case))
+    every = ShortenKernels((0, 0), np.arange(7), tuple(np.zeros(7) for _ in Case))
     assert every.longest(trace) == (0, 1, 2, 3, 4)
 
 
 def test_what_of_a_collective_is_transfer_at_most_by_hand() -> None:
     times = [(10, 50, "A"), (60, 160, "A"), (170, 220, "A"), (230, 260, "B"), (270, 270, "B"), (280, 290, "C")]
     graph = Graph.from_trace(made({DEVICE_OPS: [op(a, b, n, name=name) for n, (a, b, name) in enumerate(times)]}))
-    shares = made_of._transfer_share(graph, np.arange(6) < 5)
+    shares = of_kernels._transfer_share(graph, np.arange(6) < 5)
     assert shares.tolist() == pytest.approx([1.0, 0.4, 0.8, 1 / 30_000, 1.0, 0.0], abs=1e-9)
     assert shares[3] * 30_000 == pytest.approx(1.0)
 
@@ -569,7 +567,7 @@ def test_launches_that_go_with_attention_and_with_calls_in_a_row() -> None:
     attention = chosen(product=[1], between=[2])
     assert made_of.fuse_attention(attention).launches_saved == Range(0.0, 0.0, 0.0)
     saved = Range(*(fixes.ATTENTION_LAUNCHES.at(case) for case in Case))
-    assert made_of.fuse_attention(attention, launches=True).launches_saved == saved
+    assert made_of.fuse_attention(attention, launches=True).launches_saved == fixes.ATTENTION_LAUNCHES
     assert saved.hopeful > 0
     calls = Selection((0, 0), {"again": np.array([2, 5])}, usual=np.array([0.5, 0.9]), best=np.array([0.2, 0.9]))
     row = made_of.batch_calls(calls)
@@ -584,13 +582,13 @@ def test_casts_beside_each_product() -> None:
     """Of a model that nobody trains: 18 for eight products; six for three of training; one less compiled; of training
     convolutions one and a half, and three more where gradients are checked."""
     roles = chosen(tf32=[1], fp32=[2], streaming=[4])
-    assert precision.autocast(roles).products.tolist() == [1, 2]
+    assert made_of.autocast(roles).products.tolist() == [1, 2]
     eager, compiled = (
-        [precision.autocast(roles, made, it).casts.tolist() for it in (False, True)] for made in (False, True)
+        [made_of.autocast(roles, made, it).casts.tolist() for it in (False, True)] for made in (False, True)
     )
     assert (eager, compiled) == ([[2.25, 2.25], [2, 2]], [[1.25, 1.25], [1, 1]])
-    assert precision.autocast(roles, checked=True).casts.tolist() == [5, 5]
-    assert precision.autocast(roles, convolutions=np.array([2])).casts.tolist() == [2, 1.5]
+    assert made_of.autocast(roles, checked=True).casts.tolist() == [5, 5]
+    assert made_of.autocast(roles, convolutions=np.array([2])).casts.tolist() == [2, 1.5]
     assert [fixes.AUTOCAST_CASTS.at(case) for case in Case] == [1.1, 0.8, 0.4]
 
 
@@ -601,8 +599,7 @@ def test_compiled_layers_are_entered_at_the_price_of_launches() -> None:
     graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: [op(1_006, 1_007, 0), op(1_021, 1_022, 1)]}))
     before = graph.network.edges.weight_ns.sum()
     more = [
-        compiling.EnterRegions((0, 0), np.array([1]), trains).rewrite(graph, case).network.edges.weight_ns.sum()
-        - before
+        EnterRegions((0, 0), np.array([1]), trains).rewrite(graph, case).network.edges.weight_ns.sum() - before
         for trains in (False, True)
         for case in (Case.EXPECTED, Case.CAUTIOUS)
     ]

@@ -85,7 +85,7 @@ def test_a_price_by_hand() -> None:
     pricer = loop(100, 40)
     price = pricer.price(ScaleHost(Target(), 0.5))
     assert price.gain_ns == pytest.approx(7 / 8 * 50_000)
-    assert (price.steps, price.bounded, price.refused, price.matched) == (8, None, None, True)
+    assert (len(pricer.anchors.windows), price.bounded, price.refused, price.matched) == (8, None, None, True)
     assert price.new_step_ns == price.step_ns - price.gain_ns
     assert price.low_ns <= price.gain_ns <= price.high_ns <= price.step_ns - pricer._floor.busy_ns
     nothing = pricer.price(ScaleKernels(Target("kernel", "no such"), Range.exact(0.5)))
@@ -102,7 +102,7 @@ def test_what_cannot_be_replayed_has_no_price() -> None:
     assert (unexplained.gain_ns, unexplained.replayed, unexplained.low_ns) == (0.0, False, 0.0)
     assert f"{100 * limit + 1:.1f} % of the step" in str(unexplained.refused)
     none = Pricer(pricer.graph, StepWindows.alike(np.empty(0, np.int64), np.empty(0, np.int64))).price(change)
-    assert (none.steps, none.replayed, none.gain_ns) == (0, False, 0.0)
+    assert (none.replayed, none.gain_ns) == (False, 0.0)
     assert "no complete step" in str(none.refused)
     for slowdown, refused in ((replay.SLOWDOWN_LIMIT.value + 0.5, True), (replay.SLOWDOWN_LIMIT.value, False)):
         slow = Pricer(replace(pricer.graph, slowdown=slowdown), pricer.anchors.windows)
@@ -248,7 +248,7 @@ def test_what_a_copy_and_a_kernel_take_to_follow_each_other_is_no_riddle() -> No
 class Fake:
     """A change that the test writes: what it does to the graph by the case and by whether costs are the usual ones."""
 
-    label, touches = "fake", Touches.BOTH
+    touches = Touches.BOTH
 
     def __init__(self, factors: dict[Case, float]) -> None:
         self.factors = factors

@@ -26,7 +26,6 @@ from timesink.diagnosis.verdicts import (
     Finding,
     Found,
     NotApplicable,
-    ProposedChange,
     Quantity,
     Undecided,
     Verdict,
@@ -42,7 +41,7 @@ from timesink.model.record import dataclass
 from timesink.model.schema import Table
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
-from timesink.whatif.change import Case
+from timesink.whatif.change import Case, Change
 from timesink.whatif.changes.kernels import ShortenKernels
 
 
@@ -62,7 +61,7 @@ class Row:
     figures: Mapping[str, Any]
     time: Intervals | None = None
     kernels: ShortenKernels | None = None
-    change: ProposedChange | None = None
+    change: Change | None = None
     fix: Fix | None = None
     also: Intervals | None = None
     claim: Claim | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, PricedBy, Quantity
 from timesink.knowledge.assumptions import replay as assumed
@@ -57,7 +57,7 @@ def price(finding: Finding, trace: Trace) -> Priced:
     if finding.stated is not None:
         return Priced(finding.stated, "stated")
     bound = claim_bound(finding, trace)
-    change, rank = cast("Change | None", finding.change), finding.where.rank or 0
+    change, rank = finding.change, finding.where.rank or 0
     if change is None:
         return Priced(bound, "bound")
     priced = price_change(change, rank, trace, bound)

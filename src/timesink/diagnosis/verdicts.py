@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from timesink.model.presentable import UNASKED, Origin, Presentable
 from timesink.model.record import dataclass, field
@@ -13,6 +13,7 @@ from timesink.units import NS_PER_MS
 if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
     from timesink.fixes.fix import Fix
     from timesink.model.intervals import Intervals
+    from timesink.whatif.change import Change
 
 
 class Bottleneck(StrEnum):
@@ -130,14 +131,6 @@ class Where:
         return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
 
-class ProposedChange(Protocol):
-    """What a finding proposes to change, in terms that the what-if engine can replay (`whatif.graph.Change`)."""
-
-    @property
-    def label(self) -> str:
-        """What is changed, in half a sentence."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Claim:
     """Device time a finding accounts for: per (rank, device), the intervals that its fix could at most remove.
@@ -195,7 +188,7 @@ class Finding:
     advice: str
     verify: str
     claim: Claim = field(default_factory=Claim)
-    change: ProposedChange | None = None
+    change: Change | None = None
     fix: Fix | None = None
     stated: Quantity | None = None
     recoverable: Quantity | None = None

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.fixes import kernels as of_kernels
 from timesink.fixes.fix import Beside
 from timesink.measures.communication.schedules import trains
 from timesink.measures.habits.extra_work import ExtraWork
@@ -26,12 +27,9 @@ from timesink.model.arrays import BoolArray
 from timesink.model.record import replace
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.whatif.change import Change, Selection, Target, chosen_ops
-from timesink.whatif.changes import Together, compiling, precision
-from timesink.whatif.changes import kernels as of_kernels
+from timesink.whatif.change import Change, Selection, Target, Together, chosen_ops
 from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs, ScaleHost
-from timesink.whatif.changes.kernels import ShortenKernels
-from timesink.whatif.changes.optimizer import FuseOptimizer
+from timesink.whatif.changes.kernels import EnterRegions, FuseOptimizer, ShortenKernels
 
 COMPILES: Final = frozenset({"compile", "compile_graph"})
 
@@ -45,7 +43,7 @@ def drop_extra_work(work: ExtraWork, waits: bool = False) -> Together:
 
 def extra_kernels(work: ExtraWork) -> ShortenKernels:
     """The device's part of that."""
-    return of_kernels.drop_work("extra work", Selection(work.device, {"extra": work.rows}))
+    return of_kernels.drop_work(Selection(work.device, {"extra": work.rows}))
 
 
 def merge_loops(work: ExtraWork) -> FuseOptimizer:
@@ -65,7 +63,7 @@ def to_bf16(trace: Trace, beside: Beside) -> Iterator[Change]:
             part = replace(kernels, groups=groups)
         own = kernel_facts(trace).on(kernels.device)
         convolutions = own.filter(own["family"] == "convolution")["row"].to_numpy()
-        yield precision.autocast(part, compiled, trains(trace), checked, convolutions)
+        yield of_kernels.autocast(part, compiled, trains(trace), checked, convolutions)
 
 
 def fuse_attention(trace: Trace, beside: Beside) -> Iterator[Change]:
@@ -83,10 +81,10 @@ def compile_model(trace: Trace, beside: Beside) -> Iterator[Change]:
     loops = np.concatenate([np.empty(0, np.int64), *(work.rows for work in parameter_loops(trace))])
     for runs in eager_runs(trace):
         of_model = {role: np.setdiff1d(rows, loops) for role, rows in runs.groups.items()}
-        yield from compiling.compiled(replace(runs, groups=of_model), beside.launches_count)
+        yield from of_kernels.compiled(replace(runs, groups=of_model), beside.launches_count)
     if beside.launches_count:
         for found in layers(trace):
-            yield compiling.EnterRegions(found.device, found.rows, trains(trace))
+            yield EnterRegions(found.device, found.rows, trains(trace))
     yield from map(of_kernels.align_products, misaligned_products(trace))
 
 
@@ -125,7 +123,7 @@ def named_runs(trace: Trace, target: Target) -> Iterator[Selection]:
 
 def on_streams(runs: OneStreamRuns, count: int) -> ShortenKernels:
     """Small kernels of one stream on so many."""
-    return of_kernels.on_streams(runs.on_streams(count), count)
+    return of_kernels.overlap_streams(runs.on_streams(count))
 
 
 def on_streams_of(trace: Trace, target: Target, count: int) -> Iterator[ShortenKernels]:

@@ -6,10 +6,13 @@ to let one answer the findings of one more rule, add the rule's name to its `ans
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from timesink.fixes import kernels as made
 from timesink.fixes import replays
 from timesink.fixes.fix import Effort, Fix, Offer, Verb, take_direction, take_streams, take_workers
+from timesink.knowledge.assumptions import fixes
 from timesink.measures.compile.graphs import broken_graphs
 from timesink.measures.kernels.conversions import cast_kernels, layout_kernels
 from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains, unfused_attention
@@ -18,8 +21,6 @@ from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
 from timesink.whatif.change import EVERYTHING
-from timesink.whatif.changes import compiling, precision
-from timesink.whatif.changes import kernels as made
 from timesink.whatif.changes.host import (
     LOADER,
     CaptureGraph,
@@ -29,7 +30,7 @@ from timesink.whatif.changes.host import (
     RemoveSyncs,
     ScaleHost,
 )
-from timesink.whatif.changes.optimizer import FuseOptimizer
+from timesink.whatif.changes.kernels import FuseOptimizer, shorten
 from timesink.whatif.changes.transfers import COLLECTIVES, DropExchanges, OverlapCollectives, PinCopies
 
 TF32: Final = Fix(
@@ -40,8 +41,8 @@ TF32: Final = Fix(
     costs="10 bits of mantissa in products",
     verb=Verb("precision tf32", "[kernel:REGEX]", "FP32 matrix products in TF32", target="may"),
     find=lambda trace: wide_kernels(trace)["fp32"],
-    aim=lambda trace, target: map(precision.to_tf32, replays.named_kernels("fp32", trace, target)),
-    change=precision.to_tf32,
+    aim=lambda trace, target: map(made.to_tf32, replays.named_kernels("fp32", trace, target)),
+    change=made.to_tf32,
     offer=Offer.ALWAYS,
 )
 BF16: Final = Fix(
@@ -59,8 +60,8 @@ BF16: Final = Fix(
         target="may",
     ),
     find=four_byte_kernels,
-    aim=lambda trace, target: map(precision.to_bf16, replays.named_kernels("fp32", trace, target)),
-    change=precision.to_bf16,
+    aim=lambda trace, target: map(made.to_bf16, replays.named_kernels("fp32", trace, target)),
+    change=made.to_bf16,
     beside=replays.to_bf16,
     offer=Offer.ALWAYS,
     does_more=True,
@@ -324,13 +325,13 @@ FP32: Final = Fix(
     "fp32",
     verb=Verb("precision fp32", "", "kernels in FP64 in FP32"),
     find=lambda trace: wide_kernels(trace)["fp64"],
-    change=precision.from_fp64,
+    change=partial(shorten, floored=True, fp64=fixes.FP64_AS_FP32),
 )
 DROP_CASTS: Final = Fix(
     "drop_casts",
     verb=Verb("drop-casts", "", "casts between floating types that nobody needs"),
     find=cast_kernels,
-    change=precision.drop_casts,
+    change=partial(shorten, needless=fixes.CASTS_NEEDLESS, summed=fixes.CASTS_SUMMED, loss=fixes.LOSS_NARROWED),
 )
 INDEPENDENT_STREAMS: Final = Fix(
     "independent_streams",
@@ -349,7 +350,7 @@ JOIN_GRAPHS: Final = Fix(
     "join_graphs",
     verb=Verb("join-graphs", "", "compiled pieces as one graph"),
     find=broken_graphs,
-    change=lambda pieces: compiling.join_graphs(pieces.kernels, pieces.entries, pieces.beyond),
+    change=lambda pieces: made.join_graphs(pieces.kernels, pieces.entries, pieces.beyond),
 )
 OVERLAP_COLLECTIVES: Final = Fix(
     "overlap_collectives",
@@ -357,10 +358,10 @@ OVERLAP_COLLECTIVES: Final = Fix(
     find=lambda _: (COLLECTIVES,),
     change=OverlapCollectives,
 )
-FILL_DEVICE: Final = Fix("fill_device", change=made.fill_device)
+FILL_DEVICE: Final = Fix("fill_device", change=made.spread_grids)
 FULL_CLOCK: Final = Fix("full_clock", change=made.full_clock)
 REACH_BOUND: Final = Fix("reach_bound", change=made.reach_bound)
-CACHE_IN_PLACE: Final = Fix("cache_in_place", change=lambda copies: made.drop_work("leave the cache in place", copies))
+CACHE_IN_PLACE: Final = Fix("cache_in_place", change=made.drop_work)
 NO_RECOMPILATION: Final = Fix("no_recompilation", change=DropCompiler)
 LESS_HOST_WORK: Final = Fix("less_host_work", change=lambda host: ScaleHost(host, 0.0))
 PREPARE_NEXT_STEP: Final = Fix("prepare_next_step")

@@ -11,8 +11,7 @@ from timesink.measures.timeline.replay import calibrated_pricers, step_without_p
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 from timesink.views.page import RANK, Field, Fields, Page, Sheet, figures, names, sheet_of, texts
-from timesink.whatif.change import Change
-from timesink.whatif.changes import Together
+from timesink.whatif.change import Change, Together
 from timesink.whatif.critical_path import PathShare
 from timesink.whatif.pricing import Pricer
 
@@ -60,7 +59,8 @@ def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[str, Sequence[Change
         pricer = calibrated_pricers(trace)[rank]
         step_ns, best = step_without_profiler_ns(trace, rank), _NOTHING
         every = Together(tuple(change for _, changes in named for change in changes))
-        for label, changes in [*named, (every.label, (every,))] if len(named) > 1 else named:
+        whole = ("all together: " + ", ".join(label for label, _ in named), (every,))
+        for label, changes in [*named, whole] if len(named) > 1 else named:
             gain, by, remark = _gain(trace, pricer, rank, changes)
             if changes == (every,):  # no less than the best of them, which may have been priced without a replay
                 gain = gain and tuple(map(max, gain, best))

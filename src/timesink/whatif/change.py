@@ -1,4 +1,4 @@
-"""What every change has: a target, a label, the side it touches, and figures that are known only as ranges."""
+"""What every change has: a target, the side it touches, and figures that are known only as ranges."""
 
 from __future__ import annotations
 
@@ -96,11 +96,6 @@ class Change(Protocol):
     """A change that a graph can replay. `rewrite` leaves the graph it is given as it is; changes can follow another."""
 
     @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        ...
-
-    @property
     def touches(self) -> Touches:
         """Whose time it takes away."""
         ...
@@ -108,6 +103,25 @@ class Change(Protocol):
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Changes made one after another. What they win together is less than the sum where they win the same time."""
+
+    changes: tuple[Change, ...]
+
+    @property
+    def touches(self) -> Touches:
+        """Whose time they take away: both sides', unless all take the same side's."""
+        sides = {change.touches for change in self.changes}
+        return sides.pop() if len(sides) == 1 else Touches.BOTH
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        """The graph as it would be after all of them."""
+        for change in self.changes:
+            graph = change.rewrite(graph, case)
+        return graph
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,13 @@ A stroke changes costs of edges. It never moves a node: what moves, and what wai
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from timesink.knowledge.assumptions import fixes
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals, begun_in
-from timesink.model.record import dataclass
 from timesink.units import NS_PER_US
-from timesink.whatif.change import Case, HostWindows, Target, Touches
+from timesink.whatif.change import Case, HostWindows
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import DISABLED, EdgeKind, Edges
 
@@ -235,20 +232,6 @@ class EditedChange:
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         """What the change does to the costs of a graph."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True)
-class TargetedChange(EditedChange):
-    """What changes of one target have alike. Each kind says its `verb` and whose time it takes away."""
-
-    verb: ClassVar[str]
-    touches: ClassVar[Touches]
-    target: Target
-
-    @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        return self.verb if self.target.kind == "any" else f"{self.verb} {self.target}"
 
 
 def _run_edges(graph: Graph) -> Int64Array:

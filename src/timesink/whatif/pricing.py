@@ -46,14 +46,10 @@ class Price:
     gain, if any. `matched` is False where the change found nothing in these steps to change.
     """
 
-    label: str
     step_ns: float
-    gain_ns: float
-    low_ns: float
-    high_ns: float
-    residual_ratio: float
-    steps: int
-    kappa: float
+    gain_ns: float = 0.0
+    low_ns: float = 0.0
+    high_ns: float = 0.0
     bounded: str | None = None
     refused: str | None = None
     replayed: bool = True
@@ -146,7 +142,7 @@ class Pricer:
         if last is not None and last[0] is change:  # asked for its gain first, then for what to say of it
             return last[1]
         if self.unreplayable is not None:
-            return replace(self._priced(change), refused=self.unreplayable, replayed=False)
+            return Price(self.step_ns, refused=self.unreplayable, replayed=False)
         price = replace(self._replayed(change), refused=self._slowed(change))
         self._last = (change, price)
         return price
@@ -175,7 +171,7 @@ class Pricer:
     def _replayed(self, change: Change) -> Price:
         expected = self._expected(change)
         if expected is None:
-            return replace(self._priced(change), matched=False)
+            return Price(self.step_ns, matched=False)
         gains, bounds = [expected[0]], expected[1]
         for case, usual, _ in _DRAWS[1:]:
             graph, before = self._usual if usual else (self.graph, self.periods_ns)
@@ -184,17 +180,13 @@ class Pricer:
         gain, (low, high) = windows.mean(gains[0]), _interval(gains, self.step_ns, windows.weight)
         limit, why = bounds.limit_ns(change.touches, self.step_ns)
         most = bounds.most_ns(change.touches, self.step_ns)
-        price = self._priced(change, min(gain, limit), min(low, gain, limit), min(max(high, gain), most))
-        return replace(price, bounded=why if gain > limit else None)
+        bounded = why if gain > limit else None
+        return Price(self.step_ns, min(gain, limit), min(low, gain, limit), min(max(high, gain), most), bounded)
 
     def next_path(self, change: Change) -> tuple[PathShare, ...]:
         """What the critical path consists of, per step, once the change is made: what limits the step next."""
         changed = change.rewrite(self.graph)
         return path_shares(changed, changed.replay(), self.anchors)
-
-    def _priced(self, change: Change, gain_ns: float = 0.0, low_ns: float = 0.0, high_ns: float = 0.0) -> Price:
-        steps, kappa = len(self.anchors.windows), self.graph.kappa
-        return Price(change.label, self.step_ns, gain_ns, low_ns, high_ns, self.residual_ratio, steps, kappa)
 
     @property
     def unreplayable(self) -> str | None:

@@ -14,6 +14,8 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.registry import find
+from timesink.fixes import kernels as fixes
+from timesink.fixes.table import DROP_CASTS, FP32
 from timesink.knowledge.assumptions import machines
 from timesink.measures.compile.graphs import broken_graphs
 from timesink.measures.kernels.attainable import far_operators
@@ -26,9 +28,7 @@ from timesink.model.record import replace
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, RANGES
 from timesink.model.trace import Trace
 from timesink.whatif.change import Case, Range, Selection
-from timesink.whatif.changes import compiling, optimizer, precision
-from timesink.whatif.changes import kernels as fixes
-from timesink.whatif.changes.kernels import ShortenKernels, shorten
+from timesink.whatif.changes.kernels import FuseOptimizer, ShortenKernels, shorten
 from timesink.whatif.graph import Graph
 
 NAMES = (
@@ -49,21 +49,21 @@ NAMES = (
     "triton_poi_fused_add_cos_mul_sigmoid_0",
 )
 MEASURES: dict[str, Callable[[Trace], Iterable[ShortenKernels]]] = {
-    "casts": lambda trace: map(precision.drop_casts, cast_kernels(trace)),
+    "casts": lambda trace: map(DROP_CASTS.change, cast_kernels(trace)),
     "layouts": lambda trace: map(fixes.keep_layout, layout_kernels(trace)),
     "attention": lambda trace: map(fixes.fuse_attention, unfused_attention(trace)),
     "chains": lambda trace: map(fixes.fuse_pointwise, pointwise_chains(trace)),
     "alignment": lambda trace: map(fixes.align_products, misaligned_products(trace)),
     "grids": lambda trace: map(fixes.spread_grids, small_grids(trace)),
-    "fp32": lambda trace: map(precision.to_tf32, wide_kernels(trace)["fp32"]),
-    "tf32": lambda trace: map(precision.to_bf16, wide_kernels(trace)["tf32"]),
-    "bf16": lambda trace: map(precision.to_bf16, four_byte_kernels(trace)),
-    "fp64": lambda trace: map(precision.from_fp64, wide_kernels(trace)["fp64"]),
+    "fp32": lambda trace: map(fixes.to_tf32, wide_kernels(trace)["fp32"]),
+    "tf32": lambda trace: map(fixes.to_bf16, wide_kernels(trace)["tf32"]),
+    "bf16": lambda trace: map(fixes.to_bf16, four_byte_kernels(trace)),
+    "fp64": lambda trace: map(FP32.change, wide_kernels(trace)["fp64"]),
     "streams": lambda trace: [fixes.overlap_streams(part.serial) for part in serialized_streams(trace)],
-    "optimizer": lambda trace: [optimizer.FuseOptimizer.of(part.unfused).kernels for part in optimizer_kernels(trace)],
+    "optimizer": lambda trace: [FuseOptimizer.of(part.unfused).kernels for part in optimizer_kernels(trace)],
     "far": lambda trace: [fixes.reach_bound(part.kernels) for part in far_operators(trace)],
     "graphs": lambda trace: [
-        compiling.join_graphs(part.kernels, part.entries, part.beyond) for part in broken_graphs(trace)
+        fixes.join_graphs(part.kernels, part.entries, part.beyond) for part in broken_graphs(trace)
     ],
 }
 
@@ -184,7 +184,7 @@ def test_a_network_changes_its_layout_where_most_convolution_time_is_converted_f
 
 def test_a_row_of_two_groups_keeps_the_smaller_share() -> None:
     kernels = Selection((0, 0), {"one": np.array([3]), "both": np.array([3, 5])})
-    part = shorten("fix", kernels, one=Range.exact(0.5), both=Range(1.0, 0.8, 0.2))
+    part = shorten(kernels, one=Range.exact(0.5), both=Range(1.0, 0.8, 0.2))
     assert part.rows.tolist() == [3, 5]
     assert [share.tolist() for share in part.keep] == [[0.5, 1.0], [0.5, 0.8], [0.2, 0.2]]
 
@@ -199,7 +199,7 @@ def test_a_kernel_that_stays_takes_a_microsecond_at_least() -> None:
         """
     )
     kernels = Selection((0, 0), {"stays": np.array([0, 1]), "goes": np.array([2])})
-    part = shorten("fix", kernels, floored=True, stays=Range.exact(0.1), goes=Range.exact(0.0))
+    part = shorten(kernels, floored=True, stays=Range.exact(0.1), goes=Range.exact(0.0))
     assert part.saved(trace, Case.EXPECTED).total_ns == 3_000 + 36_000 + 4_000
 
 
@@ -220,7 +220,7 @@ QUEUED = """
 def test_shorter_kernels_let_queued_ones_start_sooner(keep: float, ends_us: list[int]) -> None:
     graph = Graph.from_trace(trace_of(QUEUED))
     share = np.array([keep])
-    replay = ShortenKernels("b", (0, 0), np.array([1]), (share, share, share)).rewrite(graph).replay()
+    replay = ShortenKernels((0, 0), np.array([1]), (share, share, share)).rewrite(graph).replay()
     program = graph.program
     ends = replay.time_ns[program.end_node(program.ops.block)]
     assert sorted((ends // 1_000).tolist()) == ends_us
@@ -242,7 +242,7 @@ LATE = """
 def test_launches_that_go_with_their_kernels_save_host_time() -> None:
     graph = Graph.from_trace(trace_of(LATE))
     stays = np.array([1.0])
-    change = ShortenKernels("b", (0, 0), np.array([1]), (stays, stays, stays), launches_saved=Range.exact(0.5))
+    change = ShortenKernels((0, 0), np.array([1]), (stays, stays, stays), launches_saved=Range.exact(0.5))
     block = graph.program.end_node(graph.program.ops.block)
     moved = graph.replay().time_ns[block] - change.rewrite(graph).replay().time_ns[block]
     # A kernel follows the start of its launch: from the end of the first (85 us) to that (230 us), half of 145 us.
@@ -260,12 +260,12 @@ def test_what_a_fix_leaves_worked_by_hand() -> None:
     known = Selection((0, 0), {"named": two}, best=np.array([0.45, np.nan]))
     assert kept(fixes.align_products(known)) == [[0.75, 0.8], [0.5, 0.45], [0.45, 0.3]]
     ratio = Selection((0, 0), {"fp32": two}, best=np.array([0.2, np.nan]))
-    assert kept(precision.to_tf32(ratio)) == [[0.6, 0.45], [0.23, 0.1725], [0.12, 0.09]]
+    assert kept(fixes.to_tf32(ratio)) == [[0.6, 0.45], [0.23, 0.1725], [0.12, 0.09]]
     moving = replace(ratio, usual=np.array([0.3, np.nan]))  # bytes of the first take 30 % of its time, in any type
-    assert kept(precision.to_tf32(moving)) == [[0.6, 0.45], [0.3, 0.1725], [0.3, 0.09]]
+    assert kept(fixes.to_tf32(moving)) == [[0.6, 0.45], [0.3, 0.1725], [0.3, 0.09]]
     no_peaks = replace(moving, best=np.empty(0))
-    assert kept(precision.to_bf16(no_peaks)) == [[0.3, 0.3], [0.15, 0.12], [0.15, 0.05]]  # half of them
-    assert kept(precision.to_bf16(moving)) == [[0.6, 0.3], [0.23, 0.12], [0.15, 0.05]]  # peaks five times apart
+    assert kept(fixes.to_bf16(no_peaks)) == [[0.3, 0.3], [0.15, 0.12], [0.15, 0.05]]  # half of them
+    assert kept(fixes.to_bf16(moving)) == [[0.6, 0.3], [0.23, 0.12], [0.15, 0.05]]  # peaks five times apart
     filled = Selection((0, 0), {"small": two}, best=np.array([0.1, 0.6]))
     assert kept(fixes.spread_grids(filled)) == [[0.6, 1.0], [0.2, 1.0], [0.1, 0.6]]
     turns = Selection((0, 0), {"second": two}, np.array([0.5, 1.0]), np.array([0.25, 0.75]))
@@ -273,7 +273,7 @@ def test_what_a_fix_leaves_worked_by_hand() -> None:
     far = Selection((0, 0), {"kernel": two}, best=np.array([0.35, 1.2]))
     assert kept(fixes.reach_bound(far)) == [[0.75, 1.0], [0.5, 1.0], [0.35, 1.0]]
     pieces = Selection((0, 0), {"piece": two}, np.array([0.6, 1.0]), np.array([0.4, 1.0]))
-    joined = compiling.join_graphs(pieces, two, beyond=0.5)
+    joined = fixes.join_graphs(pieces, two, beyond=0.5)
     assert kept(joined) == [[0.8, 1.0], [0.6, 1.0], [0.5, 1.0]]
     assert joined.launches_saved == Range(0.25, 0.5, 0.5)
 

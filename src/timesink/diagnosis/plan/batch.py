@@ -27,9 +27,8 @@ from timesink.model.arrays import Float64Array
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.whatif.change import Case
-from timesink.whatif.changes import Together
-from timesink.whatif.changes.batch import GrowKernels
+from timesink.whatif.change import Case, Together
+from timesink.whatif.changes.kernels import GrowKernels
 from timesink.whatif.critical_path import longest_kind, path_shares
 from timesink.whatif.graph import Graph
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
 from timesink.diagnosis.pricing import worth_ms
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
@@ -49,8 +49,8 @@ class Candidate:
         """What it changes on a rank beside the others (`Beside`); empty where its gain is stated or a bound."""
         if self.is_replayed:
             return on_rank(self.fix.replay(trace, Beside(chosen, eased, self.rules)), rank)
-        proposed = [cast("Change | None", finding.change) for _, finding in self.findings if _on(finding, rank)]
-        return tuple(part for part in proposed if part is not None)
+        own = self.on_rank(rank)
+        return tuple(finding.change for finding in own if finding.change is not None)
 
     def on_rank(self, rank: int) -> tuple[Finding, ...]:
         """Its findings of a rank."""
@@ -95,7 +95,7 @@ def _rule_name(card: Card) -> str:
 
 def _is_replayed(finding: Finding) -> bool:
     """Whether a replay prices what it proposes; kernels that only get shorter are priced by their time."""
-    change = cast("Change | None", finding.change)
+    change = finding.change
     return change is not None and not (isinstance(change, ShortenKernels) and change.touches is Touches.DEVICE)
 
 

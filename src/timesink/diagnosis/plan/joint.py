@@ -26,10 +26,8 @@ from timesink.model.intervals import Intervals
 from timesink.model.record import replace
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.whatif.change import Case, Change, Touches
-from timesink.whatif.changes import Together
-from timesink.whatif.changes.kernels import ShortenKernels, together
-from timesink.whatif.changes.precision import UnderAutocast
+from timesink.whatif.change import Case, Change, Together, Touches
+from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, together
 from timesink.whatif.critical_path import longest_kind
 from timesink.whatif.pricing import Pricer
 
@@ -180,7 +178,7 @@ class Joint:
 def _by_device(changes: Sequence[ShortenKernels]) -> list[ShortenKernels]:
     devices = sorted({change.device for change in changes})
     parts = ([change for change in changes if change.device == device] for device in devices)
-    return [own[0] if len(own) == 1 else together(own, own[0].label) for own in parts]
+    return [own[0] if len(own) == 1 else together(own) for own in parts]
 
 
 def _take(claim: Claim, taken: dict[tuple[int, int], Intervals]) -> None:

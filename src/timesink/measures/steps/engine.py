@@ -38,8 +38,7 @@ from timesink.model.names import matches
 from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, OS_CALLS
 from timesink.model.trace import Trace, remembered
-from timesink.whatif.change import Change, Target
-from timesink.whatif.changes import Together
+from timesink.whatif.change import Change, Target, Together
 from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.transfers import PinCopies
 

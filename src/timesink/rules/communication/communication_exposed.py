@@ -30,6 +30,7 @@ from __future__ import annotations
 from timesink.diagnosis.rule import Limit, Limits, Rule, applicable
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Undecided, Verdict, Where
 from timesink.diagnosis.words import of_step
+from timesink.fixes import table as fixes
 from timesink.measures.communication.communication import DeviceCommunication, communication, unnamed_exchange
 from timesink.measures.communication.pipelines import between_stages
 from timesink.measures.communication.waits import collective_waits, waiting_in_collectives
@@ -39,7 +40,6 @@ from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.units import share_text
-from timesink.whatif.changes.transfers import OverlapCollectives
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -95,7 +95,8 @@ def _judge(trace: Trace, limits: Limits, device: DeviceCommunication) -> Finding
         "all-gathers)" + ("." if waited else "; read all ranks together first: a late peer shows as communication."),
         verify="Capture again: the exposed share falls, and the step by at most the exposed time.",
         claim=Claim({key: exposed}),
-        change=OverlapCollectives(),
+        change=fixes.OVERLAP_COLLECTIVES.change(),
+        fix=fixes.OVERLAP_COLLECTIVES,
     )
 
 

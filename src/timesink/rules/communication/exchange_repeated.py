@@ -28,6 +28,7 @@ from __future__ import annotations
 from timesink.diagnosis.rule import Limit, Limits, Rule, applicable
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_step
+from timesink.fixes import table as fixes
 from timesink.measures.communication.collectives import RepeatedExchange, repeated_exchanges
 from timesink.measures.steps.per_step import share_of_step
 from timesink.model.intervals import Intervals
@@ -35,7 +36,6 @@ from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, H
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
 from timesink.whatif.change import Case
-from timesink.whatif.changes.transfers import DropExchanges
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -46,7 +46,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 
 
 def _judge(trace: Trace, limits: Limits, exchange: RepeatedExchange) -> Finding | Evidence:
-    change = DropExchanges.of(exchange.early, exchange.slowed)
+    change = fixes.NO_SYNC.change(exchange.early, exchange.slowed)
     slowed = change.kernels.beside.saved(trace, Case.EXPECTED) if change.kernels.beside else Intervals.none()
     claim = exchange.exposed | slowed
     evidence = Evidence(
@@ -72,6 +72,7 @@ def _judge(trace: Trace, limits: Limits, exchange: RepeatedExchange) -> Finding 
         verify="Capture again: one exchange per step.",
         claim=Claim({exchange.device: claim}),
         change=change,
+        fix=fixes.NO_SYNC,
     )
 
 

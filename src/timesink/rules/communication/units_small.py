@@ -27,6 +27,7 @@ from __future__ import annotations
 from timesink.diagnosis.rule import Limit, Limits, Rule, applicable
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_step
+from timesink.fixes.table import BUCKETS
 from timesink.knowledge.assumptions import fixes
 from timesink.measures.communication.units import CollectiveUnits, collective_units
 from timesink.measures.ranks.job import JOB_READS
@@ -35,7 +36,6 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.units import bytes_text
-from timesink.whatif.changes.host import MergeUnits
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -74,7 +74,8 @@ def _judge(trace: Trace, limits: Limits, units: CollectiveUnits) -> Finding | Ev
         advice="Gather larger units: fully_shard whole transformer layers and nothing finer; a larger bucket_cap_mb.",
         verify="Capture again: fewer collectives per step, and the device waits less for the host.",
         claim=Claim({units.device: units.idle}),
-        change=MergeUnits.of(units.host, unit_bytes),
+        change=BUCKETS.change(units.host, unit_bytes),
+        fix=BUCKETS,
     )
 
 

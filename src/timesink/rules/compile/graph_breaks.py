@@ -31,6 +31,7 @@ from timesink.diagnosis.places import place_of
 from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Verdict
 from timesink.diagnosis.words import period_text
+from timesink.fixes import table as fixes
 from timesink.measures.compile.graphs import BrokenGraphs, broken_graphs
 from timesink.measures.compile.summary import compile_summary
 from timesink.measures.kernels.facts import kernel_facts, saved_per_step_ns
@@ -40,7 +41,6 @@ from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels import saved_share
 from timesink.whatif.change import Case
-from timesink.whatif.changes.compiling import join_graphs
 
 _SHOWN = 3  # as many as fit in a sentence
 
@@ -55,8 +55,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 
 def _judge(trace: Trace, graphs: BrokenGraphs, limit: float) -> Finding | Evidence:
     device = graphs.device
-    change = join_graphs(graphs.kernels, graphs.entries, graphs.beyond)
-    idle_ns = change.launches_saved.expected * per_step_ns(trace, device, graphs.entry_idle)
+    change = fixes.JOIN_GRAPHS.change(graphs)
+    idle_ns = change.launches_saved.at(Case.EXPECTED) * per_step_ns(trace, device, graphs.entry_idle)
     evidence = saved_share(
         f"time saved between compiled pieces on device {device[1]}",
         trace,
@@ -78,6 +78,7 @@ def _judge(trace: Trace, graphs: BrokenGraphs, limit: float) -> Finding | Eviden
         verify="Capture again: one compiled region per call, fewer generated kernels, and a step shorter by the gain.",
         claim=Claim({device: saved | graphs.idle}, expected={device: saved | graphs.entry_idle}),
         change=change,
+        fix=fixes.JOIN_GRAPHS,
     )
 
 

@@ -28,6 +28,7 @@ from typing import Final, Literal
 from timesink.diagnosis.rule import Limit, Limits, found_or_clear
 from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Quantity, Verdict
 from timesink.diagnosis.words import of_step
+from timesink.fixes import table as fixes
 from timesink.measures.idle.blamed_time import Root, drained_time
 from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline.copies import CopyGroup
@@ -37,7 +38,6 @@ from timesink.model.trace import Trace
 from timesink.rules.copies._family import BOTTLENECKS, pageable_copy_groups, place_of
 from timesink.rules.idle._family import idle_rule
 from timesink.units import bytes_text
-from timesink.whatif.changes.transfers import PinCopies
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,8 @@ def _judge(trace: Trace, limit: float, group: CopyGroup, idle: Intervals) -> Fin
         advice=direction.advice,
         verify="Capture again: the host's side of the copies is pinned, and no wait follows them.",
         claim=Claim({device: held}),
-        change=PinCopies(direction=direction.name),
+        change=fixes.PIN_MEMORY.change(direction=direction.name),
+        fix=fixes.PIN_MEMORY,
     )
 
 

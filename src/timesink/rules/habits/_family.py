@@ -10,6 +10,8 @@ from timesink.diagnosis.places import place_of
 from timesink.diagnosis.rule import Rule, applicable
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict
 from timesink.diagnosis.words import of_period
+from timesink.fixes.fix import Fix
+from timesink.fixes.replays import extra_kernels
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.steps.per_step import per_step_ns, period_ns, share_of_step
 from timesink.model.record import dataclass
@@ -18,10 +20,7 @@ from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels import ONE_PERCENT
 from timesink.units import time_text
-from timesink.whatif.change import Case, Change, Selection, Target
-from timesink.whatif.changes import Together
-from timesink.whatif.changes.host import RemoveSyncs, ScaleHost
-from timesink.whatif.changes.kernels import ShortenKernels, drop_work
+from timesink.whatif.change import Case
 
 NO_BACKWARD: Final = "no backward pass can be told from a forward pass"
 HABIT_READS: Final = (*BLAME_READS, DEVICES)
@@ -34,8 +33,7 @@ habit_rule: Final = partial(Rule, needs=(DEVICE_OPS, API_CALLS), reads=HABIT_REA
 @dataclass(frozen=True, slots=True)
 class Habit:
     """`label` and `how` describe the share of the step; `subject` says of a device's extra work what it is, and takes a
-    plural verb; `waits` says that waits of the host for it go, too. `change` makes the change of the work
-    and its host time, where it is another than that both go."""
+    plural verb; `waits` says that waits of the host for it go, too."""
 
     bottleneck: Bottleneck
     label: str
@@ -43,8 +41,8 @@ class Habit:
     subject: Callable[[Trace, ExtraWork], str]
     advice: str
     verify: str
+    fix: Fix
     waits: bool = False
-    change: Callable[[Selection, Target], Change] | None = None
 
 
 def habit_verdict(trace: Trace, habit: Habit, works: Iterable[ExtraWork], limit: float, otherwise: str) -> Verdict:
@@ -55,7 +53,7 @@ def habit_verdict(trace: Trace, habit: Habit, works: Iterable[ExtraWork], limit:
 
 def judged(trace: Trace, habit: Habit, work: ExtraWork, limit: float) -> Finding | Evidence:
     """The finding where the work of a device takes more than `limit` of the step, and the share that it takes."""
-    dropped = drop_work(habit.bottleneck.value.replace("_", "-"), Selection(work.device, {"extra": work.rows}))
+    dropped = extra_kernels(work)
     running = dropped.saved(trace, Case.EXPECTED)
     number = work.device[1]
     evidence = Evidence(
@@ -86,13 +84,6 @@ def judged(trace: Trace, habit: Habit, work: ExtraWork, limit: float) -> Finding
         advice=habit.advice,
         verify=habit.verify,
         claim=Claim({work.device: running | work.idle}),
-        change=_change(habit, work, dropped),
+        change=habit.fix.change(work, waits=True) if habit.waits else habit.fix.change(work),
+        fix=habit.fix,
     )
-
-
-def _change(habit: Habit, work: ExtraWork, dropped: ShortenKernels) -> Change:
-    """The work goes, and the host's time and waits that are there for it alone; or as the habit says."""
-    target = Target("windows", windows=work.host)
-    if habit.change is not None:
-        return habit.change(Selection(work.device, {"unfused": work.rows}), target)
-    return Together((dropped, *((RemoveSyncs(target),) if habit.waits else ()), ScaleHost(target, 0.0)))

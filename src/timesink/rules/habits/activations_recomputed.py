@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, Verdict
+from timesink.fixes import table as fixes
 from timesink.measures.habits.repeated_passes import recomputed
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import NO_BACKWARD, Habit, habit_rule, habit_verdict
@@ -44,6 +45,7 @@ HABIT = Habit(
     subject=lambda _, work: f"{work.per_step:.0f} operations of the forward pass run again in the backward pass",
     advice="Where memory is free, checkpoint fewer layers or none; else recompute only what is cheap and large "
     "(selective checkpointing).",
+    fix=fixes.NO_RECOMPUTATION,
     verify="Capture again: the backward pass runs no kernel of the forward pass, and peak memory grows.",
 )
 

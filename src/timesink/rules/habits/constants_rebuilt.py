@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, Verdict
+from timesink.fixes import table as fixes
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.repeated_kernels import rebuilt_constants
 from timesink.model.trace import Trace
@@ -47,6 +48,7 @@ HABIT = Habit(
     subject=_subject,
     advice="Build it once (a buffer, or a cache by length) and hand it to the layers; for a causal mask pass "
     "is_causal=True to scaled_dot_product_attention.",
+    fix=fixes.BUILD_ONCE,
     verify="Capture again: the kernels that build it run once per step, or not at all.",
 )
 

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, NotApplicable, Verdict
+from timesink.fixes import table as fixes
 from timesink.measures.habits.debugging import filled_memory, nan_checks
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.model.trace import Trace
@@ -55,6 +56,7 @@ CHECKS = Habit(
     how="comparisons, reductions, reads and the waits for them; over the steady steps",
     subject=_checks,
     advice="Remove torch.autograd.detect_anomaly() and set_detect_anomaly(True); check the loss every so many steps.",
+    fix=fixes.DROP_DEBUGGING,
     verify="Capture again: no byte is read back in the backward pass, and the step shortens.",
     waits=True,
 )
@@ -68,6 +70,7 @@ FILLS = Habit(
     ),
     advice="Turn torch.use_deterministic_algorithms off; where results must repeat to the bit, set "
     "torch.utils.deterministic.fill_uninitialized_memory = False.",
+    fix=fixes.DROP_DEBUGGING,
     verify="Capture again: aten::empty launches nothing.",
 )
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, Verdict
+from timesink.fixes import table as fixes
 from timesink.measures.habits.repeated_passes import repeated_forward
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import NO_BACKWARD, Habit, habit_rule, habit_verdict
@@ -40,6 +41,7 @@ HABIT = Habit(
     ),
     advice="Is it an evaluation, or a figure for a log? Then run it every so many steps, or reuse what the training "
     "pass computed.",
+    fix=fixes.EVALUATE_RARELY,
     verify="Capture again: the loss is computed once for each backward pass.",
 )
 

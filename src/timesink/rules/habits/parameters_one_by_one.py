@@ -30,10 +30,10 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, Verdict
+from timesink.fixes import table as fixes
 from timesink.measures.habits.repeated_kernels import parameter_loops
 from timesink.model.trace import Trace
 from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
-from timesink.whatif.changes.optimizer import FuseOptimizer
 
 HABIT = Habit(
     bottleneck=Bottleneck.PARAMETERS_ONE_BY_ONE,
@@ -44,8 +44,8 @@ HABIT = Habit(
     ),
     advice="Use list operations: torch._foreach_mul_ and the like, clip_grad_norm_(foreach=True), "
     "AveragedModel with multi_avg_fn, zero_grad(set_to_none=True).",
+    fix=fixes.LIST_OPERATIONS,
     verify="Capture again: a few multi_tensor_apply kernels stand where the loop stood.",
-    change=FuseOptimizer.of,
 )
 
 

@@ -30,13 +30,13 @@ import polars as pl
 
 from timesink.diagnosis.rule import Limit, Limits, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Undecided, Verdict
+from timesink.fixes import table as fixes
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import idle_rule, idle_verdict, place_of, waits
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Target
-from timesink.whatif.changes.host import ScaleHost
 
 _LONG_NS = 0.1 * NS_PER_MS  # operators that run on several threads take longer: others are dispatch
 _HOW = "idle stretches of 0.1 ms and more blamed on the host, over the steady steps"
@@ -70,7 +70,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
             advice=f"Set OMP_NUM_THREADS (or torch.set_num_threads) so that no more than {cpus} threads run.",
             verify="Capture again with fewer threads: the host's operators, and the step, take less time.",
             claim=Claim({blamed.device: blamed.intervals}),
-            change=ScaleHost(Target("windows", windows=blamed.host), (1.0 + cpus / threads) / 2),
+            change=fixes.FEWER_THREADS.change(Target("windows", windows=blamed.host), (1.0 + cpus / threads) / 2),
+            fix=fixes.FEWER_THREADS,
         )
 
     long = pl.col("end_ns") - pl.col("start_ns") >= _LONG_NS

@@ -9,6 +9,8 @@ from typing import Final
 from timesink.diagnosis.rule import Limit, Rule, check_of, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_period
+from timesink.fixes import table as fixes
+from timesink.fixes.fix import Fix
 from timesink.measures.idle.blamed_time import BlamedTime
 from timesink.model.names import matches
 from timesink.model.record import dataclass
@@ -30,7 +32,6 @@ from timesink.model.tables import (
 )
 from timesink.model.trace import Trace
 from timesink.whatif.change import Change, Target
-from timesink.whatif.changes.host import ScaleHost
 
 BLAME_READS: Final = (
     HOST_STACKS, SOURCES, RANGES, HOST_OPS, FRAMES, OS_CALLS, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS, GRAPH_NODES,
@@ -69,6 +70,7 @@ class IdlePattern:
     whole: str = ""
     replayed: bool = True
     change: Callable[[Trace, BlamedTime], Change] | None = None
+    fix: Fix = fixes.LESS_HOST_WORK
 
 
 def pattern_verdict(pattern: IdlePattern, trace: Trace, limit: float) -> Verdict:
@@ -85,6 +87,7 @@ def pattern_verdict(pattern: IdlePattern, trace: Trace, limit: float) -> Verdict
             verify=pattern.verify,
             claim=Claim({blamed.device: blamed.intervals}),
             change=_change(pattern, trace, blamed),
+            fix=pattern.fix if pattern.replayed else None,
         )
 
     return idle_verdict(pattern.time(trace), limit, pattern.label, pattern.how, finding)
@@ -93,7 +96,7 @@ def pattern_verdict(pattern: IdlePattern, trace: Trace, limit: float) -> Verdict
 def _change(pattern: IdlePattern, trace: Trace, blamed: BlamedTime) -> Change | None:
     if pattern.change is not None:
         return pattern.change(trace, blamed)
-    return ScaleHost(_host_time(pattern, trace, blamed), 0.0) if pattern.replayed else None
+    return fixes.LESS_HOST_WORK.change(_host_time(pattern, trace, blamed)) if pattern.replayed else None
 
 
 def _host_time(pattern: IdlePattern, trace: Trace, blamed: BlamedTime) -> Target:

@@ -44,6 +44,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
 )
 from timesink.diagnosis.words import per_period
+from timesink.fixes import table as fixes
 from timesink.measures.communication.pickled import pickled_per_step
 from timesink.measures.idle.blamed_time import BlamedTime, drained_time
 from timesink.measures.steps.per_step import begun_per_step
@@ -85,7 +86,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
             "pinned memory and read it a step later.",
             verify="Remove the wait: the blocking calls per step go down and the step shortens by at most this time.",
             claim=Claim({blamed.device: blamed.intervals}),
-            change=RemoveSyncs(),
+            change=fixes.REMOVE_SYNC.change(),
+            fix=fixes.REMOVE_SYNC,
         )
 
     verdict = idle_verdict(drained_time(trace, "wait"), limit, "idle time after blocking calls", HOW, finding)

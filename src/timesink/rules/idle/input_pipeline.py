@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limit, Limits
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict
+from timesink.fixes import table as fixes
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows
@@ -35,7 +36,6 @@ from timesink.model.trace import Trace
 from timesink.rules.idle._family import idle_rule, idle_verdict, place_of, waits
 from timesink.units import time_text
 from timesink.whatif.change import Target
-from timesink.whatif.changes.host import FeedLoader
 
 HOW = "idle stretches inside the preparation of input on a launching thread, over the steady steps"
 
@@ -62,7 +62,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
             "persistent_workers, cheaper decoding, or the data kept on the device.",
             verify="Feed one batch that stays on the device: the step shortens by at most this time.",
             claim=Claim({blamed.device: blamed.intervals}),
-            change=FeedLoader(Target("windows", windows=loading_windows(trace, rank))),
+            change=fixes.LOADER_WORKERS.change(Target("windows", windows=loading_windows(trace, rank))),
+            fix=fixes.LOADER_WORKERS,
         )
 
     waiting = blamed_time(trace, HOST_CAUSES, preparing=True)

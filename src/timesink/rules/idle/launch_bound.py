@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limit, Limits, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Undecided, Verdict
+from timesink.fixes import table as fixes
 from timesink.measures.habits.debugging import launches_block
 from timesink.measures.idle.blamed_time import BlamedTime, launching_time
 from timesink.measures.kernels.kernels import median_kernel_ns
@@ -35,7 +36,6 @@ from timesink.measures.timeline.launches import DeviceLaunches, launches
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import idle_rule, idle_verdict, place_of, waits
 from timesink.units import share_text, time_text
-from timesink.whatif.changes.host import CaptureGraph
 
 HOW = "idle stretches blamed on dispatch, CUDA calls and launch latency, over the steady steps"
 
@@ -63,7 +63,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
             "torch.cuda.make_graphed_callables), fuse small operators, or enlarge the batch.",
             verify="Capture again: launches per step go down and the idle share with them.",
             claim=Claim({blamed.device: blamed.intervals}),
-            change=CaptureGraph(),
+            change=fixes.CUDA_GRAPH.change(),
+            fix=fixes.CUDA_GRAPH,
         )
 
     starved = [blamed for blamed in launching_time(trace) if _starved(trace, blamed.device)]

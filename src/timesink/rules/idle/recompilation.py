@@ -31,6 +31,7 @@ import polars as pl
 
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Bottleneck
+from timesink.fixes import table as fixes
 from timesink.knowledge.ranges import COMPILE_WORK
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.steps.steps import steps
@@ -77,6 +78,7 @@ PATTERN = IdlePattern(
     "sizes, or pass the number as a tensor.",
     verify="Capture again after the change: no compile range lies in the steady steps.",
     change=drop_compiler,
+    fix=fixes.NO_RECOMPILATION,
 )
 
 RULE = pattern_rule(

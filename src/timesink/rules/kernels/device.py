@@ -29,7 +29,6 @@ from timesink.model.tables import (
 from timesink.model.trace import Trace
 from timesink.rules.kernels import KERNEL_READS, LINE_READS, STEADY, kernel_row, kernel_rule
 from timesink.whatif.change import Case
-from timesink.whatif.changes.kernels import on_streams
 
 _NO_GRIDS: Final = Undecided(
     "no grid, or no count of multiprocessors, is recorded", "timesink capture nsys -- python train.py"
@@ -129,7 +128,7 @@ def _check_one_stream(trace: Trace, limits: Limits) -> Verdict:
 
 
 def _won(trace: Trace, runs: OneStreamRuns, limit: float) -> Evidence:
-    change, step_ns = on_streams(runs.on_streams(_STREAMS), _STREAMS), period_ns(trace, runs.device)
+    change, step_ns = fixes.INDEPENDENT_STREAMS.change(runs, _STREAMS), period_ns(trace, runs.device)
     share = saved_per_step_ns(trace, change, Case.EXPECTED) / step_ns if step_ns else 0.0
     return Evidence(
         f"time that {_STREAMS} streams would win of small kernels of device {runs.device[1]}",

@@ -25,6 +25,7 @@ import polars as pl
 from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_step
+from timesink.fixes import table as fixes
 from timesink.measures.steps.engine import is_engine
 from timesink.measures.steps.per_step import share_of_step, step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
@@ -35,7 +36,6 @@ from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.units import bytes_text
 from timesink.whatif.change import Selection
-from timesink.whatif.changes.kernels import drop_work
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -74,7 +74,8 @@ def _judged(trace: Trace, device: Device, limit: float) -> Finding | Evidence:
         advice="Leave the cache in pages and name them in a table; write new entries in place.",
         verify="Capture again: copies within the device are gone, and a step is shorter by their time.",
         claim=Claim({device: alone}),
-        change=drop_work("leave the cache in place", Selection(device, {"copies": rows})),
+        change=fixes.CACHE_IN_PLACE.change(Selection(device, {"copies": rows})),
+        fix=fixes.CACHE_IN_PLACE,
     )
 
 

@@ -33,6 +33,7 @@ from timesink.diagnosis.pricing import price_change
 from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule, applicable
 from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_period
+from timesink.fixes import table as fixes
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.steps.engine import EngineLate, Root, engine_late
 from timesink.model.tables import API_CALLS, DEVICE_OPS
@@ -81,6 +82,7 @@ def _judged(trace: Trace, engine: EngineLate, limit: float) -> Finding | Evidenc
         verify="Capture again: the next step is launched before the device is done with this one.",
         claim=claim,
         change=engine.changes[root],
+        fix=fixes.PREPARE_NEXT_STEP,
         stated=worth,
     )  # fmt: skip
 

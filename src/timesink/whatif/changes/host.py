@@ -27,7 +27,7 @@ from timesink.whatif.change import (
     chosen_ops,
     host_windows,
 )
-from timesink.whatif.edit import Edit, EditedChange, TargetedChange
+from timesink.whatif.edit import Edit, EditedChange
 from timesink.whatif.graph import Graph
 
 _READS_A_VALUE: Final = Target("op", READS_A_VALUE)
@@ -35,14 +35,13 @@ LOADER: Final = Target("range", NEXT_BATCH)
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveSyncs(TargetedChange):
+class RemoveSyncs(EditedChange):
     """The host no longer waits in the chosen blocking calls.
 
     Copies they waited for still run, asynchronously; but a copy of a few bytes to the host, and the operator around it,
     are there for nothing but the wait, and go with it (cautiously, they stay).
     """
 
-    verb: ClassVar[str] = "remove-sync"
     touches: ClassVar[Touches] = Touches.HOST
     target: Target = EVERYTHING
 
@@ -88,11 +87,6 @@ class ScaleHost(EditedChange):
     target: Target
     factor: float
 
-    @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        return f"scale-host {self.target} {self.factor:g}"
-
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         edit.save_host(host_windows(graph, self.target), 1.0 - self.factor)
 
@@ -112,32 +106,21 @@ class MergeUnits(EditedChange):
         hopeful = share / 2.0 if share < 1.0 else 1.0
         return cls(Target("windows", windows=host), Range((1.0 + share) / 2.0, share, hopeful))
 
-    @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        return f"merge units of {self.target}"
-
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         edit.save_host(host_windows(graph, self.target), 1.0 - self.kept.at(case))
 
 
 @dataclass(frozen=True, slots=True)
-class FeedLoader(TargetedChange):
+class FeedLoader(EditedChange):
     """Batches come from workers: a fetch costs what is left of work / workers after the time since the last fetch.
 
     A fetch of 300 us every 400 us with 2 workers: a batch takes 150 us, 100 us pass between fetches, so 50 us are left.
     Without `workers` they always keep up. In either case the program pays for them with a share of the loading time.
     """
 
-    verb: ClassVar[str] = "feed-loader"
     touches: ClassVar[Touches] = Touches.HOST
     target: Target = LOADER
     workers: int | None = None
-
-    @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        return f"feed-loader {self.target}" + (f" workers={self.workers}" if self.workers else "")
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         for thread, part in host_windows(graph, self.target).items():
@@ -150,11 +133,11 @@ class FeedLoader(TargetedChange):
 
 
 @dataclass(frozen=True, slots=True)
-class DropOperator(TargetedChange):
+class DropOperator(EditedChange):
     """The target does not happen: its host time, its waits and the device work launched in it go."""
 
-    verb: ClassVar[str] = "drop"
     touches: ClassVar[Touches] = Touches.BOTH
+    target: Target
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         windows = host_windows(graph, self.target)
@@ -174,11 +157,6 @@ class DropCompiler:
     target: Target
     trials: Target
 
-    @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        return f"drop compiling of {self.target}"
-
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
         edit = Edit(graph)
@@ -187,14 +165,13 @@ class DropCompiler:
 
 
 @dataclass(frozen=True, slots=True)
-class CaptureGraph(TargetedChange):
+class CaptureGraph(EditedChange):
     """Each stretch of the target's host time between two waits becomes one graph launch.
 
     A replay costs the host a fixed part and a part per kernel, and the device a gap per kernel. Waits inside stay: a
     capture cannot contain them.
     """
 
-    verb: ClassVar[str] = "capture-graph"
     touches: ClassVar[Touches] = Touches.BOTH
     target: Target = EVERYTHING
     fixed_us: Figure = fixes.GRAPH_REPLAY_US

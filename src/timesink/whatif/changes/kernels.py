@@ -1,25 +1,31 @@
-"""Changes to kernels: faster, fewer or fused ones, and what each saves. Types, compilers, optimizers: beside this file.
-
-A measure finds the kernels (`Selection`), a function here makes the change of them: the share of its time that each
-keeps, at three cases. Diagnoses and `timesink plan --change` price that same change. "Measured" without more is: on the
-captures of the split `tune` of benchmarks/faults, whose gains were measured on an H200.
-"""
+"""Changes to kernels: faster, fewer or fused ones, and what each saves."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
-from timesink.knowledge.assumptions import Assumption, fixes, machines
+from timesink.knowledge.assumptions import fixes, machines
+from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.record import dataclass, replace
+from timesink.model.record import dataclass
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.whatif.change import Case, Figure, Range, Selection, Target, Touches, chosen_ops
+from timesink.whatif.change import (
+    Case,
+    Figure,
+    Range,
+    Selection,
+    Target,
+    Touches,
+    calls_within,
+    chosen_ops,
+    host_windows,
+)
 from timesink.whatif.edit import Edit, EditedChange
 from timesink.whatif.graph import Graph
 
@@ -32,11 +38,6 @@ class ScaleKernels(EditedChange):
 
     target: Target
     factor: Range
-
-    @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        return f"scale {self.target} {self.factor.expected:g}"
 
     @property
     def touches(self) -> Touches:
@@ -80,12 +81,11 @@ class ShortenKernels:
     the kernels' own time. `beside` says which other kernels may get shorter, which are not what the fix is about.
     """
 
-    label: str
     device: tuple[int, int]
     rows: Int64Array
     keep: tuple[Float64Array, ...]
     floored: bool = False
-    launches_saved: Range = _NOTHING
+    launches_saved: Figure = _NOTHING
     entries: Int64Array | None = None
     beside: ShortenKernels | None = None
 
@@ -93,7 +93,7 @@ class ShortenKernels:
     def touches(self) -> Touches:
         """Whose time it takes away."""
         longer = any((keep > 1.0).any() for keep in self.keep)
-        return Touches.BOTH if self.launches_saved.hopeful or longer else Touches.DEVICE
+        return Touches.BOTH if self.launches_saved.at(Case.HOPEFUL) or longer else Touches.DEVICE
 
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
@@ -147,11 +147,6 @@ class OfKernels:
     kernels: ShortenKernels
 
     @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        return self.kernels.label
-
-    @property
     def device(self) -> tuple[int, int]:
         """The (rank, device) of the kernels."""
         return self.kernels.device
@@ -166,7 +161,7 @@ class OfKernels:
         return self.kernels.rewrite(graph, case)
 
 
-def shorten(label: str, kernels: Selection, floored: bool = False, **kept: Figure) -> ShortenKernels:
+def shorten(kernels: Selection, floored: bool = False, **kept: Figure) -> ShortenKernels:
     """Kernels keep a share by role, other roles all of their time. A row of several roles keeps the smallest share."""
     rows = kernels.rows
     keep = np.ones((len(Case), rows.size))
@@ -174,137 +169,18 @@ def shorten(label: str, kernels: Selection, floored: bool = False, **kept: Figur
         place = np.searchsorted(rows, kernels.groups.get(role, np.empty(0, np.int64)))
         for case in Case:
             keep[case.value, place] = np.minimum(keep[case.value, place], share.at(case))
-    return ShortenKernels(label, kernels.device, rows, tuple(keep), floored)
+    return ShortenKernels(kernels.device, rows, tuple(keep), floored)
 
 
-def half_at_least(label: str, kernels: Selection, expected: Float64Array, hopeful: Float64Array) -> ShortenKernels:
+def half_at_least(kernels: Selection, expected: Float64Array, hopeful: Float64Array) -> ShortenKernels:
     """Each kernel keeps the shares given (at most all of its time), and cautiously gains half of what is expected."""
     expected = np.minimum(expected, 1.0)
     cautious = fixes.CAUTIOUS_SHARE.value
     keep = ((1.0 - cautious) + cautious * expected, expected, np.minimum(hopeful, expected))
-    return ShortenKernels(label, kernels.device, kernels.rows, keep)
+    return ShortenKernels(kernels.device, kernels.rows, keep)
 
 
-def fuse_attention(kernels: Selection, launches: bool = False) -> ShortenKernels:
-    """Attention written out becomes one kernel: what is `between` its products goes; with `launches`, so do most of
-    theirs.
-
-    Products of the role `product_wide` are in fp32, where no fused kernel is fast. What stays of each role: `fixes`.
-    """
-    change = shorten(
-        "fuse-attention",
-        kernels,
-        product=fixes.ATTENTION_PRODUCTS,
-        between=fixes.ATTENTION_BETWEEN,
-        product_wide=fixes.ATTENTION_WIDE,
-    )
-    return replace(change, launches_saved=range_of(fixes.ATTENTION_LAUNCHES)) if launches else change
-
-
-def range_of(figure: Assumption) -> Range:
-    """The figure's three cases."""
-    return Range(*(figure.at(case) for case in Case))
-
-
-def fuse_pointwise(kernels: Selection) -> ShortenKernels:
-    """Chains become one kernel each, which takes at least as long as its longest member; these are the others."""
-    return shorten("fuse-pointwise", kernels, other=fixes.POINTWISE_OTHERS)
-
-
-def keep_layout(kernels: Selection, launches: bool = False) -> ShortenKernels:
-    """Kernels that only change a layout go, but for `grouped` ones; with `launches`, theirs as far as converters do.
-
-    A copy of what a concatenation has just `packed` may be there for its reader: hopefully it goes. Other kernels are
-    chosen `beside` them, too: of the normalisations that have one block a channel, the share of the device stays that
-    those blocks fill, and cautiously they gain half of that. What stays of each: `fixes`.
-    """
-    kernels = kernels.without("grouped")
-    change = shorten(
-        "keep-layout",
-        kernels,
-        strided=fixes.LAYOUT_STRIDED,
-        packed=fixes.LAYOUT_PACKED,
-        converter=fixes.LAYOUT_CONVERTERS,
-    )
-    if launches:
-        change = replace(change, launches_saved=Range(*(1.0 - fixes.LAYOUT_CONVERTERS.at(case) for case in Case)))
-    if kernels.beside is None:
-        return change
-    others = shorten("keep-layout", kernels.beside, convolution=fixes.CONVOLUTIONS_BESIDE)
-    filled = np.where(np.isnan(kernels.beside.best), 1.0, kernels.beside.best)
-    filling = half_at_least("keep-layout", kernels.beside, filled, filled)
-    keep = np.minimum(others.keep, filling.keep)
-    return replace(change, beside=replace(others, keep=tuple(keep)))
-
-
-def convert_groups(kernels: Selection) -> ShortenKernels:
-    """With channels last, what the compiled converters of convolutions did between `grouped` normalisations, copies of
-    PyTorch do, there and back, and take longer."""
-    rows = kernels.groups["grouped"]
-    keep = tuple(np.full(rows.size, fixes.LAYOUT_GROUPED.at(case)) for case in Case)
-    return ShortenKernels("channels-last", kernels.device, rows, keep)
-
-
-def align_products(kernels: Selection) -> ShortenKernels:
-    """Products of aligned operands: they usually reach `fixes.ALIGNED_REACH` of the attainable bound (`best`), and
-    cautiously gain half of the way there. Where nothing but a name is known, only products since Hopper gain much."""
-    named = shorten(
-        "align-products", kernels, named=fixes.ALIGNED_BY_NAME, named_since_hopper=fixes.ALIGNED_SINCE_HOPPER
-    )
-    known = half_at_least("align-products", kernels, kernels.best / fixes.ALIGNED_REACH.value, kernels.best)
-    shares = zip(named.keep, known.keep, strict=True)
-    return replace(known, keep=tuple(np.where(np.isnan(share), by_name, share) for by_name, share in shares))
-
-
-def spread_grids(kernels: Selection) -> ShortenKernels:
-    """Kernels spread over all multiprocessors, of which they fill `best`: half of the gain is expected, since the same
-    work is cut in more pieces."""
-    return half_at_least("spread-grids", kernels, fixes.GRIDS_SPREAD.value * kernels.best, kernels.best)
-
-
-def batch_calls(kernels: Selection) -> ShortenKernels:
-    """Calls of a model as one: `usual` of the time of each kernel but the first call's stays, cautiously half-way to
-    all of it, and nobody launches it."""
-    change = half_at_least("batch-calls", kernels, kernels.usual, kernels.best)
-    return replace(change, launches_saved=Range(fixes.CAUTIOUS_SHARE.value, 1.0, 1.0))
-
-
-def overlap_streams(kernels: Selection) -> ShortenKernels:
-    """Kernels that run at once with one of another stream; cautiously two fifths of the gain, where both kernels then
-    share the memory's bandwidth."""
-    keep = (1.0 - fixes.STREAMS_CAUTIOUS.value * (1.0 - kernels.usual), kernels.usual, kernels.best)
-    return ShortenKernels("overlap-streams", kernels.device, kernels.rows, keep)
-
-
-def on_streams(kernels: Selection, count: int) -> ShortenKernels:
-    """Kernels of one stream on several: what `overlap_streams` says, of runs in place of pairs."""
-    return replace(overlap_streams(kernels), label=f"streams {count}")
-
-
-def fill_device(kernels: Selection) -> ShortenKernels:
-    """Kernels that keep `best` of the multiprocessors at work over all of them: as `spread_grids` says of grids."""
-    return replace(spread_grids(kernels), label="fill-device")
-
-
-def full_clock(kernels: Selection) -> ShortenKernels:
-    """Kernels at the highest clock, of which they had `best`: memory keeps its own clock, so half is expected."""
-    half = (1.0 + kernels.best) / 2.0
-    return ShortenKernels("full-clock", kernels.device, kernels.rows, (np.ones(half.size), half, kernels.best))
-
-
-def merge_tiny(kernels: Selection) -> ShortenKernels:
-    """Most very short kernels are merged into others: of those, what any kernel takes goes, and `best` stays."""
-    merged = fixes.TINY_MERGED
-    keep = tuple(1.0 - merged.at(case) * (1.0 - kernels.best) for case in Case)
-    return ShortenKernels("merge-kernels", kernels.device, kernels.rows, keep)
-
-
-def reach_bound(kernels: Selection) -> ShortenKernels:
-    """An operator at 70 % of its attainable bound (`best`): what a well-written kernel of everyday shapes reaches."""
-    return half_at_least("reach-bound", kernels, kernels.best / fixes.BOUND_REACHED.value, kernels.best)
-
-
-def together(changes: Sequence[ShortenKernels], label: str) -> ShortenKernels:
+def together(changes: Sequence[ShortenKernels]) -> ShortenKernels:
     """Changes to kernels of one device as one: a kernel of several keeps the product of its shares, and no launch is
     saved."""
     rows = np.unique(np.concatenate([change.rows for change in changes]))
@@ -315,13 +191,102 @@ def together(changes: Sequence[ShortenKernels], label: str) -> ShortenKernels:
             keep[case.value, place] *= change.keep[case.value]
     beside = [change.beside for change in changes if change.beside is not None]
     floored = any(change.floored for change in changes)
-    joined = together(beside, label) if beside else None
-    return ShortenKernels(label, changes[0].device, rows, tuple(keep), floored, beside=joined)
+    joined = together(beside) if beside else None
+    return ShortenKernels(changes[0].device, rows, tuple(keep), floored, beside=joined)
 
 
-def drop_work(label: str, work: Selection) -> ShortenKernels:
-    """Device work that need not be done goes, and the host's time from the call before to each of its launches;
-    cautiously half of that, which holds what the program does there for other ends."""
-    gone = np.zeros(work.rows.size)
-    saved = Range(fixes.CAUTIOUS_SHARE.value, 1.0, 1.0)
-    return ShortenKernels(label, work.device, work.rows, (gone, gone, gone), launches_saved=saved)
+@dataclass(frozen=True, slots=True, eq=False)
+class GrowKernels(EditedChange):
+    """Kernels and copies of one (rank, device) take so many times as long: `grown[n]` in case n (cautious, expected,
+    hopeful), one figure of 1 or more for each of the sorted `rows` of `device_ops`."""
+
+    touches: ClassVar[Touches] = Touches.DEVICE
+    factor: int
+    device: tuple[int, int]
+    rows: Int64Array
+    grown: tuple[Float64Array, ...]
+
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+        row = graph.rows_of_ops()
+        chosen = np.isin(row, self.rows)
+        times = np.ones(len(graph.program.ops))
+        times[chosen] = self.grown[case.value][np.searchsorted(self.rows, row[chosen])]
+        edit.scale_ops(chosen, times)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnterRegions(EditedChange):
+    """Compiled layers, each of which is a region: guards are asked and a wrapper is passed before the launch of each of
+    the `rows` of `device_ops`, where layers start; where it `trains`, another wrapper leads to its gradient."""
+
+    touches: ClassVar[Touches] = Touches.HOST
+    device: tuple[int, int]
+    rows: Int64Array
+    trains: bool
+
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+        entered = np.isin(graph.rows_of_ops(), self.rows)
+        launches = fixes.REGION_TRAINED if self.trains else fixes.REGION_ENTERED
+        edit.slow_launches(entered, np.full(entered.size, launches.at(case)), np.zeros_like(entered))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnderAutocast(OfKernels):
+    """Kernels in 16 bits under autocast. Beside each of `products`, rows of `device_ops` in order, the host launches so
+    many `casts`. So a step that waits for its host gets longer."""
+
+    touches: ClassVar[Touches] = Touches.BOTH
+    products: Int64Array
+    casts: Float64Array
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        """The graph as it would be after the change."""
+        edit = Edit(self.kernels.rewrite(graph, case))
+        rows = graph.rows_of_ops()
+        own, others = (np.isin(rows, some) for some in (self.products, self.rows))
+        times = np.zeros(rows.size)
+        times[own] = fixes.AUTOCAST_CASTS.at(case) * self.casts[np.searchsorted(self.products, rows[own])]
+        edit.slow_launches(own, times, others & ~own)  # each an operator, as casts
+        return edit.done()
+
+
+# PyTorch's own range around an optimizer's step, and the names people give theirs.
+OPTIMIZER: Final = Target("range", OPTIMIZER_STEP)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FuseOptimizer(OfKernels):
+    """Each optimizer step launches a few fused kernels: host time becomes a fixed part and a part per former launch.
+
+    The kernels keep a third of their time: unfused AdamW moves about five times the 28 bytes per parameter that one
+    pass needs (read parameter, gradient and two moments, write three of them, 4 bytes each), SGD with momentum three
+    times. `host` are the ranges of the steps; launches outside of them are taken row by row.
+    """
+
+    touches: ClassVar[Touches] = Touches.BOTH
+    host: Target = OPTIMIZER
+
+    @classmethod
+    def of(cls, kernels: Selection, host: Target = OPTIMIZER) -> FuseOptimizer:
+        """Fuse the kernels of the selection."""
+        return cls(shorten(kernels, unfused=fixes.OPTIMIZER_KERNELS), host)
+
+    @classmethod
+    def over_lists(cls, kernels: Selection) -> FuseOptimizer:
+        """Update lists of parameters in place of one after another."""
+        return cls(shorten(kernels, unfused=fixes.FOREACH_KERNELS))
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        """The graph as it would be after the change."""
+        ops = np.isin(graph.rows_of_ops(), self.kernels.rows)
+        if not ops.any():
+            return graph
+        edit = Edit(self.kernels.rewrite(graph, case))
+        edit.close_gaps(ops, 0)
+        launching = graph.program.launching(ops)
+        fixed_us, per_launch_us = fixes.OPTIMIZER_FIXED_US.at(case), fixes.OPTIMIZER_LAUNCH_US.at(case)
+        windows = host_windows(graph, self.host)
+        edit.replace_launches(windows, launching, fixed_us, per_launch_us)
+        outside = launching & ~calls_within(graph, windows)
+        edit.replace_launches(edit.launch_rows(outside), outside, fixed_us, per_launch_us)
+        return edit.done()

@@ -14,7 +14,7 @@ from timesink.model.tables import DEVICE_OPS
 from timesink.whatif.change import EVERYTHING, Case, Figure, Range, Selection, Target, Touches, chosen_ops
 from timesink.whatif.changes.kernels import OfKernels, ShortenKernels, shorten
 from timesink.whatif.device import stream_neighbours
-from timesink.whatif.edit import Edit, TargetedChange
+from timesink.whatif.edit import Edit, EditedChange
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import EdgeKind
 
@@ -22,7 +22,7 @@ COLLECTIVES: Final = Target("collective", "")
 
 
 @dataclass(frozen=True, slots=True)
-class PinCopies(TargetedChange):
+class PinCopies(EditedChange):
     """Pageable copies of the target come from (or go to) pinned memory, on a stream of their own; nobody waits.
 
     The call costs what a launch does; the wait for the copy goes; the copy overlaps earlier kernels and still precedes
@@ -31,17 +31,10 @@ class PinCopies(TargetedChange):
     it wins, and is not priced here.
     """
 
-    verb: ClassVar[str] = "pin-copies"
     touches: ClassVar[Touches] = Touches.BOTH
     target: Target = EVERYTHING
     direction: Literal["h2d", "d2h"] = "h2d"
     ratio: Figure = fixes.PINNED_TIME
-
-    @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        verb = self.verb if self.direction == "h2d" else f"{self.verb} {self.direction}"
-        return verb if self.target.kind == "any" else f"{verb} {self.target}"
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         program = graph.program
@@ -116,14 +109,13 @@ def _bridges(copies: list[int], before: IntArray, after: IntArray) -> IntArray:
 
 
 @dataclass(frozen=True, slots=True)
-class OverlapCollectives(TargetedChange):
+class OverlapCollectives(EditedChange):
     """Computation no longer waits for the target's collectives, which run on a stream of their own.
 
     Nothing says what really needs their result, so the gain is at most what this replays. While both run they contend
     for multiprocessors and memory: computation is slowed by `slowdown` of the collective's time.
     """
 
-    verb: ClassVar[str] = "overlap"
     touches: ClassVar[Touches] = Touches.COMMUNICATION
     target: Target = COLLECTIVES
     slowdown: Figure = fixes.COLLECTIVE_SLOWDOWN
@@ -148,9 +140,9 @@ class DropExchanges(OfKernels):
     @classmethod
     def of(cls, exchanges: Selection, slowed: Selection) -> DropExchanges:
         """Drop the collectives of the selection; of the others `usual` is the share that each keeps."""
-        gone = shorten("drop-exchanges", exchanges, exchange=Range.exact(0.0))
+        gone = shorten(exchanges, exchange=Range.exact(0.0))
         half = (1.0 + slowed.usual) / 2.0
-        freed = ShortenKernels(gone.label, slowed.device, slowed.rows, (half, slowed.usual, slowed.usual))
+        freed = ShortenKernels(slowed.device, slowed.rows, (half, slowed.usual, slowed.usual))
         return cls(replace(gone, beside=freed))
 
 

@@ -1,0 +1,57 @@
+"""One table of fixes: no other place names one, and rows name each other and rules that there are."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from tests.rules.cases import read_cases
+from tests.rules.rule_laws import cases_path
+
+import timesink
+from timesink.diagnosis.registry import all_rules
+from timesink.diagnosis.rule import Rule
+from timesink.diagnosis.verdicts import Found
+from timesink.fixes.table import BY_NAME, FIXES
+from timesink.fixes.words import GRAMMAR
+
+SOURCE = Path(timesink.__file__).parent
+NAMES = {name for fix in FIXES for name in (fix.name, *((fix.verb.name, fix.verb.also) if fix.verb else ()))}
+TELLING = {
+    name for name in NAMES if name and not name.isalnum()
+}  # tf32 and compile are types and causes elsewhere, too
+RULES = {rule.card.name.replace("-", "_") for rule in all_rules()}
+
+
+def test_no_other_place_names_a_fix() -> None:
+    named = {}
+    for path in SOURCE.rglob("*.py"):
+        texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+        named[path.relative_to(SOURCE)] = texts & TELLING
+    assert {path.parts[0] for path, names in named.items() if names} == {"fixes"}
+
+
+def test_rows_and_verbs_have_names_of_their_own() -> None:
+    assert len(BY_NAME) == len(FIXES)
+    verbs = [name for fix in FIXES if fix.verb for name in (fix.verb.name, fix.verb.also) if name]
+    assert len(verbs) == len(set(verbs)) <= len(GRAMMAR)
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME))
+def test_a_row_names_other_rows_and_rules_that_there_are(name: str) -> None:
+    fix = BY_NAME[name]
+    assert {*fix.subsumes, *fix.excludes, *fix.needs, *fix.after} <= set(BY_NAME) - {name}
+    for answered in fix.answers:
+        rule, _, other = answered.partition("/")
+        assert rule in RULES
+        assert not other or other in BY_NAME
+    assert fix.verb is None or fix.find is not None
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
+def test_what_a_finding_proposes_to_change_is_a_row(rule: Rule) -> None:
+    for case in read_cases(cases_path(rule)):
+        verdict = rule.verdict(case.trace, case.limits)
+        for finding in verdict.findings if isinstance(verdict, Found) else ():
+            assert (finding.change is None) or (finding.fix in FIXES)

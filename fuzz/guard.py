@@ -82,7 +82,7 @@ _installed: list[bool] = []
 @contextlib.contextmanager
 def watched(folder: Path) -> Iterator[None]:
     """Under the hook and the clock. Imports that reading needs should be done before."""
-    from timesink.readers.torch_snapshot.tables import CHILD
+    from timesink.readers.torch_snapshot import CHILD
 
     if not _installed:
         sys.addaudithook(_hook)

@@ -33,7 +33,7 @@ def placed(name: str, number: int, folder: Path, share: float = 1.0) -> Path:
 
 def read_by(reader: Reader, path: Path) -> Trace:
     """The trace; a report of Nsight Systems is read where its tool is, and only there."""
-    with mock.patch("timesink.readers.nsys.report.find_nsys", return_value=None):
+    with mock.patch("timesink.readers.nsys.find_nsys", return_value=None):
         try:
             return reader.read(path, LIMITS)
         except MissingTool:

@@ -9,9 +9,9 @@ import pytest
 
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UnreadableTrace
 from timesink.model.tables import DEVICE_OPS, SOURCES
+from timesink.readers import nsys as exporting
 from timesink.readers import read
 from timesink.readers.nsys import READERS
-from timesink.readers.nsys import report as exporting
 
 OWN = Path(__file__).resolve().parents[1] / "data" / "nsys" / "gpt_before_5_steps.sqlite"
 HEAD = b"NVIDIA Tegra Profiler Report 2025.3"

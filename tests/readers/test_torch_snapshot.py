@@ -18,8 +18,7 @@ import pytest
 from timesink.errors import UnreadableTrace
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS
 from timesink.readers import ReadLimits, read, reader_of
-from timesink.readers.torch_snapshot import READERS
-from timesink.readers.torch_snapshot.tables import Budget, columns_of
+from timesink.readers.torch_snapshot import READERS, Budget, columns_of
 
 FRAMES = [{"name": "forward", "filename": "/home/me/train.py", "line": 7}, {"name": "run", "filename": "??", "line": 0}]
 MB = 1 << 20

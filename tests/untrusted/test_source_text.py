@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from timesink.untrusted.source_text import source_line
+from timesink.views.lines import source_line
 
 
 @pytest.fixture

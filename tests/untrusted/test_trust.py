@@ -23,11 +23,11 @@ from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.pricing import in_order
 from timesink.diagnosis.verdicts import Quantity
 from timesink.errors import UnreadableTrace, UsageError
+from timesink.export.sql import TooLong, TooMuch, apart
 from timesink.readers import ReadLimits, head_of
 from timesink.readers.ncu import READERS
-from timesink.untrusted.apart import TooLong, TooMuch, apart
-from timesink.untrusted.plain_file import plain_files
 from timesink.untrusted.scrub import starts_formula
+from timesink.untrusted.unpack import plain_files
 from timesink.views import roofline
 
 

@@ -36,7 +36,7 @@ from timesink.capture.running import (
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.capture.tools import Tool, check_torch, installed_tool
 from timesink.untrusted.nvidia_tools import importer_link
-from timesink.untrusted.plain_text import is_made_of
+from timesink.untrusted.scrub import is_made_of
 from timesink.untrusted.whole_file import whole_file
 
 

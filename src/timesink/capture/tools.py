@@ -13,7 +13,7 @@ from pathlib import Path
 from timesink.capture.errors import CaptureError, Fault, failure, refused
 from timesink.knowledge.profiler_texts import TOOL_OPTION
 from timesink.untrusted.nvidia_tools import find_tool
-from timesink.untrusted.plain_text import numbers_in, stated_version
+from timesink.untrusted.scrub import numbers_in, stated_version
 
 _PATIENCE_S = 60.0
 _PACKAGES = {

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from timesink.model.record import dataclass
 from timesink.untrusted.nvidia_tools import find_tool, importer_link
-from timesink.untrusted.plain_text import numbers_in, stated_version
+from timesink.untrusted.scrub import numbers_in, stated_version
 
 if TYPE_CHECKING:
     from timesink.views.page import Page, Sheet

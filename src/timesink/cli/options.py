@@ -179,7 +179,7 @@ def read_traces(  # what of files is read: the options of every command that rea
             watch=lambda done, of: show(f"{done} of {of} files read"),
         )  # fmt: skip
         if graphs_from:
-            from timesink.readers.recorded import with_capture
+            from timesink.readers.ranks import with_capture
 
             trace = with_capture(trace, read(graphs_from, ranks=ranks, cache=cache))
     for damage in trace.damage:

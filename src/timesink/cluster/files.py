@@ -19,7 +19,7 @@ from timesink.model.record import dataclass
 from timesink.readers import trace_files
 from timesink.untrusted.masking import kept_variables
 from timesink.untrusted.plain_json import document
-from timesink.untrusted.plain_text import is_made_of
+from timesink.untrusted.scrub import is_made_of
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

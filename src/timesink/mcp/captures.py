@@ -21,7 +21,7 @@ from timesink.mcp.answers import MARK, fitted, named, paged, rounded, sentence
 from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.untrusted.plain_file import plain_files, refuse_special
+from timesink.untrusted.unpack import plain_files, refuse_special
 from timesink.untrusted.whole_file import whole_file, write_whole
 
 KEPT = 4

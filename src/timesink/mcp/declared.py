@@ -18,8 +18,7 @@ import anyio
 from timesink.errors import UsageError
 from timesink.mcp.answers import MARK
 from timesink.model.record import dataclass
-from timesink.untrusted.plain_text import is_made_of
-from timesink.untrusted.scrub import scrub
+from timesink.untrusted.scrub import is_made_of, scrub
 
 _LONGEST_NAME = 40
 _SHOWN_LINES, _SHOWN_CHARACTERS, _READ_BYTES = 40, 3_000, 65_536

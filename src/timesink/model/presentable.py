@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
+from timesink.errors import UsageError, unknown
 from timesink.model.record import dataclass
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +83,23 @@ class Presentable:
         if Presentable.writer is None:
             raise RuntimeError("nothing can be written yet; use a name of the package first, such as timesink.read")
         return Presentable.writer(self, form)
+
+
+Frames: TypeAlias = Literal["polars", "arrow", "pandas"]
+
+
+def given_as(frame: pl.DataFrame, to: Frames) -> Any:
+    """The rows as a Polars frame, a PyArrow table or a pandas frame, whose columns keep whole nanoseconds and nulls.
+
+    `UsageError` for another form, and where pandas is not installed.
+    """
+    if to == "polars":
+        return frame
+    if to == "arrow":
+        return frame.to_arrow()
+    if to != "pandas":
+        raise unknown("form of a table", str(to), ["polars", "arrow", "pandas"])
+    try:
+        return frame.to_pandas(use_pyarrow_extension_array=True)  # others hold times with nulls as float64
+    except ModuleNotFoundError as error:
+        raise UsageError("pandas is not installed", remedy="pip install pandas, or take polars or arrow") from error

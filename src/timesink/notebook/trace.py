@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from timesink.errors import UsageError, unknown
 from timesink.model import trace as model
-from timesink.model.frames import Frames, given_as
-from timesink.model.presentable import Origin
+from timesink.model.presentable import Frames, Origin, given_as
 from timesink.model.tables import ALL, DEVICE_OPS, KERNEL_PROFILES, SOURCES
 from timesink.model.window import Span, Window
 

@@ -14,8 +14,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from timesink.errors import UnreadableTrace
-from timesink.untrusted.plain_file import refuse_special
-from timesink.untrusted.unpack import ReadLimits
+from timesink.untrusted.unpack import ReadLimits, refuse_special
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from timesink.untrusted.plain_text import numbers_in
+from timesink.untrusted.scrub import numbers_in
 
 _NSYS = (
     "usr/local/cuda*/bin/nsys",

@@ -1,16 +1,17 @@
-"""Unpacking of files nobody vouches for: their text in pieces of a few megabytes, within a budget.
+"""Files nobody vouches for: which may be opened, and their text in pieces of a few megabytes, within a budget.
 
-Gzip, xz and Zstandard are known by their first bytes; any other file is read as it is. Gzip in blocks (BGZF) is
-unpacked by several threads. A file that was cut off or damaged yields what came before the damage, and says how it
-ended; one that unpacks to more than its budget, or to more than any real trace would (a decompression bomb), is
-refused.
+A pipe, a device or a socket would keep a reader waiting for ever, so only files and folders are opened. Gzip, xz and
+Zstandard are known by their first bytes; any other file is read as it is. Gzip in blocks (BGZF) is unpacked by several
+threads. A file that was cut off or damaged yields what came before the damage, and says how it ended; one that unpacks
+to more than its budget, or to more than any real trace would (a decompression bomb), is refused.
 """
 
 from __future__ import annotations
 
+import stat
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -252,3 +253,33 @@ def _ahead(pieces: Iterator[bytes | memoryview]) -> Iterator[bytes | memoryview]
         while (piece := coming.result()) is not None:
             coming = pool.submit(next, pieces, None)
             yield piece
+
+
+_REMEDY = "give a plain file or a folder"
+
+
+def refuse_special(path: Path) -> None:
+    """`UnreadableTrace` for what is neither a file nor a folder, and for a name that no file can have.
+
+    What is not there is left for whoever opens it to say.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (ValueError, UnicodeError) as error:  # a null character, half of a surrogate pair
+        raise UnreadableTrace(ascii(str(path)), "no file can have this name", remedy=_REMEDY) from error
+    except OSError:
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UnreadableTrace(path, "it is no plain file", remedy=_REMEDY)
+
+
+def plain_files(path: Path, roots: Sequence[Path] = ()) -> Iterator[Path]:
+    """The file, or every file in the folder, by name. `UnreadableTrace` for one that is special, or whose link leaves
+    the roots, where there are any.
+    """
+    for part in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        refuse_special(part)
+        if roots and not any(part.resolve().is_relative_to(root) for root in roots):
+            raise UnreadableTrace(part, "its link leads outside the folders that may be read", remedy=_REMEDY)
+        if not part.is_dir():
+            yield part

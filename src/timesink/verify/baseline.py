@@ -15,7 +15,7 @@ from typing import Any
 
 from timesink.errors import UsageError, did_you_mean, unknown
 from timesink.model.record import asdict, dataclass, field, replace
-from timesink.untrusted.plain_text import is_made_of
+from timesink.untrusted.scrub import is_made_of
 from timesink.verify import calibration
 from timesink.verify.changepoint import judge_history
 from timesink.verify.counters import Counter

@@ -18,7 +18,7 @@ import numpy as np
 
 from timesink import __version__
 from timesink.model.record import dataclass, replace
-from timesink.untrusted.plain_text import dashed
+from timesink.untrusted.scrub import dashed
 from timesink.verify import baseline as baselines
 from timesink.verify import limits
 from timesink.verify.baseline import Baseline, Unusable, find, updated

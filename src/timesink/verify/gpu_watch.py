@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from timesink.model.record import dataclass, replace
-from timesink.untrusted.plain_text import is_made_of
+from timesink.untrusted.scrub import is_made_of
 from timesink.verify.environment import Command
 
 _FIELDS = ("timestamp", "index", "uuid", "clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")

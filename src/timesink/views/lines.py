@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Final
 
 from timesink.measures.lines.by_line import LineTime, PathTime, line_times, path_times
 from timesink.measures.lines.stacks import Line
 from timesink.model.trace import Trace
-from timesink.untrusted.source_text import source_line
 from timesink.views.page import RANK, Field, Fields, Page, Sheet, first_rows, sheet_of
 
 _GPU = Field("gpu_ns", "GPU time", unit="ns", has_bar=True)
@@ -91,3 +92,38 @@ def _notes(trace: Trace) -> tuple[str, ...]:
     if not known - {"range"}:
         notes.append("no stacks were recorded: timesink capture torch --stacks -- python train.py records lines")
     return tuple(notes)
+
+
+_SOURCES: Final = frozenset((".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"))
+_MOST_BYTES: Final = 4 << 20
+_CHARACTERS: Final = 100
+
+
+def source_line(folder: Path, file: str | None, line: int | None) -> str | None:
+    """The text of that line, without its indentation and cut to 100 characters; None where there is none to show.
+
+    The path, and then each of its tails, is looked up below `folder`; of what lies elsewhere nothing is shown.
+    """
+    if file is None or line is None or line < 1:
+        return None
+    lines = _lines_of_file(folder, file)
+    if line > len(lines):
+        return None
+    return lines[line - 1].strip()[:_CHARACTERS] or None
+
+
+@lru_cache(maxsize=64)
+def _lines_of_file(folder: Path, file: str) -> tuple[str, ...]:
+    """The lines of the file; none where it is no readable source file below the folder."""
+    parts = [part for part in PurePosixPath(file.replace("\\", "/")).parts if part not in ("/", "", ".")]
+    if PurePosixPath(file).suffix not in _SOURCES or ".." in parts or "\0" in file:
+        return ()
+    try:
+        root = folder.resolve()
+        for first in range(len(parts)):
+            found = root.joinpath(*parts[first:]).resolve()
+            if found.is_relative_to(root) and found.is_file() and found.stat().st_size <= _MOST_BYTES:
+                return tuple(found.read_text("utf-8").splitlines())
+    except (OSError, ValueError, RuntimeError):  # too long a name, a loop of links, no UTF-8
+        return ()
+    return ()

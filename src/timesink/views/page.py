@@ -11,8 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from timesink.errors import unknown
-from timesink.model.frames import Frames, given_as
-from timesink.model.presentable import UNASKED, Origin, Presentable
+from timesink.model.presentable import UNASKED, Frames, Origin, Presentable, given_as
 from timesink.model.record import dataclass, field, replace
 from timesink.untrusted.scrub import shortened
 

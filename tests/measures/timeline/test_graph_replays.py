@@ -24,7 +24,7 @@ from timesink.measures.timeline.graph_replays import OTHER_KERNELS, OTHER_SHAPE,
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.readers.recorded import with_capture
+from timesink.readers.ranks import with_capture
 
 Kernel = tuple[str, int]  # its name and its blocks
 LAYER: list[Kernel] = [("norm", 8), ("gemm", 64), ("gelu", 32), ("gemm", 96)]

@@ -1,26 +1,231 @@
-"""An export as a trace, whole or through a window."""
+"""An export as a trace, whole or through a window.
+
+For a window there is a look through the export for how long it lasts and who used which GPU, then the rows wanted.
+An export has no index on times. Its tables of GPU work and calls are gone through once, in a few columns; then the rows
+are read that `Trace.within` may keep, and few others. Rows of GPU work are those that touch the window. The host's
+begin earlier, at the launch of the first kernel that starts in it; synchronisations reach on to the end of the last
+call, for the call says what they are. Which rows are wanted is said twice: in SQL, which leaves out what is surely
+outside and spares reading it, and as a filter of each batch, which decides.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
+from timesink.knowledge.profiler_texts import EMITTED_OPERATOR
 from timesink.model import tables as canonical
 from timesink.model.nesting import key_slices
 from timesink.model.record import dataclass, replace
 from timesink.model.schema import Table, has_one_value
-from timesink.model.trace import Trace
-from timesink.model.window import Window
-from timesink.readers.nsys import device, host, ranges, stacks
+from timesink.model.trace import ImportNote, Trace
+from timesink.model.window import Window, touching
+from timesink.readers.nsys import device, host, ranges
 from timesink.readers.nsys import export as sources
-from timesink.readers.nsys.export import Export
+from timesink.readers.nsys.device import FrameByTable, with_process
+from timesink.readers.nsys.export import ColumnKind, Export, ExportTable, Keep
 from timesink.readers.nsys.folder import Folder
-from timesink.readers.nsys.identifiers import Strings, ranks_of
-from timesink.readers.nsys.session import ExportReading, capture_of, combined
+from timesink.readers.nsys.identifiers import Strings, process_of, ranks_of
+from timesink.readers.nsys.session import ExportReading, capture_of, combined, with_sound_times
 from timesink.readers.nsys.sqlite import Database
-from timesink.readers.nsys.window import CutExport, ExportSurvey, survey
+
+_TIMES: dict[str, ColumnKind] = {"start": "int64", "end": "int64"}
+_OF_WORK: dict[str, ColumnKind] = {**_TIMES, "globalPid": "int64", "deviceId": "int32"}
+_OF_RANGES: dict[str, ColumnKind] = {**_TIMES, "textId": "int64", "text": "text", "eventType": "int32"}
+_OF_CALLS: dict[str, ColumnKind] = {**_TIMES, "eventClass": "int32"}
+_LAUNCHES = ExportTable(
+    sources.CALLS.name, {"start": "int64", "globalTid": "int64", "correlationId": "int64"}, ("start",)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSurvey:
+    """`extent` is the first and last moment on the export's own clock, None where it holds neither GPU work nor calls.
+    `users` are the distinct owners and devices of each table of GPU work, `worked` those of rows with sound times.
+    `operators` tells whether ranges are operators of a framework, which count to the extent.
+    """
+
+    extent: tuple[int, int] | None
+    users: FrameByTable
+    worked: FrameByTable
+    operators: bool = False
+
+
+def survey(export: Export) -> ExportSurvey:
+    """Go through the export once. What the tables have lost is not noted here: they are read again."""
+    bounds: list[tuple[int, int]] = []  # several threads add to it, and a table may be read twice
+    owners: dict[str, tuple[list[pl.DataFrame], list[pl.DataFrame]]] = {}
+    nothing = pl.DataFrame(schema={"globalPid": pl.Int64, "deviceId": pl.Int32})
+
+    def sound(batch: pl.DataFrame) -> pl.DataFrame:
+        rows = with_sound_times(batch.drop_nulls(("start", "end")), 0, [], "")
+        if rows.height:
+            bounds.append(rows.select(pl.col("start").min(), pl.col("end").max()).row(0))
+        return rows
+
+    def look(name: str, columns: dict[str, ColumnKind], see: Callable[[pl.DataFrame], object]) -> None:
+        def rows(batch: pl.DataFrame) -> pl.DataFrame:
+            see(batch)
+            return batch.clear()
+
+        export.read(ExportTable(name, columns), Keep(rows))
+
+    def look_at_work(name: str) -> None:
+        users, worked = owners[name] = [nothing], [nothing]
+
+        def see(batch: pl.DataFrame) -> None:
+            users.append(batch.drop_nulls(("start", "end")).select(nothing.columns).unique())
+            worked.append(sound(batch).select(nothing.columns).unique())
+
+        look(name, _OF_WORK, see)
+
+    def look_at_calls(name: str, classes: tuple[int, ...]) -> None:
+        called = pl.col("eventClass").is_in(classes).fill_null(True)
+        look(name, _OF_CALLS, lambda batch: sound(batch.filter(called)))
+
+    for source in sources.DEVICE_WORK:
+        look_at_work(source.name)
+    look_at_calls(sources.CALLS.name, host.CUDA_CALL_CLASSES)
+    look_at_calls(sources.OS_RUNTIME.name, host.OS_CALL_CLASSES)
+    before = len(bounds)
+    if bounds and export.tables.get(sources.NVTX.name, frozenset()) >= _OF_RANGES.keys():
+        strings, kinds = Strings.read(export), ranges.event_numbers(export, ranges.PUSH_POP)
+
+        def see_operators(batch: pl.DataFrame) -> None:
+            name = strings.own_or_of(batch["text"], batch["textId"])
+            sound(batch.filter(name.str.contains(EMITTED_OPERATOR).fill_null(False) & batch["eventType"].is_in(kinds)))
+
+        look(sources.NVTX.name, _OF_RANGES, see_operators)
+    extent = (min(start for start, _ in bounds), max(end for _, end in bounds)) if bounds else None
+    users_of, worked_of = (
+        {name: pl.concat(seen[at]).unique().sort("globalPid", "deviceId") for name, seen in owners.items()}
+        for at in (0, 1)
+    )
+    return ExportSurvey(extent, users_of, worked_of, len(bounds) > before)
+
+
+@dataclass(frozen=True, slots=True)
+class CutExport:
+    """Times are on the export's own clock. `held` are tables read already, each handed out once."""
+
+    whole: Export
+    start: int
+    end: int
+    lead: int
+    synced_until: int
+    held: dict[ExportTable, pl.DataFrame]
+    path: Path
+    tables: Mapping[str, frozenset[str]]
+    notes: list[ImportNote]
+
+    @classmethod
+    def of(cls, export: Database | Folder, start: int, end: int) -> CutExport:
+        """The export, of which GPU work and calls are read at once."""
+        held = {source: export.read(source, within(source, start, end)) for source in sources.DEVICE_WORK}
+        lead = _lead(export, held, start, end)
+        held[sources.CALLS] = export.read(sources.CALLS, within(sources.CALLS, lead, end))
+        last = held[sources.CALLS]["end"].max()
+        until = max(end, last) if isinstance(last, int) else end
+        return cls(export, start, end, lead, until, held, export.path, export.tables, export.notes)
+
+    def read(self, source: ExportTable, keep: Keep | None = None) -> pl.DataFrame:
+        """The table's rows of the window; all rows of a table that has no times, and of those that are read whole."""
+        if source in self.held:
+            return self.held.pop(source)
+        return self.whole.read(source, keep or self._keep(source))
+
+    def _keep(self, source: ExportTable) -> Keep | None:
+        if source in _WHOLE or not source.columns.keys() & {"start", "timestamp"}:
+            return None
+        if source is sources.SCHEDULING:
+            return _turns(self.lead, self.end)
+        if source is sources.NVTX:
+            return _ranges(self.whole, self.lead, self.end)
+        start = self.start if source is sources.METRICS else self.lead
+        return within(source, start, self.synced_until if source is sources.SYNCHRONISATIONS else self.end)
+
+
+_WHOLE = (sources.GRAPH_NODE_EVENTS, sources.CALL_STACKS, sources.PYTHON_STACKS)
+
+
+def _lead(export: Database | Folder, held: Mapping[ExportTable, pl.DataFrame], start: int, end: int) -> int:
+    """When the first of the ops that start in the window was launched, or the window's start where that is earlier."""
+    work = with_process(export, {source.name: frame for source, frame in held.items()})
+    inside = pl.col("start").is_between(start, end, closed="left")
+    begun = pl.concat([frame.filter(inside).select("process", "correlationId") for frame in work.values()])
+    begun = begun.drop_nulls().unique()
+    if not begun.height:
+        return start
+    low, high = begun.select(pl.col("correlationId").min(), pl.col("correlationId").max().alias("high")).row(0)
+
+    def rows(batch: pl.DataFrame) -> pl.DataFrame:
+        early = batch.filter(pl.col("start") < start)
+        early = early.with_columns(process_of(early["globalTid"]))
+        return early.join(begun, on=["process", "correlationId"], how="semi").select(batch.columns)
+
+    other = _is_integer("correlationId", f"NOT BETWEEN {low} AND {high}")
+    quiet = replace(export, notes=[])  # the calls are read again, and their losses noted then
+    first = quiet.read(_LAUNCHES, Keep(rows, f"{_is_integer('start', f'>= {start}')} OR {other}"))["start"].min()
+    return first if isinstance(first, int) else start
+
+
+def within(source: ExportTable, start: int, end: int) -> Keep:
+    """The rows that touch the half-open window on the export's own clock, and those with no end that begin before it
+    closes: nsys writes no end where a range was open when the recording stopped.
+    """
+    moment = "timestamp" if "timestamp" in source.columns else "start"
+    if "end" not in source.columns:
+        inside = (pl.col(moment) >= start) & (pl.col(moment) < end)
+        outside = f"{_is_integer(moment, f'>= {end}')} OR {_is_integer(moment, f'< {start}')}"
+        return Keep(lambda batch: batch.filter(inside), outside)
+    touches = touching(start, end, ("start", "end"))
+    still_open = pl.col("end").is_null() & (pl.col("start") < end)
+    return Keep(lambda batch: batch.filter(touches.fill_null(False) | still_open), _outside(start, end))
+
+
+def _outside(start: int, end: int) -> str:
+    """SQL that is true for rows whose interval is surely outside."""
+    ended = f"{_is_integer('end', f'<= {start}')} AND {_is_integer('start', f'< {start}')}"
+    return f"{_is_integer('start', f'>= {end}')} OR ({ended})"
+
+
+def _is_integer(column: str, condition: str) -> str:
+    """SQL that is true for integers of which the condition holds. SQLite sorts text after all numbers, so types are
+    asked for first."""
+    return f'(typeof("{column}") = \'integer\' AND "{column}" {condition})'
+
+
+def _ranges(export: Export, start: int, end: int) -> Keep:
+    """NVTX: the ranges of the window, those that were never closed, and the name of every domain."""
+    domains = ranges.event_numbers(export, ranges.DOMAIN, ranges.CATEGORY)
+    spans = ranges.event_numbers(export, ranges.PUSH_POP, ranges.START_END)
+    touches = touching(start, end, ("start", "end")).fill_null(False)
+    still_open = pl.col("end").is_null() & (pl.col("start") < end) & pl.col("eventType").is_in(spans)
+    names = pl.col("eventType").is_in(domains).fill_null(False)
+    no_name = _is_integer("eventType", f"NOT IN ({', '.join(map(str, domains)) or 'NULL'})")
+    return Keep(lambda batch: batch.filter(touches | still_open | names), f"{no_name} AND ({_outside(start, end)})")
+
+
+def _turns(start: int, end: int) -> Keep:
+    """The scheduling events of the window, and of each thread those around it: an interval is between two events.
+
+    Every batch keeps its own last before and first after, so some more than needed stay.
+    """
+
+    def rows(batch: pl.DataFrame) -> pl.DataFrame:
+        numbered = batch.with_row_index("row")
+        ordered = numbered.sort("start", "row")
+        before = ordered.filter(pl.col("start") < start).group_by("globalTid").agg(pl.col("row").last())
+        after = ordered.filter(pl.col("start") >= end).group_by("globalTid").agg(pl.col("row").first())
+        around = pl.concat([before["row"], after["row"]])
+        inside = pl.col("start").is_between(start, end, closed="left")
+        return numbered.filter(inside.fill_null(False) | pl.col("row").is_in(around.implode())).drop("row")
+
+    return Keep(rows)
+
 
 Tables = dict[Table, pl.DataFrame]
 
@@ -28,7 +233,7 @@ _OTHERS: Final = (
     (canonical.OS_CALLS, host.os_calls, (sources.OS_RUNTIME,)),
     (canonical.PROFILER_OVERHEAD, host.profiler_overhead, (sources.OVERHEAD, sources.CUDA_OVERHEAD)),
     (canonical.GRAPH_NODES, device.graph_nodes, (sources.GRAPH_NODE_EVENTS,)),
-    (canonical.HOST_STACKS, stacks.host_stacks, (sources.CPU_SAMPLES, sources.CALL_CHAINS, sources.PYTHON_SCHEMAS)),
+    (canonical.HOST_STACKS, ranges.host_stacks, (sources.CPU_SAMPLES, sources.CALL_CHAINS, sources.PYTHON_SCHEMAS)),
     (canonical.GPU_METRICS, device.gpu_metrics, (sources.METRICS,)),
     (canonical.MEMORY_EVENTS, device.memory_events, (sources.MEMORY_USAGE,)),
 )

@@ -35,8 +35,7 @@ from timesink.render.gate.pages import (
 )
 from timesink.render.json import enveloped, json_text
 from timesink.render.markdown import escaped, markdown_table
-from timesink.untrusted.plain_text import dashed
-from timesink.untrusted.scrub import defuse_lines, scrub, scrub_sentence
+from timesink.untrusted.scrub import dashed, defuse_lines, scrub, scrub_sentence
 from timesink.verify.outcomes import ChangeVerdict, Contribution, Fate, GateResult, GateRow, Outcome
 from timesink.views.page import Sheet
 

@@ -1,7 +1,8 @@
-"""A memory snapshot as the canonical tables: the unpickling child is run under a budget, its columns taken over.
+"""PyTorch memory snapshots (`torch.cuda.memory._dump_snapshot`): pickles, read in a process that allows nothing.
 
-PyTorch writes the size that was asked for into its trace, so running totals are in requested bytes. They are anchored
-at the end, where the blocks in use are listed: going back from there survives a ring buffer that dropped old events.
+`_snapshot_child` is that process, which is run under a budget; its columns become the canonical tables. PyTorch writes
+the size that was asked for into its trace, so running totals are in requested bytes. They are anchored at the end,
+where the blocks in use are listed: going back from there survives a ring buffer that dropped old events.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass
 from timesink.model.schema import ColumnValues
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS, SOURCES, BlockState
-from timesink.model.trace import ImportNote, NoteKind, Trace
+from timesink.model.trace import ImportNote, NoteKind, Trace, noted
+from timesink.readers.formats import Reader
 from timesink.units import NS_PER_US
 from timesink.untrusted.unpack import ReadLimits, UnpackedFile
 
 MAGIC = b"TSNP"
-CHILD = Path(__file__).with_name("child.py")
+CHILD = Path(__file__).with_name("_snapshot_child.py")
 REMEDY = "write it again with torch.cuda.memory._dump_snapshot(path), and open no pickle from a source you do not trust"
 
 # Measured on real snapshots: a built record of an event takes about ten times its pickled bytes.
@@ -126,8 +128,17 @@ def trace_of(path: Path, decoded: SnapshotColumns) -> Trace:
     if not decoded["segment.address"].size and not decoded["event.addr"].size:
         raise UnreadableTrace(path, "it holds no segment and no event", remedy="take it while the program holds memory")
     notes: list[ImportNote] = []
+    recorded = decoded["event.time_us"][decoded["event.time_us"] > 0] * NS_PER_US
+    source = {
+        "rank": 0,
+        "path": [str(path)],
+        "format": TorchSnapshot.format,
+        "size_bytes": path.stat().st_size,
+        "start_ns": int(recorded.min()) if recorded.size else None,
+        "end_ns": int(recorded.max()) if recorded.size else None,
+    }
     tables = {
-        SOURCES: SOURCES.build(_source(path, decoded)),
+        SOURCES: SOURCES.build(source),
         MEMORY_EVENTS: MEMORY_EVENTS.build(_events(decoded, notes)),
         MEMORY_SEGMENTS: MEMORY_SEGMENTS.build(_segments(decoded)),
         MEMORY_BLOCKS: MEMORY_BLOCKS.build(_blocks(decoded)),
@@ -135,19 +146,6 @@ def trace_of(path: Path, decoded: SnapshotColumns) -> Trace:
     if decoded["mark.name"].size:
         tables[MEMORY_MARKS] = MEMORY_MARKS.build(_marks(decoded, notes))
     return Trace(str(path), tables, tuple(notes))
-
-
-def _source(path: Path, decoded: SnapshotColumns) -> ColumnValues:
-    times = decoded["event.time_us"]
-    recorded = times[times > 0]
-    return {
-        "rank": [0],
-        "path": [str(path)],
-        "format": ["torch_snapshot"],
-        "size_bytes": [path.stat().st_size],
-        "start_ns": [int(recorded.min()) * NS_PER_US if recorded.size else None],
-        "end_ns": [int(recorded.max()) * NS_PER_US if recorded.size else None],
-    }
 
 
 def _named(decoded: SnapshotColumns, codes: Int64Array) -> pl.Series:
@@ -168,8 +166,8 @@ def _events(decoded: SnapshotColumns, notes: list[ImportNote]) -> ColumnValues:
     addresses = decoded["event.addr"]
     stream = decoded["event.stream"]
     return {
-        "rank": np.zeros(device.size, np.int32),
-        "process": np.zeros(device.size, np.int64),
+        "rank": 0,
+        "process": 0,
         "device": device.astype(np.int32),
         "action": _named(decoded, decoded["event.action"]).fill_null("unknown"),
         "time_ns": time_ns,
@@ -190,28 +188,28 @@ def _times(decoded: SnapshotColumns, notes: list[ImportNote]) -> Int64Array:
         return times
     if (times < 0).any():
         message = "events carry no time (PyTorch before 2.2); their order stands in for it, 1 us apart"
-        notes.append(ImportNote(NoteKind.ASSUMED, message, int(times.size), MEMORY_EVENTS.name))
+        notes += noted(NoteKind.ASSUMED, message, int(times.size), MEMORY_EVENTS)
         return np.arange(times.size, dtype=np.int64) * NS_PER_US
     ordered = times.copy()
     for gpu in np.unique(device):
         of_device = device == gpu
         ordered[of_device] = np.maximum.accumulate(times[of_device])
-    moved = int((ordered != times).sum())
-    if moved:
-        message = "events whose time lies before their predecessor's take its time"
-        notes.append(ImportNote(NoteKind.ASSUMED, message, moved, MEMORY_EVENTS.name))
+    message = "events whose time lies before their predecessor's take its time"
+    notes += noted(NoteKind.ASSUMED, message, int((ordered != times).sum()), MEMORY_EVENTS)
     return np.asarray(ordered * NS_PER_US)
 
 
 def _held(decoded: SnapshotColumns) -> tuple[Mapping[int, int], Mapping[int, int]]:
     """Requested bytes in use, and reserved bytes, per device when the snapshot was taken."""
-    owner = decoded["segment.device"]
-    reserved = {int(d): int(decoded["segment.total_size"][owner == d].sum()) for d in np.unique(owner)}
-    active = decoded["block.state"] == ACTIVE
-    of_block = owner[decoded["block.segment"]] if owner.size else owner
-    requested = _requested(decoded)
-    held = {int(d): int(requested[active & (of_block == d)].sum()) for d in np.unique(owner)}
-    return held, reserved
+    owner, segment = decoded["segment.device"], decoded["block.segment"]
+    in_use = np.where(decoded["block.state"] == ACTIVE, _requested(decoded), 0)
+    return _sums(owner[segment] if owner.size else owner, in_use, owner), _sums(
+        owner, decoded["segment.total_size"], owner
+    )
+
+
+def _sums(device: Int64Array, size: Int64Array, devices: Int64Array) -> dict[int, int]:
+    return {int(number): int(size[device == number].sum()) for number in np.unique(devices)}
 
 
 def _requested(decoded: SnapshotColumns) -> Int64Array:
@@ -237,7 +235,7 @@ def _segments(decoded: SnapshotColumns) -> ColumnValues:
     np.maximum.at(largest, decoded["block.segment"][free], decoded["block.size"][free])
     requested = decoded["segment.requested_size"]
     return {
-        "rank": np.zeros(count, np.int32),
+        "rank": 0,
         "device": decoded["segment.device"].astype(np.int32),
         "address": decoded["segment.address"].view(np.uint64),
         "total_bytes": decoded["segment.total_size"],
@@ -255,7 +253,7 @@ def _segments(decoded: SnapshotColumns) -> ColumnValues:
 def _blocks(decoded: SnapshotColumns) -> ColumnValues:
     segment, state = decoded["block.segment"], decoded["block.state"]
     return {
-        "rank": np.zeros(segment.size, np.int32),
+        "rank": 0,
         "device": decoded["segment.device"][segment].astype(np.int32),
         "segment": decoded["segment.address"][segment].view(np.uint64),
         "address": decoded["block.address"].view(np.uint64),
@@ -281,13 +279,10 @@ def _marks(decoded: SnapshotColumns, notes: list[ImportNote]) -> ColumnValues:
         else:
             left += 1
     left += sum(map(len, opened.values()))
-    if left:
-        message = "annotations without their other end were left out"
-        notes.append(ImportNote(NoteKind.DATA_LOSS, message, left, MEMORY_MARKS.name))
-    columns = (np.array(part, np.int64) for part in zip(*rows, strict=True)) if rows else [_NONE] * 4
-    names, devices, starts, ends = columns
+    notes += noted(NoteKind.DATA_LOSS, "annotations without their other end were left out", left, MEMORY_MARKS)
+    names, devices, starts, ends = np.array(rows, np.int64).reshape(-1, 4).T
     return {
-        "rank": np.zeros(len(rows), np.int32),
+        "rank": 0,
         "device": devices.astype(np.int32),
         "name": _named(decoded, names).fill_null("unnamed"),
         "start_ns": starts * NS_PER_US,
@@ -295,4 +290,26 @@ def _marks(decoded: SnapshotColumns, notes: list[ImportNote]) -> ColumnValues:
     }
 
 
-_NONE: Int64Array = np.empty(0, np.int64)
+_PROTOCOLS = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
+_SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pickle.xz", ".pkl.gz", ".pkl.xz")
+
+
+class TorchSnapshot(Reader):
+    """Reader of the snapshots of PyTorch 1.13 to today; plain, or packed with gzip or xz."""
+
+    format = "torch_snapshot"
+    kind = "companion"
+    priority = 2
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """A binary pickle by its first bytes; a packed one, or one of an old protocol, by its suffix."""
+        if not head or head.startswith(b"version https://git-lfs"):
+            return False
+        return head.startswith(_PROTOCOLS) or path.name.lower().endswith(_SUFFIXES)
+
+    def read(self, path: Path, limits: ReadLimits) -> Trace:
+        """Events, segments and blocks. `UnreadableTrace` names what a hostile or damaged pickle asked for."""
+        return trace_of(path, columns_of(path, Budget.of(path, limits)))
+
+
+READERS = (TorchSnapshot(),)

@@ -20,11 +20,11 @@ from tests.profiles import ABSENT, EACH, PROFILES, swept
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.plan.joint import WORTH
 from timesink.diagnosis.plan.ladder import plan
+from timesink.diagnosis.registry import find
 from timesink.diagnosis.verdicts import Clear, Diagnosis, Found, Undecided
 from timesink.errors import TimesinkError
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.rules.idle import host_sync, operating_system
 from timesink.units import NS_PER_MS
 
 CAPTURES = Path(__file__).resolve().parents[2] / "benchmarks" / "faults" / "captures"
@@ -118,12 +118,12 @@ def test_waits_that_the_profiler_hides_are_undecided_until_the_step_without_it_i
     """Under either profiler this program's host is late at every launch; without one, the loss it reads costs 14 %."""
     wanted = "final_loss_read.high.fault"
     traces = dict(captured(CAPTURES / f"final_loss_read.{tool}.tar.xz", tmp_path))
-    hidden = host_sync.RULE.verdict(traces[wanted], {})
+    hidden = find("host-sync").verdict(traces[wanted], {})
     assert isinstance(hidden, Undecided)
     assert "--unprofiled-step-ms" in hidden.to_decide
-    assert isinstance(host_sync.RULE.verdict(traces[wanted].with_unprofiled_step(0.69 * NS_PER_MS), {}), Found)
+    assert isinstance(find("host-sync").verdict(traces[wanted].with_unprofiled_step(0.69 * NS_PER_MS), {}), Found)
 
 
 def test_threads_of_autograd_that_wait_for_each_other_are_no_matter_of_the_operating_system(tmp_path: Path) -> None:
     for _, trace in captured(CAPTURES / "small_training_step.nsys.tar.xz", tmp_path):
-        assert isinstance(operating_system.RULE.verdict(trace, {}), Clear)
+        assert isinstance(find("operating-system").verdict(trace, {}), Clear)

@@ -14,7 +14,6 @@ from tests.rules.cases import VERDICTS, Case, Watched, differences
 from timesink.diagnosis.judge import DeclaredRule
 from timesink.diagnosis.rule import Limit, Rule, applicable, found_or_clear, page_paths
 from timesink.diagnosis.verdicts import Card, Clear, Found, NotApplicable, Undecided, Verdict
-from timesink.rules.habits._family import habit_verdict
 
 HEADINGS = ("What it detects", "Why it matters", "How it is measured", "What to do", "When it misleads")
 NEAR = 1.25
@@ -78,9 +77,9 @@ def verdict_faults(rule: Rule, cases: tuple[Case, ...]) -> list[str]:
     can = {kind for kind in VERDICTS.values() if any(value is kind or type(value) is kind for value in named)}
     can |= {Undecided} if rule.needs else set()
     can |= {Found, Clear} if found_or_clear in named or applicable in named else set()
-    can |= {NotApplicable} if applicable in named or habit_verdict in named else set()
+    can |= {NotApplicable} if applicable in named else set()
     if isinstance(declared := getattr(rule.check, "__self__", None), DeclaredRule):
-        can |= {Found, Clear} | ({NotApplicable} if declared.otherwise else set())
+        can |= {Found, Clear} | ({NotApplicable} if "otherwise" in declared.texts.said else set())
         named = list(values_named(declared.rows))
         can |= {kind for kind in VERDICTS.values() if any(value is kind for value in named)}
     return [f"no case shows {name!r}" for name, kind in VERDICTS.items() if kind in can - shown]

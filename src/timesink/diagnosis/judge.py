@@ -14,10 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from timesink.diagnosis.places import place_of
-from timesink.diagnosis.rule import Limit, Limits, Rule
+from timesink.diagnosis.rule import Fact, Limits, Rule, Texts, make_rule, rule_texts
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Claim,
@@ -38,7 +38,6 @@ from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
-from timesink.model.schema import Table
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 from timesink.whatif.change import Case, Change
@@ -50,11 +49,12 @@ class Row:
     """One place that a rule looks at, with what was measured there.
 
     `figures` are what limits are compared with, and what texts name; one that costs time may be a function, which is
-    called where the figure is asked for. `time` is the device time that a sentence is
-    about; without it, that in which any of `kernels` runs. A finding claims `claim`, or else what `kernels` save at
-    best (without kernels, `time`) and `also`. `where` may be found when it is asked for; without it, it is the place of
-    most of the time that the kernels lose. `fix` and `bottleneck` are there where they are others than the rule's.
-    `rows` of the first fact's table are the longest of the kernels by default.
+    called where the figure is asked for. `time` is the device time that a sentence is about; without it, that in which
+    any of `kernels` runs. A finding claims `claim`, or else what `kernels` save at best (without kernels, `time`) and
+    `also`. `where` may be found when it is asked for; without it, it is the place of most of the time that the kernels
+    lose. Texts of the rule's `variant` are figures too; of a row that `is_certain` no limit is asked. `fix` and
+    `bottleneck` are there where they are others than the rule's. `rows` of the first fact's table are the longest of
+    the kernels by default.
     """
 
     device: Device
@@ -69,26 +69,11 @@ class Row:
     where: Where | Callable[[], Where] | None = None
     rows: tuple[int, ...] | None = None
     bottleneck: Bottleneck | None = None
+    variant: str = ""
+    is_certain: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A figure of a row as evidence; `label` and `how` are templates. Where the rule has a limit of that name, the two
-    are shown together.
-
-    A finding has all facts but those that are shown only where a row `missed` their limit; a row that misses another
-    limit has those that are shown `always`.
-    """
-
-    figure: str
-    label: str
-    unit: str
-    how: str
-    table: str = ""
-    shown: Literal["found", "always", "missed"] = "found"
-
-
-Rows = Iterable[Row] | NotApplicable | Undecided
+Rows = Iterable[Row] | Clear | NotApplicable | Undecided
 Details = Callable[[Trace, Row, Mapping[str, Any]], tuple[Mapping[str, Any], tuple[Evidence, ...]]]
 """More figures for the sentence, and more evidence, that only a finding needs; it takes all figures known so far."""
 
@@ -98,14 +83,8 @@ class DeclaredRule:
     """A rule as it was declared: see `declare`."""
 
     rows: Callable[[Trace], Rows]
-    limits: Mapping[str, Limit]
-    facts: tuple[Fact, ...]
+    texts: Texts
     bottleneck: Bottleneck
-    subject: str
-    message: str
-    advice: str
-    verify: str
-    otherwise: str
     details: Details | None
     most: int | None
     fix: Fix | None
@@ -113,33 +92,35 @@ class DeclaredRule:
     def judge(self, trace: Trace, limits: Limits) -> Verdict:
         """The verdict on a trace."""
         rows = self.rows(trace)
-        if isinstance(rows, NotApplicable | Undecided):
+        if isinstance(rows, Clear | NotApplicable | Undecided):
             return rows
         findings: list[Finding] = []
         missed: list[tuple[Evidence, ...]] = []
         for row in rows:
-            figures = {"device": row.device[1], "subject": fill_figures(self.subject), **row.figures}
+            subject = fill_figures(self.texts.said.get("subject", ""))
+            of_variant = self.texts.variants.get(row.variant, {})
+            figures = {"device": row.device[1], "subject": subject, **of_variant, **row.figures}
             figures["noun"] = figures["subject"].rstrip(",")
-            if facts := self._miss(limits, figures):
+            if not row.is_certain and (facts := self._miss(limits, figures)):
                 missed.append(tuple(self._evidence(trace, limits, row, figures, fact) for fact in facts))
             else:
                 findings.append(self._finding(trace, limits, row, figures))
         if findings:
             return Found(tuple(findings))
-        if self.otherwise and not missed:
-            noun = fill_figures(self.subject).rstrip(",")
-            return NotApplicable(fill_template(self.otherwise, {"noun": noun}))
-        return Clear(tuple(fact for facts in missed[: self.most] for fact in facts))
+        if self.texts.said.get("otherwise", "") and not missed:
+            noun = fill_figures(self.texts.said.get("subject", "")).rstrip(",")
+            return NotApplicable(fill_template(self.texts.said.get("otherwise", ""), {"noun": noun}))
+        return Clear(tuple(dict.fromkeys(fact for facts in missed[: self.most] for fact in facts)))
 
     def _miss(self, limits: Limits, figures: dict[str, Any]) -> tuple[Fact, ...]:
         """What to show where figures miss a limit, the first fact's the last one asked; none where they pass all."""
-        main = self.facts[0]
-        for name in (*(name for name in self.limits if name != main.figure), main.figure):
+        main = self.texts.facts[0]
+        for name in (*(name for name in self.texts.limits if name != main.figure), main.figure):
             if callable(figures[name]):
                 figures[name] = figures[name]()
-            if not self.limits[name].is_passed(figures[name], limits[name]):
-                shown = next((fact for fact in self.facts if fact.figure == name), main)
-                return (shown, *(fact for fact in self.facts if fact.shown == "always" and fact is not shown))
+            if not self.texts.limits[name].is_passed(figures[name], limits[name]):
+                shown = next((fact for fact in self.texts.facts if fact.figure == name), main)
+                return (shown, *(fact for fact in self.texts.facts if fact.shown == "always" and fact is not shown))
         return ()
 
     def _finding(self, trace: Trace, limits: Limits, row: Row, figures: dict[str, Any]) -> Finding:
@@ -155,18 +136,18 @@ class DeclaredRule:
         if self.details is not None:
             others, more = self.details(trace, row, figures)
             figures |= others
-        facts = [fact for fact in self.facts if fact.shown != "missed" and figures.get(fact.figure) is not None]
+        facts = [fact for fact in self.texts.facts if fact.shown != "missed" and figures.get(fact.figure) is not None]
         where = row.where() if callable(row.where) else row.where
         if where is None:
             rank, device = row.device
             where = place_of(trace, row.kernels) if row.kernels is not None else Where(rank=rank, device=device)
         return Finding(
-            message=fill_template(self.message, figures),
-            bottleneck=row.bottleneck or self.bottleneck,
+            message=fill_template(self.texts.said["message"], figures),
+            bottleneck=row.bottleneck or Bottleneck(figures.get("bottleneck", self.bottleneck)),
             where=where,
             evidence=(*(self._evidence(trace, limits, row, figures, fact) for fact in facts), *more),
-            advice=fill_template(self.advice, figures),
-            verify=fill_template(self.verify, figures),
+            advice=fill_template(self.texts.said["advice"], figures),
+            verify=fill_template(self.texts.said["verify"], figures),
             claim=row.claim or _claim(trace, row),
             change=row.change,
             fix=row.fix or self.fix if row.change is not None else None,
@@ -174,16 +155,14 @@ class DeclaredRule:
         )
 
     def _evidence(self, trace: Trace, limits: Limits, row: Row, figures: Mapping[str, Any], fact: Fact) -> Evidence:
-        limit = Quantity(limits[fact.figure], fact.unit) if fact.figure in self.limits else None
+        limit = Quantity(limits[fact.figure], fact.unit) if fact.figure in self.texts.limits else None
         rows = row.rows or ()
-        if fact is not self.facts[0]:
+        if fact is not self.texts.facts[0]:
             rows = ()
         elif row.rows is None and row.kernels is not None:
             rows = row.kernels.longest(trace)
-        measured = Quantity(figures[fact.figure], fact.unit)
-        return Evidence(
-            fill_template(fact.label, figures), measured, fill_template(fact.how, figures), limit, fact.table, rows
-        )
+        label, how = (fill_template(text, figures) for text in (fact.label, fact.how))
+        return Evidence(label, Quantity(figures[fact.figure], fact.unit), how, limit, fact.table, rows)
 
 
 def _claim(trace: Trace, row: Row) -> Claim:
@@ -193,37 +172,27 @@ def _claim(trace: Trace, row: Row) -> Claim:
     return Claim({row.device: Intervals.union_all(claimed)} if claimed else {})
 
 
-def declare(  # noqa: PLR0913  # every part of a declaration is one keyword
+def declare(  # noqa: PLR0913  # a rule has as many parts
     code: str,
     name: str,
-    *,
     rows: Callable[[Trace], Rows],
-    limits: Mapping[str, Limit],
-    facts: tuple[Fact, ...],
     bottleneck: Bottleneck,
-    message: str,
-    advice: str,
-    verify: str,
-    needs: tuple[Table, ...],
-    subject: str = "",
-    otherwise: str = "",
+    *,
     details: Details | None = None,
     most: int | None = None,
     fix: Fix | None = None,
     **others: Any,
 ) -> Rule:
-    """A rule that the judge judges. `rows` measures the places it looks at, or gives the verdict where there is nothing
-    to judge; where there is no place, `otherwise` says why the rule is not applicable, without it the rule is clear.
+    """A rule that the judge judges: what it says, its facts and limits are those of its file (`rule_texts`).
 
-    The first of the `facts` is the figure that the finding is about; `limits` on others are asked before its own.
-    `subject` is what the texts call ``{subject}``, and ``{noun}`` where no verb follows. `most` is how many rows a
-    clear verdict shows at most; `fix` is the row of the table of fixes that the changes are of. `others` are fields of
-    `Rule`.
+    `rows` measures the places it looks at, or gives the verdict where there is nothing to judge; where there is no
+    place, its text `otherwise` says why the rule is not applicable, without it the rule is clear. `details` are figures
+    and evidence that only a finding needs. The first fact is the figure that the finding is about; limits on others are
+    asked before its own. The text `subject` is what others call ``{subject}``, and ``{noun}`` where no verb follows.
+    `most` is how many rows a clear verdict shows at most; `fix` is the row of the table of fixes that the changes are
+    of. `others` are fields of `Rule`.
     """
-    declared = DeclaredRule(
-        rows, limits, facts, bottleneck, subject, message, advice, verify, otherwise, details, most, fix
-    )
-    return Rule(code, declared.judge, needs, limits=limits, name=name, **others)
+    return make_rule(code, name, DeclaredRule(rows, rule_texts(name), bottleneck, details, most, fix).judge, **others)
 
 
 _OPTIONAL: Final = re.compile(r"\[([^\[\]]*)\]")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from timesink.diagnosis.verdicts import Card, Clear, Evidence, Finding, Found, NotApplicable, Undecided, Verdict
 from timesink.model.record import dataclass, field
@@ -21,15 +22,15 @@ if TYPE_CHECKING:  # the limits of experiments are declared where polars may be 
 class Limit:
     """A threshold of a rule: its default, its unit, why it is that high, and the source of the figure.
 
-    `passes` is what a figure must be, compared with it, for the judge of declared rules (`diagnosis.judge`) to find
-    something.
+    `passes` (>, >= or <) is what a figure must be, compared with it, for the judge of declared rules
+    (`diagnosis.judge`) to find something.
     """
 
     default: float
     unit: str
     why: str
     source: str
-    passes: Literal[">", ">=", "<"] = ">"
+    passes: str = ">"
 
     @classmethod
     def ratio(cls, default: float, why: str, source: str, passes: Literal[">", ">=", "<"] = ">") -> Limit:
@@ -101,20 +102,104 @@ class Rule:
         return self.check(trace, Limits(self.limits, overrides))
 
 
+TEXTS: Final = "\n# Texts\n"
 CASES: Final = "\n# Cases\n"
-"""The heading in a rule's file between its page and its cases."""
+"""The headings in a rule's file: of what it says and compares, below its page, and of its cases, below that."""
 
 
 @cache
 def page_paths() -> dict[str, Path]:
-    """The files of pages and cases, `rules/<topic>/<name>.md`, by the name of their rule."""
+    """The files of rules, `rules/<topic>/<name>.md`, by the name of their rule."""
     return {path.stem: path for path in Path(__file__).parents[1].joinpath("rules").glob("*/*.md")}
 
 
 @cache
+def _parts(name: str) -> tuple[str, str]:
+    """The page of the rule of that name, and its texts."""
+    page, _, texts = page_paths()[name].read_text(encoding="utf-8").partition(CASES)[0].partition(TEXTS)
+    return page, texts
+
+
 def page_text(name: str) -> str:
     """The page of the rule of that name, with the names of assumed figures in braces (`assumptions.fill_figures`)."""
-    return page_paths()[name].read_text(encoding="utf-8").partition(CASES)[0]
+    return _parts(name)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A figure of a row as evidence; `label` and `how` are templates. Where the rule has a limit of that name, the two
+    are shown together.
+
+    A finding has all facts but those that are shown only where a row `missed` their limit; a row that misses another
+    limit has those that are shown `always`.
+    """
+
+    figure: str
+    label: str
+    unit: str
+    how: str
+    table: str = ""
+    shown: str = "found"
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What a rule says and what it compares. `said` has its templates by name: message, subject, advice, verify,
+    otherwise. The first of the `facts` is the figure that its findings are about. `variants` are more texts of rows of
+    one kind, by its name: `words`, and others by theirs."""
+
+    said: Mapping[str, str]
+    facts: tuple[Fact, ...]
+    limits: Mapping[str, Limit]
+    references: tuple[str, ...]
+    variants: Mapping[str, Mapping[str, str]]
+
+
+@cache
+def rule_texts(name: str) -> Texts:
+    """The list under `# Texts` in the file of the rule of that name. `ValueError` names an entry that it cannot have.
+
+    ::
+
+        - Advice: a sentence, `- Reference:` an address, and so on
+        - Fact idle_ratio: its label; below it How, and where they are not `ratio`, none and `found` Unit, Table, Shown
+        - Limit idle_ratio: > 0.03; below it Why and Source, and where it is not `ratio` Unit
+        - Variant garbage_collection: its words; below it others, such as Bottleneck and Advice
+    """
+    said, facts, limits, references = dict[str, str](), list[Fact](), dict[str, Limit](), list[str]()
+    variants: dict[str, dict[str, str]] = {}
+    for entry in re.split(r"\n(?=- )", _parts(name)[1].strip()):
+        (key, text), *below = (_entry(part) for part in re.split(r"\n  (?=- )", entry))
+        kind, _, figure = key.partition(" ")
+        more = {"Unit": "ratio", **dict(below)}
+        if kind == "Fact":
+            facts.append(
+                Fact(figure, text, more["Unit"], more["How"], more.get("Table", ""), more.get("Shown", "found"))
+            )
+        elif kind == "Limit":
+            passes, _, default = text.partition(" ")
+            limits[figure] = Limit(float(default), more["Unit"], more["Why"], more["Source"], passes)
+        elif kind == "Variant":
+            variants[figure] = {"words": text, **{name.lower(): other for name, other in below}}
+        elif kind == "Reference":
+            references.append(text)
+        elif kind in ("Message", "Subject", "Advice", "Verify", "Otherwise"):
+            said[kind.lower()] = text
+        else:
+            raise ValueError(f"{name}: no text of a rule is called {key!r}")
+    return Texts(said, tuple(facts), limits, tuple(references), variants)
+
+
+def _entry(lines: str) -> tuple[str, str]:
+    """``- Advice: read it`` over several lines as its name and its text."""
+    name, _, text = " ".join(lines.split()).removeprefix("- ").partition(": ")
+    return name, text
+
+
+def make_rule(code: str, name: str, check: Callable[[Trace, Limits], Verdict], **others: Any) -> Rule:
+    """A rule whose file has its limits and references; `others` are fields of `Rule`."""
+    texts = rule_texts(name)
+    return Rule(code, check, name=name, limits=texts.limits, references=texts.references, **others)
 
 
 def check_of(module: str, limit: str, verdict: Callable[[Trace, float], Verdict]) -> Callable[[Trace, Limits], Verdict]:

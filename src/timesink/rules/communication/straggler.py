@@ -49,7 +49,7 @@ from timesink.measures.ranks.late_rank import worth_of_rank
 from timesink.measures.ranks.lateness import lateness, latest_rank
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.rules.idle._family import BLAME_READS
+from timesink.rules.idle import BLAME_READS
 from timesink.units import share_text, time_text
 
 # What a rank is late by: where it shows, and what to ask next. The first of equals is named.

@@ -34,7 +34,7 @@ from timesink.measures.ranks.job import JOB_READS
 from timesink.measures.steps.per_step import share_of_step
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.rules.idle._family import BLAME_READS
+from timesink.rules.idle import BLAME_READS
 from timesink.units import bytes_text
 
 

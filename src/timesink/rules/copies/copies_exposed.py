@@ -36,7 +36,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.rules.copies._family import BOTTLENECKS, exposed_copy_groups, gaps_before, place_of
-from timesink.rules.idle._family import BLAME_READS
+from timesink.rules.idle import BLAME_READS
 from timesink.units import bytes_text
 
 _WORDS = {"h2d": "host-to-device", "d2h": "device-to-host"}

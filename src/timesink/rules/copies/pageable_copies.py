@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from timesink.diagnosis.rule import Limit, Limits, found_or_clear
+from timesink.diagnosis.rule import Limit, Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Quantity, Verdict
 from timesink.diagnosis.words import of_step
 from timesink.fixes import table as fixes
@@ -34,9 +34,10 @@ from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline.copies import CopyGroup
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.rules.copies._family import BOTTLENECKS, pageable_copy_groups, place_of
-from timesink.rules.idle._family import idle_rule
+from timesink.rules.idle import BLAME_READS
 from timesink.units import bytes_text
 
 
@@ -111,9 +112,11 @@ def _judge(trace: Trace, limit: float, group: CopyGroup, idle: Intervals) -> Fin
     )
 
 
-RULE = idle_rule(
+RULE = Rule(
     "CPY102",
     check,
+    needs=(DEVICE_OPS, API_CALLS),
+    reads=BLAME_READS,
     limits={
         "held_ratio": Limit.ratio(
             0.03,

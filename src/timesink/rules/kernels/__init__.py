@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from timesink.diagnosis.judge import Fact, Row, Rows, declare
-from timesink.diagnosis.rule import HEALTHY, Limit, Rule
-from timesink.diagnosis.verdicts import Evidence, Quantity
+from timesink.diagnosis.judge import Row, Rows, declare
+from timesink.diagnosis.rule import Rule
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Quantity
 from timesink.fixes.fix import Fix
 from timesink.measures.counters.sampled import sampled
 from timesink.measures.kernels.facts import saved_per_step_ns
@@ -32,9 +32,6 @@ LINE_READS: Final = (HOST_OPS, FRAMES, HOST_STACKS, GRAPH_NODES, GENERATED_KERNE
 """What the line behind a kernel is taken from, where it was recorded."""
 KERNEL_READS: Final = (*LINE_READS, API_CALLS, RANGES, DEVICES, GPU_METRICS)
 """What kernel facts and steps read beside the kernels."""
-ONE_PERCENT: Final = Limit.ratio(0.01, "less than one step in a hundred is won back", HEALTHY)
-"""The saving from which on a fix that costs one line is worth making."""
-STEADY: Final = "; over the steady steps"
 
 
 def kernel_row(
@@ -70,32 +67,15 @@ def kernel_details(trace: Trace, row: Row, figures: Mapping[str, Any]) -> tuple[
     )
 
 
-def saved_fact(label: str, how: str) -> Fact:
-    """The share of the step that a fix of kernels saves."""
-    return Fact("saved_ratio", label, "ratio", how + STEADY, "device_ops")
-
-
 def kernel_rule(
-    code: str, name: str, *, fix: Fix | None, how: str, words: str = "", facts: tuple[Fact, ...] = (), **declared: Any
+    code: str,
+    name: str,
+    bottleneck: Bottleneck,
+    fix: Fix | None,
+    rows: Callable[[Trace], Rows] | None = None,
+    **others: Any,
 ) -> Rule:
-    """A rule on kernels that a fix makes shorter: `how` they were found and what it leaves; `words` end the sentence,
-    and `facts` the evidence. Without `rows` they are those that the fix finds."""
-    saved = saved_fact("time saved in {subject} of device {device}", how)
-    whole = Fact("time_ms", "{noun}, {count} in all", "ms", "union of the kernels, per steady step")
-    usual: dict[str, Any] = {
-        "needs": (DEVICE_OPS,),
-        "reads": KERNEL_READS,
-        "message": "{subject} take {time} on device {device}[, {longer}]" + (f"[: {words}]" if words else ""),
-        "otherwise": "no kernel ran that could belong to {noun}",
-        "details": kernel_details,
-    }
-    if fix is not None:
-        usual["rows"] = kernel_rows(fix)
-    return declare(code, name, facts=(saved, whole, *facts), fix=fix, **(usual | declared))
-
-
-def saved_share(label: str, trace: Trace, kernels: ShortenKernels, saved_ns: float, how: str, limit: float) -> Evidence:
-    """A time that a change of kernels saves, as a share of the step."""
-    step_ns = period_ns(trace, kernels.device)
-    share = Quantity(saved_ns / step_ns if step_ns else 0.0, "ratio")
-    return Evidence(label, share, how, Quantity(limit, "ratio"), "device_ops", kernels.longest(trace))
+    """Declares a rule on kernels that a fix makes shorter; without `rows` they are those that the fix finds."""
+    found = kernel_rows(fix) if rows is None and fix is not None else rows or (lambda _: ())
+    usual: dict[str, Any] = {"needs": (DEVICE_OPS,), "reads": KERNEL_READS, "details": kernel_details}
+    return declare(code, name, found, bottleneck, fix=fix, **(usual | others))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from timesink.diagnosis.judge import Fact, Rows
-from timesink.diagnosis.rule import HEALTHY, Limit, Limits, Rule
+from timesink.diagnosis.judge import Rows
+from timesink.diagnosis.rule import Limits, make_rule
 from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, NotApplicable, Quantity, Undecided, Verdict
 from timesink.diagnosis.words import of_period
 from timesink.fixes import table as fixes
@@ -27,7 +27,7 @@ from timesink.model.tables import (
     RANGES,
 )
 from timesink.model.trace import Trace
-from timesink.rules.kernels import KERNEL_READS, LINE_READS, STEADY, kernel_row, kernel_rule
+from timesink.rules.kernels import KERNEL_READS, LINE_READS, kernel_row, kernel_rule
 from timesink.whatif.change import Case
 
 _NO_GRIDS: Final = Undecided(
@@ -133,7 +133,7 @@ def _won(trace: Trace, runs: OneStreamRuns, limit: float) -> Evidence:
     return Evidence(
         f"time that {_STREAMS} streams would win of small kernels of device {runs.device[1]}",
         Quantity(share, "ratio"),
-        f"independent kernels on several streams{STEADY}",
+        "independent kernels on several streams; over the steady steps",
         Quantity(limit, "ratio"),
         "device_ops",
         change.longest(trace),
@@ -144,153 +144,47 @@ RULES: Final = (
     kernel_rule(
         "KRN107",
         "small-grids",
-        rows=_small_grids,
-        fix=fixes.BATCH_SMALL_CALLS,
-        bottleneck=Bottleneck.OCCUPANCY,
-        subject="kernels with fewer blocks than multiprocessors",
-        how="kernels keep {fixes.grids_spread:words} the share of multiprocessors they fill",
-        advice="Cut the work into more blocks: split long rows or the inner dimension, batch several inputs, or run "
-        "independent kernels of this kind at once.",
-        otherwise="",
-        verify="Capture again: the kernel that does this work has at least one block per multiprocessor and is "
-        "shorter.",
-        limits={"saved_ratio": Limit.ratio(0.03, "fewer than three steps in a hundred are won back", HEALTHY)},
+        Bottleneck.OCCUPANCY,
+        fixes.BATCH_SMALL_CALLS,
+        _small_grids,
         reads=(*KERNEL_READS, EVENT_WAITS),
-        references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#occupancy",),
     ),
-    Rule(
+    make_rule(
         "KRN110",
+        "one-stream",
         _check_one_stream,
         needs=(DEVICE_OPS,),
         reads=(API_CALLS, HOST_OPS, RANGES, DEVICES, GPU_METRICS, GRAPH_NODES),
-        limits={"saved_ratio": Limit.ratio(0.05, "streams are work: they should win one step in twenty", HEALTHY)},
-        references=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/#streams",),
-        name="one-stream",
     ),
-    kernel_rule(
-        "KRN111",
-        "tiny-kernels",
-        rows=_tiny,
-        fix=fixes.FUSE_TINY_KERNELS,
-        bottleneck=Bottleneck.POINTWISE_UNFUSED,
-        subject="kernels under {kernels.tiny_us}",
-        how="{fixes.tiny_merged:words} of such kernels are merged into others, and what starting one takes goes",
-        words="{kernels:.0f} of {of:.0f} kernels, on a device that is busy {busy_ratio:share}",
-        facts=(
-            Fact("kernels", "{subject} per step on device {device}", "kernels", "counted in the steady steps"),
-            Fact("busy_ratio", "busy time of device {device}", "ratio", "over the steady steps", shown="missed"),
-        ),
-        advice="Fuse them (torch.compile, foreach or fused forms), or batch inputs so that one kernel does the work of "
-        "many; a CUDA graph alone leaves this time as it is.",
-        verify="Capture again: there are fewer kernels per step, and the step is shorter.",
-        otherwise="no kernel is shorter than {kernels.tiny_us}",
-        limits={
-            "kernels": Limit(100, "kernels", "fewer are soon fused by hand, and win little", HEALTHY, passes=">="),
-            "busy_ratio": Limit.ratio(0.9, "a device that waits longer is short of launches", HEALTHY, passes=">="),
-            "saved_ratio": Limit.ratio(0.1, "merging kernels is work: it should win one step in ten", HEALTHY),
-        },
-        references=("https://docs.pytorch.org/docs/stable/torch.compiler.html",),
-        symptom=True,
-    ),
+    kernel_rule("KRN111", "tiny-kernels", Bottleneck.POINTWISE_UNFUSED, fixes.FUSE_TINY_KERNELS, _tiny, symptom=True),
     kernel_rule(
         "KRN112",
         "busy-not-working",
-        rows=_idle_multiprocessors,
-        fix=fixes.FILL_DEVICE,
-        bottleneck=Bottleneck.OCCUPANCY,
-        subject="kernels that keep few multiprocessors at work",
-        how="kernels keep {fixes.grids_spread:words} the share of multiprocessors that were active",
-        words="kernels run {busy_ratio:share} of the time, and {active_ratio:share} of the multiprocessors are active "
-        "while they do",
-        facts=(
-            Fact(
-                "active_ratio",
-                "multiprocessors active while kernels run on device {device}",
-                "ratio",
-                "{samples} samples in the steady steps",
-                "gpu_metrics",
-                shown="always",
-            ),
-            Fact("busy_ratio", "busy time of device {device}", "ratio", "over the steady steps", shown="missed"),
-        ),
-        advice="Cut the work into more blocks, batch several inputs, or run independent kernels at the same time.",
-        otherwise="",
-        verify="Capture again with the counters: more multiprocessors are active, and the step is shorter.",
-        limits={
-            "saved_ratio": Limit.ratio(0.05, "fewer than one step in twenty is won back", HEALTHY),
-            "busy_ratio": Limit.ratio(0.5, "a device that mostly waits has a larger loss", HEALTHY, passes=">="),
-        },
+        Bottleneck.OCCUPANCY,
+        fixes.FILL_DEVICE,
+        _idle_multiprocessors,
         needs=(DEVICE_OPS, GPU_METRICS),
         reads=(*LINE_READS, API_CALLS, RANGES, DEVICES),
-        references=("https://docs.nvidia.com/nsight-systems/UserGuide/index.html#gpu-metrics",),
         symptom=True,
         capture=_SAMPLED,
     ),
     kernel_rule(
         "KRN113",
         "clock-throttled",
-        rows=_slow_clocks,
-        fix=fixes.FULL_CLOCK,
-        bottleneck=Bottleneck.CLOCK_THROTTLED,
-        subject="kernels below the highest clock",
-        how="half of what they would gain at the highest clock",
-        words="the clock is {clock_mhz:.0f} MHz, {clock_ratio:share} of the highest",
-        facts=(
-            Fact(
-                "clock_ratio",
-                "clock of device {device} while kernels run",
-                "ratio",
-                "{samples} samples, over {most_mhz:.0f} MHz",
-                "gpu_metrics",
-            ),
-        ),
-        advice="Look at nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE,CLOCK for what holds the clock down: a power "
-        "cap, heat, or locked clocks.",
-        otherwise="",
-        verify="Capture again with the counters: the clock is higher while kernels run.",
-        limits={
-            "clock_ratio": Limit.ratio(
-                0.9, "clocks wander by some per cent", "an H100 under load: 1.98 of 1.98 GHz", passes="<"
-            ),
-            "saved_ratio": Limit.ratio(0.02, "fewer than two steps in a hundred are won back", HEALTHY),
-        },
+        Bottleneck.CLOCK_THROTTLED,
+        fixes.FULL_CLOCK,
+        _slow_clocks,
         needs=(DEVICE_OPS, GPU_METRICS, DEVICES),
         reads=(*LINE_READS, API_CALLS, RANGES),
-        references=("https://docs.nvidia.com/deploy/nvidia-smi/index.html",),
         symptom=True,
         capture=_SAMPLED,
     ),
     kernel_rule(
         "STR101",
         "stream-serialization",
-        rows=_turns,
-        fix=fixes.STREAMS,
-        bottleneck=Bottleneck.STREAM_SERIALIZATION,
-        subject="kernels that wait for one on another stream",
-        how="of each pair of neighbours on two streams, what both take longer than at once",
-        words="streams {streams} take turns {turns:.0f} times per step, with {waits:.0f} event waits",
-        facts=(
-            Fact(
-                "waits",
-                "event waits per step on device {device}",
-                "waits",
-                "edges or calls that make a stream wait for an event",
-            ),
-        ),
-        advice="Take the event waits between the streams out of the loop and wait once, where a result is needed; keep "
-        "work off the default stream.",
-        verify="Capture again: kernels of both streams overlap, and the step is shorter.",
-        otherwise="kernels ran on one stream only, or always overlapped",
-        limits={
-            "saved_ratio": Limit.ratio(0.03, "fewer than three steps in a hundred are won back", HEALTHY),
-            "waits": Limit(
-                4,
-                "waits",
-                "a step that forks and joins two streams once needs that many waits",
-                "fork and join of two streams: two waits each",
-            ),
-        },
+        Bottleneck.STREAM_SERIALIZATION,
+        fixes.STREAMS,
+        _turns,
         reads=(*KERNEL_READS, EVENT_WAITS),
-        references=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/#concurrent-kernel-execution",),
     ),
 )

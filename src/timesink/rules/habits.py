@@ -1,0 +1,212 @@
+"""Rules on habits and settings: work done twice, debugging left on, Python loops, a machine told too much.
+
+Most of them find work that a step can do without: a place is that work on one device, with the idle time before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import polars as pl
+
+from timesink.diagnosis.judge import Row, Rows, declare
+from timesink.diagnosis.rule import Limits, applicable, make_rule
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Claim,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Quantity,
+    Undecided,
+    Verdict,
+    Where,
+)
+from timesink.diagnosis.words import of_period
+from timesink.fixes import table as fixes
+from timesink.fixes.fix import Fix
+from timesink.fixes.replays import extra_kernels
+from timesink.measures.habits.debugging import BlockingLaunches, blocking_launches, filled_memory, nan_checks
+from timesink.measures.habits.extra_work import ExtraWork
+from timesink.measures.habits.repeated_kernels import parameter_loops, rebuilt_constants
+from timesink.measures.habits.repeated_passes import recomputed, repeated_forward
+from timesink.measures.idle.blamed_time import blamed_time
+from timesink.measures.idle.causes import HOST_CAUSES
+from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, share_of_step
+from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.model.record import replace
+from timesink.model.schema import SHOWN_ROWS
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
+from timesink.model.trace import Trace
+from timesink.rules.idle import BLAME_READS, waiting_row
+from timesink.units import NS_PER_MS, share_text
+from timesink.whatif.change import Case, Change, Target
+
+_NO_BACKWARD: Final = NotApplicable("no backward pass can be told from a forward pass")
+_CAPTURE: Final = "timesink capture torch -- python train.py"
+_LONG_NS: Final = 0.1 * NS_PER_MS  # operators that run on several threads take longer: others are dispatch
+_BLOCKING: Final = "launch_blocking"
+_MENTIONED: Final = 0.01  # of the step: less idle time before launches is not spoken of
+
+
+def _extra_row(trace: Trace, work: ExtraWork, fix: Fix, change: Change | None = None, /, **figures: Any) -> Row:
+    """Work that goes, and the host's time that is there for it alone; or what the change makes of it."""
+    kernels = extra_kernels(work)
+    running = kernels.saved(trace, Case.EXPECTED)
+    idle_ns = per_step_ns(trace, work.device, work.idle - running)
+    is_told = idle_ns > _MENTIONED * period_ns(trace, work.device)
+    known = {
+        "saved_ratio": share_of_step(trace, work.device, running | work.idle),
+        "count": work.per_step,
+        "waited_ns": idle_ns if is_told else None,
+    }
+    change = change or fix.change(work)
+    return Row(work.device, {**known, **figures}, running, kernels, change, also=work.idle, fix=fix)
+
+
+_extra_rule: Final = partial(declare, needs=(DEVICE_OPS, API_CALLS), reads=(*BLAME_READS, DEVICES))
+"""Declares a rule on work that a step can do without."""
+
+
+def _rows_of(measure: Callable[[Trace], Iterable[ExtraWork] | None], fix: Fix) -> Callable[[Trace], Rows]:
+    """Rows of a measure of extra work, which is None where backward passes cannot be told."""
+
+    def rows(trace: Trace) -> Rows:
+        works = measure(trace)
+        return _NO_BACKWARD if works is None else [_extra_row(trace, work, fix) for work in works]
+
+    return rows
+
+
+def _constants(trace: Trace) -> Iterator[Row]:
+    if (found := rebuilt_constants(trace)) is not None:
+        yield from (_extra_row(trace, work, fixes.BUILD_ONCE, most=found.most) for work in found.work)
+
+
+def _debugging(trace: Trace) -> Iterator[Row]:
+    """Checks for NaN, whose waits go with them, and memory filled as it is allocated."""
+    checks = nan_checks(trace)
+    for work in checks.work if checks else ():
+        count = work.per_step / checks.operations if checks else 0.0
+        on = f"anomaly mode is on: {count:.0f} checks for NaN run in the backward pass, and the host waits for each"
+        read = f"{count:.0f} checks for NaN are read by the host one by one, as anomaly mode makes them"
+        change = fixes.DROP_DEBUGGING.change(work, waits=True)
+        what = on if checks and checks.proven else read
+        yield replace(_extra_row(trace, work, fixes.DROP_DEBUGGING, change, what=what), variant="checks")
+    for work in filled_memory(trace):
+        what = f"deterministic algorithms are on: {work.per_step:.0f} kernels fill memory that has only been allocated"
+        yield replace(_extra_row(trace, work, fixes.DROP_DEBUGGING, what=what), variant="fills")
+
+
+def _check_blocking(trace: Trace, limits: Limits) -> Verdict:
+    """Found per device most of whose launches waited; of a few kernels only where a manifest says that it was asked."""
+    devices, asked = blocking_launches(trace), trace.settings.get(_BLOCKING) == "on"
+    told = [one for one in devices if asked or one.count >= limits["kernels"]]
+    few = f"fewer than {limits['kernels']:.0f} kernels have a launch of their own"
+    judged = (_judge_blocking(trace, one, limits["awaited_ratio"], asked) for one in told)
+    return applicable(judged, few if devices else "no kernel has a launch of its own")
+
+
+def _judge_blocking(trace: Trace, blocking: BlockingLaunches, limit: float, asked: bool) -> Finding | Evidence:
+    """The gain is the waits in the launches, or what else the device is idle, whichever is less: without waits a step
+    takes the longer of the two. A profiler lengthens the idle time, not the waits."""
+    device = blocking.device
+    evidence = Evidence(
+        f"launches of device {device[1]} that return after their kernel's end",
+        Quantity(blocking.ratio, "ratio"),
+        f"of {blocking.count} kernels with a launch of their own",
+        limit=Quantity(limit, "ratio"),
+        table="device_ops",
+        rows=tuple(blocking.rows[:SHOWN_ROWS].tolist()),
+    )
+    within_ns = per_step_ns(trace, device, blocking.idle)
+    if not (evidence.is_over and within_ns):
+        return evidence
+    profiled_ns = period_ns(trace, device)
+    slowed_ns = max(profiled_ns - (trace.unprofiled_step_ns or profiled_ns), 0.0)
+    idle_ns = max(per_step_ns(trace, device, device_timeline(trace)[device].idle) - slowed_ns, 0.0)
+    gain_ns = min(sum(per_step_ns(trace, device, part) for part in blocking.host.values()), idle_ns)
+    cause = "CUDA_LAUNCH_BLOCKING is set" if asked else "as CUDA_LAUNCH_BLOCKING makes them"
+    return Finding(
+        message=f"launches are blocking ({cause}): {share_text(blocking.ratio)} return after their kernel's end, and "
+        f"device {device[1]} waits {of_period(trace, device, within_ns)} meanwhile",
+        bottleneck=Bottleneck.LAUNCHES_BLOCKING,
+        where=Where(*device),
+        evidence=(evidence, Evidence("idle time within those launches", Quantity.ms(within_ns), "per steady step")),
+        advice="Unset CUDA_LAUNCH_BLOCKING (job script, shell profile, os.environ in the program).",
+        verify="Capture again: launches return in a few microseconds, before their kernels start.",
+        claim=Claim({device: blocking.idle}),
+        stated=Quantity.ms(gain_ns, gain_ns / 2, max(idle_ns, gain_ns)),
+    )
+
+
+def _crowded(trace: Trace) -> Rows:
+    """Idle time in long host work, which gets shorter by half the share of threads that are too many."""
+    counts = [trace.settings.get(name, "") for name in ("threads", "cpus")]
+    if not all(text.isdigit() and int(text) for text in counts):
+        return Undecided("no manifest says how many threads the program runs", _CAPTURE)
+    ranks = trace.settings.get("ranks_here", "1")
+    threads, cpus = int(counts[0]) * (int(ranks) if ranks.isdigit() else 1), int(counts[1])
+    long = pl.col("end_ns") - pl.col("start_ns") >= _LONG_NS
+    rows = []
+    for blamed in blamed_time(trace, HOST_CAUSES, wanted=long):
+        target = Target("windows", windows=blamed.host)
+        change = fixes.FEWER_THREADS.change(target, (1.0 + cpus / threads) / 2)
+        figures = {"thread_ratio": threads / cpus, "threads": threads, "cpus": cpus}
+        rows.append(waiting_row(blamed, fixes.FEWER_THREADS, change, **figures))
+    return rows
+
+
+def _shared(trace: Trace) -> Rows:
+    """A GPU that was busy before: if that goes on, both processes get their share of it."""
+    devices = sorted(device_timeline(trace).by_device)
+    if not trace.settings or not devices:
+        return Undecided("no manifest says what else ran on the GPU", _CAPTURE)
+    text = trace.settings.get("others_busy", "0")
+    busy = float(text) / 100 if text.isdigit() else 0.0
+    step_ms = (trace.unprofiled_step_ns or period_ns(trace, devices[0])) / NS_PER_MS
+    stated = Quantity(step_ms * busy / (1 + busy), "ms", low=0.0, high=step_ms * 2 * busy / (1 + 2 * busy))
+    figures = {"busy_ratio": busy, "period": period_name(trace), "step_ms": step_ms}
+    return [Row(devices[0], figures, stated=stated)]
+
+
+RULES: Final = (
+    _extra_rule(
+        "HAB101",
+        "activations-recomputed",
+        _rows_of(recomputed, fixes.NO_RECOMPUTATION),
+        Bottleneck.ACTIVATIONS_RECOMPUTED,
+    ),
+    make_rule(
+        "HAB102", "launches-blocking", _check_blocking, needs=(DEVICE_OPS, API_CALLS), reads=(*BLAME_READS, DEVICES)
+    ),
+    _extra_rule("HAB103", "debugging-left-on", _debugging, Bottleneck.DEBUGGING_LEFT_ON),
+    _extra_rule(
+        "HAB104",
+        "parameters-one-by-one",
+        _rows_of(parameter_loops, fixes.LIST_OPERATIONS),
+        Bottleneck.PARAMETERS_ONE_BY_ONE,
+    ),
+    _extra_rule("HAB105", "constants-rebuilt", _constants, Bottleneck.CONSTANTS_REBUILT),
+    _extra_rule(
+        "HAB106", "forward-repeated", _rows_of(repeated_forward, fixes.EVALUATE_RARELY), Bottleneck.FORWARD_REPEATED
+    ),
+    declare(
+        "HAB107",
+        "threads-oversubscribed",
+        _crowded,
+        Bottleneck.THREADS_OVERSUBSCRIBED,
+        needs=(DEVICE_OPS, API_CALLS),
+        reads=BLAME_READS,
+    ),
+    declare(
+        "HAB108",
+        "device-shared",
+        _shared,
+        Bottleneck.DEVICE_SHARED,
+        needs=(DEVICE_OPS,),
+        reads=(API_CALLS, HOST_OPS, RANGES),
+    ),
+)

@@ -1,0 +1,320 @@
+"""Rules on a device that does nothing, and who keeps it waiting: a place is the idle time of one device, by its causes.
+
+A finding stands where that time passes a share of the step. `BLAME_READS`, `waiting_row` and `waiting_rule` serve other
+topics too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from timesink.diagnosis.judge import Row, Rows, declare, fill_template
+from timesink.diagnosis.rule import Limits, rule_texts
+from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, NotApplicable, Quantity, Undecided, Verdict, Where
+from timesink.diagnosis.words import per_period, period_text
+from timesink.fixes import table as fixes
+from timesink.fixes.fix import Fix
+from timesink.knowledge.kernel_traits import OF_PYTHON
+from timesink.knowledge.ranges import COMPILE_WORK, GARBAGE_COLLECTION, OPERATOR
+from timesink.measures.communication.pickled import pickled_per_step
+from timesink.measures.habits.debugging import launches_block
+from timesink.measures.idle.blamed_time import (
+    BlamedTime,
+    blamed_time,
+    drained_time,
+    launching_time,
+    python_time,
+    system_time,
+)
+from timesink.measures.idle.causes import HOST_CAUSES
+from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows
+from timesink.measures.kernels.kernels import median_kernel_ns
+from timesink.measures.steps.per_step import begun_per_step, per_step_ns, period_name, period_ns
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.launches import DeviceLaunches, launches
+from timesink.measures.timeline.quality import profiler_cost
+from timesink.measures.timeline.replay import deflated_pricers, pricers
+from timesink.measures.timeline.synchronisations import synchronisations
+from timesink.model.intervals import Intervals
+from timesink.model.names import matches
+from timesink.model.record import replace
+from timesink.model.tables import (
+    API_CALLS,
+    COLLECTIVES,
+    DEVICE_OPS,
+    EVENT_WAITS,
+    FRAMES,
+    GENERATED_KERNELS,
+    GRAPH_NODES,
+    HOST_OPS,
+    HOST_STACKS,
+    OS_CALLS,
+    PROFILER_OVERHEAD,
+    RANGES,
+    SOURCES,
+    SYNCS,
+)
+from timesink.model.trace import Trace
+from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.whatif.change import Change, Target
+from timesink.whatif.changes.host import DropCompiler, RemoveSyncs
+
+BLAME_READS: Final = (
+    HOST_STACKS, SOURCES, RANGES, HOST_OPS, FRAMES, OS_CALLS, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS, GRAPH_NODES,
+    GENERATED_KERNELS,
+)  # fmt: skip
+"""What idle blame reads where it was recorded, besides device work and CUDA calls."""
+
+
+def waiting_row(blamed: BlamedTime, fix: Fix | None = None, change: Change | None = None, /, **figures: Any) -> Row:
+    """A device and its idle time of some causes; `place` is the innermost name of where most of it is:
+    ``aten::item in range forward on thread 12``, '' where nothing is known."""
+    rank, device = blamed.device
+    inner, thread = blamed.host_op or blamed.frame or blamed.call or "", blamed.thread
+    outer = (f"range {blamed.range}" if blamed.range else "", "" if thread is None else f"thread {thread}")
+    for name, joint in zip(outer, ("in", "on"), strict=True):
+        inner = f"{inner} {joint} {name}" if inner and name else inner or name
+    where = Where(rank, device, None, thread, None, blamed.range, blamed.host_op, None, blamed.file, blamed.line)
+    known = {"idle_ratio": blamed.share, "place": inner}
+    return Row(
+        blamed.device, {**known, **figures}, blamed.intervals, change=change, fix=fix, where=where, rows=blamed.rows
+    )
+
+
+waiting_rule: Final = partial(declare, needs=(DEVICE_OPS, API_CALLS), reads=BLAME_READS)
+"""Declares a rule on idle time."""
+
+
+def _host_goes(time: Callable[[Trace], Iterable[BlamedTime]], whole: str = "") -> Callable[[Trace], Rows]:
+    """Rows of idle time that goes with the host's work. `whole` names ranges that go as a whole where any is recorded,
+    though the device waits in a part of them only."""
+
+    def rows(trace: Trace) -> Iterator[Row]:
+        named = bool(whole) and bool(matches(trace.get(RANGES)["name"], whole).any())
+        for blamed in time(trace):
+            target = Target("range", whole) if named else Target("windows", windows=blamed.host)
+            yield waiting_row(blamed, fixes.LESS_HOST_WORK, fixes.LESS_HOST_WORK.change(target))
+
+    return rows
+
+
+def _in_python(trace: Trace) -> Iterator[Row]:
+    """Of a program that nothing shows to be Python the code, and so the gain, is not known: at most all of it."""
+    is_python = _is_python(trace)
+    for blamed in python_time(trace):
+        change = fixes.LESS_HOST_WORK.change(Target("windows", windows=blamed.host))
+        known = (fixes.LESS_HOST_WORK, change) if is_python else ()
+        yield replace(waiting_row(blamed, *known), variant="python" if is_python else "untraced")
+
+
+def _is_python(trace: Trace) -> bool:
+    """Whether operators, frames, ranges or kernels of Python's frameworks were recorded; of a profiler of theirs only
+    what ran on the host counts, which its user may have left out."""
+    if trace.get(HOST_OPS).height or trace.get(FRAMES).height:
+        return True
+    is_nsys = trace.get(SOURCES)["format"].cast(pl.String).str.starts_with("nsys").all()
+    return is_nsys and bool(
+        matches(trace.get(DEVICE_OPS)["name"], OF_PYTHON).any() or matches(trace.get(RANGES)["name"], OPERATOR).any()
+    )
+
+
+def _in_compiler(trace: Trace) -> Iterator[Row]:
+    """Nothing is compiled any more; trials are made within the compiler's ranges, or else until the step is over."""
+    for blamed in blamed_time(trace, ("compile",)):
+        rank = blamed.device[0]
+        tables = (trace.get(table).filter(pl.col("rank") == rank) for table in (RANGES, HOST_OPS))
+        named = [Intervals.of(part.filter(matches(part["name"], COMPILE_WORK)).sort("start_ns")) for part in tables]
+        trials = Intervals.union_all(named)
+        if not len(trials):
+            kept = steps(trace).kept.filter(pl.col("rank") == rank)
+            windows = Intervals.union_of(kept["host_start_ns"].to_numpy(), kept["host_end_ns"].to_numpy())
+            trials = from_first(Intervals.union_all(blamed.host.values()), windows)
+        waits, tried = (Target("windows", windows=part) for part in (blamed.host, dict.fromkeys(blamed.host, trials)))
+        yield waiting_row(blamed, fixes.NO_RECOMPILATION, DropCompiler(waits, tried))
+
+
+def from_first(parts: Intervals, windows: Intervals) -> Intervals:
+    """Of each window the time from where the first of the parts in it begins: [3, 4) and [6, 7) in [0, 10) give
+    [3, 10)."""
+    place = np.searchsorted(parts.start_ns, windows.start_ns)
+    first = np.append(parts.start_ns, np.iinfo(np.int64).max)[place]
+    inside = first < windows.end_ns
+    return Intervals.union_of(first[inside], windows.end_ns[inside])
+
+
+_PICKLED: Final = "collectives that send a length of 8 bytes and then bytes, as all_gather_object does"
+_TENSORS: Final = "Gather metrics as one tensor every so many steps, not as objects (all_gather_object waits twice)."
+_SLOWED: Final = ("dispatch", "cuda_call", "python", "untraced", "launch_latency", "optimizer", "profiler")
+
+
+def _prepared(trace: Trace) -> Rows:
+    """Idle time in the preparation of input, and how long that takes: the longest named loading, else the host work
+    before the batch is copied."""
+    pipeline = input_pipeline(trace)
+    if not pipeline.by_rank:
+        return NotApplicable("no range, operator or copy shows where input is prepared")
+    rows = []
+    for blamed in blamed_time(trace, HOST_CAUSES, preparing=True):
+        rank = blamed.device[0]
+        longest = pipeline.by_rank.get(rank)
+        preparing_ns = per_step_ns(trace, blamed.device, longest.loading) if longest else 0.0
+        thread = f"on thread {longest.thread}" if longest else ""
+        named = f"{longest.name} {thread}" if longest and longest.name is not None else ""
+        change = fixes.LOADER_WORKERS.change(Target("windows", windows=loading_windows(trace, rank)))
+        what = named or f"host work {thread} before the batch is copied to the device"
+        figures = {"what": what, "preparing_ns": preparing_ns, "preparing_ms": preparing_ns / NS_PER_MS}
+        whole = "each step" if period_name(trace) == "step" else "the recorded window"
+        rows.append(waiting_row(blamed, fixes.LOADER_WORKERS, change, whole=whole, **figures))
+    return rows
+
+
+def _after_waits(trace: Trace) -> Rows:
+    if not synchronisations(trace).calls.height:
+        return NotApplicable("no call in the trace blocks the host")
+    waits = drained_time(trace, "wait")
+    return [waiting_row(blamed, fixes.REMOVE_SYNC, fixes.REMOVE_SYNC.change()) for blamed in waits]
+
+
+def _count_waits(trace: Trace, row: Row, _: object) -> tuple[dict[str, Any], tuple[Evidence, ...]]:
+    """How many blocking calls a step makes, and objects it exchanges pickled."""
+    rank = row.device[0]
+    calls = synchronisations(trace).calls.filter(pl.col("rank") == rank)["start_ns"]
+    count, pickled = begun_per_step(trace, rank, calls), pickled_per_step(trace, rank)
+    facts = [Evidence("blocking calls", Quantity(count, "per step"), "calls within the steps")]
+    facts += [Evidence("pickled objects", Quantity(pickled, "per step"), _PICKLED)] if pickled else []
+    objects = {"objects": per_period(trace, pickled), "gather": _TENSORS} if pickled else {}
+    return {"calls": per_period(trace, count), **objects}, tuple(facts)
+
+
+def _check_waits(trace: Trace, limits: Limits) -> Verdict:
+    """Undecided where waits cost little in the trace, and more than the limit with the profiler's cost taken off."""
+    verdict = _HOST_SYNC.check(trace, limits)
+    if not isinstance(verdict, Clear) or trace.unprofiled_step_ns is not None:
+        return verdict
+    hidden = max((_hidden_share(trace, limits["idle_ratio"], rank) for rank in pricers(trace)), default=0.0)
+    return (
+        verdict
+        if not hidden
+        else Undecided(
+            "recording slows the host so much that it is late at every launch, and waits cost nothing in the trace; "
+            f"without the profiler they may cost up to {share_text(hidden)} of the step",
+            "time a step without the profiler and pass --unprofiled-step-ms",
+        )
+    )
+
+
+def _hidden_share(trace: Trace, limit: float, rank: int) -> float:
+    """What the waits of a rank cost of a step whose host is as fast as it may be without the profiler, where that
+    passes the limit and what they cost in the trace does not; else 0."""
+    profiled, fastest = pricers(trace)[rank], deflated_pricers(trace)[rank][-1]
+    if not fastest.step_ns or fastest.step_ns - fastest.busy_ns <= limit * fastest.step_ns:
+        return 0.0  # without its waits the host still leaves the device its work
+    hidden = fastest.gain_ns(RemoveSyncs()) / fastest.step_ns
+    return hidden if hidden > limit and profiled.gain_ns(RemoveSyncs()) <= limit * profiled.step_ns else 0.0
+
+
+def _before_launches(trace: Trace) -> Rows:
+    """Devices whose median kernel is shorter than the median interval between launches."""
+    if launches_block(trace):
+        why = "launches are blocking, so that the host is never ahead of the device"
+        return Undecided(why, "unset CUDA_LAUNCH_BLOCKING and capture again")
+    queues, kernel_ns = launches(trace), median_kernel_ns(trace)
+    starved = [
+        (blamed, queue, interval_ns)
+        for blamed in launching_time(trace)
+        for queue in (queues[blamed.device],)
+        if (interval_ns := queue.interval_p50_ns or 0.0) > kernel_ns.get(blamed.device, 0.0)
+    ]
+    if not starved:
+        return Clear(tuple(map(_queue_fact, queues.values())))
+    return [
+        waiting_row(
+            blamed,
+            fixes.CUDA_GRAPH,
+            fixes.CUDA_GRAPH.change(),
+            interval_ns=interval_ns,
+            launches=queue.launches_per_step,
+            empty_ratio=queue.empty_queue_ratio,
+        )
+        for blamed, queue, interval_ns in starved
+    ]
+
+
+def _queue_fact(queue: DeviceLaunches) -> Evidence:
+    fact = rule_texts("launch-bound").facts[1]
+    label = fill_template(fact.label, {"device": queue.device})
+    return Evidence(label, Quantity(queue.empty_queue_ratio, fact.unit), fact.how)
+
+
+def _slowed_by_profiler(trace: Trace) -> Rows:
+    """Devices that wait for a host of which Python stacks were recorded; no more than recording costs is charged."""
+    heavy = {cost.rank: cost for cost in profiler_cost(trace) if cost.heavy}
+    if not heavy:
+        return NotApplicable("no Python stacks were recorded")
+    rows = []
+    for blamed in blamed_time(trace, _SLOWED, preparing=False):
+        if (cost := heavy.get(blamed.device[0])) is None:
+            continue
+        whole = cost.cost_ns >= period_ns(trace, blamed.device)
+        row = waiting_row(
+            blamed,
+            explained_ratio=cost.cost_ns / blamed.per_step_ns if blamed.per_step_ns else 0.0,
+            frames=cost.frames,
+            operators=cost.operators,
+            cost_ms=cost.cost_ns / NS_PER_MS,
+            cost="most of it" if whole else f"about {time_text(cost.cost_ns)}",
+            period=period_text(trace, blamed.device),
+        )
+        stated = Quantity.ms(min(cost.cost_ns, blamed.per_step_ns), 0.0, blamed.per_step_ns)
+        rows.append(replace(row, stated=stated))
+    return rows
+
+
+_HOST_SYNC: Final = waiting_rule(
+    "IDL102",
+    "host-sync",
+    _after_waits,
+    Bottleneck.HOST_SYNC,
+    details=_count_waits,
+    reads=(*BLAME_READS, COLLECTIVES),
+)
+
+RULES: Final = (
+    waiting_rule("IDL101", "input-pipeline", _prepared, Bottleneck.INPUT_PIPELINE),
+    replace(_HOST_SYNC, check=_check_waits),
+    waiting_rule("IDL103", "launch-bound", _before_launches, Bottleneck.LAUNCH_BOUND, symptom=True),
+    waiting_rule("IDL104", "host-python", _in_python, Bottleneck.HOST_PYTHON, symptom=True),
+    waiting_rule(
+        "IDL105",
+        "garbage-collection",
+        _host_goes(lambda trace: blamed_time(trace, ("garbage_collection",)), GARBAGE_COLLECTION),
+        Bottleneck.GARBAGE_COLLECTION,
+    ),
+    waiting_rule(
+        "IDL106",
+        "allocator",
+        _host_goes(lambda trace: drained_time(trace, "allocator", "allocator")),
+        Bottleneck.ALLOCATOR,
+    ),
+    waiting_rule("IDL107", "recompilation", _in_compiler, Bottleneck.RECOMPILATION),
+    waiting_rule(
+        "IDL108",
+        "operating-system",
+        _host_goes(system_time),
+        Bottleneck.OPERATING_SYSTEM,
+        needs=(DEVICE_OPS, API_CALLS, OS_CALLS),
+    ),
+    declare(
+        "PRF101",
+        "profiler-overhead",
+        _slowed_by_profiler,
+        Bottleneck.PROFILER_OVERHEAD,
+        needs=(DEVICE_OPS, API_CALLS, HOST_OPS),
+        reads=BLAME_READS,
+    ),
+)

@@ -1,1 +1,0 @@
-"""Rules about a device that does nothing, and who keeps it waiting."""

@@ -1,1 +1,0 @@
-"""Rules about serving engines: hosts that are late, prompts that block, small batches, copied caches."""

@@ -1,0 +1,75 @@
+"""The rule on steps that stand out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from timesink.diagnosis.judge import Row, Rows, declare
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, NotApplicable, Quantity, Where
+from timesink.measures.steps.engine import is_engine
+from timesink.measures.steps.per_step import step_windows
+from timesink.measures.steps.slow_steps import slow_rates
+from timesink.measures.steps.spikes import Spike, spikes
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.device_timeline import Device
+from timesink.model.intervals import Intervals
+from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.model.trace import Trace
+from timesink.rules.idle import BLAME_READS
+
+_OF_PROMPTS: Final = (Spike.OTHER_WORK, Spike.SLOW_KERNELS, Spike.UNEXPLAINED)
+
+
+def _slow_steps(trace: Trace) -> Rows:
+    """A row per device and cause. A step of an engine that reads a prompt runs other kernels and takes longer: no fault
+    of the step."""
+    found = spikes(trace)
+    if not steps(trace).windows.height:
+        return NotApplicable("the trace has no steady steps to compare")
+    left_out = _OF_PROMPTS if is_engine(trace) else ()
+    kinds = sorted({(spike.device, spike.kind) for spike in found.found if spike.kind not in left_out})
+    if not kinds:
+        count = sum(found.examined.values())
+        return Clear((Evidence("steady steps that stand out", Quantity(0.0, "steps"), f"of {count} steady steps"),))
+    return [_row(trace, device, kind) for device, kind in kinds]
+
+
+def _row(trace: Trace, device: Device, kind: Spike) -> Row:
+    on_device = [spike for spike in spikes(trace).found if spike.device == device]
+    slow = [spike for spike in on_device if spike.kind is kind]
+    start, end = step_windows(trace, device)
+    excess_ns = sum(spike.excess_ns for spike in slow)
+    worth_ns = excess_ns / len(on_device) * slow_rates(trace).get(device[0], len(slow) / len(start))
+    worst = max(slow, key=lambda spike: (spike.excess_ns, -spike.step))
+    figures = {
+        "excess_ratio": excess_ns / int((end - start).sum()),
+        "slow": len(slow),
+        "steady": len(start),
+        "steps": f"step {slow[0].label}" if len(slow) == 1 else f"{len(slow)} steps",
+        "take": "takes" if len(slow) == 1 else "take up to",
+        "period_ns": worst.period_ns,
+        "excess_ns": worst.excess_ns,
+        "every": spikes(trace).period_steps(kind, device),
+    }
+    return Row(
+        device,
+        figures,
+        claim=Claim({device: Intervals.union_all(Intervals.one(*spike.stretch_ns) for spike in slow)}),
+        stated=Quantity.ms(worth_ns, 0.0, worth_ns),
+        where=Where(*device, step=worst.label, kernel=worst.operation or None),
+        variant=kind,
+    )
+
+
+RULES: Final = (
+    declare(
+        "SPK101",
+        "slow-steps",
+        _slow_steps,
+        Bottleneck.HOST_PYTHON,
+        needs=(DEVICE_OPS, API_CALLS),
+        reads=BLAME_READS,
+        symptom=True,
+        every_step=True,
+    ),
+)

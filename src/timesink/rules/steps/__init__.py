@@ -1,1 +1,0 @@
-"""Rules on single steps that stand out."""

@@ -1,8 +1,8 @@
 """SQL over the tables of a trace: one SELECT in a database of its own, with no way to a file or a network.
 
 A query can read the canonical tables, and steps, idle time, kernels, ranges and calls as the measures see them. Eleven
-questions with the queries that answer them are at the end; `timesink query --examples` prints them, and a test runs
-them.
+questions with the queries that answer them are in `examples.sql`; `timesink query --examples` prints them, and a test
+runs them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import select
 import signal
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from importlib.resources import files
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -84,21 +85,17 @@ def ask(trace: Trace, sql: str, allowance: Allowance | None = None) -> Answer:
 def _asked(duckdb: Any, tables: Sequence[tuple[str, Any]], sql: str, allowed: Allowance) -> dict[str, Any]:
     """In the process that is watched: the answer as a JSON value, or why there is none."""
     try:
-        answer = _answered(duckdb, tables, sql, allowed)
+        with duckdb.connect(":memory:") as connection:
+            statement = _single_select(duckdb, connection, sql)
+            for name, table in tables:  # nothing is copied until a query reads it
+                connection.register(name, table)
+            for setting in (*_CONFINED, f"SET memory_limit = '{allowed.memory_megabytes}MB'"):
+                connection.execute(setting)
+            connection.execute("SET lock_configuration = true")
+            answer = _answer(duckdb, connection, statement, allowed, [name for name, _ in tables])
     except UsageError as error:
         return {"refused": error.message, "remedy": error.remedy}
     return {"columns": answer.columns, "rows": answer.rows, "truncated": answer.truncated}
-
-
-def _answered(duckdb: Any, tables: Sequence[tuple[str, Any]], sql: str, allowed: Allowance) -> Answer:
-    with duckdb.connect(":memory:") as connection:
-        statement = _single_select(duckdb, connection, sql)
-        for name, table in tables:  # nothing is copied until a query reads it
-            connection.register(name, table)
-        for setting in (*_CONFINED, f"SET memory_limit = '{allowed.memory_megabytes}MB'"):
-            connection.execute(setting)
-        connection.execute("SET lock_configuration = true")
-        return _answer(duckdb, connection, statement, allowed, [name for name, _ in tables])
 
 
 def _single_select(duckdb: Any, connection: Any, sql: str) -> Any:
@@ -107,7 +104,8 @@ def _single_select(duckdb: Any, connection: Any, sql: str) -> Any:
     except duckdb.Error as error:
         raise UsageError(f"this is no SQL that DuckDB reads: {_first_line(error)}", remedy=_HELP) from error
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        raise UsageError(f"a query is exactly one SELECT; this is {_kinds(statements)}", remedy=_HELP)
+        kinds = ", ".join(statement.type.name for statement in statements) or "nothing"
+        raise UsageError(f"a query is exactly one SELECT; this is {kinds}", remedy=_HELP)
     return statements[0]
 
 
@@ -139,10 +137,6 @@ def _plain(value: Any) -> Value:
     return float(value) if isinstance(value, Decimal) else str(value)
 
 
-def _kinds(statements: Sequence[Any]) -> str:
-    return ", ".join(statement.type.name for statement in statements) or "nothing"
-
-
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or "DuckDB gives no reason"
 
@@ -159,78 +153,15 @@ class Example:
     sql: str
 
 
-EXAMPLES = (
-    Example(
-        "top-kernels",
-        "Which kernels take most GPU time?",
-        "SELECT name, count(*) AS launches, sum(end_ns - start_ns) AS total_ns FROM device_ops "
-        "WHERE kind = 'kernel' GROUP BY name ORDER BY total_ns DESC, name LIMIT 10",
-    ),
-    Example(
-        "steps",
-        "How long does each step take?",
-        "SELECT rank, device, step, period_ns FROM steps ORDER BY rank, device, step",
-    ),
-    Example(
-        "idle-by-cause",
-        "What does each GPU wait for while it is idle?",
-        "SELECT rank, device, cause, sum(end_ns - start_ns) AS idle_ns, count(*) AS stretches FROM idle "
-        "GROUP BY ALL ORDER BY rank, device, idle_ns DESC, cause",
-    ),
-    Example(
-        "longest-gaps",
-        "Which are the longest idle stretches, and in which operator or call?",
-        "SELECT rank, device, start_ns - (SELECT min(start_ns) FROM device_ops) AS since_first_ns, "
-        "end_ns - start_ns AS length_ns, cause, host_op, call FROM idle ORDER BY length_ns DESC, start_ns LIMIT 10",
-    ),
-    Example(
-        "copies",
-        "Which copies move how much, at which rate?",
-        "SELECT copy_kind, src_memory, dst_memory, count(*) AS copies, sum(bytes) AS moved_bytes, "
-        "sum(bytes) / nullif(sum(end_ns - start_ns), 0) AS gigabytes_per_s FROM device_ops WHERE kind = 'copy' "
-        "GROUP BY ALL ORDER BY moved_bytes DESC NULLS LAST, copy_kind, src_memory, dst_memory",
-    ),
-    Example(
-        "slow-calls",
-        "Which CUDA calls keep the host longest?",
-        "SELECT name, count(*) AS calls, sum(end_ns - start_ns) AS total_ns, max(end_ns - start_ns) AS longest_ns "
-        "FROM api_calls GROUP BY name ORDER BY total_ns DESC, name LIMIT 10",
-    ),
-    Example(
-        "ranges",
-        "How long is the program in each range, and how long does the GPU work for it?",
-        "SELECT name, count, total_ns, device_ns, idle_ns, backward_ns FROM range_times ORDER BY total_ns DESC, name "
-        "LIMIT 10",
-    ),
-    Example(
-        "launch-delay",
-        "How long after its launch call does a kernel start?",
-        "SELECT k.name, count(*) AS launches, median(k.start_ns - c.start_ns) AS delay_ns FROM device_ops k "
-        "JOIN api_calls c ON k.rank = c.rank AND k.process = c.process AND k.correlation = c.correlation "
-        "WHERE k.kind = 'kernel' GROUP BY k.name ORDER BY delay_ns DESC, k.name LIMIT 10",
-    ),
-    Example(
-        "streams",
-        "How much work does each stream carry?",
-        "SELECT rank, device, stream, count(*) AS ops, sum(end_ns - start_ns) AS busy_ns FROM device_ops "
-        "GROUP BY ALL ORDER BY rank, device, busy_ns DESC, stream",
-    ),
-    Example(
-        "small-kernels",
-        "How many kernels are shorter than 5 microseconds?",
-        "SELECT rank, device, count(*) FILTER (end_ns - start_ns < 5000) AS short, count(*) AS kernels, "
-        "avg((end_ns - start_ns < 5000)::INT) AS short_ratio FROM device_ops WHERE kind = 'kernel' "
-        "GROUP BY ALL ORDER BY rank, device",
-    ),
-    Example(
-        "time-per-step",
-        "How much kernel time falls into each step?",
-        "SELECT s.rank, s.device, s.step, any_value(s.period_ns) AS period_ns, "
-        "sum(o.end_ns - o.start_ns) AS kernel_ns FROM steps s JOIN device_ops o ON o.rank = s.rank "
-        "AND o.device = s.device AND o.start_ns >= s.start_ns AND o.start_ns < s.end_ns WHERE o.kind = 'kernel' "
-        "GROUP BY s.rank, s.device, s.step ORDER BY s.rank, s.device, s.step",
-    ),
-)
+def _examples() -> Iterator[Example]:
+    """Those of `examples.sql`: a comment with name and question above each, a blank line below."""
+    for block in files("timesink.export").joinpath("examples.sql").read_text(encoding="utf-8").split("\n\n"):
+        head, *lines = block.strip().splitlines()
+        name, _, question = head.removeprefix("-- ").partition(": ")
+        yield Example(name, question, " ".join(lines))
+
+
+EXAMPLES = tuple(_examples())
 
 
 _CHUNK = 1 << 20

@@ -96,20 +96,15 @@ def _profiles(title: str, rows: pl.DataFrame, origin: int, shared: dict[Frame, i
         shared.setdefault((scrub(name), None if path is None else scrub(path), line), len(shared))
         for name, path, line in places
     ]
-    return [
-        {
-            "type": "evented",
-            "name": title,
-            "unit": "nanoseconds",
-            "startValue": min(start[row] for row in lane),
-            "endValue": max(end[row] for row in lane),
-            "events": [
-                {"type": "O" if edge.is_begin else "C", "frame": number[edge.row], "at": edge.time_ns}
-                for edge in edges(lane, start, end)
-            ],
-        }
-        for lane in nesting_lanes(start, end)
-    ]
+    profiles = []
+    for lane in nesting_lanes(start, end):
+        times = {"startValue": min(start[row] for row in lane), "endValue": max(end[row] for row in lane)}
+        events = [
+            {"type": "O" if edge.is_begin else "C", "frame": number[edge.row], "at": edge.time_ns}
+            for edge in edges(lane, start, end)
+        ]
+        profiles.append({"type": "evented", "name": title, "unit": "nanoseconds", **times, "events": events})
+    return profiles
 
 
 def _gpu_profiles(trace: Trace, shared: dict[Frame, int]) -> list[dict[str, Any]]:
@@ -121,15 +116,11 @@ def _gpu_profiles(trace: Trace, shared: dict[Frame, int]) -> list[dict[str, Any]
         ]
         numbers = [shared.setdefault(place, len(shared)) for place in places or [(NOWHERE, None, None)]]
         by_rank.setdefault(rank, []).append((numbers, time_ns))
-    return [
-        {
-            "type": "sampled",
-            "name": f"GPU time, rank {rank}",
-            "unit": "nanoseconds",
-            "startValue": 0,
-            "endValue": sum(time_ns for _, time_ns in stacks),
-            "samples": [numbers for numbers, _ in stacks],
-            "weights": [time_ns for _, time_ns in stacks],
-        }
-        for rank, stacks in sorted(by_rank.items())
-    ]
+    profiles = []
+    for rank, stacks in sorted(by_rank.items()):
+        samples, weights = map(list, zip(*stacks, strict=True))
+        times = {"unit": "nanoseconds", "startValue": 0, "endValue": sum(weights)}
+        profiles.append(
+            {"type": "sampled", "name": f"GPU time, rank {rank}", **times, "samples": samples, "weights": weights}
+        )
+    return profiles

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -35,54 +36,47 @@ class Holding:
         return self.load()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Derived:
-    name: str
-    needs: Table
-    doc: str
-    load: Callable[[Trace], pl.DataFrame]
-
-
-_DERIVED = (
-    _Derived(
+# Of each derived table its name, the table that it needs, what a row is, and the function that makes it.
+_DERIVED: tuple[tuple[str, Table, str, Callable[[Trace], pl.DataFrame]], ...] = (
+    (
         "steps", DEVICE_OPS,
         "Derived: one row per steady step and GPU, from its first GPU work to that of the next step.",
         lambda trace: steps(trace).windows,
     ),
-    _Derived(
+    (
         "idle", DEVICE_OPS,
         "Derived: one row per stretch of idle time and what the GPU waited for; lengths sum to the idle time.",
         lambda trace: idle_blame(trace).frame,
     ),
-    _Derived(
+    (
         "kernels", DEVICE_OPS,
         "Derived: one row per name of a kernel and GPU: count, total, mean, shortest, longest, share.",
         kernels,
     ),
-    _Derived(
+    (
         "operator_kernels", HOST_OPS,
         "Derived: one row per operator and name of GPU work that it launched itself: count, total, mean, share of its.",
         operator_kernels,
     ),
-    _Derived(
+    (
         "range_times", RANGES,
         "Derived: one row per name of a range: host time, the GPU work launched inside, and its backward's.",
         range_times,
     ),
-    _Derived(
+    (
         "range_paths", RANGES, "Derived: the same per path of nested names, from the outermost one.",
         lambda trace: range_times(trace, by_path=True),
     ),
-    _Derived(
+    (
         "call_times", API_CALLS,
         "Derived: one row per name of a CUDA call: count, total, mean, median, shortest, longest, share.",
         lambda trace: call_times(trace, API_CALLS),
     ),
-    _Derived(
+    (
         "os_call_times", OS_CALLS, "Derived: the same of calls into the operating system.",
         lambda trace: call_times(trace, OS_CALLS),
     ),
-    _Derived("kernel_sheets", KERNEL_PROFILES, SHEETS_DOC, sheet_frame),
+    ("kernel_sheets", KERNEL_PROFILES, SHEETS_DOC, sheet_frame),
 )  # fmt: skip
 
 
@@ -90,10 +84,10 @@ def holdings(trace: Trace) -> Iterator[Holding]:
     """The recorded tables in the order of the reference, then the derived ones; none is computed until it is asked."""
     for table in ALL:
         if table in trace:
-            yield Holding(table.name, table.doc, lambda table=table: trace[table])  # type: ignore[misc]
-    for derived in _DERIVED:
-        if derived.needs in trace:
-            yield Holding(derived.name, derived.doc, lambda load=derived.load: load(trace))  # type: ignore[misc]
+            yield Holding(table.name, table.doc, partial(trace.__getitem__, table))
+    for name, needs, doc, load in _DERIVED:
+        if needs in trace:
+            yield Holding(name, doc, partial(load, trace))
 
 
 SUFFIXES = (".parquet", ".csv", ".json")

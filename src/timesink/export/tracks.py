@@ -6,6 +6,7 @@ A track of Perfetto holds begin and end events that nest, and nothing else; inte
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,6 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.launches import launch_units
 from timesink.measures.timeline.replay import critical_path
-from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES, THREADS
@@ -95,16 +95,11 @@ def _in_flight(copies: pl.DataFrame) -> tuple[list[int], list[int]]:
 def _findings(diagnosis: Diagnosis) -> Iterator[SliceTrack]:
     """One track per finding and device: what it claims."""
     for number, (card, finding) in enumerate(diagnosis.findings, start=1):
-        for (rank, device), claimed in sorted(finding.claim.intervals.items()):
-            if len(claimed):
-                yield SliceTrack(
-                    _device(rank, device),
-                    f"finding {number}: {card.code} {card.name}",
-                    claimed.start_ns.tolist(),
-                    claimed.end_ns.tolist(),
-                    [finding.message] * len(claimed),
-                    [0] * len(claimed),
-                )
+        for device, claimed in sorted(finding.claim.intervals.items()):
+            if count := len(claimed):
+                label, names = f"finding {number}: {card.code} {card.name}", [finding.message] * count
+                times = claimed.start_ns.tolist(), claimed.end_ns.tolist()
+                yield SliceTrack(_device(*device), label, *times, names, [0] * count)
 
 
 def _derived(trace: Trace) -> Iterator[SliceTrack]:
@@ -122,13 +117,17 @@ def _derived(trace: Trace) -> Iterator[SliceTrack]:
 
 
 def _host(trace: Trace) -> Iterator[SliceTrack]:
-    launched = _flows(trace)
     titles = {row[:3]: row[3] for row in trace.get(THREADS).select("rank", "process", "thread", "name").iter_rows()}
+    calls = trace.get(API_CALLS).height
+    launching = np.zeros(calls, np.int64)  # for each call that launched device work its row plus one, 0 for the others
+    if calls and trace.get(DEVICE_OPS).height:
+        call = np.asarray(launch_links(trace).call, np.int64)
+        launching[call[call >= 0]] = call[call >= 0] + 1
     for kind, table in _HOST:
         frame = trace.get(table).with_row_index("row")
         for (rank, process, thread), rows in frame.group_by("rank", "process", "thread", maintain_order=True):
             title = f"thread {thread} {titles.get((rank, process, thread), '')}".rstrip()
-            flow = launched[rows["row"].to_numpy()].tolist() if table is API_CALLS else None
+            flow = launching[rows["row"].to_numpy()].tolist() if table is API_CALLS else None
             group = f"rank {rank}, process {process}"
             yield _track(group, f"{title}: {kind}", rows, _names(rows), table=table.name, flow=flow)
 
@@ -136,26 +135,11 @@ def _host(trace: Trace) -> Iterator[SliceTrack]:
 def _streams(trace: Trace) -> Iterator[SliceTrack]:
     ops = trace.get(DEVICE_OPS)
     flow = np.asarray(launch_links(trace).call, np.int64) + 1 if ops.height else np.empty(0, np.int64)
-    frame = ops.with_row_index("row")
-    for (rank, device, context, stream), rows in frame.group_by(
-        "rank", "device", "context", "stream", maintain_order=True
-    ):
-        where = "" if context is None else f" of context {context}"
+    streams = ops.with_row_index("row").group_by("rank", "device", "context", "stream", maintain_order=True)
+    for (rank, device, context, stream), rows in streams:
+        label = f"stream {stream}" + ("" if context is None else f" of context {context}")
         launch = np.maximum(flow[rows["row"].to_numpy()], 0).tolist()
-        yield _track(
-            _device(rank, device), f"stream {stream}{where}", rows, _names(rows), table=DEVICE_OPS.name, flow=launch
-        )
-
-
-def _flows(trace: Trace) -> Int64Array:
-    """For each API call that launched device work, its row plus one; 0 for the others."""
-    calls = trace.get(API_CALLS).height
-    flow = np.zeros(calls, np.int64)
-    if calls and trace.get(DEVICE_OPS).height:
-        call = np.asarray(launch_links(trace).call, np.int64)
-        launching = np.unique(call[call >= 0])
-        flow[launching] = launching + 1
-    return flow
+        yield _track(_device(rank, device), label, rows, _names(rows), table=DEVICE_OPS.name, flow=launch)
 
 
 def _track(
@@ -173,8 +157,7 @@ def _device(rank: object, device: object) -> str:
     return f"rank {rank}, GPU {device}"
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """One end of the interval `row`; `is_begin` says which."""
 
     time_ns: int
@@ -192,23 +175,17 @@ def nesting_lanes(start_ns: Sequence[int], end_ns: Sequence[int]) -> list[list[i
     lanes: list[list[int]] = []
     open_ends: list[list[int]] = []
     for row in order:
-        lane = _fitting(open_ends, start_ns[row], end_ns[row])
-        if lane == len(lanes):
-            lanes.append([])
-            open_ends.append([])
-        lanes[lane].append(row)
-        open_ends[lane].append(end_ns[row])
+        for lane, ends in zip(lanes, open_ends, strict=True):
+            while ends and ends[-1] <= start_ns[row]:  # it has ended
+                ends.pop()
+            if not ends or end_ns[row] <= ends[-1]:
+                lane.append(row)
+                ends.append(end_ns[row])
+                break
+        else:
+            lanes.append([row])
+            open_ends.append([end_ns[row]])
     return lanes
-
-
-def _fitting(open_ends: list[list[int]], start: int, end: int) -> int:
-    """The first line on which an interval nests, or one past the last line. Closes the intervals that have ended."""
-    for lane, ends in enumerate(open_ends):
-        while ends and ends[-1] <= start:
-            ends.pop()
-        if not ends or end <= ends[-1]:
-            return lane
-    return len(open_ends)
 
 
 def edges(rows: Sequence[int], start_ns: Sequence[int], end_ns: Sequence[int]) -> Iterator[Edge]:
@@ -220,6 +197,4 @@ def edges(rows: Sequence[int], start_ns: Sequence[int], end_ns: Sequence[int]) -
             yield Edge(end_ns[closed], closed, is_begin=False)
         stack.append(row)
         yield Edge(start_ns[row], row, is_begin=True)
-    while stack:
-        closed = stack.pop()
-        yield Edge(end_ns[closed], closed, is_begin=False)
+    yield from (Edge(end_ns[row], row, is_begin=False) for row in reversed(stack))

@@ -90,11 +90,13 @@ def render_sarif(diagnosis: Diagnosis, style: Style) -> str:
     cards = {ruling.card.code: ruling.card for ruling in diagnosis.rulings}
     cards |= {one.card.code: one.card for one in findings}
     order = {code: index for index, code in enumerate(cards)}
+    partial = diagnosis.partial  # all of the input could not be read
+    told = [{"level": "error", "message": {"text": scrub_sentence(partial)}}] if partial else []
     driver = {"name": "timesink", "version": __version__, "rules": [_rule(card) for card in cards.values()]}
     run = {
         "tool": {"driver": driver},
         "automationDetails": {"id": "timesink/"},
-        "invocations": [_invocation(diagnosis)],
+        "invocations": [{"executionSuccessful": not partial, "toolExecutionNotifications": told}],
         "columnKind": "unicodeCodePoints",
         "results": [_result(one, order[one.card.code]) for one in findings],
     }
@@ -114,20 +116,17 @@ def _rule(card: Card) -> dict[str, Any]:
     }
 
 
-def _invocation(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Whether all of the input could be read, and each rule that could not look."""
-    told = [{"level": "error", "message": {"text": scrub_sentence(diagnosis.partial)}}] if diagnosis.partial else []
-    return {"executionSuccessful": not diagnosis.partial, "toolExecutionNotifications": told}
-
-
 def _result(one: Placed, index: int) -> dict[str, Any]:
+    gain = one.finding.recoverable
+    worth = {} if gain is None else {f"recoverable_ms_per_{one.finding.period}": gain.value, "share": one.share}
+    where: dict[str, Any] = scrub_values(one.finding.where.known())
     result: dict[str, Any] = {
         "ruleId": one.card.code,
         "ruleIndex": index,
         "level": "warning" if one.share >= MATERIAL else "note",
         "message": {"text": one.message},
         "partialFingerprints": {"timesinkFinding/v1": one.fingerprint},
-        "properties": _properties(one),
+        "properties": {"bottleneck": one.finding.bottleneck.value, **worth, "where": where},
     }
     if one.file:
         place = {"artifactLocation": {"uri": quote(one.file)}, "region": {"startLine": one.line}}
@@ -135,27 +134,15 @@ def _result(one: Placed, index: int) -> dict[str, Any]:
     return result
 
 
-def _properties(one: Placed) -> dict[str, Any]:
-    """What it is worth, and what of the program it names."""
-    gain = one.finding.recoverable
-    worth = {} if gain is None else {f"recoverable_ms_per_{one.finding.period}": gain.value, "share": one.share}
-    where: dict[str, Any] = scrub_values(one.finding.where.known())
-    return {"bottleneck": one.finding.bottleneck.value, **worth, "where": where}
-
-
 def render_gitlab(diagnosis: Diagnosis, style: Style) -> str:
     """Findings that stand in a file inside the current folder: GitLab takes no others."""
-    return code_quality(
-        quality_entry(
-            one.card.code,
-            one.message,
-            (one.file, one.line),
-            "major" if one.share >= LARGE else "minor" if one.share >= MATERIAL else "info",
-            one.fingerprint,
-        )
-        for one in placed(diagnosis, style)
-        if one.file
-    )
+    entries = []
+    for one in placed(diagnosis, style):
+        severity = "major" if one.share >= LARGE else "minor" if one.share >= MATERIAL else "info"
+        if one.file:
+            place = (one.file, one.line)
+            entries.append(quality_entry(one.card.code, one.message, place, severity, one.fingerprint))
+    return quality_report(entries)
 
 
 def quality_entry(
@@ -171,6 +158,6 @@ def quality_entry(
     }
 
 
-def code_quality(entries: Iterable[dict[str, Any]]) -> str:
+def quality_report(entries: Iterable[dict[str, Any]]) -> str:
     """The array as text."""
     return json.dumps(list(entries), indent=1, ensure_ascii=True) + "\n"

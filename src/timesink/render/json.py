@@ -19,7 +19,6 @@ from timesink.diagnosis.verdicts import (
     Evidence,
     Finding,
     NotApplicable,
-    Quantity,
     StepBudget,
     StepFigures,
     Undecided,
@@ -60,9 +59,16 @@ def json_text(value: Any) -> str:
     return json.dumps(_finite(scrub_values(value)), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
+def named(item: Any, names: str) -> dict[str, Any]:
+    """What attributes of these names hold, in that order."""
+    return {name: getattr(item, name) for name in names.split()}
+
+
 def document(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
     """The diagnosis as plain values, keys in the contract's order."""
-    rulings = [(ruling.card, ruling.verdict) for ruling in diagnosis.rulings]
+    ruled: dict[type, list[tuple[Card, Any]]] = {Clear: [], NotApplicable: [], Undecided: []}
+    for ruling in diagnosis.rulings:
+        ruled.setdefault(type(ruling.verdict), []).append((ruling.card, ruling.verdict))
     body = {
         "sources": [dict(source) for source in diagnosis.sources],
         "steps": _steps(diagnosis.steps),
@@ -72,20 +78,11 @@ def document(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
         "verdict": {"bottleneck": diagnosis.bottleneck.value, "statement": diagnosis.statement},
         "findings": [_finding(card, finding) for card, finding in diagnosis.findings],
         "clear": [
-            {"code": card.code, "name": card.name, "evidence": [_evidence(fact) for fact in verdict.evidence]}
-            for card, verdict in rulings
-            if isinstance(verdict, Clear)
+            {**named(card, "code name"), "evidence": list(map(_evidence, clear.evidence))}
+            for card, clear in ruled[Clear]
         ],
-        "not_applicable": [
-            {"code": card.code, "name": card.name, "why": verdict.why}
-            for card, verdict in rulings
-            if isinstance(verdict, NotApplicable)
-        ],
-        "undecided": [
-            {"code": card.code, "why": verdict.why, "to_decide": verdict.to_decide}
-            for card, verdict in rulings
-            if isinstance(verdict, Undecided)
-        ],
+        "not_applicable": [{**named(card, "code name"), "why": no.why} for card, no in ruled[NotApplicable]],
+        "undecided": [{"code": card.code, **named(left, "why to_decide")} for card, left in ruled[Undecided]],
         "notes": [str(note) for note in diagnosis.notes],
         **({"statements": list(diagnosis.statements)} if diagnosis.statements else {}),
         **({"facts": dict(diagnosis.facts)} if diagnosis.facts else {}),
@@ -94,44 +91,31 @@ def document(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
 
 
 def _steps(steps: StepFigures) -> dict[str, Any]:
-    times = {"count": steps.count, "p50_ms": steps.p50_ms, "p90_ms": steps.p90_ms, "p99_ms": steps.p99_ms}
+    times = named(steps, "count p50_ms p90_ms p99_ms")
     return times if steps.unprofiled is None else {**times, "unprofiled": _steps(steps.unprofiled)}
 
 
 def _device(device: DeviceFigures) -> dict[str, Any]:
-    return {
-        "rank": device.rank,
-        "device": device.device,
-        "span_ms": ms(device.span_ns),
-        "busy_ms": ms(device.busy_ns),
-        "idle_ms": ms(device.idle_ns),
-        "compute_ms": ms(device.compute_ns),
-        "exposed_comm_ms": ms(device.exposed_comm_ns),
-        "exposed_copy_ms": ms(device.exposed_copy_ns),
-    }
+    parts = ("span", "busy", "idle", "compute", "exposed_comm", "exposed_copy")
+    return {**named(device, "rank device"), **{f"{part}_ms": ms(getattr(device, f"{part}_ns")) for part in parts}}
 
 
 def _budget(budget: StepBudget) -> dict[str, Any]:
     """Where the mean step of a device goes; the parts sum to it."""
-    return {
-        "rank": budget.rank,
-        "device": budget.device,
-        "steps": budget.steps,
-        "step_ms": ms(budget.period_ns),
-        "parts": [{"kind": part.kind, "words": part_words(part.kind), "ms": ms(part.time_ns)} for part in budget.parts],
-    }
+    parts = [{"kind": part.kind, "words": part_words(part.kind), "ms": ms(part.time_ns)} for part in budget.parts]
+    return {**named(budget, "rank device steps"), "step_ms": ms(budget.period_ns), "parts": parts}
 
 
 def _finding(card: Card, finding: Finding) -> dict[str, Any]:
+    gain, counted_in = finding.recoverable, finding.counted_in  # of the window, where there are no steps
     return {
-        "code": card.code,
-        "name": card.name,
+        **named(card, "code name"),
         "bottleneck": finding.bottleneck.value,
         "message": finding.message,
         "where": finding.where.known(),
-        "recoverable_ms_per_step": _recoverable(finding.recoverable),
-        "share_of_step": _share(finding),
-        "counted_in": finding.counted_in and {"rule": finding.counted_in[0], "share": finding.counted_in[1]},
+        "recoverable_ms_per_step": gain and named(gain, "low value high"),
+        "share_of_step": gain.value / finding.of_ms if gain and finding.of_ms else None,
+        "counted_in": counted_in and {"rule": counted_in[0], "share": counted_in[1]},
         "priced_by": finding.priced_by,
         "evidence": [_evidence(fact) for fact in finding.evidence],
         "advice": finding.advice,
@@ -139,26 +123,12 @@ def _finding(card: Card, finding: Finding) -> dict[str, Any]:
     }
 
 
-def _share(finding: Finding) -> float | None:
-    """What the gain is of the step, or of the recorded window where there are no steps."""
-    return finding.recoverable.value / finding.of_ms if finding.recoverable and finding.of_ms else None
-
-
-def _recoverable(quantity: Quantity | None) -> dict[str, float | None] | None:
-    if quantity is None:
-        return None
-    return {"low": quantity.low, "value": quantity.value, "high": quantity.high}
-
-
 def _evidence(fact: Evidence) -> dict[str, Any]:
     return {
         "label": fact.label,
-        "value": fact.measured.value,
-        "unit": fact.measured.unit,
-        "low": fact.measured.low,
-        "high": fact.measured.high,
+        **named(fact.measured, "value unit low high"),
         "how": fact.how,
-        "limit": None if fact.limit is None else {"value": fact.limit.value, "unit": fact.limit.unit},
+        "limit": fact.limit and named(fact.limit, "value unit"),
         "table": fact.table or None,
         "rows": list(fact.rows[:SHOWN_ROWS]),
         "row_count": len(fact.rows),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from timesink.diagnosis.saving import saving_text
-from timesink.diagnosis.verdicts import Diagnosis, Evidence
+from timesink.diagnosis.verdicts import Diagnosis
 from timesink.render import Style
 from timesink.render.parts import (
     Group,
@@ -24,9 +24,8 @@ from timesink.render.parts import (
 )
 from timesink.render.tables import cell_text, quantity_text
 from timesink.untrusted.scrub import NAME_CHARACTERS, defuse_lines, scrub, scrub_sentence
-from timesink.views.page import Cell, Field, Page, Sheet, texts
+from timesink.views.page import Page, Sheet, sheet_of
 
-_EVIDENCE = texts(fact="fact", value="value", limit="limit", how="measured")
 _PUNCTUATION = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]<>|~&$!"})
 # GitHub acts on these after Markdown is done, so a backslash does not help; an empty comment splits them.
 _AUTOMATIC = re.compile(r"(@|#)(?=\w)|(:)(?=//)|(\bwww)(?=\.)", re.IGNORECASE)
@@ -60,15 +59,14 @@ def markdown_table(sheet: Sheet) -> list[str]:
     """The lines of a GitHub table, every cell escaped."""
     heads = " | ".join(escaped(column.head) for column in sheet.columns)
     rule = "|".join("---:" if column.unit else "---" for column in sheet.columns)
-    return [f"| {heads} |", f"|{rule}|", *(f"| {_cells(row, sheet.columns)} |" for row in sheet.rows)]
-
-
-def _cells(row: tuple[Cell, ...], columns: tuple[Field, ...]) -> str:
-    pairs = zip(row, columns, strict=True)
-    return " | ".join(
-        code(cell, in_table=True) if column.is_name and isinstance(cell, str) else escaped(cell_text(cell, column))
-        for cell, column in pairs
-    )
+    lines = [f"| {heads} |", f"|{rule}|"]
+    for row in sheet.rows:
+        cells = (
+            code(cell, in_table=True) if column.is_name and isinstance(cell, str) else escaped(cell_text(cell, column))
+            for cell, column in zip(row, sheet.columns, strict=True)
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def escaped(text: str) -> str:
@@ -92,26 +90,20 @@ def code(text: str, *, in_table: bool = False) -> str:
 
 def _finding(group: Group) -> list[str]:
     finding = group.first
-    recoverable = escaped(saving_text(finding))
+    facts = [
+        (fact.label, quantity_text(fact.measured), limit_text(fact), origin_text(fact)) for fact in finding.evidence
+    ]
+    evidence = sheet_of("evidence", "Evidence", facts, "fact [text], value [text], limit [text], how: measured [text]")
     places = ", ".join(f"{name} {code(str(value))}" for name, value in finding.where.known().items())
     return [
-        f"### {group.number}. {group.card.code} {escaped(group.card.name)}: {recoverable}",
-        "",
-        escaped(finding.message),
-        "",
-        *markdown_table(_evidence(finding.evidence)),
-        "",
+        f"### {group.number}. {group.card.code} {escaped(group.card.name)}: {escaped(saving_text(finding))}",
+        *("", escaped(finding.message), "", *markdown_table(evidence), ""),
         *([f"- **At:** {places}"] if places else []),
         f"- **Do:** {escaped(finding.advice)}",
         f"- **Check:** {escaped(finding.verify)}",
         *(f"- **Also:** {escaped(other)}" for other in group.others),
         "",
     ]
-
-
-def _evidence(facts: tuple[Evidence, ...]) -> Sheet:
-    rows = tuple((fact.label, quantity_text(fact.measured), limit_text(fact), origin_text(fact)) for fact in facts)
-    return Sheet("evidence", "Evidence", _EVIDENCE, rows)
 
 
 def _rest(diagnosis: Diagnosis) -> list[str]:

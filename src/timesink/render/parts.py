@@ -19,9 +19,9 @@ from timesink.diagnosis.verdicts import (
 from timesink.knowledge.kernel_names import fused_operators, short_name
 from timesink.model.record import dataclass
 from timesink.render.tables import limit_value_text, quantity_text
-from timesink.units import time_text
+from timesink.units import NS_PER_MS, time_text
 from timesink.untrusted.scrub import scrub_sentence, shortened
-from timesink.views.page import Cell, Field, Sheet, figures
+from timesink.views.page import Sheet, sheet_of
 
 SHOWN_DEVICES = 16
 SHOWN_ROWS = 5
@@ -77,29 +77,31 @@ def steps_text(steps: StepFigures) -> str:
 
 def _times_text(steps: StepFigures) -> str:
     """A percentile that needs more steps is left out, and the line says so."""
+    origin = f" ({shortened(steps.source, SHOWN_MARKER)})" if steps.source else ""
+    dropped = f"; left out: {', '.join(steps.dropped)}" if steps.dropped else ""
     if not steps.count:
-        return (
-            f"no steady step{_origin(steps)}{_dropped(steps)}" if steps.dropped else f"no steps found{_origin(steps)}"
-        )
-    percentiles = [("p50", steps.p50_ms), ("p90", steps.p90_ms), ("p99", steps.p99_ms)]
-    figures = ", ".join(f"{name} {time_text(value * 1e6)}" for name, value in percentiles if value is not None)
-    missing = [name for name, value in percentiles if value is None]
+        return f"no steady step{origin}{dropped}" if dropped else f"no steps found{origin}"
+    percentiles = {"p50": steps.p50_ms, "p90": steps.p90_ms, "p99": steps.p99_ms}
+    figures = ", ".join(f"{name} {time_text(ms * NS_PER_MS)}" for name, ms in percentiles.items() if ms is not None)
+    missing = [name for name, ms in percentiles.items() if ms is None]
     few = f" ({' and '.join(missing)} need{'s' * (len(missing) == 1)} more steps)" if missing else ""
-    noun = "step" if steps.count == 1 else "steps"
-    return f"{steps.count} {noun}{_origin(steps)}: {figures}{few}{_dropped(steps)}"
+    return f"{steps.count} {'step' if steps.count == 1 else 'steps'}{origin}: {figures}{few}{dropped}"
 
 
 def device_sheet(devices: tuple[DeviceFigures, ...]) -> Sheet:
     """Time budgets: the span, and the share of it that each part takes."""
     columns = (
-        *figures(rank="rank", device="GPU"),
-        Field("name", "name", is_name=True),
-        *figures(span_ns="span", compute_ratio="compute", exposed_comm_ratio="exposed comm."),
-        *figures(exposed_copy_ratio="exposed copies", idle_ratio="idle", idle_ns="idle time"),
+        "rank, device, name [name], span_ns: span, compute_ratio: compute, exposed_comm_ratio: exposed comm., "
+        "exposed_copy_ratio: exposed copies, idle_ratio: idle, idle_ns: idle time"
     )
+    rows = []
+    for one in devices[:SHOWN_DEVICES]:
+        parts_ns = (one.compute_ns, one.exposed_comm_ns, one.exposed_copy_ns, one.idle_ns)
+        shares = (part_ns / one.span_ns if one.span_ns else None for part_ns in parts_ns)
+        rows.append((one.rank, one.device, one.name or None, one.span_ns, *shares, one.idle_ns))
     left = len(devices) - SHOWN_DEVICES
     note = f"{left} more GPUs are not shown; --rank chooses" if left > 0 else ""
-    return Sheet("devices", "Where the time goes", columns, tuple(map(_device_row, devices[:SHOWN_DEVICES])), note)
+    return sheet_of("devices", "Where the time goes", rows, columns, note)
 
 
 def place_text(where: Where) -> str:
@@ -155,44 +157,28 @@ def clear_text(diagnosis: Diagnosis) -> list[str]:
 
 def not_applicable_text(diagnosis: Diagnosis) -> list[str]:
     """The rules whose question makes no sense for this trace, and why."""
-    return [
-        f"{ruling.card.code} {ruling.card.name} ({ruling.verdict.why})"
-        for ruling in diagnosis.rulings
-        if isinstance(ruling.verdict, NotApplicable)
-    ]
+    inapplicable = ((r.card, r.verdict) for r in diagnosis.rulings if isinstance(r.verdict, NotApplicable))
+    return [f"{card.code} {card.name} ({verdict.why})" for card, verdict in inapplicable]
 
 
 def not_applicable_parts(diagnosis: Diagnosis) -> list[tuple[str, list[str]]]:
     """Why rules do not apply, and which: rules with the same reason share an entry."""
-    together: dict[str, list[str]] = {}
-    for ruling in diagnosis.rulings:
-        if isinstance(ruling.verdict, NotApplicable):
-            together.setdefault(ruling.verdict.why, []).append(f"{ruling.card.code} {ruling.card.name}")
-    return list(together.items())
+    return [(why, rules) for (why,), rules in _by_reason(diagnosis, NotApplicable, "why")]
 
 
 def undecided_parts(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     """Rules, why they could not decide, and what would let them; rules with the same reason share an entry."""
-    together: dict[tuple[str, str], list[str]] = {}
+    reasons = _by_reason(diagnosis, Undecided, "why", "to_decide")
+    return [(", ".join(rules), why, to_decide) for (why, to_decide), rules in reasons]
+
+
+def _by_reason(diagnosis: Diagnosis, kind: type, *names: str) -> list[tuple[tuple[str, ...], list[str]]]:
+    together: dict[tuple[str, ...], list[str]] = {}
     for ruling in diagnosis.rulings:
-        if isinstance(ruling.verdict, Undecided):
-            reason = (ruling.verdict.why, ruling.verdict.to_decide)
+        if isinstance(ruling.verdict, kind):
+            reason = tuple(getattr(ruling.verdict, name) for name in names)
             together.setdefault(reason, []).append(f"{ruling.card.code} {ruling.card.name}")
-    return [(", ".join(rules), why, to_decide) for (why, to_decide), rules in together.items()]
-
-
-def _device_row(item: DeviceFigures) -> tuple[Cell, ...]:
-    parts_ns = (item.compute_ns, item.exposed_comm_ns, item.exposed_copy_ns, item.idle_ns)
-    shares = (part_ns / item.span_ns if item.span_ns else None for part_ns in parts_ns)
-    return (item.rank, item.device, item.name or None, item.span_ns, *shares, item.idle_ns)
-
-
-def _origin(steps: StepFigures) -> str:
-    return f" ({shortened(steps.source, SHOWN_MARKER)})" if steps.source else ""
-
-
-def _dropped(steps: StepFigures) -> str:
-    return f"; left out: {', '.join(steps.dropped)}" if steps.dropped else ""
+    return list(together.items())
 
 
 def verdict_colour(bottleneck: Bottleneck) -> str:

@@ -13,9 +13,7 @@ from timesink.diagnosis.verdicts import Card
 from timesink.render import Style
 from timesink.render.markdown import markdown_table
 from timesink.render.tables import limit_value_text
-from timesink.views.page import Field, Sheet, texts
-
-_LIMITS = (Field("limit", "limit", is_name=True), *texts(default="default", why="why", source="source"))
+from timesink.views.page import Sheet, sheet_of
 
 
 def render_text(rule: Rule, style: Style) -> str:
@@ -87,11 +85,11 @@ def _body(card: Card) -> str:
 
 def _limit_sheet(rule: Rule) -> Sheet:
     """The limits, why each is needed and where its figure comes from."""
-    rows = tuple(
+    rows = (
         (f"{rule.card.code}.{name}", limit_value_text(limit.default, limit.unit), limit.why, limit.source)
         for name, limit in rule.limits.items()
     )
-    return Sheet("limits", "Limits", _LIMITS, rows)
+    return sheet_of("limits", "Limits", rows, "limit [name], default [text], why [text], source [text]")
 
 
 def _reads_text(rule: Rule) -> str:

@@ -40,7 +40,6 @@ LABEL_WIDTH = 9
 def render_whole(diagnosis: Diagnosis, style: Style) -> str:
     """All there is to say of a diagnosis; `brief.py` says it in one screen."""
     console = text_console(style.width, style.colour)
-    _verdict(console, diagnosis)
     _figures(console, diagnosis, style)
     for group in grouped(diagnosis):
         console.print()
@@ -58,8 +57,6 @@ def render_page(page: Page, style: Style) -> str:
         console.print()
         console.print(Text(scrub_sentence(sheet.title), style="bold cyan"))
         _table(console, sheet, of_one(page.sheets), style.verbose)
-        if sheet.note:
-            console.print(_sentence(sheet.note, "dim"))
     for note in page.notes:
         console.print(_sentence(f"note: {note}", "yellow"))
     return console_text(console)
@@ -86,15 +83,12 @@ def console_text(console: Console) -> str:
     return printed(console.file.getvalue())
 
 
-def _verdict(console: Console, diagnosis: Diagnosis) -> None:
-    verdict = diagnosis.bottleneck
+def _figures(console: Console, diagnosis: Diagnosis, style: Style) -> None:
+    """The verdict, what was recorded, and where the time of each device goes."""
+    verdict, profiled = diagnosis.bottleneck, diagnosis.profiled_kernels
     head = Text.assemble(("bottleneck ", "bold"), (verdict.value, f"bold {verdict_colour(verdict)}"))
     console.print(Together(head, _sentence(diagnosis.statement, "bold")))
     console.print()
-
-
-def _figures(console: Console, diagnosis: Diagnosis, style: Style) -> None:
-    profiled = diagnosis.profiled_kernels
     facts = [("trace", sources_text(diagnosis))]
     run = ", ".join(f"{name}={value}" for name, value in diagnosis.facts.items())
     facts += [("run", scrub_sentence(run))] if run else []
@@ -102,13 +96,9 @@ def _figures(console: Console, diagnosis: Diagnosis, style: Style) -> None:
     facts += [("kernels", f"{profiled} profiled")] if profiled else []
     facts += [] if diagnosis.devices or profiled else [("GPUs", "no GPU work in the trace")]
     console.print(_labelled(facts))
-    if not diagnosis.devices:
-        return
-    sheet = device_sheet(diagnosis.devices)
-    console.print()
-    _table(console, sheet, of_one([sheet]), style.verbose)
-    if sheet.note:
-        console.print(_sentence(sheet.note, "dim"))
+    if diagnosis.devices:
+        console.print()
+        _table(console, (sheet := device_sheet(diagnosis.devices)), of_one([sheet]), style.verbose)
 
 
 def _finding(group: Group) -> RenderableType:
@@ -127,17 +117,19 @@ def _finding(group: Group) -> RenderableType:
 
 
 def _rest(console: Console, diagnosis: Diagnosis) -> None:
-    parts = [("in short", statement) for statement in diagnosis.statements]
-    if clear := clear_text(diagnosis):
-        parts.append(("clear", ", ".join(clear)))
-    parts += [("n/a", f"{_codes(rules)} ({why})") for why, rules in not_applicable_parts(diagnosis)]
-    parts += [
-        ("undecided", f"{_codes(rules.split(', '))}: {why}. To decide: {how}")
-        for rules, why, how in undecided_parts(diagnosis)
+    skipped = sum(note.kind == _SKIPPED for note in diagnosis.notes)
+    clear = clear_text(diagnosis)
+    parts = [
+        *(("in short", statement) for statement in diagnosis.statements),
+        *([("clear", ", ".join(clear))] if clear else []),
+        *(("n/a", f"{_codes(rules)} ({why})") for why, rules in not_applicable_parts(diagnosis)),
+        *(
+            ("undecided", f"{_codes(rules.split(', '))}: {why}. To decide: {how}")
+            for rules, why, how in undecided_parts(diagnosis)
+        ),
+        *(("note", str(note)) for note in diagnosis.notes if note.kind != _SKIPPED),
+        *([("note", f"{skipped} kinds of rows that say nothing new were skipped (see JSON)")] if skipped else []),
     ]
-    parts += [("note", str(note)) for note in diagnosis.notes if note.kind != _SKIPPED]
-    if skipped := sum(note.kind == _SKIPPED for note in diagnosis.notes):
-        parts.append(("note", f"{skipped} kinds of rows that say nothing new were skipped (see JSON)"))
     if parts:
         console.print()
         console.print(_labelled(parts))
@@ -160,12 +152,14 @@ def _labelled(parts: list[tuple[str, str]]) -> RenderableType:
 
 
 def _table(console: Console, sheet: Sheet, left_out: set[str], full_names: bool) -> None:
-    """The sheet's table; "nothing" without rows."""
+    """The sheet's table and note; "nothing" without rows."""
     if not sheet.rows:
         console.print(Text("nothing"))
-        return
-    for kind, line in table_lines(sheet, console.width, left_out=left_out, full_names=full_names):
+    lines = table_lines(sheet, console.width, left_out=left_out, full_names=full_names) if sheet.rows else []
+    for kind, line in lines:
         console.print(Text(line, style="bold" if kind == "head" else ""), soft_wrap=kind == "command")
+    if sheet.note:
+        console.print(_sentence(sheet.note, "dim"))
 
 
 def _sentence(text: str, style: str = "") -> Text:

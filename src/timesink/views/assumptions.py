@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import ALL, SUBJECTS, VARIABLE, Assumption
-from timesink.views.page import Field, Page, Sheet, texts
+from timesink.views.page import Page, Sheet, sheet_of
 
 _FIGURES = (
-    Field("assumption", "assumption", is_name=True),
-    *texts(low="low", value="value", high="high", unit="unit", rules="used by", set_on="set on"),
+    "assumption [name], low [text], value [text], high [text], unit [text], rules: used by [text], "
+    "set_on: set on [text]"
 )
-_REASONS = (Field("assumption", "assumption", is_name=True), *texts(why="why", source="source"))
 
 
 def assumptions(code: str = "") -> Page:
@@ -32,9 +31,12 @@ def assumptions(code: str = "") -> Page:
 
 
 def _sheets(key: str, title: str, listed: Sequence[Assumption]) -> tuple[Sheet, Sheet]:
-    figures = tuple(
+    figures = (
         (a.name, *(f"{figure:g}" for figure in (a.low, a.value, a.high)), a.unit, a.rules, a.set_on) for a in listed
     )
-    reasons = tuple((a.name, a.why, a.source) for a in listed)
-    note = f"{VARIABLE}=name=value replaces one for one run"
-    return Sheet(key, title, _FIGURES, figures, note), Sheet(f"{key}_reasons", "Why, and from where", _REASONS, reasons)
+    reasons = ((a.name, a.why, a.source) for a in listed)
+    columns = "assumption [name], why [text], source [text]"
+    return (
+        sheet_of(key, title, figures, _FIGURES, f"{VARIABLE}=name=value replaces one for one run"),
+        sheet_of(f"{key}_reasons", "Why, and from where", reasons, columns),
+    )

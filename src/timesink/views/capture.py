@@ -10,24 +10,23 @@ from timesink.measures.ranks.job import job
 from timesink.measures.steps.steps import step_times
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.views.page import Field, Page, Sheet, figures
+from timesink.views.page import Page, Sheet, declare, sheet_of
 
 
 def steps_sheet(alone_ms: Sequence[float], alone_step_ms: float | None, recorded_step_ms: float | None) -> Sheet:
     """Medians with and without the profiler, and percentiles of the steps without it where there are enough, in ms."""
     times = step_times([ms * NS_PER_MS for ms in alone_ms])
     overhead = recorded_step_ms / alone_step_ms - 1 if recorded_step_ms and alone_step_ms else None
-    cells = [
-        (Field("unprofiled_step_ms", "without profiler", "ms"), alone_step_ms),
-        (Field("unprofiled_p90_ms", "its p90", "ms"), None if times.p90_ns is None else times.p90_ns / NS_PER_MS),
-        (Field("unprofiled_p99_ms", "its p99", "ms"), None if times.p99_ns is None else times.p99_ns / NS_PER_MS),
-        (Field("profiled_step_ms", "recorded", "ms"), recorded_step_ms),
-        (Field("overhead_ratio", "longer by", "ratio"), overhead),
-    ]
-    known = [cell for cell in cells if cell[1] is not None]
+    tail_ms = [time_ns and time_ns / NS_PER_MS for time_ns in (times.p90_ns, times.p99_ns)]
+    columns = declare(
+        "unprofiled_step_ms: without profiler [ms], unprofiled_p90_ms: its p90 [ms], unprofiled_p99_ms: its p99 [ms], "
+        "profiled_step_ms: recorded [ms], overhead_ratio: longer by"
+    )
+    cells = (alone_step_ms, *tail_ms, recorded_step_ms, overhead)
+    known = [(column, cell) for column, cell in zip(columns, cells, strict=True) if cell is not None]
     counted = f"{times.count} steps without the profiler; p90 from 10 on, p99 from 100; " if times.count else ""
     note = f"{counted}medians and percentiles; of several ranks the slowest"
-    return Sheet("steps", "Step", tuple(field for field, _ in known), (tuple(value for _, value in known),), note)
+    return sheet_of("steps", "Step", [tuple(cell for _, cell in known)], tuple(column for column, _ in known), note)
 
 
 _LADDER: Final = tuple(4096 * 4**power for power in range(9))  # 4 KiB to 256 MiB
@@ -55,9 +54,8 @@ def link_times_page(
     """One row per collective; bandwidths by the formulae of nccl-tests. `used`: those of the job."""
     ranks = int(measured["ranks"])
     columns = (
-        Field("kind", "collective", is_name=True),
-        *figures(bytes="size", time_ns="time", algbw_gb_per_s="algorithm GB/s", busbw_gb_per_s="bus GB/s"),
-        Field("used", "the job's", is_name=True),
+        "kind: collective [name], bytes: size, time_ns: time, algbw_gb_per_s: algorithm GB/s, "
+        "busbw_gb_per_s: bus GB/s, used: the job's [name]"
     )
     rows = []
     for call in measured["calls"]:
@@ -67,5 +65,5 @@ def link_times_page(
         rows.append((kind, size, time_ns, round(rate, 2), round(rate * BUS_FACTORS[kind](ranks), 2), own))
     machine = f"{ranks} x {measured['gpu']}" if measured.get("gpu") else f"{ranks} processes without a GPU"
     note = "calls one after another; small ones take what launching them takes, as in nccl-tests"
-    sheet = Sheet("collectives", "collectives", columns, tuple(rows), note)
+    sheet = sheet_of("collectives", "collectives", rows, columns, note)
     return Page(f"{len(calls)} collectives on {machine}, {measured['library']}", (sheet,))

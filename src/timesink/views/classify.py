@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import polars as pl
@@ -23,52 +24,27 @@ from timesink.memory_plan.config import Model
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import explain_limiter
 from timesink.units import share_text, time_text
-from timesink.views.page import Cell, Field, Page, Sheet, figures, first_rows, names
+from timesink.views.page import Cell, Page, Sheet, first_rows, sheet_of
 
 _TERA = 1e12
 
-_WORK = (
-    *figures(flops="operations", bytes="bytes", intensity="op/B"),
-    Field("bound", "bound"),
-    Field("attainable_teraflops", "attainable TFLOP/s", "1"),
-)
+_WORK = "flops: operations, bytes, intensity: op/B, bound [text], attainable_teraflops: attainable TFLOP/s"
 _ATTAINED = (
-    *figures(attained_teraflops="attained TFLOP/s", attainable_ns="attainable"),
-    *figures(time_ns="time", attained_ratio="of attainable"),
+    "attained_teraflops: attained TFLOP/s, attainable_ns: attainable, time_ns: time, attained_ratio: of attainable"
 )
 _RECORDED = (
-    *names(operator="operator", shapes="shapes", module="module"),
-    Field("pass", "pass"),
-    Field("calls", "calls", "1"),
-    *_WORK,
-    *_ATTAINED,
-    Field("step_ratio", "of step", "ratio"),
-    Field("action", "do"),
+    f"operator [name], shapes [name], module [name], pass [text], calls, {_WORK}, {_ATTAINED}, step_ratio: of step, "
+    "action: do [text]"
 )
-_PROFILED = (
-    Field("id", "id", "1"),
-    Field("operator", "kernel", is_name=True, is_kernel=True),
-    *_WORK,
-    *_ATTAINED,
-    Field("step_ratio", "of profiled time", "ratio"),
-    Field("action", "do"),
-)
+_PROFILED = f"id, operator: kernel [kernel], {_WORK}, {_ATTAINED}, step_ratio: of profiled time, action: do [text]"
 _PLANNED = (
-    Field("part", "part"),
-    Field("operator", "operator", is_name=True),
-    Field("count", "runs", "1"),
-    *_WORK,
-    *figures(attainable_ns="attainable", step_ratio="of the pass"),
-    Field("action", "do"),
+    f"part [text], operator [name], count: runs, {_WORK}, attainable_ns: attainable, step_ratio: of the pass, "
+    "action: do [text]"
 )
 _BESIDE = (
-    Field("part", "part"),
-    Field("operator", "operator", is_name=True),
-    Field("prefill_intensity", "prefill op/B", "1"),
-    Field("prefill_bound", "bound"),
-    *figures(prefill_ns="per token", decode_intensity="decode op/B"),
-    Field("decode_bound", "bound"),
-    *figures(decode_ns="per token", times="times as long"),
+    "part [text], operator [name], prefill_intensity: prefill op/B, prefill_bound: bound [text], "
+    "prefill_ns: per token, decode_intensity: decode op/B, decode_bound: bound [text], decode_ns: per token, "
+    "times: times as long"
 )
 
 
@@ -82,8 +58,8 @@ def classification_page(trace: Trace, top: int, named: GpuPeaks | None = None) -
             remedy="capture with torch.profiler and record_shapes=True (timesink capture torch), or give an ncu report",
         )
     gpu = named or device_peaks(trace).get(found.device)
-    rows = tuple(_recorded(row, found) for row in found.operators.iter_rows(named=True))
-    sheet = first_rows(Sheet("operators", "operators of a step", _RECORDED, rows, _BY_STEP), top)
+    rows = [_recorded(row, found) for row in found.operators.iter_rows(named=True)]
+    sheet = first_rows(sheet_of("operators", "operators of a step", rows, _RECORDED, _BY_STEP), top)
     sheets = tuple(sheet for sheet in (sheet, _few_beside_many(found)) if sheet.rows)
     return Page(_headline(found, gpu), sheets, tuple(_notes(trace, found, gpu)))
 
@@ -95,36 +71,20 @@ _BY_STEP = (
 
 
 def _recorded(row: dict[str, Any], found: Classification) -> tuple[Cell, ...]:
-    steps = found.step_count
-    flops, bound_ns, took = row["flops"], row["bound_ns"], row["device_ns"]
-    return (
-        row["name"],
-        row["input_shapes"],
-        row["module"],
-        row["pass"],
-        row["calls"] / steps,
-        None if flops is None else flops / steps,
-        None if row["bytes"] is None else row["bytes"] / steps,
-        *_rates(flops, row["bytes"], row["limiter"], bound_ns),
-        _tera(flops, took),
-        None if bound_ns is None else bound_ns / steps,
-        took / steps,
-        row["attained_ratio"],
-        took / found.step_ns if found.step_ns else None,
-        _action(
-            row["kind"],
-            row["limiter"],
-            row["attained_ratio"],
-            flops / row["bytes"] if row["bytes"] else None,
-            even=_is_even(row["name"], row["input_shapes"]),
-        ),
+    flops, moved, bound_ns, took = row["flops"], row["bytes"], row["bound_ns"], row["device_ns"]
+    sizes = product_sizes(row["name"], row["input_shapes"]) if row["input_shapes"] else None
+    even = sizes is None or not any(size % _EVEN for size in (sizes[0], *sizes[1]))
+    intensity = flops / moved if moved else None
+    calls, flops_of_step, moved_of_step, bound_of_step, time_of_step = (
+        None if value is None else value / found.step_count for value in (row["calls"], flops, moved, bound_ns, took)
     )
-
-
-def _is_even(name: str, shapes: str | None) -> bool:
-    """Whether all sizes of a product by one matrix are multiples of 8; true of other operators."""
-    sizes = product_sizes(name, shapes) if shapes else None
-    return sizes is None or not any(size % _EVEN for size in (sizes[0], *sizes[1]))
+    return (
+        *(row["name"], row["input_shapes"], row["module"], row["pass"], calls, flops_of_step, moved_of_step),
+        *_rates(flops, moved, row["limiter"], bound_ns),
+        *(_tera(flops, took), bound_of_step, time_of_step, row["attained_ratio"]),
+        took / found.step_ns if found.step_ns else None,
+        _action(row["kind"], row["limiter"], row["attained_ratio"], intensity, even=even),
+    )
 
 
 _EVEN = 8  # elements of 16 bits in the 16 bytes of an aligned load
@@ -221,8 +181,8 @@ def counters_page(trace: Trace, top: int) -> Page:
     total_ns = sum(kernel.duration_ns or 0.0 for kernel in kernel_counters(trace))
     found = [limits for limits in kernel_limits(trace) if limits is not None and limits.roofline is not None]
     found.sort(key=lambda limits: (-(limits.kernel.duration_ns or 0.0), limits.kernel.profile))
-    rows = tuple(_profiled(limits, limits.roofline, total_ns) for limits in found if limits.roofline is not None)
-    sheet = first_rows(Sheet("operators", "profiled kernels", _PROFILED, rows, _BY_COUNTERS), top)
+    rows = [_profiled(limits, limits.roofline, total_ns) for limits in found if limits.roofline is not None]
+    sheet = first_rows(sheet_of("operators", "profiled kernels", rows, _PROFILED, _BY_COUNTERS), top)
     left = len(kernel_counters(trace)) - len(found)
     notes = (f"{left} launches are left out: their counters failed or tell no unit",) if left else ()
     return Page("profiled kernels beside their rooflines", (sheet,), notes)
@@ -241,18 +201,11 @@ def _profiled(limits: KernelLimits, line: KernelRoofline, total_ns: float) -> tu
         0.0 if main is None else main.share * line.duration_ns,
         is_tensor=main is not None and main.precision in TENSOR_FORMATS,
     )
-    moved = None if dram is None else dram.bytes
+    moved, time_ns = None if dram is None else dram.bytes, line.duration_ns
     return (
-        limits.kernel.profile,
-        limits.kernel.name,
-        line.flops,
-        moved,
+        *(limits.kernel.profile, limits.kernel.name, line.flops, moved),
         *_rates(line.flops, moved, bound.limiter, bound.bound_ns),
-        _tera(line.flops, line.duration_ns),
-        bound.bound_ns,
-        line.duration_ns,
-        bound.bound_ns / line.duration_ns,
-        line.duration_ns / total_ns,
+        *(_tera(line.flops, time_ns), bound.bound_ns, time_ns, bound.bound_ns / time_ns, time_ns / total_ns),
         explain_limiter(limits).advice,
     )
 
@@ -283,41 +236,23 @@ def planned_page(model: Model, gpu: GpuPeaks, sequences: int, rows: int, dtype: 
 
 def _pass(key: str, title: str, operators: Sequence[Planned]) -> Sheet:
     """One pass, in the order it runs; figures are of all runs of an operator together."""
-    total_ns = sum(one.bound.bound_ns for one in operators)
-    rows = tuple(
-        (
-            one.part,
-            one.name,
-            one.count,
-            one.count * one.work.flops,
-            one.count * float(one.work.bytes),
-            *_rates(one.work.flops, float(one.work.bytes), one.bound.limiter, one.bound.bound_ns / one.count),
-            one.bound.bound_ns,
-            one.bound.bound_ns / total_ns,
-            _action(one.work.kind, one.bound.limiter, None, one.intensity),
-        )
-        for one in operators
-    )
-    return Sheet(key, title, _PLANNED, rows, "of all layers; each byte is read and written once")
+    total_ns, rows = sum(one.bound.bound_ns for one in operators), list[tuple[Cell, ...]]()
+    for one in operators:
+        work, bound, moved = one.work, one.bound, float(one.work.bytes)
+        rates = _rates(work.flops, moved, bound.limiter, bound.bound_ns / one.count)
+        shares = (bound.bound_ns, bound.bound_ns / total_ns, _action(work.kind, bound.limiter, None, one.intensity))
+        rows.append((one.part, one.name, one.count, one.count * work.flops, one.count * moved, *rates, *shares))
+    return sheet_of(key, title, rows, _PLANNED, "of all layers; each byte is read and written once")
 
 
 def _beside(prefill: Sequence[Planned], decode: Sequence[Planned], many: Batch, few: Batch) -> Sheet:
     """The same operators in both phases, each at its time per token."""
-    rows = tuple(
-        (
-            one.part,
-            one.name,
-            one.intensity,
-            one.bound.limiter,
-            one.bound.bound_ns / many.tokens,
-            other.intensity,
-            other.bound.limiter,
-            other.bound.bound_ns / few.tokens,
-            other.bound.bound_ns / few.tokens / (one.bound.bound_ns / many.tokens),
-        )
-        for one, other in zip(prefill, decode, strict=True)
-    )
-    return Sheet("phases", "prefill beside decode", _BESIDE, rows, "attainable time per token, over all layers")
+    rows = []
+    for one, other in zip(prefill, decode, strict=True):
+        first_ns, second_ns = one.bound.bound_ns / many.tokens, other.bound.bound_ns / few.tokens
+        first, second = (one.intensity, one.bound.limiter, first_ns), (other.intensity, other.bound.limiter, second_ns)
+        rows.append((one.part, one.name, *first, *second, second_ns / first_ns))
+    return sheet_of("phases", "prefill beside decode", rows, _BESIDE, "attainable time per token, over all layers")
 
 
 def _few_beside_many(found: Classification) -> Sheet:
@@ -327,26 +262,20 @@ def _few_beside_many(found: Classification) -> Sheet:
         sizes = product_sizes(row["name"], row["input_shapes"])
         if sizes is not None and row["pass"] == FORWARD:
             rows, weight = sizes
-            groups.setdefault((row["name"], row["module"] or "", f"{weight[0]} x {weight[1]}"), []).append((rows, row))
+            groups.setdefault((row["name"], f"{weight[0]} x {weight[1]}", row["module"] or ""), []).append((rows, row))
     shown: list[tuple[Cell, ...]] = []
-    for (name, module, sizes_text), members in groups.items():
-        members.sort(key=lambda member: member[0])
+    for (name, sizes_text, module), members in groups.items():
+        members.sort(key=itemgetter(0))
         (few, decode), (many, prefill) = members[0], members[-1]
         if few <= _FEW and few * _TIMES_MORE <= many:
             shown.append((name, sizes_text, module or None, many, *_phase(prefill), few, *_phase(decode)))
-    return Sheet("phases", "products by weights of one shape: many rows beside few", _PHASES, tuple(shown))
+    return sheet_of("phases", "products by weights of one shape: many rows beside few", shown, _PHASES)
 
 
 _TIMES_MORE = 8  # rows of a prefill over those of a decode: less than that is another batch
 _PHASES = (
-    Field("operator", "operator", is_name=True),
-    Field("weight", "weight"),
-    Field("module", "module", is_name=True),
-    *figures(many_rows="rows", many_intensity="op/B"),
-    Field("many_bound", "bound"),
-    *figures(many_ratio="of attainable", few_rows="rows", few_intensity="op/B"),
-    Field("few_bound", "bound"),
-    Field("few_ratio", "of attainable", "ratio"),
+    "operator [name], weight [text], module [name], many_rows: rows, many_intensity: op/B, many_bound: bound [text], "
+    "many_ratio: of attainable, few_rows: rows, few_intensity: op/B, few_bound: bound [text], few_ratio: of attainable"
 )
 
 

@@ -5,6 +5,7 @@ sheet with the difference. Exact counts are compared always, times only where th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from timesink.knowledge.kernel_names import short_name
@@ -17,24 +18,11 @@ from timesink.rules.ncu._sheet import verdict_of
 from timesink.views.figures import RooflineChart
 from timesink.views.kernel_sheet import printed, table_of
 from timesink.views.kernels import LIMITER_WORDS
-from timesink.views.page import Cell, Field, Page, Sheet, figures, texts
+from timesink.views.page import Cell, Field, Page, Sheet, declare, sheet_of
 from timesink.views.roofline import points_of, roofline_chart
 
 ALIKE = 0.01  # figures that differ by less are noise of the profiler, and left out of what people read
 _TIME = "duration_ns"
-_KERNEL = Field("kernel", "kernel", is_name=True, is_kernel=True)
-_PAIRS = (
-    Field("id", "id", "1"),
-    _KERNEL,
-    *figures(id_after="now", before_ns="before", after_ns="after", time_ratio="after / before"),
-    Field("limiter_before", "limiter before", is_name=True, words=LIMITER_WORDS),
-    Field("limiter_after", "after", is_name=True, words=LIMITER_WORDS),
-    Field("roof_pct_before", "of roof before", "%"),
-    Field("roof_pct_after", "after", "%"),
-)
-_COUNTS = (Field("id", "id", "1"), _KERNEL, Field("count", "count"), *figures(before="before", after="after"))
-_DIFFERENCES = texts(figure="figure", before="before", after="after", difference="difference")
-_PROPOSED = texts(before="before", after="after", why="why")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,17 +57,24 @@ class ReportPair:
 def comparison_page(both: ReportPair, detailed: Sequence[SheetPair]) -> Page:
     """Every pair in a row; of those `detailed`, every figure that differs."""
     result = both.result
-    rows = tuple(_row(one, bool(result.obstacles)) for one in both.pairs)
-    counts: tuple[tuple[Cell, ...], ...] = tuple(
+    columns = declare(
+        "id, kernel [kernel], id_after: now, before_ns: before, after_ns: after, time_ratio: after / before",
+        Field("limiter_before", "limiter before", is_name=True, words=LIMITER_WORDS),
+        Field("limiter_after", "after", is_name=True, words=LIMITER_WORDS),
+        "roof_pct_before: of roof before [%], roof_pct_after: after [%]",
+    )
+    rows = (_row(one, bool(result.obstacles)) for one in both.pairs)
+    sheets = [sheet_of("pairs", "kernels", rows, columns, "--id N or --name RE shows every figure that changed")]
+    if proposed := [*_proposals(result)]:
+        texts, note = "before [text], after [text], why [text]", "the names do not say so"
+        sheets.append(sheet_of("proposed", "proposed: the same work", proposed, texts, note))
+    counts = (
         (pair.before.profile, pair.before.name, label, old, new)
         for pair in result.pairs
         for label, (old, new) in pair.counts.items()
     )
-    sheets = [Sheet("pairs", "kernels", _PAIRS, rows, "--id N or --name RE shows every figure that changed")]
-    if proposed := _proposals(result):
-        sheets.append(Sheet("proposed", "proposed: the same work", _PROPOSED, proposed, "the names do not say so"))
-    counted = "exact: they depend on program and input only"
-    sheets.append(Sheet("counts", "counts that changed", _COUNTS, counts, counted))
+    texts, note = "id, kernel [kernel], count [text], before, after", "exact: they depend on program and input only"
+    sheets.append(sheet_of("counts", "counts that changed", counts, texts, note))
     sheets += [_differences(one, bool(result.obstacles)) for one in detailed]
     return Page("two reports: before and after", tuple(sheets), tuple(_notes(result)))
 
@@ -107,38 +102,35 @@ def columns_page(both: ReportPair, chosen: Sequence[SheetPair], columns: Sequenc
     """A row per pair with each of these figures before and after; the notes say where times may not be compared."""
     before, after = (table_of([getattr(one, side) for one in chosen], columns) for side in ("before", "after"))
     first = len(before.columns) - len(columns)
-    fields = [*before.columns[:first], Field("id_after", "now", "1")]
-    for column in before.columns[first:]:
-        fields.append(replace(column, key=f"{column.key}_before", head=f"{column.head} before"))
-        fields.append(replace(column, key=f"{column.key}_after", head="after"))
-    rows = tuple(
-        (*old[:first], new[0], *(cell for pair in zip(old[first:], new[first:], strict=True) for cell in pair))
+    sides = (("before", "{} before"), ("after", "after"))
+    fields = (
+        replace(column, key=f"{column.key}_{side}", head=head.format(column.head))
+        for column in before.columns[first:]
+        for side, head in sides
+    )
+    rows = (
+        (*old[:first], new[0], *chain.from_iterable(zip(old[first:], new[first:], strict=True)))
         for old, new in zip(before.rows, after.rows, strict=True)
     )
-    sheet = Sheet("pairs", "kernels", tuple(fields), rows)
+    sheet = sheet_of("pairs", "kernels", rows, declare(*before.columns[:first], "id_after: now", *fields))
     return Page("two reports: before and after", (sheet,), tuple(_notes(both.result)))
 
 
 def _row(one: SheetPair, without_times: bool) -> tuple[Cell, ...]:
-    old, new = verdict_of(one.before.limits), verdict_of(one.after.limits)
-    pair = one.pair
-    times: tuple[Cell, ...] = (pair.before.duration_ns, pair.after.duration_ns, pair.time_ratio)
+    old, new, pair = verdict_of(one.before.limits), verdict_of(one.after.limits), one.pair
+    times = (pair.before.duration_ns, pair.after.duration_ns, pair.time_ratio)
     verdicts = (old["limiter"] or "undecided", new["limiter"] or "undecided", old["roof_pct"], new["roof_pct"])
     shown = (None, None, None) if without_times else times
     return (pair.before.profile, pair.before.name, pair.after.profile, *shown, *verdicts)
 
 
-def _proposals(result: Comparison) -> tuple[tuple[Cell, ...], ...]:
-    renamed = tuple(
-        (_named([pair.before]), _named([pair.after]), f"renamed: the same {pair.match.value}")
-        for pair in result.pairs
-        if pair.match.is_proposal
-    )
-    regrouped = tuple(
-        (_named(group.before), _named(group.after), f"{'fused' if group.is_fusion else 'split'}: in the same place")
-        for group in result.regrouped
-    )
-    return renamed + regrouped
+def _proposals(result: Comparison) -> Iterator[tuple[Cell, ...]]:
+    for pair in result.pairs:
+        if pair.match.is_proposal:
+            yield _named([pair.before]), _named([pair.after]), f"renamed: the same {pair.match.value}"
+    for group in result.regrouped:
+        how = "fused" if group.is_fusion else "split"
+        yield _named(group.before), _named(group.after), f"{how}: in the same place"
 
 
 def _named(kernels: Sequence[KernelCounters]) -> str:
@@ -147,19 +139,18 @@ def _named(kernels: Sequence[KernelCounters]) -> str:
 
 def _differences(one: SheetPair, without_times: bool) -> Sheet:
     changes = [change for change in _changes(one) if not (without_times and change[0].key == _TIME)]
-    shown = [change for change in changes if _differs(change[1], change[2])]
-    rows = tuple(
+    rows = [
         (
-            f"{figure.head} ({figure.group})",
-            printed(old, figure.unit),
-            printed(new, figure.unit),
+            *(f"{figure.head} ({figure.group})", printed(old, figure.unit), printed(new, figure.unit)),
             _difference_text(figure, old, new),
         )
-        for figure, old, new in shown
-    )
+        for figure, old, new in changes
+        if _differs(old, new)
+    ]
     title = f"{short_name(one.before.kernel.name)} (id {one.before.kernel.profile}, now {one.after.kernel.profile})"
-    note = f"{len(changes) - len(shown)} figures are the same or differ by less than {100 * ALIKE:.0f} %"
-    return Sheet(f"figures_{one.before.kernel.profile}", title, _DIFFERENCES, rows, note)
+    note = f"{len(changes) - len(rows)} figures are the same or differ by less than {100 * ALIKE:.0f} %"
+    columns = "figure [text], before [text], after [text], difference [text]"
+    return sheet_of(f"figures_{one.before.kernel.profile}", title, rows, columns, note)
 
 
 def _changes(one: SheetPair) -> Iterator[tuple[Figure, Value, Value]]:
@@ -195,14 +186,12 @@ def _notes(result: Comparison) -> Iterator[str]:
 def comparison_entries(both: ReportPair, chosen: Sequence[SheetPair]) -> dict[str, Any]:
     """The comparison for programs: of each chosen pair its limiters and every figure with its difference."""
     result = both.result
+    regrouped = ((_ids(group.before), _ids(group.after), group.is_fusion) for group in result.regrouped)
     return {
         "times_comparable": not result.obstacles,
         "obstacles": list(result.obstacles),
         "pairs": [_entry(one) for one in chosen],
-        "regrouped": [
-            {"before": _ids(group.before), "after": _ids(group.after), "fused": group.is_fusion}
-            for group in result.regrouped
-        ],
+        "regrouped": [{"before": old, "after": new, "fused": fused} for old, new, fused in regrouped],
         "only_before": _ids(result.only_before),
         "only_after": _ids(result.only_after),
     }
@@ -230,6 +219,6 @@ def _entry(one: SheetPair) -> dict[str, Any]:
 
 
 def _difference(old: Value, new: Value) -> Mapping[str, Value]:
-    if isinstance(old, float) and isinstance(new, float):
-        return {"before": old, "after": new, "difference": new - old, "ratio": new / old if old else None}
-    return {"before": old, "after": new, "difference": None, "ratio": None}
+    both = isinstance(old, float) and isinstance(new, float)
+    gap, ratio = (new - old, new / old if old else None) if both else (None, None)  # type: ignore[operator]
+    return {"before": old, "after": new, "difference": gap, "ratio": ratio}

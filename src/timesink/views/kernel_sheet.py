@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from timesink.errors import UsageError, unknown
@@ -19,19 +20,18 @@ from timesink.model.trace import Trace
 from timesink.rules.ncu._family import explain_limiter
 from timesink.rules.ncu._sheet import VERDICT, check_limits, checks_of, decision_path, limiter_words, verdict_of
 from timesink.views.kernels import LIMITER_WORDS, causes_sheet, kernel_entry, stalls_sheet
-from timesink.views.page import Cell, Field, Page, Sheet, texts
+from timesink.views.page import Cell, Field, Page, Sheet, declare, sheet_of
 
-_BESIDE = 2  # figures side by side, so that a sheet fits on a page
 _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _SCALED = {"bytes": "B", "bytes/s": "B/s", "Hz": "Hz", "FLOP/s": "FLOP/s"}
 _VERDICT_FIELDS = {
-    "limiter": Field("limiter", "limiter", is_name=True, words=LIMITER_WORDS),
-    "limiter_pct": Field("limiter_pct", "of its time", "%"),
-    "roof": Field("roof", "nearest roof"),
-    "roof_pct": Field("roof_pct", "of roof", "%"),
-    "roof_speedup": Field("roof_speedup", "x to roof", "1"),
-    "bound_speedup": Field("bound_speedup", "x without limiter", "1"),
+    field.key: field
+    for field in declare(
+        Field("limiter", "limiter", is_name=True, words=LIMITER_WORDS),
+        "limiter_pct: of its time [%], roof: nearest roof [text], roof_pct: of roof [%], roof_speedup: x to roof, "
+        "bound_speedup: x without limiter",
+    )
 }
 Least = Mapping[tuple[int, int], LeastBytes]
 """By rank and number of the launch."""
@@ -87,21 +87,14 @@ def _key(sheet: KernelSheet) -> tuple[int, int]:
     return sheet.kernel.rank, sheet.kernel.profile
 
 
-def _path(sheet: KernelSheet, least: Least) -> Iterator[str]:
-    return decision_path(sheet, least.get(_key(sheet)))
-
-
 def sheets_page(sheets: Sequence[KernelSheet], limits: Mapping[str, float], least: Least = NOT_KNOWN) -> Page:
     """The sheets one after the other; the title is the verdict of the first."""
     allowed, one = check_limits(limits), len(sheets) == 1
-    tables = [
-        table
-        for sheet in sheets
-        for table in _tables(sheet, allowed, "the way to it" if one else verdict_sentence(sheet), least)
-    ]
-    notes = [note for sheet in sheets for note in _notes(sheet)]
+    titles = ["the way to it" if one else verdict_sentence(sheet) for sheet in sheets]
+    tables = (_tables(sheet, allowed, title, least) for sheet, title in zip(sheets, titles, strict=True))
     title = verdict_sentence(sheets[0]) if one else f"{len(sheets)} profiled kernels"
-    return Page(title, tuple(tables), tuple(dict.fromkeys(notes)))
+    notes = dict.fromkeys(chain.from_iterable(map(_notes, sheets)))
+    return Page(title, tuple(chain.from_iterable(tables)), tuple(notes))
 
 
 def verdict_sentence(sheet: KernelSheet) -> str:
@@ -120,57 +113,38 @@ def verdict_sentence(sheet: KernelSheet) -> str:
 def _tables(sheet: KernelSheet, limits: Mapping[str, float], title: str, least: Least) -> Iterator[Sheet]:
     number = sheet.kernel.profile
     advice = f"To do: {explain_limiter(sheet.limits).advice}" if sheet.limits else ""
-    steps = tuple((step, sentence) for step, sentence in enumerate(_path(sheet, least), 1))
-    columns = (Field("step", "step", "1"), Field("finding", "what was found"))
-    yield Sheet(f"path_{number}", title, columns, steps, advice)
+    steps = enumerate(decision_path(sheet, least.get(_key(sheet))), 1)
+    yield sheet_of(f"path_{number}", title, steps, "step, finding: what was found [text]", advice)
     if sheet.limits is not None:
         yield causes_sheet(sheet.limits)
-    for group, figures in _groups(sheet):
-        yield _figures(group, number, figures, sheet)
+    groups: dict[str, list[Figure]] = {}
+    for figure in FIGURES:  # stalls have a table of their own
+        if figure.group != "stalls" and sheet.figures[figure.key] is not None:
+            groups.setdefault(figure.group, []).append(figure)
+    yield from (_figures(group, number, figures, sheet) for group, figures in groups.items())
     if sheet.limits is not None and sheet.limits.stalls is not None:
         yield stalls_sheet(sheet.limits.stalls, number)
     yield _checks(sheet, limits)
 
 
-def _groups(sheet: KernelSheet) -> Iterator[tuple[str, list[Figure]]]:
-    """The figures that are recorded, by group; stalls have a table of their own."""
-    groups: dict[str, list[Figure]] = {}
-    for figure in FIGURES:
-        if figure.group != "stalls" and sheet.figures[figure.key] is not None:
-            groups.setdefault(figure.group, []).append(figure)
-    yield from groups.items()
-
-
 def _figures(group: str, number: int, figures: Sequence[Figure], sheet: KernelSheet) -> Sheet:
-    columns = tuple(
-        field
-        for beside in range(_BESIDE)
-        for field in (Field(f"figure_{beside}", "figure"), Field(f"value_{beside}", "value"))
-    )
+    """The figures of a group that are recorded, two side by side, so that a sheet fits on a page."""
     cells = [cell for figure in figures for cell in (figure.head, printed(sheet.figures[figure.key], figure.unit))]
-    width = 2 * _BESIDE
-    cells += [""] * (-len(cells) % width)
-    rows = tuple(tuple(cells[start : start + width]) for start in range(0, len(cells), width))
-    return Sheet(f"{group.replace(' ', '_')}_{number}", group, columns, rows)
+    cells += [""] * (-len(cells) % 4)
+    columns = "figure_0: figure [text], value_0: value [text], figure_1: figure [text], value_1: value [text]"
+    rows = zip(cells[::4], cells[1::4], cells[2::4], cells[3::4], strict=True)
+    return sheet_of(f"{group.replace(' ', '_')}_{number}", group, rows, columns)
 
 
 def _checks(sheet: KernelSheet, limits: Mapping[str, float]) -> Sheet:
-    columns = (
-        Field("check", "check", is_name=True),
-        *texts(value="value", limit="limit", says="says", source="source"),
-    )
-    rows = tuple(
-        (
-            one.check.name,
-            printed(one.value, one.check.limit.unit),
-            f"{'over' if one.check.above else 'under'} {printed(one.limit, one.check.limit.unit)}",
-            one.says or "no",
-            one.check.limit.source,
-        )
-        for one in checks_of(sheet, limits)
-    )
+    rows = []
+    for one in checks_of(sheet, limits):
+        limit, unit = one.check.limit, one.check.limit.unit
+        allowed = f"{'over' if one.check.above else 'under'} {printed(one.limit, unit)}"
+        rows.append((one.check.name, printed(one.value, unit), allowed, one.says or "no", limit.source))
+    columns = "check [name], value [text], limit [text], says [text], source [text]"
     note = "limits of the field (--limit NAME=VALUE): what they say is no verdict"
-    return Sheet(f"checks_{sheet.kernel.profile}", "checks", columns, rows, note)
+    return sheet_of(f"checks_{sheet.kernel.profile}", "checks", rows, columns, note)
 
 
 def _notes(sheet: KernelSheet) -> Iterator[str]:
@@ -190,10 +164,8 @@ def sheet_entries(
     return [
         {
             **kernel_entry(sheet.kernel, sheet.limits),
-            "path": list(_path(sheet, least)),
-            "causes": {}
-            if sheet.limits is None
-            else {cause.value: share for cause, share in sheet.limits.shares.items()},
+            "path": list(decision_path(sheet, least.get(_key(sheet)))),
+            "causes": {cause.value: share for cause, share in sheet.limits.shares.items()} if sheet.limits else {},
             "checks": [
                 {"name": one.check.name, "value": one.value, "limit": one.limit, "holds": one.holds, "says": one.says}
                 for one in checks_of(sheet, allowed)
@@ -213,10 +185,9 @@ def table_of(sheets: Sequence[KernelSheet], columns: Sequence[str]) -> Sheet:
     """A row per launch, in this order: its number, its name, these columns. `UsageError` for an unknown one."""
     for key in columns:
         _check_column(key)
-    fields = (Field("id", "id", "1"), Field("kernel", "kernel", is_name=True, is_kernel=True))
-    shown = tuple(_VERDICT_FIELDS.get(key) or _field(_FIGURES[key]) for key in columns)
-    rows = tuple((sheet.kernel.profile, sheet.kernel.name, *_cells(sheet, columns)) for sheet in sheets)
-    return Sheet("kernels", "kernels", (*fields, *shown), rows)
+    shown = (_VERDICT_FIELDS.get(key) or _field(_FIGURES[key]) for key in columns)
+    rows = ((sheet.kernel.profile, sheet.kernel.name, *_cells(sheet, columns)) for sheet in sheets)
+    return sheet_of("kernels", "kernels", rows, declare("id, kernel [kernel]", *shown))
 
 
 def _check_column(key: str) -> None:
@@ -239,9 +210,11 @@ def sorted_by(sheets: Sequence[KernelSheet], sort: str | None) -> list[KernelShe
     if sort is None:
         return list(sheets)
     _check_column(sort)
-    known = [(sheet, value) for sheet in sheets if (value := next(_cells(sheet, [sort]))) is not None]
-    without = [sheet for sheet in sheets if next(_cells(sheet, [sort])) is None]
-    numbers = [(sheet, value) for sheet, value in known if isinstance(value, (int, float))]
-    texts = [(sheet, str(value)) for sheet, value in known if isinstance(value, str)]
-    ordered = [sheet for sheet, _ in sorted(numbers, key=lambda one: -one[1])]
-    return ordered + [sheet for sheet, _ in sorted(texts, key=lambda one: one[1])] + without
+
+    def order(sheet: KernelSheet) -> tuple[int, float, str]:
+        value = next(_cells(sheet, [sort]))
+        if isinstance(value, (int, float)):
+            return 0, -value, ""
+        return (2, 0.0, "") if value is None else (1, 0.0, value)
+
+    return sorted(sheets, key=order)

@@ -26,64 +26,58 @@ from timesink.measures.counters.counters import (
 )
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.kernels.kernels import KernelTarget, kernel_targets
-from timesink.model.record import dataclass
+from timesink.model.record import dataclass, replace
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import bottleneck_of, explain_limiter
 from timesink.units import share_text, time_text
 from timesink.untrusted.masking import redacted
-from timesink.views.page import Cell, Field, Fields, Page, Sheet, figures, sheet_of
+from timesink.views.page import Cell, Field, Page, Sheet, declare, sheet_of
 
 LIMITER_WORDS = {name.value: name.value.replace("_", " ").removesuffix(" kernel") for name in Bottleneck}
 
-_COLUMNS = (
-    Field("id", "id", "1"),
-    Field("kernel", "kernel", is_name=True, is_kernel=True),
-    Field("time_ns", "time", "ns"),
-    Field("limiter", "limiter", is_name=True, words=LIMITER_WORDS),
-    Field("limiter_ratio", "of its time", "ratio"),
-    Field("roof", "nearest roof"),
-    *figures(roof_ratio="of roof", roof_speedup="x to roof", bound_speedup="x without limiter"),
-)
-_ACTIONS = (Field("limiter", "limiter", words=LIMITER_WORDS), Field("kernels", "launches", "1"), Field("action", "do"))
+_LIMITER = Field("limiter", "limiter", is_name=True, words=LIMITER_WORDS)
 
 
 def kernels_page(trace: Trace, order: Sequence[int] | None = None) -> Page:
     """Every launch with its limiter, in report order or that of `order`, then what to do about each kind of limiter."""
     kernels, limits = kernel_counters(trace), kernel_limits(trace)
-    rows = tuple(_row(kernel, one) for kernel, one in zip(kernels, limits, strict=True))
+    rows = [_row(kernel, one) for kernel, one in zip(kernels, limits, strict=True)]
     if order is not None:
-        rows = tuple(sorted(rows, key=lambda row: order.index(int(str(row[0])))))
-    limited = [limit for limit in limits if limit is not None]
+        rows.sort(key=lambda row: order.index(int(str(row[0]))))
+    columns = declare(
+        "id, kernel [kernel], time_ns: time",
+        _LIMITER,
+        "limiter_ratio: of its time, roof: nearest roof [text], roof_ratio: of roof, roof_speedup: x to roof, "
+        "bound_speedup: x without limiter",
+    )
     note = (
         "x to roof: how many times as fast at the nearest roof, with the same bytes and operations; x without limiter: "
         "at most, if the limiter were gone, up to the next unit's ceiling"
     )
-    return Page(
-        _headline(kernels, limits),
-        (
-            Sheet("kernels", "kernels", _COLUMNS, rows, note),
-            Sheet("actions", "what to do", _ACTIONS, _actions(limited), "by limiter, longest total time first"),
-        ),
-        tuple(_notes(trace, kernels, limits)),
+    limited = [limit for limit in limits if limit is not None]
+    advice = declare(replace(_LIMITER, is_name=False), "kernels: launches, action: do [text]")
+    sheets = (
+        sheet_of("kernels", "kernels", rows, columns, note),
+        sheet_of("actions", "what to do", _actions(limited), advice, "by limiter, longest total time first"),
     )
+    return Page(_headline(kernels, limits), sheets, tuple(_notes(trace, kernels, limits)))
 
 
 def _row(kernel: KernelCounters, limits: KernelLimits | None) -> tuple[Cell, ...]:
-    if limits is None:
-        return (kernel.profile, kernel.name, kernel.duration_ns, "undecided", None, None, None, None, None)
-    nearest = limits.nearest_roof
-    bound = limits.bounds[limits.limiter]
+    known = kernel_entry(kernel, limits)
+    share = None if limits is None else limits.shares[limits.limiter]
+    speedups = (factor and round(factor, 2) for factor in (known["roof_speedup"], known["bound_speedup"]))
+    limiter = known["limiter"] or "undecided"
     return (
         kernel.profile,
         kernel.name,
         kernel.duration_ns,
-        bottleneck_of(limits).value,
-        limits.shares[limits.limiter],
-        None if nearest is None else nearest[0],
-        None if nearest is None else nearest[1],
-        None if nearest is None or not nearest[1] else round(max(1 / nearest[1], 1.0), 2),
-        round(bound, 2) if isfinite(bound) else None,
+        limiter,
+        share,
+        known["roof"],
+        known["roof_share"],
+        *speedups,
     )
 
 
@@ -103,14 +97,14 @@ def _headline(kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits |
     return f"{count} {short_name(kernel.name)}{share}: {LIMITER_WORDS[bottleneck_of(limit).value]}{roof}"
 
 
-def _actions(limited: Sequence[KernelLimits]) -> tuple[tuple[Cell, ...], ...]:
+def _actions(limited: Sequence[KernelLimits]) -> Iterator[tuple[Cell, ...]]:
     """Each advice once, with the number of launches it is for, by their total time."""
-    groups: dict[tuple[str, str], list[KernelLimits]] = {}
+    times_ns: dict[tuple[str, str], list[float]] = {}
     for limits in limited:
-        groups.setdefault((bottleneck_of(limits).value, explain_limiter(limits).advice), []).append(limits)
-    time_ns = {key: sum(limits.kernel.duration_ns or 0 for limits in group) for key, group in groups.items()}
-    ordered = sorted(groups.items(), key=lambda item: (-time_ns[item[0]], item[0]))
-    return tuple((limiter, len(group), advice) for (limiter, advice), group in ordered)
+        key = bottleneck_of(limits).value, explain_limiter(limits).advice
+        times_ns.setdefault(key, []).append(limits.kernel.duration_ns or 0)
+    for (limiter, advice), group in sorted(times_ns.items(), key=lambda item: (-sum(item[1]), item[0])):
+        yield limiter, len(group), advice
 
 
 def _notes(trace: Trace, kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits | None]) -> Iterator[str]:
@@ -121,8 +115,7 @@ def _notes(trace: Trace, kernels: Sequence[KernelCounters], limits: Sequence[Ker
     identities = [one.stalls.identity for one in limits if one is not None and one.stalls and one.stalls.identity]
     if identities:
         yield f"stall reasons sum to {min(identities):.2f}-{max(identities):.2f} of the latency they should sum to"
-    partial = sum(1 for one in limits if one is not None and not one.is_complete)
-    if partial:
+    if partial := sum(one is not None and not one.is_complete for one in limits):
         yield f"{partial} launches without the list of units: another unit may be busier (use --set full)"
 
 
@@ -156,31 +149,27 @@ def _clocks(limits: Sequence[KernelLimits | None]) -> Iterator[str]:
             f"SM clock while profiled {min(clocks) / 1e9:.2f}-{max(clocks) / 1e9:.2f} GHz, boost {boost / 1e9:.2f} GHz "
             f"({share_text(max(clocks) / boost)} of it): shares are of the roofs at the profiled clock"
         )
-    sources = sorted({line.source for line in lines})
-    if sources:
+    if sources := sorted({line.source for line in lines}):
         yield f"peaks from: {'; '.join(sources)}"
 
 
 def kernel_entries(trace: Trace) -> list[dict[str, Any]]:
     """One entry per launch, in report order. A launch whose counters failed has no limiter: null, not "none"."""
-    return [
-        kernel_entry(kernel, limits)
-        for kernel, limits in zip(kernel_counters(trace), kernel_limits(trace), strict=True)
-    ]
+    return list(map(kernel_entry, kernel_counters(trace), kernel_limits(trace)))
 
 
 def kernel_entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[str, Any]:
     """A launch with its limiter, roof, bound and what to do, as JSON shows it."""
-    nearest = None if limits is None else limits.nearest_roof
+    roof, share = (limits and limits.nearest_roof) or (None, None)
     bound = None if limits is None else limits.bounds[limits.limiter]
     return {
         "kernel": kernel.name,
         "id": kernel.profile,
         "time_us": None if kernel.duration_ns is None else kernel.duration_ns / 1e3,
         "limiter": None if limits is None else bottleneck_of(limits).value,
-        "roof": None if nearest is None else nearest[0],
-        "roof_share": None if nearest is None else nearest[1],
-        "roof_speedup": None if nearest is None or not nearest[1] else max(1 / nearest[1], 1.0),
+        "roof": roof,
+        "roof_share": share,
+        "roof_speedup": max(1 / share, 1.0) if share else None,
         "bound_speedup": bound if bound is not None and isfinite(bound) else None,
         "action": f"Undecided: {why_unexplained(kernel)}." if limits is None else explain_limiter(limits).advice,
     }
@@ -189,17 +178,6 @@ def kernel_entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[st
 # As many as fit on a screen.
 SHOWN_KERNELS = 6
 SHOWN_STALLS = 8  # of some twenty reasons; the others are under a percent
-
-_CAUSES = (
-    Field("cause", "cause"),
-    Field("time_ratio", "share of the time", "ratio", has_bar=True),
-    Field("bound_speedup", "x without it", "1"),
-)
-_STALLS = (
-    Field("reason", "warps wait for", is_name=True),
-    Field("wait_ratio", "share of the waiting", "ratio", has_bar=True),
-    Field("more_warps", "more warps"),
-)
 
 
 def kernel_details(trace: Trace) -> Iterator[tuple[str, tuple[Sheet, ...]]]:
@@ -217,25 +195,25 @@ def kernel_details(trace: Trace) -> Iterator[tuple[str, tuple[Sheet, ...]]]:
 
 def causes_sheet(one: KernelLimits) -> Sheet:
     """Every cause with its share of the time and the bound without it."""
-    rows = tuple(
-        (cause.value.replace("_", " "), one.shares[cause], round(one.bounds[cause], 2)) for cause in one.ranked
-    )
+    rows = ((cause.value.replace("_", " "), one.shares[cause], round(one.bounds[cause], 2)) for cause in one.ranked)
+    columns = "cause [text], time_ratio: share of the time [bar], bound_speedup: x without it"
     note = (
         f"busiest unit {one.top.name}, {100 * one.top.busy:.1f} % of its peak; shares sum to 1; "
         "x without it: at most, if the cause were gone"
     )
-    return Sheet(f"causes_{one.kernel.profile}", "What its time goes to", _CAUSES, rows, note)
+    return sheet_of(f"causes_{one.kernel.profile}", "What its time goes to", rows, columns, note)
 
 
 def stalls_sheet(stalls: Stalls, profile: int) -> Sheet:
     """The largest reasons of the warps' waiting, and whether more warps would help."""
     ranked = sorted(stalls.shares.items(), key=lambda item: (-item[1], item[0]))
-    rows = tuple((reason, share, _remedy(reason)) for reason, share in ranked[:SHOWN_STALLS])
+    rows = ((reason, share, _remedy(reason)) for reason, share in ranked[:SHOWN_STALLS])
+    columns = "reason: warps wait for [name], wait_ratio: share of the waiting [bar], more_warps [text]"
     origin = "from samples" if stalls.is_sampled else "from counters"
     cycles = "" if stalls.cycles is None else f"; a warp issues once in {stalls.cycles:.1f} cycles"
-    left = len(ranked) - len(rows)
+    left = len(ranked) - SHOWN_STALLS
     more = f"; {left} smaller ones are not shown" if left > 0 else ""
-    return Sheet(f"stalls_{profile}", "Why its warps wait", _STALLS, rows, f"{origin}{cycles}{more}")
+    return sheet_of(f"stalls_{profile}", "Why its warps wait", rows, columns, f"{origin}{cycles}{more}")
 
 
 def _remedy(reason: str) -> str | None:
@@ -284,14 +262,14 @@ def _ncu(target: KernelTarget, program: str) -> str:
 
 def next_page(kernels: Sequence[NextKernel]) -> Page:
     """The kernels and their commands."""
-    columns: Fields[NextKernel] = (
-        (Field("kernel", "kernel", is_name=True, is_kernel=True), lambda kernel: kernel.target.function),
-        (Field("step_ns", "per step", "ns"), lambda kernel: kernel.target.step_ns),
-        (Field("step_ratio", "of step", "ratio"), lambda kernel: kernel.target.step_ratio),
-        (Field("mean_ns", "mean", "ns"), lambda kernel: kernel.target.mean_ns),
-        (Field("launches_per_step", "launches", "1"), lambda kernel: kernel.target.per_step),
-        (Field("replay_ns", "replays alone", "ns"), lambda kernel: kernel.replays_ns),
-        Field("command", "command", is_command=True),
+    columns = (
+        "kernel [kernel], step_ns: per step, step_ratio: of step, mean_ns: mean, launches_per_step: launches, "
+        "replay_ns: replays alone, command [command]"
     )
-    sheet = sheet_of("next", "by time per steady step", kernels, columns)
+    rows = (
+        (of.function, of.step_ns, of.step_ratio, of.mean_ns, of.per_step, kernel.replays_ns, kernel.command)
+        for kernel in kernels
+        for of in (kernel.target,)
+    )
+    sheet = sheet_of("next", "by time per steady step", rows, columns)
     return Page("kernels worth a closer look", (sheet,), NEXT_NOTES)

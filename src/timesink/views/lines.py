@@ -6,10 +6,10 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from timesink.measures.lines.by_line import LineTime, PathTime, line_times, path_times
+from timesink.measures.lines.by_line import PathTime, line_times, path_times
 from timesink.measures.lines.stacks import Line
 from timesink.model.trace import Trace
-from timesink.views.page import RANK, Field, Fields, Page, Sheet, first_rows, sheet_of
+from timesink.views.page import Field, Page, Sheet, declare, first_rows, sheet_of
 
 _GPU = Field("gpu_ns", "GPU time", unit="ns", has_bar=True)
 _IDLE = Field("idle_ns", "GPU idle", unit="ns")
@@ -29,38 +29,32 @@ def lines_page(trace: Trace, top: int, folder: Path) -> Page:
 
 def _lines(trace: Trace, folder: Path) -> Sheet:
     times = line_times(trace)
-    total_ns = max(sum(time.gpu_ns for time in times), 1)
-    columns: Fields[LineTime] = (
-        (_GPU, lambda time: time.gpu_ns),
-        (Field("gpu_ratio", "share", unit="ratio"), lambda time: time.gpu_ns / total_ns),
-        Field("operations", "ops", unit="1"),
-        (_IDLE, lambda time: time.idle_ns),
-        Field("host_ns", "host time", unit="ns"),
-        (Field("place", "line", is_name=True), lambda time: place_text(time.line)),
-        (Field("function", "function", is_name=True), lambda time: time.line.function if time.line else None),
-        (Field("known", "known by", words=_KNOWN), lambda time: time.line.known if time.line else None),
-        (
-            Field("source", "source", is_name=True),
-            lambda time: source_line(folder, time.line.file, time.line.line) if time.line else None,
-        ),
+    total_ns, several = max(sum(time.gpu_ns for time in times), 1), len({time.rank for time in times}) > 1
+    columns = declare(
+        *("rank",) * several,
+        "gpu_ns: GPU time [bar], gpu_ratio: share, operations: ops, idle_ns: GPU idle, host_ns: host time, "
+        "place: line [name], function [name]",
+        Field("known", "known by", words=_KNOWN),
+        "source [name]",
     )
-    if len({time.rank for time in times}) > 1:
-        columns = (RANK, *columns)
-    kept = [time for time in times if time.gpu_ns or time.idle_ns or time.host_ns]
-    return sheet_of("lines", "Time by line", kept, columns, "GPU time and idle time sum to the recording's")
+    rows = []
+    for time in times:
+        if time.gpu_ns or time.idle_ns or time.host_ns:
+            line, ranks = time.line, (time.rank,) * several
+            known = (line.function, line.known, source_line(folder, line.file, line.line)) if line else (None,) * 3
+            spent = (time.gpu_ns, time.gpu_ns / total_ns, time.operations, time.idle_ns, time.host_ns)
+            rows.append((*ranks, *spent, place_text(line), *known))
+    return sheet_of("lines", "Time by line", rows, columns, "GPU time and idle time sum to the recording's")
 
 
 def _paths(trace: Trace) -> Sheet:
-    columns: Fields[PathTime] = (
-        (_GPU, lambda time: time.gpu_ns),
-        Field("operations", "ops", unit="1"),
-        (_IDLE, lambda time: time.idle_ns),
-        (Field("path", "call path, outermost first", is_name=True), path_text),
-    )
     times = path_times(trace)
-    if len({time.rank for time in times}) > 1:
-        columns = (RANK, *columns)
-    return sheet_of("paths", "Time by call path", times, columns)
+    columns = declare(
+        *("rank",) * (len({time.rank for time in times}) > 1),
+        "gpu_ns: GPU time [bar], operations: ops, idle_ns: GPU idle",
+        Field("path", "call path, outermost first", is_name=True),
+    )
+    return sheet_of("paths", "Time by call path", times, columns, path=path_text)
 
 
 def place_text(line: Line | None) -> str:

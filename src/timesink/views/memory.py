@@ -19,9 +19,8 @@ from timesink.model.tables import MEMORY_BLOCKS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
 from timesink.views.figures import FREE, Band, MapChart, MemoryChart
-from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, figures, sheet_of, texts
+from timesink.views.page import Page, Sheet, sheet_of
 
-CATEGORY = Field("category", "category")
 _PICTURE_COLUMNS = 640  # one for each pixel of the picture
 
 
@@ -147,8 +146,6 @@ def _holders(start: Int64Array, end: Int64Array, at: Float64Array) -> Int64Array
 def difference_page(before: Trace, after: Trace) -> Page:
     """Categories at each one's peak, GPU by GPU that both have."""
     first, second = _ledgers(before), _ledgers(after)
-    sizes = figures(before_bytes="before", after_bytes="after", change_bytes="change")
-    columns = (RANK, DEVICE, CATEGORY, *sizes)
     rows = []
     for key in sorted(set(first) & set(second)):
         one, other = first[key].at_peak(), second[key].at_peak()
@@ -158,9 +155,9 @@ def difference_page(before: Trace, after: Trace) -> Page:
         rows += [(*key, name, left, right, right - left) for name, left, right in pairs]
     if not rows:
         raise UsageError("the two have no GPU in common", remedy="compare snapshots of the same rank")
-    note = "each at its own peak; bytes as asked for"
-    title = f"Memory: {before.source} against {after.source}"
-    return Page(title, (Sheet("categories", "Peak by category", columns, tuple(rows), note),))
+    columns = "rank, device, category [text], before_bytes: before, after_bytes: after, change_bytes: change"
+    sheet = sheet_of("categories", "Peak by category", rows, columns, "each at its own peak; bytes as asked for")
+    return Page(f"Memory: {before.source} against {after.source}", (sheet,))
 
 
 def _ledgers(trace: Trace) -> dict[Device, MemoryLedger]:
@@ -174,57 +171,44 @@ def _ledgers(trace: Trace) -> dict[Device, MemoryLedger]:
 
 
 def _peaks(ledgers: dict[Device, MemoryLedger]) -> Sheet:
-    columns: Fields[tuple[Device, MemoryLedger]] = (
-        (RANK, lambda item: item[0][0]),
-        (DEVICE, lambda item: item[0][1]),
-        (Field("peak_bytes", "peak", unit="bytes"), lambda item: item[1].peak_bytes),
-        (Field("phase", "in"), lambda item: item[1].peak_phase),
-        (Field("events", "events", unit="1"), lambda item: item[1].classes.lives.count),
-        (Field("steps", "steps", unit="1"), lambda item: len(item[1].classes.phases.starts)),
-        (Field("unclassified_ratio", "unclassified", unit="ratio"), lambda item: item[1].unclassified_ratio),
+    columns = "rank, device, peak_bytes: peak, phase: in [text], events, steps, unclassified_ratio: unclassified"
+    rows = (
+        (
+            *(*key, one.peak_bytes, one.peak_phase, one.classes.lives.count),
+            *(len(one.classes.phases.starts), one.unclassified_ratio),
+        )
+        for key, one in ledgers.items()
     )
-    note = "bytes as tensors asked for, before the allocator's rounding"
-    return sheet_of("peaks", "Peak", ledgers.items(), columns, note)
+    return sheet_of("peaks", "Peak", rows, columns, "bytes as tensors asked for, before the allocator's rounding")
 
 
 def _categories(ledgers: dict[Device, MemoryLedger]) -> Sheet:
-    columns = (
-        RANK,
-        DEVICE,
-        CATEGORY,
-        Field("bytes", "at the peak", unit="bytes", has_bar=True),
-        *figures(ratio="of it", by_size_bytes="told by size alone"),
-    )
+    columns = "rank, device, category [text], bytes: at the peak [bar], ratio: of it, by_size_bytes: told by size alone"
     rows = []
     for key, one in ledgers.items():
-        alive = one.alive_at_peak()
+        guessed, sizes = one.alive_at_peak() & one.classes.by_size, one.classes.lives.frame["bytes"].to_numpy()
         for category, size in one.at_peak().items():
             if size:
-                sizes = one.classes.lives.frame["bytes"].to_numpy()
-                guessed = int(sizes[alive & one.classes.of(category) & one.classes.by_size].sum())
-                rows.append((*key, str(category), size, size / one.peak_bytes, guessed))
-    return Sheet("categories", "What was alive at the peak", columns, tuple(rows), "categories sum to the peak exactly")
+                by_size = int(sizes[guessed & one.classes.of(category)].sum())
+                rows.append((*key, str(category), size, size / one.peak_bytes, by_size))
+    note = "categories sum to the peak exactly"
+    return sheet_of("categories", "What was alive at the peak", rows, columns, note)
 
 
 def _places(ledgers: dict[Device, MemoryLedger], top: int) -> Sheet:
-    columns = (
-        RANK,
-        DEVICE,
-        CATEGORY,
-        Field("bytes", "at the peak", unit="bytes", has_bar=True),
-        Field("blocks", "blocks", unit="1"),
-        Field("place", "allocated at", is_name=True),
-    )
-    rows = tuple(
+    rows = (
         (*key, str(one.category), one.bytes, one.count, one.place or "no stack recorded")
         for key, ledger in ledgers.items()
         for one in ledger.holders(top)
     )
-    return Sheet("places", "Who held it", columns, rows)
+    columns = "rank, device, category [text], bytes: at the peak [bar], blocks, place: allocated at [name]"
+    return sheet_of("places", "Who held it", rows, columns)
+
+
+_SNAPSHOT = "The allocator when the snapshot was taken"
 
 
 def _allocator(trace: Trace, used_bytes: int | None) -> Sheet:
-    columns = (RANK, DEVICE, Field("what", "what"), *figures(bytes="bytes"))
     rows: list[tuple[int, int, str, int]] = []
     notes = []
     for key, view in allocator_views(trace).items():
@@ -245,25 +229,32 @@ def _allocator(trace: Trace, used_bytes: int | None) -> Sheet:
             f"{view.segments} segments, {view.segment_allocations} taken and {view.segment_releases} given back in the "
             f"record, {view.retries} times to make room, {view.ooms} out of memory"
         )
-    return Sheet("allocator", "The allocator when the snapshot was taken", columns, tuple(rows), "; ".join(notes))
+    return sheet_of("allocator", _SNAPSHOT, rows, "rank, device, what [text], bytes", "; ".join(notes))
 
 
 def plan_page(plan: MemoryPlan, measured: Sheet | None = None) -> Page:
     """The verdict, the terms, the phases, the changes, and a comparison where there is one."""
-    sheets = [_verdict(plan), _terms(plan), _phases(plan), _changes(plan)]
-    if measured is not None:
-        sheets.append(measured)
-    name = plan.config.name or "a transformer"
-    notes = (
-        "fragmentation is not planned: what the allocator reserves beyond the peak depends on the order of sizes "
-        "(docs/explanation/memory-accuracy.md)",
+    terms = ((str(term.part), term.name, term.size_bytes, term.formula, term.source) for term in plan.terms)
+    columns = "part: category [text], name: term [text], bytes, formula [text], source [text]"
+    phases = ((moment.phase, moment.what, moment.total_bytes) for moment in plan.phases)
+    changes = ((change.label, change.freed_bytes, change.cost) for change in plan.changes)
+    freed = "change [text], freed_bytes: frees, cost: costs [text]"
+    sheets = (
+        _verdict(plan),
+        sheet_of("terms", "The peak, term by term", terms, columns, "terms sum to the peak exactly"),
+        sheet_of("phases", "Phases", phases, "phase [text], what: at [text], bytes: most alive"),
+        sheet_of("changes", "What one change frees at the peak", changes, freed),
+        *(() if measured is None else (measured,)),
     )
-    return Page(f"Planned memory of one rank: {name}", tuple(sheets), notes)
+    note = (
+        "fragmentation is not planned: what the allocator reserves beyond the peak depends on the order of sizes "
+        "(docs/explanation/memory-accuracy.md)"
+    )
+    return Page(f"Planned memory of one rank: {plan.config.name or 'a transformer'}", sheets, (note,))
 
 
 def _verdict(plan: MemoryPlan) -> Sheet:
     gpu = plan.config.gpu
-    columns = texts(what="what", value="value")
     fits = "fits" if plan.fits else "does not fit"
     rows = (
         ("parameters on this rank", f"{plan.parameters:,}"),
@@ -273,47 +264,25 @@ def _verdict(plan: MemoryPlan) -> Sheet:
         ("largest batch that fits", f"{plan.most_batch:,}"),
         ("longest sequence that fits", f"{plan.most_sequence:,}"),
     )
-    return Sheet("verdict", "Verdict", columns, rows)
-
-
-def _terms(plan: MemoryPlan) -> Sheet:
-    columns = (
-        *texts(part="category", name="term"),
-        *figures(bytes="bytes"),
-        *texts(formula="formula", source="source"),
-    )
-    rows = tuple((str(term.part), term.name, term.size_bytes, term.formula, term.source) for term in plan.terms)
-    return Sheet("terms", "The peak, term by term", columns, rows, "terms sum to the peak exactly")
-
-
-def _phases(plan: MemoryPlan) -> Sheet:
-    columns = (*texts(phase="phase", what="at"), *figures(bytes="most alive"))
-    rows = tuple((moment.phase, moment.what, moment.total_bytes) for moment in plan.phases)
-    return Sheet("phases", "Phases", columns, rows)
-
-
-def _changes(plan: MemoryPlan) -> Sheet:
-    columns = (Field("change", "change"), *figures(freed_bytes="frees"), Field("cost", "costs"))
-    rows = tuple((change.label, change.freed_bytes, change.cost) for change in plan.changes)
-    return Sheet("changes", "What one change frees at the peak", columns, rows)
+    return sheet_of("verdict", "Verdict", rows, "what [text], value [text]")
 
 
 def comparison_sheet(plan: MemoryPlan, trace: Trace) -> Sheet:
     """Plan and measurement, category by category, each at its own peak. The first GPU of the trace is taken."""
-    sizes = figures(planned_bytes="planned", measured_bytes="measured", error_ratio="of the measured peak")
-    columns = (Field("part", "category"), *sizes)
     ledger = next(iter(memory_ledger(trace).values()), None)
     if ledger is None:
         raise UsageError(
             f"{trace.source} holds no memory of a GPU", remedy="compare with a snapshot of torch.cuda.memory"
         )
     measured = {str(category): size for category, size in ledger.at_peak().items()}
-    planned_parts = {str(part): size for part, size in plan.peak.parts.items()}
+    planned = {str(part): size for part, size in plan.peak.parts.items()}
     names = [str(category) for category in MemoryCategory if category is not MemoryCategory.CONTEXT] + ["unclassified"]
-    pairs = [(name, planned_parts.get(name, 0), measured.get(name, 0)) for name in names]
+    pairs = [(name, planned.get(name, 0), measured.get(name, 0)) for name in names]
     pairs = [pair for pair in pairs if pair[1] or pair[2]] + [("total", plan.peak_bytes, ledger.peak_bytes)]
     peak_bytes = max(ledger.peak_bytes, 1)
-    rows = tuple((name, planned, taken, (planned - taken) / peak_bytes) for name, planned, taken in pairs)
-    return Sheet(
-        "against", "Planned against measured", columns, rows, "each at its own peak; positive: planned too much"
+    rows = ((name, foreseen, taken, (foreseen - taken) / peak_bytes) for name, foreseen, taken in pairs)
+    columns = (
+        "part: category [text], planned_bytes: planned, measured_bytes: measured, error_ratio: of the measured peak"
     )
+    note = "each at its own peak; positive: planned too much"
+    return sheet_of("against", "Planned against measured", rows, columns, note)

@@ -7,8 +7,10 @@ so, the other formats scale them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, overload, runtime_checkable
 
 from timesink.errors import unknown
 from timesink.model.presentable import UNASKED, Frames, Origin, Presentable, given_as
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from timesink.views.figures import Chart, Flame, KernelTime, MarkedWindow, OperatorTime, StepSeries, Timeline
 
 Cell = str | int | float | bool | None
-Item = TypeVar("Item")
 _TITLE: Final = 80  # characters of a title in a prompt
 
 
@@ -144,41 +145,95 @@ class Report:
 
 
 _UNITS: Final = ("ns", "bytes", "ratio")
+_KINDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "number": {"unit": "1"},
+    "text": {"unit": ""},
+    "name": {"unit": "", "is_name": True},
+    "kernel": {"unit": "", "is_name": True, "is_kernel": True},
+    "command": {"unit": "", "is_command": True},
+    "shape": {"unit": "", "is_shape": True},
+    "bar": {"has_bar": True},
+    "change": {"is_change": True},
+}
+
+
+def declare(*parts: str | Field) -> tuple[Field, ...]:
+    """Columns declared as text, `"rank, device, idle_ns: idle time [bar], name: kernel [kernel], rate [GB/s]"`.
+
+    Of each its key, then its head where that is not the words of the key, then in brackets what it holds: a kind of
+    `_KINDS` or a unit. Without brackets it is a number in the unit that ends its key (`idle_ns`), or in none.
+    """
+    return tuple(chain.from_iterable(_declared(part) if isinstance(part, str) else (part,) for part in parts))
+
+
+@cache
+def _declared(text: str) -> tuple[Field, ...]:
+    fields = []
+    for column in text.split(", "):
+        named, _, kinds = column.removesuffix("]").partition(" [")
+        key, _, head = named.partition(": ")
+        end = key.rpartition("_")[2]
+        told: dict[str, Any] = {"unit": end if end in _UNITS else "1"}
+        for kind in kinds.split():
+            told |= _KINDS.get(kind, {"unit": kind})
+        fields.append(Field(key, head or ("GPU" if key == "device" else key.replace("_", " ")), **told))
+    return tuple(fields)
 
 
 def figures(**heads: str) -> tuple[Field, ...]:
-    """Columns of numbers, their heads by key. A key ends with its unit (`idle_ns`), or its numbers have none."""
-    ends = {key: key.rpartition("_")[2] for key in heads}
-    return tuple(Field(key, head, ends[key] if ends[key] in _UNITS else "1") for key, head in heads.items())
+    """Columns of numbers, their heads by key, for keys that are made."""
+    return declare(*(f"{key}: {head}" for key, head in heads.items()))
 
 
 def names(**heads: str) -> tuple[Field, ...]:
     """Columns of text that names something, their heads by key."""
-    return tuple(Field(key, head, is_name=True) for key, head in heads.items())
+    return declare(*(f"{key}: {head} [name]" for key, head in heads.items()))
 
 
 def texts(**heads: str) -> tuple[Field, ...]:
     """Columns of other text, their heads by key."""
-    return tuple(Field(key, head) for key, head in heads.items())
+    return declare(*(f"{key}: {head} [text]" for key, head in heads.items()))
 
 
-RANK, DEVICE = figures(rank="rank", device="GPU")
+@runtime_checkable
+class Rows(Protocol):
+    """What a sheet asks of a Polars frame, which this file does not import: most pages need none."""
+
+    def select(self, names: Iterable[str], /) -> Any:
+        """Those of its columns."""
 
 
-# Columns; beside one the function that takes its cell from an item, where that is not the attribute that its key names.
-Fields = Sequence[Field | tuple[Field, Callable[[Item], Cell]]]
+def sheet_of(
+    key: str,
+    title: str,
+    items: Rows | Iterable[Any],
+    columns: str | tuple[Field, ...],
+    note: str = "",
+    **cells: Callable[[Any], Cell],
+) -> Sheet:
+    """A table with a row per row of a frame, or per item; columns may stand as `declare` takes them.
+
+    Of an object a cell is what the column's key names, or what the function in `cells` takes; without such functions a
+    tuple is a row as it stands.
+    """
+    fields, rows = declare(columns) if isinstance(columns, str) else columns, list[tuple[Cell, ...]]()
+    if isinstance(items, Rows):
+        rows += items.select(field.key for field in fields).iter_rows()
+    else:
+        takes = [cells.get(field.key) or attrgetter(field.key) for field in fields]
+        rows += (item if type(item) is tuple and not cells else tuple(take(item) for take in takes) for item in items)
+    return Sheet(key, title, fields, tuple(rows), note)
 
 
-def sheet_of(key: str, title: str, items: Iterable[Item], columns: Fields[Item], note: str = "") -> Sheet:
-    """A table with one row per item."""
-    pairs = [(column, attrgetter(column.key)) if isinstance(column, Field) else column for column in columns]
-    rows = tuple(tuple(cell(item) for _, cell in pairs) for item in items)
-    return Sheet(key, title, tuple(column for column, _ in pairs), rows, note)
-
-
-def rows_of(frame: pl.DataFrame, columns: tuple[Field, ...]) -> tuple[tuple[Cell, ...], ...]:
-    """The rows of a frame, with the columns shown and in their order."""
-    return tuple(frame.select(column.key for column in columns).iter_rows())
+def without_columns(sheet: Sheet, alike: Sequence[str] = ()) -> Sheet:
+    """The sheet without columns that hold nothing, and without those of `alike` in which all rows have the same."""
+    kept = []
+    for at, column in enumerate(sheet.columns):
+        seen = {row[at] for row in sheet.rows}
+        if len(seen) > 1 or not (column.key in alike or seen == {None}):
+            kept.append(at)
+    rows = tuple(tuple(row[at] for at in kept) for row in sheet.rows)
+    return replace(sheet, columns=tuple(sheet.columns[at] for at in kept), rows=rows)
 
 
 def first_rows(sheet: Sheet, top: int) -> Sheet:

@@ -26,15 +26,15 @@ from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.limits import STEP_THRESHOLD
 from timesink.verify.outcomes import ChangeVerdict
 from timesink.views.figures import Chart, GanttChart, StageChart, StageSpan
-from timesink.views.page import Cell, Field, Page, Sheet, figures, rows_of
+from timesink.views.page import Cell, Field, Page, Sheet, declare, figures, sheet_of
 
 _FULL, _NONE = 0.95, 0.05  # scores that are called the longest stage, and the sum
 _ITEMS_SHOWN: Final = 12  # of a text, so that it stays on one screen
-_QUANTILES = figures(p50_ns="p50", p90_ns="p90", p99_ns="p99")
+_QUANTILES = "p50_ns: p50, p90_ns: p90, p99_ns: p99"
 # Times of the whole pipeline.
-_TIMES = (
-    *figures(period_ns="period", hidden_ns="hidden", transfer_ns="transfer", away_ns="transfer and waiting"),
-    *figures(mesh_idle_ns="no stage works"),
+_TIMES = declare(
+    "period_ns: period, hidden_ns: hidden, transfer_ns: transfer, away_ns: transfer and waiting, "
+    "mesh_idle_ns: no stage works"
 )
 
 
@@ -103,23 +103,22 @@ def pipeline_page(staged: Staged, gate: PipelineGate) -> tuple[Page, bool]:
     missed = gate.failures(logs)
     title = f"{statement(logs)}{_failed(missed)}"
     shown = (_stages(logs), _overlap(logs, gate, not missed), _quantities(logs), *_changed(staged), _items(logs))
-    gantt = gantt_chart(logs)
-    charts: tuple[Chart, ...] = (stage_chart(logs, title),) if gantt is None else (stage_chart(logs, title), gantt)
-    return Page(title, shown, notes(logs), charts=charts), not missed
+    charts: list[Chart] = [stage_chart(logs, title), *gantt_charts(logs)]
+    return Page(title, shown, notes(logs), charts=tuple(charts)), not missed
 
 
 _GANTT_ITEMS: Final = 10  # as many as can be told apart
 
 
-def gantt_chart(logs: StageLogs) -> GanttChart | None:
-    """Who worked on which item, when, for the last items; None where only sums of stages, or some items, are known.
+def gantt_charts(logs: StageLogs) -> Iterator[GanttChart]:
+    """Who worked on which item, when, for the last items; none where only sums of stages, or some items, are known.
 
     Without one clock every rank is drawn on its own, from its own first item on.
     """
     items = logs.series["item"].tail(_GANTT_ITEMS).to_list()
     kept = [rank.spans.filter(pl.col("item").is_in(items)) for rank in logs.ranks]
     if logs.is_sample or not all(spans.height for spans in kept):
-        return None
+        return
     first = [int(spans["begin_ns"].min()) for spans in kept]  # type: ignore[arg-type]
     origin = [min(first)] * len(first) if logs.one_clock else first
     parts = tuple(dict.fromkeys(part for spans in kept for part in spans["part"].to_list()))
@@ -128,32 +127,24 @@ def gantt_chart(logs: StageLogs) -> GanttChart | None:
         for row, some in enumerate(kept)
         for item, part, begin, end in some.select("item", "part", "begin_ns", "end_ns").iter_rows()
     )
-    clock = (
-        "one clock"
-        if logs.one_clock
-        else "every rank on its own clock, from its own first item on: rows are not in step"
-    )
-    return GanttChart(
-        f"Who worked when: the last {len(items)} items",
-        f"blank: the rank stood still; {clock}",
-        max(span.end_ns for span in spans),
-        tuple(rank.name for rank in logs.ranks),
-        parts,
-        spans,
-    )
+    clock = "one clock" if logs.one_clock else _OWN_CLOCKS
+    title, note = f"Who worked when: the last {len(items)} items", f"blank: the rank stood still; {clock}"
+    ranks = tuple(rank.name for rank in logs.ranks)
+    yield GanttChart(title, note, max(span.end_ns for span in spans), ranks, parts, spans)
+
+
+_OWN_CLOCKS = "every rank on its own clock, from its own first item on: rows are not in step"
 
 
 def stage_chart(logs: StageLogs, title: str) -> StageChart:
     """The period, the stages and the bubble of each item."""
-    series = logs.series
-    stages = tuple((rank.name, tuple(series[f"stage{rank.rank}_ns"].cast(pl.Float64).to_list())) for rank in logs.ranks)
-    return StageChart(
-        title,
-        tuple(f"{item:g}" for item in series["item"]),
-        tuple(series["period_ns"].cast(pl.Float64).to_list()),
-        stages,
-        tuple(series["bubble_ratio"].to_list()),
-    )
+
+    def values(column: str) -> tuple[float, ...]:
+        return tuple(logs.series[column].cast(pl.Float64).to_list())
+
+    stages = tuple((rank.name, values(f"stage{rank.rank}_ns")) for rank in logs.ranks)
+    items = tuple(f"{item:g}" for item in logs.series["item"])
+    return StageChart(title, items, values("period_ns"), stages, values("bubble_ratio"))
 
 
 def _changed(staged: Staged) -> Iterator[Sheet]:
@@ -170,34 +161,32 @@ def _changed(staged: Staged) -> Iterator[Sheet]:
     stages = tuple(Stage(stage.time_ns, 1.0) for stage in logs.overlap.stages)
     moved_ns = max(0.0, logs.overlap.period_ns - logs.overlap.serial_ns) / len(stages)
     found = apart if apart is not None else Depths(stages, moved_ns, measured=False)
-    columns = figures(depth="items at a time", period_ns="period", saves_ns="saves")
-    periods = [(depth, found.period_ns(depth)) for depth in _FORETOLD]
-    rows = tuple((depth, period, max(0.0, logs.overlap.period_ns - period)) for depth, period in periods)
+    columns, now_ns = "depth: items at a time, period_ns: period, saves_ns: saves", logs.overlap.period_ns
+    rows = ((depth, then_ns := found.period_ns(depth), max(0.0, now_ns - then_ns)) for depth in _FORETOLD)
     if apart is None:
         note = "if stages do not slow each other; receives that wait beside them do: read traces to count that"
     else:
         how = "as kernels did that ran both ways" if apart.measured else "by the multiprocessors that receives hold"
         note = f"stages beside a waiting receive take {apart.stages[0].slowdown:.2f} times as long, {how}"
-    yield Sheet("depths", "with more items at a time, foretold", columns, rows, note)
+    yield sheet_of("depths", "with more items at a time, foretold", rows, columns, note)
 
 
 def _bubble(plan: Schedule) -> Sheet:
-    columns = (Field("part", "the bubble", is_name=True), *figures(ns="of a step", ratio="share"))
     names = ("fills and drains", "uneven stages", "transfers, launches and waiting")
     times_ns = (plan.filling_ns, plan.uneven_ns, plan.excess_ns)
-    rows = tuple((name, ns, ns / max(plan.period_ns, 1.0)) for name, ns in zip(names, times_ns, strict=True))
+    rows = ((name, ns, ns / max(plan.period_ns, 1.0)) for name, ns in zip(names, times_ns, strict=True))
     named = f"{plan.name}, " if plan.name else ""
     chunks = f", {plan.chunks} chunks a rank" if plan.chunks > 1 else ""
     ideal = f"ideal (p - 1) / (v m + p - 1): {share_text(plan.ideal_ratio)}"
     note = f"{named}{plan.micro_batches} micro-batches{chunks}; {ideal}"
-    return Sheet("bubble", "what the bubble is", columns, rows, note)
+    return sheet_of("bubble", "what the bubble is", rows, "part: the bubble [name], ns: of a step, ratio: share", note)
 
 
 def _schedules(plan: Schedule) -> Sheet:
     """The ideal bubble of other numbers of micro-batches and chunks, and the step that is foretold of the former."""
     columns = (
-        *figures(micro_batches="micro-batches", chunks="chunks", ideal_ratio="ideal bubble"),
-        *figures(step_ns="step", least_ns="at least", most_ns="at most"),
+        "micro_batches: micro-batches, chunks, ideal_ratio: ideal bubble, step_ns: step, least_ns: at least, "
+        "most_ns: at most"
     )
     count, rows = len(plan.stage_ns), list[tuple[Cell, ...]]()
     for more in _FORETOLD:
@@ -207,7 +196,7 @@ def _schedules(plan: Schedule) -> Sheet:
     chunks = plan.chunks + 1
     rows.append((plan.micro_batches, chunks, ideal_bubble(count, plan.micro_batches, chunks), None, None, None))
     note = "foretold with half of what a micro-batch costs today beside its computation; bounds: with none, with all"
-    return Sheet("schedules", "with more micro-batches or chunks", columns, tuple(rows), note)
+    return sheet_of("schedules", "with more micro-batches or chunks", rows, columns, note)
 
 
 def _failed(missed: Sequence[str]) -> str:
@@ -267,34 +256,31 @@ def notes(logs: StageLogs) -> tuple[str, ...]:
 
 def _stages(logs: StageLogs) -> Sheet:
     """The longest sets the pace, so it stands first."""
-    idle = () if logs.is_sample else (Field("idle_ns", "idle p50", unit="ns"),)
-    columns = (Field("stage", "stage", is_name=True), *_QUANTILES, *idle)
-    longest_first = sorted(logs.ranks, key=lambda rank: -_median(logs.series[f"stage{rank.rank}_ns"]))
-    times = [(rank.name, *_quantiles(logs.series[f"stage{rank.rank}_ns"])) for rank in longest_first]
-    stood = [tuple(_median(logs.series[f"idle{rank.rank}_ns"]) for _ in idle) for rank in longest_first]
-    rows = tuple((*row, *more) for row, more in zip(times, stood, strict=True))
-    return Sheet("stages", "stages", columns, rows, "all that a rank works on an item")
+    columns = f"stage [name], {_QUANTILES}" + ("" if logs.is_sample else ", idle_ns: idle p50")
+    rows = []
+    for rank in sorted(logs.ranks, key=lambda rank: -_median(logs.series[f"stage{rank.rank}_ns"])):
+        idle = () if logs.is_sample else (_median(logs.series[f"idle{rank.rank}_ns"]),)
+        rows.append((rank.name, *_quantiles(logs.series[f"stage{rank.rank}_ns"]), *idle))
+    return sheet_of("stages", "stages", rows, columns, "all that a rank works on an item")
 
 
 def _overlap(logs: StageLogs, gate: PipelineGate, passed: bool) -> Sheet:
     overlap = logs.overlap
     columns = (
-        *figures(period_ns="period", serial_ns="one after another", headroom_ns="headroom", bubble_ratio="bubble"),
-        *figures(overlap_score="OverlapScore", min_overlap="at least", max_period_ns="period at most"),
-        Field("passed", "passed", is_name=True),
+        "period_ns: period, serial_ns: one after another, headroom_ns: headroom, bubble_ratio: bubble, "
+        "overlap_score: OverlapScore, min_overlap: at least, max_period_ns: period at most, passed [name]"
     )
     score = None if logs.score is None else round(logs.score, 4)  # digits that mean something
     seen = (overlap.period_ns, overlap.serial_ns, overlap.headroom_ns, overlap.bubble_ratio, score)
     row = (*seen, gate.least_score, gate.most_period_ns, "yes" if passed else "no")
-    return Sheet("overlap", "overlap", columns, (row,), "headroom: what perfect overlap takes off the period")
+    return sheet_of("overlap", "overlap", (row,), columns, "headroom: what perfect overlap takes off the period")
 
 
 def _quantities(logs: StageLogs) -> Sheet:
     """Per item: how often which value."""
-    rows = tuple((time.head, *_quantiles(logs.series[time.key])) for time in _timed(logs))
-    columns = (Field("quantity", "per item", is_name=True), *_QUANTILES)
+    rows = ((time.head, *_quantiles(logs.series[time.key])) for time in _timed(logs))
     note = f"{logs.series.height} items; p90 from {assumed.P90_NEEDS.whole} on, p99 from {assumed.P99_NEEDS.whole}"
-    return Sheet("quantities", "per item", columns, rows, note)
+    return sheet_of("quantities", "per item", rows, f"quantity: per item [name], {_QUANTILES}", note)
 
 
 def _timed(logs: StageLogs) -> list[Field]:
@@ -307,18 +293,18 @@ def _items(logs: StageLogs) -> Sheet:
     period, *others = _timed(logs)
     stages = figures(**{f"stage{rank.rank}_ns": f"rank {rank.rank}" for rank in logs.ranks})
     idle = () if logs.is_sample else figures(**{f"idle{rank.rank}_ns": f"rank {rank.rank} idle" for rank in logs.ranks})
-    columns = (*figures(item="item"), period, *stages, *others, *idle, *figures(bubble_ratio="bubble"))
-    return Sheet("items", "items", columns, rows_of(logs.series, columns))
+    columns = declare("item", period, *stages, *others, *idle, "bubble_ratio: bubble")
+    return sheet_of("items", "items", logs.series, columns)
 
 
 def in_text(page: Page) -> Page:
     """The page with the first items only, for readers of text."""
-    return replace(page, sheets=tuple(_first(sheet) if sheet.key == "items" else sheet for sheet in page.sheets))
-
-
-def _first(items: Sheet) -> Sheet:
+    *sheets, items = page.sheets
     more = len(items.rows) - _ITEMS_SHOWN
-    return replace(items, rows=items.rows[:_ITEMS_SHOWN], note=f"{more} more with -f csv") if more > 0 else items
+    if items.key != "items" or more <= 0:
+        return page
+    first = replace(items, rows=items.rows[:_ITEMS_SHOWN], note=f"{more} more with -f csv")
+    return replace(page, sheets=(*sheets, first))
 
 
 def _quantiles(values: pl.Series) -> tuple[Cell, ...]:
@@ -344,19 +330,15 @@ def compared_page(
     title = f"period {time_text(old)} -> {time_text(new)} ({change}): {verdict.label}; "
     title += f"OverlapScore {_score(before)} -> {_score(after)}"
     title += f": now {statement(after).split(' is ', 1)[-1]}" if " is " in statement(after) else ""
-    fields = (
-        Field("quantity", "of items", is_name=True),
-        *figures(before_ns="p50 before", after_ns="p50 after"),
-        Field("change_ns", "change", unit="ns", is_change=True),
-        Field("change_ratio", "of mean", unit="ratio", is_change=True),
-        Field("low_ratio", "at least", unit="ratio", is_change=True),
-        Field("high_ratio", "at most", unit="ratio", is_change=True),
-        Field("verdict", "verdict", is_name=True),
+    columns = (
+        "quantity: of items [name], before_ns: p50 before, after_ns: p50 after, change_ns: change [change], "
+        "change_ratio: of mean [change], low_ratio: at least [change], high_ratio: at most [change], "
+        "verdict [name]"
     )
-    rows = tuple(_changes(before, after, deviation))
     why = [f"{verdict.label}: {verdict.explanation}; {verdict.to_resolve}"] if verdict.explanation else []
     said = (f"before: {statement(before)}", *why, *notes(after))
-    return Page(f"{title}{_failed(missed)}", (Sheet("changes", "changes", fields, rows),), said), not missed
+    sheet = sheet_of("changes", "changes", _changes(before, after, deviation), columns)
+    return Page(f"{title}{_failed(missed)}", (sheet,), said), not missed
 
 
 def _judged(before: StageLogs, after: StageLogs, column: str, deviation: RunDeviation | None) -> ChangeVerdict:

@@ -10,7 +10,6 @@ import polars as pl
 
 from timesink.cluster.run import Run, run_in
 from timesink.knowledge.assumptions import steps as assumed
-from timesink.measures.communication.clocks import Clock
 from timesink.measures.communication.pipelines import OverlapScore, pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_of
 from timesink.measures.ranks.lateness import Lateness, lateness_of, latest_rank, rebalanced
@@ -20,10 +19,9 @@ from timesink.model.trace import Trace
 from timesink.rules.communication import straggler
 from timesink.units import share_text, time_text
 from timesink.views.figures import HeatChart
-from timesink.views.page import RANK, Field, Fields, Page, Sheet, figures, names, rows_of, sheet_of
+from timesink.views.page import Page, Sheet, sheet_of
 
 _NAMED = 8  # more files are counted, not named
-STAGE = Field("stage", "stage", is_name=True)
 
 
 def notes_of(run: Run, waits: CollectiveWaits) -> tuple[str, ...]:
@@ -52,7 +50,7 @@ def notes_of(run: Run, waits: CollectiveWaits) -> tuple[str, ...]:
 
 def ranks_page(run: Run, top: int) -> Page:
     """Everything that is known only from all ranks together."""
-    waits = waits_of(run.job)
+    waits, job = waits_of(run.job), run.job
     late = lateness_of(waits)
     sheets = [_late(waits, late, top), _budgets(waits, top), _steps(run, top), _kinds(waits), _arrivals(waits, top)]
     if waits.pairs.height:
@@ -60,13 +58,11 @@ def ranks_page(run: Run, top: int) -> Page:
     sheets.append(_clocks(waits, top))
     if (rates := bandwidth(waits)).height:
         sheets.append(_rates(rates))
-    if (line := pipeline_of(run.job)) is not None:
+    if (line := pipeline_of(job)) is not None:
         sheets.append(_pipeline(line.overlap, top))
-    count = len(run.job.ranks)
-    files = f"{count} rank{'s' if count != 1 else ''} of {run.file_count} files"
-    heat = heat_of(waits)
-    charts = () if heat is None else (heat,)
-    return Page(f"{files}: {ranks_verdict(waits, late)}", tuple(sheets), notes_of(run, waits), charts=charts)
+    title = f"{len(job.ranks)} rank{'s' if len(job.ranks) != 1 else ''} of {run.file_count} files"
+    charts = () if (heat := heat_of(waits)) is None else (heat,)
+    return Page(f"{title}: {ranks_verdict(waits, late)}", tuple(sheets), notes_of(run, waits), charts=charts)
 
 
 def page_of_trace(trace: Trace, top: int) -> Page:
@@ -129,11 +125,10 @@ def ranks_verdict(waits: CollectiveWaits, late: Lateness) -> str:
 
 
 def _pipeline(overlap: OverlapScore, top: int) -> Sheet:
-    columns = (STAGE, Field("time_ns", "works per step", unit="ns"))
-    rows = tuple((stage.name, stage.time_ns) for stage in overlap.stages)
+    rows = [(stage.name, stage.time_ns) for stage in overlap.stages]
     note = f"step {time_text(overlap.period_ns)}; stages stand still {100 * overlap.bubble_ratio:.1f} %"
     note += "" if overlap.score is None else f"; OverlapScore {overlap.score:.2f}"
-    return Sheet("pipeline", "Pipeline", columns, rows[:top], note)
+    return sheet_of("pipeline", "Pipeline", rows[:top], "stage [name], time_ns: works per step", note)
 
 
 def _budgets(waits: CollectiveWaits, top: int) -> Sheet:
@@ -146,10 +141,9 @@ def _budgets(waits: CollectiveWaits, top: int) -> Sheet:
         .sort("exposed_communication_ns", "rank", "device", descending=[True, False, False], nulls_last=True)
     )
     columns = (
-        RANK,
-        *figures(device="device", span_ns="span", compute_ns="compute"),
-        *figures(exposed_communication_ns="exposed communication", exposed_wait_ns="of it waiting"),
-        *figures(exposed_transfer_ns="of it transfer", exposed_copy_ns="exposed copies", idle_ns="idle"),
+        "rank, device: device, span_ns: span, compute_ns: compute, "
+        "exposed_communication_ns: exposed communication, exposed_wait_ns: of it waiting, "
+        "exposed_transfer_ns: of it transfer, exposed_copy_ns: exposed copies, idle_ns: idle"
     )
     total = int(waits.job.members["exposed_communication_ns"].sum())
     note = (
@@ -158,12 +152,12 @@ def _budgets(waits: CollectiveWaits, top: int) -> Sheet:
     )
     if copied := int(waits.job.members["peer_copy_ns"].sum()):
         note += f"; copies from GPU to GPU, which no other rank takes part in, run {time_text(copied)}"
-    return Sheet("budgets", "Time of each rank", columns, rows_of(frame.head(top), columns), note)
+    return sheet_of("budgets", "Time of each rank", frame.head(top), columns, note)
 
 
 def _steps(run: Run, top: int) -> Sheet:
     """Step periods by rank, the slowest first."""
-    columns = (RANK, *figures(steps="steps", p50_ns="p50", p90_ns="p90", p99_ns="p99", compute_ns="compute p50"))
+    columns = "rank, steps, p50_ns: p50, p90_ns: p90, p99_ns: p99, compute_ns: compute p50"
     period = pl.col("end_ns") - pl.col("start_ns")
     frame = (
         run.job.steps.group_by("rank")
@@ -179,14 +173,13 @@ def _steps(run: Run, top: int) -> Sheet:
         .sort("p50_ns", "rank", descending=[True, False])
     )
     note = "steady steps; p90 from 10 steps on, p99 from 100"
-    return Sheet("steps", "Steps", columns, rows_of(frame.head(top), columns), note)
+    return sheet_of("steps", "Steps", frame.head(top), columns, note)
 
 
 def _kinds(waits: CollectiveWaits) -> Sheet:
     columns = (
-        *names(kind="collective", group="group"),
-        *figures(size="ranks", count="count", wait_ns="waiting", transfer_ns="transfer"),
-        *figures(exposed_wait_ns="exposed waiting", exposed_transfer_ns="exposed transfer"),
+        "kind: collective [name], group [name], size: ranks, count, wait_ns: waiting, transfer_ns: transfer, "
+        "exposed_wait_ns: exposed waiting, exposed_transfer_ns: exposed transfer"
     )
     frame = (
         waits.calls.group_by("kind", "group", "size")
@@ -205,38 +198,34 @@ def _kinds(waits: CollectiveWaits) -> Sheet:
         note += f"; {100 * sends.unmatched_ratio:.1f} % of {sends.call_count} sends and receives have none"
     if left := matched.one_sided_count - sends.call_count:
         note += f"; {left} one-sided calls are left out"
-    return Sheet("collectives", "Collectives", columns, rows_of(frame, columns), note)
+    return sheet_of("collectives", "Collectives", frame, columns, note)
 
 
 def _channels(waits: CollectiveWaits, top: int) -> Sheet:
     """Who sends how much to whom, the channels that are waited for longest first."""
     columns = (
-        *figures(sender="from rank", receiver="to rank", bytes="message", count="count", wait_ns="waiting"),
-        *figures(exposed_wait_ns="exposed waiting", transfer_ns="transfer p50"),
-        Field("gb_per_s", "bandwidth p50", unit="GB/s"),
+        "sender: from rank, receiver: to rank, bytes: message, count, wait_ns: waiting, "
+        "exposed_wait_ns: exposed waiting, transfer_ns: transfer p50, gb_per_s: bandwidth p50 [GB/s]"
     )
     note = "times of both ends summed; where no profiler says who sends, the lower rank stands first"
-    return Sheet("channels", "Sends and receives", columns, rows_of(channels(waits).head(top), columns), note)
+    return sheet_of("channels", "Sends and receives", channels(waits).head(top), columns, note)
 
 
 def _arrivals(waits: CollectiveWaits, top: int) -> Sheet:
     """The collectives at which most was waited, and who came last to them."""
     columns = (
-        Field("instance", "number", unit="1"),
-        Field("kind", "collective", is_name=True),
-        *figures(size="ranks", last_rank="last rank", margin_ns="after the one before"),
-        *figures(wait_sum_ns="waited in all", transfer_ns="transfer", error_ns="error at most"),
+        "instance: number, kind: collective [name], size: ranks, last_rank, margin_ns: after the one before, "
+        "wait_sum_ns: waited in all, transfer_ns: transfer, error_ns: error at most"
     )
     frame = waits.instances.sort("wait_sum_ns", "instance", descending=[True, False]).head(top).sort("instance")
     note = "the collectives with the most waiting, in order; error: what the clocks leave open of a wait"
-    return Sheet("arrivals", "Who came last", columns, rows_of(frame, columns), note)
+    return sheet_of("arrivals", "Who came last", frame, columns, note)
 
 
 def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
     columns = (
-        RANK,
-        *figures(own_ns="own lateness", host_ns="of it host", device_ns="of it GPU work", network_ns="of it transfer"),
-        *figures(late_count="late", anchors="of", last_count="came last", gain_ratio="job gains without"),
+        "rank, own_ns: own lateness, host_ns: of it host, device_ns: of it GPU work, network_ns: of it transfer, "
+        "late_count: late, anchors: of, last_count: came last, gain_ratio: job gains without"
     )
     frame = late.ranks.sort("own_ns", "last_count", "rank", descending=[True, True, False]).head(top)
     gains = [rebalanced(late, [rank]).gain_ratio for rank in frame["rank"]]
@@ -247,34 +236,33 @@ def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
         "own: beyond the median of the ranks since the last collective that held all of them up, lateness inherited "
         f"from others taken away, and no lateness within the error of the clocks ({accuracy}); the gain is replayed"
     )
-    return Sheet("lateness", "Late ranks", columns, rows_of(frame, columns), note)
+    return sheet_of("lateness", "Late ranks", frame, columns, note)
 
 
 def _clocks(waits: CollectiveWaits, top: int) -> Sheet:
-    columns: Fields[Clock] = (
-        (Field("ranks", "ranks"), lambda clock: ranks_text(clock.ranks)),
-        (Field("offset_ns", "offset", unit="ns"), lambda clock: clock.offset_ns),
-        (Field("error_ns", "error at most", unit="ns"), lambda clock: clock.error_ns),
-        (Field("residual_ns", "residual", unit="ns"), lambda clock: clock.residual_ns),
-        # Digits that mean something.
-        (Field("drift_us_per_s", "drift in us/s", unit="1"), lambda clock: round(clock.drift_ratio * 1e6, 3)),
-        (Field("calls", "calls", unit="1"), lambda clock: clock.calls),
-        (Field("consistent", "consistent", is_name=True), lambda clock: "yes" if clock.consistent else "no"),
+    columns = (
+        "ranks [text], offset_ns: offset, error_ns: error at most, residual_ns: residual, "
+        "drift_us_per_s: drift in us/s, calls, consistent [name]"
     )
-    shown = sorted(waits.clocks.clocks, key=lambda clock: (-(clock.error_ns or 0), clock.ranks))[:top]
+    rows = (
+        (
+            *(ranks_text(clock.ranks), clock.offset_ns, clock.error_ns, clock.residual_ns),
+            round(clock.drift_ratio * 1e6, 3),  # digits that mean something
+            *(clock.calls, "yes" if clock.consistent else "no"),
+        )
+        for clock in sorted(waits.clocks.clocks, key=lambda clock: (-(clock.error_ns or 0), clock.ranks))[:top]
+    )
     note = "offset against the first rank's clock: a median; the error is what causality proves at drifts up to 500 ppm"
     if waits.clocks.shared_clock_ok is not None:
         agrees = "agree" if waits.clocks.shared_clock_ok else "do not agree"
         note += f"; ranks said to share a clock {agrees} with it"
-    return sheet_of("clocks", "Clocks", shown, columns, note)
+    return sheet_of("clocks", "Clocks", rows, columns, note)
 
 
 def _rates(frame: pl.DataFrame) -> Sheet:
     columns = (
-        Field("kind", "collective", is_name=True),
-        *figures(size="ranks", bytes="size", count="count", transfer_ns="fastest", p50_ns="p50"),
-        Field("algbw_gb_per_s", "algorithm", unit="GB/s"),
-        Field("busbw_gb_per_s", "bus", unit="GB/s"),
+        "kind: collective [name], size: ranks, bytes: size, count, transfer_ns: fastest, p50_ns: p50, "
+        "algbw_gb_per_s: algorithm [GB/s], busbw_gb_per_s: bus [GB/s]"
     )
     note = "transfer only, waiting left out; bandwidths of the fastest, as nccl-tests defines them"
-    return Sheet("bandwidth", "Bandwidth", columns, rows_of(frame, columns), note)
+    return sheet_of("bandwidth", "Bandwidth", frame, columns, note)

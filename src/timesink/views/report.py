@@ -129,13 +129,7 @@ def _report(trace: Trace, diagnosis: Diagnosis, timeline: Timeline | None) -> Re
         kernel_count=len(times),
         operators=tuple(OperatorTime(**row) for row in operator_rows.head(SHOWN_NAMES).iter_rows(named=True)),
         operator_count=operator_rows.height,
-        sections=(
-            *_plan(trace, diagnosis),
-            *_ranks(trace),
-            *_ranges(trace),
-            *_memory(trace),
-            *_profiled_kernels(trace),
-        ),
+        sections=tuple(_sections(trace, diagnosis)),
     )
 
 
@@ -152,33 +146,16 @@ def _first_of_each(diagnosis: Diagnosis) -> list[tuple[int, int, Card, Finding]]
     return list(first.values())[:SHOWN_WINDOWS]
 
 
-def _plan(trace: Trace, diagnosis: Diagnosis) -> Iterator[Section]:
-    """What to change in which order, where there is a change to make."""
-    made = plan(trace, diagnosis)
-    if made.rungs:
+def _sections(trace: Trace, diagnosis: Diagnosis) -> Iterator[Section]:
+    """The pages that other commands show, each where the trace holds what it is about."""
+    if (made := plan(trace, diagnosis)).rungs:
         yield Section("plan", "Plan", page_of(made, trace.source))
-
-
-def _ranks(trace: Trace) -> Iterator[Section]:
-    """Who waited for whom, where a job of several ranks exchanged anything."""
     if trace.get(DEVICE_OPS)["rank"].n_unique() > 1 and (page := page_of_trace(trace, SHOWN_RANKS)).charts:
         yield Section("ranks", "Ranks", page)
-
-
-def _ranges(trace: Trace) -> Iterator[Section]:
-    """The ranges by path, where any were recorded."""
     if trace.get(RANGES).height:
         yield Section("ranges", "Ranges", ranges_page(trace, SHOWN_RANGES, tree=True))
-
-
-def _memory(trace: Trace) -> Iterator[Section]:
-    """Memory over time and who holds the peak, where allocations were recorded."""
     if any(ledger.peak_bytes for ledger in memory_ledger(trace).values()):
         yield Section("memory", "Memory", memory_page(trace, SHOWN_MEMORY_ROWS, None))
-
-
-def _profiled_kernels(trace: Trace) -> Iterator[Section]:
-    """The limiter of each profiled kernel and its place under the roofs, where kernels were profiled."""
     if KERNEL_PROFILES in trace:
         chart = roofline_chart("profiled kernels", trace)
         page = replace(kernels_page(trace), charts=(chart,) if chart.points else ())
@@ -212,9 +189,8 @@ def _spread(trace: Trace, shown: Sequence[KernelTime]) -> Iterator[KernelTime]:
 def _work(name: str) -> str:
     """Family and arithmetic type, as far as the name tells: `gemm bf16`."""
     decoded = decode(name)
-    if decoded.family is KernelFamily.OTHER:
-        return decoded.math or ""
-    return " ".join([decoded.family.value.replace("_", " "), *([decoded.math] if decoded.math else [])])
+    family = "" if decoded.family is KernelFamily.OTHER else decoded.family.value.replace("_", " ")
+    return " ".join(filter(None, (family, decoded.math)))
 
 
 def _operators(trace: Trace) -> pl.DataFrame:

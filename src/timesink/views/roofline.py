@@ -14,24 +14,14 @@ from timesink.model.trace import Trace
 from timesink.units import bytes_text, share_text
 from timesink.views.figures import Ceiling, Point, RooflineChart, Slope
 from timesink.views.kernel_sheet import verdict_sentence
-from timesink.views.page import Cell, Field, Page, Sheet, figures, texts
+from timesink.views.page import Cell, Page, Sheet, sheet_of
 
 _COLUMNS = (
-    Field("id", "id", "1"),
-    Field("kernel", "kernel", is_name=True, is_kernel=True),
-    *figures(dram_ratio="DRAM", l2_ratio="L2", l1_ratio="L1"),
-    Field("roof", "best arithmetic"),
-    *figures(compute_ratio="of it", mix_ratio="of its mix", teraflops_per_s="TFLOP/s"),
-    *figures(ceiling_teraflops_per_s="ceiling", ceiling_ratio="of it", intensity="op/DRAM B", ridge="ridge"),
-    Field("side", "side"),
-    Field("flops", "operations", "1"),
-    Field("counted", "counted by"),
+    "id, kernel [kernel], dram_ratio: DRAM, l2_ratio: L2, l1_ratio: L1, roof: best arithmetic [text], "
+    "compute_ratio: of it, mix_ratio: of its mix, teraflops_per_s: TFLOP/s, ceiling_teraflops_per_s: ceiling, "
+    "ceiling_ratio: of it, intensity: op/DRAM B, ridge, side [text], flops: operations, counted: counted by [text]"
 )
-_ROOFS = (
-    Field("gpu", "GPU", is_name=True),
-    *texts(roof="roof", unit="in"),
-    *figures(profiled="profiled clock", boost="boost", specified="specified", measured="measured"),
-)
+_ROOFS = "gpu: GPU [name], roof [text], unit: in [text], profiled: profiled clock, boost, specified, measured"
 _TERA = 1e12
 _FIGURES = 11  # columns between the name and the side
 _IDS_SHOWN = 12  # of launches without a point, as fit on a line
@@ -42,12 +32,12 @@ def roofline_page(title: str, trace: Trace) -> Page:
     operations were counted; then the roofs of each GPU."""
     lines = kernel_rooflines(trace)
     named = zip(kernel_counters(trace), lines, strict=True)
-    rows = tuple((number, *_row(kernel.name, line)) for number, (kernel, line) in enumerate(named))
+    rows = ((number, *_row(kernel.name, line)) for number, (kernel, line) in enumerate(named))
     note = (
         "shares of each roof at the profiled clock; side: left or right of the DRAM ridge; ceiling: what the lower of "
         "both roofs allows with its bytes; operations are those executed, of all formats, padding of tiles included"
     )
-    sheets = (Sheet("roofline", "share of each roof", _COLUMNS, rows, note), _machine(trace))
+    sheets = (sheet_of("roofline", "share of each roof", rows, _COLUMNS, note), _machine(trace))
     notes = (*_without_point(lines), *_sources(trace, lines))
     return Page("roofline", sheets, notes, charts=(roofline_chart(title, trace),))
 
@@ -56,37 +46,28 @@ def _row(name: str, line: KernelRoofline | None) -> tuple[Cell, ...]:
     if line is None:
         return (name, *[None] * _FIGURES, "not measured", None, None)
     levels = [None if (roof := line.memory_of(level)) is None else roof.share for level in ("dram", "l2", "l1")]
-    best = line.main
-    arithmetic: tuple[Cell, ...] = (None, None, None) if best is None else (best.label, best.share, best.mix_share)
-    side = {True: "memory", False: "compute", None: None}[line.is_memory_side]
-    rate = None if best is None or best.flops is None else best.flops / line.duration_ns * 1e9
-    under: tuple[Cell, ...] = (None, None)
-    if rate is not None and line.ceiling:
-        under = (line.ceiling / _TERA, rate / line.ceiling)
-    tera = None if rate is None else rate / _TERA
-    how = None if best is None or best.flops is None else best.how.value
-    return (name, *levels, *arithmetic, tera, *under, line.intensity("dram"), line.ridge, side, line.flops, how)
+    best, side = line.main, {True: "memory", False: "compute", None: None}[line.is_memory_side]
+    arithmetic = (None, None, None) if best is None else (best.label, best.share, best.mix_share)
+    rate, how = None, None
+    if best is not None and best.flops is not None:
+        rate, how = best.flops / line.duration_ns * 1e9, best.how.value
+    under = (None, None) if rate is None or not line.ceiling else (line.ceiling / _TERA, rate / line.ceiling)
+    rates = (rate and rate / _TERA, *under, line.intensity("dram"), line.ridge)
+    return (name, *levels, *arithmetic, *rates, side, line.flops, how)
 
 
 def _machine(trace: Trace) -> Sheet:
     """The roofs of the report's GPUs in TB/s and TFLOP/s."""
-    rows = tuple(
-        (
-            roof.gpu,
-            roof.label,
-            "TB/s" if roof.level else "TOP/s" if roof.precision is Precision.INT8 else "TFLOP/s",
-            *(
-                None if figure is None else figure / _TERA
-                for figure in (roof.profiled, roof.boost, roof.specified, roof.measured)
-            ),
-        )
-        for roof in machine_roofs(trace)
-    )
+    rows = []
+    for roof in machine_roofs(trace):
+        unit = "TB/s" if roof.level else "TOP/s" if roof.precision is Precision.INT8 else "TFLOP/s"
+        figures = (roof.profiled, roof.boost, roof.specified, roof.measured)
+        rows.append((roof.gpu, roof.label, unit, *(figure and figure / _TERA for figure in figures)))
     note = (
         "dense; at the clock of the longest launch and at the highest the device names; specified: the datasheet; "
         "measured: what a device of the kind said of itself, by its clocks and bus"
     )
-    return Sheet("roofs", "roofs of the GPU", _ROOFS, rows, note)
+    return sheet_of("roofs", "roofs of the GPU", rows, _ROOFS, note)
 
 
 def _without_point(lines: Sequence[KernelRoofline | None]) -> Iterator[str]:
@@ -149,7 +130,5 @@ def _points(sheet: KernelSheet, line: KernelRoofline | None) -> Iterator[Point]:
     for level in LEVELS:
         roof, intensity = line.memory_of(level), line.intensity(level)
         if roof is not None and intensity and 0 < intensity < math.inf:
-            facts = (
-                f"{verdict}; {bytes_text(roof.bytes or 0)} of {level.upper()}, {share_text(roof.share)} of that roof"
-            )
-            yield Point(sheet.kernel.function, level.upper(), intensity, rate, facts)
+            moved = f"{bytes_text(roof.bytes or 0)} of {level.upper()}, {share_text(roof.share)} of that roof"
+            yield Point(sheet.kernel.function, level.upper(), intensity, rate, f"{verdict}; {moved}")

@@ -15,7 +15,7 @@ from timesink.measures.steps.steps import step_times, steps
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
-from timesink.views.page import Field, Page, Sheet
+from timesink.views.page import Page, sheet_of
 from timesink.views.pipeline import period_statement
 
 
@@ -31,9 +31,8 @@ def statement_page(trace: Trace, before: Trace | None = None) -> Page:
             "the trace shows no steps, no ranges and no compilation to state anything of",
             remedy="record steps: timesink capture torch -- python train.py",
         )
-    rows = tuple(tuple(line.split(": ", 1)) for line in lines)
-    columns = (Field("about", "about", is_name=True), Field("statement", "statement"))
-    return Page("statement", (Sheet("statements", "statements", columns, rows),))
+    rows = (tuple(line.split(": ", 1)) for line in lines)
+    return Page("statement", (sheet_of("statements", "statements", rows, "about [name], statement [text]"),))
 
 
 def _throughput(trace: Trace, before: Trace | None) -> Iterator[str]:

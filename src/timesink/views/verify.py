@@ -11,37 +11,36 @@ from timesink.diagnosis.left import what_is_left
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis, Finding
 from timesink.model.record import asdict, dataclass, field
-from timesink.verify.baseline import Baseline, KeptFile, check_kept_file
+from timesink.verify.baseline import Baseline, check_kept_file
 from timesink.verify.calibration import Calibration
-from timesink.verify.ledger import Entry, Gain, track_record
+from timesink.verify.ledger import Entry, track_record
 from timesink.verify.outcomes import RunRow
-from timesink.views.page import Field, Fields, Page, Sheet, figures, sheet_of, texts
+from timesink.views.page import Field, Page, Sheet, declare, sheet_of
 
 _CHART = 30  # characters of the longest bar
 
 
 def ledger_page(entries: Sequence[Entry]) -> Page:
     """Every entry with its predicted and measured gain, and how good predictions are here."""
-    columns: Fields[Entry] = (
-        Field("number", "no.", "1"),
-        (Field("opened", "opened"), lambda entry: entry.opened[:10]),
-        Field("hypothesis", "hypothesis"),
-        Field("finding", "finding", is_name=True),
-        (Field("predicted_ms", "predicted", "ms"), lambda entry: _value_ms(entry.predicted)),
-        (Field("outcome", "outcome"), lambda entry: str(entry.outcome) if entry.outcome else "open"),
-        (Field("measured_ms", "measured", "ms"), lambda entry: _value_ms(entry.measured)),
-        Field("error_ms", "error", "ms"),
-        Field("within", "as predicted"),
+    columns = (
+        "number: no., opened [text], hypothesis [text], finding [name], predicted_ms: predicted [ms], "
+        "outcome [text], measured_ms: measured [ms], error_ms: error [ms], within: as predicted [text]"
     )
+    rows = []
+    for one in entries:
+        predicted_ms, measured_ms = (gain and gain.value_ms for gain in (one.predicted, one.measured))
+        outcome = str(one.outcome) if one.outcome else "open"
+        begun = (one.number, one.opened[:10], one.hypothesis, one.finding)
+        rows.append((*begun, predicted_ms, outcome, measured_ms, one.error_ms, one.within))
     if not entries:
         title = "The ledger is empty: timesink verify --ledger add 'what should get faster, and why' opens an entry"
-        return Page(title, (sheet_of("entries", "Entries", entries, columns),))
+        return Page(title, (sheet_of("entries", "Entries", rows, columns),))
     past, still_open = track_record(list(entries)), sum(entry.outcome is None for entry in entries)
     title = f"{len(entries)} {'prediction' if len(entries) == 1 else 'predictions'}, {still_open} still open"
     if past.compared:
         title += f"; {past.within} of {past.compared} measured gains lie in their predicted interval"
     note = "" if past.median_ratio is None else f"measured over predicted: {past.median_ratio:.2f} (median)"
-    sheets = (sheet_of("entries", "Entries", entries, columns, note), _progress(entries))
+    sheets = (sheet_of("entries", "Entries", rows, columns, note), _progress(entries))
     return Page(title, tuple(sheet for sheet in sheets if sheet.rows))
 
 
@@ -54,60 +53,32 @@ def _progress(entries: Sequence[Entry]) -> Sheet:
             steps += [] if steps else [("before", gain.before_ms)]
             steps.append((f"{entry.number} {entry.hypothesis}", gain.before_ms - gain.value_ms))
     longest = max((step_ms for _, step_ms in steps), default=1.0)
-    first = steps[0][1] if steps else 1.0
-    columns: Fields[tuple[str, float]] = (
-        (Field("after", "after"), lambda step: step[0]),
-        (Field("step_ms", "step", "ms"), lambda step: step[1]),
-        (Field("ratio", "of the first", "ratio"), lambda step: step[1] / first),
-        (Field("chart", ""), lambda step: "█" * max(1, round(_CHART * step[1] / longest))),
-    )
-    return sheet_of("progress", "The step after each change", steps, columns)
-
-
-def _value_ms(gain: Gain | None) -> float | None:
-    return None if gain is None else gain.value_ms
+    rows = ((name, ms, ms / steps[0][1], "█" * max(1, round(_CHART * ms / longest))) for name, ms in steps)
+    columns = declare("after [text], step_ms: step [ms], ratio: of the first", Field("chart", ""))
+    return sheet_of("progress", "The step after each change", rows, columns)
 
 
 def calibration_page(path: Path, calibration: Calibration, rows: Sequence[RunRow], notes: Sequence[str]) -> Page:
     """The deviation between runs here, and the runs of this session."""
     title = f"Runs here differ by {100 * calibration.run_sd_ratio:.2g} % (standard deviation)"
-    result = Sheet(
-        "calibration",
-        "Calibration",
-        figures(run_sd_ratio="run sd", runs="runs", sessions="sessions"),
-        ((calibration.run_sd_ratio, calibration.df + 1, calibration.sessions),),
-        f"kept in {path}",
-    )
-    runs = Sheet(
-        "runs",
-        "Runs of this session",
-        (Field("number", "run", "1"), Field("mean_s", "mean step", "s"), Field("steps", "steps", "1")),
-        tuple((row.number, row.mean_s, row.steps) for row in rows),
-    )
-    return Page(title, (result, runs), tuple(notes))
+    figures = ((calibration.run_sd_ratio, calibration.df + 1, calibration.sessions),)
+    columns = "run_sd_ratio: run sd, runs, sessions"
+    result = sheet_of("calibration", "Calibration", figures, columns, f"kept in {path}")
+    columns = "number: run, mean_s: mean step [s], steps"
+    return Page(title, (result, sheet_of("runs", "Runs of this session", rows, columns)), tuple(notes))
 
 
 def kept_page(paths: Sequence[Path]) -> Page:
     """Files that are committed beside the code, each with what it holds. What is wrong with one is raised."""
-    columns: Fields[KeptFile] = (
-        (Field("file", "file", is_name=True), lambda kept: str(kept.path)),
-        *texts(kind="is", holds="holds"),
-    )
     kept = [check_kept_file(path) for path in paths]
-    title = f"{len(kept)} file{'s' * (len(kept) != 1)} in order"
-    return Page(title, (sheet_of("files", "Files", kept, columns),))
+    rows = ((str(one.path), one.kind, one.holds) for one in kept)
+    sheet = sheet_of("files", "Files", rows, "file [name], kind: is [text], holds [text]")
+    return Page(f"{len(kept)} file{'s' * (len(kept) != 1)} in order", (sheet,))
 
 
 def baselines_page(folder: Path, baselines: Sequence[tuple[Path, Baseline]]) -> Page:
     """The baselines stored in the folder of a suite, each with its file; of an empty one, how to make the first."""
-    columns: Fields[tuple[Path, Baseline]] = (
-        (Field("file", "file", is_name=True), lambda entry: str(entry[0])),
-        (Field("gpu", "GPU"), lambda entry: entry[1].environment.get("gpu", "")),
-        (Field("runs", "runs", "1"), lambda entry: len(entry[1].runs)),
-        (Field("newest", "newest run"), lambda entry: str(entry[1].last_run or "")),
-        (Field("counters", "counters", "1"), lambda entry: len(entry[1].counters)),
-        (Field("reason", "last reason"), lambda entry: entry[1].updates[-1][1] if entry[1].updates else ""),
-    )
+    columns = "file [name], gpu: GPU [text], runs, newest: newest run [text], counters, reason: last reason [text]"
     suite, notes = folder.name, list[str]()
     title = f"Baselines of suite {suite}"
     if not baselines:
@@ -115,7 +86,12 @@ def baselines_page(folder: Path, baselines: Sequence[tuple[Path, Baseline]]) -> 
         if others := sorted({path.parent.name for path in folder.parent.glob("*/*.json")}):
             notes.append(f"suites that have one: {', '.join(others)}")
         notes.append(f"timesink gate baseline update --suite {suite} --reason 'first' -- python train.py makes one")
-    return Page(title, (sheet_of("baselines", "Baselines", baselines, columns),), tuple(notes))
+    rows = []
+    for path, one in baselines:
+        reason = one.updates[-1][1] if one.updates else ""
+        newest = str(one.last_run or "")
+        rows.append((str(path), one.environment.get("gpu", ""), len(one.runs), newest, len(one.counters), reason))
+    return Page(title, (sheet_of("baselines", "Baselines", rows, columns),), tuple(notes))
 
 
 SHOWN: Final = 3  # as many as a line of an index holds

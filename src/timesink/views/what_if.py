@@ -10,12 +10,12 @@ from timesink.fixes.words import GRAMMAR, Asked
 from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.views.page import RANK, Field, Fields, Page, Sheet, figures, names, sheet_of, texts
+from timesink.views.page import Page, Sheet, declare, sheet_of
 from timesink.whatif.change import Change, Together
 from timesink.whatif.critical_path import PathShare
 from timesink.whatif.pricing import Pricer
 
-_PATH = (RANK, Field("per_step_ns", "per step", unit="ns"), *names(kind="on the path", name="name"))
+_PATH = declare("rank, per_step_ns: per step, kind: on the path [name], name [name]")
 _NOTHING: tuple[float, ...] = (0.0, 0.0, 0.0)
 _NEXT_ROWS, _PATH_ROWS = 5, 20  # as many as people try; a screenful
 
@@ -23,7 +23,7 @@ _NEXT_ROWS, _PATH_ROWS = 5, 20  # as many as people try; a screenful
 def grammar_page() -> Page:
     """What can be changed."""
     rows = tuple((name, verb.form, verb.prices) for name, (_, verb) in GRAMMAR.items())
-    columns = (Field("verb", "change", is_name=True), *texts(form="written", doc="prices"))
+    columns = declare("verb: change [name], form: written [text], doc: prices [text]")
     return Page("Changes that can be priced", (Sheet("changes", "Changes", columns, rows),))
 
 
@@ -48,11 +48,9 @@ def what_if_page(trace: Trace, changes: Sequence[Asked], unprofiled_step_ms: flo
 
 
 def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[str, Sequence[Change]]]]) -> Sheet:
-    columns = (
-        RANK,
-        Field("change", "change", is_name=True),
-        *figures(step_ns="step", new_step_ns="new step", gain_ns="gain", low_ns="low", high_ns="high"),
-        *texts(priced_by="priced by", remark="remark"),
+    columns = declare(
+        "rank, change [name], step_ns: step, new_step_ns: new step, gain_ns: gain, low_ns: low, high_ns: high, "
+        "priced_by [text], remark [text]"
     )
     rows = []
     for rank, named in sorted(made.items()):
@@ -98,19 +96,15 @@ def _paths(ranks: Mapping[int, Pricer], changes: Mapping[int, Change], key: str,
 
 
 def _trust(by_rank: Mapping[int, Pricer]) -> Sheet:
-    columns: Fields[tuple[int, Pricer]] = (
-        (RANK, lambda item: item[0]),
-        (Field("steps", "steps replayed", unit="1"), lambda item: len(item[1].anchors.windows)),
-        (Field("residual_ratio", "unexplained", unit="ratio"), lambda item: item[1].residual_ratio),
-        # Digits that mean something.
-        (Field("kappa", "host time left by calibration", unit="1"), lambda item: round(item[1].graph.kappa, 3)),
-        (Field("inferred", "waits inferred", unit="1"), lambda item: _inferred_waits(item[1])),
-        (Field("dropped", "edges dropped", unit="1"), lambda item: item[1].graph.network.dropped),
+    columns = (
+        "rank, steps: steps replayed, residual_ratio: unexplained, kappa: host time left by calibration, "
+        "inferred: waits inferred, dropped: edges dropped"
     )
+    rows = []
+    for rank, pricer in sorted(by_rank.items()):
+        graph = pricer.graph
+        inferred = int(graph.program.releases.inferred.sum() + graph.program.events.inferred.sum())
+        known = (len(pricer.anchors.windows), pricer.residual_ratio, round(graph.kappa, 3), inferred)
+        rows.append((rank, *known, graph.network.dropped))
     note = "above 5 % unexplained, nothing is priced"
-    return sheet_of("trust", "What the replay rests on", sorted(by_rank.items()), columns, note)
-
-
-def _inferred_waits(pricer: Pricer) -> int:
-    program = pricer.graph.program
-    return int(program.releases.inferred.sum() + program.events.inferred.sum())
+    return sheet_of("trust", "What the replay rests on", rows, columns, note)

@@ -18,11 +18,12 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import accumulate
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from timesink.render import Style, code_findings
-from timesink.render.code_findings import inside
+from timesink.render import Style
+from timesink.render.code_findings import inside, quality_entry, quality_report
 from timesink.render.gate import pages
 from timesink.render.gate.pages import (
     changed_findings,
@@ -33,10 +34,10 @@ from timesink.render.gate.pages import (
     why,
     worst_first,
 )
-from timesink.render.json import enveloped, json_text
+from timesink.render.json import enveloped, json_text, named
 from timesink.render.markdown import escaped, markdown_table
 from timesink.untrusted.scrub import dashed, defuse_lines, scrub, scrub_sentence
-from timesink.verify.outcomes import ChangeVerdict, Contribution, Fate, GateResult, GateRow, Outcome
+from timesink.verify.outcomes import Fate, GateResult, GateRow, Outcome
 from timesink.views.page import Sheet
 
 
@@ -48,59 +49,31 @@ def render_json(result: GateResult, style: Style) -> str:
 def document(result: GateResult, *, strict: bool = False) -> dict[str, Any]:
     """The result as plain values, without the envelope."""
     return {
-        "suite": result.suite,
-        "procedure": result.procedure,
-        "outcome": str(result.outcome),
+        **named(result, "suite procedure outcome"),
         "exit_code": result.exit_code(strict=strict),
         "headline": headline(result),
         "metrics": [_row(row) for row in result.rows],
         "differences": {name: list(pair) for name, pair in sorted(result.differences.items())},
-        "budget": [_part(part) for part in result.budget],
-        "contributions": [_part(part) for part in result.contributions],
-        "findings": [asdict(finding) for finding in result.findings],
-        "ranges": [asdict(one) for one in result.ranges],
-        "runs": [asdict(run) for run in result.runs],
+        **{
+            parts: [named(part, "name before_ns after_ns delta_ns") for part in getattr(result, parts)]
+            for parts in ("budget", "contributions")
+        },
+        **{parts: list(map(asdict, getattr(result, parts))) for parts in ("findings", "ranges", "runs")},
         "notes": list(result.notes),
         "artefact": result.artefact or None,
     }
 
 
 def _row(row: GateRow) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "unit": row.unit,
-        "before": row.before,
-        "after": row.after,
-        "better": str(row.better),
-        "how": str(row.how),
-        "gated": row.gated,
-        "limit": row.limit or None,
-        "verdict": _verdict(row.verdict),
-    }
-
-
-def _verdict(verdict: ChangeVerdict) -> dict[str, Any]:
-    effect = verdict.effect
-    return {
-        "outcome": str(verdict.outcome),
-        "label": verdict.label,
+    verdict, effect = row.verdict, row.verdict.effect
+    told = {
+        **named(verdict, "outcome label"),
         "effect": None if effect is None else asdict(effect),
-        "threshold_ratio": verdict.threshold_ratio,
-        "reason": None if verdict.reason is None else str(verdict.reason),
-        "explanation": verdict.explanation,
-        "to_resolve": verdict.to_resolve,
-        "pairs": verdict.pairs,
-        "run_sd_ratio": verdict.run_sd_ratio,
-        "false_alarm_ratio": verdict.false_alarm_ratio,
-        "tagged": verdict.tagged,
-        "least_speed_up": verdict.least_speed_up,
-        "falls_short": verdict.falls_short,
+        **named(verdict, "threshold_ratio reason explanation to_resolve pairs run_sd_ratio false_alarm_ratio tagged"),
+        **named(verdict, "least_speed_up falls_short"),
         "notes": list(verdict.notes),
     }
-
-
-def _part(part: Contribution) -> dict[str, Any]:
-    return {"name": part.name, "before_ns": part.before_ns, "after_ns": part.after_ns, "delta_ns": part.delta_ns}
+    return {**named(row, "name unit before after better how gated"), "limit": row.limit or None, "verdict": told}
 
 
 COMMENT_BYTES = 65_000
@@ -117,20 +90,25 @@ def marker(suite: str) -> str:
 
 
 def body(result: GateResult, most_bytes: int) -> str:
-    """The text without a marker, at most that long."""
-    head = [
-        f"## {pages.mark(result)} {escaped(pages.headline(result))}",
-        "",
-        *_table(pages.metrics(result, pages.SHOWN_ROWS)),
+    """The text without a marker, at most that long: whole sections go first, then lines, from the end."""
+    metrics = _table(pages.metrics(result, pages.SHOWN_ROWS))
+    head = [f"## {pages.mark(result)} {escaped(headline(result))}", "", *metrics]
+    parts = (pages.differences, pages.budget, pages.contributions, pages.ranges, pages.findings)
+    sections = [
+        [f"### {escaped(sheet.title)}", "", *_table(sheet)] for sheet in (part(result) for part in parts) if sheet.rows
     ]
-    visible = (pages.differences, pages.budget, pages.contributions, pages.ranges, pages.findings)
-    sections = [_visible(sheet(result)) for sheet in visible]
-    sections += [[f"- {escaped(note)}" for note in pages.notes(result)], _folded(pages.runs(result))]
-    sections = [lines for lines in sections if lines]
+    sections.append([f"- {escaped(note)}" for note in pages.notes(result)])
+    if (runs := pages.runs(result)).rows:
+        summary = f"<summary>{escaped(runs.title)}</summary>"
+        sections.append(["<details>", summary, "", *_table(runs), "", "</details>"])
     while True:
         text = defuse_lines("\n".join([*head, *(line for lines in sections for line in ["", *lines])]) + "\n")
-        if len(text.encode()) <= most_bytes or not sections:
-            return text if len(text.encode()) <= most_bytes else _cut(text, most_bytes)
+        if len(text.encode()) <= most_bytes:
+            return text
+        if not sections:
+            lines = text.splitlines(keepends=True)
+            sizes = accumulate(len(line.encode()) for line in lines)
+            return "".join(line for line, size in zip(lines, sizes, strict=True) if size <= most_bytes)
         sections.pop()
 
 
@@ -139,61 +117,29 @@ def _table(sheet: Sheet) -> list[str]:
     return [*lines, "", escaped(sheet.note)] if sheet.note else lines
 
 
-def _visible(sheet: Sheet) -> list[str]:
-    return [f"### {escaped(sheet.title)}", "", *_table(sheet)] if sheet.rows else []
-
-
-def _folded(sheet: Sheet) -> list[str]:
-    if not sheet.rows:
-        return []
-    return ["<details>", f"<summary>{escaped(sheet.title)}</summary>", "", *_table(sheet), "", "</details>"]
-
-
-def _cut(text: str, most_bytes: int) -> str:
-    """Whole lines that fit."""
-    kept: list[str] = []
-    used = 0
-    for line in text.splitlines(keepends=True):
-        used += len(line.encode())
-        if used > most_bytes:
-            break
-        kept.append(line)
-    return "".join(kept)
-
-
 ANNOTATIONS = 5
 SUMMARY_BYTES = 900_000
 
 
 def workflow_commands(result: GateResult) -> str:
     """One command per line: errors for what fails, warnings for what cannot be said, notices for new findings."""
-    ranked = [row for row in worst_first(result.rows) if row.gated]
-    errors = [row for row in ranked if row.failed or row.verdict.outcome is Outcome.INVALID]
-    warnings = [
-        row
-        for row in ranked
-        if row not in errors and (row.verdict.outcome is Outcome.INCONCLUSIVE or row.verdict.tagged)
-    ]
-    lines = [_command("error", row.name, _annotation(row)) for row in errors[:ANNOTATIONS]]
-    lines += [_command("warning", row.name, _annotation(row)) for row in warnings[:ANNOTATIONS]]
+    lines = []
+    for command, kinds in (("error", ("failure", "error")), ("warning", ("skipped",))):
+        rows = [row for row in worst_first(result.rows) if row.gated and _kind(row, strict=False) in kinds]
+        for row in rows[:ANNOTATIONS]:
+            reasons, told = why(row.verdict), f"{speed_up_text(row.verdict)}{sentence(row)}"
+            lines.append(_command(command, row.name, f"{told}. {reasons}" if reasons else told))
     new = [finding for finding in changed_findings(result.findings) if finding.fate is Fate.NEW]
     for finding in new[:ANNOTATIONS]:
         place = {"file": finding.file, "line": str(finding.line or 1)} if finding.file else {}
-        lines.append(
-            _command("notice", f"{finding.code} {finding.name}", f"{finding_text(finding)}: {finding.message}", place)
-        )
+        message = f"{finding_text(finding)}: {finding.message}"
+        lines.append(_command("notice", f"{finding.code} {finding.name}", message, place))
     return "".join(f"{line}\n" for line in lines)
 
 
 def summary(result: GateResult) -> str:
     """Markdown to append to the file in GITHUB_STEP_SUMMARY."""
     return body(result, SUMMARY_BYTES)
-
-
-def _annotation(row: GateRow) -> str:
-    reasons = why(row.verdict)
-    told = f"{speed_up_text(row.verdict)}{sentence(row)}"
-    return f"{told}. {reasons}" if reasons else told
 
 
 def _command(kind: str, title: str, message: str, place: dict[str, str] | None = None) -> str:
@@ -216,44 +162,33 @@ _FIGURES = 4
 
 def code_quality(result: GateResult) -> str:
     """A JSON array; findings without a file, absolute paths and findings that are gone have no place in it."""
-    return code_findings.code_quality(
-        code_findings.quality_entry(
-            finding.code,
-            scrub_sentence(f"{finding_text(finding)}: {finding.message}"),
-            (file, max(finding.line or 1, 1)),
-            _SEVERITY[finding.fate],
-            hashlib.sha256(
-                f"{finding.code}\0{finding.file}\0{finding.line}\0{finding.message}".encode(errors="replace")
-            ).hexdigest(),
-        )
-        for finding in result.findings
-        if finding.fate in _SEVERITY and (file := inside(finding.file or ""))
-    )
+    entries = []
+    for finding in result.findings:
+        file = inside(finding.file or "")
+        if file and finding.fate in _SEVERITY:
+            text = scrub_sentence(f"{finding_text(finding)}: {finding.message}")
+            key = f"{finding.code}\0{finding.file}\0{finding.line}\0{finding.message}".encode(errors="replace")
+            place, fingerprint = (file, max(finding.line or 1, 1)), hashlib.sha256(key).hexdigest()
+            entries.append(quality_entry(finding.code, text, place, _SEVERITY[finding.fate], fingerprint))
+    return quality_report(entries)
 
 
 def open_metrics(result: GateResult) -> str:
     """OpenMetrics text. GitLab compares values as text, so four significant digits are written."""
-    values: list[str] = []
-    ratios: list[str] = []
-    for row in result.rows:
-        labels = {"suite": result.suite, "metric": row.name, "unit": row.unit}
-        if row.after is not None:
-            values.append(f"timesink_metric{_labels(labels)} {row.after:.{_FIGURES}g}")
-        if row.verdict.effect is not None:
-            ratios.append(f"timesink_change_ratio{_labels(labels)} {row.verdict.effect.ratio:.{_FIGURES}g}")
-    lines = [
-        "# TYPE timesink_metric gauge",
-        "# HELP timesink_metric A gated metric after the change, in its unit.",
-        *values,
-    ]
-    lines += [
-        "# TYPE timesink_change_ratio gauge",
-        "# HELP timesink_change_ratio After over before; above 1 is worse.",
-        *ratios,
-    ]
+    lines = []
+    for metric, words in (("metric", _METRIC), ("change_ratio", "After over before; above 1 is worse.")):
+        lines += [f"# TYPE timesink_{metric} gauge", f"# HELP timesink_{metric} {words}"]
+        for row in result.rows:
+            value = row.after if metric == "metric" else row.verdict.effect and row.verdict.effect.ratio
+            if value is not None:
+                labels = _labels({"suite": result.suite, "metric": row.name, "unit": row.unit})
+                lines.append(f"timesink_{metric}{labels} {value:.{_FIGURES}g}")
     lines += ["# TYPE timesink_exit_code gauge", "# HELP timesink_exit_code What timesink gate exits with."]
     lines += [f"timesink_exit_code{_labels({'suite': result.suite})} {result.exit_code()}", "# EOF"]
     return "\n".join(lines) + "\n"
+
+
+_METRIC = "A gated metric after the change, in its unit."
 
 
 def _labels(labels: Mapping[str, str]) -> str:
@@ -279,10 +214,16 @@ def junit_xml(result: GateResult, *, strict: bool = False) -> str:
     root = ET.Element("testsuites", {"name": name, **attributes})
     suite = ET.SubElement(root, "testsuite", {"name": name, **attributes, "skipped": str(kinds.count("skipped"))})
     properties = ET.SubElement(suite, "properties")
-    _junit_property(properties, "headline", headline(result))
-    _junit_property(properties, "procedure", result.procedure)
+    values = [("headline", headline(result)), ("procedure", result.procedure)]
     for row in result.rows:
-        _numbers(properties, row)
+        effect = row.verdict.effect
+        numbers = {"before": row.before, "after": row.after}
+        if effect is not None:
+            numbers |= {"ratio": effect.ratio, "ratio low": effect.low, "ratio high": effect.high}
+        values += [(f"{row.name} {of}", f"{number:.6g}") for of, number in numbers.items() if number is not None]
+        values.append((f"{row.name} unit", row.unit))
+    for of, value in values:
+        ET.SubElement(properties, "property", {"name": _text(of), "value": _text(value)})
     for row, kind in zip(rows, kinds, strict=True):
         case = ET.SubElement(suite, "testcase", {"name": _text(row.name), "classname": name, "time": "0"})
         if kind:
@@ -294,6 +235,7 @@ def junit_xml(result: GateResult, *, strict: bool = False) -> str:
 
 
 def _kind(row: GateRow, strict: bool) -> str:
+    """What JUnit calls a case that did not simply pass; '' for one that did."""
     if row.failed:
         return "failure"
     if row.verdict.outcome is Outcome.INVALID:
@@ -301,21 +243,6 @@ def _kind(row: GateRow, strict: bool) -> str:
     if row.verdict.outcome is Outcome.INCONCLUSIVE or row.verdict.tagged:
         return "failure" if strict else "skipped"
     return ""
-
-
-def _numbers(properties: ET.Element, row: GateRow) -> None:
-    effect = row.verdict.effect
-    values = {"before": row.before, "after": row.after}
-    if effect is not None:
-        values |= {"ratio": effect.ratio, "ratio low": effect.low, "ratio high": effect.high}
-    for name, value in values.items():
-        if value is not None:
-            _junit_property(properties, f"{row.name} {name}", f"{value:.6g}")
-    _junit_property(properties, f"{row.name} unit", row.unit)
-
-
-def _junit_property(parent: ET.Element, name: str, value: str) -> None:
-    ET.SubElement(parent, "property", {"name": _text(name), "value": _text(value)})
 
 
 def _text(text: str) -> str:

@@ -17,9 +17,8 @@ from timesink.verify.outcomes import (
     GateRow,
     How,
     Outcome,
-    RangeSide,
 )
-from timesink.views.page import Field, Page, Sheet, figures, texts
+from timesink.views.page import Page, Sheet, sheet_of, without_columns
 
 SHOWN_CONTRIBUTIONS = 15
 SHOWN_ROWS = 15
@@ -35,10 +34,7 @@ _WORST_FIRST = (Outcome.INVALID, Outcome.SLOWER, Outcome.INCONCLUSIVE, Outcome.F
 _OTHER_WORDS = {Outcome.SLOWER: "worse", Outcome.FASTER: "better"}
 
 
-_CHANGE = (
-    *figures(before_ns="before", after_ns="after"),
-    Field("delta_ns", "change", "ns", has_bar=True, is_change=True),
-)
+_CHANGE = "before_ns: before, after_ns: after, delta_ns: change [bar change]"
 
 
 def render_text(result: GateResult, style: Style) -> str:
@@ -89,28 +85,27 @@ def notes(result: GateResult) -> tuple[str, ...]:
 
 def metrics(result: GateResult, most: int | None = None) -> Sheet:
     """One row per metric, worst first."""
-    columns = texts(metric="metric", before="before", after="after", change="change", verdict="verdict")
     ranked = worst_first(result.rows)
-    said = [f"{_mark(row)} {word(row)}" if row.gated else word(row) for row in ranked]
-    rows = tuple(
-        (row.name, figure(row.before, row.unit), figure(row.after, row.unit), change_text(row), words)
-        for row, words in zip(ranked[:most], said, strict=False)
-    )
+    rows = []
+    for row in ranked[:most]:
+        verdict = f"{_mark(row)} {word(row)}" if row.gated else word(row)
+        rows.append((row.name, figure(row.before, row.unit), figure(row.after, row.unit), change_text(row), verdict))
     left = len(ranked) - len(rows)
-    return Sheet("metrics", "Metrics", columns, rows, f"{left} more are not shown" if left else "")
+    columns = "metric [text], before [text], after [text], change [text], verdict [text]"
+    return sheet_of("metrics", "Metrics", rows, columns, f"{left} more are not shown" if left else "")
 
 
 def differences(result: GateResult) -> Sheet:
     """What the two sides do not share."""
-    columns = (Field("what", "differs", is_name=True), *texts(before="before", after="after"))
-    rows = tuple((name, *pair) for name, pair in sorted(result.differences.items()))
-    return Sheet("differences", "What differs between the two sides", columns, rows)
+    rows = ((name, *pair) for name, pair in sorted(result.differences.items()))
+    columns = "what: differs [name], before [text], after [text]"
+    return sheet_of("differences", "What differs between the two sides", rows, columns)
 
 
 def budget(result: GateResult) -> Sheet:
     """The change by kind of time."""
-    rows = tuple((part.name, part.before_ns, part.after_ns, part.delta_ns) for part in result.budget)
-    return Sheet("budget", "Where the change is", (Field("kind", "time"), *_CHANGE), rows, "per step")
+    rows = ((part.name, part.before_ns, part.after_ns, part.delta_ns) for part in result.budget)
+    return sheet_of("budget", "Where the change is", rows, f"kind: time [text], {_CHANGE}", "per step")
 
 
 def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:
@@ -124,70 +119,48 @@ def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:
     if rest := ranked[most:]:
         before_ns, after_ns = sum(part.before_ns for part in rest), sum(part.after_ns for part in rest)
         rows.append((f"{len(rest)} others", before_ns, after_ns, after_ns - before_ns))
-    columns = (Field("part", "part", is_name=True), *_CHANGE)
     note = f"sum: {figure(sum(part.delta_ns for part in ranked), 'ns')} per step"
-    return Sheet("contributions", "What the change is made of", columns, tuple(rows), note)
+    return sheet_of("contributions", "What the change is made of", rows, f"part [name], {_CHANGE}", note)
 
 
 def ranges(result: GateResult) -> Sheet:
     """The mean range of each name before and after; what only one side has is named and has no change."""
     columns = (
-        Field("range", "range", is_name=True),
-        *figures(count_before="before", count_after="after"),
-        *_times("host", "host"),
-        *_times("device", "GPU"),
+        "range [name], count_before: before, count_after: after, host_before_ns: host before, "
+        "host_after_ns: host after, host_delta_ns: change [change], device_before_ns: GPU before, "
+        "device_after_ns: GPU after, device_delta_ns: change [change]"
     )
     rows = []
     for one in result.ranges[:SHOWN_RANGES]:
-        sides = one.before, one.after
-        counts = [None if side is None else side.count for side in sides]
-        host, device = ([None if side is None else time(side) for side in sides] for time in (_host, _device))
-        rows.append((one.name, *counts, *host, _gap(*host), *device, _gap(*device)))
+        figures: list[float | None] = []
+        for name in ("count", "host_ns", "device_ns"):
+            before, after = (None if side is None else getattr(side, name) for side in (one.before, one.after))
+            gap = None if before is None or after is None else after - before
+            figures += [before, after, *([] if name == "count" else [gap])]
+        rows.append((one.name, *figures))
     left = len(result.ranges) - len(rows)
     note = "before, after: how many; times are of the mean range, the GPU's busy with what was launched inside"
-    return Sheet("ranges", "Ranges", columns, tuple(rows), f"{note}; {left} more are not shown" if left else note)
-
-
-def _times(key: str, head: str) -> tuple[Field, ...]:
-    sides = figures(**{f"{key}_{side}_ns": f"{head} {side}" for side in ("before", "after")})
-    return (*sides, Field(f"{key}_delta_ns", "change", "ns", is_change=True))
-
-
-def _host(side: RangeSide) -> float:
-    return side.host_ns
-
-
-def _device(side: RangeSide) -> float:
-    return side.device_ns
-
-
-def _gap(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
+    return sheet_of("ranges", "Ranges", rows, columns, f"{note}; {left} more are not shown" if left else note)
 
 
 def findings(result: GateResult) -> Sheet:
     """Findings that came, went or changed."""
-    rows = tuple((finding_text(finding), finding.message) for finding in changed_findings(result.findings))
-    return Sheet("findings", "Findings", texts(finding="finding", message="message"), rows)
+    rows = ((finding_text(finding), finding.message) for finding in changed_findings(result.findings))
+    return sheet_of("findings", "Findings", rows, "finding [text], message [text]")
 
 
 def runs(result: GateResult) -> Sheet:
     """Every counted run in the order in which it was made; what was seen of no run has no column."""
     columns = (
-        Field("number", "run", "1"),
-        *texts(side="side", mean="mean step"),
-        *figures(steps="steps", dropped="warm-up", sm_mhz="SM MHz", celsius="°C"),
-        Field("remarks", "remarks"),
+        "number: run, side [text], mean: mean step [text], steps, dropped: warm-up, sm_mhz: SM MHz, celsius: °C, "
+        "remarks [text]"
     )
-    remarks = [[*(() if run.settled else ("not steady",)), *run.slowed_by, *run.foreign] for run in result.runs]
-    rows = [
-        (*(run.number, run.side, figure(run.mean_s, "s"), run.steps, run.dropped, run.sm_mhz, run.celsius), told)
-        for run, told in zip(result.runs, (", ".join(some) or None for some in remarks), strict=True)
-    ]
-    seen = [at for at in range(len(columns)) if any(row[at] is not None for row in rows)]
-    return Sheet(
-        "runs", "Runs", tuple(columns[at] for at in seen), tuple(tuple(row[at] for at in seen) for row in rows)
-    )
+    rows = []
+    for run in result.runs:
+        remarks = [*(() if run.settled else ("not steady",)), *run.slowed_by, *run.foreign]
+        seen = (run.number, run.side, figure(run.mean_s, "s"), run.steps, run.dropped, run.sm_mhz, run.celsius)
+        rows.append((*seen, ", ".join(remarks) or None))
+    return without_columns(sheet_of("runs", "Runs", rows, columns))
 
 
 def worst_first(rows: tuple[GateRow, ...]) -> list[GateRow]:

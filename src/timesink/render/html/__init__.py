@@ -22,6 +22,7 @@ from timesink.render.html.sections import (
     step_sheet,
 )
 from timesink.render.html.shell import Assets, document
+from timesink.render.json import named
 from timesink.render.parts import clear_text, device_sheet, not_applicable_text, steps_text, undecided_parts
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.untrusted.scrub import scrub_sentence, scrub_values
@@ -34,15 +35,8 @@ if TYPE_CHECKING:
     from timesink.views.timeline.flames import Compared
 
 
-__all__ = [
-    "html_report",
-    "render",
-    "render_comparison",
-    "render_diagnosis",
-    "render_page",
-    "render_prose",
-    "timeline_page",
-]
+__all__ = ["html_report", "render", "render_comparison", "render_diagnosis", "render_page", "render_prose"]
+__all__ += ["timeline_page"]
 
 
 def html_report(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> str:
@@ -92,16 +86,11 @@ def render(report: Report, *, live: bool = False) -> str:
 def timeline_page(timeline: Timeline, *, live: bool = False, awaits: bool = False) -> str:
     """A timeline alone, as one HTML document; `live` as of `render`. One that `awaits` asks its server for the link of
     the report with findings, and shows it when there is one."""
+    shown = {"timeline": timeline, "capture": Markup(packed(timeline)), "lanes": lane_sheet(timeline)}
     return document(
         "timeline.html.j2",
         Assets(plot=False, script=True, timeline=True, live=live),
-        {
-            "title": "timesink: timeline",
-            "awaits": awaits,
-            "timeline": timeline,
-            "capture": Markup(packed(timeline)),
-            "lanes": lane_sheet(timeline),
-        },
+        {"title": "timesink: timeline", "awaits": awaits, **shown},
         {"windows": {}, "series": []},
     )
 
@@ -140,24 +129,21 @@ def render_prose(title: str, markdown: str) -> str:
 
 def render_index(title: str, rows: Sequence[Watched]) -> str:
     """The index as one HTML document, in the order of the rows."""
-    good = [_cells(row) for row in rows if not row.error]
-    bad = [scrub_values({"name": row.name, "error": row.error}) for row in rows if row.error]
+    good, bad = [], []
+    for row in rows:
+        if row.error:
+            bad.append(scrub_values({"name": row.name, "error": row.error}))
+            continue
+        step_ms, idle = row.figures.get("step_p50_ms"), row.figures.get("idle_ratio")
+        cells: dict[str, object] = scrub_values(
+            {
+                **named(row, "name recorded statement left"),
+                "step": "" if step_ms is None else time_text(step_ms * NS_PER_MS),
+                "idle": "" if idle is None else share_text(idle),
+                "bottleneck": row.bottleneck.replace("_", " "),
+                "saves": list(row.saves),
+            }
+        )
+        good.append({**cells, "report": row.report})
     values = {"title": scrub_sentence(title), "rows": good, "bad": bad}
     return document("watched.html.j2", Assets(plot=False, script=False), values, None)
-
-
-def _cells(row: Watched) -> dict[str, object]:
-    step_ms, idle = row.figures.get("step_p50_ms"), row.figures.get("idle_ratio")
-    cells: dict[str, object] = scrub_values(
-        {
-            "name": row.name,
-            "recorded": row.recorded,
-            "step": "" if step_ms is None else time_text(step_ms * NS_PER_MS),
-            "idle": "" if idle is None else share_text(idle),
-            "bottleneck": row.bottleneck.replace("_", " "),
-            "statement": row.statement,
-            "saves": list(row.saves),
-            "left": row.left,
-        }
-    )
-    return {**cells, "report": row.report}

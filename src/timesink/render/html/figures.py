@@ -12,8 +12,6 @@ import numpy as np
 
 from timesink.diagnosis.verdicts import StepBudget
 from timesink.knowledge.step_parts import part_words
-from timesink.model.arrays import Int64Array
-from timesink.model.record import dataclass
 from timesink.untrusted.scrub import scrub
 from timesink.views.figures import Flame, FlameChange, Runs, StepSeries, Timeline
 from timesink.views.page import Report, Sheet
@@ -23,105 +21,51 @@ SHOWN_BARS = 8
 SHADES = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A piece of a bar: where it lies from 0 to `WIDTH`, what it is, its time per step and share of it."""
-
-    x: float
-    width: float
-    kind: str
-    title: str
-    time_ns: float
-    ratio: float
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One device's mean step."""
-
-    rank: int
-    device: int
-    steps: int
-    period_ns: float
-    boxes: tuple[Box, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HeatCell:
-    """A share with its shade, 0 (none) to `SHADES` (the largest of its column)."""
-
-    ratio: float
-    shade: int
-
-
-@dataclass(frozen=True, slots=True)
-class Heat:
-    """One row per device, one column per part, shaded within each column."""
-
-    titles: tuple[str, ...]
-    rows: tuple[tuple[int, int, float, tuple[HeatCell, ...]], ...]
-
-
-def bars(budgets: Sequence[StepBudget], *, to_scale: bool = False) -> tuple[Bar, ...]:
-    """The first devices' bars, each filling the width, or to the scale of the longest."""
+def bars(budgets: Sequence[StepBudget], *, to_scale: bool = False) -> list[Mapping[str, Any]]:
+    """The mean step of the first devices as a bar each, which fills `WIDTH` or is to the scale of the longest; of each
+    of its boxes where it lies, what it is, its time per step and share of it."""
     longest_ns = max((budget.period_ns for budget in budgets), default=0.0)
-    return tuple(
-        Bar(
-            *(budget.rank, budget.device, budget.steps, budget.period_ns),
-            tuple(_boxes(budget, WIDTH * budget.period_ns / longest_ns if to_scale else WIDTH)),
-        )
-        for budget in budgets[:SHOWN_BARS]
-        if budget.period_ns > 0
-    )
+    shown: list[Mapping[str, Any]] = []
+    for budget in budgets[:SHOWN_BARS]:
+        if budget.period_ns <= 0:
+            continue
+        whole, x = WIDTH * budget.period_ns / longest_ns if to_scale else WIDTH, 0.0
+        boxes: list[Mapping[str, Any]] = []
+        for part in budget.parts:
+            ratio = part.time_ns / budget.period_ns
+            place = {"x": round(x, 2), "width": round(whole * ratio, 2), "time_ns": part.time_ns, "ratio": ratio}
+            boxes.append({**place, "kind": part.kind, "title": part_words(part.kind)})
+            x += whole * ratio
+        known = {"rank": budget.rank, "device": budget.device, "steps": budget.steps, "period_ns": budget.period_ns}
+        shown.append({**known, "boxes": boxes})
+    return shown
 
 
-def _boxes(budget: StepBudget, whole: float) -> list[Box]:
-    boxes: list[Box] = []
-    x = 0.0
-    for part in budget.parts:
-        ratio = part.time_ns / budget.period_ns
-        boxes.append(Box(round(x, 2), round(whole * ratio, 2), part.kind, part_words(part.kind), part.time_ns, ratio))
-        x += whole * ratio
-    return boxes
-
-
-def heat_rows(budgets: Sequence[StepBudget]) -> Heat | None:
-    """The heat-map, where there are several devices to tell apart."""
+def heat_rows(budgets: Sequence[StepBudget]) -> Mapping[str, Any] | None:
+    """The heat-map, where there are several devices to tell apart: one row per device, one column per part, each share
+    with its shade, 0 (none) to `SHADES` (the largest of its column)."""
     if len(budgets) < 2:
         return None
     kinds = list(dict.fromkeys(part.kind for budget in budgets for part in budget.parts))
     ratios = [
-        {part.kind: part.time_ns / budget.period_ns for part in budget.parts} if budget.period_ns else {}
-        for budget in budgets
+        {part.kind: part.time_ns / budget.period_ns for part in budget.parts if budget.period_ns} for budget in budgets
     ]
     largest = {kind: max(row.get(kind, 0.0) for row in ratios) for kind in kinds}
-    rows = tuple(
-        (
-            budget.rank,
-            budget.device,
-            budget.period_ns,
-            tuple(_cell(row.get(kind, 0.0), largest[kind]) for kind in kinds),
-        )
-        for budget, row in zip(budgets, ratios, strict=True)
-    )
-    return Heat(tuple(part_words(kind) for kind in kinds), rows)
+    rows = []
+    for budget, row in zip(budgets, ratios, strict=True):
+        shares = ((row.get(kind, 0.0), largest[kind]) for kind in kinds)
+        cells = [{"ratio": ratio, "shade": round(SHADES * ratio / most) if most else 0} for ratio, most in shares]
+        rows.append((budget.rank, budget.device, budget.period_ns, cells))
+    return {"titles": [part_words(kind) for kind in kinds], "rows": rows}
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A histogram: the outline of its bars in a picture of 100 by 24, and what it reaches from and to, in ns."""
-
-    path: str
-    low_ns: float
-    high_ns: float
-
-
-def shape(cell: str) -> Shape:
-    """The histogram of a cell: shortest and longest in ns, then counts, with spaces between."""
+def shape(cell: str) -> Mapping[str, Any]:
+    """The histogram of a cell, shortest and longest in ns, then counts, with spaces between: the outline of its bars in
+    a picture of 100 by 24, and what it reaches from and to."""
     low, high, *counts = map(float, cell.split())
     wide, most = 100 / len(counts), max(counts)
     bars = (f"M{wide * at:.0f} 24v-{max(24 * count / most, 1):.0f}h3V24z" for at, count in enumerate(counts) if count)
-    return Shape("".join(bars), low, high)
+    return {"path": "".join(bars), "low_ns": low, "high_ns": high}
 
 
 def scales(sheet: Sheet) -> tuple[float, ...]:
@@ -134,25 +78,15 @@ def scales(sheet: Sheet) -> tuple[float, ...]:
     )
 
 
-def _cell(ratio: float, largest: float) -> HeatCell:
-    return HeatCell(ratio, round(SHADES * ratio / largest) if largest else 0)
-
-
 def island(report: Report) -> dict[str, Any]:
     """What the page's script reads beside the packed timeline: `windows` in it by the key of their finding, and the
     `series` of steps."""
-    origin_ns = report.timeline.start_ns if report.timeline else 0
-    windows = {
-        str(position): {
-            "from": shown.window.start_ns - origin_ns,
-            "to": shown.window.end_ns - origin_ns,
-            "rank": shown.window.rank,
-            "device": shown.window.device,
-            "lane": shown.lane,
-            "row": shown.row,
-        }
-        for position, shown in report.windows.items()
-    }
+    origin_ns, windows = report.timeline.start_ns if report.timeline else 0, {}
+    for position, shown in report.windows.items():
+        window = shown.window
+        times = {"from": window.start_ns - origin_ns, "to": window.end_ns - origin_ns}
+        place = {"rank": window.rank, "device": window.device, "lane": shown.lane, "row": shown.row}
+        windows[str(position)] = times | place
     return {"windows": windows, "series": [_series(line) for line in report.series]}
 
 
@@ -163,17 +97,14 @@ def packed(timeline: Timeline) -> str:
     start), `length`, `idle` of it, and `back` from the start to what caused it. `count` is 1 less than the events.
     Each row is a text of JSON in this JSON: a page reads those that it draws.
     """
-    lanes = [
-        {
-            "kind": lane.kind,
-            "label": scrub(lane.label),
-            "rank": lane.rank,
-            "device": lane.device,
-            "rows": [_json(_row(runs, timeline.start_ns)) for runs in lane.rows],
-        }
-        for lane in timeline.lanes
-    ]
-    used = _used(timeline)
+    seen = [np.array([name for mix in timeline.mixes for name, _ in mix], np.int64)]
+    seen += [np.unique(part) for lane in timeline.lanes for runs in lane.rows for part in (runs.name, runs.detail)]
+    used = frozenset(np.unique(np.concatenate(seen)).tolist())  # texts that a box shows: what is joined has no details
+    lanes = []
+    for lane in timeline.lanes:
+        rows = [_json(_row(runs, timeline.start_ns)) for runs in lane.rows]
+        of = {"kind": lane.kind, "label": scrub(lane.label), "rank": lane.rank, "device": lane.device}
+        lanes.append({**of, "rows": rows})
     whole = {
         "offset": timeline.start_ns - timeline.origin_ns,
         "length": timeline.end_ns - timeline.start_ns,
@@ -187,13 +118,6 @@ def packed(timeline: Timeline) -> str:
     return _deflated(whole)
 
 
-def _used(timeline: Timeline) -> frozenset[int]:
-    """The places of the texts that a box shows: what is joined has no details."""
-    seen = [np.array([name for mix in timeline.mixes for name, _ in mix], np.int64)]
-    seen += [np.unique(part) for lane in timeline.lanes for runs in lane.rows for part in (runs.name, runs.detail)]
-    return frozenset(np.unique(np.concatenate(seen)).tolist())
-
-
 def packed_flames(flames: Iterable[Flame | FlameChange]) -> str:
     """Flame graphs by their key, packed as a timeline is: names, parents (-1 for none) and total times of nodes."""
     return _deflated({flame.key: _tree(flame) for flame in flames})
@@ -203,10 +127,8 @@ def _tree(flame: Flame | FlameChange) -> dict[str, Any]:
     tree = flame.tree
     nodes: dict[str, Any] = {"names": [scrub(name) for name in tree.names], "parent": tree.parent.tolist()}
     if isinstance(flame, FlameChange):
-        return nodes | {
-            "before": flame.tree.before_ns.round(1).tolist(),
-            "after": flame.tree.after_ns.round(1).tolist(),
-        }
+        sides = {"before": flame.tree.before_ns, "after": flame.tree.after_ns}
+        return nodes | {side: time_ns.round(1).tolist() for side, time_ns in sides.items()}
     kinds = {scrub(name): kind for name, kind in flame.kinds.items()}
     return nodes | {"total": flame.tree.total_ns.tolist(), "kinds": kinds}
 
@@ -222,24 +144,18 @@ def _json(plain: Mapping[str, Any]) -> str:
 
 def _row(runs: Runs, origin_ns: int) -> dict[str, int | list[int]]:
     """`n` runs; columns of one number throughout hold it once."""
-    before = np.concatenate(([origin_ns], runs.end_ns[:-1]))
+    length = runs.end_ns - runs.start_ns
     columns = {
-        "gap": runs.start_ns - before,
-        "length": runs.end_ns - runs.start_ns,
-        "idle": runs.end_ns - runs.start_ns - runs.busy_ns,
+        "gap": runs.start_ns - np.concatenate(([origin_ns], runs.end_ns[:-1])),
+        "length": length,
+        "idle": length - runs.busy_ns,
         "count": runs.count - 1,
-        "kind": runs.kind,
-        "name": runs.name,
-        "detail": runs.detail,
+        **{key: getattr(runs, key) for key in ("kind", "name", "detail")},
         "lane": runs.from_lane,
         "back": np.where(runs.from_lane >= 0, runs.start_ns - runs.from_ns, 0),
     }
-    return {"n": runs.start_ns.size} | {key: _column(column) for key, column in columns.items()}
-
-
-def _column(values: Int64Array) -> list[int]:
-    kept = values[:1] if (values == values[:1]).all() else values
-    return list(map(int, kept))
+    alike = {key: column[:1] if (column == column[:1]).all() else column for key, column in columns.items()}
+    return {"n": runs.start_ns.size} | {key: list(map(int, column)) for key, column in alike.items()}
 
 
 def _series(line: StepSeries) -> dict[str, Any]:

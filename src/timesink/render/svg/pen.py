@@ -6,36 +6,19 @@ dark; `standing_alone` leaves the light shade, for a file of its own, where noth
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
+from importlib.resources import files
 from typing import Final
 
 from timesink.model.record import dataclass
 from timesink.untrusted.scrub import scrub
 
-LIGHT: Final[Mapping[str, str]] = {
-    "bg": "#fff", "card": "#f5f7fa", "ink": "#17202b", "quiet": "#4c5866", "line": "#d5dce4", "accent": "#1a5fa8",
-    "warn": "#9a2f1c", "good": "#1d6b3c", "band": "rgba(214,120,20,.22)", "heat": "26,95,168",
-    "k-compute": "#2f74c0", "k-communication": "#7d4fb3", "k-copy": "#0f8b8d", "k-range": "#8fa3b8", "k-op": "#b9c6d4",
-    "k-call": "#d9b45a", "k-product": "#2f74c0", "k-attention": "#1f9a76", "k-reduction": "#6a86d8",
-    "k-pointwise": "#5aa9d6", "k-kernel": "#7a93ad", "k-finding": "#d67814", "k-step": "#c3cedb", "k-wait": "#b8392b",
-    "k-wait2": "#d2674f", "k-host": "#e0892b", "k-host2": "#edb262", "k-host3": "#c9772a", "k-gpu": "#8c96a3",
-    "k-gpu2": "#b4bcc6", "k-gpu3": "#6c7683", "box-ink": "#0d1420", "slower": "#c8402f", "faster": "#2f74c0",
-    # Okabe and Ito's colours, which colour-blind readers tell apart, and what stands out from them.
-    "s-0": "#0072b2", "s-1": "#e69f00", "s-2": "#009e73", "s-3": "#cc79a7", "s-4": "#56b4e9", "s-5": "#d55e00",
-    "s-6": "#7a5195", "s-7": "#b8a800", "s-8": "#8c8c8c", "s-9": "#5a5a5a", "s-10": "#bdbdbd",
-}  # fmt: skip
-DARK: Final[Mapping[str, str]] = {
-    "bg": "#10151c", "card": "#18202a", "ink": "#e7ecf2", "quiet": "#a7b3c1", "line": "#2f3a47", "accent": "#7fb6f2",
-    "warn": "#f0907c", "good": "#7fd19d", "band": "rgba(240,160,60,.25)", "heat": "110,170,240",
-    "k-compute": "#5b9be6", "k-communication": "#b48ae6", "k-copy": "#3fbcbe", "k-range": "#6f8498", "k-op": "#8296aa",
-    "k-call": "#c9a650", "k-product": "#5b9be6", "k-attention": "#4cc3a0", "k-reduction": "#8ea5ee",
-    "k-pointwise": "#7fc4ea", "k-kernel": "#93a8bf", "k-finding": "#f0a03c", "k-step": "#8a99aa", "k-wait": "#e2624f",
-    "k-wait2": "#ee8e78", "k-host": "#e99a44", "k-host2": "#f0bd78", "k-host3": "#cf8440", "k-gpu": "#7d8896",
-    "k-gpu2": "#9aa4b0", "k-gpu3": "#697482", "box-ink": "#0b1017", "slower": "#e9705c", "faster": "#5b9be6",
-    "s-0": "#3d9bd8", "s-1": "#f0b53a", "s-2": "#2fbf93", "s-3": "#dd95bd", "s-4": "#7fcaf2", "s-5": "#f07d2e",
-    "s-6": "#a67fc0", "s-7": "#d8c93a", "s-8": "#9a9a9a", "s-9": "#c4c4c4", "s-10": "#6f6f6f",
-}  # fmt: skip
+_COLOURS: Final = json.loads(files("timesink.render.svg").joinpath("colours.json").read_text(encoding="utf-8"))
+LIGHT: Final[Mapping[str, str]] = _COLOURS["light"]
+DARK: Final[Mapping[str, str]] = _COLOURS["dark"]
+# Okabe and Ito's colours, which colour-blind readers tell apart, and what stands out from them.
 SERIES: Final = sum(name.startswith("s-") for name in LIGHT)
 _LONGEST_TIP: Final = 500  # characters: the sentence of a sheet, and a name
 
@@ -89,10 +72,8 @@ def text(x: float, y: float, words: str, *, anchor: str = "", fill: str = "", mo
 
 def line(start: tuple[float, float], end: tuple[float, float], stroke: str = LINE, dash: str = "") -> str:
     """A straight line, dashed where `dash` says how."""
-    style = f' stroke-dasharray="{dash}"' if dash else ""
-    return (
-        f'<line x1="{start[0]:.1f}" y1="{start[1]:.1f}" x2="{end[0]:.1f}" y2="{end[1]:.1f}" stroke="{stroke}"{style}/>'
-    )
+    style = f'stroke="{stroke}"' + (f' stroke-dasharray="{dash}"' if dash else "")
+    return f'<line x1="{start[0]:.1f}" y1="{start[1]:.1f}" x2="{end[0]:.1f}" y2="{end[1]:.1f}" {style}/>'
 
 
 def rect(place: tuple[float, float, float, float], fill: str, tip: str = "", more: str = "") -> str:

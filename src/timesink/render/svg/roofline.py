@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from timesink.model.record import dataclass
-from timesink.render.svg.pen import INK, OVER_LINES, QUIET, line, picture, points, series, text, told
-from timesink.views.figures import Ceiling, Point, RooflineChart
+from timesink.render.svg.pen import INK, OVER_LINES, QUIET, Plot, line, picture, points, series, text, told
+from timesink.views.figures import Ceiling, RooflineChart
 
-_WIDTH, _HEIGHT = 860, 520
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 200, 30, 50
+_PLOT = Plot(860, 520, 70, 200, 30, 50)
 _DASHES = {"DRAM": "", "L2": "6 3", "L1": "2 3"}
 _SIZES = {"DRAM": 5.0, "L2": 4.0, "L1": 3.0}
 _NAME_CHARACTERS = 26
@@ -22,36 +21,30 @@ def roofline_svg(chart: RooflineChart) -> str:
     """The chart as SVG."""
     frame = _Frame.around(chart)
     marks = [*_grid(frame), *_roofs(chart, frame), *_points(chart, frame), *_moves(chart, frame)]
-    return picture(chart.title, (_WIDTH, _HEIGHT), marks)
+    return picture(chart.title, (_PLOT.width, _PLOT.height), marks)
 
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Decades shown on each axis, and where a value falls."""
+    """The first and the last decade shown on each axis, and where a value falls."""
 
-    x_low: int
-    x_high: int
-    y_low: int
-    y_high: int
+    across: tuple[int, int]
+    up: tuple[int, int]
 
     @classmethod
     def around(cls, chart: RooflineChart) -> _Frame:
         top = [roof.flops for roof in chart.ceilings]
-        xs = [point.intensity for point in chart.points] + [
-            flops / slope.bytes_per_s for slope in chart.slopes for flops in top
-        ]
-        ys = [point.flops for point in chart.points] + top
-        x_low, x_high = _decades(xs)
-        y_low, y_high = _decades(ys)
-        return cls(x_low, x_high, y_low, y_high)
+        ridges = [flops / slope.bytes_per_s for slope in chart.slopes for flops in top]
+        xs, ys = [point.intensity for point in chart.points] + ridges, [point.flops for point in chart.points] + top
+        return cls(_decades(xs), _decades(ys))
 
     def x(self, value: float) -> float:
-        share = (math.log10(value) - self.x_low) / (self.x_high - self.x_low)
-        return _LEFT + share * (_WIDTH - _LEFT - _RIGHT)
+        share = (math.log10(value) - self.across[0]) / (self.across[1] - self.across[0])
+        return _PLOT.left + share * _PLOT.wide
 
     def y(self, value: float) -> float:
-        share = (math.log10(value) - self.y_low) / (self.y_high - self.y_low)
-        return _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
+        share = (math.log10(value) - self.up[0]) / (self.up[1] - self.up[0])
+        return _PLOT.low - share * (_PLOT.low - _PLOT.top)
 
 
 def _decades(values: Sequence[float]) -> tuple[int, int]:
@@ -61,22 +54,21 @@ def _decades(values: Sequence[float]) -> tuple[int, int]:
 
 
 def _grid(frame: _Frame) -> Iterator[str]:
-    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
-    for power in range(frame.x_low, frame.x_high + 1):
+    for power in range(frame.across[0], frame.across[1] + 1):
         x = frame.x(10.0**power)
-        yield line((x, _TOP), (x, bottom))
-        yield text(x, bottom + 16, f"{10.0**power:g}", anchor="middle")
-    for power in range(frame.y_low, frame.y_high + 1):
+        yield line((x, _PLOT.top), (x, _PLOT.low))
+        yield text(x, _PLOT.low + 16, f"{10.0**power:g}", anchor="middle")
+    for power in range(frame.up[0], frame.up[1] + 1):
         y = frame.y(10.0**power)
-        yield line((_LEFT, y), (right, y))
-        yield text(_LEFT - 6, y + 4, _rate(10.0**power), anchor="end")
-    yield text((_LEFT + right) / 2, _HEIGHT - 12, "operations per byte", anchor="middle")
+        yield line((_PLOT.left, y), (_PLOT.end, y))
+        yield text(_PLOT.left - 6, y + 4, _rate(10.0**power), anchor="end")
+    yield text((_PLOT.left + _PLOT.end) / 2, _PLOT.height - 12, "operations per byte", anchor="middle")
 
 
 def _roofs(chart: RooflineChart, frame: _Frame) -> Iterator[str]:
-    top = max((roof.flops for roof in chart.ceilings), default=10.0**frame.y_high)
-    left, right = 10.0**frame.x_low, 10.0**frame.x_high
-    floor = 10.0**frame.y_low
+    top = max((roof.flops for roof in chart.ceilings), default=10.0 ** frame.up[1])
+    left, right = 10.0 ** frame.across[0], 10.0 ** frame.across[1]
+    floor = 10.0 ** frame.up[0]
     for number, slope in enumerate(chart.slopes):
         start = max(left, floor / slope.bytes_per_s)
         end = min(right, top / slope.bytes_per_s)
@@ -90,9 +82,8 @@ def _roofs(chart: RooflineChart, frame: _Frame) -> Iterator[str]:
     for roof in chart.ceilings:
         start = min(max(left, roof.flops / steepest), right)
         y = frame.y(roof.flops)
-        yield line(
-            (frame.x(start), y), (frame.x(right), y), INK if roof.is_used else QUIET, "" if roof.is_used else "1 4"
-        )
+        stroke, dash = (INK, "") if roof.is_used else (QUIET, "1 4")
+        yield line((frame.x(start), y), (frame.x(right), y), stroke, dash)
     for together in _apart(chart.ceilings, frame):
         rates: dict[str, list[str]] = {}
         for roof in together:
@@ -117,29 +108,22 @@ def _apart(roofs: Sequence[Ceiling], frame: _Frame) -> list[list[Ceiling]]:
 def _points(chart: RooflineChart, frame: _Frame) -> Iterator[str]:
     kernels = list(dict.fromkeys(point.kernel for point in chart.points))
     for point in chart.points:
-        colour = series(kernels.index(point.kernel))
-        yield (
-            f'<circle cx="{frame.x(point.intensity):.1f}" cy="{frame.y(point.flops):.1f}" '
-            f'r="{_SIZES.get(point.level, _SIZES["L2"]):g}" stroke="{colour}" '
-            f'fill="{colour if point.level == "DRAM" else "none"}" pointer-events="all">{told(_words(point))}</circle>'
-        )
+        colour, size = series(kernels.index(point.kernel)), _SIZES.get(point.level, _SIZES["L2"])
+        place = f'cx="{frame.x(point.intensity):.1f}" cy="{frame.y(point.flops):.1f}" r="{size:g}" stroke="{colour}"'
+        fill = f'fill="{colour if point.level == "DRAM" else "none"}" pointer-events="all"'
+        rate = f"{_rate(point.flops)} at {point.intensity:.3g} operations a byte of {point.level}"
+        yield f"<circle {place} {fill}>{told(f'{point.facts or point.kernel}; {rate}')}</circle>"
     for index, kernel in enumerate(kernels):
-        y = _TOP + 16 * index + 8
-        if y > _HEIGHT - _BOTTOM:
+        y = _PLOT.top + 16 * index + 8
+        if y > _PLOT.low:
             break
-        yield f'<circle cx="{_WIDTH - _RIGHT + 14}" cy="{y - 4}" r="4" fill="{series(index)}"/>'
+        yield f'<circle cx="{_PLOT.end + 14}" cy="{y - 4}" r="4" fill="{series(index)}"/>'
         short = kernel if len(kernel) <= _NAME_CHARACTERS else f"{kernel[: _NAME_CHARACTERS - 1]}…"
-        yield text(_WIDTH - _RIGHT + 24, y, short)
+        yield text(_PLOT.end + 24, y, short)
     levels = [level for level in _SIZES if any(point.level == level for point in chart.points)]
     shapes = {"DRAM": "●", "L2": "○", "L1": "∘"}
-    yield text(
-        _WIDTH - _RIGHT + 10, _HEIGHT - 12, "  ".join(f"{shapes[level]} {level}" for level in levels), fill=QUIET
-    )
-
-
-def _words(point: Point) -> str:
-    place = f"{_rate(point.flops)} at {point.intensity:.3g} operations a byte of {point.level}"
-    return f"{point.facts or point.kernel}; {place}"
+    legend = "  ".join(f"{shapes[level]} {level}" for level in levels)
+    yield text(_PLOT.end + 10, _PLOT.height - 12, legend, fill=QUIET)
 
 
 def _moves(chart: RooflineChart, frame: _Frame) -> Iterator[str]:

@@ -2,54 +2,32 @@
 
 from __future__ import annotations
 
-from timesink.diagnosis.plan.batch import ASSUMED, LargerBatch
+from collections.abc import Iterator
+
+from timesink.diagnosis.plan.batch import ASSUMED
 from timesink.diagnosis.plan.joint import WORTH
 from timesink.diagnosis.plan.ladder import Plan, Rung, plan
 from timesink.diagnosis.plan.memory import free_text
-from timesink.diagnosis.verdicts import Diagnosis, Quantity
+from timesink.diagnosis.verdicts import Diagnosis
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.views.figures import LadderChart, LadderRung
-from timesink.views.page import Field, Fields, Page, sheet_of
+from timesink.views.page import Page, sheet_of
 
 __all__ = ["WORTH", "Plan", "Rung", "headline", "page_of", "plan", "plan_page"]
 
-_CHANGE = Field("change", "change", is_name=True)
-_LADDER: Fields[Rung] = (
-    (_CHANGE, lambda rung: rung.id),
-    (Field("before_ns", "step", unit="ns"), lambda rung: rung.before_ms * NS_PER_MS),
-    (Field("after_ns", "then", unit="ns"), lambda rung: rung.after.value * NS_PER_MS),
-    (Field("after_low_ns", "low", unit="ns"), lambda rung: (rung.after.low or 0.0) * NS_PER_MS),
-    (Field("after_high_ns", "high", unit="ns"), lambda rung: (rung.after.high or rung.after.value) * NS_PER_MS),
-    (Field("gain_ratio", "wins", unit="ratio"), lambda rung: rung.gain.value / rung.of_ms),
-    (Field("cumulative_ratio", "in all", unit="ratio"), lambda rung: rung.cumulative_ms / rung.of_ms),
-    (Field("effort", "effort"), lambda rung: rung.fix.effort.value),
-    Field("bound_by", "then bound by"),
+_LADDER = (
+    "change [name], before_ns: step, after_ns: then, after_low_ns: low, after_high_ns: high, gain_ratio: wins, "
+    "cumulative_ratio: in all, effort [text], bound_by: then bound by [text]"
 )
-_WHAT: Fields[Rung] = (
-    (_CHANGE, lambda rung: rung.id),
-    (Field("what", "what to do"), lambda rung: rung.fix.what_to_type),
-    (Field("findings", "findings", is_name=True), lambda rung: ", ".join(rung.findings) or None),
-    (Field("costs", "costs"), lambda rung: rung.fix.costs or None),
-    (Field("memory", "memory"), lambda rung: rung.memory or None),
-    (Field("beside", "beside others"), lambda rung: _beside(rung) or None),
+_WHAT = (
+    "change [name], what: what to do [text], findings [name], costs [text], memory [text], beside: beside others [text]"
 )
-
-_WHERE: Fields[Rung] = (
-    (_CHANGE, lambda rung: rung.id),
-    (Field("where", "where", is_name=True), lambda rung: rung.place.where or None),
-    (Field("module", "in", is_name=True), lambda rung: rung.place.module or None),
-    (Field("kernel", "kernel", is_name=True, is_kernel=True), lambda rung: rung.place.kernel or None),
-)
-
-_BATCHES: Fields[LargerBatch] = (
-    Field("factor", "times as large", unit="1"),
-    (Field("step_ns", "step", unit="ns"), lambda batch: batch.step.value * NS_PER_MS),
-    (Field("items_ns", "of as many items", unit="ns"), lambda batch: batch.per_item.value * NS_PER_MS),
-    (Field("items_low_ns", "low", unit="ns"), lambda batch: (batch.per_item.low or 0.0) * NS_PER_MS),
-    (Field("items_high_ns", "high", unit="ns"), lambda batch: batch.per_item.most * NS_PER_MS),
-    Field("bound_by", "then bound by"),
-    Field("needed_bytes", "more memory", unit="bytes"),
+_WHERE = "change [name], where [name], module: in [name], kernel [kernel]"
+_ALONE = "change [name], gain_ns: wins, low_ns: low, high_ns: high, gain_ratio: of the step"
+_BATCHES = (
+    "factor: times as large, step_ns: step, items_ns: of as many items, items_low_ns: low, items_high_ns: high, "
+    "bound_by: then bound by [text], needed_bytes: more memory"
 )
 
 
@@ -60,20 +38,53 @@ def plan_page(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = W
 
 def page_of(made: Plan, source: str) -> Page:
     """A plan as a page."""
-    sheets = [sheet_of("ladder", "What to change, in this order", made.rungs, _LADDER, made.floor)]
+    ladder = (
+        (
+            *(rung.id, *_ns(rung.before_ms, rung.after.value, rung.after.low, rung.after.high or rung.after.value)),
+            *(rung.gain.value / rung.of_ms, rung.cumulative_ms / rung.of_ms, rung.fix.effort.value, rung.bound_by),
+        )
+        for rung in made.rungs
+    )
+    sheets = [sheet_of("ladder", "What to change, in this order", ladder, _LADDER, made.floor)]
     if made.rungs:
-        sheets.append(sheet_of("what", "What each change is", made.rungs, _WHAT))
-        sheets.append(sheet_of("where", "Where each change goes", made.rungs, _WHERE))
+        what = (
+            (
+                rung.id,
+                rung.fix.what_to_type,
+                *(text or None for text in (", ".join(rung.findings), rung.fix.costs, rung.memory, _beside(rung))),
+            )
+            for rung in made.rungs
+        )
+        sheets.append(sheet_of("what", "What each change is", what, _WHAT))
+        where = (
+            (rung.id, *(text or None for text in (rung.place.where, rung.place.module, rung.place.kernel)))
+            for rung in made.rungs
+        )
+        sheets.append(sheet_of("where", "Where each change goes", where, _WHERE))
     taken = {rung.id for rung in made.rungs}
     alone = sorted(made.singles.items(), key=lambda item: (-item[1].value, item[0]))
-    shown = [item for item in alone if item[1].value >= WORTH.default * (made.step_ms or 0.0) or item[0] in taken]
-    sheets.append(sheet_of("alone", "What each change wins alone", shown if made.step_ms else (), _alone(made)))
+    shown = (item for item in alone if item[1].value >= WORTH.default * (made.step_ms or 0.0) or item[0] in taken)
+    wins = (
+        (name, *_ns(gain.value, gain.low, gain.high or gain.value), gain.value / (made.step_ms or 1.0))
+        for name, gain in shown
+    )
+    sheets.append(sheet_of("alone", "What each change wins alone", wins if made.step_ms else (), _ALONE))
     if made.batches:
-        sheets.append(
-            sheet_of("batches", "What a larger batch takes then", made.batches, _BATCHES, f"{ASSUMED}. {_free(made)}")
+        batches = (
+            (
+                *(one.factor, *_ns(one.step.value, one.per_item.value, one.per_item.low, one.per_item.most)),
+                *(one.bound_by, one.needed_bytes),
+            )
+            for one in made.batches
         )
+        note = f"{ASSUMED}. {_free(made)}"
+        sheets.append(sheet_of("batches", "What a larger batch takes then", batches, _BATCHES, note))
     notes = (*made.notes, *(f"{name} has no price: {why}" for name, why in made.unpriced))
     return Page(f"{headline(made)} ({source})", tuple(sheets), notes, charts=_charts(made))
+
+
+def _ns(*times_ms: float | None) -> Iterator[float]:
+    return ((time_ms or 0.0) * NS_PER_MS for time_ms in times_ms)
 
 
 def _free(made: Plan) -> str:
@@ -86,16 +97,6 @@ def _beside(rung: Rung) -> str:
     fix = rung.fix
     said = (("does too", fix.subsumes), ("not beside", fix.excludes), ("after", rung.needs))
     return "; ".join(f"{word} {', '.join(names)}" for word, names in said if names)
-
-
-def _alone(made: Plan) -> Fields[tuple[str, Quantity]]:
-    return (
-        (_CHANGE, lambda item: item[0]),
-        (Field("gain_ns", "wins", unit="ns"), lambda item: item[1].value * NS_PER_MS),
-        (Field("low_ns", "low", unit="ns"), lambda item: (item[1].low or 0.0) * NS_PER_MS),
-        (Field("high_ns", "high", unit="ns"), lambda item: (item[1].high or item[1].value) * NS_PER_MS),
-        (Field("gain_ratio", "of the step", unit="ratio"), lambda item: item[1].value / (made.step_ms or 1.0)),
-    )
 
 
 def headline(made: Plan) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from timesink.diagnosis.plan.joint import WORTH
 from timesink.model.record import dataclass
 from timesink.units import NS_PER_MS
-from timesink.views.page import Field, Fields, Sheet, sheet_of
+from timesink.views.page import Sheet, sheet_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +36,18 @@ class Climbed:
         return "more than foretold" if self.measured_ms < self.low_ms - room_ms else "as foretold"
 
 
-_RUNGS: Fields[Climbed] = (
-    (Field("rung", "rung", unit="1"), lambda one: one.number),
-    Field("change", "change", is_name=True),
-    (Field("before_ns", "step", unit="ns"), lambda one: one.before_ms * NS_PER_MS),
-    (Field("foretold_ns", "foretold", unit="ns"), lambda one: one.foretold_ms * NS_PER_MS),
-    (Field("foretold_low_ns", "low", unit="ns"), lambda one: one.low_ms * NS_PER_MS),
-    (Field("foretold_high_ns", "high", unit="ns"), lambda one: one.high_ms * NS_PER_MS),
-    (
-        Field("measured_ns", "measured", unit="ns"),
-        lambda one: None if one.measured_ms is None else one.measured_ms * NS_PER_MS,
-    ),
-    Field("outcome", "outcome"),
+_RUNGS = (
+    "rung, change [name], before_ns: step, foretold_ns: foretold, foretold_low_ns: low, foretold_high_ns: high, "
+    "measured_ns: measured, outcome [text]"
 )
 
 
 def climbed_sheet(rungs: Sequence[Climbed]) -> Sheet:
     """The rungs as a sheet."""
     note = "one run each: `timesink verify --ledger RUNG` runs both sides in turns and gives a verdict"
-    return sheet_of("climbed", "Rungs made, and the next", rungs, _RUNGS, note if len(rungs) > 1 else "")
+    rows = []
+    for one in rungs:
+        times_ms = (one.before_ms, one.foretold_ms, one.low_ms, one.high_ms, one.measured_ms)
+        times_ns = (None if time_ms is None else time_ms * NS_PER_MS for time_ms in times_ms)
+        rows.append((one.number, one.change, *times_ns, one.outcome))
+    return sheet_of("climbed", "Rungs made, and the next", rows, _RUNGS, note if len(rungs) > 1 else "")

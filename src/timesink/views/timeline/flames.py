@@ -141,7 +141,11 @@ class Compared:
 
 def compared(before: Trace, after: Trace) -> Compared:
     """The figures of two captures."""
-    sides = [(trace, device) for trace in (before, after) if (device := _pacing(trace)) is not None]
+    sides = []
+    for trace in (before, after):
+        paced = step_parts(trace).paced_by  # the GPU that paces most steps
+        if paced:
+            sides.append((trace, max(paced, key=lambda device: (paced[device], device))))
     if len(sides) < len((before, after)):
         return Compared((), (), ())
     budgets = [
@@ -150,12 +154,6 @@ def compared(before: Trace, after: Trace) -> Compared:
     ]
     shown = [step for trace, device in sides if (step := _usual_step(trace, device)) is not None]
     return Compared(tuple(budgets), tuple(_changes(before, after)), _as_long(shown) if len(shown) == len(sides) else ())
-
-
-def _pacing(trace: Trace) -> Device | None:
-    """The GPU that paces most steps."""
-    paced = step_parts(trace).paced_by
-    return max(paced, key=lambda device: (paced[device], device), default=None)
 
 
 def _changes(before: Trace, after: Trace) -> Iterator[FlameChange]:

@@ -23,7 +23,7 @@ from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.op_class import class_of_ops
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_blame, idle_of_rank
-from timesink.measures.lines.stacks import Line, op_stacks, stack_book
+from timesink.measures.lines.stacks import op_stacks, stack_book
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.autograd import forward_operators
@@ -180,9 +180,6 @@ class _Lanes:
         self.lanes += [self._stream(device, ops[device], key, place) for device, key in streams]
         self.lanes += [self._thread(*thread, place) for thread in threads]
 
-    def _lane(self, kind: LaneKind, label: str, device: Device, rows: tuple[Runs, ...]) -> Lane:
-        return Lane(kind, label, *device, rows)
-
     def _findings(self, device: Device, lane: int) -> Iterator[Lane]:
         """What each finding claims, a row each; `lane` is the number that this lane has, where there is anything."""
         rows: list[Runs] = []
@@ -193,14 +190,14 @@ class _Lanes:
                 self.marks[*device, number] = lane, len(rows)
                 rows.append(single(claimed.start_ns, claimed.end_ns, kind=kind, name=text))
         if rows:
-            yield self._lane("finding", f"findings, GPU {device[1]}", device, tuple(rows))
+            yield Lane("finding", f"findings, GPU {device[1]}", *device, tuple(rows))
 
     def _steps(self, device: Device) -> Iterator[Lane]:
         windows = steps(self.trace).windows.filter(of_device(device))
         if windows.height:
             names = self.texts.column("step " + windows["step"].cast(pl.String))
             runs = _runs(windows, kind=self.texts.kind("step"), name=names)
-            yield self._lane("step", f"steps, GPU {device[1]}", device, laid_out(runs))
+            yield Lane("step", f"steps, GPU {device[1]}", *device, laid_out(runs))
 
     def _idle(self, device: Device) -> Iterator[Lane]:
         """Neighbouring stretches of one cause and place are one box."""
@@ -222,26 +219,18 @@ class _Lanes:
             name=self.texts.column(boxes["cause"].replace(IDLE_WORDS)),
             detail=self.texts.column(boxes["place"].replace("", None)),
         )
-        yield self._lane("idle", f"GPU {device[1]} idle, because of", device, laid_out(runs))
+        yield Lane("idle", f"GPU {device[1]} idle, because of", *device, laid_out(runs))
 
     def _ops(self, device: Device) -> pl.DataFrame:
-        """The device's work with what a box shows, and the number of its row in `device_ops`."""
-        rows = self.trace[DEVICE_OPS].with_row_index("row").filter(of_device(device)).rechunk()  # texts need one piece
-        return rows.with_columns(pl.Series("coloured", self._coloured(rows)))
-
-    def _coloured(self, ops: pl.DataFrame) -> Int64Array:
-        """The number of the kind that each op is coloured by: kernels go by the family of their name."""
+        """The device's work, the number of its row in `device_ops`, and of the kind that a box is coloured by: kernels
+        go by the family of their name."""
+        ops = self.trace[DEVICE_OPS].with_row_index("row").filter(of_device(device)).rechunk()  # texts need one piece
         families = mapped(ops["name"], lambda names: names.map_elements(family, pl.String), pl.String)
         classes = class_of_ops(self.trace)[ops["row"]].cast(pl.String)
-        told = pl.select(
-            pl.when(classes != "compute")
-            .then(classes)
-            .when(ops["kind"] == "graph")
-            .then(pl.lit("kernel"))
-            .otherwise(families)
-        ).to_series()
-        numbers = {kind: self.texts.kind(kind) for kind in told.unique().sort()}
-        return told.replace_strict(numbers, return_dtype=pl.Int64).to_numpy()
+        graph = pl.when(ops["kind"] == "graph").then(pl.lit("kernel")).otherwise(families)
+        kinds = pl.select(pl.when(classes != "compute").then(classes).otherwise(graph)).to_series()
+        numbers = {kind: self.texts.kind(kind) for kind in kinds.unique().sort()}
+        return ops.with_columns(kinds.replace_strict(numbers, return_dtype=pl.Int64).alias("coloured"))
 
     def _stream_keys(self, device: Device, ops: pl.DataFrame) -> list[tuple[int | None, int]]:
         order = ops.group_by("context", "stream").len().sort("context", "stream", nulls_last=True)
@@ -259,22 +248,22 @@ class _Lanes:
         call = launch_links(self.trace).call[at]
         from_lane, from_ns = self._place_of(API_CALLS, "call", call, place)
         names = self.texts.column(rows["name"])
-        self._shorten(rows.filter(pl.col("kind") == "kernel")["name"])
+        kernels = rows.filter(pl.col("kind") == "kernel")["name"].unique().cast(pl.String).to_list()
+        for name, short in short_names(kernels).items():
+            self.texts.short.setdefault(self.texts.of(name), short)
         shown = {"kind": rows["coloured"].to_numpy(), "name": names, "detail": self._op_details(rows)}
         runs = _runs(rows, **shown, from_lane=from_lane, from_ns=from_ns)
         label = f"GPU {device[1]} stream {stream}" + (f" of context {context}" if several else "")
-        return self._lane("stream", label, device, laid_out(runs))
-
-    def _shorten(self, names: pl.Series) -> None:
-        """Remember the short names of these kernels."""
-        for name, short in short_names(names.unique().cast(pl.String).to_list()).items():
-            self.texts.short.setdefault(self.texts.of(name), short)
+        return Lane("stream", label, *device, laid_out(runs))
 
     def _op_details(self, ops: pl.DataFrame) -> Int64Array:
         """What a kernel was launched with, or a copy moved, and the line of the program that it is of."""
         stacks = stack_book(self.trace)
         number = op_stacks(self.trace)[ops["row"].to_numpy()]
-        lines = {at: _line_text(stacks.stacks[at][-1]) for at in np.unique(number).tolist() if at >= 0}
+        lines: dict[int, str] = {}
+        for at in np.unique(number[number >= 0]).tolist():
+            line = stacks.stacks[at][-1]
+            lines[at] = f"{'in' if line.file is None else 'at'} {place_text(line)}"
         launched = pl.format(
             "grid {}×{}×{}, block {}×{}×{}", *(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
         )
@@ -309,7 +298,12 @@ class _Lanes:
             for kind, _, table in _HOST
         }
         keys = set(chain.from_iterable(slices.values()))
-        busiest = sorted(keys, key=lambda key: ([-_length(slices[kind], key) for kind in ("call", "op", "range")], key))
+        nothing = (0, 0)
+
+        def order(key: ThreadKey) -> tuple[list[int], ThreadKey]:
+            return [int.__sub__(*slices[kind].get(key, nothing)) for kind in ("call", "op", "range")], key
+
+        busiest = sorted(keys, key=order)
         if len(busiest) > SHOWN_THREADS:
             self.notes.append(f"rank {rank}: {SHOWN_THREADS} of {len(busiest)} threads are drawn")
         threads = self.trace.get(THREADS).select("rank", "process", "thread", pl.col("name").cast(pl.String))
@@ -344,15 +338,6 @@ def of_device(device: Device) -> pl.Expr:
 def _runs(rows: pl.DataFrame, **columns: Int64Array | int) -> Runs:
     """A box for each row."""
     return single(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy(), **columns)
-
-
-def _length(slices: Mapping[ThreadKey, tuple[int, int]], key: ThreadKey) -> int:
-    first, last = slices.get(key, (0, 0))
-    return last - first
-
-
-def _line_text(line: Line) -> str:
-    return f"{'in' if line.file is None else 'at'} {place_text(line)}"
 
 
 @cache

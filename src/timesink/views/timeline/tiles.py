@@ -16,7 +16,7 @@ import numpy as np
 from timesink.model.arrays import Float64Array
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
-from timesink.views.figures import Lane, Runs, Timeline
+from timesink.views.figures import Runs, Timeline
 from timesink.views.timeline.runs import binned, touching
 
 _FINEST_NS: Final = 128  # events are hardly shorter
@@ -130,9 +130,8 @@ class Tiles:
 
     def _rows(self) -> Iterator[tuple[Place, Runs]]:
         """Every row of events at its lowest level."""
-        yield from (
-            (place, runs) for place, runs in self._whole.items() if self.timeline.lanes[place[0]].kind != "ranks"
-        )
+        lanes = self.timeline.lanes
+        return ((place, runs) for place, runs in self._whole.items() if lanes[place[0]].kind != "ranks")
 
     def _level(self, place: Place, pixel_ns: float) -> tuple[int, Runs]:
         """The coarsest level of a row for such a pixel, and the width of its bins.
@@ -150,21 +149,17 @@ class Tiles:
 
     def _event(self, place: Place, at: int) -> dict[str, int]:
         """One event as the page knows it."""
-        runs = self._whole[place]
-        origin_ns = self.timeline.start_ns
-        caused = int(runs.from_lane[at]) >= 0
+        runs, origin_ns = self._whole[place], self.timeline.start_ns
+        start, end, busy, *known, cause, caused_ns = (int(getattr(runs, key)[at]) for key in Runs.__slots__)
         return {
             "lane": place[0],
             "depth": place[1],
-            "start": int(runs.start_ns[at]) - origin_ns,
-            "end": int(runs.end_ns[at]) - origin_ns,
-            "busy": int(runs.busy_ns[at]),
-            "count": int(runs.count[at]),
-            "kind": int(runs.kind[at]),
-            "name": int(runs.name[at]),
-            "detail": int(runs.detail[at]),
-            "fromLane": int(runs.from_lane[at]),
-            "from": int(runs.from_ns[at]) - origin_ns if caused else -1,
+            "start": start - origin_ns,
+            "end": end - origin_ns,
+            "busy": busy,
+            **dict(zip(("count", "kind", "name", "detail"), known, strict=True)),
+            "fromLane": cause,
+            "from": caused_ns - origin_ns if cause >= 0 else -1,
         }
 
     def _stack(self, lane: int, time_ns: int) -> list[tuple[Place, int]]:
@@ -195,20 +190,17 @@ class Tiles:
         """The lane of another kind of the same thread: labels end in what a lane shows."""
         own = self.timeline.lanes[lane]
 
-        def is_beside(other: Lane) -> bool:
-            return (other.kind, other.rank) == (kind, own.rank) and _thread(other) == _thread(own)
-
-        return next((at for at, other in enumerate(self.timeline.lanes) if is_beside(other)), -1)
+        thread = own.label.rpartition(": ")[0]
+        for at, other in enumerate(self.timeline.lanes):
+            if (other.kind, other.rank, other.label.rpartition(": ")[0]) == (kind, own.rank, thread):
+                return at
+        return -1
 
 
 def _longest(sums: Float64Array) -> list[tuple[int, float, int]]:
     """The names that have any time, the longest first: number, time and count."""
     order = np.argsort(-sums[0], kind="stable")[: np.count_nonzero(sums[0])]
     return [(at - 1, float(sums[0][at]), int(sums[1][at])) for at in order.tolist()]
-
-
-def _thread(lane: Lane) -> str:
-    return lane.label.rpartition(": ")[0]
 
 
 def _levels(runs: Runs, origin_ns: int, length_ns: int) -> Iterator[tuple[int, Runs]]:

@@ -21,36 +21,38 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from tests.docs.commands import workplace
 
 from timesink.cli.app import run
-from timesink.cli.commands import COMMANDS
+from timesink.cli.commands import COMMANDS, entry_of, modes
 from timesink.cli.parser import loaded
 
 WIDTH, SHOWN_LINES = "100", 24
 EXAMPLES = {
-    "which": 'timesink doctor "step slow, GPU utilisation 60 %"',
-    "diagnose": "timesink diagnose run.json.gz",
+    "doctor SYMPTOM": 'timesink doctor "step slow, GPU utilisation 60 %"',
+    "diagnose": "timesink run.json.gz",
     "report": "timesink report run.json.gz -o report.html",
-    "export": "timesink report --export perfetto run.json.gz -o run.pftrace",
+    "report --export FORMAT": "timesink report run.json.gz --export perfetto -o run.pftrace",
+    "report --watch": "timesink report runs --watch --once",
     "query": "timesink query run.json.gz 'SELECT kind, count(*) AS n FROM device_ops GROUP BY kind ORDER BY n DESC'",
-    "watch": "timesink report --watch runs --once",
-    "statement": "timesink show statement run.json.gz",
-    "summary": "timesink show run.json.gz --top 3",
-    "idle": "timesink show idle run.json.gz --top 5",
-    "lines": "timesink show lines run.json.gz --top 5",
-    "compile": "timesink show compile run.json.gz logs/",
+    "show": "timesink show run.json.gz --top 3",
+    "show idle": "timesink show run.json.gz idle --top 5",
+    "show lines": "timesink show run.json.gz lines --top 5",
+    "show compile": "timesink show run.json.gz logs/ compile",
+    "show ops": "timesink show run.json.gz ops",
+    "show ranges": "timesink show run.json.gz ranges --tree",
+    "show calls": "timesink show run.json.gz calls",
+    "show tables": "timesink show run.json.gz tables",
+    "show statement": "timesink show run.json.gz statement",
     "plan": "timesink plan run.json.gz",
-    "what-if": "timesink plan run.json.gz --change 'scale kernel:nvjet 0.5'",
+    "plan --change CHANGE": "timesink plan run.json.gz --change 'scale kernel:nvjet 0.5'",
     "ranks": "timesink ranks traces/",
-    "pipeline": "timesink ranks --pipeline rank0.jsonl rank1.jsonl",
+    "ranks --pipeline": "timesink ranks --pipeline rank0.jsonl rank1.jsonl",
     "kernels": "timesink kernels report.ncu-rep",
-    "roofline": "timesink kernels --roofline report.ncu-rep",
-    "classify": "timesink show ops run.json.gz",
-    "metrics check": "timesink kernels --metrics sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    "next": "timesink kernels --next run.json.gz",
-    "rules": "timesink explain",
+    "kernels --roofline": "timesink kernels report.ncu-rep --roofline",
+    "kernels --metrics": "timesink kernels --metrics sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "kernels --next": "timesink kernels run.json.gz --next",
     "explain": "timesink explain IDL101",
-    "tables": "timesink show tables run.json.gz",
     "compare": "timesink compare before.json.gz after.json.gz",
-    "baseline check": "timesink gate baseline check pyproject.toml",
+    "gate --limits": "timesink gate --limits run.json.gz --limit 'mean(steps.period_ns) <= 20 ms'",
+    "gate baseline check": "timesink gate baseline check pyproject.toml",
     "memory show": "timesink memory show snapshot.pickle",
     "memory plan": "timesink memory plan gpt.json",
 }
@@ -59,15 +61,16 @@ TO_TYPE = {
     "capture nsys": "timesink capture nsys -- python train.py",
     "capture nccl-bench": "timesink capture nccl-bench --sizes-of capture/trace -- torchrun --nproc-per-node=2",
     "capture ncu": "timesink capture ncu -- python train.py",
-    "loop": "timesink capture --loop -- python train.py",
-    "open": "timesink report --open run.json.gz",
-    "serve": "timesink report --serve run.json.gz",
+    "capture --loop": "timesink capture --loop -- python train.py",
+    "capture --redact": "timesink capture --redact run.json.gz",
+    "report --open": "timesink report run.json.gz --open",
+    "report --serve": "timesink report run.json.gz --serve",
     "verify": "timesink verify --before 'python old.py' --after 'python new.py'",
+    "verify --ledger add": "timesink verify --ledger add 'pinned batches copy beside kernels' --predicted 0.8,1.2,1.6",
     "gate": "timesink gate --suite train --before ./old/run.sh --after ./new/run.sh",
-    "calibrate": "timesink gate calibrate 'python train.py'",
+    "gate calibrate": "timesink gate calibrate -- python train.py",
     "mcp": "timesink mcp --root runs",
     "doctor": "timesink doctor",
-    "demo": "timesink demo",
 }
 
 
@@ -100,15 +103,23 @@ def commands_index() -> str:
 
 
 def command_page(name: str) -> str:
-    """Help and example of a command and of those below it."""
-    command = loaded(name)
-    parts = [name, *(f"{name} {sub}" for sub in command.commands)] if isinstance(command, TyperGroup) else [name]
+    """Help and example of a command, of what else it does, and of the commands below it. What a word chooses beside the
+    command's own answer (`show steps`) has no part of its own where it is that answer."""
     text = [f"# timesink {name}", ""]
-    for part in parts:
-        text += [f"## timesink {part}", ""] if part != name else []
-        text += ["```text", printed(f"timesink {part} --help").rstrip(), "```", ""]
-        if line := EXAMPLES.get(part, TO_TYPE.get(part)):
-            text += ["```console", f"$ {line}", *(shortened(printed(line)) if part in EXAMPLES else ()), "```", ""]
+    for entry in (name, *(entry for entry, _ in modes(name))):
+        if entry != name and entry_of(entry) is entry_of(name):
+            parts = [entry] if entry in EXAMPLES else []
+        else:
+            command = loaded(entry)
+            parts = (
+                [entry, *(f"{entry} {sub}" for sub in command.commands)] if isinstance(command, TyperGroup) else [entry]
+            )
+        for part in parts:
+            typed = " ".join(word for word in part.split() if not word.isupper())
+            text += [f"## timesink {part}", ""] if part != name else []
+            text += ["```text", printed(f"timesink {typed} --help-all").rstrip(), "```", ""]
+            if line := EXAMPLES.get(part, TO_TYPE.get(part)):
+                text += ["```console", f"$ {line}", *(shortened(printed(line)) if part in EXAMPLES else ()), "```", ""]
     return "\n".join(text)
 
 

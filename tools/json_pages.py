@@ -9,13 +9,13 @@ from typing import Any
 
 import timesink
 from command_pages import in_workplace, printed
-from timesink.cli.commands import COMMANDS
+from timesink.cli.commands import ENTRIES
 from timesink.render.markdown import code, escaped
 from timesink.render.schemas import ENVELOPE, NAMES, OF_COMMANDS, schema, schemas_of
 
 SAMPLES = {
     "diagnosis": "timesink diagnose run.json.gz --only IDL101 --format json",
-    "page": "timesink show idle run.json.gz --top 2 --format json",
+    "page": "timesink show run.json.gz idle --top 2 --format json",
     "gate": "timesink gate --limits run.json.gz --limit 'mean(steps.period_ns) <= 10 ms' --format json",
     "kernels": "timesink kernels report.ncu-rep --format json",
     "kernel_comparison": "timesink kernels before.ncu-rep --against after.ncu-rep --id 0 --format json",
@@ -46,7 +46,8 @@ def json_pages() -> Iterator[tuple[str, str]]:
     """Every page: its path under docs/, and its text."""
     rows = [
         f"| `timesink {name}` | {', '.join(f'[{form}]({form}.md)' for form in schemas_of(name))} |"
-        for name in sorted(OF_COMMANDS, key=list(COMMANDS).index)
+        for name in ENTRIES
+        if name in OF_COMMANDS
     ]
     rows.append("| all others | [page](page.md) |")
     envelope = "\n".join(keys_table({key: schema("error")["properties"][key] for key in ENVELOPE}, ENVELOPE))

@@ -111,6 +111,14 @@ OPTIONS = (
     ("--show-completion", "Show completion for the current shell, to copy it or customize the installation."),
     ("-h, --help", "Show this message and exit."),
 )
+# Options of every command that they make sense for: they may stand before it, and only `--help-all` of a command shows
+# them again.
+OPTIONS_OF_MOST = (
+    ("-v, --verbose", "Say all there is to say, with names in full."),
+    ("-q, --quiet", "Show no progress, and nothing that a program prints."),
+    ("--no-cache", "Read the files anew; keep nothing in the user's cache folder."),
+    ("--no-color", "Write no colour (NO_COLOR and FORCE_COLOR count too)."),
+)
 
 
 def help_page() -> str:
@@ -121,6 +129,7 @@ def help_page() -> str:
         "Usage: timesink [OPTIONS] COMMAND [ARGS]...\n       timesink FILE...   the same as timesink diagnose FILE...",
         fill(PURPOSE, width, initial_indent=indent, subsequent_indent=indent),
         _listed("Options", OPTIONS, width),
+        _listed("Options of most commands", OPTIONS_OF_MOST, width),
         *(_listed(heading, ((name, COMMANDS[name]) for name in names), width) for heading, names in GROUPS.items()),
         fill(EXIT_CODES, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False),
     ]

@@ -27,7 +27,7 @@ FORMER_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 # What marks an option that is shown by `--help-all` only, and those that mean the same everywhere: `timesink --help`
 # shows them once for all commands.
 RARE: Final = "rare"
-EVERYWHERE: Final = ("verbose", "no_cache", "no_color")
+EVERYWHERE: Final = ("verbose", "quiet", "no_cache", "no_color")
 
 
 class ShownCommand(TyperCommand):
@@ -72,6 +72,8 @@ class ShownGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Without arguments the help is what was asked for."""
+        if args == ["--help-all"]:
+            self.show_overview(ctx)
         if not args and not self.invoke_without_command and not ctx.resilient_parsing:
             self.show_overview(ctx)
         read_plainly(self.get_params(ctx))

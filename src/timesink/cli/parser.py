@@ -12,7 +12,17 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from timesink.cli.commands import COMMANDS, ENTRIES, FORMER, entry_of, help_page, modes, resolve, version
+from timesink.cli.commands import (
+    COMMANDS,
+    ENTRIES,
+    FORMER,
+    OPTIONS_OF_MOST,
+    entry_of,
+    help_page,
+    modes,
+    resolve,
+    version,
+)
 from timesink.cli.help import ShownGroup
 from timesink.cli.options import Commands
 from timesink.cli.output import begin, partial_answers, show_error
@@ -22,7 +32,7 @@ WRONG_INPUT = 2
 INTERRUPTED = 130
 
 
-EVERYWHERE = ("-v", "--verbose", "--no-cache", "--no-color")
+EVERYWHERE = {name for names, _ in OPTIONS_OF_MOST for name in names.split(", ")}
 
 
 class LazyCommands(ShownGroup):

@@ -25,13 +25,14 @@ from timesink.render.gate.pages import ranges
 from timesink.render.schemas import schema
 from timesink.verify.calibration import RunDeviation, batch_logs, judge_captures
 from timesink.verify.compare import (
+    SAME_PART,
     PartKey,
     apportioned,
     comparability,
     compare_captures,
     contributions,
     grouped,
-    matched,
+    match_parts,
     range_changes,
 )
 from timesink.verify.outcomes import Outcome, RangeSide, Reason
@@ -55,7 +56,7 @@ def test_apportioned_parts_sum_to_the_rounded_mean_and_are_off_by_less_than_one(
 
 @given(st.lists(KEYS, unique=True, max_size=12), st.lists(KEYS, unique=True, max_size=12))
 def test_every_part_is_matched_once_and_equal_ones_with_each_other(before: list[PartKey], after: list[PartKey]) -> None:
-    pairs = matched(before, after)
+    pairs = match_parts(before, after, *SAME_PART)
     assert sorted(old for old, _ in pairs if old) == sorted(before)
     assert sorted(new for _, new in pairs if new) == sorted(after)
     assert all(old == new for old, new in pairs if old in after or new in before)
@@ -69,8 +70,8 @@ def test_every_part_is_matched_once_and_equal_ones_with_each_other(before: list[
 def test_a_kernel_whose_grid_changed_is_matched_by_name_and_range_first() -> None:
     a, b = PartKey("compute", "gemm", "1,1,1", "", "forward"), PartKey("compute", "gemm", "1,1,1", "", "backward")
     c, d = PartKey("compute", "gemm", "2,1,1", "", "backward"), PartKey("compute", "gemm", "2,1,1", "", "forward")
-    assert matched([a, b], [c, d]) == [(a, d), (b, c)]
-    assert matched([a], []) == [(a, None)]
+    assert match_parts([a, b], [c, d], *SAME_PART) == [(a, d), (b, c)]
+    assert match_parts([a], [], *SAME_PART) == [(a, None)]
 
 
 @settings(deadline=None, max_examples=examples(25))

@@ -11,7 +11,6 @@ import platform
 import re
 import shutil
 import sqlite3
-import subprocess
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from timesink.capture.errors import refused
+from timesink.capture.processes import ask
 from timesink.capture.recorded_run import MANIFEST, slowest_rank
 from timesink.knowledge import profiler_texts
 from timesink.untrusted.masking import kept_variables, stored_command
@@ -238,7 +238,6 @@ def _profiles(path: Path) -> int:
     return total
 
 
-_TIMEOUT_S = 20.0
 GPU_FIELDS = (
     "index", "name", "driver_version", "memory.total", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.limit",
     "power.draw", "utilization.gpu", "temperature.gpu", "persistence_mode", "compute_mode", "mig.mode.current",
@@ -251,7 +250,7 @@ def gpus() -> list[dict[str, str]]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
-    text = output([tool, f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader"])
+    text = ask([tool, f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader"])
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
     return [dict(zip(GPU_FIELDS, row, strict=True)) for row in rows if len(row) == len(GPU_FIELDS)]
 
@@ -259,7 +258,7 @@ def gpus() -> list[dict[str, str]]:
 def cuda_version() -> str:
     """The newest CUDA the driver can run, as nvidia-smi states it; empty where it does not."""
     tool = shutil.which("nvidia-smi")
-    lines = output([tool, "-q", "-d", "COMPUTE"]).splitlines() if tool else []
+    lines = ask([tool, "-q", "-d", "COMPUTE"]).splitlines() if tool else []
     stated = (line.partition(":") for line in lines)
     return next((version.strip() for name, _, version in stated if name.strip() == "CUDA Version"), "")
 
@@ -269,10 +268,10 @@ def git_state(folder: Path) -> dict[str, object]:
     tool = shutil.which("git")
     if tool is None:
         return {}
-    commit = output([tool, "-C", str(folder), "rev-parse", "HEAD"]).strip()
+    commit = ask([tool, "-C", str(folder), "rev-parse", "HEAD"]).strip()
     if not commit:
         return {}
-    changed = output([tool, "-C", str(folder), "status", "--porcelain", "--untracked-files=no"])
+    changed = ask([tool, "-C", str(folder), "status", "--porcelain", "--untracked-files=no"])
     return {"commit": commit, "is_dirty": bool(changed.strip()), "changed_files": len(changed.splitlines())}
 
 
@@ -285,12 +284,3 @@ def machine() -> dict[str, object]:
         return found
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return {**found, "processor": model} if model else found
-
-
-def output(argv: list[str]) -> str:
-    """What a program prints; empty where it fails, is slow or is not there."""
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,8 @@ def calibrate(
     made = []
     for number in range(1, runs + 2):
         row = launch(number)
-        progress(
-            f"run {number} of {runs + 1}: {row.mean_s * 1e3:.4g} ms per step"
-            + (" (warm-up, discarded)" if number == 1 else "")
-        )
+        warm_up = " (warm-up, discarded)" if number == 1 else ""
+        progress(f"run {number} of {runs + 1}: {row.mean_s * 1e3:.4g} ms per step{warm_up}")
         made.append(row)
     return made[1:]
 
@@ -84,18 +83,16 @@ def store(path: Path, environment: Environment, command: str, rows: Sequence[Run
 
 def read(path: Path) -> Calibration:
     """The calibration in a record. `BrokenRecord` where the file is damaged."""
-    sessions = _load(path)["sessions"]
+    sessions, remedy = _load(path)["sessions"], "run timesink gate calibrate anew"
     try:
         means = [float(mean) for session in sessions for mean in session["run_means_s"]]
     except (KeyError, TypeError, ValueError) as broken:
-        raise BrokenRecord(
-            f"{path} has a session without run means: {broken}", remedy="timesink gate calibrate anew"
-        ) from broken
+        raise BrokenRecord(f"{path} has a session without run means: {broken}", remedy=remedy) from broken
     if not all(np.isfinite(mean) and mean > 0 for mean in means):
-        raise BrokenRecord(f"{path} holds a run mean that is no positive number", remedy="timesink gate calibrate anew")
+        raise BrokenRecord(f"{path} holds a run mean that is no positive number", remedy=remedy)
     found = deviation(means, len(sessions))
     if found.run_sd_ratio >= 1:
-        raise BrokenRecord(f"{path} holds run means that differ beyond belief", remedy="timesink gate calibrate anew")
+        raise BrokenRecord(f"{path} holds run means that differ beyond belief", remedy=remedy)
     return found
 
 
@@ -138,47 +135,38 @@ def judge_captures(
     The interval is of the log ratio of mean step times. Its standard error is that of batch means within the runs or
     that of two runs, whichever is larger.
     """
-    sides = [_usable(side) for side in (before, after)]
-    if any(np.any(~np.isfinite(side) | (side <= 0)) for side, _ in sides):
-        return inconclusive(
-            threshold_ratio, Reason.BAD_VALUES, "a step time is no positive number", "check the capture"
-        )
-    if min(len(side) for side, _ in sides) < 2 * _LEAST_BATCHES:
-        why = f"{min(len(side) for side, _ in sides)} steady steps on one side"
-        return inconclusive(threshold_ratio, Reason.TOO_FEW_RUNS, why, "capture 10 steps or more, better 100")
-    if not all(settled for _, settled in sides):
-        return inconclusive(threshold_ratio, Reason.NOT_STEADY, "step times never settle", "capture more steps, later")
-    drift = max((trend(side) for side, _ in sides), key=abs)
+    undecided = partial(inconclusive, threshold_ratio)
+    series, settled = zip(*(_usable(side) for side in (before, after)), strict=True)
+    if any(np.any(~np.isfinite(side) | (side <= 0)) for side in series):
+        return undecided(Reason.BAD_VALUES, "a step time is no positive number", "check the capture")
+    if (shortest := min(map(len, series))) < 2 * _LEAST_BATCHES:
+        why, remedy = f"{shortest} steady steps on one side", "capture 10 steps or more, better 100"
+        return undecided(Reason.TOO_FEW_RUNS, why, remedy)
+    if not all(settled):
+        return undecided(Reason.NOT_STEADY, "step times never settle", "capture more steps, later")
+    drift = max(map(trend, series), key=abs)
     if abs(drift) > threshold_ratio:
         why = f"step times drift by {100 * drift:+.1f} % within a capture"
-        return inconclusive(threshold_ratio, Reason.DRIFT, why, "capture more steps, or lock the clocks")
-    batches = [batch_logs(side) for side, _ in sides]
-    notes = _batch_notes([side for side, _ in sides], batches)
-    log_ratio = math.log(sides[1][0].mean() / sides[0][0].mean())
-    level = 1 - limits.ALPHA
+        return undecided(Reason.DRIFT, why, "capture more steps, or lock the clocks")
+    batches = [batch_logs(side) for side in series]
+    notes = _batch_notes(series, batches)
+    log_ratio, level = math.log(series[1].mean() / series[0].mean()), 1 - limits.ALPHA
     error, df = _error_within(batches)
     if deviation is None:
         effect = t_interval(log_ratio, error, df, level).effect(level)
         why = "one run per side; the interval holds the noise within each run only, not between runs"
         to_resolve = "timesink verify with both commands, or timesink gate calibrate and --calibration"
-        return ChangeVerdict(
-            Outcome.INCONCLUSIVE, threshold_ratio, effect, Reason.UNCALIBRATED, why, to_resolve, notes=notes
-        )
+        return replace(undecided(Reason.UNCALIBRATED, why, to_resolve), effect=effect, notes=notes)
     error_between = math.sqrt(2) * deviation.ratio
     if error_between >= error:
         error, df = error_between, deviation.df
     verdict = interval_verdict(t_interval(log_ratio, error, df, level), threshold_ratio, level)
-    noisy = verdict.outcome is Outcome.INCONCLUSIVE
+    if verdict.outcome is Outcome.INCONCLUSIVE:
+        way = "timesink verify with both commands"
+        verdict = replace(verdict, explanation="the interval crosses a threshold", to_resolve=way)
     if deviation.assumed:
         notes = (*notes, f"rests on an assumed run-to-run deviation of {100 * deviation.ratio:g} %: it fails no gate")
-    return replace(
-        verdict,
-        explanation="the interval crosses a threshold" if noisy else "",
-        to_resolve="timesink verify with both commands" if noisy else "",
-        run_sd_ratio=deviation.ratio,
-        tagged=deviation.assumed,
-        notes=notes,
-    )
+    return replace(verdict, run_sd_ratio=deviation.ratio, tagged=deviation.assumed, notes=notes)
 
 
 def batch_logs(series: Float64Array) -> Float64Array:

@@ -7,6 +7,7 @@ Sources: Worsley (1979) for the maximally selected t; Kuensch (1989) for blocks.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -85,19 +86,19 @@ def judge_history(
 ) -> tuple[ChangeVerdict, ChangePoint | None]:
     """What a history of run means (oldest first, any unit) says: an alert at most, never a failed gate (`tagged`)."""
     values = np.asarray(means, dtype=np.float64)[-limits.HISTORY_MAX :]
+    undecided = partial(inconclusive, threshold_ratio, tagged=True)
     if not np.all(np.isfinite(values) & (values > 0)):
-        why, remedy = "a mean in the history is no positive number", "remove that entry"
-        return inconclusive(threshold_ratio, Reason.BAD_VALUES, why, remedy, tagged=True), None
+        return undecided(Reason.BAD_VALUES, "a mean in the history is no positive number", "remove that entry"), None
     if len(values) < limits.HISTORY_MIN:
         why = f"{len(values)} points of at least {limits.HISTORY_MIN}"
-        remedy = "let more runs on the trunk accumulate"
-        return inconclusive(threshold_ratio, Reason.INSUFFICIENT_BASELINE, why, remedy, tagged=True), None
+        return undecided(Reason.INSUFFICIENT_BASELINE, why, "let more runs on the trunk accumulate"), None
     logs = np.log(values)
     correlation = lag1(logs)
     if correlation > limits.HISTORY_LAG1_UNSTABLE:
         why = f"neighbouring points correlate by {correlation:.2f} (limit {limits.HISTORY_LAG1_UNSTABLE})"
-        remedy = "find what wanders: clocks, neighbours, the machine itself"
-        return inconclusive(threshold_ratio, Reason.UNSTABLE_HISTORY, why, remedy, tagged=True), None
+        return undecided(
+            Reason.UNSTABLE_HISTORY, why, "find what wanders: clocks, neighbours, the machine itself"
+        ), None
     change = change_point(logs, _BLOCK if correlation >= limits.HISTORY_LAG1_FREE else 1)
     points_after = len(values) - change.index
     if change.p > limits.HISTORY_ALPHA or abs(np.log(change.ratio)) < np.log1p(threshold_ratio):
@@ -105,8 +106,7 @@ def judge_history(
         return ChangeVerdict(Outcome.NO_DIFFERENCE, threshold_ratio, explanation=why, tagged=True), None
     if points_after < limits.HISTORY_AFTER:
         why = f"a change of {100 * (change.ratio - 1):+.1f} % is seen in the last {points_after} points only"
-        remedy = f"wait for {limits.HISTORY_AFTER} points after it"
-        return inconclusive(threshold_ratio, Reason.UNCONFIRMED, why, remedy, tagged=True), None
+        return undecided(Reason.UNCONFIRMED, why, f"wait for {limits.HISTORY_AFTER} points after it"), None
     return _lasting(logs, change, threshold_ratio), change
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -20,6 +20,7 @@ from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.steps.parts import StepParts, step_parts, step_series
 from timesink.measures.timeline.host_times import range_times
 from timesink.model.arrays import median
+from timesink.model.record import replace
 from timesink.units import SIGMA_PER_MAD, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.counters import step_metrics
@@ -68,23 +69,14 @@ def compare_captures(
         verdict = judge_captures(series[0], series[1], threshold_ratio, deviation)
     means = [sum(side) / len(side) if side else None for side in series]
     rows = [GateRow("step time (mean)", "s", means[0], means[1], verdict), *_shares(sides, verdict)]
-    invalid = verdict.outcome is Outcome.INVALID
-    moved = () if invalid else contributions(*parts)
-    return GateResult(
-        "",
-        "two captures",
-        tuple(rows),
-        differing,
-        moved,
-        grouped(moved),
-        () if diagnoses is None else finding_changes(*diagnoses),
-        () if invalid else range_changes(*sides),
-        notes=(
-            *_notes(parts, moved, differing),
-            *([] if invalid else single_changes(times_ns[0], times_ns[1], threshold_ratio)),
-        ),
-        sides=None if invalid else sides,
-    )
+    findings = () if diagnoses is None else finding_changes(*diagnoses)
+    result = GateResult("", "two captures", tuple(rows), differing, findings=findings)
+    if verdict.outcome is Outcome.INVALID:
+        return replace(result, notes=tuple(_notes(parts, (), differing)))
+    moved = contributions(*parts)
+    notes = [*_notes(parts, moved, differing), *single_changes(times_ns[0], times_ns[1], threshold_ratio)]
+    explained = replace(result, contributions=moved, budget=grouped(moved), ranges=range_changes(*sides), sides=sides)
+    return replace(explained, notes=tuple(notes))
 
 
 def comparability(
@@ -113,7 +105,11 @@ def _shares(sides: tuple[Trace, Trace], verdict: ChangeVerdict) -> list[GateRow]
 def _notes(
     parts: tuple[StepParts, StepParts], moved: Sequence[Contribution], differing: Mapping[str, tuple[str, str]]
 ) -> list[str]:
-    notes = [f"{side}: {_paced(part)}" for side, part in zip(("before", "after"), parts, strict=True)]
+    """How many steps of each side were taken apart, and where; how much is new; whether it was one change."""
+    notes = []
+    for side, part in zip(("before", "after"), parts, strict=True):
+        places = [f"{count} on rank {rank} device {device}" for (rank, device), count in part.paced_by.items()]
+        notes.append(f"{side}: " + (f"{part.step_count} steps, {', '.join(places)}" if places else "no GPU work"))
     if moved:
         new, gone = (sum(part.name.endswith(fate) for part in moved) for fate in ("(new)", "(vanished)"))
         notes.append(f"{len(moved)} parts: {new} new, {gone} vanished")
@@ -122,10 +118,7 @@ def _notes(
     return notes
 
 
-def _paced(part: StepParts) -> str:
-    """How many steps were taken apart, and where."""
-    places = [f"{count} on rank {rank} device {device}" for (rank, device), count in part.paced_by.items()]
-    return f"{part.step_count} steps, {', '.join(places)}" if places else "no GPU work"
+Part = TypeVar("Part")
 
 
 class PartKey(NamedTuple):
@@ -138,6 +131,11 @@ class PartKey(NamedTuple):
     range: str
 
 
+SAME_PART: Final[Sequence[Callable[[PartKey], object]]] = (
+    lambda key: key, lambda key: (key.kind, key.name, key.range), lambda key: (key.kind, key.name)
+)  # fmt: skip
+
+
 def contributions(before: StepParts, after: StepParts) -> tuple[Contribution, ...]:
     """Every part of the step on either side, per step; their changes sum to the change of the mean step.
 
@@ -145,18 +143,13 @@ def contributions(before: StepParts, after: StepParts) -> tuple[Contribution, ..
     order of first occurrence. What is left then is new or vanished.
     """
     sides = [_per_step(side) for side in (before, after)]
-    pairs = matched(list(sides[0]), list(sides[1]))
-    return tuple(
-        Contribution(
-            _name(old, new),
-            sides[0].get(old, 0) if old else 0,
-            sides[1].get(new, 0) if new else 0,
-            key.name if key.kind == "compute" else "",
-        )
-        for old, new in pairs
-        for key in (new or old,)
-        if key is not None
-    )
+    found = []
+    for old, new in match_parts(list(sides[0]), list(sides[1]), *SAME_PART):
+        key = new or old
+        assert key is not None
+        before_ns, after_ns = sides[0][old] if old else 0, sides[1][new] if new else 0
+        found.append(Contribution(_name(old, new), before_ns, after_ns, key.name if key.kind == "compute" else ""))
+    return tuple(found)
 
 
 def apportioned(totals: Sequence[int], count: int) -> list[int]:
@@ -169,21 +162,23 @@ def apportioned(totals: Sequence[int], count: int) -> list[int]:
     return shares
 
 
-def matched(before: Sequence[PartKey], after: Sequence[PartKey]) -> list[tuple[PartKey | None, PartKey | None]]:
-    """Pairs of keys, each key once, in the order of `before` and then of what is new in `after`."""
-    partner: dict[PartKey, PartKey] = {key: key for key in set(before) & set(after)}
-    taken = set(partner)
-    for alike in (lambda key: (key.kind, key.name, key.range), lambda key: (key.kind, key.name)):
-        free: dict[tuple[str, ...], list[PartKey]] = defaultdict(list)
-        for key in after:
-            if key not in taken:
-                free[alike(key)].append(key)
-        for key in before:
-            if key not in partner and free[alike(key)]:
-                partner[key] = free[alike(key)].pop(0)
-                taken.add(partner[key])
-    pairs: list[tuple[PartKey | None, PartKey | None]] = [(key, partner.get(key)) for key in before]
-    return pairs + [(None, key) for key in after if key not in taken]
+def match_parts(
+    before: Sequence[Part], after: Sequence[Part], *alike: Callable[[Part], object]
+) -> list[tuple[Part | None, Part | None]]:
+    """Pairs, each part once, in the order of `before` and then of what is new in `after`.
+
+    Parts that are `alike` by the first function are pairs, each in order of occurrence; those left over by the next.
+    """
+    partner: dict[int, int] = {}
+    for key in alike:
+        free: dict[object, list[int]] = defaultdict(list)
+        for at in sorted(set(range(len(after))) - set(partner.values())):
+            free[key(after[at])].append(at)
+        for at, part in enumerate(before):
+            if at not in partner and free[key(part)]:
+                partner[at] = free[key(part)].pop(0)
+    pairs = [(part, after[partner[at]] if at in partner else None) for at, part in enumerate(before)]
+    return [*pairs, *((None, after[at]) for at in sorted(set(range(len(after))) - set(partner.values())))]
 
 
 def _per_step(side: StepParts) -> dict[PartKey, int]:
@@ -199,15 +194,10 @@ def _name(old: PartKey | None, new: PartKey | None) -> str:
     fate = " (new)" if old is None else " (vanished)" if new is None else ""
     if key.kind != "compute":
         return f"{key.kind}: {IDLE_WORDS.get(key.name, key.name)}" if key.name else key.kind
-    grids = _unlike(old, new)
+    # the launch size, with both where it changed
+    sizes = dict.fromkeys(f"<{key.grid} | {key.block}>" for key in (old, new) if key and key.grid)
     inside = f" in {key.range}" if key.range else ""
-    return f"kernel {key.name}{grids}{inside}{fate}"
-
-
-def _unlike(old: PartKey | None, new: PartKey | None) -> str:
-    """The launch size, with both where it changed."""
-    sizes: Iterable[str] = dict.fromkeys(f"<{key.grid} | {key.block}>" for key in (old, new) if key and key.grid)
-    return " " + " → ".join(sizes) if sizes else ""
+    return f"kernel {key.name}{' ' if sizes else ''}{' → '.join(sizes)}{inside}{fate}"
 
 
 def grouped(parts: Iterable[Contribution]) -> tuple[Contribution, ...]:
@@ -244,20 +234,8 @@ _PLACE = ("range", "op", "kernel", "file", "line", "stream")
 
 def finding_changes(before: Diagnosis, after: Diagnosis) -> tuple[FindingChange, ...]:
     """Matched by code and place, then by code alone in order; changed where the recoverable time moved by over 5 %."""
-    old, new = list(before.findings), list(after.findings)
-    pairs: list[tuple[tuple[Card, Finding] | None, tuple[Card, Finding] | None]] = []
-    for place in (_by_place, lambda entry: entry[0].code):
-        waiting: dict[object, list[tuple[Card, Finding]]] = defaultdict(list)
-        for finding in new:
-            waiting[place(finding)].append(finding)
-        for finding in list(old):
-            if waiting[place(finding)]:
-                partner = waiting[place(finding)].pop(0)
-                pairs.append((finding, partner))
-                old.remove(finding)
-                new.remove(partner)
-    pairs += [(finding, None) for finding in old] + [(None, finding) for finding in new]
-    changes = [_finding_change(before, after) for before, after in pairs]
+    pairs = match_parts(before.findings, after.findings, _by_place, lambda entry: entry[0].code)
+    changes = [_finding_change(old, new) for old, new in pairs]
     return tuple(sorted(changes, key=lambda change: (change.code, change.message)))
 
 
@@ -270,9 +248,8 @@ def _finding_change(old: tuple[Card, Finding] | None, new: tuple[Card, Finding] 
     card, finding = new or old or (None, None)
     assert card is not None
     assert finding is not None
-    before, after = (
-        None if side is None or side[1].recoverable is None else side[1].recoverable.value for side in (old, new)
-    )
+    prices = [side[1].recoverable if side else None for side in (old, new)]
+    before, after = (None if price is None else price.value for price in prices)
     where = finding.where
     fate = Fate.NEW if old is None else Fate.GONE if new is None else _moved(before, after)
     return FindingChange(card.code, card.name, finding.message, fate, before, after, where.file, where.line)

@@ -43,8 +43,13 @@ def gate_counters(
         either = after or before
         assert either is not None
         tolerance = share_tolerance if either.how is How.SHARE else EXACT_TOLERANCE
-        verdict = _missing(before, after, tolerance)
-        if before is not None and after is not None:
+        if after is None:
+            why, remedy = "in the baseline, not measured now", "measure it, or update the baseline"
+            verdict = invalid(tolerance, Reason.NOT_MEASURED, why, remedy)
+        elif before is None:
+            why = "measured now, not in the baseline"
+            verdict = inconclusive(tolerance, Reason.MISSING_BASELINE, why, "update the baseline")
+        else:
             verdict = compare_counter(before, after, tolerance)
         old, new = (None if side is None else side.value for side in (before, after))
         rows.append(GateRow(name, either.unit, old, new, verdict, either.better, either.how))
@@ -67,13 +72,6 @@ def compare_counter(before: Counter, after: Counter, tolerance: float) -> Change
     return ChangeVerdict(Outcome.SLOWER if gap > 0 else Outcome.FASTER, tolerance, explanation=explanation)
 
 
-def _missing(before: Counter | None, after: Counter | None, tolerance: float) -> ChangeVerdict:
-    if after is None:
-        why, remedy = "in the baseline, not measured now", "measure it, or update the baseline"
-        return invalid(tolerance, Reason.NOT_MEASURED, why, remedy)
-    return inconclusive(tolerance, Reason.MISSING_BASELINE, "measured now, not in the baseline", "update the baseline")
-
-
 _KEYS = {"value", "unit", "how", "better"}
 
 
@@ -86,37 +84,27 @@ def read_counters(path: Path) -> dict[str, Counter]:
 
 
 def _counter_of(path: Path, name: str, entry: Any) -> Counter:
-    fields = entry if isinstance(entry, dict) else {"value": entry}
+    fields, place = entry if isinstance(entry, dict) else {"value": entry}, f"{path}: {name!r}"
     if unknown := sorted(set(fields) - _KEYS):
-        raise UsageError(
-            f"{path}: {name!r} has an unknown key {unknown[0]!r}", remedy=f"use {', '.join(sorted(_KEYS))}"
-        )
+        raise UsageError(f"{place} has an unknown key {unknown[0]!r}", remedy=f"use {', '.join(sorted(_KEYS))}")
     value = fields.get("value")
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise UsageError(f"{path}: {name!r} has no number: {value!r}", remedy="give a number or an object with 'value'")
+        raise UsageError(f"{place} has no number: {value!r}", remedy="give a number or an object with 'value'")
     try:
         how, better = How(fields.get("how", "exact")), Better(fields.get("better", "lower"))
-    except ValueError as unknown_word:
-        raise UsageError(
-            f"{path}: {name!r}: {unknown_word}", remedy="how: exact or share; better: lower or higher"
-        ) from None
+    except ValueError as wrong:
+        raise UsageError(f"{place}: {wrong}", remedy="how: exact or share; better: lower or higher") from None
     if how is How.RUNS:
-        raise UsageError(f"{path}: {name!r} cannot be compared by runs from a file", remedy="time it with a command")
-    return Counter(_finite(value, f"{path}: {name!r}"), str(fields.get("unit", "")), how, better)
+        raise UsageError(f"{place} cannot be compared by runs from a file", remedy="time it with a command")
+    return Counter(_finite(value, place), str(fields.get("unit", "")), how, better)
 
 
 # Counts of the work that a kernel was given, the same on every replay, whatever the clock: sums over threads, sectors.
 _DETERMINISTIC = (
-    "smsp__inst_executed.sum",
-    "sm__inst_executed.sum",
-    "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
-    "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
-    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
-    "launch__grid_size",
-    "launch__block_size",
-    "launch__registers_per_thread",
-    "launch__shared_mem_per_block",
-)
+    "smsp__inst_executed.sum", "sm__inst_executed.sum",
+    *(f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in ("fadd", "fmul", "ffma")),
+    "launch__grid_size", "launch__block_size", "launch__registers_per_thread", "launch__shared_mem_per_block",
+)  # fmt: skip
 _SHARES = {"exposed communication": "exposed_communication_ns", "exposed copy": "exposed_copy_ns", "idle": "idle_ns"}
 
 
@@ -154,11 +142,8 @@ def compile_metrics(trace: Trace) -> dict[str, Counter]:
     counts = compile_counters(trace).known()
     if COMPILE_EVENTS not in trace and "regions_per_step" not in counts:
         return {}
-    return {
-        name.replace("_", " "): Counter(value, "")
-        for name, value in counts.items()
-        if name != "launches_per_step"  # which `step_metrics` reports
-    }
+    counts.pop("launches_per_step", None)  # which `step_metrics` reports
+    return {name.replace("_", " "): Counter(value) for name, value in counts.items()}
 
 
 def memory_metrics(trace: Trace) -> dict[str, Counter]:
@@ -182,12 +167,9 @@ def kernel_metrics(trace: Trace) -> dict[str, Counter]:
     sums: dict[tuple[str, str], float] = defaultdict(float)
     for kernel in kernel_counters(trace):
         for name in _DETERMINISTIC:
-            value = kernel.get(name)
-            if value is not None:
+            if (value := kernel.get(name)) is not None:
                 sums[kernel.name, name] += value
-    return {
-        f"{kernel}: {name}": Counter(value, "", better=Better.LOWER) for (kernel, name), value in sorted(sums.items())
-    }
+    return {f"{kernel}: {name}": Counter(value) for (kernel, name), value in sorted(sums.items())}
 
 
 def _finite(value: float, place: str) -> float:

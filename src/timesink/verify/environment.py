@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from timesink.capture.processes import ask
 from timesink.errors import MissingTool, ToolFailed, UsageError
 from timesink.model.record import dataclass, field, replace
 from timesink.untrusted.plain_json import document, parsed
@@ -63,9 +64,8 @@ class Command:
     @property
     def text(self) -> str:
         """The command as one would type it."""
-        return " ".join(
-            [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()] + [shlex.join(self.argv)]
-        )
+        variables = (f"{name}={shlex.quote(value)}" for name, value in self.environment.items())
+        return " ".join([*variables, shlex.join(self.argv)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,8 @@ def run(command: Command, folder: Path, *, extra: Mapping[str, str], timeout_s: 
     if status is None:
         raise ToolFailed(f"{command.text!r} ran past {timeout_s:g} s", remedy="raise --timeout or run fewer steps")
     if status != 0:
-        raise ToolFailed(
-            f"{command.text!r} ended with status {status}: {last_line(stderr)!r}", remedy="make it run alone first"
-        )
+        what = f"{command.text!r} ended with status {status}: {last_line(stderr)!r}"
+        raise ToolFailed(what, remedy="make it run alone first")
     return Finished(started_s, time.time(), stdout, stderr, seconds)
 
 
@@ -128,16 +127,8 @@ def last_line(path: Path) -> str:
 
 _GPU_FIELDS = ("name", "memory.total", "mig.mode.current", "power.limit", "driver_version", "compute_cap")
 _PACKAGES = (
-    "torch",
-    "triton",
-    "jax",
-    "nvidia-cudnn",
-    "nvidia-nccl",
-    "nvidia-cublas",
-    "transformer-engine",
-    "flash-attn",
-)
-_ANSWER_S = 20.0
+    "torch", "triton", "jax", "nvidia-cudnn", "nvidia-nccl", "nvidia-cublas", "transformer-engine", "flash-attn"
+)  # fmt: skip
 _ASK_PACKAGES = (
     "import importlib.metadata as m, json, sys; "
     "print(json.dumps({'python': '%d.%d' % sys.version_info[:2], **{(d.metadata['Name'] or '').lower(): d.version "
@@ -194,11 +185,8 @@ def _gpus(visible: str | None) -> tuple[dict[str, str], str]:
         return {"gpu": "none"}, ""
     chosen = ["-i", visible] if visible else []
     asked = [tool, *chosen, f"--query-gpu={','.join(_GPU_FIELDS)}", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(asked, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
-    except subprocess.TimeoutExpired:
-        return {"gpu": "unknown: nvidia-smi does not answer"}, ""
-    return parse_gpus(answer.stdout if answer.returncode == 0 else "")
+    answer = ask(asked, else_="late")
+    return ({"gpu": "unknown: nvidia-smi does not answer"}, "") if answer == "late" else parse_gpus(answer)
 
 
 def parse_gpus(text: str) -> tuple[dict[str, str], str]:
@@ -218,11 +206,8 @@ def _packages(command: Command | None) -> dict[str, str]:
     if not interpreter:
         return {}
     try:
-        answer = subprocess.run(
-            [interpreter, "-c", _ASK_PACKAGES], capture_output=True, text=True, timeout=_ANSWER_S, check=False
-        )
-        versions = parsed(answer.stdout)
-    except (OSError, subprocess.TimeoutExpired, ValueError):
+        versions = parsed(ask([interpreter, "-c", _ASK_PACKAGES]))
+    except ValueError:
         return {}
     return {name: str(version) for name, version in versions.items()} if isinstance(versions, dict) else {}
 
@@ -262,9 +247,8 @@ def read_manifest(path: Path) -> dict[str, str]:
     try:
         content = document(path)
     except (OSError, ValueError) as broken:
-        raise UsageError(
-            f"{path} is no readable manifest: {broken}", remedy="leave it away or make it anew"
-        ) from broken
+        what = f"{path} is no readable manifest: {broken}"
+        raise UsageError(what, remedy="leave it away or make it anew") from broken
     return {name: value for name, value in _flat(content).items() if not _is_incidental(name)}
 
 

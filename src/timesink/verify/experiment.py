@@ -92,7 +92,7 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
         for side in pair_order(max(pair, 0)):
             row = launch(side, number)
             number += 1
-            progress(_told(row))
+            progress(_describe(row))
             reference = reference or row
             if verdict := _other_work(reference, row, plan):
                 return Verification(plan, tuple(pairs), verdict)
@@ -108,7 +108,7 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
     raise AssertionError("the last look always returns")
 
 
-def _told(row: RunRow) -> str:
+def _describe(row: RunRow) -> str:
     if row.mark == WHOLE:
         return f"run {row.number}: {row.side} {row.mean_s:.4g} s"
     kept = row.steps - row.dropped
@@ -122,9 +122,8 @@ def _other_work(reference: RunRow, row: RunRow, plan: ExperimentPlan) -> ChangeV
         return invalid(plan.threshold_ratio, Reason.WRONG_RESULT, wrong, remedy)
     were_found = reference.mark or row.mark
     if were_found and abs(row.steps - reference.steps) > limits.STEP_COUNTS * max(row.steps, reference.steps):
-        why = ", ".join(
-            f"run {run.number} ({run.side}) makes {run.steps} steps{_ending(run)}" for run in (reference, row)
-        )
+        makes = (f"run {run.number} ({run.side}) makes {run.steps} steps{_ending(run)}" for run in (reference, row))
+        why = ", ".join(makes)
         remedy = "compare whole runs with --whole, as many steps of both with --steps N, or call timesink.step()"
         return invalid(plan.threshold_ratio, Reason.OTHER_WORK, why, remedy)
     return None
@@ -159,27 +158,20 @@ def _provenance(pair: Pair) -> tuple[str, ...]:
 def check_plan(plan: ExperimentPlan) -> None:
     """`UsageError` where a plan cannot be carried out."""
     if not plan.looks or plan.looks[0] < limits.MIN_PAIRS or any(a >= b for a, b in pairwise(plan.looks)):
-        raise UsageError(
-            f"the looks {plan.looks} are no plan",
-            remedy="give rising numbers of pairs, the first at least 2, such as 6,12,18",
-        )
+        remedy = "give rising numbers of pairs, the first at least 2, such as 6,12,18"
+        raise UsageError(f"the looks {plan.looks} are no plan", remedy=remedy)
     if not 0 < plan.alpha < 1 or not plan.threshold_ratio > 0:
-        raise UsageError(
-            f"alpha {plan.alpha} and threshold {plan.threshold_ratio} are out of range",
-            remedy="give an alpha between 0 and 1 and a threshold above 0",
-        )
+        what = f"alpha {plan.alpha} and threshold {plan.threshold_ratio} are out of range"
+        raise UsageError(what, remedy="give an alpha between 0 and 1 and a threshold above 0")
     if plan.least_speed_up is not None and not 1 < plan.least_speed_up < math.inf:
-        raise UsageError(
-            f"{plan.least_speed_up:g} is no speed-up",
-            remedy="give a number above 1: 1.1 is ten steps in the time of nine",
-        )
+        remedy = "give a number above 1: 1.1 is ten steps in the time of nine"
+        raise UsageError(f"{plan.least_speed_up:g} is no speed-up", remedy=remedy)
 
 
 def receipt_mismatch(reference: RunRow, row: RunRow, tolerance_ratio: float) -> str:
     """What differs between two runs' receipts, or "" where they agree or neither gave one."""
     one, other = reference.receipt, row.receipt
-    alike = one is other if one is None or other is None else same_receipt(one, other, tolerance_ratio)
-    if alike:
+    if one is other if one is None or other is None else same_receipt(one, other, tolerance_ratio):
         return ""
     return ", ".join(
         f"run {run.number} ({run.side}) computed {'nothing' if run.receipt is None else repr(run.receipt[:80])}"
@@ -196,12 +188,11 @@ def to_result(verification: Verification, suite: str) -> GateResult:
     times = [geometric_mean([plan.time_s(run) for run in side]) for side in sides]
     rows = [GateRow(what if whole else f"{what} ({plan.statistic})", "s", times[0], times[1], verification.verdict)]
     if verification.verdict.effect is not None and not whole:
-        shown = {"mean": lambda run: run.mean_s, "median": lambda run: run.median_s}
-        if len(pairs) >= limits.TAIL_RUNS:
-            shown["95th percentile"] = lambda run: run.p95_s
-        rows += [
-            _shown_row(f"{what} ({name})", sides, of, plan) for name, of in shown.items() if name != plan.statistic
-        ]
+        shown = {"mean": "mean_s", "median": "median_s", "95th percentile": "p95_s"}
+        if len(pairs) < limits.TAIL_RUNS:
+            del shown["95th percentile"]
+        del shown[plan.statistic]
+        rows += [_shown_row(f"{what} ({name})", sides, field, plan) for name, field in shown.items()]
     runs = sorted((row for pair in pairs for row in pair), key=lambda row: row.number)
     return GateResult(suite, "same-job A/B", tuple(rows), runs=tuple(runs), notes=verification.notes)
 
@@ -217,11 +208,9 @@ def gain_ms(verification: Verification) -> tuple[float, float, float, float] | N
     return value, low, high, 1e3 * before
 
 
-def _shown_row(
-    name: str, sides: Sequence[Sequence[RunRow]], of: Callable[[RunRow], float], plan: ExperimentPlan
-) -> GateRow:
-    """A secondary figure with its own interval; it is shown and decides nothing."""
-    before, after = ([of(run) for run in side] for side in sides)
+def _shown_row(name: str, sides: Sequence[Sequence[RunRow]], field: str, plan: ExperimentPlan) -> GateRow:
+    """A secondary figure of runs, by the field of `RunRow`, with its own interval; it is shown and decides nothing."""
+    before, after = ([getattr(run, field) for run in side] for side in sides)
     interval = paired_interval(np.log(after) - np.log(before), plan.interval_level)
     why = f"shown beside the {plan.statistic}, not judged"
     verdict = inconclusive(plan.threshold_ratio, Reason.NOT_MEASURED, why, "", pairs=len(before))
@@ -263,32 +252,23 @@ def _judged(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
         hindrance = _too_noisy(float(interval.mean), pair_sd, plan, len(pairs))
     if hindrance is None:
         return verdict
-    reason, explanation, remedy = hindrance
-    return replace(
-        verdict,
-        outcome=Outcome.INCONCLUSIVE,
-        reason=reason,
-        explanation=explanation,
-        to_resolve=remedy,
-        false_alarm_ratio=None,
-    )
+    reason, why, remedy = hindrance
+    undecided = replace(verdict, outcome=Outcome.INCONCLUSIVE, false_alarm_ratio=None)
+    return replace(undecided, reason=reason, explanation=why, to_resolve=remedy)
 
 
 def _too_noisy(mean: float, sd: float, plan: ExperimentPlan, pairs: int) -> Hindrance:
     """How large a change these pairs could show, and how many more would decide."""
     least = detectable(sd, pairs, plan.interval_level, plan.threshold_ratio)
-    explanation = (
+    why = (
         f"the interval crosses a threshold; {pairs} pairs show a slow-down of {100 * least:.1f} % in half of all trials"
     )
-    most = limits.MOST_PAIRS
-    needed = pairs_to_decide(mean, sd, plan.interval_level, plan.threshold_ratio, most)
-    remedy = (
-        f"over {most} pairs: the effect lies at the threshold of {100 * plan.threshold_ratio:g} %; "
-        "decide whether a change of that size matters"
-        if needed is None
-        else f"about {max(needed, pairs + 1)} pairs if effect and noise stay as they are"
-    )
-    return Hindrance(Reason.TOO_NOISY, explanation, remedy)
+    needed = pairs_to_decide(mean, sd, plan.interval_level, plan.threshold_ratio, limits.MOST_PAIRS)
+    if needed is not None:
+        remedy = f"about {max(needed, pairs + 1)} pairs if effect and noise stay as they are"
+        return Hindrance(Reason.TOO_NOISY, why, remedy)
+    at = f"over {limits.MOST_PAIRS} pairs: the effect lies at the threshold of {100 * plan.threshold_ratio:g} %"
+    return Hindrance(Reason.TOO_NOISY, why, f"{at}; decide whether a change of that size matters")
 
 
 # The outcome that slowing one side alone cannot feign: the slowed side is the faster one all the same.
@@ -300,16 +280,13 @@ def _hindrance(pairs: Sequence[Pair], plan: ExperimentPlan, outcome: Outcome) ->
     sides = tuple(zip(*pairs, strict=True))
     for side in sides:
         unsettled = sum(not run.settled for run in side)
+        of_side = f"of {len(side)} {side[0].side} runs"
         if unsettled > limits.UNSTEADY_RUNS * len(side):
-            return Hindrance(
-                Reason.NOT_STEADY,
-                f"{unsettled} of {len(side)} {side[0].side} runs never settle",
-                "time more steps per run, or find what keeps changing",
-            )
+            remedy = "time more steps per run, or find what keeps changing"
+            return Hindrance(Reason.NOT_STEADY, f"{unsettled} {of_side} never settle", remedy)
         drifting = sum(abs(run.drift_ratio) > plan.threshold_ratio for run in side)
         if drifting > limits.UNSTEADY_RUNS * len(side):
-            share = f"{100 * plan.threshold_ratio:g} %"
-            why = f"{drifting} of {len(side)} {side[0].side} runs drift by more than {share} while they run"
+            why = f"{drifting} {of_side} drift by more than {100 * plan.threshold_ratio:g} % while they run"
             return Hindrance(Reason.DRIFT, why, "time more steps per run, or lock the clocks")
     slowed = [[run for run in side if run.slowed_by] for side in sides]
     one_sided = (not slowed[0]) != (not slowed[1]) and max(map(len, slowed)) >= limits.ONE_SIDED_RUNS
@@ -321,9 +298,8 @@ def _hindrance(pairs: Sequence[Pair], plan: ExperimentPlan, outcome: Outcome) ->
     shared = [run for side in sides for run in side if run.foreign]
     if shared:
         why = f"another program was on the GPU before {len(shared)} runs: {shared[0].foreign[0]}"
-        return Hindrance(
-            Reason.FOREIGN_PROCESS, why, "take the GPU for yourself, or select one with CUDA_VISIBLE_DEVICES"
-        )
+        remedy = "take the GPU for yourself, or select one with CUDA_VISIBLE_DEVICES"
+        return Hindrance(Reason.FOREIGN_PROCESS, why, remedy)
     return None
 
 
@@ -331,10 +307,8 @@ def _warnings(pairs: Sequence[Pair], run_sd: float, plan: ExperimentPlan) -> tup
     runs = [run for pair in pairs for run in pair]
     notes = []
     if plan.threshold_ratio < limits.SD_WARNING * run_sd:
-        notes.append(
-            f"the threshold of {100 * plan.threshold_ratio:g} % is under twice the run-to-run deviation "
-            f"of {100 * run_sd:.2g} %"
-        )
+        threshold = f"the threshold of {100 * plan.threshold_ratio:g} %"
+        notes.append(f"{threshold} is under twice the run-to-run deviation of {100 * run_sd:.2g} %")
     shortest = min(run.steps for run in runs)
     if shortest < limits.WANTED_STEPS and runs[0].mark != WHOLE:
         notes.append(f"runs of {shortest} steps: warm-up is detected reliably from {limits.WANTED_STEPS} steps")

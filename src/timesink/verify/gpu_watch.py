@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 
+from timesink.capture.processes import ask
 from timesink.model.record import dataclass, replace
 from timesink.untrusted.scrub import is_made_of
 from timesink.verify.environment import Command
@@ -27,12 +27,9 @@ _PERIOD_MS = 250
 _ANSWER_S = 20.0
 # NVML's nvmlClocksEventReasons bits that slow a GPU below what was asked of it.
 SLOWING = {
-    0x4: "software power cap",
-    0x8: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-}
+    0x4: "software power cap", 0x8: "hardware slowdown", 0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown", 0x80: "hardware power brake",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +85,14 @@ def condense(samples: list[GpuSample], foreign: tuple[str, ...] = ()) -> GpuStat
     clocks = sorted(s.sm_mhz for s in samples if s.sm_mhz is not None and not s.reasons & 0x1)
     heat = [s.celsius for s in samples if s.celsius is not None]
     reasons = {name for sample in samples for name in sample.slowed_by}
-    return GpuState(
-        len(samples),
-        clocks[len(clocks) // 2] if clocks else None,
-        max(heat) if heat else None,
-        tuple(sorted(reasons)),
-        foreign,
-    )
+    clock = clocks[len(clocks) // 2] if clocks else None
+    return GpuState(len(samples), clock, max(heat, default=None), tuple(sorted(reasons)), foreign)
 
 
 def visible_devices(commands: Iterable[Command]) -> str | None:
     """The GPUs the commands may use, as nvidia-smi's ``-i`` takes them; None where all, or where they differ."""
-    chosen = {
-        command.environment.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES")) for command in commands
-    }
+    name = "CUDA_VISIBLE_DEVICES"
+    chosen = {command.environment.get(name, os.environ.get(name)) for command in commands}
     only = chosen.pop() if len(chosen) == 1 else None
     return only if only and is_made_of(only, ",/-") and not only.startswith("-") else None
 
@@ -128,12 +119,8 @@ class GpuWatch:
         """What a report must say of the watch, or ""."""
         if self.absent:
             return self.absent
-        if self._is_unsure:
-            return (
-                f"the program may use any of {len(self._gpus)} GPUs: throttling and other processes were not judged; "
-                "select with CUDA_VISIBLE_DEVICES"
-            )
-        return ""
+        unsure = f"the program may use any of {len(self._gpus)} GPUs: throttling and other processes were not judged"
+        return f"{unsure}; select with CUDA_VISIBLE_DEVICES" if self._is_unsure else ""
 
     @property
     def _is_unsure(self) -> bool:
@@ -150,9 +137,10 @@ class GpuWatch:
         self.absent = f"nvidia-smi reports no GPU ({first[:120]!r}): clocks, heat and other processes were not watched"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
         if self._stream is not None and self._stream.poll() is None:
             self._stream.terminate()
             self._stream.wait()
@@ -166,11 +154,8 @@ class GpuWatch:
             fresh = file.read()
         complete_lines = fresh[: fresh.rfind(b"\n") + 1]
         self._read_bytes += len(complete_lines)
-        inside = [
-            sample
-            for sample in parse_samples(complete_lines.decode("utf-8", "replace"))
-            if started_s <= sample.time_s <= ended_s
-        ]
+        samples = parse_samples(complete_lines.decode("utf-8", "replace"))
+        inside = [sample for sample in samples if started_s <= sample.time_s <= ended_s]
         self._gpus.update(sample.index for sample in inside)
         state = condense(inside, foreign)
         return replace(state, slowed_by=(), foreign=()) if self._is_unsure else state
@@ -179,17 +164,9 @@ class GpuWatch:
         """Compute processes on the GPUs right now: asked before a run starts, each one is somebody else's."""
         if self.absent or self._tool is None:
             return ()
-        asked = [
-            self._tool,
-            *self._selection(),
-            "--query-compute-apps=gpu_uuid,pid,process_name",
-            "--format=csv,noheader,nounits",
-        ]
-        try:
-            answer = subprocess.run(asked, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
-        except subprocess.TimeoutExpired:
-            return ()
-        return tuple(f"{program} (process {pid})" for _, pid, program in parse_processes(answer.stdout))
+        query = ["--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader,nounits"]
+        answer = ask([self._tool, *self._selection(), *query])
+        return tuple(f"{program} (process {pid})" for _, pid, program in parse_processes(answer))
 
     def _selection(self) -> list[str]:
         return ["-i", self._devices] if self._devices else []
@@ -205,9 +182,7 @@ class GpuWatch:
             if parse_samples(self.log.read_text("utf-8", "replace")):
                 return True
             time.sleep(0.02)
-        if self._stream.poll() is None:
-            self._stream.terminate()
-            self._stream.wait()
+        self._end()
         return False
 
 

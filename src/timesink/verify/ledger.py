@@ -10,15 +10,17 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any, BinaryIO
+from typing import Any
 
 from timesink.errors import UsageError
 from timesink.model.record import dataclass, replace
 from timesink.untrusted.plain_json import parsed
+from timesink.untrusted.whole_file import whole_file
 from timesink.verify.outcomes import Outcome
 from timesink.verify.records import BrokenRecord
 
@@ -79,20 +81,15 @@ def read(path: Path) -> list[Entry]:
 
     A last line that was cut off while it was written is no entry: its writer never said that it was.
     """
-    if not path.is_file():
-        return []
     entries: dict[int, Entry] = {}
-    data = path.read_bytes()
-    text = data[: len(data) - _torn(data)].decode("utf-8", "replace")
-    for place, line in enumerate(text.split("\n"), 1):
+    for place, line in enumerate(_whole_lines(path).decode("utf-8", "replace").split("\n"), 1):
         if not line.strip():
             continue
         try:
             _apply(entries, parsed(line))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as broken:
-            raise BrokenRecord(
-                f"{path} line {place} is damaged: {broken!r}", remedy="restore it from version control"
-            ) from broken
+            what, remedy = f"{path} line {place} is damaged: {broken!r}", "restore it from version control"
+            raise BrokenRecord(what, remedy=remedy) from broken
     return [entries[number] for number in sorted(entries)]
 
 
@@ -101,16 +98,15 @@ def add(path: Path, hypothesis: str, finding: str = "", predicted: Gain | None =
     if not hypothesis.strip():
         raise UsageError("an entry needs a hypothesis", remedy="say what should get faster, and why")
     if predicted is not None and not predicted.low_ms <= predicted.value_ms <= predicted.high_ms:
-        raise UsageError(
-            f"the predicted gain {predicted} does not lie in its own interval", remedy="give low, value, high in order"
-        )
+        what = f"the predicted gain {predicted} does not lie in its own interval"
+        raise UsageError(what, remedy="give low, value, high in order")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab", buffering=0) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        number = max((entry.number for entry in read(path)), default=0) + 1
-        entry = Entry(number, _now(), hypothesis, finding, predicted, change)
-        event = {"event": "add", "number": number, "date": entry.opened, "hypothesis": hypothesis}
-        _append(path, file, {**event, "finding": finding, "predicted_ms": _listed(predicted), "change": change})
+    with _locked(path) as entries:
+        entry = Entry(
+            max((old.number for old in entries), default=0) + 1, _now(), hypothesis, finding, predicted, change
+        )
+        opened = {"event": "add", "number": entry.number, "date": entry.opened, "hypothesis": hypothesis}
+        _append(path, opened | {"finding": finding, "predicted_ms": _listed(predicted), "change": change})
     return entry
 
 
@@ -122,26 +118,21 @@ def close(
         measured = None
     if not path.is_file():
         raise UsageError(f"there is no ledger at {path}", remedy="open an entry with timesink verify --ledger add")
-    with path.open("ab", buffering=0) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        is_open = {entry.number: not entry.closed for entry in read(path)}
+    with _locked(path) as entries:
+        is_open = {entry.number: not entry.closed for entry in entries}
         if not is_open.get(number):
             state = "is closed already" if number in is_open else "does not exist"
             numbers = ", ".join(str(entry) for entry, still in is_open.items() if still) or "none"
             raise UsageError(f"entry {number} {state}", remedy=f"choose an open one: {numbers}")
-        event = {"event": "close", "number": number, "date": _now(), "outcome": str(outcome)}
-        _append(path, file, {**event, "measured_ms": _listed(measured), "note": note, "change": change})
+        closed = {"event": "close", "number": number, "date": _now(), "outcome": str(outcome)}
+        _append(path, closed | {"measured_ms": _listed(measured), "note": note, "change": change})
     return next(entry for entry in read(path) if entry.number == number)
 
 
 def track_record(entries: Sequence[Entry]) -> TrackRecord:
     """How predictions compare with measurements so far."""
     errors = [entry.error_ms for entry in entries if entry.error_ms is not None]
-    both = [
-        (entry.predicted, entry.measured)
-        for entry in entries
-        if entry.predicted is not None and entry.measured is not None
-    ]
+    both = [(entry.predicted, entry.measured) for entry in entries if entry.predicted and entry.measured]
     ratios = [measured.value_ms / predicted.value_ms for predicted, measured in both if predicted.value_ms > 0]
     within = sum(entry.within is True for entry in entries)
     return TrackRecord(len(errors), within, median(errors) if errors else None, median(ratios) if ratios else None)
@@ -169,8 +160,8 @@ def _apply(entries: dict[int, Entry], event: dict[str, Any]) -> None:
 def _gain(listed: Sequence[float] | None) -> Gain | None:
     if listed is None:
         return None
-    low, value, high, *before = (float(part) for part in listed)
-    if not all(math.isfinite(part) for part in (low, value, high, *before)):
+    low, value, high, *before = map(float, listed)
+    if not all(map(math.isfinite, (low, value, high, *before))):
         raise ValueError("a gain that is no finite number")
     return Gain(value, low, high, *before)
 
@@ -182,30 +173,38 @@ def _listed(gain: Gain | None) -> list[float] | None:
     return [gain.low_ms, gain.value_ms, gain.high_ms, *before]
 
 
-def _append(path: Path, file: BinaryIO, event: dict[str, Any]) -> None:
-    """One line, whole or not at all. What a killed writer left of a line gives way to it."""
-    data = path.read_bytes()
-    size = len(data) - _torn(data)
-    line = json.dumps(event, ensure_ascii=False, allow_nan=False) + "\n"
-    os.ftruncate(file.fileno(), size)
+@contextmanager
+def _locked(path: Path) -> Iterator[list[Entry]]:
+    """The entries, which nobody else changes while the block lasts."""
+    folder = os.open(path.parent, os.O_RDONLY)
     try:
-        rest = (line if data[:size].endswith(b"\n") or not size else f"\n{line}").encode()
-        while rest:  # a disk that fills up takes the first part without a word
-            rest = rest[file.write(rest) :]
-        os.fsync(file.fileno())
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield read(path)
+    finally:
+        os.close(folder)
+
+
+def _append(path: Path, event: dict[str, Any]) -> None:
+    """One line, whole or not at all. What a killed writer left of a line gives way to it."""
+    kept = _whole_lines(path)
+    line = json.dumps(event, ensure_ascii=False, allow_nan=False).encode()
+    try:
+        with whole_file(path) as unfinished:
+            unfinished.write_bytes(kept + (b"" if not kept or kept.endswith(b"\n") else b"\n") + line + b"\n")
     except OSError as error:
-        os.ftruncate(file.fileno(), size)
         raise UsageError(f"{path} cannot be written: {error.strerror}", remedy="make room on the disk") from error
 
 
-def _torn(data: bytes) -> int:
-    """Bytes at the end that are part of a line: it has no end and is no JSON (an editor may leave the end away)."""
+def _whole_lines(path: Path) -> bytes:
+    """The file without what was cut off of a last line: it has no end and is no JSON (an editor may leave the end
+    away)."""
+    data = path.read_bytes() if path.is_file() else b""
     last = data.rpartition(b"\n")[2]
     try:
         parsed(last or b"null")
     except ValueError:
-        return len(last)
-    return 0
+        return data.removesuffix(last)
+    return data
 
 
 def _now() -> str:

@@ -21,7 +21,7 @@ from timesink.capture.running import agent_environment
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.errors import ToolFailed, UsageError
 from timesink.model.arrays import median
-from timesink.model.record import dataclass, replace
+from timesink.model.record import asdict, dataclass, replace
 from timesink.untrusted.plain_json import parsed
 from timesink.verify.environment import Command, Finished, run
 from timesink.verify.gpu_watch import GpuState, GpuWatch
@@ -74,8 +74,8 @@ _PERCENTILE = 95
 
 def summarise(times: RunSteps, side: str, number: int, gpu: GpuState | None = None) -> RunRow:
     """Condense a run to its steady part: mean (what throughput is made of), median, 95th percentile, seconds."""
-    steady = steady_part(times.seconds)
-    state = gpu or GpuState(0)
+    steady, state = steady_part(times.seconds), asdict(gpu or GpuState(0))
+    del state["samples"]
     return RunRow(
         number=number,
         side=side,
@@ -88,10 +88,7 @@ def summarise(times: RunSteps, side: str, number: int, gpu: GpuState | None = No
         drift_ratio=steady.drift_ratio,
         mark=times.mark,
         receipt=times.receipt,
-        sm_mhz=state.sm_mhz,
-        celsius=state.celsius,
-        slowed_by=state.slowed_by,
-        foreign=state.foreign,
+        **state,
     )
 
 

@@ -19,7 +19,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -109,8 +109,7 @@ class TableLimit:
         return _SIGNS[self.sign](now, self.amount * (then or 0.0) if self.is_relative else self.amount)
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
+class _Value(NamedTuple):
     """What rows of one name give: the number, None where a row holds none, and how many rows there were."""
 
     number: float | None
@@ -134,11 +133,11 @@ def parse_limit(text: str) -> TableLimit:
         if sign == "==" or amount < 0:
             raise UsageError(f"{text!r}: no number is held to that", remedy="write +- 0.05x for at most 5 % either way")
         return TableLimit(number, sign, amount, True, text.strip())
-    units = _UNITS.get(number.unit, {})
-    if (unit and unit not in units) or (sign == "+-" and unit == "%") or (sign != "+-" and unit == "points"):
+    other_unit = "%" if sign == "+-" else "points"  # a distance is in points, a share in per cent
+    units = {name: size for name, size in _UNITS.get(number.unit, {}).items() if name != other_unit}
+    if unit and unit not in units:
         fitting = f"{number.column} is in {number.unit}" if number.unit else f"{number.column} has no unit"
-        listed = [name for name in units if name != ("%" if sign == "+-" else "points")]
-        remedy = f"write {', '.join([*listed, 'x'])}, or nothing" if listed else "write x, or nothing"
+        remedy = f"write {', '.join([*units, 'x'])}, or nothing"
         raise UsageError(f"{text!r}: {fitting}, and the limit in {unit}", remedy=remedy)
     return TableLimit(number, sign, amount * units.get(unit, 1.0), False, text.strip())
 
@@ -154,25 +153,19 @@ def _parse_number(text: str) -> TableNumber:
     table, column = found["table"] or "kernels", found["column"]
     if "__" in table:  # a counter of ncu, whose name has dots
         table, column = "kernels", f"{table}.{column}"
-    return TableNumber(text.strip(), table, column, _parse_filters(found["filters"], text), fold)
-
-
-def _parse_filters(text: str | None, whole: str) -> tuple[tuple[str, str, str], ...]:
-    filters, at = [], 0
-    while text is not None and at < len(text):
-        found = _FILTER.match(text, at)
-        if found is None:
-            raise UsageError(
-                f"{whole!r}: {text[at:]!r} is no filter",
-                remedy='write column=text or column~regex, with commas between; in "" what holds , or ]',
-            )
-        column, sign, quoted, plain = found.groups()
+    filters, rest = [], found["filters"] or ""
+    while rest:
+        one = _FILTER.match(rest)
+        if one is None:
+            remedy = 'write column=text or column~regex, with commas between; in "" what holds , or ]'
+            raise UsageError(f"{text!r}: {rest!r} is no filter", remedy=remedy)
+        name, sign, quoted, plain = one.groups()
         wanted = plain if quoted is None else quoted
-        if sign in ("~", "!~") and (fault := pattern_fault(wanted)):
-            raise UsageError(f"{whole!r}: {wanted!r} is no regular expression: {fault}")
-        filters.append((column, sign, wanted))
-        at = found.end()
-    return tuple(filters)
+        if "~" in sign and (fault := pattern_fault(wanted)):
+            raise UsageError(f"{text!r}: {wanted!r} is no regular expression: {fault}")
+        filters.append((name, sign, wanted))
+        rest = rest[one.end() :]
+    return TableNumber(text.strip(), table, column, tuple(filters), fold)
 
 
 def gate_tables(limits: Sequence[TableLimit], new: Trace, old: Trace | None, suite: str = "") -> GateResult:
@@ -188,38 +181,42 @@ def gate_tables(limits: Sequence[TableLimit], new: Trace, old: Trace | None, sui
 
 
 def _rows(limit: TableLimit, new: Trace, old: Trace | None) -> list[GateRow]:
-    now, then = _values(limit.number, new), _values(limit.number, old) if old is not None else {}
+    """A row for each name that the number has on either side; `old` where the limit is relative to it."""
+    number = limit.number
+    now, then = _values(number, new), _values(number, old) if old is not None else {}
     if len(now) == len(then) == 1:  # a kernel may have been renamed
         then = dict(zip(now, then.values(), strict=True))
-    short = short_names([*now, *then]) if limit.number.table in _OF_KERNELS else {}
-    rows = []
+    short = short_names([*now, *then]) if number.table in _OF_KERNELS else {}
+    better = Better.HIGHER if limit.sign in (">=", ">") else Better.LOWER
+    how = How.SHARE if number.unit in ("ratio", "%") else How.EXACT
+    shown, rows = limit.text.removeprefix(number.text).strip(), []
     for name in dict.fromkeys([*now, *then]):
-        is_said = not name or ("name", "=", name) in limit.number.filters
-        label = limit.number.text if is_said else f"{limit.number.text} of {short.get(name, name)}"
-        rows.append(_row(limit, label, now.get(name), then.get(name), old))
+        is_said = not name or ("name", "=", name) in number.filters
+        label = number.text if is_said else f"{number.text} of {short.get(name, name)}"
+        before, after = (side[name].number if name in side else None for side in (then, now))
+        verdict = _judge(limit, now.get(name), then.get(name), is_alone=old is None)
+        rows.append(GateRow(label, number.unit, before, after, verdict, better, how, limit=shown))
     return rows
 
 
-def _row(limit: TableLimit, label: str, now: _Value | None, then: _Value | None, old: Trace | None) -> GateRow:
-    number = limit.number
-    before, after = (None if side is None else side.number for side in (then, now))
-    if now is not None and then is None and old is not None:
-        verdict = inconclusive(0.0, Reason.MISSING_BASELINE, "there is no such row before", "filter the rows")
-    elif (fault := _fault(now, "now")) or (fault := _fault(then, "before") if old is not None else ""):
-        verdict = invalid(0.0, Reason.NOT_MEASURED, fault, "record it, or filter the rows")
-    elif before is not None and before < 0 and limit.is_relative:
-        verdict = invalid(0.0, Reason.BAD_VALUES, "no limit is relative to a number below 0", "write +- and an amount")
-    else:
-        assert after is not None
-        outcome = Outcome.NO_DIFFERENCE if limit.holds(after, before) else Outcome.SLOWER
-        counted = ", ".join(f"{side.rows} rows {when}" for side, when in ((now, "now"), (then, "before")) if side)
-        fold = number.fold if number.fold in _FOLDS else "mean"
-        several = any(side is not None and side.rows > 1 for side in (now, then))
-        verdict = ChangeVerdict(outcome, 0.0, explanation=f"{fold} of {counted}" if several else "")
-    better = Better.HIGHER if limit.sign in (">=", ">") else Better.LOWER
-    how = How.SHARE if number.unit in ("ratio", "%") else How.EXACT
-    shown = limit.text.removeprefix(number.text).strip()
-    return GateRow(label, number.unit, before, after, verdict, better, how, limit=shown)
+def _judge(limit: TableLimit, now: _Value | None, then: _Value | None, *, is_alone: bool) -> ChangeVerdict:
+    """Whether the number of now keeps to the limit, `is_alone` or relative to that of the other trace."""
+    if now is not None and then is None and not is_alone:
+        return inconclusive(0.0, Reason.MISSING_BASELINE, "there is no such row before", "filter the rows")
+    if fault := _fault(now, "now") or ("" if is_alone else _fault(then, "before")):
+        return invalid(0.0, Reason.NOT_MEASURED, fault, "record it, or filter the rows")
+    before = then.number if then is not None else None
+    if before is not None and before < 0 and limit.is_relative:
+        why = "no limit is relative to a number below 0"
+        return invalid(0.0, Reason.BAD_VALUES, why, "write +- and an amount")
+    assert now is not None
+    assert now.number is not None
+    sides = [(side, when) for side, when in ((now, "now"), (then, "before")) if side]
+    counted = ", ".join(f"{side.rows} rows {when}" for side, when in sides)
+    fold = limit.number.fold if limit.number.fold in _FOLDS else "mean"
+    explanation = f"{fold} of {counted}" if any(side.rows > 1 for side, _ in sides) else ""
+    outcome = Outcome.NO_DIFFERENCE if limit.holds(now.number, before) else Outcome.SLOWER
+    return ChangeVerdict(outcome, 0.0, explanation=explanation)
 
 
 def _fault(value: _Value | None, side: str) -> str:
@@ -234,10 +231,8 @@ def _values(number: TableNumber, trace: Trace) -> dict[str, _Value]:
     frame = _filtered(number, _frame(number, trace), trace)
     if number.fold != "each" or "name" not in frame.columns:
         if number.fold == "each" and frame.height > 1:
-            raise UsageError(
-                f"{number.text}: {frame.height} rows of {trace.source}",
-                remedy=f"say which, as in mean({number.text}), sum(), min() or max(), or filter them",
-            )
+            remedy = f"say which, as in mean({number.text}), sum(), min() or max(), or filter them"
+            raise UsageError(f"{number.text}: {frame.height} rows of {trace.source}", remedy=remedy)
         return {"": _folded(number, frame[number.column])}
     parts = frame.partition_by("name", as_dict=True, maintain_order=True)
     return {str(name): _folded(number, part[number.column]) for (name,), part in parts.items()}
@@ -270,9 +265,8 @@ def _frame(number: TableNumber, trace: Trace) -> pl.DataFrame:
         raise _of(trace, unknown(f"column of {number.table}", number.column, frame.columns))
     if not frame.schema[number.column].is_numeric():
         numeric = [name for name, kind in frame.schema.items() if kind.is_numeric()]
-        raise UsageError(
-            f"{number.table}.{number.column} holds no numbers", remedy=f"choose from: {', '.join(numeric)}"
-        )
+        what = f"{number.table}.{number.column} holds no numbers"
+        raise UsageError(what, remedy=f"choose from: {', '.join(numeric)}")
     return frame
 
 
@@ -284,19 +278,16 @@ def _filtered(number: TableNumber, frame: pl.DataFrame, trace: Trace) -> pl.Data
         matched = cells.str.contains(wanted) if "~" in sign else cells == wanted
         kept = frame.filter(matched.fill_null(False) ^ sign.startswith("!"))
         if not kept.height:
-            raise _of(trace, _no_row(f"{number.table}.{column}{sign}{wanted}", wanted, cells))
+            known = cells.drop_nulls().unique(maintain_order=True).to_list()
+            left = len(known) - _NAMES_SHOWN
+            shown = ", ".join(known[:_NAMES_SHOWN]) + (f" and {left} more" if left > 0 else "")
+            remedy = did_you_mean(wanted, {name: name for name in known}) or f"there is {shown or 'none'}"
+            what = f"{trace.source}: no row has {number.table}.{column}{sign}{wanted}"
+            raise UsageError(what, remedy=remedy)
         frame = kept
     if not frame.height:
         raise UsageError(f"{trace.source}: the table {number.table} has no row", remedy="record one, or leave it out")
     return frame
-
-
-def _no_row(what: str, wanted: str, cells: pl.Series) -> UsageError:
-    known = cells.drop_nulls().unique(maintain_order=True).to_list()
-    left = len(known) - _NAMES_SHOWN
-    shown = ", ".join(known[:_NAMES_SHOWN]) + (f" and {left} more" if left > 0 else "")
-    remedy = did_you_mean(wanted, {name: name for name in known}) or f"there is {shown or 'none'}"
-    return UsageError(f"no row has {what}", remedy=remedy)
 
 
 def _of(trace: Trace, error: UsageError) -> UsageError:

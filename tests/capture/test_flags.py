@@ -14,13 +14,11 @@ from timesink.capture.profilers import (
     RULE_SECTIONS,
     NcuOptions,
     NsysOptions,
-    ncu_command,
-    nsys_command,
 )
 from timesink.capture.tools import Tool
 
 PROGRAM = ["python", "a b.py"]
-REPORT = Path("/out put/report")
+OUT = Path("/out put")
 
 
 def tool(name: str, helping: str) -> Tool:
@@ -28,7 +26,7 @@ def tool(name: str, helping: str) -> Tool:
 
 
 def test_nsys_leaves_symbols_and_samples_out_and_opens_by_range() -> None:
-    argv = nsys_command(tool("nsys", NSYS_HELP), NsysOptions(), REPORT, PROGRAM, by_range=True)
+    argv = NsysOptions().command(tool("nsys", NSYS_HELP), OUT, PROGRAM, by_range=True)
     for word in (
         "--resolve-symbols=false",
         "--sample=none",
@@ -43,38 +41,38 @@ def test_nsys_leaves_symbols_and_samples_out_and_opens_by_range() -> None:
 def test_cpu_samples_of_a_python_program_come_with_its_own_stacks() -> None:
     known = tool("nsys", f"{NSYS_HELP} --python-sampling=")
     options = NsysOptions(cpu_samples=True)
-    assert "--python-sampling=true" in nsys_command(known, options, REPORT, PROGRAM, by_range=True)
-    assert "--python-sampling=true" not in nsys_command(known, options, REPORT, ["./solver"], by_range=False)
-    assert "--python-sampling=true" not in nsys_command(known, NsysOptions(), REPORT, PROGRAM, by_range=True)
+    assert "--python-sampling=true" in options.command(known, OUT, PROGRAM, by_range=True)
+    assert "--python-sampling=true" not in options.command(known, OUT, ["./solver"], by_range=False)
+    assert "--python-sampling=true" not in NsysOptions().command(known, OUT, PROGRAM, by_range=True)
     older = tool("nsys", NSYS_HELP)
-    assert "--python-sampling=true" not in nsys_command(older, options, REPORT, PROGRAM, by_range=True)
+    assert "--python-sampling=true" not in options.command(older, OUT, PROGRAM, by_range=True)
 
 
 def test_an_old_nsys_gets_only_what_it_knows() -> None:
     old = tool("nsys", "--output --trace --sample --cpuctxsw --stop-on-range-end cuda nvtx osrt")
-    argv = nsys_command(old, NsysOptions(), REPORT, PROGRAM, by_range=True)
+    argv = NsysOptions().command(old, OUT, PROGRAM, by_range=True)
     assert "--stop-on-range-end=true" in argv
     assert not [word for word in argv if word.startswith(("--resolve", "--cuda-graph", "--capture-range-end"))]
     with pytest.raises(CaptureError, match="no option --gpu-metrics-device "):
-        nsys_command(old, NsysOptions(gpu_metrics=True), REPORT, PROGRAM, by_range=False)
+        NsysOptions(gpu_metrics=True).command(old, OUT, PROGRAM, by_range=False)
 
 
 def test_gpu_metrics_are_asked_for_by_either_name() -> None:
     for name in ("--gpu-metrics-device", "--gpu-metrics-devices"):
         known = tool("nsys", f"{name} cuda nvtx osrt")
-        argv = nsys_command(known, NsysOptions(gpu_metrics=True), REPORT, PROGRAM, by_range=False)
+        argv = NsysOptions(gpu_metrics=True).command(known, OUT, PROGRAM, by_range=False)
         assert f"{name}=all" in argv
 
 
 def test_a_server_is_recorded_by_time() -> None:
     options = NsysOptions(delay_s=60, duration_s=10)
-    argv = nsys_command(tool("nsys", NSYS_HELP), options, REPORT, PROGRAM, by_range=False)
+    argv = options.command(tool("nsys", NSYS_HELP), OUT, PROGRAM, by_range=False)
     assert {"--delay=60", "--duration=10"} <= set(argv)
     assert not [word for word in argv if word.startswith("--capture-range")]
 
 
 def test_ncu_leaves_clocks_alone_and_collectives_out() -> None:
-    argv = ncu_command(tool("ncu", NCU_HELP), NcuOptions(), REPORT, PROGRAM, by_range=True)
+    argv = NcuOptions().command(tool("ncu", NCU_HELP), OUT, PROGRAM, by_range=True)
     assert argv[argv.index("--clock-control") + 1] == "none"
     assert argv[argv.index("--kernel-name") + 1] == NO_COMMUNICATION
     assert argv[argv.index("--profile-from-start") + 1] == "off"
@@ -86,10 +84,10 @@ def test_ncu_leaves_clocks_alone_and_collectives_out() -> None:
 
 def test_metrics_go_before_sections_before_the_set() -> None:
     known = tool("ncu", NCU_HELP)
-    asked = ncu_command(known, NcuOptions(metrics=("a.sum", "b.avg")), REPORT, PROGRAM, by_range=False)
+    asked = NcuOptions(metrics=("a.sum", "b.avg")).command(known, OUT, PROGRAM, by_range=False)
     assert asked[asked.index("--metrics") + 1] == "a.sum,b.avg"
     assert "--set" not in asked
-    rules = ncu_command(known, NcuOptions("rules"), REPORT, PROGRAM, by_range=False)
+    rules = NcuOptions("rules").command(known, OUT, PROGRAM, by_range=False)
     assert [rules[n + 1] for n, word in enumerate(rules) if word == "--section"] == list(RULE_SECTIONS)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from timesink import capture
-from timesink.capture.profilers import NsysOptions, nsys_command
+from timesink.capture.profilers import NsysOptions
 from timesink.capture.tools import installed_tool
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -77,7 +77,7 @@ def test_the_tool_takes_every_option_that_its_help_names(nsys: Path, tmp_path: P
     """The real parser of arguments, not ours, judges the command line: with a path that has a space in it."""
     tool = installed_tool("nsys", nsys)
     options = NsysOptions(("cuda", "nvtx", "osrt"), memory=True, delay_s=0.1, duration_s=5)
-    argv = nsys_command(tool, options, tmp_path / "a report", ["true"], by_range=True)
+    argv = options.command(tool, tmp_path / "a folder", ["true"], by_range=True)
     ended = subprocess.run(argv, capture_output=True, text=True, check=False)
     said = ended.stdout + ended.stderr
     assert "unrecognised" not in said

@@ -22,7 +22,7 @@ from timesink.capture.agent.start import is_bystander
 from timesink.capture.choice import STEP, choose, command_of, tool_named
 from timesink.capture.errors import CaptureError
 from timesink.capture.manifest import check, surroundings
-from timesink.capture.profilers import NcuOptions, nothing_profiled
+from timesink.capture.profilers import NcuOptions
 from timesink.capture.running import doubtful, is_python
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.untrusted.masking import kept_variables, stored_command
@@ -219,11 +219,11 @@ def test_artefacts_are_counted_and_damage_is_said(tmp_path: Path) -> None:
 
 def test_a_report_without_kernels_says_where_none_was_found() -> None:
     options = NcuOptions(kernels="layer_norm", launch_skip=50)
-    assert nothing_profiled(options, by_range=True) == (
+    assert options.nothing_profiled(by_range=True) == (
         "no kernel that matches layer_norm was launched after the first 50 (--launch-skip) in the recorded steps "
         "(--whole counts from the start of the program)"
     )
-    assert nothing_profiled(NcuOptions(), by_range=False) == "no kernel was launched in the program"
+    assert NcuOptions().nothing_profiled(by_range=False) == "no kernel was launched in the program"
 
 
 @given(st.integers(0, 30), st.integers(1, 400))

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from timesink.capture.agent.nvtx import Nvtx, find_nvtx
 from timesink.capture.errors import refused
-from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
+from timesink.capture.schedule import StepSchedule
 
 if TYPE_CHECKING:
     from timesink.capture.manifest import Capture
@@ -212,8 +212,8 @@ def profile(
     """
     from timesink.capture.agent.recording import Agent, free_folder, rank_and_world
     from timesink.capture.agent.torch_hooks import watch_for_now
-    from timesink.capture.profilers import finish_in_process
-    from timesink.capture.running import ready_folder
+    from timesink.capture.profilers import Recording, TorchOptions
+    from timesink.capture.running import CaptureSettings, ready_folder
 
     rank, world = rank_and_world()
     if world > 1:
@@ -221,10 +221,9 @@ def profile(
     else:
         folder = ready_folder(out if out is not None else Path("captures") / time.strftime("%Y%m%d-%H%M%S-profile"))
     wanted = steps if isinstance(steps, StepSchedule) else StepSchedule(settle=2, timed=4, warm_up=1, active=steps)
-    plan = AgentPlan(
-        Mode.TORCH, str(folder.absolute()), wanted, stop=False, shapes=shapes, stacks=stacks, memory=memory
-    )
-    agent = Agent(plan)
+    settings = CaptureSettings(folder.absolute(), wanted, keep_running=True)
+    options = TorchOptions(shapes, stacks, memory)
+    agent = Agent(options.plan((), settings))
     run = ProfiledBlock(folder)
     listeners.append(agent.explicit_step)
     stop_watching = watch_for_now(agent)
@@ -235,4 +234,4 @@ def profile(
         stop_watching()
         agent.leave()
     if rank == 0:
-        run.capture = finish_in_process(plan)
+        run.capture = Recording(sys.argv, options, settings).finish_in_process()

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from timesink.capture.errors import refused
-from timesink.capture.processes import ask
 from timesink.capture.recorded_run import MANIFEST, slowest_rank
 from timesink.knowledge import profiler_texts
 from timesink.untrusted.masking import kept_variables, stored_command
+from timesink.untrusted.nvidia_tools import ask
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.protobuf import NUMBER, fields
 

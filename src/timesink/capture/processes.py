@@ -143,14 +143,3 @@ class _Copier:
                         file.write(chunk)
                     except OSError:
                         writing = False
-
-
-def ask(argv: Sequence[str], timeout_s: float = 20.0, *, else_: str = "") -> str:
-    """What a program prints; empty where it fails or is not there, `else_` where it does not answer in time."""
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
-    except subprocess.TimeoutExpired:
-        return else_
-    except OSError:
-        return ""
-    return done.stdout if done.returncode == 0 else ""

@@ -14,7 +14,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -26,9 +26,7 @@ from timesink.capture.manifest import Capture, Checked
 from timesink.capture.processes import Ended, Watch, run
 from timesink.capture.recorded_run import MANIFEST, fact_fault
 from timesink.capture.schedule import VARIABLE, AgentPlan, Mode, StepSchedule
-from timesink.capture.tools import Tool
 from timesink.knowledge import profiler_texts
-from timesink.untrusted.masking import stored_command
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.whole_file import write_whole
 
@@ -252,59 +250,6 @@ def unprofiled_run(program: Sequence[str], settings: CaptureSettings) -> list[di
     if ended.status != 0 and not all_done(ranks):
         raise explained(ended, "the program (without a profiler)", folder)
     return ranks
-
-
-def range_plan(settings: CaptureSettings, first_rank_only: bool) -> AgentPlan:
-    """The agent's orders under nsys and (first rank only) ncu: steps are timed here unless in a run of their own."""
-    timed = settings.steps.timed if settings.unprofiled == "inside" else 0
-    return AgentPlan(
-        Mode.RANGE,
-        str(settings.out.absolute()),
-        replace(settings.steps, timed=timed),
-        stop=not settings.keep_running,
-        auto_ranges=settings.auto_ranges,
-        first_rank_only=first_rank_only,
-        early=not first_rank_only,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ToolRun:
-    """A program's run under nsys or ncu: the tool's command, how it ended, and the status of each rank.
-
-    `known` is what the manifest says of the surroundings before the run.
-    """
-
-    settings: CaptureSettings
-    tool: Tool
-    argv: Sequence[str]
-    ended: Ended
-    ranks: list[dict[str, Any]]
-    known: dict[str, Any]
-
-    def finish(self, checked: Checked, expected: Sequence[str], **facts: object) -> Capture:
-        """Write the manifest, with `facts` of the tool and its command, secrets and the capture's folder taken out."""
-        out = str(self.settings.out.absolute())
-        command = stored_command([word.replace(out, "OUT") for word in self.argv])
-        tool = {"name": self.tool.name, "version": self.tool.version, "command": command, **facts}
-        known = {**self.known, "tool": tool, "seconds": round(self.ended.seconds, 3), **self.settings.stated}
-        return write_manifest(self.settings.out, known, [checked], expected, self.ranks)
-
-
-def run_tool(
-    program: Sequence[str], argv: Sequence[str], tool: Tool, settings: CaptureSettings, plan: AgentPlan | None
-) -> ToolRun:
-    """Run `argv`, which is `program` under `tool`, in a fresh folder; with a plan, the agent records steps in it.
-
-    Where steps are recorded and `settings` want it, the program is first timed alone, in a run of its own.
-    """
-    ready_folder(settings.out)
-    known = manifests.surroundings(program, settings.config_files, settings.facts)
-    alone = unprofiled_run(program, settings) if plan is not None and settings.unprofiled == "separate" else []
-    ended = run_watched(argv, plan, settings, tool.name)
-    times = {rank["rank"]: {"unprofiled": rank["unprofiled"]} for rank in alone if rank.get("unprofiled")}
-    ranks = [{**rank, **times.get(rank["rank"], {})} for rank in statuses(settings.out)]
-    return ToolRun(settings, tool, argv, ended, ranks, known)
 
 
 def all_done(ranks: Sequence[dict[str, Any]]) -> bool:

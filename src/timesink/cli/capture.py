@@ -23,6 +23,7 @@ from timesink.render import Format
 
 if TYPE_CHECKING:
     from timesink.capture.manifest import Capture
+    from timesink.capture.profilers import NcuOptions, NsysOptions, TorchOptions
     from timesink.capture.running import CaptureSettings
     from timesink.capture.tools import Tool
     from timesink.views.page import Page
@@ -73,11 +74,26 @@ class CaptureRun:
             **others,
         )
 
-    def shown(
-        self, settings: CaptureSettings, argv: Sequence[str], environment: Mapping[str, str], tool: Tool | None
+    def record(
+        self, options: TorchOptions | NsysOptions | NcuOptions, settings: CaptureSettings, tool: Tool | None = None
     ) -> int:
-        """Print the command that would run, or check that it could; nothing is run."""
-        return show_command(argv, environment) if self.print_only else show_check(settings, argv, tool)
+        """Record; or print the command that would run, or check that it could."""
+        from timesink.capture.profilers import Recording
+        from timesink.capture.running import agent_environment
+
+        recording = Recording(self.words, options, settings, tool)
+        if not (self.print_only or self.dry_run):
+            return finished(recording.make())
+        argv = recording.argv(settings.out)
+        if self.dry_run and not self.print_only:
+            return show_check(settings, argv, tool)
+        return show_command(argv, agent_environment(recording.plan) if recording.plan is not None else {})
+
+    def tool(self, name: str, given: Path | None) -> Tool:
+        """The installed tool, or the one whose command line is to be shown."""
+        from timesink.capture.tools import installed_tool, tool_to_show
+
+        return tool_to_show(name, given) if self.print_only else installed_tool(name, given)
 
 
 @app.command("torch")
@@ -97,14 +113,10 @@ def torch(
     the first optimizer's step, else (inference) at a call of the outermost module.
     """
     with translated():
-        from timesink.capture.profilers import TorchOptions, capture_torch, torch_plan
-        from timesink.capture.running import agent_environment
+        from timesink.capture.profilers import TorchOptions
 
-        chosen = TorchOptions(shapes, stacks, memory)
         settings = run.settings("torch", steps, warm_up, auto_ranges=auto_ranges)
-        if run.print_only or run.dry_run:
-            return run.shown(settings, run.words, agent_environment(torch_plan(chosen, settings)), None)
-        return finished(capture_torch(run.words, chosen, settings))
+        return run.record(TorchOptions(shapes, stacks, memory), settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +151,7 @@ def nsys(
     --delay and --duration.
     """
     with translated():
-        from timesink.capture.profilers import NsysOptions, capture_nsys, nsys_by_range, nsys_command
-        from timesink.capture.running import agent_environment, range_plan
-        from timesink.capture.tools import installed_tool, tool_to_show
+        from timesink.capture.profilers import NsysOptions
 
         chosen = NsysOptions(
             tuple(part.strip() for part in record.trace.split(",")),
@@ -154,14 +164,7 @@ def nsys(
             record.duration,
         )
         kept = {"unprofiled": unprofiled, "auto_ranges": auto_ranges, "keep_report": keep_report}
-        settings = run.settings("nsys", steps, warm_up, **kept)
-        profiler = tool_to_show("nsys", tool) if run.print_only else installed_tool("nsys", tool)
-        if not (run.print_only or run.dry_run):
-            return finished(capture_nsys(run.words, profiler, chosen, settings))
-        by_range = nsys_by_range(run.words, chosen, settings)
-        argv = nsys_command(profiler, chosen, settings.out / "report", run.words, by_range)
-        environment = agent_environment(range_plan(settings, False)) if by_range else {}
-        return run.shown(settings, argv, environment, profiler)
+        return run.record(chosen, run.settings("nsys", steps, warm_up, **kept), run.tool("nsys", tool))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,9 +197,7 @@ def ncu(
     NCCL's kernels are left out: replayed, they hang. Clocks are left alone, so that times are those of the program.
     """
     with translated():
-        from timesink.capture.profilers import NcuOptions, capture_ncu, ncu_by_range, ncu_command
-        from timesink.capture.running import agent_environment, range_plan
-        from timesink.capture.tools import installed_tool, tool_to_show
+        from timesink.capture.profilers import NcuOptions
         from timesink.cli.kernels import refuse_wrong_names
 
         metrics = tuple(name.strip() for name in (record.metrics or "").split(",") if name.strip())
@@ -214,14 +215,7 @@ def ncu(
             record.caches,
             source=record.source,
         )
-        settings = run.settings("ncu", steps, 0, unprofiled=unprofiled)
-        profiler = tool_to_show("ncu", tool) if run.print_only else installed_tool("ncu", tool)
-        if not (run.print_only or run.dry_run):
-            return finished(capture_ncu(run.words, profiler, chosen, settings))
-        by_range = ncu_by_range(run.words, settings)
-        argv = ncu_command(profiler, chosen, settings.out / "kernels.ncu-rep", run.words, by_range)
-        environment = agent_environment(range_plan(settings, True)) if by_range else {}
-        return run.shown(settings, argv, environment, profiler)
+        return run.record(chosen, run.settings("ncu", steps, 0, unprofiled=unprofiled), run.tool("ncu", tool))
 
 
 @app.command("nccl-bench")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from timesink.untrusted.scrub import numbers_in
@@ -53,3 +54,14 @@ def _numbers(path: Path) -> tuple[int, ...]:
 
 def _runnable(paths: list[Path]) -> Iterator[Path]:
     yield from (path for path in paths if path.is_file() and os.access(path, os.X_OK))
+
+
+def ask(argv: Sequence[str], timeout_s: float = 20.0, *, else_: str = "") -> str:
+    """What a program prints; empty where it fails or is not there, `else_` where it does not answer in time."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        return else_
+    except OSError:
+        return ""
+    return done.stdout if done.returncode == 0 else ""

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timesink.capture.processes import ask
 from timesink.errors import MissingTool, ToolFailed, UsageError
 from timesink.model.record import dataclass, field, replace
+from timesink.untrusted.nvidia_tools import ask
 from timesink.untrusted.plain_json import document, parsed
 
 if TYPE_CHECKING:

@@ -1,0 +1,139 @@
+"""Rules on copies that the device waits for.
+
+`pageable-copies` speaks for copies between host and device through pageable memory, `copies-exposed` for all others
+and for copies from the device into pageable memory too: what both claim is counted once
+(`diagnosis.pricing.share_claims`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.diagnosis.judge import Row, Rows, declare
+from timesink.diagnosis.verdicts import Bottleneck, Where
+from timesink.fixes import table as fixes
+from timesink.measures.idle.blame import idle_blame
+from timesink.measures.idle.blamed_time import drained_time
+from timesink.measures.lines.stacks import longest_line
+from timesink.measures.steps.per_step import share_of_step
+from timesink.measures.timeline.copies import CopyGroup, exposed_copies
+from timesink.measures.timeline.device_timeline import Device
+from timesink.model.intervals import Intervals
+from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.model.trace import Trace
+from timesink.rules.idle import BLAME_READS
+
+_BOTTLENECKS: Final = {"h2d": Bottleneck.HOST_TO_DEVICE_COPY, "d2h": Bottleneck.DEVICE_TO_HOST_COPY}
+"""The bottleneck that a direction of copies makes. Copies of other directions never cross between host and device."""
+_HIDE: Final = (
+    "Move fewer bytes, then hide the rest: pinned memory, non_blocking copies on their own stream, the next batch "
+    "fetched while this one computes."
+)
+_PREFETCH: Final = (
+    "Move unified memory before it is touched: cudaMemPrefetchAsync in large pieces, or cudaMalloc and one copy."
+)
+_PIN: Final = {
+    "h2d": "Copy from pinned memory allocated once, with non_blocking=True; send what does not change once.",
+    "d2h": "Copy into pinned memory allocated once, with non_blocking=True on a stream of its own; wait a step later.",
+}
+
+
+def _exposed_rows(trace: Trace) -> Rows:
+    """A row per device, direction, and whether unified memory migrates."""
+    sides: dict[tuple[Device, str, bool], list[CopyGroup]] = {}
+    for group in exposed_copies(trace):
+        if group.direction in _BOTTLENECKS and not (group.direction == "h2d" and group.pageable):
+            sides.setdefault((group.device, group.direction, group.migrated), []).append(group)
+    return [_exposed_row(trace, *side, groups) for side, groups in sides.items()]
+
+
+def _exposed_row(trace: Trace, device: Device, direction: str, migrated: bool, groups: list[CopyGroup]) -> Row:
+    gaps = _gaps_before(trace, device, direction) if migrated else Intervals.none()
+    exposed = Intervals.union_all([*(group.exposed for group in groups), gaps])
+    things, rows = "migrations" if migrated else "copies", groups[0].rows
+    towards = "host-to-device" if direction == "h2d" else "device-to-host"
+    rates = [group.gigabytes_per_s for group in groups if group.gigabytes_per_s is not None]
+    figures = {
+        "exposed_ratio": share_of_step(trace, device, exposed),
+        "copies": f"{towards} {things}{' of unified memory' * migrated}",
+        "gaps": "the gaps before them" if len(gaps) else None,
+        "gaps_too": "idle time that a migration ends" if len(gaps) else None,
+        "things": things,
+        "count": sum(group.count for group in groups),
+        "moved": sum(group.bytes for group in groups),
+        "rate": max(rates, default=None),
+        "advice": _PREFETCH if migrated else _HIDE,
+    }
+    where, bottleneck = partial(_place_of, trace, device, rows), _BOTTLENECKS[direction]
+    return Row(device, figures, time=exposed, where=where, rows=rows, bottleneck=bottleneck)
+
+
+def _gaps_before(trace: Trace, device: Device, direction: str) -> Intervals:
+    """The idle time of a device that migrations of unified memory in one direction ended."""
+    stretches = idle_blame(trace).on(device).filter(pl.col("cause") == "migration")
+    ended_by = trace[DEVICE_OPS]["copy_kind"][stretches["op_row"].cast(pl.UInt32)]
+    return Intervals.of(stretches.filter(ended_by == direction))
+
+
+def _place_of(trace: Trace, device: Device, rows: Sequence[int]) -> Where:
+    """The device, and the line of the program behind most of these copies (rows of `device_ops`)."""
+    ops = trace[DEVICE_OPS][list(rows)]
+    line = longest_line(trace, np.asarray(rows, np.int64), ops["end_ns"] - ops["start_ns"])
+    return Where(rank=device[0], device=device[1], file=line.file if line else None, line=line.line if line else None)
+
+
+def _pageable_rows(trace: Trace) -> Rows:
+    """A row per device and direction: the copies, and the idle time that they are to blame for."""
+    blamed = {"h2d": drained_time(trace, "copy_in", "copy_staging"), "d2h": drained_time(trace, "copy_out")}
+    idle = {(one.device, direction): one.intervals for direction, devices in blamed.items() for one in devices}
+    rows = []
+    for group in exposed_copies(trace):
+        if group.direction in _BOTTLENECKS and group.pageable:
+            device, direction = group.device, group.direction
+            held = group.exposed | idle.get((device, direction), Intervals.none())
+            figures = {
+                "held_ratio": share_of_step(trace, device, held),
+                "towards": "to" if direction == "h2d" else "from",
+                "count": group.count,
+                "moved": group.bytes,
+                "rate": group.gigabytes_per_s,
+                "advice": _PIN[direction],
+            }
+            rows.append(
+                Row(
+                    device,
+                    figures,
+                    time=held,
+                    change=fixes.PIN_MEMORY.change(direction=direction),
+                    where=partial(_place_of, trace, device, group.rows),
+                    rows=group.rows,
+                    bottleneck=_BOTTLENECKS[direction],
+                )
+            )
+    return rows
+
+
+RULES: Final = (
+    declare(
+        "CPY101",
+        "copies-exposed",
+        _exposed_rows,
+        bottleneck=Bottleneck.HOST_TO_DEVICE_COPY,
+        needs=(DEVICE_OPS,),
+        reads=(API_CALLS, *BLAME_READS),
+    ),
+    declare(
+        "CPY102",
+        "pageable-copies",
+        _pageable_rows,
+        fix=fixes.PIN_MEMORY,
+        bottleneck=Bottleneck.HOST_TO_DEVICE_COPY,
+        needs=(DEVICE_OPS, API_CALLS),
+        reads=BLAME_READS,
+    ),
+)

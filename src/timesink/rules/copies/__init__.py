@@ -1,1 +1,0 @@
-"""Rules about copies between host and device memory."""

@@ -1,1 +1,0 @@
-"""Rules about what holds GPU memory, and what makes it run out."""

@@ -12,7 +12,7 @@ from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.measures.communication.depths import depths
-from timesink.measures.communication.schedules import schedule
+from timesink.measures.communication.pipelines import schedule
 from timesink.measures.communication.stage_logs import read_stage_logs
 from timesink.measures.communication.stage_traces import traced_stages
 from timesink.model.trace import Trace

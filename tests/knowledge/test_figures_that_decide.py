@@ -14,9 +14,9 @@ from tests.cluster.jobs_by_hand import collectives, job_of
 from tests.strategies import frame
 from tests.tables import trace_of
 
-from timesink.measures.communication import clocks, pipelines, schedules, stage_traces, waits
+from timesink.measures.communication import clocks, pipelines, stage_traces, waits
 from timesink.measures.communication.matching import TokenSequence, align_sequences, match_collectives
-from timesink.measures.communication.schedules import Schedule
+from timesink.measures.communication.pipelines import Schedule
 from timesink.measures.compile import graphs
 from timesink.measures.counters import bounds
 from timesink.measures.counters.counters import Resource
@@ -33,7 +33,7 @@ from timesink.measures.steps.spikes import Spike
 from timesink.model.arrays import Int64Array
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.rules.communication import _pipelines
+from timesink.rules.communication import pipeline_bubble
 from timesink.whatif import device
 from timesink.whatif.change import Case, Touches
 from timesink.whatif.changes import host, kernels, transfers
@@ -456,16 +456,16 @@ def test_clocks_that_seem_to_be_one_are_off_by_fifty_microseconds_at_most(monkey
 
 def test_four_micro_batches_a_stage_make_the_bubble_small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("trains", True), ("depths", None), ("waiting_slowdown", 1.0)):
-        monkeypatch.setattr(_pipelines, name, lambda *given, value=value: value)
+        monkeypatch.setattr(pipeline_bubble, name, lambda *given, value=value: value)
     line = SimpleNamespace(ranks=(0, 1))
-    better = _pipelines.better(None, line, Schedule((40e6, 40e6), 80e6, 1, 1, ""))  # type: ignore[arg-type]
+    better = pipeline_bubble.better(None, line, Schedule((40e6, 40e6), 80e6, 1, 1, ""))  # type: ignore[arg-type]
     assert "8 or more" in better.advice
     assert better.gain_ns[1] == pytest.approx(80e6 - 40e6 * (1 + 1 / 8))
 
 
 def test_half_of_what_stages_are_uneven_by_is_expected_to_be_won() -> None:
     plan = Schedule((60e6, 40e6), 70e6, 8, 1, "1F1B")
-    better = _pipelines.better(None, SimpleNamespace(ranks=(0, 1)), plan)  # type: ignore[arg-type]
+    better = pipeline_bubble.better(None, SimpleNamespace(ranks=(0, 1)), plan)  # type: ignore[arg-type]
     assert plan.uneven_ns == pytest.approx(10e6 * 7 / 8)
     assert better.gain_ns == pytest.approx((0, plan.uneven_ns / 2, plan.uneven_ns))
     assert "Even out the stages" in better.advice
@@ -477,9 +477,9 @@ def test_stages_that_overlap_by_a_twentieth_go_one_at_a_time(
 ) -> None:
     stages = tuple(pipelines.PipelineStage(name, 40e6) for name in "ab")
     line = pipelines.Pipeline((0, 1), pipelines.OverlapScore(stages, 80e6 - score * 40e6), 4, labelled=True)
-    monkeypatch.setattr(schedules, "pipeline", lambda trace: line)
-    monkeypatch.setattr(schedules, "_order", lambda *given: "")
-    plan = schedules.schedule(Trace("test", {}))
+    monkeypatch.setattr(pipelines, "pipeline", lambda trace: line)
+    monkeypatch.setattr(pipelines, "_order", lambda *given: "")
+    plan = pipelines.schedule(Trace("test", {}))
     assert plan is not None and plan.items == 4
     assert plan.is_serial is serial
 

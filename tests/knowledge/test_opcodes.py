@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timesink.knowledge.gpus import Precision
-from timesink.knowledge.opcodes import TensorInstruction, tensor_instruction
+from timesink.knowledge.gpus import Precision, TensorInstruction, tensor_instruction
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_a_regex_is_compiled_when_it_is_first_used_and_then_does_what_that_of_re
 def test_every_subject_declares_patterns() -> None:
     assert len(PATTERNS) > 100
     subjects = {name.partition(".")[0] for name in PATTERNS}
-    assert subjects >= {"calls", "collectives", "frames", "kernels", "logs", "metric_names", "op_names", "ranges"}
+    assert subjects >= {"calls", "collectives", "frames", "kernels", "logs", "metric_names", "operators", "ranges"}
 
 
 @pytest.mark.parametrize("name", PATTERNS)

@@ -27,11 +27,10 @@ from timesink.measures.steps.per_step import period_name, period_ns, share_of_st
 from timesink.measures.steps.steps import STANDS_OUT, StepTimes, step_times, steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import device_timeline
-from timesink.measures.timeline.graph_capture import graph_capture
 from timesink.measures.timeline.graph_replays import graph_replays
+from timesink.measures.timeline.quality import StartUp, graph_capture, start_up
 from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns
-from timesink.measures.timeline.start_up import StartUp, start_up
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICES, KERNEL_PROFILES, SOURCES
 from timesink.model.trace import Trace

@@ -12,8 +12,8 @@ from timesink.errors import UsageError, unknown
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.kernels import kernels
 from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.attribution import operator_kernels
 from timesink.measures.timeline.host_times import call_times, range_times
-from timesink.measures.timeline.operator_kernels import operator_kernels
 from timesink.model.record import dataclass
 from timesink.model.schema import Table
 from timesink.model.tables import ALL, API_CALLS, DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, OS_CALLS, RANGES

@@ -10,7 +10,7 @@ import polars as pl
 
 from timesink.fixes import kernels as of_kernels
 from timesink.fixes.fix import Beside
-from timesink.measures.communication.schedules import trains
+from timesink.measures.communication.pipelines import trains
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.repeated_calls import layers, repeated_calls
 from timesink.measures.habits.repeated_kernels import parameter_loops

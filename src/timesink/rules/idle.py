@@ -21,7 +21,7 @@ from timesink.fixes import table as fixes
 from timesink.fixes.fix import Fix
 from timesink.knowledge.kernel_traits import OF_PYTHON
 from timesink.knowledge.ranges import COMPILE_WORK, GARBAGE_COLLECTION, OPERATOR
-from timesink.measures.communication.pickled import pickled_per_step
+from timesink.measures.communication.collectives import pickled_per_step
 from timesink.measures.habits.debugging import launches_block
 from timesink.measures.idle.blamed_time import (
     BlamedTime,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from timesink.measures.timeline.call_trees import CallTree
-from timesink.measures.timeline.tree_changes import TreeChange
+from timesink.measures.timeline.call_trees import CallTree, TreeChange
 from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass, field
 

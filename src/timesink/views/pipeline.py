@@ -14,8 +14,7 @@ from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.profiler_texts import STAGE_RUN
 from timesink.measures.communication.depths import Depths, Stage, depths
-from timesink.measures.communication.pipelines import OverlapScore
-from timesink.measures.communication.schedules import Schedule, ideal_bubble, schedule
+from timesink.measures.communication.pipelines import OverlapScore, Schedule, ideal_bubble, schedule
 from timesink.measures.communication.stage_logs import Part, StageLogs, read_stage_logs
 from timesink.measures.communication.stage_traces import traced_stages
 from timesink.measures.steps.steps import step_times

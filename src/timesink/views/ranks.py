@@ -11,10 +11,9 @@ import polars as pl
 from timesink.cluster.run import Run, run_in
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.communication.pipelines import OverlapScore, pipeline_of
-from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_of
+from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_by_step, waits_of
 from timesink.measures.ranks.lateness import Lateness, lateness_of, latest_rank, rebalanced
 from timesink.measures.ranks.parity import differences, ranks_text
-from timesink.measures.ranks.step_waits import waits_by_step
 from timesink.model.trace import Trace
 from timesink.rules.communication import straggler
 from timesink.units import share_text, time_text

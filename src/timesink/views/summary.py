@@ -9,7 +9,7 @@ from operator import attrgetter
 import polars as pl
 
 from timesink.errors import UsageError, did_you_mean
-from timesink.knowledge.metric_names.patterns import SAMPLED
+from timesink.knowledge.metric_names import SAMPLED
 from timesink.knowledge.ranges import NUMBER
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.compile.summary import CompileSummary, compile_counters, compile_summary
@@ -18,12 +18,11 @@ from timesink.measures.idle.blame import idle_places, idle_shares
 from timesink.measures.kernels.kernels import kernels
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.attribution import attribution
+from timesink.measures.timeline.attribution import attribution, operator_kernels
 from timesink.measures.timeline.copies import copies
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.host_times import call_times, range_times
 from timesink.measures.timeline.launches import DeviceLaunches, launches
-from timesink.measures.timeline.operator_kernels import operator_kernels
 from timesink.measures.timeline.quality import quality
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.names import mapped

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.tables import trace_of
 
-from timesink.knowledge.source_files import is_own
+from timesink.knowledge.frames import is_own
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.lines.stacks import own_frames
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from tests.strategies import traces
 from tests.tables import trace_of
 
-from timesink.measures.communication.waits import collective_waits
-from timesink.measures.ranks.step_waits import waits_by_step
+from timesink.measures.communication.waits import collective_waits, waits_by_step
 from timesink.model.trace import Trace
 from timesink.render.svg import chart_file
 from timesink.views.figures import HeatChart

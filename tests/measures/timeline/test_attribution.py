@@ -5,8 +5,7 @@ from hypothesis import given
 from tests.strategies import reordered, traces
 from tests.tables import trace_of
 
-from timesink.measures.timeline.attribution import attribution, launch_links
-from timesink.measures.timeline.operator_kernels import operator_kernels
+from timesink.measures.timeline.attribution import attribution, launch_links, operator_kernels
 from timesink.measures.timeline.ranges import range_projection
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace

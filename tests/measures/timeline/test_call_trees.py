@@ -24,8 +24,8 @@ from timesink.measures.timeline.call_trees import (
     step_device_tree,
     step_host_tree,
     step_idle_tree,
+    tree_change,
 )
-from timesink.measures.timeline.tree_changes import tree_change
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.views.timeline.flames import own_ns, path, seen

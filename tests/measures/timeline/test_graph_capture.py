@@ -9,7 +9,7 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Bottleneck, Undecided
-from timesink.measures.timeline.graph_capture import graph_capture
+from timesink.measures.timeline.quality import graph_capture
 from timesink.model.trace import Trace
 from timesink.readers import read
 

@@ -9,7 +9,6 @@ backward pass whose kernels another thread launches and nothing links.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,16 +16,14 @@ import polars as pl
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge.assumptions import ranks as assumed
-from timesink.knowledge.ranges import SCHEDULED, STAGE
-from timesink.measures.communication.pipelines import pipeline
+from timesink.measures.communication.pipelines import pipeline, stage_ranges
 from timesink.measures.communication.stage_logs import ITEMS, SPANS, LoggedRank, StageLogs, stage_logs
 from timesink.measures.ranks.job import job
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
-from timesink.measures.timeline.ranges import range_projection
 from timesink.model.arrays import median
 from timesink.model.intervals import Intervals
-from timesink.model.trace import Trace, remembered
+from timesink.model.trace import Trace
 
 
 def traced_stages(trace: Trace, skip: int = 0) -> StageLogs:
@@ -53,30 +50,6 @@ def _hold_the_work(trace: Trace, ranks: Sequence[LoggedRank]) -> bool:
     return bool(ranks) and all(
         median(rank.items["stage_ns"].to_numpy()) >= least * computed.get(rank.rank, 0.0) for rank in ranks
     )
-
-
-@remembered
-def stage_ranges(trace: Trace) -> pl.DataFrame:
-    """One row per range that names a stage and launched device work: rank, stage, part, start_ns (of the host),
-    first_ns and last_ns (of the device). `part` names the stage and what is done: ``stage0:A``, ``stage2:F``."""
-    ranges = range_projection(trace).select("rank", "name", "host_start_ns", "first_ns", "last_ns")
-    names = ranges["name"].unique().to_list()
-    rows = [(name, *part) for name in names if (part := _part(name)) is not None]
-    schema = pl.Schema({"name": ranges.schema["name"], "stage": pl.Int64(), "part": pl.String()})
-    known = pl.DataFrame(rows, schema, orient="row")
-    joined = ranges.join(known, on="name", how="inner", maintain_order="left")
-    return joined.select("rank", "stage", "part", pl.col("host_start_ns").alias("start_ns"), "first_ns", "last_ns")
-
-
-def _part(name: str) -> tuple[int, str] | None:
-    """The stage that a range names, and what is done there."""
-    if scheduled := re.search(SCHEDULED, name):
-        stage = int(scheduled["stage"])
-        return stage, f"stage{stage}:{scheduled['action']}"
-    if named := re.search(STAGE, name):
-        stage = int(named["stage"])
-        return stage, f"stage{stage}:{named['part']}" if named["part"] else f"stage{stage}"
-    return None
 
 
 def _by_ranges(trace: Trace, parts: pl.DataFrame) -> list[LoggedRank]:

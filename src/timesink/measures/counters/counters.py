@@ -19,7 +19,8 @@ from typing import Any
 
 import polars as pl
 
-from timesink.knowledge.metric_names import patterns, units_of
+from timesink.knowledge import metric_names
+from timesink.knowledge.metric_names import units_of
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES
 from timesink.model.trace import Trace, remembered
@@ -173,17 +174,17 @@ ARITHMETIC = frozenset({Resource.TENSOR, Resource.FP64, Resource.FMA, Resource.A
 _RESOURCES = tuple(
     (regex(pattern), resource)
     for pattern, resource in (
-        (patterns.INTERNAL, Resource.HIDDEN),
-        (patterns.DRAM, Resource.DRAM),
-        (patterns.L2, Resource.L2),
-        (patterns.TENSOR, Resource.TENSOR),
-        (patterns.FP64, Resource.FP64),
-        (patterns.FMA, Resource.FMA),
-        (patterns.ALU, Resource.ALU),
-        (patterns.XU, Resource.XU),
-        (patterns.CONTROL, Resource.CONTROL),
-        (patterns.ISSUE, Resource.ISSUE),
-        (patterns.L1, Resource.L1),
+        (metric_names.INTERNAL, Resource.HIDDEN),
+        (metric_names.DRAM, Resource.DRAM),
+        (metric_names.L2, Resource.L2),
+        (metric_names.TENSOR, Resource.TENSOR),
+        (metric_names.FP64, Resource.FP64),
+        (metric_names.FMA, Resource.FMA),
+        (metric_names.ALU, Resource.ALU),
+        (metric_names.XU, Resource.XU),
+        (metric_names.CONTROL, Resource.CONTROL),
+        (metric_names.ISSUE, Resource.ISSUE),
+        (metric_names.L1, Resource.L1),
     )
 )
 _SUM_OF_OTHERS = "sm__pipe_shared_cycles_active"  # the fp64 and tensor pipes together: both are leaves themselves
@@ -254,8 +255,8 @@ def resource_of(leaf: str) -> Resource | None:
     return next((resource for pattern, resource in _RESOURCES if pattern.search(leaf)), None)
 
 
-_COUNTED = regex(patterns.STALL_COUNTED)
-_SAMPLED = regex(patterns.STALL_SAMPLED)
+_COUNTED = regex(metric_names.STALL_COUNTED)
+_SAMPLED = regex(metric_names.STALL_SAMPLED)
 _TOTAL = "smsp__average_warp_latency_per_inst_issued.ratio"
 
 # Reasons that more warps hide: a load, a queue, a fixed latency of this warp alone.

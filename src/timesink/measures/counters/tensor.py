@@ -17,10 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 
-from timesink.knowledge.gpus import Precision, tensor_rate
+from timesink.knowledge.gpus import PER_OPCODE, Precision, TensorInstruction, tensor_instruction, tensor_rate
 from timesink.knowledge.kernels import KernelFamily, decode
-from timesink.knowledge.metric_names.patterns import TENSOR_OPERATIONS
-from timesink.knowledge.opcodes import PER_OPCODE, TensorInstruction, tensor_instruction
+from timesink.knowledge.metric_names import TENSOR_OPERATIONS
 from timesink.measures.counters.counters import KernelCounters
 from timesink.model.record import dataclass
 from timesink.startup import regex

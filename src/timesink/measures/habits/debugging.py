@@ -11,9 +11,8 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge import kernel_traits
-from timesink.knowledge.calls import CallKind, call_kinds
-from timesink.knowledge.op_names import ALLOCATES, CHECKS_FOR_NAN, FILLS
-from timesink.knowledge.os_calls import FILE_STATE
+from timesink.knowledge.calls import FILE_STATE, CallKind, call_kinds
+from timesink.knowledge.operators import ALLOCATES, CHECKS_FOR_NAN, FILLS
 from timesink.measures.habits.extra_work import WAITING_CAUSES, ExtraWork, HostTimes, extra_work, launch_order, together
 from timesink.measures.timeline.attribution import belonging_to, host_nesting, launch_links
 from timesink.measures.timeline.autograd import backward_operators, recording_operators

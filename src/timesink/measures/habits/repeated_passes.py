@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import fixes
-from timesink.knowledge.op_names import REENTRANT_CHECKPOINT
+from timesink.knowledge.operators import REENTRANT_CHECKPOINT
 from timesink.measures.habits.extra_work import (
     NOTHING,
     STRETCH,

@@ -17,8 +17,7 @@ import polars as pl
 from timesink._native import first_places, holding, innermost
 from timesink.knowledge import ranges
 from timesink.knowledge.assumptions import idle as assumed
-from timesink.knowledge.calls import LOADS_MODULE, CallKind, call_kinds
-from timesink.knowledge.os_calls import READS_OR_WRITES, SLEEPS, WAITS_FOR_THREAD
+from timesink.knowledge.calls import LOADS_MODULE, READS_OR_WRITES, SLEEPS, WAITS_FOR_THREAD, CallKind, call_kinds
 from timesink.measures.timeline.attribution import host_nesting, range_nesting
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals

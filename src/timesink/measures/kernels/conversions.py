@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge import kernel_traits, op_names
+from timesink.knowledge import kernel_traits
 from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.operators import COPY, FLOATING
 from timesink.measures.kernels.facts import KernelFacts, by_stream, kernel_facts, multiprocessors, rows_of
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array, flag_at
@@ -147,7 +148,7 @@ def _recorded(host: pl.DataFrame, host_op: pl.Series) -> pl.Series:
         return pl.Series([""], dtype=_RECORDED).new_from_index(0, len(host_op))
     rows = host_op.fill_null(-1).to_numpy()
     codes = np.zeros(rows.size, np.uint32)
-    copied = np.flatnonzero(flag_at(matches(host["name"], op_names.COPY).to_numpy(), rows))
+    copied = np.flatnonzero(flag_at(matches(host["name"], COPY).to_numpy(), rows))
     dtypes = host["input_dtypes"][rows[copied]]
     kinds = of_each(dtypes, _kind, pl.String)
     codes[copied] = kinds.fill_null("").cast(_RECORDED).to_physical().to_numpy()
@@ -160,7 +161,7 @@ def _kind(dtypes: str) -> str:
     if types is None:
         return ""
     target, source = types
-    if not (re.match(op_names.FLOATING, target) and re.match(op_names.FLOATING, source)):
+    if not (re.match(FLOATING, target) and re.match(FLOATING, source)):
         return "other"
     return "same" if target == source else "cast"
 
@@ -174,7 +175,7 @@ def cast_pairs(trace: Trace, rows: Int64Array) -> list[tuple[str, int, int]]:
         return []
     operators = host[frame["host_op"].to_numpy()].select("name", "input_dtypes")
     pair = of_each(operators["input_dtypes"], _pair, pl.String)
-    copying = matches(operators["name"], op_names.COPY)
+    copying = matches(operators["name"], COPY)
     listed = frame.select("length", pair.alias("pair")).filter(copying).drop_nulls()
     by_pair = listed.group_by("pair").agg(pl.len(), pl.col("length").sum())
     return by_pair.sort(["length", "pair"], descending=[True, False]).rows()

@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge import gpus, kernel_traits, op_names
+from timesink.knowledge import gpus, kernel_traits
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import GpuPeaks, Precision
-from timesink.knowledge.operators import Operator, Tensor
+from timesink.knowledge.operators import PRODUCTS, Operator, Tensor
 from timesink.knowledge.work import matmul
 from timesink.measures.kernels.facts import device_peaks, kernel_facts
 from timesink.measures.timeline.device_timeline import Device
@@ -30,7 +30,7 @@ from timesink.whatif.change import Selection
 _DISTINCT: Final = 65536  # names and signatures of one program
 _ITEM_BYTES: Final = {"bf16": 2, "fp16": 2, "tf32": 4, "fp8": 1, "int8": 1}
 _LOAD: Final = regex(kernel_traits.LOADS_AT_ONCE)
-_PRODUCTS: Final = regex(op_names.PRODUCTS)
+_PRODUCTS: Final = regex(PRODUCTS)
 _SIGNATURE: Final = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
 
 

@@ -16,9 +16,8 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.frames import LIBRARY, PLACE
+from timesink.knowledge.frames import LIBRARY, PLACE, is_own
 from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP
-from timesink.knowledge.source_files import is_own
 from timesink.measures.lines.generated import Texts, fused_stacks
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import (

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.op_names import SHAPED
+from timesink.knowledge.operators import SHAPED
 from timesink.knowledge.ranges import COMPILED_CALL
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices

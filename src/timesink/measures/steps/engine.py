@@ -18,9 +18,8 @@ import polars as pl
 
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.assumptions import idle as assumed
-from timesink.knowledge.calls import ALLOCATION, FREE, CallKind, call_kinds
+from timesink.knowledge.calls import ALLOCATION, FREE, WAITS_FOR_THREAD, CallKind, call_kinds
 from timesink.knowledge.kernels import KernelFamily, decode
-from timesink.knowledge.os_calls import WAITS_FOR_THREAD
 from timesink.knowledge.ranges import ENGINE_STEP, EXECUTE_MODEL
 from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.idle.blamed_time import sync_gain

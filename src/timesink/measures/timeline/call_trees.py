@@ -8,6 +8,8 @@ Three kernels launched in `step > aten::mm`, `step > aten::mm` and `step` make t
     1     aten::mm  0       25
     2     gemm      1       25
     3     relu      0       5
+
+Two trees of call paths as one: what each path took before and after.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from timesink.measures.kernels.classification import modules
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import asked_at, attribution, push_pop_ranges
 from timesink.measures.timeline.device_timeline import Device, device_timeline
-from timesink.model.arrays import Int64Array, found_at
+from timesink.model.arrays import Float64Array, Int64Array, found_at
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import Nesting, thread_slices
@@ -288,3 +290,36 @@ def _pruned(tree: CallTree) -> CallTree:
     number = np.full(len(tree) + 1, _ROOT, np.int64)
     number[kept] = np.arange(kept.size)
     return CallTree(tuple(tree.names[at] for at in kept), number[tree.parent[kept]], tree.total_ns[kept])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeChange:
+    """The paths of either tree: per node its name, its parent's number (-1 for a root, always smaller than its own),
+    and the time in ns of it and all below it on each side. Names are untrusted text.
+
+    On each side the roots sum to what that side's tree sums to; a node's time is at least the sum of its children's.
+    """
+
+    names: tuple[str, ...]
+    parent: Int64Array
+    before_ns: Float64Array
+    after_ns: Float64Array
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def tree_change(before: CallTree, after: CallTree, counts: tuple[int, int] = (1, 1)) -> TreeChange:
+    """Both trees, each divided by its count, such as that of its steps; paths of equal names are one."""
+    number: dict[tuple[int, str], int] = {}
+    sides = []
+    for tree in (before, after):
+        node = np.full(len(tree) + 1, -1, np.int64)  # the last place is that of no parent
+        for at, (name, parent) in enumerate(zip(tree.names, tree.parent.tolist(), strict=True)):
+            node[at] = number.setdefault((int(node[parent]), name), len(number))
+        sides.append(node[:-1])
+    total = np.zeros((2, len(number)))
+    for at, (tree, node, count) in enumerate(zip((before, after), sides, counts, strict=True)):
+        np.add.at(total[at], node, tree.total_ns / max(count, 1))
+    parents = np.array([parent for parent, _ in number], np.int64)
+    return TreeChange(tuple(name for _, name in number), parents, *total)

@@ -14,7 +14,7 @@ import numpy as np
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import profiler_texts
-from timesink.knowledge.opcodes import PER_OPCODE
+from timesink.knowledge.gpus import PER_OPCODE
 from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.readers.ncu import wire

@@ -29,7 +29,7 @@ from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Qu
 from timesink.diagnosis.words import of_step
 from timesink.fixes.table import BUCKETS
 from timesink.knowledge.assumptions import fixes
-from timesink.measures.communication.units import CollectiveUnits, collective_units
+from timesink.measures.communication.collectives import CollectiveUnits, collective_units
 from timesink.measures.ranks.job import JOB_READS
 from timesink.measures.steps.per_step import share_of_step
 from timesink.model.tables import API_CALLS, DEVICE_OPS

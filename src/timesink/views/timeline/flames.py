@@ -20,6 +20,7 @@ from timesink.measures.steps.per_step import period_name
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.call_trees import (
     CallTree,
+    TreeChange,
     device_tree,
     host_step_count,
     host_tree,
@@ -29,9 +30,9 @@ from timesink.measures.timeline.call_trees import (
     step_device_tree,
     step_host_tree,
     step_idle_tree,
+    tree_change,
 )
 from timesink.measures.timeline.device_timeline import Device
-from timesink.measures.timeline.tree_changes import TreeChange, tree_change
 from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass, replace
 from timesink.model.tables import DEVICE_OPS, HOST_OPS

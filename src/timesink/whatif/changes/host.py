@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from timesink.knowledge.assumptions import fixes
-from timesink.knowledge.op_names import READS_A_VALUE
+from timesink.knowledge.operators import READS_A_VALUE
 from timesink.knowledge.ranges import NEXT_BATCH
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals

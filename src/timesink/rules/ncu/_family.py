@@ -13,7 +13,7 @@ from math import isfinite
 from typing import Final
 
 from timesink.diagnosis.registry import rule_modules
-from timesink.diagnosis.rule import Limit, Limits, Rule
+from timesink.diagnosis.rule import Limits, Rule, make_rule, rule_texts
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Claim,
@@ -39,11 +39,6 @@ from timesink.rules.ncu._tiny import is_tiny, together
 from timesink.units import share_text, time_text
 
 _CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
-WASTE_RATIO: Final = Limit.ratio(
-    0.2,
-    "below a fifth of the kernel's time another cause is larger or the kernel is near its roof",
-    "34 kernels of known limiter (benchmarks/kernels)",
-)
 ALLOW_TF32: Final = (
     'Allow TF32: torch.set_float32_matmul_precision("high"); or run the products in bf16 under autocast: the tensor '
     "cores do them at many times the rate."
@@ -68,16 +63,9 @@ Explain = Callable[[KernelLimits], Explanation]
 _OWNED: Final[dict[Cause, Explain]] = {}
 
 
-def cause_rule(
-    code: str,
-    cause: Cause,
-    explain: Callable[..., Explanation],
-    references: tuple[str, ...],
-    limits: Mapping[str, Limit] | None = None,
-) -> Rule:
-    """The rule of the module of `explain`, which owns the cause. Its limit `time_ratio`, where it has one, is a share
-    of the kernel's time; `explain` takes any other limit by name."""
-    _OWNED[cause] = explain
+def cause_rule(code: str, name: str, cause: Cause, explain: Callable[..., Explanation]) -> Rule:
+    """The rule that owns a cause. Its limit `time_ratio`, where it has one, is a share of the kernel's time; `explain`
+    takes any other limit by name."""
 
     def check(trace: Trace, limits: Limits) -> Verdict:
         """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
@@ -86,12 +74,13 @@ def cause_rule(
         alone_us = limits["alone_us"] if "alone_us" in declared else 0.0
         return cause_verdict(cause, partial(explain, **others), trace, share, alone_us)
 
-    declared, check.__module__ = limits or {}, explain.__module__
-    return Rule(
+    declared = rule_texts(name).limits
+    asked = {limit: declared[limit].default for limit in declared if limit not in ("time_ratio", "alone_us")}
+    _OWNED[cause] = partial(explain, **asked)
+    return make_rule(
         code,
+        name,
         check,
-        limits=declared,
-        references=references,
         needs=(KERNEL_PROFILES, KERNEL_METRICS),
         reads=(DEVICES, DEVICE_OPS, RANGES, HOST_OPS, API_CALLS),
         capture=_CAPTURE,

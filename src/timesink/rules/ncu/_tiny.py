@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Final
 
-from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.rule import rule_texts
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Quantity, Where
 from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters.bounds import fused_bound
@@ -17,12 +17,7 @@ from timesink.model.record import replace
 from timesink.units import NS_PER_MS, NS_PER_US, share_text, time_text
 
 WAITING: Final = (Cause.OCCUPANCY, Cause.LATENCY)
-ALONE_US: Final = Limit(
-    default=5.0,
-    unit="us",
-    why="launch, ramp-up and the last blocks take most of a shorter kernel, whatever is done to its code",
-    source="a kernel that does nothing takes 0.65 to 2 us, and two passes through DRAM another: docs/assumptions.md",
-)
+_ALONE_US: Final = rule_texts("occupancy").limits["alone_us"].default
 _NO_BLOCKS: Final = 0.9  # of the SMs' time
 _FEW_SMS: Final = 2  # times as long
 FUSE: Final = (
@@ -30,7 +25,7 @@ FUSE: Final = (
 )
 
 
-def is_tiny(limits: KernelLimits, alone_us: float = ALONE_US.default) -> bool:
+def is_tiny(limits: KernelLimits, alone_us: float = _ALONE_US) -> bool:
     """Whether it waits, and is too short for anything done to it alone to matter; twice as long where nearly all SMs
     have no block: what is there to do fits a few of them."""
     most_us = alone_us * (_FEW_SMS if (limits.occupancy.sm_idle or 0.0) >= _NO_BLOCKS else 1)

@@ -46,7 +46,7 @@ BAR = 0.85
 MODULES = {
     "intervals": ("model/intervals.py", "model/test_intervals.py"),
     "pricing": ("whatif/pricing.py", "whatif/test_pricing.py whatif/test_calibration.py"),
-    "statistics": ("verify/statistics.py", "verify/test_statistics.py verify/test_steady_state.py"),
+    "statistics": ("verify/statistics.py", "verify/test_statistics.py"),
     "waste": ("measures/counters/waste.py", "measures/counters/test_waste.py measures/counters/test_kernel_limiter.py"),
     "budget": (
         "measures/timeline/device_timeline.py measures/steps/per_step.py diagnosis/budgets.py",

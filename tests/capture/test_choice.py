@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from timesink.capture.choice import UNSURE, choose
+from timesink.capture.choice import STEP, UNSURE, choose, command_of, tool_named
 from timesink.cli.app import run
 
 QUESTIONS = {
@@ -74,3 +76,32 @@ def test_who_says_nothing_is_asked_three_questions(capsys: pytest.CaptureFixture
     shown = " ".join(capsys.readouterr().out.split())
     assert UNSURE.partition(". ")[0] in shown
     assert shown.count("?") == 3
+
+
+def test_what_matched_is_shown_and_nothing_matched_is_the_beginning() -> None:
+    assert choose("gaps between kernels, idle").matched == ("idle", "gaps")
+    assert choose("???").answer is STEP
+    assert choose("???").matched == ()
+    assert choose("anything", kernel="flash_fwd<1>").answer.options[-1] == "flash_fwd<1>"
+    assert choose("slow", gauges={"gpu_busy": 40}).answer.tool == "nsys"
+    assert choose("GPU utilization is 97%").answer.tool == "torch"
+    assert command_of(STEP, ["python", "a b.py"]) == ["timesink", "capture", "torch", "--", "python", "a b.py"]
+
+
+@given(st.text(max_size=80))
+def test_every_text_has_an_answer(symptom: str) -> None:
+    assert choose(symptom).answer.tool in ("torch", "nsys", "ncu")
+
+
+@pytest.mark.parametrize(
+    ("to_decide", "tool"),
+    [
+        ("timesink capture nsys -- python train.py", "nsys"),
+        ("timesink capture torch -- torchrun train.py", "torch"),
+        ("torch.profiler with record_shapes=True, on a GPU that timesink knows", "torch"),
+        ("ncu --set full --import-source off -o report PROGRAM", "ncu"),
+        ("capture more steps, of every rank", ""),
+    ],
+)
+def test_an_open_question_names_its_tool(to_decide: str, tool: str) -> None:
+    assert tool_named(to_decide) == tool

@@ -1,4 +1,4 @@
-"""Parts that need no program: annotations, the choice of a tool, the manifest, checks of artefacts, process kinds."""
+"""Parts that need no program: annotations, the manifest, checks of artefacts, process kinds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ import timesink
 from timesink.capture.agent.recorders import GarbageMarks
 from timesink.capture.agent.recording import rank_and_world
 from timesink.capture.agent.start import is_bystander
-from timesink.capture.choice import STEP, choose, command_of, tool_named
 from timesink.capture.errors import CaptureError
 from timesink.capture.manifest import check, surroundings
 from timesink.capture.profilers import NcuOptions
@@ -54,55 +53,6 @@ def test_an_annotated_function_is_still_itself() -> None:
     assert (double(4), double.__name__, double.__doc__) == (8, "double", "Twice.")
     with pytest.raises(ZeroDivisionError), timesink.annotate("fails"):
         _ = 1 / 0
-
-
-@pytest.mark.parametrize(
-    ("symptom", "tool"),
-    [
-        ("step slow, GPU utilisation 60 %", "nsys"),
-        ("GPU utilization is 97%", "torch"),
-        ("one kernel slow", "ncu"),
-        ("ranks wait for each other in all-reduce", "torch"),
-        ("CUDA out of memory after 100 steps", "torch"),
-        ("the data loader cannot keep up", "nsys"),
-        ("request latency of our server is too high", "nsys"),
-        ("it recompiles every step", "torch"),
-        ("our C++ solver is slow", "nsys"),
-        ("training is slow", "torch"),
-        ("", "torch"),
-    ],
-)
-def test_a_symptom_leads_to_a_tool(symptom: str, tool: str) -> None:
-    chosen = choose(symptom)
-    assert chosen.answer.tool == tool
-    assert command_of(chosen.answer, ["python", "a b.py"])[-2:] == ["python", "a b.py"]
-
-
-def test_what_matched_is_shown_and_nothing_matched_is_the_beginning() -> None:
-    assert choose("gaps between kernels, idle").matched == ("idle", "gaps")
-    assert choose("???").answer is STEP
-    assert choose("???").matched == ()
-    assert choose("anything", kernel="flash_fwd<1>").answer.options[-1] == "flash_fwd<1>"
-    assert choose("slow", gauges={"gpu_busy": 40}).answer.tool == "nsys"
-
-
-@given(st.text(max_size=80))
-def test_every_text_has_an_answer(symptom: str) -> None:
-    assert choose(symptom).answer.tool in ("torch", "nsys", "ncu")
-
-
-@pytest.mark.parametrize(
-    ("to_decide", "tool"),
-    [
-        ("timesink capture nsys -- python train.py", "nsys"),
-        ("timesink capture torch -- torchrun train.py", "torch"),
-        ("torch.profiler with record_shapes=True, on a GPU that timesink knows", "torch"),
-        ("ncu --set full --import-source off -o report PROGRAM", "ncu"),
-        ("capture more steps, of every rank", ""),
-    ],
-)
-def test_an_open_question_names_its_tool(to_decide: str, tool: str) -> None:
-    assert tool_named(to_decide) == tool
 
 
 LISTED = (

@@ -36,3 +36,8 @@ def refused(message: str, remedy: str) -> CaptureError:
 def failure(message: str, remedy: str) -> CaptureError:
     """The error for a tool or a program that failed."""
     return CaptureError(Fault.FAILED, message, remedy=remedy)
+
+
+def missing(message: str, remedy: str) -> CaptureError:
+    """The error for a tool that is not there."""
+    return CaptureError(Fault.MISSING, message, remedy=remedy)

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from timesink.capture.agent.nvtx import Nvtx, find_nvtx
@@ -140,9 +139,7 @@ class annotate:  # noqa: N801 - used like a function
             self._close = _nvtx.range(self._name)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._close is not None:
             close, self._close = self._close, None
             close()

@@ -56,18 +56,17 @@ class Capture:
     @property
     def unprofiled_step_ms(self) -> float | None:
         """Median step without a profiler, the slowest rank's; None where no steps were timed."""
-        return _median_ms(self.manifest, "unprofiled")
+        return (slowest_rank(self.manifest, "unprofiled") or (None,))[0]
 
     @property
     def unprofiled_steps_ms(self) -> tuple[float, ...]:
         """The steps of the slowest rank without a profiler, in their order; none where they were not timed."""
-        found = slowest_rank(self.manifest, "unprofiled")
-        return found[1] if found else ()
+        return (slowest_rank(self.manifest, "unprofiled") or (None, ()))[1]
 
     @property
     def profiled_step_ms(self) -> float | None:
         """Median step while it was recorded, the slowest rank's."""
-        return _median_ms(self.manifest, "profiled")
+        return (slowest_rank(self.manifest, "profiled") or (None,))[0]
 
     @property
     def overhead_ratio(self) -> float | None:
@@ -90,14 +89,8 @@ class Capture:
             files = tuple(folder / str(entry["file"]) for entry in manifest["files"])
             return cls(folder, files, manifest, tuple(map(str, manifest["missing"])))
         except (OSError, ValueError, KeyError, TypeError) as broken:
-            raise refused(
-                f"{place} is no manifest of a capture: {broken!r}", "name the folder of a capture"
-            ) from broken
-
-
-def _median_ms(manifest: Mapping[str, Any], what: str) -> float | None:
-    found = slowest_rank(manifest, what)
-    return found[0] if found else None
+            what = f"{place} is no manifest of a capture: {broken!r}"
+            raise refused(what, "name the folder of a capture") from broken
 
 
 def surroundings(
@@ -121,14 +114,10 @@ def surroundings(
 def files_entry(checked: Iterable[Checked]) -> list[dict[str, Any]]:
     """One entry per artefact: name, size, hash, counts."""
     return [
-        {
-            "file": one.path.name,
-            "bytes": one.size_bytes,
-            "sha256": sha256(one.path) if one.path.is_file() else None,
-            "counts": dict(one.counts),
-        }
+        {"file": one.path.name, "bytes": one.size_bytes, "sha256": sha256(one.path) if one.path.is_file() else None,
+         "counts": dict(one.counts)}
         for one in checked
-    ]
+    ]  # fmt: skip
 
 
 def sha256(path: Path) -> str:

@@ -217,19 +217,13 @@ def run_bench(launcher: Sequence[str], calls: Sequence[tuple[str, int]], out: Pa
         plan, written = Path(folder) / "plan.json", Path(folder) / "measured.json"
         plan.write_text(json.dumps({"calls": [list(call) for call in calls]}), encoding="utf-8")
         try:
-            ended = subprocess.run(
-                [*launcher, __file__, str(plan), str(written)],
-                capture_output=True,
-                text=True,
-                timeout=timeout_s,
-                check=False,
-            )
+            argv = [*launcher, __file__, str(plan), str(written)]
+            ended = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False)
         except FileNotFoundError as error:
             raise refused(f"there is no program {launcher[0]!r}", "check the path") from error
         except subprocess.TimeoutExpired as error:
-            raise failure(
-                f"collectives took more than {timeout_s:g} s", "fewer sizes, or a longer --timeout"
-            ) from error
+            what = f"collectives took more than {timeout_s:g} s"
+            raise failure(what, "fewer sizes, or a longer --timeout") from error
         if not written.is_file():
             said = (ended.stderr or ended.stdout).strip().splitlines()[-1:] or ["nothing said why"]
             raise failure(f"the launcher ended with {ended.returncode}: {said[0]}", "start it alone")

@@ -27,7 +27,7 @@ _MOST_STEPS: Final = 1_000_000
 class RecordedRun:
     """`steps_ms`: times of the slowest rank's steps without a profiler, in their order, and `step_ms` their median, in
     milliseconds; None and none where nobody timed them. `facts`: what the run was, such as resolution: 512. `settings`:
-    what it was set to, such as threads: 16 (`agent.settings`)."""
+    what it was set to, such as threads: 16 (`agent.recording`)."""
 
     step_ms: float | None = None
     steps_ms: tuple[float, ...] = ()

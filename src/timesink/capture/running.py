@@ -112,10 +112,8 @@ def default_folder(tool: str) -> Path:
 def ready_folder(out: Path) -> Path:
     """The capture's folder, made if need be, empty, on a disk with room. Nothing in its name means more to a tool."""
     if "%" in str(out.absolute()):
-        raise refused(
-            f"the folder {str(out)!r} has a % in its path; nsys and ncu put variables in its place (%q{{NAME}})",
-            "choose a folder without %",
-        )
+        what = f"the folder {str(out)!r} has a % in its path; nsys and ncu put variables in its place (%q{{NAME}})"
+        raise refused(what, "choose a folder without %")
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
@@ -124,10 +122,8 @@ def ready_folder(out: Path) -> Path:
     except OSError as error:
         raise refused(f"cannot write to {out}: {error.strerror}", "choose another folder for --output") from error
     if free < LEAST_FREE_BYTES:
-        raise refused(
-            f"{out} has {free >> 20} MiB free, and a capture may need {LEAST_FREE_BYTES >> 20}",
-            "free some space, or choose another folder for --output",
-        )
+        what = f"{out} has {free >> 20} MiB free, and a capture may need {LEAST_FREE_BYTES >> 20}"
+        raise refused(what, "free some space, or choose another folder for --output")
     return out
 
 
@@ -226,18 +222,14 @@ def run_watched(argv: Sequence[str], plan: AgentPlan | None, settings: CaptureSe
 
 def explained(ended: Ended, what: str, folder: Path) -> CaptureError:
     """Why a run failed, by the signs in what it said and by the disk; else its status and last words."""
-    said = ended.said()
-    for sign, (message, remedy) in _SIGNS.items():
-        if sign in said:
-            return failure(f"{what} failed: {message}", remedy)
-    if shutil.disk_usage(folder).free < _FULL_BYTES:
-        message, remedy = _SIGNS["No space left on device"]
+    said, full = ended.said(), "No space left on device"
+    seen = [sign for sign in _SIGNS if sign in said] + [full] * (shutil.disk_usage(folder).free < _FULL_BYTES)
+    if seen:
+        message, remedy = _SIGNS[seen[0]]
         return failure(f"{what} failed: {message}", remedy)
     words = " / ".join([line for line in ended.tail(40) if not _CHATTER.match(line)][-3:]) or "it said nothing"
-    return failure(
-        f"{what} ended with status {ended.status}: {words[:400]}",
-        f"make the program run alone first; all it said is in {ended.log}",
-    )
+    remedy = f"make the program run alone first; all it said is in {ended.log}"
+    return failure(f"{what} ended with status {ended.status}: {words[:400]}", remedy)
 
 
 def unprofiled_run(program: Sequence[str], settings: CaptureSettings) -> list[dict[str, Any]]:
@@ -281,17 +273,12 @@ def refuse_unrecorded(ranks: Sequence[dict[str, Any]], settings: CaptureSettings
         remedy = "free some space, or choose another --output" if full else f"look at {settings.out / 'log.txt'}"
         raise failure(f"rank {failed[0]['rank']} could not record: {failed[0]['error']}", remedy)
     if not all_done(ranks):
-        raise failure(_no_steps(ranks, settings), _STEPS_REMEDY)
-
-
-def _no_steps(ranks: Sequence[dict[str, Any]], settings: CaptureSettings) -> str:
-    if not ranks:
-        return "the program ended, and no step was seen in it (no optimizer, no torch.profiler, no timesink.step())"
-    first = next(rank for rank in ranks if rank["phase"] != "done")
-    return (
-        f"the program ended in the phase {first['phase']!r} of rank {first['rank']}: "
-        f"a capture needs {settings.steps.total} steps"
-    )
+        what = "the program ended, and no step was seen in it (no optimizer, no torch.profiler, no timesink.step())"
+        if ranks:
+            first = next(rank for rank in ranks if rank["phase"] != "done")
+            ended = f"the program ended in the phase {first['phase']!r} of rank {first['rank']}"
+            what = f"{ended}: a capture needs {settings.steps.total} steps"
+        raise failure(what, _STEPS_REMEDY)
 
 
 def missing_from(checked: Sequence[Checked], expected: Sequence[str], ranks: Sequence[dict[str, Any]]) -> list[str]:

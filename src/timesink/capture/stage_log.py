@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import takewhile
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, TextIO
 
 from timesink.capture.errors import failure, refused
@@ -108,7 +107,7 @@ class StageLog:
     def __enter__(self) -> StageLog:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -126,7 +125,7 @@ class _Part:
         self.is_open = True
         self._begin = self._begins()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         ended = self._ended
         ended.append((self._name, self.item, self._begin, self._ends()))
         self.is_open = False

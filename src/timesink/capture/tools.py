@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from timesink.capture.errors import CaptureError, Fault, failure, refused
+from timesink.capture.errors import failure, missing, refused
 from timesink.knowledge.profiler_texts import TOOL_OPTION
 from timesink.untrusted.nvidia_tools import find_tool
 from timesink.untrusted.scrub import numbers_in, stated_version
@@ -54,9 +54,9 @@ def installed_tool(name: str, given: Path | None = None) -> Tool:
     """The tool given, or the one found. `CaptureError` where there is none, or it does not run."""
     path = given.absolute() if given is not None else find_tool(name)
     if path is None:
-        raise CaptureError(Fault.MISSING, f"{name} is not on this machine", remedy=_PACKAGES[name])
+        raise missing(f"{name} is not on this machine", _PACKAGES[name])
     if not path.is_file():
-        raise CaptureError(Fault.MISSING, f"there is no {name} at {path}", remedy="check the path")
+        raise missing(f"there is no {name} at {path}", "check the path")
     version = stated_version(asked(path, "--version")).partition("-")[0]
     words = asked(path, *_HELP[name])
     options = frozenset(re.findall(TOOL_OPTION, words))
@@ -81,10 +81,8 @@ def asked(path: Path, *arguments: str) -> str:
         raise failure(f"{path} does not run: {why}", "check the installation") from error
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines()
-        raise failure(
-            f"{path} {' '.join(arguments)} ended with status {done.returncode}: {said[-1][:200] if said else ''}",
-            "check the installation",
-        )
+        what = f"{path} {' '.join(arguments)} ended with status {done.returncode}"
+        raise failure(f"{what}: {said[-1][:200] if said else ''}", "check the installation")
     return done.stdout
 
 
@@ -145,16 +143,11 @@ def check_torch(program: Sequence[str], *, load: bool = False) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     if done.returncode == _LACKS_TORCH:
-        raise CaptureError(
-            Fault.MISSING,
-            f"{name} has no PyTorch, and torch.profiler is a part of it",
-            remedy="name the interpreter that has it, such as .venv/bin/python, or use timesink capture nsys",
-        )
+        remedy = "name the interpreter that has it, such as .venv/bin/python, or use timesink capture nsys"
+        raise missing(f"{name} has no PyTorch, and torch.profiler is a part of it", remedy)
     if done.returncode == _TOO_OLD:
         oldest = ".".join(map(str, _OLDEST))
-        raise CaptureError(
-            Fault.MISSING, f"{name} is older than Python {oldest}", remedy=f"run the program with {oldest} or newer"
-        )
+        raise missing(f"{name} is older than Python {oldest}", f"run the program with {oldest} or newer")
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
         raise failure(f"{name} cannot import torch: {said[-1][:200] if said else ''}", "repair its PyTorch")

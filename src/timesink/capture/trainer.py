@@ -3,20 +3,32 @@
 `timesink.handler` is what `torch.profiler.profile(on_trace_ready=...)` calls at the end of every recorded window;
 `timesink.recorder` counts the steps of a loop, or of a trainer that calls back at the end of every step. Nothing here
 raises into the training: what cannot be recorded is said in one line on stderr. What takes time (manifest, diagnosis,
-report) is the work of another process of low priority (`window_verdict`).
+report) is the work of another process of low priority, which waits for
+the ranks, writes the manifest and becomes `timesink report --watch`: ``python -m timesink.capture.trainer ORDER``,
+where ORDER is an `Order` as JSON. A thread of the training waits for it, blocked in a read, so that the training holds
+its interpreter lock; it then prints what the process said and hands figures to the logs. The interpreter waits for the
+thread before it ends.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from timesink.capture.agent.recording import Agent, Status, free_folder, rank_and_world, software
+from timesink.capture.errors import refused
+from timesink.capture.figure_logs import opened
+from timesink.capture.recorded_run import fact_fault
 from timesink.capture.schedule import VARIABLE, AgentPlan, Mode, StepSchedule
-from timesink.capture.window_verdict import Order, Verdicts, warn
 
 _FAILURES = (OSError, RuntimeError, ValueError)
 
@@ -149,3 +161,154 @@ class StepRecorder:
         elif status["rank"] == 0:
             tool = {"name": "torch", "recorded": dict(self._recorded)}
             self._verdicts.follow(Order(str(self.folder), self._steps, tool, asdict(self._schedule)))
+
+
+LONGEST_S = 900.0
+_LONGEST_NAME = 150
+_PACKAGES = Path(__file__).resolve().parents[2]
+_THREADS = "2"  # of Polars: the training needs the cores
+_OURS = ("TIMESINK_CAPTURE", "TIMESINK_STEPS")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the process is told: the window's folder, the step it ended at, and what the manifest is to say besides.
+
+    `steps` is the schedule where there was one of ours; `root` is the folder that has the index page, or empty where no
+    verdict is wanted; `patience_s` is how long it waits for the other ranks.
+    """
+
+    window: str
+    step: int
+    tool: dict[str, Any]
+    steps: dict[str, int] | None = None
+    facts: dict[str, str] = field(default_factory=dict)
+    root: str = ""
+    program: list[str] = field(default_factory=list)
+    patience_s: float = 120.0
+
+
+def warn(text: str) -> None:
+    """One line on stderr."""
+    sys.stderr.write(f"timesink: {text}\n")
+    sys.stderr.flush()
+
+
+class Verdicts:
+    """Follows windows below one folder, an absolute path, each with a process and a thread of its own.
+
+    `CaptureError` where a fact is none, or the library of a log is not installed.
+    """
+
+    def __init__(self, root: Path, wanted: bool, logs: str | Sequence[str], facts: Mapping[str, str] | None) -> None:
+        self.root, self._wanted, self._facts = root, wanted, dict(facts or {})
+        self._logs = opened(logs, root)
+        self._threads: list[Thread] = []
+        if fault := next(filter(None, (fact_fault(*fact) for fact in self._facts.items())), ""):
+            raise refused(fault, 'give facts as {"resolution": "512"}')
+
+    def follow(self, order: Order) -> None:
+        """Start what looks at the window. Costs the caller the start of a process."""
+        root = str(self.root) if self._wanted else ""
+        told = json.dumps({**asdict(order), "facts": self._facts, "root": root, "program": sys.argv})
+        for log in self._logs:
+            log.attach()
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "timesink.capture.trainer", told],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_environment(),
+            )  # fmt: skip
+        except OSError as error:
+            warn(f"no verdict: {error}")
+            return
+        thread = Thread(target=self._tell, args=(process, order), name="timesink-verdict")
+        thread.start()
+        self._threads = [*(one for one in self._threads if one.is_alive()), thread]
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Until verdicts are printed, or that many seconds have passed."""
+        for thread in self._threads:
+            thread.join(timeout_s)
+
+    def _tell(self, process: subprocess.Popen[bytes], order: Order) -> None:
+        try:
+            said = process.communicate(timeout=LONGEST_S)[0].decode("utf-8", "replace")
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            warn(f"no verdict of {order.window} after {LONGEST_S:.0f} s")
+            return
+        sys.stdout.write(said)
+        sys.stdout.flush()
+        if self._wanted and self._logs:
+            self._log(order)
+
+    def _log(self, order: Order) -> None:
+        """Figures and the link, from what the process stored of the window."""
+        row = stored_row(self.root, Path(order.window).relative_to(self.root).as_posix())
+        if row is None:
+            return
+        for log in self._logs:
+            try:
+                log.write(row["figures"], {"verdict": row["statement"], "report": row["report"]}, order.step)
+            except Exception as error:  # noqa: BLE001 - whatever a logging library raises, the training goes on
+                warn(f"{log.name}: {type(error).__name__}: {error}")
+
+
+PAGES = "timesink"
+"""The folder, below the one that is watched, that holds the index page, reports and what was stored of each capture."""
+
+
+def slug(name: str) -> str:
+    """The name of a capture, which may be a path, as the name of a file: another name, another file."""
+    plain = name.replace("/", "--")[-_LONGEST_NAME:]
+    if plain == name and "--" not in name:
+        return name
+    return f"{plain}-{sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
+
+
+def stored_row(root: Path, name: str) -> dict[str, Any] | None:
+    """What `timesink report --watch` stored of a capture, its report as a path; None where it has no diagnosis."""
+    try:
+        row = json.loads((root / PAGES / f"{slug(name)}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return {**row, "report": str(root / PAGES / row["report"])} if row.get("report") else None
+
+
+def _environment() -> dict[str, str]:
+    """The program's, without what wakes our agent in it; the package first, wherever the program found it."""
+    kept = {name: value for name, value in os.environ.items() if name not in _OURS}
+    places = [str(_PACKAGES), *filter(None, [kept.get("PYTHONPATH", "")])]
+    return {**kept, "PYTHONPATH": os.pathsep.join(places), "POLARS_MAX_THREADS": _THREADS, "COLUMNS": "100"}
+
+
+def main(text: str) -> int:
+    """Write the manifest; then become `timesink report --watch`, if a verdict is wanted."""
+    # here, as the training imports this file too
+    from timesink.capture import manifest as manifests
+    from timesink.capture.running import ended_ranks, torch_records, write_manifest
+
+    order = Order(**json.loads(text))
+    os.nice(19)
+    window = Path(order.window)
+    ranks = ended_ranks(window, order.patience_s)
+    try:
+        with ThreadPoolExecutor(1) as pool:  # nvidia-smi and git take as long as looking through the traces
+            surroundings = pool.submit(manifests.surroundings, order.program, (), order.facts)
+            checked = [manifests.check(window / rank["file"]) for rank in ranks if rank.get("file")]
+        known = {**surroundings.result(), "tool": order.tool, **({"steps": order.steps} if order.steps else {})}
+        done = write_manifest(window, known, checked, torch_records(ranks, steps=False), ranks)
+    except OSError as error:
+        warn(f"no manifest of {window}: {error}")
+        return 1
+    for sentence in done.missing:
+        warn(sentence)
+    if order.root:
+        words = ["watch", order.root, "--once", "--name", window.relative_to(order.root).as_posix()]
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "timesink", *words])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

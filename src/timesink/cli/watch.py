@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from timesink.capture.agent.recording import RANKS
 from timesink.capture.recorded_run import MANIFEST
-from timesink.capture.window_verdict import PAGES, slug
+from timesink.capture.trainer import PAGES, slug
 from timesink.cli.capture import translated
 from timesink.cli.options import of_run
 from timesink.errors import TimesinkError, UsageError

@@ -19,7 +19,7 @@ MOST_PAIRS: Final = 200  # a plan beyond it is no advice
 ONE_SIDED_RUNS: Final = 2  # one run alone may be slowed by chance
 TAIL_RUNS: Final = 10  # below it a tail percentile of runs has no usable interval
 
-# The steady part of a run. Simulated: tests/verify/test_steady_state.py.
+# The steady part of a run. Simulated: tests/verify/test_statistics.py.
 MSER_BATCH: Final = 5  # steps; White, Cobb, Spratt (2000), A comparison of five steady-state truncation heuristics
 MSER_MIN_STEPS: Final = 60  # below it MSER-5 calls over 8 % of steady series unsteady
 FIXED_DROP: Final = 0.10  # dropped as warm-up where the series is too short to detect it

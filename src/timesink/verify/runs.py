@@ -109,6 +109,16 @@ class RunSteps:
     mark: str = ""
 
 
+class StepsSeen:
+    """A source of step times that needs nothing in the environment of the run."""
+
+    __slots__ = ()
+
+    def environment(self, folder: Path, given: Mapping[str, str]) -> Mapping[str, str]:
+        """What the run needs in its environment: nothing, as it is timed or read from outside."""
+        return {}
+
+
 @dataclass(frozen=True, slots=True)
 class StepsFile:
     """The program calls ``timesink.step()`` or writes the same lines itself to the path in TIMESINK_STEPS."""
@@ -121,10 +131,8 @@ class StepsFile:
         """Steps of every rank; one value per step is the slowest rank's, since synchronous ranks wait for it."""
         handed = handed_over(folder)
         if handed is None:
-            raise ToolFailed(
-                "the program handed over no step times",
-                remedy="call timesink.step() once per step, or state --step-pattern or --steps-json",
-            )
+            remedy = "call timesink.step() once per step, or state --step-pattern or --steps-json"
+            raise ToolFailed("the program handed over no step times", remedy=remedy)
         return handed
 
 
@@ -196,14 +204,10 @@ WHOLE = "whole"
 
 
 @dataclass(frozen=True, slots=True)
-class WholeRuns:
+class WholeRuns(StepsSeen):
     """The program is not looked into: a run counts as one step, from its start to its end."""
 
     receipt: re.Pattern[str] | None = None
-
-    def environment(self, folder: Path, given: Mapping[str, str]) -> Mapping[str, str]:
-        """Nothing: the program is timed from outside."""
-        return {}
 
     def collect(self, folder: Path, finished: Finished) -> RunSteps:
         """One time."""
@@ -211,7 +215,7 @@ class WholeRuns:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputPattern:
+class OutputPattern(StepsSeen):
     """A regular expression whose named group says value and unit: ``step time (?P<ms>[0-9.]+)`` (s, ms, us or ns)."""
 
     expression: re.Pattern[str]
@@ -228,26 +232,20 @@ class OutputPattern:
             )
         return cls(compiled, receipt_pattern(receipt))
 
-    def environment(self, folder: Path, given: Mapping[str, str]) -> Mapping[str, str]:
-        """Nothing: the output is read after the end."""
-        return {}
-
     def collect(self, folder: Path, finished: Finished) -> RunSteps:
         """Every match on standard output, then on standard error, in order."""
         text = output_of(finished)
         unit = next(name for name in self.expression.groupindex if name in _SECONDS)
         found = [match.group(unit) for match in self.expression.finditer(text)]
         if not found:
-            raise ToolFailed(
-                f"the step pattern {self.expression.pattern!r} matches nothing in the program's output",
-                remedy="run the program once and try the pattern on one line of it",
-            )
+            what = f"the step pattern {self.expression.pattern!r} matches nothing in the program's output"
+            raise ToolFailed(what, remedy="run the program once and try the pattern on one line of it")
         seconds = tuple(_seconds(value, index) * _SECONDS[unit] for index, value in enumerate(found))
         return RunSteps(seconds, last_receipt(self.receipt, text))
 
 
 @dataclass(frozen=True, slots=True)
-class JsonFile:
+class JsonFile(StepsSeen):
     """A JSON file that the program writes in every run: a list of numbers, or an object with one at `key`.
 
     The unit is the key's ending (``step_times_ms``); a bare list is seconds.
@@ -257,26 +255,19 @@ class JsonFile:
     key: str = ""
     receipt_key: str = "receipt"
 
-    def environment(self, folder: Path, given: Mapping[str, str]) -> Mapping[str, str]:
-        """Nothing: the path is fixed by the program."""
-        return {}
-
     def collect(self, folder: Path, finished: Finished) -> RunSteps:
         """`ToolFailed` where the file is missing, older than the run, or holds no such list."""
         if not self.path.is_file() or self.path.stat().st_mtime < finished.started_s - 1:
-            raise ToolFailed(
-                f"the run did not write {self.path}", remedy="check --steps-json against what the program writes"
-            )
+            remedy = "check --steps-json against what the program writes"
+            raise ToolFailed(f"the run did not write {self.path}", remedy=remedy)
         try:
             content: Any = parsed(_text(self.path))
         except ValueError as broken:
             raise ToolFailed(f"{self.path} is no JSON: {broken}") from broken
         values = content.get(self.key) if self.key and isinstance(content, dict) else content
         if not isinstance(values, list) or not values:
-            raise ToolFailed(
-                f"{self.path} holds no list of step times at {self.key or 'its top'!r}",
-                remedy="state --steps-json PATH:KEY",
-            )
+            what = f"{self.path} holds no list of step times at {self.key or 'its top'!r}"
+            raise ToolFailed(what, remedy="state --steps-json PATH:KEY")
         scale = next((size for name, size in _SECONDS.items() if self.key.endswith(f"_{name}")), 1.0)
         receipt = content.get(self.receipt_key) if isinstance(content, dict) else None
         seconds = tuple(_seconds(value, index) * scale for index, value in enumerate(values))

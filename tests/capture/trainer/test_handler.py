@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import timesink
-from timesink.capture import window_verdict
+from timesink.capture import trainer
 from timesink.capture.agent.recording import Status
 from timesink.capture.errors import CaptureError
 from timesink.capture.figure_logs import NAMES, opened
@@ -58,7 +58,7 @@ def test_a_window_has_trace_manifest_verdict_report_and_log(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     log = Kept()
-    monkeypatch.setattr("timesink.capture.window_verdict.opened", lambda names, folder: (log,))
+    monkeypatch.setattr("timesink.capture.trainer.opened", lambda names, folder: (log,))
     handler = timesink.handler("runs/x", facts={"batch": "8"})
     monkeypatch.chdir(tmp_path.parent)  # programs do, meanwhile
     handler(Profiler(20))
@@ -104,7 +104,7 @@ def test_rank_0_waits_for_the_others_and_says_who_is_missing(tmp_path: Path, mon
     monkeypatch.setattr("os.nice", lambda by: by)
     order = {"window": str(window), "step": 5, "facts": {}, "tool": {"name": "torch"}, "patience_s": 0.5}
     began = time.monotonic()
-    assert window_verdict.main(json.dumps(order)) == 0
+    assert trainer.main(json.dumps(order)) == 0
     assert time.monotonic() - began >= 0.5
     capture = Capture.load(window)
     assert [path.name for path in capture.files] == ["rank0.json", "rank1.json"]
@@ -195,7 +195,7 @@ def test_the_names_of_logs_are_those_of_their_libraries() -> None:
 
 def test_every_name_of_a_capture_has_a_file_of_its_own() -> None:
     names = ["step5", "a/step5", "a--step5", "a" * 400, "b" + "a" * 400]
-    slugs = [window_verdict.slug(name) for name in names]
+    slugs = [trainer.slug(name) for name in names]
     assert slugs[0] == "step5"
     assert len(set(slugs)) == len(names)
     assert all("/" not in slug and len(slug) < 200 for slug in slugs)

@@ -49,10 +49,8 @@ def redact(source: Path, target: Path | None = None, names: Iterable[str] = ()) 
     with whole_file(where) as part:
         removed = kind(source, part, cleaner)
         if left := found_in(part, cleaner.names):
-            raise failure(
-                f"{source.name} was not redacted: its copy would still hold {', '.join(left)}",
-                "report this as a bug, with the kind of file",
-            )
+            what = f"{source.name} was not redacted: its copy would still hold {', '.join(left)}"
+            raise failure(what, "report this as a bug, with the kind of file")
     return Redacted(where, tuple(removed))
 
 

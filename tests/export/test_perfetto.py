@@ -24,6 +24,7 @@ from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.errors import UsageError
 from timesink.export.perfetto import checked_origin, deep_link, serve_once, write_perfetto
+from timesink.export.tables import write_table
 from timesink.export.tracks import edges, nesting_lanes
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.timeline.launches import launch_units
@@ -101,8 +102,7 @@ def test_python_frames_and_calls_of_the_system_are_slices_too() -> None:
 
 
 def test_slices_of_a_real_trace_are_its_rows_and_idle_time_is_there() -> None:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
-        trace = read(path, cache=False)
+    trace = demo()
     found = packets(trace, diagnose(trace))
     read_back = slices(found)
     for table in (DEVICE_OPS, API_CALLS, HOST_OPS, RANGES):
@@ -320,7 +320,5 @@ def test_tables_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_a_cell_of_a_csv_file_is_no_formula(tmp_path: Path) -> None:
-    from timesink.export.tables import write_table
-
     write_table(pl.DataFrame({"name": ["=cmd|' /C calc'!A0", "@sum", "gemm"]}), tmp_path / "t.csv")
     assert (tmp_path / "t.csv").read_text().splitlines() == ["name", "'=cmd|' /C calc'!A0", "'@sum", "gemm"]

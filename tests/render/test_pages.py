@@ -1,10 +1,16 @@
-"""Tables keep raw values in JSON, scaled ones for people, and never cut a figure."""
+"""The table of formats, and pages and reports in them: raw values in JSON, scaled ones for people, no cut figure."""
 
 from __future__ import annotations
 
 import json
+from importlib import import_module
 
-from timesink.render import Format, render
+import pytest
+from tests.render.diagnoses import diagnosis, healthy
+
+from timesink.cli.app import run
+from timesink.render import WRITERS, Format, formats_of, render
+from timesink.render.markdown import code, escaped
 from timesink.views.page import Cell, Field, Page, Sheet
 
 COLUMNS = (
@@ -57,3 +63,65 @@ def test_an_empty_table_says_nothing_in_words() -> None:
     assert "nothing" in render(page(()), Format.TEXT)
     assert "nothing" in render(page(()), Format.MD)
     assert json.loads(render(page(()), Format.JSON))["kernels"] == []
+
+
+NAMED = [(result, place) for result, places in WRITERS.items() for place in places.values()]
+
+
+@pytest.mark.parametrize(("result", "place"), NAMED, ids=[f"{result} {place}" for result, place in NAMED])
+def test_every_writer_is_a_function_of_a_result_and_a_style(result: str, place: str) -> None:
+    module, _, function = place.partition(":")
+    writer = getattr(import_module(f"timesink.render.{module}"), function)
+    assert next(iter(writer.__annotations__.values())) == result
+
+
+def test_a_format_is_offered_where_all_that_is_shown_can_be_written() -> None:
+    assert formats_of("Diagnosis", "Page") == (Format.TEXT, Format.JSON, Format.MD, Format.HTML)
+
+
+def test_a_format_that_a_command_cannot_write_is_refused_before_anything_is_read(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = {form: place for form, place in WRITERS["Page"].items() if form is not Format.MD}
+    monkeypatch.setitem(WRITERS, "Page", pages)
+    assert Format.MD not in formats_of("Page")
+    assert run(["summary", "no/such/file", "-f", "xml"]) == 2
+    assert "'xml' is not one of" in capsys.readouterr().err
+
+
+def test_it_says_what_the_diagnosis_says() -> None:
+    report = render(diagnosis(), Format.MD)
+    assert report.startswith("## Bottleneck: `input_pipeline`\n\ndata\\_load on thread 1234 takes 3.10 ms")
+    assert "### 1. INP101 starved-by-input: saves 2.10 ms (17.5 % of the step), 500 us to 2.40 ms" in report
+    assert "| GPU idle in data\\_load | 19.5 % | 10 % | gaps under the range (device\\_ops rows 1, 5, 9" in report
+    assert "- **At:** rank `0`, device `0`, thread `1234`, range `data_load`" in report
+    assert "**Clear:** CPY101 copies-exposed" in report
+    assert "To decide: `timesink capture data_load`" in report
+
+
+def test_nothing_found_is_a_report_too() -> None:
+    report = render(healthy(), Format.MD)
+    assert report.startswith("## Bottleneck: `none`")
+    assert "###" not in report
+
+
+@pytest.mark.parametrize(
+    ("name", "span"),
+    [
+        ("gemm<4>", "`gemm<4>`"),
+        ("a`b", "`` a`b ``"),
+        ("``a", "``` ``a ```"),
+        ("", "` `"),
+    ],
+)
+def test_a_name_is_a_code_span_whatever_backticks_it_holds(name: str, span: str) -> None:
+    assert code(name) == span
+
+
+def test_a_bar_in_a_table_does_not_end_its_cell() -> None:
+    assert code("a|b", in_table=True) == "`a\\|b`"
+    assert escaped("a|b") == "a\\|b"
+
+
+def test_mentions_and_addresses_are_split_by_an_empty_comment() -> None:
+    assert escaped("@me #12 http://x www.x") == "@<!-- -->me #<!-- -->12 http:<!-- -->//x www<!-- -->.x"

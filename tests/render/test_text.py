@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.render.diagnoses import card, diagnosis, healthy
@@ -31,36 +32,32 @@ def test_the_verdict_is_one_sentence_to_paste() -> None:
     assert lines[1] == "data_load on thread 1234 takes 3.10 ms of the 12.3 ms step; the GPU waits 2.40 ms of it."
 
 
-def test_evidence_names_value_limit_origin_and_rows() -> None:
-    text = flat(render(diagnosis(), Format.TEXT, width=100, verbose=True))
-    fact = (
-        "GPU idle in data_load: 19.5 % (limit 10 %); gaps under the range (device_ops rows 1, 5, 9, 13, 17 and 2 more)"
-    )
-    assert fact in text
+(_ENTRY,) = diagnosis().findings
+WAITING = tuple(Ruling(card(f"SYN{n}", f"rule-{n}"), Undecided("no api_calls", "capture it")) for n in (101, 102))
+CUT = StepFigures(0, None, None, None, source="ProfilerStep", dropped=("1 cut off",))
+TWICE = (_ENTRY, (_ENTRY[0], replace(_ENTRY[1], message="transform takes 1.00 ms")))
 
 
-def test_what_could_not_be_told_says_what_would_decide_it() -> None:
-    text = flat(render(diagnosis(), Format.TEXT, width=100, verbose=True))
-    assert "undecided SYN101 host-sync: no table api_calls in data_load. To decide: timesink capture data_load" in text
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, "GPU idle in data_load: 19.5 % (limit 10 %); gaps under the range (device_ops rows 1, 5, 9, 13, 17 and 2"),
+        ({}, "undecided SYN101 host-sync: no table api_calls in data_load. To decide: timesink capture data_load"),
+        ({}, "10 steps (ProfilerStep data_load): p50 12.3 ms, p90 12.9 ms (p99 needs more steps)"),
+        ({}, "left out: 2 warm-up data_load"),
+        ({"rulings": WAITING}, "undecided SYN101 rule-101, SYN102 rule-102: no api_calls. To decide: capture it"),
+        ({"findings": TWICE}, "also transform takes 1.00 ms: saves 2.10 ms (17.5 % of the step), 500 us to 2.40 ms"),
+        ({"steps": CUT}, "no steady step (ProfilerStep); left out: 1 cut off"),
+        ({"steps": StepFigures(1, 5.0, None, None)}, "1 step: p50 5.00 ms (p90 and p99 need more steps)"),
+    ],
+)
+def test_what_is_said_of_evidence_steps_and_rules(changed: dict[str, Any], said: str) -> None:
+    assert said in flat(render(replace(diagnosis(), **changed), Format.TEXT, width=100, verbose=True))
 
 
-def test_rules_that_wait_for_the_same_capture_share_a_line() -> None:
-    waiting = tuple(Ruling(card(f"SYN{n}", f"rule-{n}"), Undecided("no api_calls", "capture it")) for n in (101, 102))
-    text = flat(render(replace(diagnosis(), rulings=waiting), Format.TEXT, verbose=True))
-    assert "undecided SYN101 rule-101, SYN102 rule-102: no api_calls. To decide: capture it" in text
-
-
-def test_a_percentile_that_the_sample_is_too_small_for_is_not_shown() -> None:
-    text = flat(render(diagnosis(), Format.TEXT, width=100, verbose=True))
-    assert "10 steps (ProfilerStep data_load): p50 12.3 ms, p90 12.9 ms (p99 needs more steps)" in text
-    assert "left out: 2 warm-up data_load" in text
-
-
-def test_a_trace_without_steps_or_gpus_says_so() -> None:
-    text = flat(render(healthy(), Format.TEXT, width=100, verbose=True))
-    assert "bottleneck none" in text
-    assert "no steps found" in text
-    assert "no GPU work in the trace" in text
+@pytest.mark.parametrize("said", ["bottleneck none", "no steps found", "no GPU work in the trace"])
+def test_a_trace_without_steps_or_gpus_says_so(said: str) -> None:
+    assert said in flat(render(healthy(), Format.TEXT, width=100, verbose=True))
 
 
 @pytest.mark.parametrize("width", [60, 72, 100, 160])
@@ -86,24 +83,6 @@ def test_one_rule_on_a_thousand_ranks_is_one_finding_with_the_others_beneath() -
     assert text.count("Prefetch what data_load makes.") == 1
     assert "also rank 1, device 0: saves 2.10 ms (17.5 % of the step), 500 us to 2.40 ms" in text
     assert "995 more places (--format json lists them)" in text
-
-
-def test_two_findings_at_one_device_are_told_apart_by_their_messages() -> None:
-    (entry, *_) = diagnosis().findings
-    other = (entry[0], replace(entry[1], message="transform takes 1.00 ms"))
-    text = flat(render(replace(diagnosis(), findings=(entry, other)), Format.TEXT, verbose=True))
-    assert "also transform takes 1.00 ms: saves 2.10 ms (17.5 % of the step), 500 us to 2.40 ms" in text
-
-
-def test_steps_that_were_all_left_out_are_not_called_missing() -> None:
-    cut = StepFigures(0, None, None, None, source="ProfilerStep", dropped=("1 cut off",))
-    text = flat(render(replace(diagnosis(), steps=cut), Format.TEXT, verbose=True))
-    assert "no steady step (ProfilerStep); left out: 1 cut off" in text
-
-
-def test_one_step_is_singular() -> None:
-    text = render(replace(diagnosis(), steps=StepFigures(1, 5.0, None, None)), Format.TEXT, verbose=True)
-    assert "1 step: p50 5.00 ms (p90 and p99 need more steps)" in text
 
 
 @pytest.mark.parametrize(

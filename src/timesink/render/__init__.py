@@ -3,7 +3,6 @@
 A renderer computes nothing. Text that comes from a trace is scrubbed by each format for what it would obey. A format
 is a file of this folder, a name in `Format`, and a line in `WRITERS` for each class of results that it writes. Commands
 offer the formats that fit what they show, so nothing else names a format (docs/how-to/write-a-format.md).
-
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable
+from itertools import groupby, pairwise
 from operator import itemgetter
 from textwrap import wrap
 from typing import Final
@@ -59,12 +59,11 @@ class StyledLine(tuple[tuple[str, str], ...]):
         """The line as written; without colour it holds no escape sequence."""
         if not colour:
             return self.plain
-        runs = ((style, "".join(text for text, _ in run)) for style, run in groupby(self, key=itemgetter(1)))
-        return "".join(f"\x1b[{_codes_of(style)}m{text}\x1b[0m" if style and text else text for style, text in runs)
-
-
-def _codes_of(style: str) -> str:
-    return ";".join(_CODES[word] for word in style.split())
+        drawn = ""
+        for style, run in groupby(self, key=itemgetter(1)):
+            text, codes = "".join(text for text, _ in run), ";".join(_CODES[word] for word in style.split())
+            drawn += f"\x1b[{codes}m{text}\x1b[0m" if codes and text else text
+        return drawn
 
 
 def render_diagnosis(diagnosis: Diagnosis, style: Style) -> str:
@@ -119,7 +118,8 @@ def _bar(diagnosis: Diagnosis, width: int) -> list[StyledLine]:
     groups = [*WORK_WORDS, "idle"]
     in_groups = [parts[kind] / total_ns for kind in WORK_WORDS]
     in_groups.append(max(1.0 - sum(in_groups), 0.0))
-    sizes = _sizes(in_groups, width)
+    ends = [0, *(round(width * min(sum(in_groups[: at + 1]), 1.0)) for at in range(len(in_groups)))]
+    sizes = [end - start for start, end in pairwise(ends)]  # characters, which sum to the width
     bar = StyledLine((block * size, colour) for block, colour, size in zip(_BLOCKS, _COLOURS, sizes, strict=True))
     of_step = "of the step" if any(budget.steps for budget in diagnosis.budgets) else "of the recorded window"
     over = f"{of_step}, mean of {len(diagnosis.budgets)} GPUs" if len(diagnosis.budgets) > 1 else of_step
@@ -138,12 +138,6 @@ def _bar(diagnosis: Diagnosis, width: int) -> list[StyledLine]:
         if len(lines) <= _BAR_LINES:
             break
     return [bar, *map(StyledLine.of, lines)]
-
-
-def _sizes(shares: Sequence[float], width: int) -> list[int]:
-    """Shares as whole numbers of characters that sum to the width."""
-    ends = [round(width * min(sum(shares[: at + 1]), 1.0)) for at in range(len(shares))]
-    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[StyledLine]:

@@ -3,7 +3,6 @@
 Figures stay whole, with their units. Sentences and names wrap. Where the columns do not fit beside each other, they go
 on below, each part beginning with the names of its rows. Commands stand below the table on lines of their own, whole,
 so that they can be copied.
-
 """
 
 from __future__ import annotations

@@ -207,22 +207,17 @@ def causes_sheet(one: KernelLimits) -> Sheet:
 def stalls_sheet(stalls: Stalls, profile: int) -> Sheet:
     """The largest reasons of the warps' waiting, and whether more warps would help."""
     ranked = sorted(stalls.shares.items(), key=lambda item: (-item[1], item[0]))
-    rows = ((reason, share, _remedy(reason)) for reason, share in ranked[:SHOWN_STALLS])
+    remedies = ((HIDDEN_BY_WARPS, "hide it"), (FULL, "lengthen the queue"), (NOT_HIDDEN, "do not help"))
+    rows = (
+        (reason, share, next((words for reasons, words in remedies if reason in reasons), None))
+        for reason, share in ranked[:SHOWN_STALLS]
+    )
     columns = "reason: warps wait for [name], wait_ratio: share of the waiting [bar], more_warps [text]"
     origin = "from samples" if stalls.is_sampled else "from counters"
     cycles = "" if stalls.cycles is None else f"; a warp issues once in {stalls.cycles:.1f} cycles"
     left = len(ranked) - SHOWN_STALLS
     more = f"; {left} smaller ones are not shown" if left > 0 else ""
     return sheet_of(f"stalls_{profile}", "Why its warps wait", rows, columns, f"{origin}{cycles}{more}")
-
-
-def _remedy(reason: str) -> str | None:
-    """Whether more warps would hide that wait."""
-    if reason in HIDDEN_BY_WARPS:
-        return "hide it"
-    if reason in FULL:
-        return "lengthen the queue"
-    return "do not help" if reason in NOT_HIDDEN else None
 
 
 # Replays of `--set full` on Hopper, from 34 reports of ncu 2025.3; the profiler adds its own overhead to each.

@@ -11,8 +11,6 @@ from timesink.measures.lines.stacks import Line
 from timesink.model.trace import Trace
 from timesink.views.page import Field, Page, Sheet, declare, first_rows, sheet_of
 
-_GPU = Field("gpu_ns", "GPU time", unit="ns", has_bar=True)
-_IDLE = Field("idle_ns", "GPU idle", unit="ns")
 _KNOWN = {"line": "", "function": "function", "range": "range", "fused": "fused"}
 _SHOWN = 4  # of the other lines of a fused kernel
 NOWHERE = "(no line recorded)"

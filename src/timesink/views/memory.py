@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import polars as pl
 
@@ -14,7 +12,6 @@ from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
 from timesink.measures.timeline.device_timeline import Device
 from timesink.memory_plan.plan import MemoryPlan
 from timesink.memory_plan.step import MemoryCategory
-from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
@@ -45,12 +42,15 @@ def memory_chart(trace: Trace) -> MemoryChart:
     """Memory over time of the first GPU, by category."""
     (rank, device), ledger = next(iter(_ledgers(trace).items()))
     at = _columns(ledger)
+    times = (0,) * len(at)
+    if ledger.time_ns.size:  # when the event before each of these positions was, from the first one on
+        times = tuple((ledger.time_ns[np.maximum(np.array(at) - 1, 0)] - ledger.time_ns[0]).tolist())
     bands = tuple(
         Band(category.value, tuple(ledger.live_bytes[code, at].tolist()), code)
         for code, category in enumerate(Category)
     )
     shown = tuple(band for band in bands if any(band.bytes))
-    return MemoryChart(f"Memory of rank {rank}, GPU {device}: {trace.source}", shown, _times(ledger, at))
+    return MemoryChart(f"Memory of rank {rank}, GPU {device}: {trace.source}", shown, times)
 
 
 def _columns(ledger: MemoryLedger) -> list[int]:
@@ -64,14 +64,6 @@ def _columns(ledger: MemoryLedger) -> list[int]:
         positions.append(low + int(total[low:high].argmax()))
         start += width
     return positions
-
-
-def _times(ledger: MemoryLedger, at: Sequence[int]) -> tuple[int, ...]:
-    """When the event before each of these positions was, from the first one on."""
-    if not ledger.time_ns.size:
-        return (0,) * len(at)
-    events = np.maximum(np.array(at) - 1, 0)
-    return tuple((ledger.time_ns[events] - ledger.time_ns[0]).tolist())
 
 
 _MAP_CELLS = 300  # of a line: two pixels each
@@ -94,10 +86,13 @@ def segment_map(trace: Trace) -> MapChart | None:
     if not placed.height:
         return None
     start = placed["before"].to_numpy() + (placed["address"] - placed["segment"]).cast(pl.Int64).to_numpy()
-    holder = _holders(start, start + placed["bytes"].to_numpy(), (np.arange(count) + 0.5) * total / count)
-    code = np.where(holder >= 0, placed["code"].to_numpy()[holder], FREE)
+    at, order = (np.arange(count) + 0.5) * total / count, np.argsort(start, kind="stable")
+    found = np.searchsorted(start[order], at, side="right") - 1
+    holder = order[np.maximum(found, 0)]  # the row of the block that begins before each place, and may hold it
+    held = (found >= 0) & (at < start[holder] + placed["bytes"].to_numpy()[holder])
+    code = np.where(held, placed["code"].to_numpy()[holder], FREE)
     ends = segments["total_bytes"].cum_sum().to_numpy()
-    segment = np.searchsorted(ends, (np.arange(count) + 0.5) * total / count, side="right")
+    segment = np.searchsorted(ends, at, side="right")
     cells = list(zip(segment.tolist(), code.tolist(), strict=True))
     sums = placed.group_by("code").agg(pl.col("bytes").sum())
     return MapChart(
@@ -133,14 +128,6 @@ def _classed(blocks: pl.DataFrame, ledger: MemoryLedger) -> pl.DataFrame:
     return blocks.join(
         alive.select("address", "category_code"), on="address", how="left", maintain_order="left"
     ).with_columns(code=code)
-
-
-def _holders(start: Int64Array, end: Int64Array, at: Float64Array) -> Int64Array:
-    """The row of the block that holds each place, -1 where none does; blocks are in order of their start."""
-    order = np.argsort(start, kind="stable")
-    found = np.searchsorted(start[order], at, side="right") - 1
-    row = order[np.maximum(found, 0)]
-    return np.where((found >= 0) & (at < end[row]), row, -1)
 
 
 def difference_page(before: Trace, after: Trace) -> Page:

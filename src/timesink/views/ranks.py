@@ -10,7 +10,7 @@ import polars as pl
 
 from timesink.cluster.run import Run, run_in
 from timesink.knowledge.assumptions import steps as assumed
-from timesink.measures.communication.pipelines import OverlapScore, pipeline_of
+from timesink.measures.communication.pipelines import pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_by_step, waits_of
 from timesink.measures.ranks.lateness import Lateness, lateness_of, latest_rank, rebalanced
 from timesink.measures.ranks.parity import differences, ranks_text
@@ -58,7 +58,10 @@ def ranks_page(run: Run, top: int) -> Page:
     if (rates := bandwidth(waits)).height:
         sheets.append(_rates(rates))
     if (line := pipeline_of(job)) is not None:
-        sheets.append(_pipeline(line.overlap, top))
+        stages = [(stage.name, stage.time_ns) for stage in line.overlap.stages][:top]
+        note = f"step {time_text(line.overlap.period_ns)}; stages stand still {100 * line.overlap.bubble_ratio:.1f} %"
+        note += "" if line.overlap.score is None else f"; OverlapScore {line.overlap.score:.2f}"
+        sheets.append(sheet_of("pipeline", "Pipeline", stages, "stage [name], time_ns: works per step", note))
     title = f"{len(job.ranks)} rank{'s' if len(job.ranks) != 1 else ''} of {run.file_count} files"
     charts = () if (heat := heat_of(waits)) is None else (heat,)
     return Page(f"{title}: {ranks_verdict(waits, late)}", tuple(sheets), notes_of(run, waits), charts=charts)
@@ -121,13 +124,6 @@ def ranks_verdict(waits: CollectiveWaits, late: Lateness) -> str:
         f"rank {worst.rank} comes late to {row['late_count']} of {row['anchors']} collectives because of {side}; "
         f"without that the job gains {share_text(worst.gain_ratio)}; {waiting}"
     )
-
-
-def _pipeline(overlap: OverlapScore, top: int) -> Sheet:
-    rows = [(stage.name, stage.time_ns) for stage in overlap.stages]
-    note = f"step {time_text(overlap.period_ns)}; stages stand still {100 * overlap.bubble_ratio:.1f} %"
-    note += "" if overlap.score is None else f"; OverlapScore {overlap.score:.2f}"
-    return sheet_of("pipeline", "Pipeline", rows[:top], "stage [name], time_ns: works per step", note)
 
 
 def _budgets(waits: CollectiveWaits, top: int) -> Sheet:

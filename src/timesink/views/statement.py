@@ -24,7 +24,9 @@ def statement_page(trace: Trace, before: Trace | None = None) -> Page:
 
     What the trace does not show is left out. Raises `UsageError` where it shows nothing of it.
     """
-    lines = [*statements(trace), *_throughput(trace, before), *_spikes(trace), *_pipeline(trace)]
+    line = pipeline(trace)
+    overlaps = [f"pipeline: {period_statement(line.overlap, line.overlap.score, trace.facts)}"] if line else []
+    lines = [*statements(trace), *_throughput(trace, before), *_spikes(trace), *overlaps]
     lines += _graph_breaks(trace, before)
     if not lines:
         raise UsageError(
@@ -73,12 +75,6 @@ def _spikes(trace: Trace) -> Iterator[str]:
     slow = f"p99 {time_text(times.p99_ns)}" if times.p99_ns else f"{time_text(longest)} at most"
     without = f"without them the mean step gains {share_text(share)}"
     yield f"spikes: {slow} against p50 {time_text(times.p50_ns)}: {named}; {without}"
-
-
-def _pipeline(trace: Trace) -> Iterator[str]:
-    line = pipeline(trace)
-    if line is not None:
-        yield f"pipeline: {period_statement(line.overlap, line.overlap.score, trace.facts)}"
 
 
 def _graph_breaks(trace: Trace, before: Trace | None) -> Iterator[str]:

@@ -12,7 +12,7 @@ from timesink.errors import UsageError, did_you_mean
 from timesink.knowledge.metric_names import SAMPLED
 from timesink.knowledge.ranges import NUMBER
 from timesink.knowledge.step_parts import IDLE_WORDS
-from timesink.measures.compile.summary import CompileSummary, compile_counters, compile_summary
+from timesink.measures.compile.summary import compile_counters, compile_summary
 from timesink.measures.counters.sampled import counter_means
 from timesink.measures.idle.blame import idle_places, idle_shares
 from timesink.measures.kernels.kernels import kernels
@@ -290,40 +290,26 @@ def _places(trace: Trace, top: int) -> Sheet:
 
 
 def compile_page(trace: Trace, top: int) -> Page:
-    """Counts first; then what the log says, where there is one."""
-    sheets = [_counts(trace)]
+    """Exact counts first; then what the log says, where there is one: graph breaks, functions, caches, phases."""
+    note = "" if COMPILE_EVENTS in trace else "no log beside the trace: TORCH_TRACE=folder names every break and guard"
+    counts = compile_counters(trace).known().items()
+    sheets = [sheet_of("counts", "Counts", counts, "name: count of [text], value", note)]
     if COMPILE_EVENTS in trace:
         log = compile_summary(trace)
-        sheets += [_breaks(log, top), _functions(log, top), _caches(log), _phases(log, top)]
+        breaks = "rank, file [name], line, function [name], reason [text], count: times"
+        functions = (
+            "rank, function [name], file [name], line, compilations: compiled, time_ns: time, recompilations: again, "
+            "late_recompilations: late, guard: guard that failed most [text], guards, eager: runs eagerly [text]"
+        )
+        late, inside = "late: after every function had been compiled once", "phases lie inside each other"
+        time_ns = attrgetter("compile_ns")
+        events = ((name.removeprefix("cache_"), count) for name, count in log.caches.items())
+        phases = "phase [name], time_ns: time, count: times"
+        sheets += [
+            first_rows(sheet_of("breaks", "Graph breaks", log.breaks, breaks), top),
+            first_rows(sheet_of("functions", "Functions", log.frames, functions, late, time_ns=time_ns), top),
+            sheet_of("caches", "Compiler caches", events, "event [text], count: times"),
+            first_rows(sheet_of("phases", "Phases of compilation", log.phases, phases, inside), top),
+        ]
     notes = tuple(f"{note.kind.value}: {note.message} ({note.count})" for note in trace.notes)
     return Page(f"Compilation in {trace.source}", tuple(sheets), notes)
-
-
-def _counts(trace: Trace) -> Sheet:
-    note = "" if COMPILE_EVENTS in trace else "no log beside the trace: TORCH_TRACE=folder names every break and guard"
-    return sheet_of("counts", "Counts", compile_counters(trace).known().items(), "name: count of [text], value", note)
-
-
-def _breaks(log: CompileSummary, top: int) -> Sheet:
-    columns = "rank, file [name], line, function [name], reason [text], count: times"
-    return first_rows(sheet_of("breaks", "Graph breaks", log.breaks, columns), top)
-
-
-def _functions(log: CompileSummary, top: int) -> Sheet:
-    columns = (
-        "rank, function [name], file [name], line, compilations: compiled, time_ns: time, recompilations: again, "
-        "late_recompilations: late, guard: guard that failed most [text], guards, eager: runs eagerly [text]"
-    )
-    note = "late: after every function had been compiled once"
-    sheet = sheet_of("functions", "Functions", log.frames, columns, note, time_ns=attrgetter("compile_ns"))
-    return first_rows(sheet, top)
-
-
-def _caches(log: CompileSummary) -> Sheet:
-    events = ((name.removeprefix("cache_"), count) for name, count in log.caches.items())
-    return sheet_of("caches", "Compiler caches", events, "event [text], count: times")
-
-
-def _phases(log: CompileSummary, top: int) -> Sheet:
-    columns, note = "phase [name], time_ns: time, count: times", "phases lie inside each other"
-    return first_rows(sheet_of("phases", "Phases of compilation", log.phases, columns, note), top)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from timesink.diagnosis.engine import MATERIAL
 from timesink.diagnosis.left import what_is_left
 from timesink.diagnosis.saving import saving_text
-from timesink.diagnosis.verdicts import Diagnosis, Finding
+from timesink.diagnosis.verdicts import Diagnosis, Where
 from timesink.model.record import asdict, dataclass, field
 from timesink.verify.baseline import Baseline, check_kept_file
 from timesink.verify.calibration import Calibration
@@ -140,7 +140,10 @@ def watched(name: str, key: str, recorded: str, diagnosis: Diagnosis, report: st
         bottleneck=diagnosis.bottleneck.value,
         statement=partial + diagnosis.statement,
         figures=watched_figures(diagnosis),
-        saves=tuple(_saving(card.code, finding) for card, finding in diagnosis.findings[:SHOWN]),
+        saves=tuple(
+            f"{card.code} {saving_text(finding, interval=False)}{_at_line(finding.where)}"
+            for card, finding in diagnosis.findings[:SHOWN]
+        ),
         left=what_is_left(diagnosis, MATERIAL.default).sentence,
         report=report,
     )  # fmt: skip
@@ -162,8 +165,6 @@ def watched_figures(diagnosis: Diagnosis) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _saving(code: str, finding: Finding) -> str:
-    """``IDL101 saves 1.53 ms (14.8 % of the step), at train.py:12``: the place where a line is known."""
-    where = finding.where
-    place = "" if where.file is None else f", at {where.file}" + ("" if where.line is None else f":{where.line}")
-    return f"{code} {saving_text(finding, interval=False)}{place}"
+def _at_line(where: Where) -> str:
+    """``, at train.py:12``: the place, where a line is known."""
+    return "" if where.file is None else f", at {where.file}" + ("" if where.line is None else f":{where.line}")

@@ -9,7 +9,6 @@
 - JUnit XML, read by GitHub (through actions), GitLab and Jenkins: one suite, one case per gated metric. Slower is a
   failure, invalid an error, inconclusive skipped (a failure where strict). Numbers are properties of the suite, because
   the schema that Jenkins validates against knows none on a case.
-
 """
 
 from __future__ import annotations

@@ -165,7 +165,13 @@ def runs(result: GateResult) -> Sheet:
 
 def worst_first(rows: tuple[GateRow, ...]) -> list[GateRow]:
     """Gated rows before others, then by outcome, then the largest effect, then by name."""
-    return sorted(rows, key=lambda row: (not row.gated, _WORST_FIRST.index(row.verdict.outcome), -_size(row), row.name))
+
+    def order(row: GateRow) -> tuple[bool, int, float, str]:
+        effect = row.verdict.effect
+        size = abs(effect.ratio - 1) if effect is not None else 0.0
+        return not row.gated, _WORST_FIRST.index(row.verdict.outcome), -size, row.name
+
+    return sorted(rows, key=order)
 
 
 def word(row: GateRow) -> str:
@@ -190,16 +196,11 @@ def _mark(row: GateRow) -> str:
     return MARKS[Outcome.INCONCLUSIVE if _is_unproven(row) else row.verdict.outcome]
 
 
-def change(effect: Effect) -> str:
-    """``+3.4 %``: the change of time, never mixed with a speed-up."""
-    return _percent(effect.ratio)
-
-
 def change_text(row: GateRow) -> str:
     """The change with its interval, or a counter's plain difference."""
     effect = row.verdict.effect
     if effect is not None:
-        return f"{change(effect)} ({interval_text(effect)})"
+        return f"{_percent(effect.ratio)} ({interval_text(effect)})"
     if row.how is How.RUNS or row.before is None or row.after is None:
         return "–"
     gap = row.after - row.before
@@ -241,7 +242,8 @@ def sentence(row: GateRow) -> str:
     if verdict.run_sd_ratio is not None:
         parts.append(f"run sd {_plain(100 * verdict.run_sd_ratio)} %")
     if verdict.false_alarm_ratio is not None:
-        parts.append(f"p(false alarm) {_chance(verdict.false_alarm_ratio)}")
+        chance = f"{_plain(100 * verdict.false_alarm_ratio)} %" if verdict.false_alarm_ratio >= 0.001 else "< 0.1 %"
+        parts.append(f"p(false alarm) {chance}")
     return ", ".join(parts)
 
 
@@ -283,7 +285,7 @@ def _unproven(row: GateRow) -> str:
 def _seen(row: GateRow) -> str:
     """``-25.0 % (12.44 ms → 9.331 ms)``."""
     values = f" ({figure(row.before, row.unit)} → {figure(row.after, row.unit)})"
-    return (change(row.verdict.effect) if row.verdict.effect is not None else change_text(row)) + values
+    return (_percent(row.verdict.effect.ratio) if row.verdict.effect is not None else change_text(row)) + values
 
 
 def speed_up_text(verdict: ChangeVerdict) -> str:
@@ -319,21 +321,11 @@ def _seconds(value: float) -> str:
     return f"{value / scale:#.4g} {name}"
 
 
-def _size(row: GateRow) -> float:
-    return abs(row.verdict.effect.ratio - 1) if row.verdict.effect is not None else 0.0
-
-
 def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.{_digits(100 * (ratio - 1))}f} %"
-
-
-def _digits(percent: float) -> int:
-    return 2 if abs(percent) < 1 else 1 if abs(percent) < 100 else 0
+    """``+3.4 %``: the change of time, never mixed with a speed-up."""
+    percent = 100 * (ratio - 1)
+    return f"{percent:+.{2 if abs(percent) < 1 else 1 if abs(percent) < 100 else 0}f} %"
 
 
 def _plain(percent: float) -> str:
     return f"{percent:.2g}" if percent < 10 else f"{percent:.0f}"
-
-
-def _chance(ratio: float) -> str:
-    return "< 0.1 %" if ratio < 0.001 else f"{_plain(100 * ratio)} %"

@@ -1,6 +1,5 @@
 """Flame graphs of device, idle and host time by who called whom; and the figures of `timesink compare`: what changed by
 call path, the step of each side by what it is made of, and a usual step of each, one below the other.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Lanes hold the whole capture. Where it has more events than a page can hold, the shortest that follow one another
 closely share a run (`fitted`), which is drawn as dense as it is busy: never as a gap, and never as one event. Of a
 large job one lane has a strip for each rank, or for a few neighbours, as dense as their GPUs are busy.
-
 """
 
 from __future__ import annotations

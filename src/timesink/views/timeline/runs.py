@@ -5,7 +5,6 @@ joined, `b` and `c` are one run of length 9 that is busy for 7:
 
     row 0   a 0..40   d 50..60          row 0   a 0..40   d 50..60
     row 1   b 5..9    c 11..14     →    row 1   b and c 5..14, count 2, busy 7
-
 """
 
 from __future__ import annotations

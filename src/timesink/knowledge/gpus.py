@@ -13,8 +13,9 @@ Sources: the shapes of ``mma``, ``wgmma`` and ``tcgen05.mma`` in NVIDIA's PTX IS
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 from timesink.knowledge.pattern import Pattern
@@ -60,7 +61,8 @@ class GpuPeaks:
     `l2_bytes` is the whole cache. `note` says where sources disagree or what a figure leaves out. Where devices are
     known to say another DRAM bandwidth than their datasheet, the datasheet's is `specified_dram_bytes_per_s`.
     `measured` is what a device said of itself, by "dram" (bytes per second) or format (operations per second): memory
-    clock times bus, and operations a cycle at its highest clock.
+    clock times bus, and operations a cycle at its highest clock. `nvlink_bytes_per_s` is that of one direction, None
+    where the board may have none.
     """
 
     product: str
@@ -73,6 +75,7 @@ class GpuPeaks:
     note: str = ""
     specified_dram_bytes_per_s: float | None = None
     measured: Mapping[str, float] = field(default_factory=dict)
+    nvlink_bytes_per_s: float | None = None
 
     def flops_of(self, precision: Precision) -> float | None:
         """Operations per second of that format, or None where no dense figure is known."""
@@ -115,18 +118,10 @@ def plain_of_tf32(product_name: str, capability: tuple[int, int] | None) -> floa
     return 1.0 if "geforce" in product_name.lower() else 0.5
 
 
-# GB/s of NVLink in one direction, of GPUs that are sold on boards with it only; half of what datasheets quote.
-_NVLINK: Final = {
-    "V100 SXM2": 150, "A100 SXM4 40GB": 300, "A100 SXM4 80GB": 300, "H800": 200, "H100 SXM5": 450, "H200 SXM": 450,
-    "B200": 900, "GB200 (one GPU)": 900,
-}  # fmt: skip
-
-
 def nvlink_bytes_per_s(product_name: str) -> float | None:
     """What the NVLink of the GPU that calls itself so carries in one direction, or None where it may have none."""
     known = peaks(product_name)
-    rate = _NVLINK.get(known.product) if known else None
-    return rate * 1e9 if rate else None
+    return known.nvlink_bytes_per_s if known else None
 
 
 def candidates(words: str) -> tuple[GpuPeaks, ...]:
@@ -138,146 +133,47 @@ def candidates(words: str) -> tuple[GpuPeaks, ...]:
     return tuple(entry for _, entry in ENTRIES if begun and entry.product.casefold().startswith(begun))
 
 
-_ORDER = tuple(Precision)
-_VOLTA = (
-    "NVIDIA Tesla V100 datasheet (2018); fp32, fp64 and DRAM equal counters of a V100-SXM2-32GB report at maximum clock"
-)
-_TURING = "NVIDIA T4 datasheet (2019)"
-_A100 = "NVIDIA A100 datasheet (2021); fp32, fp64 and DRAM equal counters of A100 reports at maximum clock"
-_H100 = "NVIDIA H100 datasheet (2023), dense"
-_REPORT = "counters of an Nsight Compute report at maximum clock"
-_BLACKWELL = "NVIDIA Blackwell datasheet (2024), dense"
-_ADA = "NVIDIA Ada datasheets (2023), dense"
-_CDNA = "AMD Instinct data sheets (2022, 2023), dense matrix rates"
-_GB200_NOTE = "sources disagree by up to 10 % (fp64 37-40, fp32 75-80 TFLOP/s, DRAM 7.7-8.0 TB/s); the higher stands"
-_SXM_NOTE = "tensor rates assume 1.83 GHz, fp32 and fp64 1.98 GHz"
+def _read_table() -> Iterator[tuple[re.Pattern[str], GpuPeaks]]:
+    """The rows of `gpus.txt`: columns stand two blanks apart, and ``-`` is what is not known or not so.
+
+    Rates are TFLOP/s, rates of memory and NVLink (in one direction, of boards that are sold with it only: half of what
+    datasheets quote) GB/s. Of AMD's, multiprocessors are compute units, and L2 is not the Infinity Cache.
+    """
+    head, *rows = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    columns = re.split(" {2,}", head)
+    for row in rows:
+        cells = dict(zip(columns, re.split(" {2,}", row), strict=True))
+        figures = {name: float(cell) for name, cell in cells.items() if re.fullmatch(r"[\d.]+", cell)}
+        giga = {name: 1e9 * figures[name] for name in columns if name in figures}
+        said = {"dram": giga.get("says DRAM")} | {
+            name: 1e12 * figures[f"says {name}"] for name in ("fp64", "fp32") if f"says {name}" in figures
+        }
+        yield (
+            regex(cells["driver's name"], re.IGNORECASE),
+            GpuPeaks(
+                product=cells["product"],
+                compute_capability=_chip_of(cells["chip"]),
+                sm_count=int(cells["SMs"]),
+                dram_bytes_per_s=giga["DRAM GB/s"],
+                l2_bytes=int(figures["L2 MiB"] * 2**20),
+                flops={kind: 1e12 * figures[kind] for kind in Precision if kind in figures},
+                source=cells["source"],
+                note=cells["note"].strip("-"),
+                specified_dram_bytes_per_s=giga.get("of datasheet"),
+                measured={name: rate for name, rate in said.items() if rate is not None},
+                nvlink_bytes_per_s=giga.get("NVLink GB/s"),
+            ),
+        )
 
 
-def _rates(*tera: float | None) -> dict[Precision, float]:
-    """TFLOP/s in the order of `Precision`; None leaves a format out."""
-    return {kind: rate * 1e12 for kind, rate in zip(_ORDER, tera, strict=False) if rate is not None}
+def _chip_of(cell: str) -> tuple[int, int] | None:
+    major, _, minor = cell.partition(".")
+    return (int(major), int(minor)) if minor else None
 
 
-_Shape = tuple[tuple[int, int], int, float, float]  # compute capability, SMs, DRAM GB/s, L2 MiB
-
-
-# DRAM GB/s of the datasheet, where devices say another.
-_SPECIFIED_DRAM = {"B200": 8000, "H100 SXM5": 3350}
-
-
-# What devices said of themselves in reports of Nsight Compute (B200: through CUDA): DRAM GB/s, fp64 and fp32 TFLOP/s.
-_SAID: dict[str, tuple[float, ...]] = {
-    "V100 SXM2": (898, 7.8, 15.7),
-    "A100 SXM4 40GB": (1555, 9.7, 19.5),
-    "A100 PCIe 80GB": (1935, 9.7, 19.5),
-    "A10G": (600, 0.5, 35.0),
-    "RTX A4500": (640, 0.4, 23.7),
-    "H100 PCIe": (2039, 25.6, 51.2),
-    "H100 SXM5": (3352, 33.5, 66.9),
-    "H800": (3352, 1.0, 66.9),
-    "H200 SXM": (4814, 33.5, 66.9),
-    "GH200 96GB HBM3": (4023, 33.5, 66.9),
-    "B200": (7672,),
-}
-
-
-def _said(product: str) -> dict[str, float]:
-    sizes = {"dram": 1e9, Precision.FP64.value: 1e12, Precision.FP32.value: 1e12}
-    said = zip(sizes.items(), _SAID.get(product, ()), strict=False)
-    return {name: figure * size for (name, size), figure in said}
-
-
-def _nvidia(
-    pattern: str, product: str, shape: _Shape, flops: Mapping[Precision, float], source: str, note: str = ""
-) -> tuple[re.Pattern[str], GpuPeaks]:
-    capability, sms, dram_gb, l2_mib = shape
-    specified = _SPECIFIED_DRAM[product] * 1e9 if product in _SPECIFIED_DRAM else None
-    entry = GpuPeaks(
-        product, capability, sms, dram_gb * 1e9, int(l2_mib * 2**20), flops, source, note, specified, _said(product)
-    )
-    return regex(pattern, re.IGNORECASE), entry
-
-
-def _amd(
-    pattern: str, product: str, units: int, dram_gb: float, l2_mb: float, flops: Mapping[Precision, float]
-) -> tuple[re.Pattern[str], GpuPeaks]:
-    note = "sm_count counts compute units; l2_bytes is the L2, not the Infinity Cache"
-    entry = GpuPeaks(product, None, units, dram_gb * 1e9, int(l2_mb * 2**20), flops, _CDNA, note)
-    return regex(pattern, re.IGNORECASE), entry
-
-
-_HOPPER = _rates(33.5, 66.9, 66.9, 494.7, 989.4, 989.4, 1978.9, None, 1978.9)
-_HOPPER_PCIE = _rates(25.6, 51.2, 51.2, 378, 756, 756, 1513, None, 1513)
-_AMPERE = _rates(9.7, 19.5, 19.5, 156, 312, 312, None, None, 624)
-
-# Patterns of product names. The first that matches decides, so a narrower one comes before a wider one.
-ENTRIES: tuple[tuple[re.Pattern[str], GpuPeaks], ...] = (
-    _nvidia(r"\bV100 SXM", "V100 SXM2", ((7, 0), 80, 900, 6), _rates(7.8, None, 15.7, None, 125), _VOLTA),
-    _nvidia(r"\bT4$", "T4", ((7, 5), 40, 320, 4), _rates(0.25, None, 8.1, None, 65, None, None, None, 130), _TURING),
-    _nvidia(r"\bA100 SXM4? ?40GB", "A100 SXM4 40GB", ((8, 0), 108, 1555, 40), _AMPERE, _A100),
-    _nvidia(r"\bA100 SXM4? ?80GB", "A100 SXM4 80GB", ((8, 0), 108, 2039, 40), _AMPERE, _A100),
-    _nvidia(r"\bA100 (PCIe 80GB|80GB PCIe)", "A100 PCIe 80GB", ((8, 0), 108, 1935, 40), _AMPERE, _A100),
-    _nvidia(r"\bA100 (PCIe 40GB|40GB PCIe)", "A100 PCIe 40GB", ((8, 0), 108, 1555, 40), _AMPERE, _A100),
-    _nvidia(r"\bA10G\b", "A10G", ((8, 6), 80, 600, 6), _rates(0.55, None, 35.0), _REPORT, "tensor rates not published"),
-    _nvidia(r"\bRTX A4500\b", "RTX A4500", ((8, 6), 56, 640, 6), _rates(0.37, None, 23.7), _REPORT, "tensor left out"),
-    _nvidia(r"\bH100 PCIe", "H100 PCIe", ((9, 0), 114, 2039, 50), _HOPPER_PCIE, _H100),
-    _nvidia(r"\bH100 (80GB HBM3|SXM)", "H100 SXM5", ((9, 0), 132, 3352, 50), _HOPPER, _H100, _SXM_NOTE),
-    _nvidia(
-        r"\bH800$|\bH800 SXM",
-        "H800",
-        ((9, 0), 132, 3352, 50),
-        _rates(1.0, None, 66.9, 494.7, 989.4, 989.4, 1978.9, None, 1978.9),
-        f"{_H100}; fp64 from {_REPORT}",
-        "export variant: fp64 cut to 2 operations per SM and clock",
-    ),
-    _nvidia(
-        r"\bH200( SXM|$| 141GB)", "H200 SXM", ((9, 0), 132, 4800, 50), _HOPPER, "NVIDIA H200 datasheet (2024), dense"
-    ),
-    _nvidia(r"\bGH200 480GB|\bGH200 96GB", "GH200 96GB HBM3", ((9, 0), 132, 4023, 60), _HOPPER, f"{_H100}; {_REPORT}"),
-    _nvidia(
-        r"\bGB200\b",
-        "GB200 (one GPU)",
-        ((10, 0), 152, 8000, 126),
-        _rates(45, 45, 90, 1250, 2500, 2500, 5000, 10000, 5000),
-        _BLACKWELL,
-        _GB200_NOTE,
-    ),
-    _nvidia(
-        r"\bB200\b",
-        "B200",
-        ((10, 0), 148, 7672, 126),
-        _rates(40, 40, 80, 1100, 2250, 2250, 4500, 9000, 4500),
-        f"{_BLACKWELL}; DRAM asked of a device: bus of 7,680 bits at 3,996 MHz (github.com/pytorch/ao/pull/4002)",
-        "sources disagree by up to 8 % (fp64 37-40, fp32 75-80 TFLOP/s); the higher stands",
-    ),
-    _nvidia(r"\bL40S\b", "L40S", ((8, 9), 142, 864, 96), _rates(1.4, None, 91.6, 183, 362, 362, 733, None, 733), _ADA),
-    _nvidia(r"\bL4$", "L4", ((8, 9), 58, 300, 48), _rates(0.47, None, 30.3, 60, 121, 121, 242, None, 242), _ADA),
-    _nvidia(
-        r"\bRTX 4090$",
-        "GeForce RTX 4090",
-        ((8, 9), 128, 1008, 72),
-        _rates(1.3, None, 82.6, 82.6, 165.2, 165.2, 330.3, None, 660.6),
-        _ADA,
-        "fp16 and fp8 with fp32 accumulation; fp16 accumulation doubles them",
-    ),
-    _nvidia(
-        r"\bRTX 5090$",
-        "GeForce RTX 5090",
-        ((12, 0), 170, 1792, 96),
-        _rates(1.6, None, 104.8, 104.8, 209.5, 209.5, 419, 1676, 838),
-        "NVIDIA RTX Blackwell whitepaper (2025), dense",
-        "fp16 and fp8 with fp32 accumulation",
-    ),
-    _amd(
-        r"\bMI300X\b",
-        "Instinct MI300X",
-        304,
-        5300,
-        32,
-        _rates(81.7, 163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9, None, 2614.9),
-    ),
-    _amd(r"\bMI210\b", "Instinct MI210", 104, 1638, 8, _rates(22.6, 45.3, 22.6, None, 181, 181, None, None, 181)),
-)
+ENTRIES: Final = tuple(_read_table())
+"""Patterns of the names that drivers give, with their GPU. The first that matches decides, so a narrower one comes
+before a wider one."""
 
 
 # Dense tensor operations per SM and clock, by capability, path and `Precision` (a fused multiply-add counts as two).

@@ -51,7 +51,7 @@ def test_compute_hides_communication_and_both_hide_copies() -> None:
     )[0, 0]
     assert budget.compute_ns == 50
     assert (budget.communication_ns, budget.exposed_communication_ns) == (30, 20)
-    assert (budget.copy_ns, budget.exposed_copy_ns) == (35, 10)
+    assert (budget.copy.total_ns, budget.exposed_copy_ns) == (35, 10)
     assert (budget.idle_ns, budget.span_ns) == (20, 100)
 
 
@@ -70,7 +70,7 @@ def test_the_four_parts_make_the_span(trace: Trace) -> None:
         assert sum(parts) == budget.span_ns
         assert min(parts) >= 0
         assert budget.exposed_communication_ns <= budget.communication_ns
-        assert budget.exposed_copy_ns <= budget.copy_ns
+        assert budget.exposed_copy_ns <= budget.copy.total_ns
 
 
 @given(traces())

@@ -31,7 +31,7 @@ def figures_ms(budget: DeviceTimeline) -> dict[str, float]:
         "idle_time": budget.idle_ns,
         "total_time": budget.span_ns,
         "total_comm_time": budget.communication_ns,
-        "total_memcpy_time": budget.copy_ns,
+        "total_memcpy_time": budget.copy.total_ns,
     }
     return {kind: value_ns / 1e6 for kind, value_ns in figures_ns.items()}
 

@@ -16,7 +16,7 @@ from timesink.knowledge.collectives import kind_of_kernel
 from timesink.knowledge.op_class import class_of_ops, communicates
 from timesink.knowledge.ranges import EXCHANGE
 from timesink.measures.timeline.attribution import host_places, launch_links
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline.device_timeline import Device, covered_by_device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices
@@ -121,13 +121,10 @@ def kernel_runs(trace: Trace) -> pl.DataFrame:
     compared &= pl.Series(communicates)
     kernels = ops.with_row_index("row").select("row", *shape, "start_ns", "end_ns").filter(compared)
     kernels = kernels.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("length_ns"))
-    parts = [kernels.clear().with_columns(pl.lit(0, pl.Int64).alias("covered_ns"))]
-    for (rank, device), own in kernels.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
-        talking = device_timeline(trace)[rank, device].communication
-        covered = talking.covered_ns(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
-        parts.append(own.with_columns(pl.Series("covered_ns", covered)))
+    talking = {key: line.communication for key, line in device_timeline(trace).by_device.items()}
+    covered = pl.Series("covered_ns", covered_by_device(kernels, talking))
     share, length = pl.col("covered_ns") / pl.col("length_ns"), pl.col("length_ns")
-    runs = pl.concat(parts).filter(length > 0)
+    runs = kernels.with_columns(covered).filter(length > 0)
     runs = runs.with_columns(
         (share >= assumed.BESIDE_SHARE.value).alias("beside"), (pl.col("covered_ns") == 0).alias("free")
     )

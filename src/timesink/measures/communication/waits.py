@@ -29,8 +29,8 @@ from timesink.measures.communication.matching import (
     match_collectives,
     match_messages,
 )
-from timesink.measures.ranks.job import Job, exposed_by_device, job, rows_by_device
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.ranks.job import Job, exposed_by_device, job
+from timesink.measures.timeline.device_timeline import Device, covered_by_device
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
@@ -115,13 +115,10 @@ def _without_buffered(pairs: pl.DataFrame) -> pl.DataFrame:
 def _with_exposed(calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
     """Add how much of wait and transfer no computation hides, by the rank's own clock."""
     exposed_on = exposed_by_device(exposed)
-    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
-    wait_end = start + calls["wait_ns"].to_numpy()
-    in_wait, in_transfer = np.zeros(calls.height, np.int64), np.zeros(calls.height, np.int64)
-    for device, rows in rows_by_device(calls).items():
-        free = exposed_on.get(device, Intervals.none())
-        in_wait[rows] = free.covered_ns(start[rows], wait_end[rows])
-        in_transfer[rows] = free.covered_ns(wait_end[rows], end[rows])
+    ready = calls.with_columns((pl.col("start_ns") + pl.col("wait_ns")).alias("ready"))
+    in_wait, in_transfer = (
+        covered_by_device(ready, exposed_on, *ends) for ends in (("start_ns", "ready"), ("ready", "end_ns"))
+    )
     added = pl.Series("exposed_wait_ns", in_wait), pl.Series("exposed_transfer_ns", in_transfer)
     return calls.with_columns(*added).sort("instance", "rank", "device")
 

@@ -24,7 +24,7 @@ from timesink.knowledge.op_class import COMMUNICATION, class_of_ops
 from timesink.measures.ranks.parity import PARITY, parity_facts
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline.device_timeline import Device, covered_by_device, device_timeline
 from timesink.measures.timeline.synchronisations import blocking_calls
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
@@ -137,11 +137,7 @@ def job(trace: Trace) -> Job:
     """The tables of every rank in a trace."""
     lines = device_timeline(trace)
     windows = steps(trace).windows.select("rank", "device", "step", "start_ns", "end_ns")
-    computed = np.zeros(windows.height, np.int64)
-    start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
-    for (rank, device), first, last in key_slices(windows, ("rank", "device")):
-        compute = lines[rank, device].compute
-        computed[first:last] = compute.covered_ns(start[first:last], end[first:last])
+    computed = covered_by_device(windows, {key: line.compute for key, line in lines.by_device.items()})
     exposed = [
         pl.DataFrame(
             {"rank": line.rank, "device": line.device, "start_ns": part.start_ns, "end_ns": part.end_ns}, schema=SPANS
@@ -213,14 +209,6 @@ def exposed_by_device(exposed: pl.DataFrame) -> dict[Device, Intervals]:
     start, end = exposed["start_ns"].to_numpy(), exposed["end_ns"].to_numpy()
     of_device = key_slices(exposed, ("rank", "device"))
     return {(rank, device): Intervals(start[low:high], end[low:high]) for (rank, device), low, high in of_device}
-
-
-def rows_by_device(calls: pl.DataFrame) -> dict[Device, Int64Array]:
-    """The numbers of the rows of each (rank, device), ascending."""
-    keys = calls.select("rank", "device")
-    order = np.lexsort((keys["device"].to_numpy(), keys["rank"].to_numpy()))
-    of_device = key_slices(keys[order], ("rank", "device"))
-    return {(rank, device): order[low:high] for (rank, device), low, high in of_device}
 
 
 def step_ns(job: Job) -> float:

@@ -23,8 +23,8 @@ import polars as pl
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.assumptions import replay
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits
-from timesink.measures.ranks.job import exposed_by_device, rows_by_device
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.ranks.job import exposed_by_device
+from timesink.measures.timeline.device_timeline import Device, rows_by_device
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices

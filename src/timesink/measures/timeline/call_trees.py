@@ -28,7 +28,7 @@ from timesink.measures.idle.blame import idle_places
 from timesink.measures.kernels.classification import modules
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import asked_at, attribution, push_pop_ranges
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline.device_timeline import Device, covered_by_device, device_timeline
 from timesink.model.arrays import Float64Array, Int64Array, found_at
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
@@ -136,12 +136,8 @@ def step_device_tree(trace: Trace) -> CallTree:
 
 def _in_steps(trace: Trace, rows: pl.DataFrame) -> Int64Array:
     """How much of each of these stretches of devices lies in steady steps."""
-    found = np.zeros(rows.height, np.int64)
-    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    for device in device_timeline(trace).by_device:
-        own = np.flatnonzero(((rows["rank"] == device[0]) & (rows["device"] == device[1])).to_numpy())
-        found[own] = Intervals.union_of(*step_windows(trace, device)).covered_ns(start[own], end[own])
-    return found
+    steady = {device: Intervals.union_of(*step_windows(trace, device)) for device in device_timeline(trace).by_device}
+    return covered_by_device(rows, steady)
 
 
 def step_count(trace: Trace) -> int:

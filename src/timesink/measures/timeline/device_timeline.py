@@ -83,11 +83,6 @@ class DeviceTimeline:
         return self.communication.total_ns
 
     @property
-    def copy_ns(self) -> int:
-        """Time some copy or memset ran, hidden or not."""
-        return self.copy.total_ns
-
-    @property
     def exposed_communication_ns(self) -> int:
         """Communication that no computation hides."""
         return self.exposed_communication.total_ns
@@ -180,6 +175,25 @@ def _timeline(device: Device, ops: pl.DataFrame) -> DeviceTimeline:
         exposed_communication=communication - compute,
         exposed_copy=copy - (compute | communication),
     )
+
+
+def rows_by_device(calls: pl.DataFrame) -> dict[Device, Int64Array]:
+    """The numbers of the rows of each (rank, device), ascending."""
+    keys = calls.select("rank", "device")
+    order = np.lexsort((keys["device"].to_numpy(), keys["rank"].to_numpy()))
+    of_device = key_slices(keys[order], ("rank", "device"))
+    return {(rank, device): order[low:high] for (rank, device), low, high in of_device}
+
+
+def covered_by_device(
+    rows: pl.DataFrame, intervals: Mapping[Device, Intervals], start: str = "start_ns", end: str = "end_ns"
+) -> Int64Array:
+    """For each row, how many ns between two of its columns the intervals of its rank and device cover; 0 without."""
+    covered, starts, ends = np.zeros(rows.height, np.int64), rows[start].to_numpy(), rows[end].to_numpy()
+    for device, own in rows_by_device(rows).items():
+        if device in intervals:
+            covered[own] = intervals[device].covered_ns(starts[own], ends[own])
+    return covered
 
 
 @dataclass(frozen=True, slots=True, eq=False)

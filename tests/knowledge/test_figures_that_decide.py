@@ -26,7 +26,7 @@ from timesink.measures.idle.pieces import ordinary_gap_ns
 from timesink.measures.kernels import fusion
 from timesink.measures.kernels.tiny_kernels import tiny_kernels
 from timesink.measures.memory import classes
-from timesink.measures.ranks import late_rank, lateness
+from timesink.measures.ranks import lateness
 from timesink.measures.steps import loops, spikes
 from timesink.measures.steps import marks as mark
 from timesink.measures.steps.spikes import Spike
@@ -499,5 +499,5 @@ def test_a_profiler_slows_one_host_twice_as_much_as_another_at_most(
     monkeypatch: pytest.MonkeyPatch, own_ns: int, more_ns: int
 ) -> None:
     hosts = {rank: [SimpleNamespace(host_ns=ns)] * 3 for rank, ns in enumerate((own_ns, 100, 80))}
-    monkeypatch.setattr(late_rank, "deflated_pricers", lambda trace: hosts)
-    assert late_rank._own_host_ns(None, 0) == more_ns  # type: ignore[arg-type]
+    monkeypatch.setattr(lateness, "deflated_pricers", lambda trace: hosts)
+    assert lateness._own_host_ns(None, 0) == more_ns  # type: ignore[arg-type]

@@ -45,8 +45,7 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.measures.communication.waits import collective_waits, exposed_waits
 from timesink.measures.ranks.job import JOB_READS, ranks_of, step_ns
-from timesink.measures.ranks.late_rank import worth_of_rank
-from timesink.measures.ranks.lateness import lateness, latest_rank
+from timesink.measures.ranks.lateness import lateness, latest_rank, worth_of_rank
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.rules.idle import BLAME_READS

@@ -1,6 +1,5 @@
-"""What CUDA calls make the host do: wait, pay for memory, order streams, launch.
-
-What calls into the operating system make a thread do: read and write, sleep, wait for another thread.
+"""What calls make the host do: of CUDA to wait, pay for memory, order streams, launch; of the operating system to read
+and write, sleep, wait for another thread.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
 Frames read "file(line): function", separated by ";"; C++ frames without a file are the bare function.
 
-Which source files are the program's own: not Python's standard library, nor a library that programs install.
-
-Profilers write paths relative to the folders on `sys.path`, so that `site-packages` is often not in them; libraries
-are then known by the name of their top folder.
+`is_own` tells which source files are the program's own: not Python's standard library, nor a library that programs
+install. Profilers write paths relative to the folders on `sys.path`, so that `site-packages` is often not in them;
+libraries are then known by the name of their top folder.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Datasheet peaks of GPUs by product name: dense rates, DRAM bandwidth, caches. What is unknown is None, not guessed.
+"""Datasheet peaks of GPUs by product name (`gpus.txt`): dense rates, DRAM bandwidth, caches. What is unknown is None,
+not guessed.
 
 A profile's own counters give better peaks (they see export cuts and lowered clocks); this table is the fallback, and
 its `source` is printed with every figure taken from it. Tensor rates are *dense*: vendors like to quote twice that,
 with structured sparsity. Where sources disagree the higher figure is given: a time bound made from it still holds.
 
-What one execution of a tensor-core instruction computes, by its opcode as the profiler prints it.
-
-Sources: the shapes of ``mma``, ``wgmma`` and ``tcgen05.mma`` in NVIDIA's PTX ISA, and M. A. Raihan, N. Goli, T. Aamodt,
-"Modeling Deep Learning Accelerator Enabled GPUs" (ISPASS 2019) for Volta's steps.
+`tensor_instruction` says what one execution of a tensor-core instruction computes, by its opcode as the profiler prints
+it. Sources: the shapes of ``mma``, ``wgmma`` and ``tcgen05.mma`` in NVIDIA's PTX ISA, and M. A. Raihan, N. Goli, T.
+Aamodt, "Modeling Deep Learning Accelerator Enabled GPUs" (ISPASS 2019) for Volta's steps.
 """
 
 from __future__ import annotations

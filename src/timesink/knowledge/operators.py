@@ -1,7 +1,7 @@
 """The recorded arguments of an operator (tensors with shape, type and strides, scalars as text), and the work it has to
 do, whatever kernel does it.
 
-Operators by name, and element types as PyTorch writes them.
+Patterns say what operators and element types are called.
 """
 
 from __future__ import annotations

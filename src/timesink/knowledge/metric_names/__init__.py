@@ -4,7 +4,7 @@ A profiler drops unknown names silently: a wrong one costs a run. The table (`na
 GA100, GA102 and GH100 contain, and the differences between chips that are known. It is no full list: of a name it does
 not hold, nothing is claimed.
 
-Metrics of Nsight Compute by what they count: a unit's time, the reason of a stall, the kind of tensor work.
+Patterns sort metrics by what they count: a unit's time, the reason of a stall, the kind of tensor work.
 """
 
 from __future__ import annotations

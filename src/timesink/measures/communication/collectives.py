@@ -1,13 +1,12 @@
-"""Three patterns of collectives: many small ones, exchanges repeated within a step, and ones that the host waits for.
+"""Patterns of collectives: many small ones, exchanges repeated within a step, units, objects, ones the host waits for.
 
 Small collectives cost latency rather than bandwidth. Repeated exchanges are gradients that a step exchanges once per
 forward pass instead of once. An awaited collective leaves the GPU idle: a blocking call waits until it has ended.
 
-Collectives that the host launches between the products of a model, and what they cost it.
-
-FSDP gathers the parameters of a unit before its first product and scatters their gradients after its last one. Each
-unit costs the host a tenth of a millisecond or more, however small it is: hooks, streams, copies into and out of one
-buffer, the collective's own launch. Where units are single products, the device waits for them.
+Units are collectives that the host launches between the products of a model. FSDP gathers the parameters of a unit
+before its first product and scatters their gradients after its last one. Each unit costs the host a tenth of a
+millisecond or more, however small it is: hooks, streams, copies into and out of one buffer, the collective's own
+launch. Where units are single products, the device waits for them.
 
 A stretch is the host's time from one launch of a product (or attention, or convolution) to the next; what a
 stretch with a collective in it takes beyond the usual stretch without one is what its unit costs.
@@ -16,10 +15,9 @@ stretch with a collective in it takes beyond the usual stretch without one is wh
     stretch                       10              90        12               80             us
     beyond the usual 11            -              79         -               69
 
-Objects that ranks exchange pickled: `all_gather_object`, `gather_object` and `broadcast_object_list` of PyTorch.
-
-Each sends the length of the pickle, one whole number of 8 bytes, and then its bytes; either is read by the host, which
-waits for the device both times.
+Objects are exchanged pickled by `all_gather_object`, `gather_object` and `broadcast_object_list` of PyTorch. Each sends
+the length of the pickle, one whole number of 8 bytes, and then its bytes; either is read by the host, which waits for
+the device both times.
 """
 
 from __future__ import annotations

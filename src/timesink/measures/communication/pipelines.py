@@ -5,10 +5,9 @@ the period is the longest stage. Stage times must be those of stages that conten
 
 Stages come from a trace of several ranks here, and in `stage_logs` from timestamps that a program logged itself.
 
-What a pipeline's schedule leaves empty: by the number of micro-batches, by uneven stages, and by all the rest.
-
-With p stages that work T each on a step of m micro-batches, and v chunks of the model on each rank, the stages fill and
-drain for T (p - 1) / (v m): a share (p - 1) / (v m + p - 1) of the step, for GPipe, 1F1B and interleaved 1F1B alike
+A `Schedule` says what is left empty by the number of micro-batches, by uneven stages, and by all the rest. With p
+stages that work T each on a step of m micro-batches, and v chunks of the model on each rank, the stages fill and drain
+for T (p - 1) / (v m): a share (p - 1) / (v m + p - 1) of the step, for GPipe, 1F1B and interleaved 1F1B alike
 (arXiv:2104.04473). Uneven stages wait for the longest in each of the m - 1 turns in between. What is left of a step are
 transfers, launches and waiting: its excess.
 

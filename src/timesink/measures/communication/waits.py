@@ -7,7 +7,7 @@ same. That needs no clock: who arrives last waits for nobody, so the shortest of
 Only transfers of one kind, size, number of ranks and number of hosts are compared. A collective of all ranks has
 nothing to be compared with: a slow link slows it for everybody.
 
-How long each rank waited for others in each of its steps.
+`waits_by_step` says how long each rank waited for others in each of its steps.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Between two anchors a job is as late as its latest rank. Without the own latenes
 latest of the others (the question of the straggler study of Lin et al., OSDI 2025). That gain is real only as far as
 the others stood waiting for it with nothing to compute, and as far as the hosts of the others can keep that pace.
 
-What a job gains where its late rank comes as its peers do: per step, as low, expected and high.
+`worth_of_rank` prices that gain per step, as low, expected and high.
 """
 
 from __future__ import annotations

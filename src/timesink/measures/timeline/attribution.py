@@ -6,7 +6,7 @@ programs, so where both are known and differ, the place of the launch wins and t
 a graph replay go to the operators that were captured where `graph_replays` joins them, else to the operator around the
 graph launch, or to nobody.
 
-Which kernels each operator launched.
+`operator_kernels` lists the kernels of each operator.
 """
 
 from __future__ import annotations

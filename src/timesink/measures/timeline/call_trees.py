@@ -9,7 +9,7 @@ Three kernels launched in `step > aten::mm`, `step > aten::mm` and `step` make t
     2     gemm      1       25
     3     relu      0       5
 
-Two trees of call paths as one: what each path took before and after.
+`tree_change` lays two trees over each other: what each path took before and after.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a trace can be trusted for: links, losses, resolution, graphs, and what recording it cost the host.
+"""What a trace can be trusted for: links, losses, resolution, graphs, what recording it cost, and start-up.
 
 The cost of recording is an estimate from what was recorded; only an unprofiled run can tell it exactly. Unit costs of
 torch.profiler come from captures of host-bound programs and their unprofiled step times (H200, torch 2.11, shapes
@@ -6,12 +6,10 @@ recorded): about 1 us per operator and 3 us per CUDA call. A Python frame costs 
 torch 2.13, with stacks); an operator with stacks or memory recorded costs 1.5 us more, an allocation as much. Nsight
 Systems records no operators; its 1 us per CUDA call is not counted here.
 
-How much of a trace is the capture of a CUDA graph, in which kernels are recorded into the graph and do not run.
-
-How much of a trace is the program's start, in which CUDA loads kernels and libraries and sets up the device.
-
-The first launch of a kernel loads it or its module, the first allocation makes a context: single calls of a tenth of a
-millisecond to seconds, while the device has nothing to do. Later launches and allocations take microseconds.
+A trace may be the capture of a CUDA graph, in which kernels are recorded into the graph and do not run, or the
+program's start, in which CUDA loads kernels and libraries and sets up the device. The first launch of a kernel loads it
+or its module, the first allocation makes a context: single calls of a tenth of a millisecond to seconds, while the
+device has nothing to do. Later launches and allocations take microseconds.
 """
 
 from __future__ import annotations

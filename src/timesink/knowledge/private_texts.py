@@ -1,14 +1,16 @@
 """What `timesink capture --redact` keeps of a profile, and by what it knows people, machines, folders and secrets in the rest.
 
-Keys, tables and columns are listed by what readers take. A text is kept word by word: words of `redaction/words.txt`
+Keys, tables and columns are listed in `private_texts.json` by what readers take. A text is kept word by word: words of `redaction/words.txt`
 are those that software says, all others are somebody's.
 """
 
 # ruff: noqa: E501  # a pattern is read whole
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -176,84 +178,22 @@ ENVIRONMENT: Final = Pattern(
 MARKED_NUMBER: Final = Pattern(
     r'"\\u0000([^"]*)"', "a number that waits to be written in its own digits", r'"\u000012.50"', '"12.50"'
 )
+_KEPT: Final = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+"""Keys, tables and columns by what readers take."""
 # Kineto: https://github.com/pytorch/kineto, and what other writers of its format add.
-TRACE_KEYS: Final = frozenset((
-    "schemaVersion", "deviceProperties", "computeProperties", "record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules",
-    "cuda_driver_version", "cuda_runtime_version", "cupti_version", "roctracer_version", "hip_runtime_version", "hip_driver_version",
-    "displayTimeUnit", "baseTimeNanoseconds", "traceEvents", "distributedInfo", "traceName",
-))  # fmt: skip
-EVENT_KEYS: Final = frozenset(("ph", "name", "cat", "pid", "tid", "ts", "dur", "id", "bp", "s", "args"))
-ARGUMENT_KEYS: Final = frozenset((
-    "Addr", "Bytes", "Call stack", "Collective name", "Comms Id", "Concrete Inputs", "Device", "Device Id", "Device Type", "Dst Rank",
-    "Ev Idx", "External id", "External Id", "external id", "external ts", "Fwd thread id", "Global rank start", "Global rank stride",
-    "Group size", "In msg nelems", "In split size", "Input Dims", "Input Strides", "Input dims", "Input type", "Module Hierarchy",
-    "Op count", "Out msg nelems", "Out split size", "Output dims", "Output type", "Process Group Description", "Process Group ID",
-    "Process Group Name", "Process Group Ranks", "Profiler Event Index", "Python id", "Python module id", "Python parent id",
-    "Rank", "Record function id", "Seq", "Sequence number", "Src Rank", "Total Allocated", "Total Reserved", "Trace iteration",
-    "Trace name", "block", "blocks per SM", "bytes", "cbid", "cid", "context", "correlation", "cuda_sync_kind", "device", "dtype",
-    "est. achieved occupancy %", "finished", "graph id", "graph node id", "grid", "kernel", "kernel_backend", "kernel_file",
-    "kernel_hash", "kernel_kwargs", "kernel_name", "kind", "labels", "memory bandwidth (GB/s)", "name", "num_stages", "num_warps",
-    "occupancy", "queued", "registers per thread", "scope", "shared memory", "sort_index", "stream", "theoretical occupancy %",
-    "wait_on_cuda_event_id", "wait_on_cuda_event_record_corr_id", "wait_on_stream", "warps per SM", "size", "ptr", "src", "dst",
-    "value", "counters",
-))  # fmt: skip
+TRACE_KEYS: Final = frozenset(_KEPT["trace keys"])
+EVENT_KEYS: Final = frozenset(_KEPT["event keys"])
+ARGUMENT_KEYS: Final = frozenset(_KEPT["argument keys"])
 KERNEL_KINDS: Final = frozenset(("kernel", "Kernel", "cuda_profiler_range"))
 """Categories of events whose names are kernels."""
 KERNEL_ARGUMENTS: Final = frozenset(("kernel", "kernel_name"))
 
-_SPAN: Final = "start end"
-_WORK: Final = f"{_SPAN} contextId streamId correlationId globalPid deviceId"
-_CALL: Final = f"{_SPAN} globalTid nameId"
-_MPI: Final = f"{_SPAN} globalTid textId"
-_SETTING: Final = ("", "", "name value")
-_ENUM: Final = ("id", "", "name label")
-_ENUMS: Final = (
-    "ENUM_CUDA_MEM_KIND", "ENUM_CUDA_MEMCPY_OPER", "ENUM_CUPTI_SYNC_TYPE", "ENUM_CUPTI_OVERHEAD_TYPE",
-    "ENUM_CUDA_DEV_MEM_EVENT_OPER", "ENUM_SAMPLING_THREAD_STATE", "ENUM_NSYS_EVENT_TYPE",
-)  # fmt: skip
-NSYS_COLUMNS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
-    "StringIds": ("id", "", "value"),
-    "CUPTI_ACTIVITY_KIND_KERNEL": (
-        f"{_WORK} demangledName shortName mangledName staticSharedMemory dynamicSharedMemory graphNodeId graphId "
-        "registersPerThread gridX gridY gridZ blockX blockY blockZ", "", ""),
-    "CUPTI_ACTIVITY_KIND_MEMCPY": (f"{_WORK} bytes copyKind srcKind dstKind graphNodeId", "", ""),
-    "CUPTI_ACTIVITY_KIND_MEMSET": (f"{_WORK} bytes memKind graphNodeId", "", ""),
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": (f"{_WORK} graphId graphExecId", "", ""),
-    "CUDA_GRAPH_NODE_EVENTS": ("start end eventClass globalTid graphNodeId originalGraphNodeId", "", ""),
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (f"{_WORK} syncType deprecatedSyncType eventId eventSyncId", "", ""),
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": ("contextId streamId correlationId globalPid deviceId eventId eventSyncId", "", ""),
-    "CUPTI_ACTIVITY_KIND_RUNTIME": (f"{_CALL} correlationId eventClass callchainId", "", ""),
-    "OSRT_API": (f"{_CALL} eventClass", "", ""),
-    "CUBLAS_EVENTS": (_CALL, "", ""),
-    "CUDNN_EVENTS": (_CALL, "", ""),
-    "PROFILER_OVERHEAD": (_CALL, "", ""),
-    "CUPTI_ACTIVITY_KIND_OVERHEAD": (f"{_CALL} correlationId overheadType", "", ""),
-    "NVTX_EVENTS": (
-        f"{_SPAN} eventType globalTid textId domainId category color uint64Value int64Value uint32Value int32Value jsonTextId",
-        "doubleValue floatValue", "text jsonText"),
-    "MPI_P2P_EVENTS": (_MPI, "", ""),
-    "MPI_COLLECTIVES_EVENTS": (_MPI, "", ""),
-    "MPI_START_WAIT_EVENTS": (_MPI, "", ""),
-    "MPI_OTHER_EVENTS": (_MPI, "", ""),
-    "MPI_RANKS": ("globalTid rank", "", ""),
-    "SCHED_EVENTS": ("start globalTid threadState isSchedIn", "", ""),
-    "COMPOSITE_EVENTS": ("id start globalTid", "", ""),
-    "SAMPLING_CALLCHAINS": ("id symbol module stackDepth unresolved", "", ""),
-    "CUDA_CALLCHAINS": ("id symbol module stackDepth unresolved", "", ""),
-    "NVTX_PAYLOAD_SCHEMAS": ("", "", "name"),
-    "ThreadNames": ("globalTid nameId priority", "", ""),
-    "CUDA_GPU_MEMORY_USAGE_EVENTS": (
-        "start globalPid address bytes memKind memoryOperationType streamId deviceId", "", ""),
-    "TARGET_INFO_GPU": (
-        "id cuDevice smCount computeMajor computeMinor l2CacheSize totalMemory memoryBandwidth clockRate", "", "name"),
-    "TARGET_INFO_CUDA_DEVICE": ("pid gpuId cudaId", "", ""),
-    "TARGET_INFO_GPU_METRICS": ("typeId metricId", "", "metricName"),
-    "GPU_METRICS": ("timestamp typeId metricId", "value", ""),
-    "TARGET_INFO_SESSION_START_TIME": ("utcEpochNs", "", ""),
-    "DIAGNOSTIC_EVENT": ("severity", "", "text"),
-    "META_DATA_EXPORT": _SETTING, "EXPORT_META_DATA": _SETTING, "META_DATA_CAPTURE": _SETTING, "TARGET_INFO_SYSTEM_ENV": _SETTING,
-    **dict.fromkeys(_ENUMS, _ENUM),
-})  # fmt: skip
+NSYS_COLUMNS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
+    {
+        table: (columns.get("whole numbers", ""), columns.get("numbers", ""), columns.get("texts", ""))
+        for table, columns in _KEPT["nsys columns"].items()
+    }
+)
 """Of the tables of an nsys export that are kept, the columns of whole numbers, of numbers and of texts."""
 NSYS_SYMBOLS: Final = frozenset((
     ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName"), ("CUPTI_ACTIVITY_KIND_KERNEL", "shortName"),
@@ -292,8 +232,4 @@ LOG_LINE: Final = Pattern(
     "how glog begins a line", "[rank0]:V0912 14:05:01.123456 1234 torch/_dynamo/output_graph.py:10] [0/0] x",
     "Traceback (most recent call last):",
 )  # fmt: skip
-PAGE_COLUMNS: Final = frozenset((
-    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC",
-    "Section Name", "Metric Name", "Metric Unit", "Metric Value", "Rule Name", "Rule Type", "Rule Description",
-    "Estimated Speedup Type", "Estimated Speedup", "Kernel Time",
-))  # fmt: skip
+PAGE_COLUMNS: Final = frozenset(_KEPT["page columns"])

@@ -10,10 +10,11 @@ Patterns sort metrics by what they count: a unit's time, the reason of a stall, 
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 from timesink.knowledge.pattern import Pattern
@@ -62,50 +63,18 @@ _SOLE = ("pct", "ratio", "max_rate")
 _SAMPLED_IN = re.compile(r"^(pmsampling:)?(\w+\.Triage\w+\.)?")
 _DEVICE = "device__attribute_"
 _STALL = re.compile(r"^smsp__warps_issue_stalled_(\w+?)_per_warp_active$")
-_INVENTED = {
-    "l2__throughput": "lts__throughput",
-    "l2cache__hit_rate": "lts__t_sector_hit_rate",
-    "ltc__throughput": "lts__throughput",
-    "l1tex__t_bytes_equiv_l1sectormiss": "lts__t_sectors_srcunit_tex",
-}
 _ONE_WORD = 0.75  # two words are one, misspelt, where so much of them agrees
-# Words of other tools (nvprof's reasons of stalls, types for pipes), and what Nsight Compute counts in their place.
-_STALLED = "nvprof's word for what Nsight Compute calls {}"
-_ELSEWHERE = {
+# Wrong names, doubtful ones, and words of other tools, each with what Nsight Compute counts in its place.
+_CORRECTIONS: Final[dict[str, dict[str, str]]] = json.loads(
+    Path(__file__).with_name("corrections.json").read_text(encoding="utf-8")
+)
+_INVENTED, _REPLACED, _DOUBTS, _STALLS_OF_NVPROF = _CORRECTIONS.values()
+_ELSEWHERE: Final = {
     "pipe_fp32": ("pipe_fma", "no pipe is called fp32: products and sums of fp32 run on the fma pipe"),
     **{
-        f"stalled_{nvprof}": (f"stalled_{right}", _STALLED.format(right))
-        for nvprof, right in {
-            "memory_dependency": "long_scoreboard",
-            "exec_dependency": "wait",
-            "execution_dependency": "wait",
-            "constant_memory_dependency": "imc_miss",
-            "memory_throttle": "lg_throttle",
-            "pipe_busy": "math_pipe_throttle",
-            "inst_fetch": "no_instruction",
-            "instruction_fetch": "no_instruction",
-            "sync": "barrier",
-            "synchronization": "barrier",
-            "texture": "tex_throttle",
-        }.items()
+        f"stalled_{word}": (f"stalled_{right}", f"nvprof's word for what Nsight Compute calls {right}")
+        for word, right in _STALLS_OF_NVPROF.items()
     },
-}
-_DOUBTS = {
-    "lts__t_bytes": "counts fabric hops twice on GA100 and GH100: for L2 traffic use l1tex__m_xbar2l1tex_read_bytes "
-    "and l1tex__m_l1tex2xbar_write_bytes",
-    "sm__pipe_tensor_op_hmma_cycles_active": "on GH100 it also moves for half2 arithmetic: tensor work is in "
-    "sm__pipe_tensor_cycles_active",
-    "dram__throughput": "no section collects it: gpu__dram_throughput is in every set",
-}
-_REPLACED = {
-    "dram__bytes_read": "dram__bytes",
-    "dram__bytes_write": "dram__bytes",
-    "sm__pipe_tensor_op_hmma_cycles_active": "sm__pipe_tensor_cycles_active",
-    "l1tex__lsu_writeback_active_mem_lg": "l1tex__lsu_writeback_active_mem_lgds",
-    "l1tex__lsu_writeback_active_mem_lgds": "l1tex__lsu_writeback_active_mem_lg",
-    "lts__t_bytes_equiv_l1sectormiss": "lts__t_sectors_srcunit_tex",
-    "sm__inst_executed_pipe_fp16": "sm__inst_executed_pipe_fma_type_fp16",
-    "sm__inst_executed_pipe_fma_type_fp16": "sm__inst_executed_pipe_fp16",
 }
 
 
@@ -204,7 +173,7 @@ def _is_suffix(suffix: str) -> bool:
 @cache
 def _table() -> dict[str, tuple[str, str]]:
     """Base name to (letters of chips that have it, letters of chips known not to)."""
-    text = files("timesink.knowledge.metric_names").joinpath("names.txt").read_text(encoding="ascii")
+    text = Path(__file__).with_name("names.txt").read_text(encoding="ascii")
     table = {}
     for line in text.splitlines():
         name, _, letters = line.partition(" ")
@@ -226,7 +195,7 @@ def units_of(capability: tuple[int, int] | None) -> tuple[str, ...]:
 @cache
 def _units() -> tuple[tuple[str, str], ...]:
     """Base name of a unit and the letters of the chips that list it."""
-    text = files("timesink.knowledge.metric_names").joinpath("units.txt").read_text(encoding="ascii")
+    text = Path(__file__).with_name("units.txt").read_text(encoding="ascii")
     return tuple((name, letters) for name, _, letters in (line.partition(" ") for line in text.splitlines()))
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from tests.rules import rule_laws as laws
 from tests.rules.cases import Case, read_cases
 
-from timesink.diagnosis.rule import Rule
+from timesink.diagnosis.registry import rules_of
+from timesink.diagnosis.rule import Rule, page_paths
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,14 +25,16 @@ def scaffolded(into: Path) -> tuple[Rule, tuple[Case, ...]]:
     """A new rule as the tool writes it, and its cases."""
     done = tool("new_rule.py", "ZZZ999", "never-used", "--topic", "example", "--into", str(into))
     assert done.returncode == 0, done.stderr
-    path = into / "example" / "never_used.py"
-    spec = importlib.util.spec_from_file_location("never_used", path)
+    page = into / "example" / "never-used.md"
+    page_paths()["never-used"] = page
+    spec = importlib.util.spec_from_file_location("example", into / "example.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["never_used"] = module
     spec.loader.exec_module(module)
-    return module.RULE, read_cases(path.with_suffix(".cases.md"))
+    del page_paths()["never-used"]
+    (rule,) = rules_of(module)
+    return rule, read_cases(page)
 
 
 def test_a_new_rule_runs_and_passes_its_cases(tmp_path: Path) -> None:

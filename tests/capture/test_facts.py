@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from timesink.capture.agent.recording import program_settings
 from timesink.capture.errors import CaptureError
 from timesink.capture.manifest import Capture
-from timesink.capture.recorded_run import RecordedRun, facts_of, parsed_facts, recorded_run, settings_of
+from timesink.capture.recorded_run import RecordedRun, facts_of, parse_facts, recorded_run, settings_of
 from timesink.capture.running import CaptureSettings
 from timesink.cli.options import of_run, read_traces
 from timesink.diagnosis.engine import diagnose
@@ -96,11 +96,11 @@ def test_a_step_that_is_given_leaves_the_measured_ones_out(tmp_path: Path) -> No
 )
 def test_what_is_no_fact_is_refused(texts: list[str], wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
-        parsed_facts(texts)
+        parse_facts(texts)
 
 
 def test_a_fact_may_hold_equal_signs_and_stand_twice() -> None:
-    assert parsed_facts(["flags=a=b", "flags=a=b"]) == {"flags": "a=b"}
+    assert parse_facts(["flags=a=b", "flags=a=b"]) == {"flags": "a=b"}
     with pytest.raises(CaptureError, match="no name"):
         CaptureSettings(Path("out"), facts={"1": "x"})
 

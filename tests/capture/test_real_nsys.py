@@ -14,7 +14,7 @@ import pytest
 
 from timesink import capture
 from timesink.capture.profilers import NsysOptions
-from timesink.capture.tools import installed_tool
+from timesink.capture.tools import find_installed
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 SECRET = "hunter2-planted-secret"
@@ -75,7 +75,7 @@ def test_nothing_planted_is_left(done: capture.Capture) -> None:
 
 def test_the_tool_takes_every_option_that_its_help_names(nsys: Path, tmp_path: Path) -> None:
     """The real parser of arguments, not ours, judges the command line: with a path that has a space in it."""
-    tool = installed_tool("nsys", nsys)
+    tool = find_installed("nsys", nsys)
     options = NsysOptions(("cuda", "nvtx", "osrt"), memory=True, delay_s=0.1, duration_s=5)
     argv = options.command(tool, tmp_path / "a folder", ["true"], by_range=True)
     ended = subprocess.run(argv, capture_output=True, text=True, check=False)

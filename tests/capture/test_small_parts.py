@@ -22,7 +22,7 @@ from timesink.capture.agent.start import is_bystander
 from timesink.capture.errors import CaptureError
 from timesink.capture.manifest import check, surroundings
 from timesink.capture.profilers import NcuOptions
-from timesink.capture.running import doubtful, is_python
+from timesink.capture.running import find_doubts, is_python
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.untrusted.masking import kept_variables, stored_command
 
@@ -210,9 +210,9 @@ def test_steps_that_are_too_short_raise_a_doubt() -> None:
     def rank(alone: list[float], recorded: list[float]) -> dict[str, object]:
         return {"rank": 0, "unprofiled": {"steps_ms": alone}, "profiled": {"steps_ms": recorded}}
 
-    assert doubtful([rank([30, 30, 30], [3, 3, 100])]) == []
-    assert doubtful([rank([30, 30, 30], [31, 29, 30])]) == []
-    (doubt,) = doubtful([rank([30, 30, 30], [3, 4, 5])])
+    assert find_doubts([rank([30, 30, 30], [3, 3, 100])]) == []
+    assert find_doubts([rank([30, 30, 30], [31, 29, 30])]) == []
+    (doubt,) = find_doubts([rank([30, 30, 30], [3, 4, 5])])
     assert "raise --warm-up" in doubt
 
 

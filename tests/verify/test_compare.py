@@ -28,15 +28,15 @@ from timesink.verify.calibration import RunDeviation, batch_logs, judge_captures
 from timesink.verify.compare import (
     SAME_PART,
     PartKey,
-    apportioned,
+    apportion,
     comparability,
     compare_captures,
     contributions,
     finding_changes,
-    grouped,
     match_parts,
     range_changes,
     single_changes,
+    sum_by_kind,
 )
 from timesink.verify.outcomes import Fate, Outcome, RangeSide, Reason
 
@@ -52,7 +52,7 @@ KEYS = st.builds(
 
 @given(st.lists(st.integers(0, 10**12), max_size=20), st.integers(1, 1000))
 def test_apportioned_parts_sum_to_the_rounded_mean_and_are_off_by_less_than_one(totals: list[int], count: int) -> None:
-    shares = apportioned(totals, count)
+    shares = apportion(totals, count)
     assert abs(sum(shares) - sum(totals) / count) <= 0.5
     assert all(abs(share - total / count) < 1 for share, total in zip(shares, totals, strict=True))
 
@@ -105,7 +105,7 @@ def test_contributions_sum_to_the_change_of_the_mean_step_to_the_nanosecond(befo
     means = [(2 * side.span_ns + side.step_count) // (2 * side.step_count) if side.step_count else 0 for side in sides]
     assert sum(part.delta_ns for part in found) == means[1] - means[0]
     assert sum(part.before_ns for part in found) == means[0]
-    assert sum(part.delta_ns for part in grouped(found)) == means[1] - means[0]
+    assert sum(part.delta_ns for part in sum_by_kind(found)) == means[1] - means[0]
 
 
 @settings(deadline=None, max_examples=examples(25))

@@ -41,6 +41,11 @@ class CaptureAdvice:
         # built from what people say: a word begins where no other goes on
         return [rf"(?<!\w){re.escape(word)}\w*" for word in " ".join(self.words.split()).split(", ")]
 
+    def find_words(self, text: str) -> tuple[str, ...]:
+        """Its words that stand in the text."""
+        found = (re.search(pattern, text) for pattern in self.patterns)
+        return tuple(match.group() for match in found if match is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
@@ -97,7 +102,7 @@ def choose(symptom: str, kernel: str | None = None, gauges: Mapping[str, float] 
     if kernel is not None:
         return CaptureChoice(replace(_KERNEL, options=(*_KERNEL.options, "--kernels", re.escape(kernel))), (kernel,))
     text, known = symptom.lower(), dict(gauges or {})
-    matches = {answer.name: _find_words(answer, text) for answer in ANSWERS}
+    matches = {answer.name: answer.find_words(text) for answer in ANSWERS}
     stated = _PERCENT.search(text)
     if _BUSY.name not in known and stated and any(word in text for word in _SPEAKS_OF_USE):
         known[_BUSY.name] = float(stated.group(1))
@@ -148,11 +153,6 @@ def as_data() -> dict[str, Any]:
 def command_of(answer: CaptureAdvice, program: Sequence[str]) -> list[str]:
     """The exact command line."""
     return ["timesink", "capture", *answer.options, "--", *program]
-
-
-def _find_words(answer: CaptureAdvice, text: str) -> tuple[str, ...]:
-    found = (re.search(pattern, text) for pattern in answer.patterns)
-    return tuple(match.group() for match in found if match is not None)
 
 
 def tool_named(to_decide: str) -> str:

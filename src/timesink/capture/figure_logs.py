@@ -126,7 +126,7 @@ _KINDS = {kind.name: kind for kind in (WandbLog, MlflowLog, TensorBoardLog)}
 NAMES = tuple(_KINDS)
 
 
-def opened(names: str | Sequence[str], folder: Path, *, starts_runs: bool = False) -> tuple[Log, ...]:
+def open_logs(names: str | Sequence[str], folder: Path, *, starts_runs: bool = False) -> tuple[Log, ...]:
     """The logs of those names. `CaptureError` where a name is none of `NAMES`, or its library is not installed."""
     chosen = [names] if isinstance(names, str) else list(names)
     for name in chosen:

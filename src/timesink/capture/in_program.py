@@ -134,7 +134,7 @@ class annotate:  # noqa: N801 - used like a function
             span = torch.autograd.profiler.record_function(self._name)
             span.__enter__()
             self._close = lambda: span.__exit__(None, None, None)
-        elif _is_watched is not False and _watched():
+        elif _is_watched is not False and _is_watched_by_nsight():
             assert _nvtx is not None
             self._close = _nvtx.range(self._name)
         return self
@@ -164,7 +164,7 @@ def _records(torch: Any) -> bool:
         return False
 
 
-def _watched() -> bool:
+def _is_watched_by_nsight() -> bool:
     """Whether a Nsight tool watches this process and NVTX can be reached; decided at the first call."""
     global _nvtx, _is_watched
     if _is_watched is None:

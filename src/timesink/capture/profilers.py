@@ -18,9 +18,9 @@ from timesink.capture import running
 from timesink.capture.errors import failure, refused
 from timesink.capture.manifest import Capture, Checked, check
 from timesink.capture.processes import Ended, run
-from timesink.capture.running import CaptureSettings, explained, is_python
+from timesink.capture.running import CaptureSettings, explain_failure, is_python
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
-from timesink.capture.tools import Tool, check_torch, installed_tool
+from timesink.capture.tools import Tool, check_torch, find_installed
 from timesink.untrusted.masking import stored_command
 from timesink.untrusted.nvidia_tools import importer_link
 from timesink.untrusted.scrub import is_made_of
@@ -54,7 +54,7 @@ def nsys(
     Options are the fields of `CaptureSettings` and of `NsysOptions`, by name.
     """
     chosen, settings = running.split_options("nsys", NsysOptions, steps, out, options)
-    return Recording(program, NsysOptions(**chosen), settings, installed_tool("nsys", tool)).make()
+    return Recording(program, NsysOptions(**chosen), settings, find_installed("nsys", tool)).make()
 
 
 def ncu(
@@ -70,7 +70,7 @@ def ncu(
     Options are the fields of `CaptureSettings` and of `NcuOptions`, by name.
     """
     chosen, settings = running.split_options("ncu", NcuOptions, steps, out, options)
-    return Recording(program, NcuOptions(**chosen), settings, installed_tool("ncu", tool)).make()
+    return Recording(program, NcuOptions(**chosen), settings, find_installed("ncu", tool)).make()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +108,23 @@ class Recording:
         known = manifests.surroundings(self.program, settings.config_files, settings.facts)
         times = {}
         if tool is not None and plan is not None and settings.unprofiled == "separate":
-            alone = running.unprofiled_run(self.program, settings)
+            alone = running.run_unprofiled(self.program, settings)
             times = {rank["rank"]: {"unprofiled": rank["unprofiled"]} for rank in alone if rank.get("unprofiled")}
         ended = running.run_watched(argv, plan, settings, "torch" if tool is None else tool.name)
-        ranks = [{**rank, **times.get(rank["rank"], {})} for rank in running.statuses(settings.out)]
+        ranks = [{**rank, **times.get(rank["rank"], {})} for rank in running.read_statuses(settings.out)]
         if tool is not None and tool.name == "ncu" and "ERR_NVGPUCTRPERM" in ended.said():
-            raise explained(ended, tool.title, settings.out)
+            raise explain_failure(ended, tool.title, settings.out)
         if plan is not None:
             running.refuse_failure(ended, ranks, settings)
         elif ended.status not in self.options.good_ends:
-            raise explained(ended, "the program", settings.out)
+            raise explain_failure(ended, "the program", settings.out)
         known["seconds"] = round(ended.seconds, 3)
         return self._keep(known, ranks, argv, ended)
 
     def finish_in_process(self) -> Capture:
         """The capture that an agent in this process has made, once the other ranks have ended theirs."""
-        running.refuse_unrecorded(running.ended_ranks(self.settings.out), self.settings)
-        return self._keep(manifests.surroundings(sys.argv, ()), running.statuses(self.settings.out))
+        running.refuse_unrecorded(running.wait_for_ranks(self.settings.out), self.settings)
+        return self._keep(manifests.surroundings(sys.argv, ()), running.read_statuses(self.settings.out))
 
     def _keep(
         self, known: dict[str, Any], ranks: list[dict[str, Any]], argv: Sequence[str] = (), ended: Ended | None = None
@@ -253,7 +253,7 @@ class NsysOptions:
 
         report, log = settings.out / "report.nsys-rep", settings.out / "export.txt"
         if not report.is_file():
-            raise explained(ended, tool.title, settings.out)
+            raise explain_failure(ended, tool.title, settings.out)
         database = report.with_suffix(".sqlite")
         argv = [str(tool.path), "export", "--type", "sqlite", "--force-overwrite", "true", "--output", str(database)]
         argv += ["--include-json", "true"] if tool.knows("--python-sampling") else []  # the stacks that it samples
@@ -359,7 +359,7 @@ class NcuOptions:
         if report.is_file():
             return check(report), ["kernel profiles"], {}
         if "No kernels were profiled" not in ended.said():
-            raise explained(ended, tool.title, settings.out)
+            raise explain_failure(ended, tool.title, settings.out)
         return Checked(report, 0, {}, self.nothing_profiled(by_range=by_range)), ["kernel profiles"], {}
 
     def nothing_profiled(self, *, by_range: bool) -> str:

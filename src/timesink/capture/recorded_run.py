@@ -39,11 +39,11 @@ def recorded_run(paths: Iterable[Path]) -> RecordedRun:
     """What the captures of these traces say: of several the slowest has the steps, and facts are what none disputes."""
     manifests = [found for path in paths if (found := _manifest_of(path)) is not None]
     step_ms, steps_ms = max((slowest_rank(one, "unprofiled") or (0.0, ()) for one in manifests), default=(0.0, ()))
-    facts, settings = (_agreed([of(manifest) for manifest in manifests]) for of in (facts_of, settings_of))
+    facts, settings = (_keep_undisputed([of(manifest) for manifest in manifests]) for of in (facts_of, settings_of))
     return RecordedRun(step_ms or None, steps_ms, facts, settings)
 
 
-def _agreed(stated: Sequence[Mapping[str, str]]) -> dict[str, str]:
+def _keep_undisputed(stated: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """What none of them disputes."""
     return {
         name: value
@@ -113,7 +113,7 @@ def settings_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     the share of its time, or of its power, in per cent."""
     ranks = manifest.get("ranks")
     told = [rank for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
-    settings = _agreed([_texts(rank.get("settings")) for rank in told])
+    settings = _keep_undisputed([_texts(rank.get("settings")) for rank in told])
     busy = max(map(_busy_before, _own_gpus(manifest, max(len(told), 1))), default=0.0)
     return {**settings, **({"others_busy": f"{busy:.0f}"} if busy else {})}
 
@@ -160,7 +160,7 @@ def fact_fault(name: str, value: str) -> str:
     return ""
 
 
-def parsed_facts(texts: Sequence[str]) -> dict[str, str]:
+def parse_facts(texts: Sequence[str]) -> dict[str, str]:
     """``["resolution=512"]`` as facts by name. `ValueError` says which is none, and why."""
     facts: dict[str, str] = {}
     for text in texts:

@@ -151,7 +151,7 @@ def agent_environment(plan: AgentPlan, given: Mapping[str, str] = os.environ) ->
     return {VARIABLE: plan.to_json(), "PYTHONPATH": os.pathsep.join(places)}
 
 
-def statuses(folder: Path) -> list[dict[str, Any]]:
+def read_statuses(folder: Path) -> list[dict[str, Any]]:
     """The status files that the ranks have written so far, by rank."""
     found = []
     for path in (folder / RANKS).glob("*.json"):
@@ -162,11 +162,11 @@ def statuses(folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda status: status["rank"])
 
 
-def ended_ranks(folder: Path, patience_s: float = 120.0) -> list[dict[str, Any]]:
+def wait_for_ranks(folder: Path, patience_s: float = 120.0) -> list[dict[str, Any]]:
     """The ranks' status files; where rank 0 is done, once the others have ended, one has failed, or patience ends."""
     until = time.monotonic() + patience_s
     while True:
-        ranks = statuses(folder)
+        ranks = read_statuses(folder)
         phases = {rank["rank"]: rank["phase"] for rank in ranks}
         left = max((rank["world"] for rank in ranks), default=0) - list(phases.values()).count("done")
         if phases.get(0) != "done" or left <= 0 or "failed" in phases.values() or time.monotonic() > until:
@@ -186,7 +186,7 @@ class Progress:
 
     def is_done(self) -> bool:
         """Look at the status files."""
-        ranks = statuses(self._folder)
+        ranks = read_statuses(self._folder)
         if ranks and ranks[0]["phase"] != self._phase:
             self._phase = ranks[0]["phase"]
             self._tell(self._words(ranks[0]))
@@ -220,7 +220,7 @@ def run_watched(argv: Sequence[str], plan: AgentPlan | None, settings: CaptureSe
     return run(argv, folder / "log.txt", extra=extra, timeout_s=settings.timeout_s, quiet=settings.quiet, watch=watch)
 
 
-def explained(ended: Ended, what: str, folder: Path) -> CaptureError:
+def explain_failure(ended: Ended, what: str, folder: Path) -> CaptureError:
     """Why a run failed, by the signs in what it said and by the disk; else its status and last words."""
     said, full = ended.said(), "No space left on device"
     seen = [sign for sign in _SIGNS if sign in said] + [full] * (shutil.disk_usage(folder).free < _FULL_BYTES)
@@ -232,19 +232,19 @@ def explained(ended: Ended, what: str, folder: Path) -> CaptureError:
     return failure(f"{what} ended with status {ended.status}: {words[:400]}", remedy)
 
 
-def unprofiled_run(program: Sequence[str], settings: CaptureSettings) -> list[dict[str, Any]]:
+def run_unprofiled(program: Sequence[str], settings: CaptureSettings) -> list[dict[str, Any]]:
     """A run of its own without any tool, ended after its timed steps; the status of each rank."""
     folder = settings.out / "unprofiled"
     folder.mkdir()
     plan = AgentPlan(Mode.TIME, str(folder.absolute()), settings.steps)
     ended = run_watched(program, plan, settings, "unprofiled run")
-    ranks = statuses(folder)
-    if ended.status != 0 and not all_done(ranks):
-        raise explained(ended, "the program (without a profiler)", folder)
+    ranks = read_statuses(folder)
+    if ended.status != 0 and not is_all_done(ranks):
+        raise explain_failure(ended, "the program (without a profiler)", folder)
     return ranks
 
 
-def all_done(ranks: Sequence[dict[str, Any]]) -> bool:
+def is_all_done(ranks: Sequence[dict[str, Any]]) -> bool:
     """Whether every rank recorded its steps to the end."""
     return bool(ranks) and all(rank["phase"] == "done" for rank in ranks) and len(ranks) >= ranks[0]["world"]
 
@@ -261,8 +261,8 @@ def refuse_failure(ended: Ended, ranks: Sequence[dict[str, Any]], settings: Capt
     """A program that failed before its steps were recorded is an error; so is one whose steps nobody saw."""
     if any(rank["phase"] == "failed" for rank in ranks) or ended.status == 0:
         refuse_unrecorded(ranks, settings)
-    elif not all_done(ranks):
-        raise explained(ended, "the program", settings.out)
+    elif not is_all_done(ranks):
+        raise explain_failure(ended, "the program", settings.out)
 
 
 def refuse_unrecorded(ranks: Sequence[dict[str, Any]], settings: CaptureSettings) -> None:
@@ -272,7 +272,7 @@ def refuse_unrecorded(ranks: Sequence[dict[str, Any]], settings: CaptureSettings
         full = "No space left" in failed[0]["error"]
         remedy = "free some space, or choose another --output" if full else f"look at {settings.out / 'log.txt'}"
         raise failure(f"rank {failed[0]['rank']} could not record: {failed[0]['error']}", remedy)
-    if not all_done(ranks):
+    if not is_all_done(ranks):
         what = "the program ended, and no step was seen in it (no optimizer, no torch.profiler, no timesink.step())"
         if ranks:
             first = next(rank for rank in ranks if rank["phase"] != "done")
@@ -281,14 +281,14 @@ def refuse_unrecorded(ranks: Sequence[dict[str, Any]], settings: CaptureSettings
         raise failure(what, _STEPS_REMEDY)
 
 
-def missing_from(checked: Sequence[Checked], expected: Sequence[str], ranks: Sequence[dict[str, Any]]) -> list[str]:
+def list_missing(checked: Sequence[Checked], expected: Sequence[str], ranks: Sequence[dict[str, Any]]) -> list[str]:
     """One sentence per thing that was expected of the artefacts, or of a rank, and is not there."""
     missing = [sentence for one in checked for sentence in one.missing(tuple(expected))]
     absent = sorted(set(range(ranks[0]["world"])) - {rank["rank"] for rank in ranks}) if ranks else []
     return missing + [f"rank {rank} recorded nothing" for rank in absent]
 
 
-def doubtful(ranks: Sequence[dict[str, Any]]) -> list[str]:
+def find_doubts(ranks: Sequence[dict[str, Any]]) -> list[str]:
     """A sentence per rank whose recorded steps are shorter than its unprofiled ones by mean and by median."""
     found = []
     for rank in ranks:
@@ -316,13 +316,13 @@ def write_manifest(
     ranks: Sequence[dict[str, Any]],
 ) -> Capture:
     """Write the manifest next to the artefacts: what is `known`, what each rank says of itself, and what is missing."""
-    missing = missing_from(checked, expected, ranks)
+    missing = list_missing(checked, expected, ranks)
     entry = {
         **known,
         "ranks": [{key: value for key, value in rank.items() if key != "pid"} for rank in ranks],
         "files": manifests.files_entry(checked),
         "missing": missing,
-        "doubts": doubtful(ranks),
+        "doubts": find_doubts(ranks),
     }
     write_whole(folder / MANIFEST, json.dumps(entry, indent=1))
     return Capture(folder, tuple(one.path for one in checked if one.size_bytes), entry, tuple(missing))

@@ -50,15 +50,15 @@ class Tool:
         return option
 
 
-def installed_tool(name: str, given: Path | None = None) -> Tool:
+def find_installed(name: str, given: Path | None = None) -> Tool:
     """The tool given, or the one found. `CaptureError` where there is none, or it does not run."""
     path = given.absolute() if given is not None else find_tool(name)
     if path is None:
         raise missing(f"{name} is not on this machine", _PACKAGES[name])
     if not path.is_file():
         raise missing(f"there is no {name} at {path}", "check the path")
-    version = stated_version(asked(path, "--version")).partition("-")[0]
-    words = asked(path, *_HELP[name])
+    version = stated_version(ask_tool(path, "--version")).partition("-")[0]
+    words = ask_tool(path, *_HELP[name])
     options = frozenset(re.findall(TOOL_OPTION, words))
     return Tool(name, path, numbers_in(version) or (0,), options, words)
 
@@ -67,10 +67,10 @@ def tool_to_show(name: str, given: Path | None = None) -> Tool:
     """The tool whose command line is to be shown: the installed one, else the newest as its documentation has it."""
     if given is None and find_tool(name) is None:
         return Tool(name, Path(name), (), None, "")
-    return installed_tool(name, given)
+    return find_installed(name, given)
 
 
-def asked(path: Path, *arguments: str) -> str:
+def ask_tool(path: Path, *arguments: str) -> str:
     """What the tool prints when asked; `CaptureError` where it cannot be asked."""
     try:
         done = subprocess.run(

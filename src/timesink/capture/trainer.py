@@ -26,7 +26,7 @@ from typing import Any
 
 from timesink.capture.agent.recording import Agent, Status, free_folder, rank_and_world, software
 from timesink.capture.errors import refused
-from timesink.capture.figure_logs import opened
+from timesink.capture.figure_logs import open_logs
 from timesink.capture.recorded_run import fact_fault
 from timesink.capture.schedule import VARIABLE, AgentPlan, Mode, StepSchedule
 
@@ -202,7 +202,7 @@ class Verdicts:
 
     def __init__(self, root: Path, wanted: bool, logs: str | Sequence[str], facts: Mapping[str, str] | None) -> None:
         self.root, self._wanted, self._facts = root, wanted, dict(facts or {})
-        self._logs = opened(logs, root)
+        self._logs = open_logs(logs, root)
         self._threads: list[Thread] = []
         if fault := next(filter(None, (fact_fault(*fact) for fact in self._facts.items())), ""):
             raise refused(fault, 'give facts as {"resolution": "512"}')
@@ -245,7 +245,7 @@ class Verdicts:
 
     def _log(self, order: Order) -> None:
         """Figures and the link, from what the process stored of the window."""
-        row = stored_row(self.root, Path(order.window).relative_to(self.root).as_posix())
+        row = read_stored_row(self.root, Path(order.window).relative_to(self.root).as_posix())
         if row is None:
             return
         for log in self._logs:
@@ -267,7 +267,7 @@ def slug(name: str) -> str:
     return f"{plain}-{sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
 
 
-def stored_row(root: Path, name: str) -> dict[str, Any] | None:
+def read_stored_row(root: Path, name: str) -> dict[str, Any] | None:
     """What `timesink report --watch` stored of a capture, its report as a path; None where it has no diagnosis."""
     try:
         row = json.loads((root / PAGES / f"{slug(name)}.json").read_text(encoding="utf-8"))
@@ -287,12 +287,12 @@ def main(text: str) -> int:
     """Write the manifest; then become `timesink report --watch`, if a verdict is wanted."""
     # here, as the training imports this file too
     from timesink.capture import manifest as manifests
-    from timesink.capture.running import ended_ranks, torch_records, write_manifest
+    from timesink.capture.running import torch_records, wait_for_ranks, write_manifest
 
     order = Order(**json.loads(text))
     os.nice(19)
     window = Path(order.window)
-    ranks = ended_ranks(window, order.patience_s)
+    ranks = wait_for_ranks(window, order.patience_s)
     try:
         with ThreadPoolExecutor(1) as pool:  # nvidia-smi and git take as long as looking through the traces
             surroundings = pool.submit(manifests.surroundings, order.program, (), order.facts)

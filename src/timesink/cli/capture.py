@@ -91,9 +91,9 @@ class CaptureRun:
 
     def tool(self, name: str, given: Path | None) -> Tool:
         """The installed tool, or the one whose command line is to be shown."""
-        from timesink.capture.tools import installed_tool, tool_to_show
+        from timesink.capture.tools import find_installed, tool_to_show
 
-        return tool_to_show(name, given) if self.print_only else installed_tool(name, given)
+        return tool_to_show(name, given) if self.print_only else find_installed(name, given)
 
 
 @app.command("torch")

@@ -385,14 +385,14 @@ class Loop:
 def _check_tools(program: Sequence[str], out: Path) -> None:
     """`CaptureError` where the first stage cannot be made; a word on tools that later stages would miss."""
     from timesink.capture.errors import CaptureError
-    from timesink.capture.tools import check_torch, installed_tool
+    from timesink.capture.tools import check_torch, find_installed
 
     absent = [name for name in ("torch", "nsys", "ncu") if not (out / name / MANIFEST).is_file()]
     if "torch" in absent:
         check_torch(program)
     for name in {"nsys", "ncu"}.intersection(absent):
         try:
-            installed_tool(name)
+            find_installed(name)
         except CaptureError as error:
             tell(f"loop: a stage with {name} would be left out: {error}")
 

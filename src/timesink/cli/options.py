@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from timesink.capture.recorded_run import link_times, parsed_facts, recorded_run
+from timesink.capture.recorded_run import link_times, parse_facts, recorded_run
 from timesink.cli import completion
 from timesink.cli.help import RARE, ShownCommand, ShownGroup
 from timesink.cli.output import Sink, answer_is_partial, sink, working
@@ -146,7 +146,7 @@ def _registering(register: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def facts_of(texts: Sequence[str] | None) -> dict[str, str]:
     """The facts of `--fact`, by name. `UsageError` for what is no fact."""
     try:
-        return parsed_facts(texts or ())
+        return parse_facts(texts or ())
     except ValueError as fault:
         raise UsageError(f"--fact: {fault}", remedy="write it as NAME=VALUE, such as resolution=512") from None
 

@@ -141,11 +141,11 @@ def watch(
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder", remedy="give the folder that captures are written to")
-    from timesink.capture.figure_logs import opened
+    from timesink.capture.figure_logs import open_logs
 
     pages = folder / PAGES
     with translated():
-        logs = opened(tuple(log or ()), pages, starts_runs=True)
+        logs = open_logs(tuple(log or ()), pages, starts_runs=True)
     watch = FolderWatch(folder, pages, frozenset(name or ()), logs)
     settling = Settling(quiet_for)
     try:

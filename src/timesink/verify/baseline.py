@@ -139,7 +139,7 @@ def save(path: Path, baseline: Baseline, tool_version: str) -> None:
     write(path, _record(baseline, tool_version))
 
 
-def summaries(rows: Sequence[RunRow], when: datetime, sha: str) -> tuple[BaselineRun, ...]:
+def summarise_runs(rows: Sequence[RunRow], when: datetime, sha: str) -> tuple[BaselineRun, ...]:
     """Run rows as they are stored."""
     stamp = when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S+00:00")
     return tuple(BaselineRun(row.mean_s, row.median_s, row.steps - row.dropped, stamp, sha) for row in rows)
@@ -175,7 +175,7 @@ def _counter(entry: Mapping[str, Any]) -> Counter:
     return Counter(value, str(entry.get("unit", "")), How(how), Better(better))
 
 
-def updated(
+def add_runs(
     old: Baseline, runs: Sequence[BaselineRun], counters: Mapping[str, Counter], update: tuple[str, str, str]
 ) -> Baseline:
     """The baseline with these runs added; runs before a confirmed change point and runs beyond the newest 80 go.

@@ -136,7 +136,7 @@ def judge_captures(
     that of two runs, whichever is larger.
     """
     undecided = partial(inconclusive, threshold_ratio)
-    series, settled = zip(*(_usable(side) for side in (before, after)), strict=True)
+    series, settled = zip(*(_cut_warm_up(side) for side in (before, after)), strict=True)
     if any(np.any(~np.isfinite(side) | (side <= 0)) for side in series):
         return undecided(Reason.BAD_VALUES, "a step time is no positive number", "check the capture")
     if (shortest := min(map(len, series))) < 2 * _LEAST_BATCHES:
@@ -177,7 +177,7 @@ def batch_logs(series: Float64Array) -> Float64Array:
     return logs
 
 
-def _usable(series: Sequence[float]) -> tuple[Float64Array, bool]:
+def _cut_warm_up(series: Sequence[float]) -> tuple[Float64Array, bool]:
     """The steady part and whether there is one. Short captures keep every step: warm-up was left out by their marks."""
     values = np.asarray(series, dtype=np.float64)
     if len(values) < limits.MSER_MIN_STEPS:

@@ -107,10 +107,10 @@ def judge_history(
     if points_after < limits.HISTORY_AFTER:
         why = f"a change of {100 * (change.ratio - 1):+.1f} % is seen in the last {points_after} points only"
         return undecided(Reason.UNCONFIRMED, why, f"wait for {limits.HISTORY_AFTER} points after it"), None
-    return _lasting(logs, change, threshold_ratio), change
+    return _describe_change(logs, change, threshold_ratio), change
 
 
-def _lasting(logs: Float64Array, change: ChangePoint, threshold_ratio: float) -> ChangeVerdict:
+def _describe_change(logs: Float64Array, change: ChangePoint, threshold_ratio: float) -> ChangeVerdict:
     outcome = Outcome.SLOWER if change.ratio > 1 else Outcome.FASTER
     before, after = logs[: change.index], logs[change.index :]
     error = float(np.sqrt(before.var(ddof=1) / len(before) + after.var(ddof=1) / len(after)))

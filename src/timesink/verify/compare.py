@@ -75,7 +75,9 @@ def compare_captures(
         return replace(result, notes=tuple(_notes(parts, (), differing)))
     moved = contributions(*parts)
     notes = [*_notes(parts, moved, differing), *single_changes(times_ns[0], times_ns[1], threshold_ratio)]
-    explained = replace(result, contributions=moved, budget=grouped(moved), ranges=range_changes(*sides), sides=sides)
+    explained = replace(
+        result, contributions=moved, budget=sum_by_kind(moved), ranges=range_changes(*sides), sides=sides
+    )
     return replace(explained, notes=tuple(notes))
 
 
@@ -152,7 +154,7 @@ def contributions(before: StepParts, after: StepParts) -> tuple[Contribution, ..
     return tuple(found)
 
 
-def apportioned(totals: Sequence[int], count: int) -> list[int]:
+def apportion(totals: Sequence[int], count: int) -> list[int]:
     """Whole numbers near `totals / count` that sum to the rounded mean of their sum, by largest remainders."""
     target = (2 * sum(totals) + count) // (2 * count)
     shares = [total // count for total in totals]
@@ -184,7 +186,7 @@ def match_parts(
 def _per_step(side: StepParts) -> dict[PartKey, int]:
     """Whole nanoseconds per step by key, in order of first occurrence."""
     rows = side.frame.select("kind", "name", "grid", "block", "range", "total_ns").rows()
-    shares = apportioned([row[5] for row in rows], max(side.step_count, 1))
+    shares = apportion([row[5] for row in rows], max(side.step_count, 1))
     return dict(zip((PartKey(*row[:5]) for row in rows), shares, strict=True))
 
 
@@ -200,7 +202,7 @@ def _name(old: PartKey | None, new: PartKey | None) -> str:
     return f"kernel {key.name}{' ' if sizes else ''}{' → '.join(sizes)}{inside}{fate}"
 
 
-def grouped(parts: Iterable[Contribution]) -> tuple[Contribution, ...]:
+def sum_by_kind(parts: Iterable[Contribution]) -> tuple[Contribution, ...]:
     """The same by kind: compute, exposed communication, exposed copy, idle."""
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for part in parts:
@@ -251,11 +253,11 @@ def _finding_change(old: tuple[Card, Finding] | None, new: tuple[Card, Finding] 
     prices = [side[1].recoverable if side else None for side in (old, new)]
     before, after = (None if price is None else price.value for price in prices)
     where = finding.where
-    fate = Fate.NEW if old is None else Fate.GONE if new is None else _moved(before, after)
+    fate = Fate.NEW if old is None else Fate.GONE if new is None else _compare_prices(before, after)
     return FindingChange(card.code, card.name, finding.message, fate, before, after, where.file, where.line)
 
 
-def _moved(before: float | None, after: float | None) -> Fate:
+def _compare_prices(before: float | None, after: float | None) -> Fate:
     if before is None or after is None:
         return Fate.SAME if before is after else Fate.CHANGED
     return Fate.SAME if abs(after - before) <= KERNEL_THRESHOLD * abs(before) else Fate.CHANGED

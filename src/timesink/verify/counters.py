@@ -17,7 +17,7 @@ from timesink.model.record import dataclass
 from timesink.untrusted.plain_json import parsed
 from timesink.verify.limits import EXACT_TOLERANCE, SHARE_TOLERANCE
 from timesink.verify.outcomes import Better, ChangeVerdict, GateRow, How, Outcome, Reason, inconclusive, invalid
-from timesink.verify.records import rounded
+from timesink.verify.records import round_floats
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
@@ -63,7 +63,7 @@ def compare_counter(before: Counter, after: Counter, tolerance: float) -> Change
         return invalid(tolerance, Reason.OTHER_STATISTIC, why, "update the baseline")
     if not (math.isfinite(before.value) and math.isfinite(after.value)):
         return invalid(tolerance, Reason.BAD_VALUES, "a counter is not finite", "measure it again")
-    old, new = rounded(before.value), rounded(after.value)  # as a baseline file would hold them
+    old, new = round_floats(before.value), round_floats(after.value)  # as a baseline file would hold them
     gap = new - old if after.better is Better.LOWER else old - new
     allowed = tolerance if after.how is How.SHARE else tolerance * abs(before.value)
     if abs(gap) <= allowed:

@@ -94,7 +94,7 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
             number += 1
             progress(_describe(row))
             reference = reference or row
-            if verdict := _other_work(reference, row, plan):
+            if verdict := _refuse_other_work(reference, row, plan):
                 return Verification(plan, tuple(pairs), verdict)
             made[side] = row
         if pair < 0:
@@ -115,7 +115,7 @@ def _describe(row: RunRow) -> str:
     return f"run {row.number}: {row.side} {row.mean_s * 1e3:.4g} ms per step over {kept} steps"
 
 
-def _other_work(reference: RunRow, row: RunRow, plan: ExperimentPlan) -> ChangeVerdict | None:
+def _refuse_other_work(reference: RunRow, row: RunRow, plan: ExperimentPlan) -> ChangeVerdict | None:
     """An invalid verdict where two runs compute different results or their steps are hardly the same work, or None."""
     if wrong := receipt_mismatch(reference, row, plan.receipt_tolerance_ratio):
         remedy = "fix the program, or state --receipt-tolerance if the difference is acceptable"
@@ -220,9 +220,9 @@ def _shown_row(name: str, sides: Sequence[Sequence[RunRow]], field: str, plan: E
 
 def judge(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
     """The verdict on the step time after these pairs. Never raises for bad values: it says what is bad."""
-    verdict = _judged(pairs, plan)
+    verdict = _judge_statistic(pairs, plan)
     if verdict.reason is Reason.TOO_NOISY and plan.statistic == "mean":
-        other = _judged(pairs, replace(plan, statistic="median"))
+        other = _judge_statistic(pairs, replace(plan, statistic="median"))
         if other.outcome is not Outcome.INCONCLUSIVE and other.effect is not None:
             change = f"{other.outcome}, {100 * (other.effect.ratio - 1):+.1f} %"
             note = f"the median would decide: {change}; --statistic median judges it, blind to rare slow steps"
@@ -230,7 +230,7 @@ def judge(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
     return replace(verdict, least_speed_up=plan.least_speed_up)
 
 
-def _judged(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
+def _judge_statistic(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
     times = [(plan.time_s(before), plan.time_s(after)) for before, after in pairs]
     ratios = [math.log(after) - math.log(before) if before > 0 and after > 0 else math.nan for before, after in times]
     if len(ratios) < limits.MIN_PAIRS:
@@ -247,9 +247,9 @@ def _judged(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
         run_sd_ratio=pair_sd / math.sqrt(2),  # a pair's log ratio holds the deviations of two runs
         notes=_warnings(pairs, pair_sd / math.sqrt(2), plan),
     )
-    hindrance = _hindrance(pairs, plan, verdict.outcome)
+    hindrance = _find_hindrance(pairs, plan, verdict.outcome)
     if hindrance is None and verdict.outcome is Outcome.INCONCLUSIVE:
-        hindrance = _too_noisy(float(interval.mean), pair_sd, plan, len(pairs))
+        hindrance = _explain_noise(float(interval.mean), pair_sd, plan, len(pairs))
     if hindrance is None:
         return verdict
     reason, why, remedy = hindrance
@@ -257,7 +257,7 @@ def _judged(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
     return replace(undecided, reason=reason, explanation=why, to_resolve=remedy)
 
 
-def _too_noisy(mean: float, sd: float, plan: ExperimentPlan, pairs: int) -> Hindrance:
+def _explain_noise(mean: float, sd: float, plan: ExperimentPlan, pairs: int) -> Hindrance:
     """How large a change these pairs could show, and how many more would decide."""
     least = detectable(sd, pairs, plan.interval_level, plan.threshold_ratio)
     why = (
@@ -275,7 +275,7 @@ def _too_noisy(mean: float, sd: float, plan: ExperimentPlan, pairs: int) -> Hind
 _DESPITE = {Outcome.SLOWER: 0, Outcome.FASTER: 1}
 
 
-def _hindrance(pairs: Sequence[Pair], plan: ExperimentPlan, outcome: Outcome) -> Hindrance | None:
+def _find_hindrance(pairs: Sequence[Pair], plan: ExperimentPlan, outcome: Outcome) -> Hindrance | None:
     """What forbids a verdict whatever the interval says: unsteady runs, one-sided throttling, a shared GPU."""
     sides = tuple(zip(*pairs, strict=True))
     for side in sides:

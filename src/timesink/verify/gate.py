@@ -21,7 +21,7 @@ from timesink.model.record import dataclass, replace
 from timesink.untrusted.scrub import dashed
 from timesink.verify import baseline as baselines
 from timesink.verify import limits
-from timesink.verify.baseline import Baseline, Unusable, find, updated
+from timesink.verify.baseline import Baseline, Unusable, add_runs, find
 from timesink.verify.counters import Counter, gate_counters
 from timesink.verify.environment import Command, Environment, differences, environment, short_hash
 from timesink.verify.gpu_watch import GpuWatch, visible_devices
@@ -54,10 +54,10 @@ def gate_step_time(
         stale = inconclusive(threshold_ratio, Reason.STALE_BASELINE, why, "update the baseline, or pass --canary")
         return GateRow(_STEP_TIME, "s", before, None, stale), ()
     rows = list(make_runs())
-    verdict = _of_runs(stored, rows, threshold_ratio, canary_ratio or 1.0)
+    verdict = _judge_runs(stored, rows, threshold_ratio, canary_ratio or 1.0)
     if verdict.outcome is Outcome.SLOWER:
         again = list(make_runs())
-        second = _of_runs(stored, again, threshold_ratio, canary_ratio or 1.0)
+        second = _judge_runs(stored, again, threshold_ratio, canary_ratio or 1.0)
         rows += again
         if second.outcome is not Outcome.SLOWER:
             why = f"slower in the first {len(rows) - len(again)} runs, {second.label} in the next {len(again)}"
@@ -96,7 +96,7 @@ def against_baseline(
     return replace(verdict, explanation=explanation, to_resolve=to_resolve, run_sd_ratio=sd)
 
 
-def _of_runs(
+def _judge_runs(
     stored: Sequence[float], rows: Sequence[RunRow], threshold_ratio: float, canary_ratio: float
 ) -> ChangeVerdict:
     """The verdict of one set of runs, unless the set itself cannot be used."""
@@ -202,7 +202,7 @@ class PerfTest:
             rows = make_runs(runs)
         now = datetime.now(UTC)
         update = (now.date().isoformat(), reason, "")
-        baselines.save(path, updated(start, baselines.summaries(rows, now, ""), {}, update), __version__)
+        baselines.save(path, add_runs(start, baselines.summarise_runs(rows, now, ""), {}, update), __version__)
         return path
 
     @contextmanager

@@ -101,12 +101,12 @@ def add(path: Path, hypothesis: str, finding: str = "", predicted: Gain | None =
         what = f"the predicted gain {predicted} does not lie in its own interval"
         raise UsageError(what, remedy="give low, value, high in order")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path) as entries:
+    with _lock_entries(path) as entries:
         entry = Entry(
             max((old.number for old in entries), default=0) + 1, _now(), hypothesis, finding, predicted, change
         )
         opened = {"event": "add", "number": entry.number, "date": entry.opened, "hypothesis": hypothesis}
-        _append(path, opened | {"finding": finding, "predicted_ms": _listed(predicted), "change": change})
+        _append(path, opened | {"finding": finding, "predicted_ms": _list_gain(predicted), "change": change})
     return entry
 
 
@@ -118,14 +118,14 @@ def close(
         measured = None
     if not path.is_file():
         raise UsageError(f"there is no ledger at {path}", remedy="open an entry with timesink verify --ledger add")
-    with _locked(path) as entries:
+    with _lock_entries(path) as entries:
         is_open = {entry.number: not entry.closed for entry in entries}
         if not is_open.get(number):
             state = "is closed already" if number in is_open else "does not exist"
             numbers = ", ".join(str(entry) for entry, still in is_open.items() if still) or "none"
             raise UsageError(f"entry {number} {state}", remedy=f"choose an open one: {numbers}")
         closed = {"event": "close", "number": number, "date": _now(), "outcome": str(outcome)}
-        _append(path, closed | {"measured_ms": _listed(measured), "note": note, "change": change})
+        _append(path, closed | {"measured_ms": _list_gain(measured), "note": note, "change": change})
     return next(entry for entry in read(path) if entry.number == number)
 
 
@@ -145,19 +145,19 @@ def _apply(entries: dict[int, Entry], event: dict[str, Any]) -> None:
             if number in entries:
                 raise ValueError(f"entry {number} is opened twice")
             entries[number] = Entry(number, str(event["date"]), str(event["hypothesis"]), str(event.get("finding", "")),
-                                    _gain(event.get("predicted_ms")), str(event.get("change", "")))  # fmt: skip
+                                    _parse_gain(event.get("predicted_ms")), str(event.get("change", "")))  # fmt: skip
         case "close":
             entry = entries[number]
             if entry.closed:
                 raise ValueError(f"entry {number} is closed twice")
             entries[number] = replace(entry, closed=str(event["date"]), outcome=Outcome(event["outcome"]),
-                                      measured=_gain(event.get("measured_ms")), note=str(event.get("note", "")),
+                                      measured=_parse_gain(event.get("measured_ms")), note=str(event.get("note", "")),
                                       change=str(event.get("change") or entry.change))  # fmt: skip
         case other:
             raise ValueError(f"unknown event {other!r}")
 
 
-def _gain(listed: Sequence[float] | None) -> Gain | None:
+def _parse_gain(listed: Sequence[float] | None) -> Gain | None:
     if listed is None:
         return None
     low, value, high, *before = map(float, listed)
@@ -166,7 +166,7 @@ def _gain(listed: Sequence[float] | None) -> Gain | None:
     return Gain(value, low, high, *before)
 
 
-def _listed(gain: Gain | None) -> list[float] | None:
+def _list_gain(gain: Gain | None) -> list[float] | None:
     if gain is None:
         return None
     before = [] if gain.before_ms is None else [gain.before_ms]
@@ -174,7 +174,7 @@ def _listed(gain: Gain | None) -> list[float] | None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[list[Entry]]:
+def _lock_entries(path: Path) -> Iterator[list[Entry]]:
     """The entries, which nobody else changes while the block lasts."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:

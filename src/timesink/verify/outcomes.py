@@ -302,14 +302,8 @@ class GateResult(Presentable):
     def exit_code(self, *, strict: bool = False) -> int:
         """0 nothing over the gate, 1 slower or short of the speed-up asked for, 3 inconclusive (only where strict), 4
         invalid."""
-        match self.outcome:
-            case Outcome.INVALID:
-                return 4
-            case _ if any(row.verdict.falls_short for row in self.rows if row.gated):
-                return 1
-            case Outcome.SLOWER:
-                return 1
-            case Outcome.INCONCLUSIVE:
-                return 3 if strict else 0
-            case Outcome.FASTER | Outcome.NO_DIFFERENCE:
-                return 0
+        if self.outcome is Outcome.INVALID:
+            return 4
+        if self.outcome is Outcome.SLOWER or any(row.verdict.falls_short for row in self.rows if row.gated):
+            return 1
+        return 3 if strict and self.outcome is Outcome.INCONCLUSIVE else 0

@@ -19,22 +19,22 @@ class BrokenRecord(TimesinkError):
     """A record file that is no JSON, of another schema version, or lacks what it must have."""
 
 
-def rounded(value: Any) -> Any:
+def round_floats(value: Any) -> Any:
     """The value with every float at six significant digits, so that files diff by what changed; whole ones stay."""
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
         return int(value)
     if isinstance(value, float):
         return float(f"{value:.{SIGNIFICANT}g}")
     if isinstance(value, Mapping):
-        return {str(key): rounded(part) for key, part in value.items()}
+        return {str(key): round_floats(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [rounded(part) for part in value]
+        return [round_floats(part) for part in value]
     return value
 
 
 def text_of(record: Mapping[str, Any]) -> str:
     """The file's text."""
-    return json.dumps(rounded(record), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(round_floats(record), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:

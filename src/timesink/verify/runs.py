@@ -129,16 +129,16 @@ class StepsFile:
 
     def collect(self, folder: Path, finished: Finished) -> RunSteps:
         """Steps of every rank; one value per step is the slowest rank's, since synchronous ranks wait for it."""
-        handed = handed_over(folder)
+        handed = read_handed_over(folder)
         if handed is None:
             remedy = "call timesink.step() once per step, or state --step-pattern or --steps-json"
             raise ToolFailed("the program handed over no step times", remedy=remedy)
         return handed
 
 
-def handed_over(folder: Path) -> RunSteps | None:
+def read_handed_over(folder: Path) -> RunSteps | None:
     """What the program's ranks wrote by ``timesink.step()``; None where they wrote nothing."""
-    ranks = [rank for path in sorted(folder.glob("steps.jsonl*")) if (rank := _lines(path))]
+    ranks = [rank for path in sorted(folder.glob("steps.jsonl*")) if (rank := _read_lines(path))]
     if not ranks:
         return None
     receipts = [str(line["receipt"]) for line in ranks[0] if line.get("receipt") is not None]
@@ -170,7 +170,7 @@ class FoundSteps:
 
     def collect(self, folder: Path, finished: Finished) -> RunSteps:
         """Handed-over steps, else those of the best mark that any process saw. `UsageError` where there are none."""
-        handed, found = handed_over(folder), self._found(folder)
+        handed, found = read_handed_over(folder), self._found(folder)
         printed = last_receipt(self.receipt, output_of(finished)) if self.receipt else None
         if handed is not None:
             timed = found is not None and found.mark == "explicit" and len(found.seconds) == len(handed.seconds)
@@ -187,7 +187,9 @@ class FoundSteps:
 
     def _found(self, folder: Path) -> RunSteps | None:
         """Of each rank the process with the best mark, and of those the one with most steps."""
-        seen = [facts for path in sorted(folder.glob("found-*.json")) for facts in _lines(path) if facts["steps_ms"]]
+        seen = [
+            facts for path in sorted(folder.glob("found-*.json")) for facts in _read_lines(path) if facts["steps_ms"]
+        ]
         if not seen:
             return None
         best = max(_MARKS.index(facts["mark"]) for facts in seen)
@@ -224,7 +226,7 @@ class OutputPattern(StepsSeen):
     @classmethod
     def parse(cls, expression: str, receipt: str | None = None) -> OutputPattern:
         """`UsageError` where the expression is broken or names no unit."""
-        compiled = _compiled(expression)
+        compiled = _compile(expression)
         if len(set(compiled.groupindex) & set(_SECONDS)) != 1:
             raise UsageError(
                 f"the step pattern {expression!r} has no group that names a unit",
@@ -261,7 +263,7 @@ class JsonFile(StepsSeen):
             remedy = "check --steps-json against what the program writes"
             raise ToolFailed(f"the run did not write {self.path}", remedy=remedy)
         try:
-            content: Any = parsed(_text(self.path))
+            content: Any = parsed(_read_text(self.path))
         except ValueError as broken:
             raise ToolFailed(f"{self.path} is no JSON: {broken}") from broken
         values = content.get(self.key) if self.key and isinstance(content, dict) else content
@@ -279,12 +281,12 @@ StepSource = StepsFile | FoundSteps | WholeRuns | OutputPattern | JsonFile
 
 def receipt_pattern(expression: str | None) -> re.Pattern[str] | None:
     """What finds the receipt in a program's output, if it is to be looked for. `UsageError` where it is broken."""
-    return _compiled(expression) if expression else None
+    return _compile(expression) if expression else None
 
 
 def output_of(finished: Finished) -> str:
     """Standard output, then standard error."""
-    return _text(finished.stdout) + "\n" + _text(finished.stderr)
+    return _read_text(finished.stdout) + "\n" + _read_text(finished.stderr)
 
 
 def last_receipt(pattern: re.Pattern[str] | None, text: str) -> str | None:
@@ -302,22 +304,22 @@ def same_receipt(one: str, other: str, tolerance_ratio: float) -> bool:
     return math.isfinite(left) and math.isclose(left, right, rel_tol=tolerance_ratio)
 
 
-def _compiled(expression: str) -> re.Pattern[str]:
+def _compile(expression: str) -> re.Pattern[str]:
     try:
         return re.compile(expression, re.MULTILINE)
     except re.error as broken:
         raise UsageError(f"the pattern {expression!r} is no regular expression: {broken}") from broken
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     if path.stat().st_size > _MOST_BYTES:
         raise ToolFailed(f"{path} is larger than {_MOST_BYTES} bytes", remedy="print less in the timed runs")
     return path.read_text("utf-8", "replace")
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _read_lines(path: Path) -> list[dict[str, Any]]:
     rows = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(_read_text(path).splitlines(), 1):
         try:
             row = parsed(line)
         except ValueError as broken:

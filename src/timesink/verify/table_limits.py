@@ -174,16 +174,16 @@ def gate_tables(limits: Sequence[TableLimit], new: Trace, old: Trace | None, sui
     for limit in limits:
         if limit.needs_other and old is None:
             raise UsageError(f"{limit.text!r} is relative", remedy="give the other file with --baseline")
-        rows += _rows(limit, new, old if limit.needs_other else None)
+        rows += _judge_names(limit, new, old if limit.needs_other else None)
         if limit.needs_other and limit.number.unit == "ns":
             notes.append(f"{limit.number.text}: one recording a side; times of one program differ from run to run")
     return GateResult(suite, "table limits", tuple(rows), notes=tuple(dict.fromkeys(notes)))
 
 
-def _rows(limit: TableLimit, new: Trace, old: Trace | None) -> list[GateRow]:
+def _judge_names(limit: TableLimit, new: Trace, old: Trace | None) -> list[GateRow]:
     """A row for each name that the number has on either side; `old` where the limit is relative to it."""
     number = limit.number
-    now, then = _values(number, new), _values(number, old) if old is not None else {}
+    now, then = _read_numbers(number, new), _read_numbers(number, old) if old is not None else {}
     if len(now) == len(then) == 1:  # a kernel may have been renamed
         then = dict(zip(now, then.values(), strict=True))
     short = short_names([*now, *then]) if number.table in _OF_KERNELS else {}
@@ -226,19 +226,19 @@ def _fault(value: _Value | None, side: str) -> str:
     return f"not every one of the {value.rows} rows holds a number {side}" if value.number is None else ""
 
 
-def _values(number: TableNumber, trace: Trace) -> dict[str, _Value]:
+def _read_numbers(number: TableNumber, trace: Trace) -> dict[str, _Value]:
     """The number by name; under '' where it is one number, by its fold or as the table has no names."""
-    frame = _filtered(number, _frame(number, trace), trace)
+    frame = _filter_rows(number, _find_table(number, trace), trace)
     if number.fold != "each" or "name" not in frame.columns:
         if number.fold == "each" and frame.height > 1:
             remedy = f"say which, as in mean({number.text}), sum(), min() or max(), or filter them"
             raise UsageError(f"{number.text}: {frame.height} rows of {trace.source}", remedy=remedy)
-        return {"": _folded(number, frame[number.column])}
+        return {"": _fold_cells(number, frame[number.column])}
     parts = frame.partition_by("name", as_dict=True, maintain_order=True)
-    return {str(name): _folded(number, part[number.column]) for (name,), part in parts.items()}
+    return {str(name): _fold_cells(number, part[number.column]) for (name,), part in parts.items()}
 
 
-def _folded(number: TableNumber, cells: pl.Series) -> _Value:
+def _fold_cells(number: TableNumber, cells: pl.Series) -> _Value:
     values = cells.cast(pl.Float64)
     if values.null_count() or not values.is_finite().all():
         return _Value(None, len(cells))
@@ -246,13 +246,13 @@ def _folded(number: TableNumber, cells: pl.Series) -> _Value:
     return _Value(float(folded) if isinstance(folded, (int, float)) and math.isfinite(folded) else None, len(cells))
 
 
-def _frame(number: TableNumber, trace: Trace) -> pl.DataFrame:
+def _find_table(number: TableNumber, trace: Trace) -> pl.DataFrame:
     """The table with the column as numbers; a counter of ncu becomes a column of its kernels."""
     held = {one.name: one for one in holdings(trace)}
     if "kernels" not in held and _SHEETS in held:
         held["kernels"] = held[_SHEETS]
     if number.table not in held:
-        raise _of(trace, unknown("table", number.table, list(held)))
+        raise _name_file(trace, unknown("table", number.table, list(held)))
     frame, is_of_ncu = held[number.table].frame, held[number.table].name == _SHEETS
     if is_of_ncu:
         frame = frame.rename({"kernel": "name"})
@@ -262,7 +262,7 @@ def _frame(number: TableNumber, trace: Trace) -> pl.DataFrame:
             value = metrics.select("rank", "profile", pl.col("value").alias(number.column))
             frame = frame.join(value, on=["rank", "profile"], how="left")
     if number.column not in frame.columns:
-        raise _of(trace, unknown(f"column of {number.table}", number.column, frame.columns))
+        raise _name_file(trace, unknown(f"column of {number.table}", number.column, frame.columns))
     if not frame.schema[number.column].is_numeric():
         numeric = [name for name, kind in frame.schema.items() if kind.is_numeric()]
         what = f"{number.table}.{number.column} holds no numbers"
@@ -270,10 +270,10 @@ def _frame(number: TableNumber, trace: Trace) -> pl.DataFrame:
     return frame
 
 
-def _filtered(number: TableNumber, frame: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+def _filter_rows(number: TableNumber, frame: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     for column, sign, wanted in number.filters:
         if column not in frame.columns:
-            raise _of(trace, unknown(f"column of {number.table}", column, frame.columns))
+            raise _name_file(trace, unknown(f"column of {number.table}", column, frame.columns))
         cells = frame[column].cast(pl.String)
         matched = cells.str.contains(wanted) if "~" in sign else cells == wanted
         kept = frame.filter(matched.fill_null(False) ^ sign.startswith("!"))
@@ -290,6 +290,6 @@ def _filtered(number: TableNumber, frame: pl.DataFrame, trace: Trace) -> pl.Data
     return frame
 
 
-def _of(trace: Trace, error: UsageError) -> UsageError:
+def _name_file(trace: Trace, error: UsageError) -> UsageError:
     """The error with the file that it is about."""
     return UsageError(f"{trace.source}: {error.message}", remedy=error.remedy)

@@ -15,7 +15,7 @@ import timesink
 from timesink.capture import trainer
 from timesink.capture.agent.recording import Status
 from timesink.capture.errors import CaptureError
-from timesink.capture.figure_logs import NAMES, opened
+from timesink.capture.figure_logs import NAMES, open_logs
 from timesink.capture.manifest import Capture
 from timesink.capture.recorded_run import recorded_run
 from timesink.capture.schedule import VARIABLE, StepSchedule
@@ -58,7 +58,7 @@ def test_a_window_has_trace_manifest_verdict_report_and_log(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     log = Kept()
-    monkeypatch.setattr("timesink.capture.trainer.opened", lambda names, folder: (log,))
+    monkeypatch.setattr("timesink.capture.trainer.open_logs", lambda names, folder: (log,))
     handler = timesink.handler("runs/x", facts={"batch": "8"})
     monkeypatch.chdir(tmp_path.parent)  # programs do, meanwhile
     handler(Profiler(20))
@@ -146,7 +146,7 @@ def test_tensorboard_reads_figures_and_words_back(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed (pip install tensorboard)")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    (log,) = opened("tensorboard", tmp_path)
+    (log,) = open_logs("tensorboard", tmp_path)
     log.attach()
     log.write(FIGURES, WORDS, 20)
     log.close()
@@ -162,7 +162,7 @@ def test_mlflow_has_figures_and_words_in_the_active_run(tmp_path: Path, monkeypa
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed (pip install mlflow-skinny)")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow.set_tracking_uri(f"file:{tmp_path}/mlruns")
-    (log,) = opened("mlflow", tmp_path)
+    (log,) = open_logs("mlflow", tmp_path)
     with pytest.raises(RuntimeError, match="start_run"):
         log.write(FIGURES, WORDS, 20)
     with mlflow.start_run() as run:
@@ -179,7 +179,7 @@ def test_wandb_has_figures_and_words_in_its_summary(tmp_path: Path, monkeypatch:
         pytest.skip("wandb is not installed (pip install wandb)")
     for name, value in {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
-    (log,) = opened("wandb", tmp_path, starts_runs=True)
+    (log,) = open_logs("wandb", tmp_path, starts_runs=True)
     log.attach()
     log.write(FIGURES, WORDS, 20)
     summary = dict(wandb.run.summary)

@@ -14,7 +14,7 @@ from timesink.capture.errors import failure, refused
 from timesink.capture.redaction.binary_files import redact_ncu, redact_snapshot
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.capture.redaction.nsys_sqlite import redact_sqlite
-from timesink.capture.redaction.packed import found_in
+from timesink.capture.redaction.packed import find_leaks
 from timesink.capture.redaction.text_files import redact_json, redact_text
 from timesink.untrusted.whole_file import whole_file
 
@@ -48,7 +48,7 @@ def redact(source: Path, target: Path | None = None, names: Iterable[str] = ()) 
     kind, cleaner = _kind(source), Cleaner(names)
     with whole_file(where) as part:
         removed = kind(source, part, cleaner)
-        if left := found_in(part, cleaner.names):
+        if left := find_leaks(part, cleaner.names):
             what = f"{source.name} was not redacted: its copy would still hold {', '.join(left)}"
             raise failure(what, "report this as a bug, with the kind of file")
     return Redacted(where, tuple(removed))

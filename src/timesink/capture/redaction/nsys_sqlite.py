@@ -14,7 +14,7 @@ from typing import Any
 
 from timesink.capture.errors import failure
 from timesink.capture.redaction.cleaner import Cleaner
-from timesink.capture.redaction.text_files import dumped
+from timesink.capture.redaction.text_files import write_json
 from timesink.knowledge import private_texts
 from timesink.untrusted.plain_json import parsed
 
@@ -65,7 +65,7 @@ class _Rewriting:
         known = private_texts.NSYS_COLUMNS[table]
         typed = zip(("INTEGER", "REAL", "TEXT"), known, strict=True)
         kinds = {name: kind for kind, names in typed for name in names.split()}
-        found = [row[1] for row in self.db.execute(f"PRAGMA old.table_xinfo({_quoted(table)})") if not row[6]]
+        found = [row[1] for row in self.db.execute(f"PRAGMA old.table_xinfo({_quote(table)})") if not row[6]]
         return {name: kinds[name] for name in found if name in kinds}
 
     def _learn(self) -> None:
@@ -78,8 +78,8 @@ class _Rewriting:
                     self.cleaner.learn([_text(value)])
         for table, columns in self.columns.items():
             for column in (name for name, kind in columns.items() if kind == "TEXT"):
-                cell = _quoted(column)
-                texts = f"SELECT CAST({cell} AS BLOB) FROM old.{_quoted(table)} WHERE {cell} GLOB '*[/\\=@:~]*'"
+                cell = _quote(column)
+                texts = f"SELECT CAST({cell} AS BLOB) FROM old.{_quote(table)} WHERE {cell} GLOB '*[/\\=@:~]*'"
                 for (text,) in self.db.execute(f"{texts} LIMIT {_LEARNT_ROWS}"):
                     self.cleaner.learn_from(_text(text))
 
@@ -99,7 +99,7 @@ class _Rewriting:
     def _payload(self, text: str) -> str:
         """Frames of Python, as JSON."""
         try:
-            return dumped(self.cleaner.value(parsed(text, strict=False)))
+            return write_json(self.cleaner.value(parsed(text, strict=False)))
         except ValueError:
             return self.cleaner.words(text)
 
@@ -110,7 +110,7 @@ class _Rewriting:
         self._create(table, columns)
         cells = []
         for name, kind in columns.items():
-            cell = _quoted(name)
+            cell = _quote(name)
             if kind == "TEXT":
                 cells.append(f"{'payload' if name == 'jsonText' else 'label'}(CAST({cell} AS BLOB))")
             else:  # text in a column of numbers is no number
@@ -120,11 +120,11 @@ class _Rewriting:
             where = f" WHERE kept('{table}', CAST(name AS BLOB))"
         elif table == "DIAGNOSTIC_EVENT" and "severity" in columns:
             where = f" WHERE {_WORTH_TELLING}"
-        self.db.execute(f"INSERT INTO main.{_quoted(table)} SELECT {', '.join(cells)} FROM old.{_quoted(table)}{where}")
+        self.db.execute(f"INSERT INTO main.{_quote(table)} SELECT {', '.join(cells)} FROM old.{_quote(table)}{where}")
 
     def _create(self, table: str, columns: dict[str, str]) -> None:
-        declared = (f"{_quoted(name)} {kind}" for name, kind in columns.items())
-        self.db.execute(f"CREATE TABLE main.{_quoted(table)} ({', '.join(declared)})")
+        declared = (f"{_quote(name)} {kind}" for name, kind in columns.items())
+        self.db.execute(f"CREATE TABLE main.{_quote(table)} ({', '.join(declared)})")
 
     def _numbers_in_frames(self) -> set[int]:
         """Strings that payloads name by their number."""
@@ -137,7 +137,7 @@ class _Rewriting:
         used: set[int] = set()
         for table, column in wanted:
             if column in self.columns.get(table, {}):
-                cells = self.db.execute(f"SELECT DISTINCT {_quoted(column)} FROM main.{_quoted(table)}")
+                cells = self.db.execute(f"SELECT DISTINCT {_quote(column)} FROM main.{_quote(table)}")
                 used |= {key for (key,) in cells if isinstance(key, int)}
         return used
 
@@ -194,6 +194,6 @@ def _text(cell: object) -> str:
     return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else "" if cell is None else str(cell)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     doubled = name.replace('"', '""')
     return f'"{doubled}"'

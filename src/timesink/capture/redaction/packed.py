@@ -93,7 +93,7 @@ _SHORTEST = 5  # bytes of a name that binary data do not hold by chance
 _OVERLAP = 300
 
 
-def found_in(path: Path, names: Iterable[str]) -> list[str]:
+def find_leaks(path: Path, names: Iterable[str]) -> list[str]:
     """What is in the file, one phrase for each kind; what it is called is not repeated."""
     looked_for = [name for name in names if len(name) >= _SHORTEST]
     known = re.compile(private_texts.whole_words(looked_for).encode(), re.IGNORECASE) if looked_for else None

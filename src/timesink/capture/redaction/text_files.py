@@ -118,19 +118,25 @@ class _Writer:
                 self._put(self._cleaner.value(self._in.value()))
             self._file.write(b"\n")
 
-    def _members(self) -> None:
-        self._in.skip("{")
-        self._file.write(b"{")
-        self._written, first = False, True
-        while self._in.next() != "}":
+    def _parts(self, opening: str, closing: str) -> Iterator[bool]:
+        """Step over what stands around the members of an object or a list; whether the next one is the first."""
+        self._in.skip(opening)
+        self._file.write(opening.encode())
+        first = True
+        while self._in.next() != closing:
             if not first:
                 self._in.skip(",")
+            yield first
+            first = False
+        self._in.skip(closing)
+        self._file.write(f"\n{closing}".encode())
+
+    def _members(self) -> None:
+        self._written = False
+        for _ in self._parts("{", "}"):
             key = self._in.value()
             self._in.skip(":")
             self._member(key)
-            first = False
-        self._in.skip("}")
-        self._file.write(b"\n}")
 
     def _member(self, key: Any) -> None:
         """Write one member where it is known."""
@@ -143,38 +149,34 @@ class _Writer:
         self._file.write((b",\n" if self._written else b"\n") + json.dumps(key).encode() + b": ")
         self._written = True
         if key == _TRACE and self._in.next() == "[":
-            self._list(lambda value: event(value, self._cleaner))
+            self._list(lambda value: clean_event(value, self._cleaner))
         else:
             self._put(self._cleaner.value(self._in.value(), key))
 
     def _list(self, clean: Callable[[Any], Any]) -> None:
-        self._in.skip("[")
-        self._file.write(b"[")
-        first = True
-        while self._in.next() != "]":
-            if not first:
-                self._in.skip(",")
+        for first in self._parts("[", "]"):
             cleaned = clean(self._in.value())
             self._file.write(b"\n" if first else b",\n")
             self._put(cleaned)
-            first = False
-        self._in.skip("]")
-        self._file.write(b"\n]")
 
     def _element(self, value: Any) -> Any:
         """Of a list at the top: an event, where it looks like one."""
-        return event(value, self._cleaner) if isinstance(value, dict) and "ph" in value else self._cleaner.value(value)
+        return (
+            clean_event(value, self._cleaner)
+            if isinstance(value, dict) and "ph" in value
+            else self._cleaner.value(value)
+        )
 
     def _put(self, value: Any) -> None:
-        self._file.write(dumped(value).encode())
+        self._file.write(write_json(value).encode())
 
 
-def dumped(value: Any) -> str:
+def write_json(value: Any) -> str:
     """The value as JSON, numbers in the digits they were written with."""
     return _MARKED.sub(r"\1", json.dumps(value))
 
 
-def event(value: Any, cleaner: Cleaner) -> Any:
+def clean_event(value: Any, cleaner: Cleaner) -> Any:
     """One event of a trace: its known members, and of its arguments the known ones."""
     if not isinstance(value, dict):
         return cleaner.value(value)
@@ -184,7 +186,7 @@ def event(value: Any, cleaner: Cleaner) -> Any:
         cleaner.removed["members of unknown names"] += len(value) - len(kept)
     for key, inner in kept.items():
         if key == "args" and isinstance(inner, dict):
-            kept[key] = _arguments(inner, cleaner)
+            kept[key] = _clean_arguments(inner, cleaner)
         elif key == "name" and isinstance(inner, str) and str(category) in private_texts.KERNEL_KINDS:
             kept[key] = cleaner.symbol(inner)
         elif not isinstance(inner, (int, float, Number)):
@@ -192,7 +194,7 @@ def event(value: Any, cleaner: Cleaner) -> Any:
     return kept
 
 
-def _arguments(given: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
+def _clean_arguments(given: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
     kept = {}
     for key, value in given.items():
         if key in private_texts.KERNEL_ARGUMENTS and isinstance(value, str):
@@ -216,16 +218,16 @@ def redact_text(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
     for piece in unpacked.pieces():
         cleaner.learn_from(piece)
     with writing(target) as file:
-        for line in _cleaned(unpacked, cleaner):
+        for line in _clean_lines(unpacked, cleaner):
             file.write(f"{line}\n".encode("utf-8", "replace"))
     return [*([unpacked.damage] if unpacked.damage else []), *cleaner.summary()]
 
 
-def _cleaned(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
+def _clean_lines(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
     """A page as a page; else line by line, records of a log with the payload that is theirs."""
     head = next(unpacked.raw(), b"").decode("utf-8", "replace")
     if _HEADER.search(head):
-        yield from _page(unpacked.whole().decode("utf-8-sig", "replace"), cleaner)
+        yield from _clean_page(unpacked.whole().decode("utf-8-sig", "replace"), cleaner)
         return
     record: _Record | None = None
     for line in unpacked.lines():
@@ -253,10 +255,10 @@ class _Record:
         kept = cleaner.value(self.envelope)
         old = "\n".join(self.payload)
         sound = digest == hashlib.md5(old.encode(), usedforsecurity=False).hexdigest()
-        new = _payload(old, cleaner)
+        new = _clean_payload(old, cleaner)
         if digest is not None:
             kept[_DIGEST] = hashlib.md5(new.encode(), usedforsecurity=False).hexdigest() if sound else "0"
-        yield f"{self.head}{cleaner.words(self.where)}] {dumped(kept)}"
+        yield f"{self.head}{cleaner.words(self.where)}] {write_json(kept)}"
         if self.payload:
             yield from (f"\t{line}" for line in new.split("\n"))
 
@@ -272,11 +274,11 @@ def _record(line: str) -> _Record | None:
     return _Record(found["head"], found["where"], envelope) if isinstance(envelope, dict) else None
 
 
-def _payload(text: str, cleaner: Cleaner) -> str:
+def _clean_payload(text: str, cleaner: Cleaner) -> str:
     """A payload that is JSON as JSON, any other line by line."""
     if text[:1] in ("{", "["):
         try:
-            return dumped(cleaner.value(parsed(text)))
+            return write_json(cleaner.value(parsed(text)))
         except ValueError:
             pass
     return "\n".join(cleaner.words(line) for line in text.split("\n"))
@@ -289,7 +291,7 @@ def _plain(line: str, cleaner: Cleaner) -> str:
     return f"{found['head']}{cleaner.words(found['where'])}] {cleaner.words(found['rest'])}"
 
 
-def _page(text: str, cleaner: Cleaner) -> Iterator[str]:
+def _clean_page(text: str, cleaner: Cleaner) -> Iterator[str]:
     """The page with the columns that are known. Lines of others before it are dropped, those after it emptied."""
     header = _HEADER.search(text)
     if header is None:

@@ -198,7 +198,7 @@ def update(
 ) -> int:
     """Run the program, add its runs to the baseline of this environment, and show the difference."""
     from timesink.verify import baseline as baselines
-    from timesink.verify.baseline import updated
+    from timesink.verify.baseline import add_runs
     from timesink.verify.environment import environment
 
     if not reason.strip():
@@ -224,7 +224,7 @@ def update(
     kept = replace(start, updates=old.updates if old else ())
     measured = counters(kept_counters.metrics, kept_counters.capture)
     reason_given = (now.date().isoformat(), reason, added.sha)
-    new = updated(kept, baselines.summaries(rows[1:], now, added.sha), measured, reason_given)
+    new = add_runs(kept, baselines.summarise_runs(rows[1:], now, added.sha), measured, reason_given)
     before = baselines.text(old, __version__) if old else ""
     baselines.save(path, new, __version__)
     lines = difflib.unified_diff(

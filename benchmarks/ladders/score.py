@@ -18,7 +18,7 @@ from benchmarks.ladders import suite
 from benchmarks.ladders.adopt import unpacked
 from benchmarks.ladders.truth import Order, Truth, everything
 
-from timesink.diagnosis.plan.order import LATER, Gain, expected, leads_to, near_best
+from timesink.diagnosis.plan.ladder import LATER, Gain, expected, leads_to, near_best
 from timesink.diagnosis.verdicts import Quantity
 
 TOOLS = {"torch": "json", "nsys": "sqlite"}
@@ -31,8 +31,7 @@ class Foretold:
     def __init__(self, capture: Path, step_ms: float | None, names: Sequence[str]) -> None:
         import timesink
         from timesink.diagnosis import headline
-        from timesink.diagnosis.plan.candidates import candidates
-        from timesink.diagnosis.plan.joint import Joint
+        from timesink.diagnosis.plan.joint import Joint, candidates
         from timesink.measures.steps.steps import steps
 
         trace = timesink.read(capture)

@@ -17,7 +17,7 @@ from tests.readers import ncu_reports as made
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.manifest import Capture
 from timesink.cli.loop import LoopOptions, Stages, loop
-from timesink.diagnosis.next_capture import joined
+from timesink.diagnosis.undiagnosable import joined
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,

@@ -15,7 +15,7 @@ from timesink.capture.manifest import Capture
 from timesink.cli.loop import LoopOptions, loop
 from timesink.errors import UsageError
 from timesink.verify.ledger import read
-from timesink.views.plan.climbed import Climbed, climbed_sheet
+from timesink.views.plan import Climbed, climbed_sheet
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from timesink.fixes.fix import Fix
 from timesink.fixes.words import Asked, parse_change
 from timesink.measures.timeline.replay import calibrated_pricers
 from timesink.model.trace import Trace
-from timesink.views.what_if import what_if_page
+from timesink.views.plan import what_if_page
 
 DEMO = sorted(Path(str(files("timesink.cli").joinpath("demo"))).glob("*.json.gz"))
 

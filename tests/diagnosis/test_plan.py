@@ -18,8 +18,7 @@ import timesink
 from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.plan import joint as joint_module
-from timesink.diagnosis.plan.candidates import candidates
-from timesink.diagnosis.plan.joint import WORTH, Joint
+from timesink.diagnosis.plan.joint import WORTH, Joint, candidates
 from timesink.diagnosis.plan.ladder import Plan, _superfluous, plan
 from timesink.diagnosis.pricing import Priced
 from timesink.diagnosis.verdicts import Quantity

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from tests.diagnosis.test_plan import climbed, joint
 
-from timesink.diagnosis.plan import memory
+from timesink.diagnosis.plan import batch as memory
 from timesink.fixes import table as fixes
 from timesink.measures.steps.steps import steps
 from timesink.model.intervals import Intervals

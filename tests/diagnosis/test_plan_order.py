@@ -12,7 +12,7 @@ from benchmarks.ladders.score import in_order
 
 from timesink.diagnosis.plan import ladder
 from timesink.diagnosis.plan.joint import Joint
-from timesink.diagnosis.plan.order import best, expected
+from timesink.diagnosis.plan.ladder import best, expected
 from timesink.diagnosis.verdicts import Finding, Quantity
 from timesink.fixes.table import BY_NAME
 

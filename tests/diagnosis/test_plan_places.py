@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 from tests.diagnosis.test_plan import climbed, joint
 
-from timesink.diagnosis.plan.places import ChangePlace, place_in_program
+from timesink.diagnosis.places import ChangePlace, place_in_program
 from timesink.diagnosis.verdicts import Evidence, Finding, Quantity, Where
 from timesink.views.plan import page_of
 

@@ -10,7 +10,7 @@ from time import sleep
 
 import pytest
 
-from timesink.diagnosis import threads
+from timesink.diagnosis import engine as threads
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from tests.whatif.programs import Host, Launch, Step, simulate
 
-from timesink.fixes import kernels
+from timesink.fixes import replays as kernels
 from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from timesink.model.trace import Trace
     from timesink.verify.ledger import Entry
     from timesink.views.page import Page
-    from timesink.views.plan import Plan
-    from timesink.views.plan.climbed import Climbed
+    from timesink.views.plan import Climbed, Plan
 
 
 LEDGER = "ledger.jsonl"
@@ -87,8 +86,7 @@ class Rungs:
         """The plan of the newest capture, which is kept, beside all rungs so far; its first rung is opened. `again` is
         the command to give once that is made."""
         from timesink.render import written
-        from timesink.views.plan import page_of, plan
-        from timesink.views.plan.climbed import climbed_sheet
+        from timesink.views.plan import climbed_sheet, page_of, plan
 
         number, ladder = self.made, plan(trace, diagnosis)
         self._open(ladder, number)
@@ -112,7 +110,7 @@ class Rungs:
 
     def _climbed(self, ladder: Plan, made: int) -> list[Climbed]:
         """The rungs by the ledger: a step after one is the step before the next, and the last one is the plan's."""
-        from timesink.views.plan.climbed import Climbed
+        from timesink.views.plan import Climbed
 
         opened = [(entry, entry.predicted) for entry in self.entries]
         before = [gain.before_ms or 0.0 for _, gain in opened if gain is not None]
@@ -291,7 +289,7 @@ class Loop:
     def run(self) -> Diagnosis:
         """Torch, then nsys and ncu where they are worth it; the joined diagnosis."""
         from timesink.diagnosis.engine import diagnose
-        from timesink.diagnosis.next_capture import joined, with_kernels
+        from timesink.diagnosis.undiagnosable import joined, with_kernels
 
         first = self.stages.make("torch", "to name operators, gaps and kernels", self.torch)
         timeline = read_traces([first.folder])
@@ -321,7 +319,7 @@ class Loop:
         return trace.with_notes(ImportNote(NoteKind.ASSUMED, told))
 
     def _system(self, timeline: Trace) -> Capture | None:
-        from timesink.diagnosis.next_capture import UNEXPLAINED, unexplained_share
+        from timesink.diagnosis.undiagnosable import UNEXPLAINED, unexplained_share
 
         share = unexplained_share(timeline)
         if share < UNEXPLAINED.default and not self.chosen.always:
@@ -330,7 +328,7 @@ class Loop:
         return self._unless_missing("nsys", f"{share_text(share)} of the step is idle without a cause", self._nsys)
 
     def _kernels(self, timeline: Trace) -> Capture | None:
-        from timesink.diagnosis.next_capture import kernels_worth_it
+        from timesink.diagnosis.undiagnosable import kernels_worth_it
 
         patterns = kernels_worth_it(timeline)
         if not patterns:

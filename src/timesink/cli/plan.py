@@ -28,7 +28,7 @@ def plan(
     """
     target = writing.sink(paths or ())
     if list_changes:
-        from timesink.views.what_if import grammar_page
+        from timesink.views.plan import grammar_page
 
         target.show(grammar_page())
         return 0
@@ -41,7 +41,7 @@ def plan(
     trace = reading.trace(paths)
     with working("replaying" if priced else "planning"):
         if priced:
-            from timesink.views.what_if import what_if_page
+            from timesink.views.plan import what_if_page
 
             check_device_work(trace, "step to replay")
             page = what_if_page(trace, priced, None, explain_cost)

@@ -1,25 +1,30 @@
-"""The engine applies every rule once and ranks the findings by the time that a fix would win back."""
+"""The engine applies every rule once and ranks the findings by the time that a fix would win back.
+
+Parts of a diagnosis run on two threads: compiled passes and queries let the interpreter go, and each rule is on its
+own. What is measured is remembered per trace, and who asks for a measure that another thread takes waits for it; so the
+answer is the same as that of one thread, which asks in order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from string import digits
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from timesink._native import give_back
+from timesink._native import give_back, usual_threads
 from timesink.diagnosis import headline
-from timesink.diagnosis.budgets import step_budgets
+from timesink.diagnosis.headline import step_budgets
 from timesink.diagnosis.in_short import statements
 from timesink.diagnosis.pricing import in_order, price, share_claims, within_claim, worth_ms
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Limit, Rule
 from timesink.diagnosis.saving import saving_text
-from timesink.diagnosis.threads import begun, second_thread
 from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Note, Quantity, Ruling, Undecided
 from timesink.diagnosis.words import which_step
 from timesink.errors import UsageError, unknown
@@ -217,3 +222,33 @@ def _overrides_by_code(rules: Sequence[Rule], overrides: Mapping[str, float]) ->
         code, _, name = key.partition(".")
         by_code.setdefault(code, {})[name] = value
     return by_code
+
+
+# Rows of tables. Of fewer, Python's own part is most of a diagnosis, and of that one thread runs at a time; of more,
+# two measures at once need more memory than the time is worth.
+_WORTH: Final = range(150_000, 12_000_000)
+Result = TypeVar("Result")
+
+
+@contextmanager
+def second_thread(trace: Trace) -> Iterator[Executor | None]:
+    """A thread beside this one for parts of the trace's diagnosis; None where that does not pay, or there is no second
+    core. What it has not begun when an error ends the diagnosis it never begins.
+    """
+    rows = sum(frame.height for frame in trace.tables.values())
+    if rows not in _WORTH or usual_threads() < 2:
+        yield None
+        return
+    thread = ThreadPoolExecutor(1, "timesink-rules")
+    try:
+        yield thread
+    finally:
+        thread.shutdown(cancel_futures=True)
+
+
+def begun(thread: Executor | None, work: Callable[[], Result]) -> Callable[[], Result]:
+    """What gives the result of the work: of the thread, if that has begun it by then, else done when asked for."""
+    if thread is None:
+        return work
+    coming = thread.submit(work)
+    return lambda: work() if coming.cancel() else coming.result()

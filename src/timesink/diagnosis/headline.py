@@ -1,4 +1,4 @@
-"""The head of a diagnosis: its sources, step times, device budgets and notes.
+"""The head of a diagnosis: its sources, step times, notes, and where the step of each device goes.
 
 `without_finding` is the verdict where no finding is worth a change, or where nothing may be diagnosed.
 """
@@ -14,7 +14,16 @@ import numpy as np
 import polars as pl
 
 from timesink.diagnosis.rule import Limit
-from timesink.diagnosis.verdicts import Bottleneck, DeviceFigures, Finding, Note, StepFigures, Undecided
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    DeviceFigures,
+    Finding,
+    Note,
+    StepBudget,
+    StepFigures,
+    StepPart,
+    Undecided,
+)
 from timesink.diagnosis.words import number, period_text
 from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
@@ -23,10 +32,10 @@ from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, parity_facts
 from timesink.measures.steps.launch_sequences import step_candidates
 from timesink.measures.steps.marks import StepMarker
-from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
+from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, share_of_step, step_windows
 from timesink.measures.steps.steps import STANDS_OUT, StepTimes, step_times, steps
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.measures.timeline.quality import StartUp, graph_capture, start_up
 from timesink.measures.timeline.ranges import range_projection, serving_phases
@@ -361,3 +370,20 @@ def _profiled_step_ns(trace: Trace) -> float | None:
 
 def _ms(value_ns: float | None) -> float | None:
     return None if value_ns is None else value_ns / NS_PER_MS
+
+
+def step_budgets(trace: Trace) -> tuple[StepBudget, ...]:
+    """One budget per device: compute, exposed communication, exposed copies, then idle time by cause, largest first."""
+    counts = Counter(steps(trace).windows.select("rank", "device").iter_rows())
+    return tuple(_budget(trace, (part.rank, part.device), counts) for part in device_timeline(trace))
+
+
+def _budget(trace: Trace, device: Device, counts: Counter[Device]) -> StepBudget:
+    """Each part is measured by itself; that they sum to the period is a law, not an arrangement."""
+    budget = device_timeline(trace)[device]
+    busy = {"compute": budget.compute, "communication": budget.exposed_communication, "copy": budget.exposed_copy}
+    parts = [StepPart(kind, per_step_ns(trace, device, intervals)) for kind, intervals in busy.items()]
+    idle = [StepPart(s.cause, s.per_step_ns) for s in idle_shares(trace) if (s.rank, s.device) == device]
+    idle.sort(key=lambda part: (-part.time_ns, part.kind))
+    kept = tuple(part for part in (*parts, *idle) if part.time_ns > 0)
+    return StepBudget(*device, steps=counts[device], period_ns=period_ns(trace, device), parts=kept)

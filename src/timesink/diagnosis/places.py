@@ -1,16 +1,23 @@
-"""Where a change belongs in the program: the line, operator and kernel with most of the time that it takes away."""
+"""Where a change belongs in the program: where findings say, else where most of the time goes that it takes away."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
 import polars as pl
 
-from timesink.diagnosis.verdicts import Where
+from timesink.diagnosis.plan.joint import Joint
+from timesink.diagnosis.verdicts import Finding, Where
+from timesink.measures.kernels.classification import modules
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.lines.stacks import longest_line
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.whatif.change import Case
-from timesink.whatif.changes.kernels import ShortenKernels
+from timesink.whatif.change import Case, Change
+from timesink.whatif.changes.kernels import OfKernels, ShortenKernels
 
 
 def place_of(trace: Trace, kernels: ShortenKernels) -> Where:
@@ -33,3 +40,74 @@ def place_of(trace: Trace, kernels: ShortenKernels) -> Where:
         file=line.file if line else None,
         line=line.line if line else None,
     )
+
+
+_TELLING: Final = ("file", "op", "range", "kernel")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlace:
+    """A line, else an operator or a range; the modules around it; and the kernel. Empty where unknown; untrusted."""
+
+    where: str = ""
+    module: str = ""
+    kernel: str = ""
+
+
+def place_in_program(joint: Joint, name: str, chosen: Sequence[str]) -> ChangePlace:
+    """Where a change goes that is made beside the `chosen` ones."""
+    findings = [finding for _, finding in joint.offered[name].findings]
+    told: Where | None = max((finding.where for finding in findings), key=_told, default=Where())
+    if told is None or not _told(told):
+        told = next(_of_parts(joint, name, chosen), None) or _after_a_wait(joint.trace, findings)
+    if told is None:
+        return ChangePlace()
+    line = f"{told.file}:{told.line}" if told.file and told.line else told.file
+    return ChangePlace(line or told.op or told.range or "", _module(joint.trace, told), told.kernel or "")
+
+
+def _told(where: Where) -> int:
+    """How much a place says: a line more than an operator, that more than a range or a kernel."""
+    said = where.known()
+    return max((len(_TELLING) - at for at, key in enumerate(_TELLING) if key in said), default=0)
+
+
+def _of_parts(joint: Joint, name: str, chosen: Sequence[str]) -> Iterator[Where]:
+    """By the kernels that it shortens, those with most of the time that goes first."""
+    made = joint.offered[name].parts(joint.trace, joint.rank, frozenset({*chosen, name}), True)
+    kernels = [part for change in made if (part := _kernels(change)) is not None]
+    ops = joint.trace.get(DEVICE_OPS)
+    length = (ops["end_ns"] - ops["start_ns"]).to_numpy()
+    kernels.sort(key=lambda part: -float(length[part.rows] @ (1.0 - part.keep[Case.EXPECTED.value])))
+    return (place_of(joint.trace, part) for part in kernels if part.rows.size)
+
+
+def _kernels(change: Change) -> ShortenKernels | None:
+    if isinstance(change, OfKernels):
+        return change.kernels
+    return change if isinstance(change, ShortenKernels) else None
+
+
+def _after_a_wait(trace: Trace, findings: Sequence[Finding]) -> Where | None:
+    """Of a wait that nothing names: the operator and the kernel that came when it was over."""
+    rows = [row for finding in findings for fact in finding.evidence if fact.table == "device_ops" for row in fact.rows]
+    if not rows:
+        return None
+    frame = kernel_facts(trace).frame
+    at = np.flatnonzero(frame["row"].to_numpy() == rows[0])
+    op = str(frame["op"][int(at[0])]) if at.size and frame["op"][int(at[0])] is not None else None
+    return Where(op=f"before {op}" if op else None, kernel=str(trace.get(DEVICE_OPS)["name"][rows[0]]))
+
+
+def _module(trace: Trace, where: Where) -> str:
+    """The modules, or the named range, around most of the kernels of this operator and name."""
+    frame = kernel_facts(trace).frame
+    named = trace.get(DEVICE_OPS)["name"][frame["row"]].cast(pl.String) == (where.kernel or "")
+    mine = frame.filter(named & (frame["host_op"] >= 0))
+    if where.kernel is None or not mine.height:
+        return ""
+    around = modules(trace)[mine["host_op"]]
+    known = (
+        mine.with_columns(around.alias("module")).drop_nulls("module").group_by("module").agg(pl.col("length").sum())
+    )
+    return str(known.sort("length", "module", descending=[True, False])["module"][0]) if known.height else ""

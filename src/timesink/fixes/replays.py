@@ -1,4 +1,8 @@
-"""What a fix changes where that is more than one change of what a measure finds: beside others, and at a target."""
+"""How fixes are replayed: what each makes of kernels and host time that a measure found, or that a target names.
+
+Of kernels that is the share of its time that each keeps, at three cases. "Measured" without more is: on the captures of
+the split `tune` of benchmarks/faults, whose gains were measured on an H200.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.fixes import kernels as of_kernels
 from timesink.fixes.fix import Beside
+from timesink.knowledge.assumptions import Assumption, fixes
 from timesink.measures.communication.pipelines import trains
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.repeated_calls import layers, repeated_calls
@@ -23,13 +27,20 @@ from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import small_grids
 from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.replay import graphs
-from timesink.model.arrays import BoolArray
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.record import replace
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.whatif.change import Change, Selection, Target, Together, chosen_ops
+from timesink.whatif.change import Case, Change, Range, Selection, Target, Together, chosen_ops
 from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs, ScaleHost
-from timesink.whatif.changes.kernels import EnterRegions, FuseOptimizer, ShortenKernels
+from timesink.whatif.changes.kernels import (
+    EnterRegions,
+    FuseOptimizer,
+    ShortenKernels,
+    UnderAutocast,
+    half_at_least,
+    shorten,
+)
 
 COMPILES: Final = frozenset({"compile", "compile_graph"})
 
@@ -43,7 +54,7 @@ def drop_extra_work(work: ExtraWork, waits: bool = False) -> Together:
 
 def extra_kernels(work: ExtraWork) -> ShortenKernels:
     """The device's part of that."""
-    return of_kernels.drop_work(Selection(work.device, {"extra": work.rows}))
+    return drop_work(Selection(work.device, {"extra": work.rows}))
 
 
 def merge_loops(work: ExtraWork) -> FuseOptimizer:
@@ -51,7 +62,7 @@ def merge_loops(work: ExtraWork) -> FuseOptimizer:
     return FuseOptimizer.of(Selection(work.device, {"unfused": work.rows}), Target("windows", windows=work.host))
 
 
-def to_bf16(trace: Trace, beside: Beside) -> Iterator[Change]:
+def to_bf16_beside(trace: Trace, beside: Beside) -> Iterator[Change]:
     """Products may be misaligned in 16 bits, unless a compiler pads them; it fuses the casts, too."""
     compiled, padded = (bool(beside.chosen & some) for some in (COMPILES, {"padding"}))
     checked = "debugging_left_on" in beside.rules and "drop_debugging" not in beside.chosen
@@ -63,15 +74,15 @@ def to_bf16(trace: Trace, beside: Beside) -> Iterator[Change]:
             part = replace(kernels, groups=groups)
         own = kernel_facts(trace).on(kernels.device)
         convolutions = own.filter(own["family"] == "convolution")["row"].to_numpy()
-        yield of_kernels.autocast(part, compiled, trains(trace), checked, convolutions)
+        yield autocast(part, compiled, trains(trace), checked, convolutions)
 
 
-def fuse_attention(trace: Trace, beside: Beside) -> Iterator[Change]:
+def fuse_attention_beside(trace: Trace, beside: Beside) -> Iterator[Change]:
     """In 16 bits a fused kernel is fast, whatever the type was before."""
     for part in unfused_attention(trace):
         narrowed = {role.removesuffix("_wide"): rows for role, rows in part.groups.items()}
         kernels = Selection(part.device, narrowed) if "bf16" in beside.chosen else part
-        yield of_kernels.fuse_attention(kernels, beside.launches_count)
+        yield fuse_attention(kernels, beside.launches_count)
 
 
 def compile_model(trace: Trace, beside: Beside) -> Iterator[Change]:
@@ -81,11 +92,11 @@ def compile_model(trace: Trace, beside: Beside) -> Iterator[Change]:
     loops = np.concatenate([np.empty(0, np.int64), *(work.rows for work in parameter_loops(trace))])
     for runs in eager_runs(trace):
         of_model = {role: np.setdiff1d(rows, loops) for role, rows in runs.groups.items()}
-        yield from of_kernels.compiled(replace(runs, groups=of_model), beside.launches_count)
+        yield from compiled(replace(runs, groups=of_model), beside.launches_count)
     if beside.launches_count:
         for found in layers(trace):
             yield EnterRegions(found.device, found.rows, trains(trace))
-    yield from map(of_kernels.align_products, misaligned_products(trace))
+    yield from map(align_products, misaligned_products(trace))
 
 
 def compile_to_graph(trace: Trace, beside: Beside) -> Iterator[Change]:
@@ -95,18 +106,18 @@ def compile_to_graph(trace: Trace, beside: Beside) -> Iterator[Change]:
         yield CaptureGraph()
 
 
-def batch_calls(trace: Trace, beside: Beside) -> Iterator[Change]:
+def batch_calls_beside(trace: Trace, beside: Beside) -> Iterator[Change]:
     """Calls of a model in a row become one; small grids that a rule found are spread as it says."""
-    yield from map(of_kernels.batch_calls, repeated_calls(trace))
+    yield from map(batch_calls, repeated_calls(trace))
     if "small_grids" in beside.rules:
-        yield from map(of_kernels.spread_grids, small_grids(trace))
+        yield from map(spread_grids, small_grids(trace))
 
 
-def keep_layout(trace: Trace, beside: Beside) -> Iterator[Change]:
+def keep_layout_beside(trace: Trace, beside: Beside) -> Iterator[Change]:
     """Converters go, with their launches where these count; grouped normalisations keep theirs, and pay for it."""
     for found in layout_kernels(trace):
-        yield of_kernels.keep_layout(found, beside.launches_count)
-        yield of_kernels.convert_groups(found)
+        yield keep_layout(found, beside.launches_count)
+        yield convert_groups(found)
 
 
 def named_kernels(role: str, trace: Trace, target: Target) -> Iterator[Selection]:
@@ -123,7 +134,7 @@ def named_runs(trace: Trace, target: Target) -> Iterator[Selection]:
 
 def on_streams(runs: OneStreamRuns, count: int) -> ShortenKernels:
     """Small kernels of one stream on so many."""
-    return of_kernels.overlap_streams(runs.on_streams(count))
+    return overlap_streams(runs.on_streams(count))
 
 
 def on_streams_of(trace: Trace, target: Target, count: int) -> Iterator[ShortenKernels]:
@@ -145,3 +156,203 @@ def _members(trace: Trace, target: Target) -> BoolArray:
     for graph in graphs(trace).values():
         chosen[graph.rows_of_ops()] = chosen_ops(graph, target)
     return chosen
+
+
+_CASTS: Final = 2.25  # where nobody trains: 18 of weights, biases, wide inputs and around softmaxes, of 8 products
+_CASTS_TRAINED: Final = 2  # these three and those of their gradients, for three products
+_CASTS_CONVOLVED: Final = 1.5  # of its weight and gradients; activations hand on 16 bits, a library lays them out anew
+_WIDE_OF_NARROW: Final = 2  # bytes of a number in four bytes over those of one in two
+_CHECKS: Final = 3  # launches by which anomaly mode looks at a gradient: compare, any, read
+
+
+def fuse_attention(kernels: Selection, launches: bool = False) -> ShortenKernels:
+    """Attention written out becomes one kernel: what is `between` its products goes; with `launches`, so do most of
+    theirs.
+
+    Products of the role `product_wide` are in fp32, where no fused kernel is fast.
+    """
+    change = shorten(
+        kernels,
+        product=fixes.ATTENTION_PRODUCTS,
+        between=fixes.ATTENTION_BETWEEN,
+        product_wide=fixes.ATTENTION_WIDE,
+    )
+    return replace(change, launches_saved=fixes.ATTENTION_LAUNCHES) if launches else change
+
+
+def fuse_pointwise(kernels: Selection) -> ShortenKernels:
+    """Chains become one kernel each, which takes at least as long as its longest member; these are the others."""
+    return shorten(kernels, other=fixes.POINTWISE_OTHERS)
+
+
+def keep_layout(kernels: Selection, launches: bool = False) -> ShortenKernels:
+    """Kernels that only change a layout go, but for `grouped` ones; with `launches`, theirs as far as converters do.
+
+    A copy of what a concatenation has just `packed` may be there for its reader: hopefully it goes. Other kernels are
+    chosen `beside` them, too: of the normalisations that have one block a channel, the share of the device stays that
+    those blocks fill, and cautiously they gain half of that. What stays of each: `fixes`.
+    """
+    kernels = kernels.without("grouped")
+    change = shorten(
+        kernels, strided=fixes.LAYOUT_STRIDED, packed=fixes.LAYOUT_PACKED, converter=fixes.LAYOUT_CONVERTERS
+    )
+    if launches:
+        change = replace(change, launches_saved=Range(*(1.0 - fixes.LAYOUT_CONVERTERS.at(case) for case in Case)))
+    if kernels.beside is None:
+        return change
+    others = shorten(kernels.beside, convolution=fixes.CONVOLUTIONS_BESIDE)
+    filled = np.where(np.isnan(kernels.beside.best), 1.0, kernels.beside.best)
+    filling = half_at_least(kernels.beside, filled, filled)
+    keep = np.minimum(others.keep, filling.keep)
+    return replace(change, beside=replace(others, keep=tuple(keep)))
+
+
+def convert_groups(kernels: Selection) -> ShortenKernels:
+    """With channels last, what the compiled converters of convolutions did between `grouped` normalisations, copies of
+    PyTorch do, there and back, and take longer."""
+    rows = kernels.groups["grouped"]
+    keep = tuple(np.full(rows.size, fixes.LAYOUT_GROUPED.at(case)) for case in Case)
+    return ShortenKernels(kernels.device, rows, keep)
+
+
+def align_products(kernels: Selection) -> ShortenKernels:
+    """Products of aligned operands: they usually reach `fixes.ALIGNED_REACH` of the attainable bound (`best`), and
+    cautiously gain half of the way there. Where nothing but a name is known, only products since Hopper gain much."""
+    named = shorten(kernels, named=fixes.ALIGNED_BY_NAME, named_since_hopper=fixes.ALIGNED_SINCE_HOPPER)
+    known = half_at_least(kernels, kernels.best / fixes.ALIGNED_REACH.value, kernels.best)
+    shares = zip(named.keep, known.keep, strict=True)
+    return replace(known, keep=tuple(np.where(np.isnan(share), by_name, share) for by_name, share in shares))
+
+
+def spread_grids(kernels: Selection) -> ShortenKernels:
+    """Kernels spread over all multiprocessors, of which they fill `best`: half of the gain is expected, since the same
+    work is cut in more pieces."""
+    return half_at_least(kernels, fixes.GRIDS_SPREAD.value * kernels.best, kernels.best)
+
+
+def batch_calls(kernels: Selection) -> ShortenKernels:
+    """Calls of a model as one: `usual` of the time of each kernel but the first call's stays, cautiously half-way to
+    all of it, and nobody launches it."""
+    change = half_at_least(kernels, kernels.usual, kernels.best)
+    return replace(change, launches_saved=Range(fixes.CAUTIOUS_SHARE.value, 1.0, 1.0))
+
+
+def overlap_streams(kernels: Selection) -> ShortenKernels:
+    """Kernels that run at once with one of another stream; cautiously two fifths of the gain, where both kernels then
+    share the memory's bandwidth."""
+    keep = (1.0 - fixes.STREAMS_CAUTIOUS.value * (1.0 - kernels.usual), kernels.usual, kernels.best)
+    return ShortenKernels(kernels.device, kernels.rows, keep)
+
+
+def full_clock(kernels: Selection) -> ShortenKernels:
+    """Kernels at the highest clock, of which they had `best`: memory keeps its own clock, so half is expected."""
+    half = (1.0 + kernels.best) / 2.0
+    return ShortenKernels(kernels.device, kernels.rows, (np.ones(half.size), half, kernels.best))
+
+
+def merge_tiny(kernels: Selection) -> ShortenKernels:
+    """Most very short kernels are merged into others: of those, what any kernel takes goes, and `best` stays."""
+    merged = fixes.TINY_MERGED
+    keep = tuple(1.0 - merged.at(case) * (1.0 - kernels.best) for case in Case)
+    return ShortenKernels(kernels.device, kernels.rows, keep)
+
+
+def reach_bound(kernels: Selection) -> ShortenKernels:
+    """An operator at 70 % of its attainable bound (`best`): what a well-written kernel of everyday shapes reaches."""
+    return half_at_least(kernels, kernels.best / fixes.BOUND_REACHED.value, kernels.best)
+
+
+def drop_work(work: Selection) -> ShortenKernels:
+    """Device work that need not be done goes, and the host's time from the call before to each of its launches;
+    cautiously half of that, which holds what the program does there for other ends."""
+    gone = np.zeros(work.rows.size)
+    saved = Range(fixes.CAUTIOUS_SHARE.value, 1.0, 1.0)
+    return ShortenKernels(work.device, work.rows, (gone, gone, gone), launches_saved=saved)
+
+
+def join_graphs(kernels: Selection, entries: Int64Array, beyond: float) -> ShortenKernels:
+    """Pieces of a compiled program become one graph, whose fused kernels take `usual` of their time, at best `best`.
+
+    Of the host's time up to the launches of `entries` the share `beyond` comes after a break: Python, guards and
+    dispatch, all of which go; cautiously half.
+    """
+    change = half_at_least(kernels, kernels.usual, (kernels.usual + kernels.best) / 2.0)
+    return replace(change, launches_saved=Range(fixes.CAUTIOUS_SHARE.value * beyond, beyond, beyond), entries=entries)
+
+
+def compiled(kernels: Selection, launches: bool = True) -> tuple[ShortenKernels, ...]:
+    """Eager runs compiled: all but the `longest` kernel of each go with their launches; the others, and what is
+    `alone`, are launched without dispatch. Without `launches` only the kernels' own time goes."""
+    other = Selection(kernels.device, {"other": kernels.groups["other"]})
+    kept = Selection(kernels.device, {role: kernels.groups[role] for role in ("longest", "alone")})
+    gone = shorten(other, other=fixes.COMPILED_OTHERS)
+    shorter = shorten(kept, longest=fixes.COMPILED_LONGEST)
+    if not launches:
+        return gone, shorter
+    gone = replace(gone, launches_saved=fixes.COMPILED_LAUNCHES_GONE)
+    return gone, replace(shorter, launches_saved=fixes.COMPILED_LAUNCHES)
+
+
+def to_tf32(kernels: Selection) -> ShortenKernels:
+    """fp32 products as TF32: `best` is the ratio of peak rates, of which they keep `fixes.TF32_OF_PEAKS` times, and at
+    least what their bytes take."""
+    return _by_peaks(kernels, kernels.usual)
+
+
+def _by_peaks(kernels: Selection, moving: Float64Array) -> ShortenKernels:
+    best = np.where(np.isnan(kernels.best), fixes.TF32_PEAKS.value, kernels.best)
+    return _moving(ShortenKernels(kernels.device, kernels.rows, _of_peaks(best), floored=True), moving)
+
+
+def _of_peaks(best: Float64Array) -> tuple[Float64Array, ...]:
+    """What products keep of their time in each case, by ratios of peaks."""
+    return tuple(np.minimum(fixes.TF32_OF_PEAKS.at(case) * best, 1.0) for case in Case)
+
+
+def _moving(change: ShortenKernels, share: Float64Array) -> ShortenKernels:
+    """The same, but kernels keep at least the share of their time that their bytes take, where that is known."""
+    return replace(change, keep=tuple(np.fmax(keep, share) for keep in change.keep)) if share.size else change
+
+
+def to_bf16(kernels: Selection) -> ShortenKernels:
+    """The whole program in bf16: TF32 products at twice the rate, fp32 ones at the ratio of peaks, `streaming` kernels
+    with half the bytes. Products `alone`, of a GPU that computes TF32 no faster than fp32, by the ratio of peaks."""
+    if "alone" in kernels.groups:
+        return _by_peaks(kernels, kernels.usual / _WIDE_OF_NARROW)
+    return _in_bf16(kernels, fixes.BF16_OF_TF32, fixes.BF16_OF_FP32, fixes.BF16_STREAMING)
+
+
+def autocast(
+    kernels: Selection,
+    compiled: bool = False,
+    trains: bool = True,
+    checked: bool = False,
+    convolutions: Int64Array | None = None,
+) -> UnderAutocast:
+    """`to_bf16` under autocast, less the casts around each product, which a compiler writes into kernels around it.
+
+    A product of a model that nobody trains casts its input, weight and bias; in training the two products of its
+    backward pass cast the three gradients. Of `convolutions` the weight alone is cast, and its gradient; a library lays
+    out anew what they read. Compiled, one for each product is written into another kernel. Where anomaly mode has
+    gradients `checked`, three launches look at what a cast hands back.
+    """
+    if compiled:
+        roles = fixes.BF16_PRODUCTS_COMPILED, fixes.BF16_OF_FP32_COMPILED, fixes.BF16_STREAMING_COMPILED
+    else:
+        roles = fixes.AUTOCAST_OF_TF32, fixes.AUTOCAST_OF_FP32, fixes.AUTOCAST_STREAMING
+    products = Selection(kernels.device, {role: own for role, own in kernels.groups.items() if role != "streaming"})
+    change = _in_bf16(kernels, *roles)
+    casts = np.full(products.rows.size, _CASTS_TRAINED if trains else _CASTS, np.float64)
+    if convolutions is not None:
+        casts[np.isin(products.rows, convolutions)] = _CASTS_CONVOLVED
+    return UnderAutocast(change, products.rows, casts + _CHECKS * (checked and trains) - compiled)
+
+
+def _in_bf16(kernels: Selection, tf32: Assumption, fp32: Assumption, streaming: Assumption) -> ShortenKernels:
+    kept = {"tf32": tf32, "fp32": fp32, "misaligned": fixes.BF16_MISALIGNED}
+    kept |= {"streaming": streaming, "vector": streaming}
+    change = _moving(shorten(kernels, floored=True, **kept), kernels.usual / _WIDE_OF_NARROW)
+    if not kernels.best.size:
+        return change
+    # A chip whose peaks are nearer to each other than those that the figures are of.
+    return replace(change, keep=tuple(map(np.fmax, change.keep, _of_peaks(kernels.best))))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from timesink.fixes import kernels as made
 from timesink.fixes import replays
 from timesink.fixes.fix import Effort, Fix, Offer, Verb, take_direction, take_streams, take_workers
 from timesink.knowledge.assumptions import fixes
@@ -41,8 +40,8 @@ TF32: Final = Fix(
     costs="10 bits of mantissa in products",
     verb=Verb("precision tf32", "[kernel:REGEX]", "FP32 matrix products in TF32", target="may"),
     find=lambda trace: wide_kernels(trace)["fp32"],
-    aim=lambda trace, target: map(made.to_tf32, replays.named_kernels("fp32", trace, target)),
-    change=made.to_tf32,
+    aim=lambda trace, target: map(replays.to_tf32, replays.named_kernels("fp32", trace, target)),
+    change=replays.to_tf32,
     offer=Offer.ALWAYS,
 )
 BF16: Final = Fix(
@@ -60,9 +59,9 @@ BF16: Final = Fix(
         target="may",
     ),
     find=four_byte_kernels,
-    aim=lambda trace, target: map(made.to_bf16, replays.named_kernels("fp32", trace, target)),
-    change=made.to_bf16,
-    beside=replays.to_bf16,
+    aim=lambda trace, target: map(replays.to_bf16, replays.named_kernels("fp32", trace, target)),
+    change=replays.to_bf16,
+    beside=replays.to_bf16_beside,
     offer=Offer.ALWAYS,
     does_more=True,
 )
@@ -116,8 +115,8 @@ FUSED_ATTENTION: Final = Fix(
     answers=("attention_unfused",),
     verb=Verb("fuse-attention", "", "attention written out as one kernel"),
     find=unfused_attention,
-    change=made.fuse_attention,
-    beside=replays.fuse_attention,
+    change=replays.fuse_attention,
+    beside=replays.fuse_attention_beside,
     offer=Offer.ALWAYS,
 )
 FUSED_OPTIMIZER: Final = Fix(
@@ -226,8 +225,8 @@ CHANNELS_LAST: Final = Fix(
     answers=("layout_conversion",),
     verb=Verb("keep-layout", "", "copies and conversions that only change a layout"),
     find=layout_kernels,
-    change=made.keep_layout,
-    beside=replays.keep_layout,
+    change=replays.keep_layout,
+    beside=replays.keep_layout_beside,
     offer=Offer.ALWAYS,
 )
 PADDING: Final = Fix(
@@ -238,7 +237,7 @@ PADDING: Final = Fix(
     costs="the padding's share of work and memory",
     verb=Verb("align-products", "", "products of operands padded to 16 bytes"),
     find=misaligned_products,
-    change=made.align_products,
+    change=replays.align_products,
     offer=Offer.ALWAYS,
 )
 NO_RECOMPUTATION: Final = Fix(
@@ -257,7 +256,7 @@ STREAMS: Final = Fix(
     answers=("stream_serialization", "one_stream"),
     verb=Verb("overlap-streams", "", "streams that take turns at once"),
     find=lambda trace: (streams.serial for streams in serialized_streams(trace)),
-    change=made.overlap_streams,
+    change=replays.overlap_streams,
 )
 BATCH_SMALL_CALLS: Final = Fix(
     "batch_small_calls",
@@ -267,8 +266,8 @@ BATCH_SMALL_CALLS: Final = Fix(
     costs="right only where no call needs what another computes, which a capture does not show",
     verb=Verb("spread-grids", "", "kernels with too few blocks over all multiprocessors"),
     find=small_grids,
-    change=made.spread_grids,
-    beside=replays.batch_calls,
+    change=replays.spread_grids,
+    beside=replays.batch_calls_beside,
     offer=Offer.ALWAYS,
 )
 DROP_DEBUGGING: Final = Fix(
@@ -317,10 +316,10 @@ FUSE_POINTWISE: Final = Fix(
     "fuse_pointwise",
     verb=Verb("fuse-pointwise", "[kernel:REGEX]", "runs of pointwise kernels as one", target="may"),
     find=pointwise_chains,
-    aim=lambda trace, target: map(made.fuse_pointwise, replays.named_runs(trace, target)),
-    change=made.fuse_pointwise,
+    aim=lambda trace, target: map(replays.fuse_pointwise, replays.named_runs(trace, target)),
+    change=replays.fuse_pointwise,
 )
-FUSE_TINY_KERNELS: Final = Fix("fuse_tiny_kernels", change=made.merge_tiny)
+FUSE_TINY_KERNELS: Final = Fix("fuse_tiny_kernels", change=replays.merge_tiny)
 FP32: Final = Fix(
     "fp32",
     verb=Verb("precision fp32", "", "kernels in FP64 in FP32"),
@@ -350,7 +349,7 @@ JOIN_GRAPHS: Final = Fix(
     "join_graphs",
     verb=Verb("join-graphs", "", "compiled pieces as one graph"),
     find=broken_graphs,
-    change=lambda pieces: made.join_graphs(pieces.kernels, pieces.entries, pieces.beyond),
+    change=lambda pieces: replays.join_graphs(pieces.kernels, pieces.entries, pieces.beyond),
 )
 OVERLAP_COLLECTIVES: Final = Fix(
     "overlap_collectives",
@@ -358,10 +357,10 @@ OVERLAP_COLLECTIVES: Final = Fix(
     find=lambda _: (COLLECTIVES,),
     change=OverlapCollectives,
 )
-FILL_DEVICE: Final = Fix("fill_device", change=made.spread_grids)
-FULL_CLOCK: Final = Fix("full_clock", change=made.full_clock)
-REACH_BOUND: Final = Fix("reach_bound", change=made.reach_bound)
-CACHE_IN_PLACE: Final = Fix("cache_in_place", change=made.drop_work)
+FILL_DEVICE: Final = Fix("fill_device", change=replays.spread_grids)
+FULL_CLOCK: Final = Fix("full_clock", change=replays.full_clock)
+REACH_BOUND: Final = Fix("reach_bound", change=replays.reach_bound)
+CACHE_IN_PLACE: Final = Fix("cache_in_place", change=replays.drop_work)
 NO_RECOMPILATION: Final = Fix("no_recompilation", change=DropCompiler)
 LESS_HOST_WORK: Final = Fix("less_host_work", change=lambda host: ScaleHost(host, 0.0))
 PREPARE_NEXT_STEP: Final = Fix("prepare_next_step")

@@ -12,7 +12,7 @@ from timesink.mcp.figures import page_document
 def priced_change(capture: OpenCapture, change: str) -> dict[str, Any]:
     """What one change would win per step, before it is made."""
     from timesink.fixes.words import parse_change
-    from timesink.views.what_if import what_if_page
+    from timesink.views.plan import what_if_page
 
     page = what_if_page(capture.trace, (parse_change(change),), None, False)
     return page_document(capture, page, "prices")

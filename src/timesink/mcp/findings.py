@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from timesink.diagnosis.left import what_is_left
+from timesink.diagnosis.saving import what_is_left
 from timesink.diagnosis.verdicts import Card, Finding, Undecided
 from timesink.errors import UsageError
 from timesink.mcp.answers import MARK, evidence, fitted, named, paged, quantity, sentence

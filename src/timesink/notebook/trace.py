@@ -177,7 +177,7 @@ class AnsweringTrace(model.Trace):
         """
         from timesink.diagnosis.undiagnosable import check_device_work
         from timesink.fixes.words import parse_change
-        from timesink.views.what_if import what_if_page
+        from timesink.views.plan import what_if_page
 
         if not changes:
             raise UsageError("there is no change to price", remedy='name one, such as what_if("remove-sync")')

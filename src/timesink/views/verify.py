@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timesink.diagnosis.engine import MATERIAL
-from timesink.diagnosis.left import what_is_left
-from timesink.diagnosis.saving import saving_text
+from timesink.diagnosis.saving import saving_text, what_is_left
 from timesink.diagnosis.verdicts import Diagnosis, Where
 from timesink.model.record import asdict, dataclass, field
 from timesink.verify.baseline import Baseline, check_kept_file

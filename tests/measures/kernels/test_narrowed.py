@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.tables import trace_of
 
-from timesink.fixes.kernels import autocast
+from timesink.fixes.replays import autocast
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.model.trace import Trace
 from timesink.whatif.change import Case

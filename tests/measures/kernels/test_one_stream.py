@@ -15,7 +15,7 @@ from timesink.diagnosis.verdicts import NotApplicable, Undecided
 from timesink.fixes.words import parse_change
 from timesink.measures.kernels.one_stream import one_stream_runs
 from timesink.model.trace import Trace
-from timesink.views.what_if import what_if_page
+from timesink.views.plan import what_if_page
 from timesink.whatif.change import Case
 
 MEASURED_MS = {2: 0.326, 4: 0.180, 8: 0.170}

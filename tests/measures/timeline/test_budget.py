@@ -8,7 +8,7 @@ from hypothesis import given
 from tests.strategies import traces
 from tests.tables import trace_of
 
-from timesink.diagnosis import budgets as diagnosis_budgets
+from timesink.diagnosis import headline as diagnosis_budgets
 from timesink.knowledge.op_class import op_class
 from timesink.measures.steps.per_step import step_budgets
 from timesink.measures.steps.steps import steps

@@ -1,0 +1,280 @@
+"""The plan of a trace as a page: the ladder of changes, each change alone, where it ends, and rungs that were made;
+the prices of changes that somebody names, with what limits the step then and the paths behind the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from timesink.diagnosis.plan.batch import ASSUMED, free_text
+from timesink.diagnosis.plan.joint import WORTH
+from timesink.diagnosis.plan.ladder import Plan, Rung, plan
+from timesink.diagnosis.pricing import price_change
+from timesink.diagnosis.verdicts import Diagnosis
+from timesink.errors import UsageError
+from timesink.fixes.words import GRAMMAR, Asked
+from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
+from timesink.model.record import dataclass
+from timesink.model.trace import Trace
+from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.views.figures import LadderChart, LadderRung
+from timesink.views.page import Page, Sheet, declare, sheet_of
+from timesink.whatif.change import Change, Together
+from timesink.whatif.critical_path import PathShare
+from timesink.whatif.pricing import Pricer
+
+__all__ = ["WORTH", "Plan", "Rung", "headline", "page_of", "plan", "plan_page"]
+
+_LADDER = (
+    "change [name], before_ns: step, after_ns: then, after_low_ns: low, after_high_ns: high, gain_ratio: wins, "
+    "cumulative_ratio: in all, effort [text], bound_by: then bound by [text]"
+)
+_WHAT = (
+    "change [name], what: what to do [text], findings [name], costs [text], memory [text], beside: beside others [text]"
+)
+_WHERE = "change [name], where [name], module: in [name], kernel [kernel]"
+_ALONE = "change [name], gain_ns: wins, low_ns: low, high_ns: high, gain_ratio: of the step"
+_BATCHES = (
+    "factor: times as large, step_ns: step, items_ns: of as many items, items_low_ns: low, items_high_ns: high, "
+    "bound_by: then bound by [text], needed_bytes: more memory"
+)
+
+
+def plan_page(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = WORTH.default) -> Page:
+    """The plan of a trace as a page."""
+    return page_of(plan(trace, diagnosis, worth), trace.source)
+
+
+def page_of(made: Plan, source: str) -> Page:
+    """A plan as a page."""
+    ladder = (
+        (
+            *(rung.id, *_ns(rung.before_ms, rung.after.value, rung.after.low, rung.after.high or rung.after.value)),
+            *(rung.gain.value / rung.of_ms, rung.cumulative_ms / rung.of_ms, rung.fix.effort.value, rung.bound_by),
+        )
+        for rung in made.rungs
+    )
+    sheets = [sheet_of("ladder", "What to change, in this order", ladder, _LADDER, made.floor)]
+    if made.rungs:
+        what = (
+            (
+                rung.id,
+                rung.fix.what_to_type,
+                *(text or None for text in (", ".join(rung.findings), rung.fix.costs, rung.memory, _beside(rung))),
+            )
+            for rung in made.rungs
+        )
+        sheets.append(sheet_of("what", "What each change is", what, _WHAT))
+        where = (
+            (rung.id, *(text or None for text in (rung.place.where, rung.place.module, rung.place.kernel)))
+            for rung in made.rungs
+        )
+        sheets.append(sheet_of("where", "Where each change goes", where, _WHERE))
+    taken = {rung.id for rung in made.rungs}
+    alone = sorted(made.singles.items(), key=lambda item: (-item[1].value, item[0]))
+    shown = (item for item in alone if item[1].value >= WORTH.default * (made.step_ms or 0.0) or item[0] in taken)
+    wins = (
+        (name, *_ns(gain.value, gain.low, gain.high or gain.value), gain.value / (made.step_ms or 1.0))
+        for name, gain in shown
+    )
+    sheets.append(sheet_of("alone", "What each change wins alone", wins if made.step_ms else (), _ALONE))
+    if made.batches:
+        batches = (
+            (
+                *(one.factor, *_ns(one.step.value, one.per_item.value, one.per_item.low, one.per_item.most)),
+                *(one.bound_by, one.needed_bytes),
+            )
+            for one in made.batches
+        )
+        note = f"{ASSUMED}. {_free(made)}"
+        sheets.append(sheet_of("batches", "What a larger batch takes then", batches, _BATCHES, note))
+    notes = (*made.notes, *(f"{name} has no price: {why}" for name, why in made.unpriced))
+    return Page(f"{headline(made)} ({source})", tuple(sheets), notes, charts=_charts(made))
+
+
+def _ns(*times_ms: float | None) -> Iterator[float]:
+    return ((time_ms or 0.0) * NS_PER_MS for time_ms in times_ms)
+
+
+def _free(made: Plan) -> str:
+    text = free_text(made.free_bytes)
+    return text[:1].upper() + text[1:]
+
+
+def _beside(rung: Rung) -> str:
+    """What a change makes too, cannot stand beside, and comes after."""
+    fix = rung.fix
+    said = (("does too", fix.subsumes), ("not beside", fix.excludes), ("after", rung.needs))
+    return "; ".join(f"{word} {', '.join(names)}" for word, names in said if names)
+
+
+def headline(made: Plan) -> str:
+    """The plan in one line: ``plan: 3 changes, 186 ms to 56.1 ms``."""
+    if made.refused:
+        return f"no plan: {made.refused}"
+    if not made.rungs or made.step_ms is None:
+        return "plan: no change wins 2 % of the step"
+    count = "1 change" if len(made.rungs) == 1 else f"{len(made.rungs)} changes"
+    last = made.rungs[-1]
+    return (
+        f"plan: {count}, {_time(made.step_ms)} to {_time(last.after.value)} "
+        f"({share_text(last.cumulative_ms / made.step_ms)} of the step saved)"
+    )
+
+
+def _charts(made: Plan) -> tuple[LadderChart, ...]:
+    if not made.rungs or made.step_ms is None:
+        return ()
+    rungs = tuple(
+        LadderRung(
+            rung.id,
+            rung.before_ms * NS_PER_MS,
+            rung.after.value * NS_PER_MS,
+            (rung.after.low or 0.0) * NS_PER_MS,
+            (rung.after.high or rung.after.value) * NS_PER_MS,
+        )
+        for rung in made.rungs
+    )
+    return (LadderChart("What is left of the step after each change", made.step_ms * NS_PER_MS, rungs, made.floor),)
+
+
+def _time(time_ms: float) -> str:
+    return time_text(time_ms * NS_PER_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Climbed:
+    """One rung: the step before it, what was foretold of the step after it, and what was measured, in ms; None where it
+    was not made yet."""
+
+    number: int
+    change: str
+    before_ms: float
+    low_ms: float
+    foretold_ms: float
+    high_ms: float
+    measured_ms: float | None
+
+    @property
+    def outcome(self) -> str:
+        """Whether the measured step lies where it was foretold, or within `WORTH` of it: as far as single runs tell."""
+        if self.measured_ms is None:
+            return "next"
+        room_ms = WORTH.default * self.before_ms
+        if self.measured_ms >= self.before_ms - room_ms and self.foretold_ms < self.before_ms - room_ms:
+            return "won nothing"
+        if self.measured_ms > self.high_ms + room_ms:
+            return "less than foretold"
+        return "more than foretold" if self.measured_ms < self.low_ms - room_ms else "as foretold"
+
+
+_RUNGS = (
+    "rung, change [name], before_ns: step, foretold_ns: foretold, foretold_low_ns: low, foretold_high_ns: high, "
+    "measured_ns: measured, outcome [text]"
+)
+
+
+def climbed_sheet(rungs: Sequence[Climbed]) -> Sheet:
+    """The rungs as a sheet."""
+    note = "one run each: `timesink verify --ledger RUNG` runs both sides in turns and gives a verdict"
+    rows = []
+    for one in rungs:
+        times_ms = (one.before_ms, one.foretold_ms, one.low_ms, one.high_ms, one.measured_ms)
+        times_ns = (None if time_ms is None else time_ms * NS_PER_MS for time_ms in times_ms)
+        rows.append((one.number, one.change, *times_ns, one.outcome))
+    return sheet_of("climbed", "Rungs made, and the next", rows, _RUNGS, note if len(rungs) > 1 else "")
+
+
+_PATH = declare("rank, per_step_ns: per step, kind: on the path [name], name [name]")
+_NOTHING: tuple[float, ...] = (0.0, 0.0, 0.0)
+_NEXT_ROWS, _PATH_ROWS = 5, 20  # as many as people try; a screenful
+
+
+def grammar_page() -> Page:
+    """What can be changed."""
+    rows = tuple((name, verb.form, verb.prices) for name, (_, verb) in GRAMMAR.items())
+    columns = declare("verb: change [name], form: written [text], doc: prices [text]")
+    return Page("Changes that can be priced", (Sheet("changes", "Changes", columns, rows),))
+
+
+def what_if_page(trace: Trace, changes: Sequence[Asked], unprofiled_step_ms: float | None, explain_cost: bool) -> Page:
+    """Prices per rank, of each change and of all together. `UsageError` where no step was found."""
+    if unprofiled_step_ms is not None:
+        trace = trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS)
+    ranks = calibrated_pricers(trace)
+    if not ranks:
+        raise UsageError(
+            f"no complete step was found in {trace.source}, and a price is per step",
+            remedy="mark steps with prof.step() or an NVTX range, and record at least three",
+        )
+    made = {rank: [(change.label, change.changes(trace, rank)) for change in changes] for rank in ranks}
+    together = {rank: Together(tuple(part for _, parts in named for part in parts)) for rank, named in made.items()}
+    sheets = [_prices(trace, made), _paths(ranks, together, "next", "What limits the step then", _NEXT_ROWS)]
+    if explain_cost:
+        sheets.append(_paths(ranks, {}, "path_before", "The path that bounds the step as it is", _PATH_ROWS))
+        sheets.append(_paths(ranks, together, "path_after", "The path after the change", _PATH_ROWS))
+        sheets.append(_trust(ranks))
+    return Page(f"What if, in {trace.source}", tuple(sheets))
+
+
+def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[str, Sequence[Change]]]]) -> Sheet:
+    columns = declare(
+        "rank, change [name], step_ns: step, new_step_ns: new step, gain_ns: gain, low_ns: low, high_ns: high, "
+        "priced_by [text], remark [text]"
+    )
+    rows = []
+    for rank, named in sorted(made.items()):
+        pricer = calibrated_pricers(trace)[rank]
+        step_ns, best = step_without_profiler_ns(trace, rank), _NOTHING
+        every = Together(tuple(change for _, changes in named for change in changes))
+        whole = ("all together: " + ", ".join(label for label, _ in named), (every,))
+        for label, changes in [*named, whole] if len(named) > 1 else named:
+            gain, by, remark = _gain(trace, pricer, rank, changes)
+            if changes == (every,):  # no less than the best of them, which may have been priced without a replay
+                gain = gain and tuple(map(max, gain, best))
+            best = tuple(map(max, gain or _NOTHING, best))
+            known = (step_ns - gain[0], *gain) if gain else (None,) * 4  # one per column
+            rows.append((rank, label, step_ns, *known, by, remark))
+    note = "gains of several changes overlap, so only the last row adds them up"
+    several = any(len(named) > 1 for named in made.values())
+    return Sheet("prices", "What each change wins per step", columns, tuple(rows), note if several else "")
+
+
+def _gain(
+    trace: Trace, pricer: Pricer, rank: int, changes: Sequence[Change]
+) -> tuple[tuple[float, ...] | None, str, str]:
+    """What a change wins (gain, low and high in ns, None where the trace cannot be replayed), how that was found, and a
+    remark. Of a fix on several devices, what it wins on the one where that is most."""
+    priced = [worth for change in changes if (worth := price_change(change, rank, trace)) is not None]
+    replays = [pricer.price(change) for change in changes]
+    if not any(replay.matched for replay in replays):
+        return _NOTHING, "", "nothing in these steps matches"
+    if not priced:
+        return None, "", f"refused: {replays[0].refused}"
+    most, replay = max(priced, key=lambda worth: worth.gain.value), replays[0]
+    gain = most.gain.value, most.gain.low or 0.0, most.gain.high or most.gain.value
+    doubt = f"doubtful: {replay.refused}" if replay.refused else f"bounded: {replay.bounded}" if replay.bounded else ""
+    return tuple(ms * NS_PER_MS for ms in gain), most.by, doubt if most.by == "replay" else ""
+
+
+def _paths(ranks: Mapping[int, Pricer], changes: Mapping[int, Change], key: str, title: str, count: int) -> Sheet:
+    rows = []
+    for rank, pricer in sorted(ranks.items()):
+        shares: tuple[PathShare, ...] = pricer.next_path(changes[rank]) if changes else pricer.path()
+        rows += [(rank, share.ns, share.kind, share.name or None) for share in shares[:count]]
+    return Sheet(key, title, _PATH, tuple(rows), "critical path: shares of the chain of events that sets the pace")
+
+
+def _trust(by_rank: Mapping[int, Pricer]) -> Sheet:
+    columns = (
+        "rank, steps: steps replayed, residual_ratio: unexplained, kappa: host time left by calibration, "
+        "inferred: waits inferred, dropped: edges dropped"
+    )
+    rows = []
+    for rank, pricer in sorted(by_rank.items()):
+        graph = pricer.graph
+        inferred = int(graph.program.releases.inferred.sum() + graph.program.events.inferred.sum())
+        known = (len(pricer.anchors.windows), pricer.residual_ratio, round(graph.kappa, 3), inferred)
+        rows.append((rank, *known, graph.network.dropped))
+    note = "above 5 % unexplained, nothing is priced"
+    return sheet_of("trust", "What the replay rests on", rows, columns, note)

@@ -193,12 +193,12 @@ def _compilation(trace: Trace) -> str:
     counters = compile_counters(trace)
     counts, per = [], "per step" if period_name(trace) == "step" else "in the window"
     if COMPILE_EVENTS in trace:
-        counts.append(f"graph breaks {counters.graph_breaks:.0f}, recompilations {counters.recompilations:.0f}")
-    if counters.regions_per_step is not None and counters.graphs_per_step is not None:
-        regions, graphs = counters.regions_per_step, counters.graphs_per_step
+        counts.append(f"graph breaks {counters['graph_breaks']:.0f}, recompilations {counters['recompilations']:.0f}")
+    if "regions_per_step" in counters:
+        regions, graphs = counters["regions_per_step"], counters["graphs_per_step"]
         counts.append(f"{number(regions, 'compiled region')} of {number(graphs, 'graph')} {per}")
-    if counters.steady_compilations:
-        counts.append(f"{counters.steady_compilations:.0f} compilations in steady steps")
-    if counts and counters.launches_per_step is not None:
-        counts.append(f"{counters.launches_per_step:.0f} launches {per}")
+    if steady := counters.get("steady_compilations"):
+        counts.append(f"{steady:.0f} compilations in steady steps")
+    if counts and "launches_per_step" in counters:
+        counts.append(f"{counters['launches_per_step']:.0f} launches {per}")
     return f"compile: {', '.join(counts)}" if counts else ""

@@ -292,7 +292,7 @@ def _places(trace: Trace, top: int) -> Sheet:
 def compile_page(trace: Trace, top: int) -> Page:
     """Exact counts first; then what the log says, where there is one: graph breaks, functions, caches, phases."""
     note = "" if COMPILE_EVENTS in trace else "no log beside the trace: TORCH_TRACE=folder names every break and guard"
-    counts = compile_counters(trace).known().items()
+    counts = compile_counters(trace).items()
     sheets = [sheet_of("counts", "Counts", counts, "name: count of [text], value", note)]
     if COMPILE_EVENTS in trace:
         log = compile_summary(trace)

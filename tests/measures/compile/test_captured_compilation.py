@@ -92,7 +92,7 @@ def test_a_guard_that_fails_again_is_one_guard(name: str, function: str, guard: 
 
 
 def counted(trace: Trace) -> dict[str, float]:
-    return compile_counters(trace).known()
+    return dict(compile_counters(trace))
 
 
 def test_counters_join_the_log_and_the_trace(unpacked: Unpacked) -> None:

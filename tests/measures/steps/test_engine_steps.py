@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
 from tests.rules.cases import read_cases
 
+from timesink.diagnosis.rule import page_paths
 from timesink.measures.steps.engine import Root, blocked_tokens, engine_late, full_batches
 from timesink.measures.steps.launch_sequences import decode_rounds
 from timesink.measures.timeline.ranges import StepRequests, requests_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.rules import serving
 
-RULES = Path(serving.__file__ or "").parent
 _COLUMNS = {"call": pl.Int64, "name": pl.String, "copy_kind": pl.String, "bytes": pl.Int64}
 
 
@@ -57,7 +54,7 @@ def test_annotations_say_tokens_of_prompts_and_requests_that_decode() -> None:
 
 
 def test_kernels_of_a_few_microseconds_take_as_long_for_twice_the_requests() -> None:
-    trace = read_cases(RULES / "batch_small.cases.md")[0].trace
+    trace = read_cases(page_paths()["batch-small"])[0].trace
     ops, is_cache = trace[DEVICE_OPS], pl.col("name").cast(pl.String).str.starts_with("paged")
     for length_ns, grows_ns in ((4_500, 0), (5_500, 5_500)):
         end = pl.when(is_cache).then(pl.col("start_ns") + length_ns).otherwise("end_ns").alias("end_ns")
@@ -67,7 +64,7 @@ def test_kernels_of_a_few_microseconds_take_as_long_for_twice_the_requests() -> 
 
 
 def test_only_a_step_of_many_launches_is_tried_as_a_graph() -> None:
-    trace = read_cases(RULES / "engine_late.cases.md")[0].trace
+    trace = read_cases(page_paths()["engine-late"])[0].trace
     calls, ops = trace[API_CALLS], trace[DEVICE_OPS]
     launches = calls.filter(pl.col("name").cast(pl.String).str.contains("Launch"))
     for count in (18, 22):
@@ -87,7 +84,7 @@ def test_only_a_step_of_many_launches_is_tried_as_a_graph() -> None:
 
 
 def test_a_chunk_takes_its_share_of_a_prompt_and_a_quarter_more() -> None:
-    case = read_cases(RULES / "prefill_blocks.cases.md")[0].trace
+    case = read_cases(page_paths()["prefill-blocks"])[0].trace
     (found,) = blocked_tokens(Trace("anew", case.tables))
     assert (found.waiting, found.prompt_tokens, found.chunk) == (7, 8192, 1024)
     assert found.chunked_ns == 1_000_000 + 3_000_000 / 8 * 1.25

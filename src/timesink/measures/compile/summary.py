@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import polars as pl
 
@@ -22,7 +22,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.launches import launches
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.record import dataclass, fields
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 
@@ -189,44 +189,24 @@ def compile_time(trace: Trace) -> tuple[CompileTime, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CompileCounters:
-    """None where it was not recorded: breaks and recompilations need a log; the rest needs a trace, with steps.
-
-    `steady_compilations` counts compilations in the trace that begin in kept steps. Per step: the device that has
-    most.
-    """
-
-    graph_breaks: float | None
-    recompilations: float | None
-    late_recompilations: float | None
-    steady_compilations: float | None
-    regions_per_step: float | None
-    graphs_per_step: float | None
-    launches_per_step: float | None
-
-    def known(self) -> dict[str, float]:
-        """Name and value of each that was recorded."""
-        values = {part.name: getattr(self, part.name) for part in fields(self)}
-        return {name: float(value) for name, value in values.items() if value is not None}
-
-
 @remembered
-def compile_counters(trace: Trace) -> CompileCounters:
-    """The counts of a trace, a log, or both read together."""
+def compile_counters(trace: Trace) -> Mapping[str, float]:
+    """The counts of a trace, a log, or both read together, without those that were not recorded: breaks and
+    recompilations need a log; the rest needs a trace, with steps. Per step: the device that has most."""
     log = compile_summary(trace) if COMPILE_EVENTS in trace else None
     regions = compiled_regions(trace) if DEVICE_OPS in trace else ()
-    made = [part.launches_per_step for part in launches(trace).values()] if DEVICE_OPS in trace else []
-    per_step = [count for count in made if count is not None]
-    return CompileCounters(
-        graph_breaks=log.graph_breaks if log else None,
-        recompilations=log.recompilations if log else None,
-        late_recompilations=log.late_recompilations if log else None,
-        steady_compilations=_steady(trace),
-        regions_per_step=max((part.per_step for part in regions), default=None),
-        graphs_per_step=max((part.graphs for part in regions), default=None),
-        launches_per_step=max(per_step, default=None),
-    )
+    queues = launches(trace).values() if DEVICE_OPS in trace else ()
+    made = [queue.launches_per_step for queue in queues if queue.launches_per_step is not None]
+    counts = {
+        "graph_breaks": log.graph_breaks if log else None,
+        "recompilations": log.recompilations if log else None,
+        "late_recompilations": log.late_recompilations if log else None,
+        "steady_compilations": _steady(trace),
+        "regions_per_step": max((part.per_step for part in regions), default=None),
+        "graphs_per_step": max((part.graphs for part in regions), default=None),
+        "launches_per_step": max(made, default=None),
+    }
+    return {name: float(count) for name, count in counts.items() if count is not None}
 
 
 def _steady(trace: Trace) -> int | None:
@@ -234,19 +214,12 @@ def _steady(trace: Trace) -> int | None:
     kept = steps(trace).kept
     if not kept.height:
         return None
-    tables = [(frame, matches(frame["name"], COMPILED_ONCE)) for frame in (trace.get(RANGES), trace.get(HOST_OPS))]
-    parts = [frame.filter(once & (frame["process"] >= 0)) for frame, once in tables if once.any()]
-    if not parts:
-        return 0
     marks = kept.select("rank", "process", "host_start_ns", "host_end_ns").sort("host_start_ns")
-    counts = []
-    for part in parts:
-        joined = (
-            part.select("rank", "process", "start_ns")
-            .sort("start_ns")
-            .join_asof(
-                marks, left_on="start_ns", right_on="host_start_ns", by=["rank", "process"], check_sortedness=False
-            )
+    counts = [0]
+    for frame in (trace.get(RANGES), trace.get(HOST_OPS)):
+        part = frame.filter(matches(frame["name"], COMPILED_ONCE) & (frame["process"] >= 0)).sort("start_ns")
+        joined = part.select("rank", "process", "start_ns").join_asof(
+            marks, left_on="start_ns", right_on="host_start_ns", by=["rank", "process"], check_sortedness=False
         )
         inside = joined.filter(pl.col("start_ns") < pl.col("host_end_ns"))
         counts.append(int(inside.group_by("rank").len()["len"].to_numpy().max(initial=0)))

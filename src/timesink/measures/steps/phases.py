@@ -17,6 +17,7 @@ their number, accumulate nothing that could be counted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -77,18 +78,30 @@ def phases(trace: Trace) -> StepPhases:
     windows, calls = pacing_windows(trace), trace.get(API_CALLS).height
     labels = [*range_labels(trace).unique().sort().to_list(), BACKWARD]
     work = _owned_time(trace, windows)
+
+    def totals(around: set[str]) -> pl.DataFrame:
+        return _totals(trace, work, _phase_of_calls(trace, labels, around) if calls else None, labels)
+
+    found = _without_wrappers(totals) if calls else totals(set())
+    return StepPhases(windows.height, int(found["time_ns"].sum()), found)
+
+
+def _without_wrappers(totals: Callable[[set[str]], pl.DataFrame], whole_ns: int | None = None) -> pl.DataFrame:
+    """What `totals` gives where names of ranges around nearly all of `whole_ns` (the sum) are left out, as long as two
+    other ranges are inside them."""
     around: set[str] = set()
-    found = _totals(trace, work, _phase_of_calls(trace, labels, around) if calls else None, labels)
-    for _ in range(_DEEPEST if calls else 0):
+    found = totals(around)
+    for _ in range(_DEEPEST):
         largest = found.drop_nulls("phase").head(1)
-        if not largest.height or largest["time_ns"][0] < _WRAPPER_RATIO * max(int(found["time_ns"].sum()), 1):
+        whole = max(int(found["time_ns"].sum()), 1) if whole_ns is None else whole_ns
+        if not largest.height or largest["time_ns"][0] < _WRAPPER_RATIO * whole:
             break
         around.add(largest["phase"][0])
-        inside = _totals(trace, work, _phase_of_calls(trace, labels, around), labels)
+        inside = totals(around)
         if inside.drop_nulls("phase").height < 2:
             break
         found = inside
-    return StepPhases(windows.height, int(found["time_ns"].sum()), found)
+    return found
 
 
 @remembered
@@ -110,15 +123,9 @@ def host_phases(trace: Trace) -> StepPhases:
     on_thread &= (ranges["rank"] == (ranks[0] if len(ranks) else -1)).to_numpy()
     shown = steady.covered_ns(ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()) * on_thread
     timed = ranges.select(names.alias("phase"), pl.Series("time_ns", shown))
-    around: set[str] = set()
-    for _ in range(_DEEPEST):
-        found = _outermost_times(timed, nesting, _names_a_phase(trace, names, around))
-        if not found.height or found["time_ns"][0] < _WRAPPER_RATIO * steady.total_ns:
-            break
-        inside = _outermost_times(timed, nesting, _names_a_phase(trace, names, {*around, found["phase"][0]}))
-        if inside.height < 2:
-            break
-        around.add(found["phase"][0])
+    found = _without_wrappers(
+        lambda around: _outermost_times(timed, nesting, _names_a_phase(trace, names, around)), steady.total_ns
+    )
     return StepPhases(of_rank.height, steady.total_ns, found)
 
 

@@ -11,11 +11,11 @@ import pytest
 from timesink.capture.recorded_run import link_times
 from timesink.cli.app import run
 from timesink.cli.options import of_run
+from timesink.diagnosis.registry import find
 from timesink.diagnosis.verdicts import Found
 from timesink.measures.communication.link_curve import LinkCurve, link_curve
 from timesink.model.trace import LinkTime, Trace
 from timesink.readers import read
-from timesink.rules.communication import slow_link
 from timesink.views.capture import link_times_page, sizes_of
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/stages/results"
@@ -97,9 +97,9 @@ def test_one_link_alone_is_judged_by_what_was_measured(
             place, [at for at in packed if "depth1.rank" in at.name and at.name.endswith("json")], filter="data"
         )
     trace = read(sorted(place.glob("*.json")), cache=False)
-    limits = {name: limit.default for name, limit in slow_link.RULE.limits.items()}
-    assert not isinstance(slow_link.check(trace, limits), Found)
-    verdict = slow_link.check(trace.with_link_times((LinkTime("send", 2, 33_554_432, usual_us * 1e3),)), limits)
+    rule = find("slow-link")
+    assert not isinstance(rule.verdict(trace), Found)
+    verdict = rule.verdict(trace.with_link_times((LinkTime("send", 2, 33_554_432, usual_us * 1e3),)))
     assert isinstance(verdict, Found) is slow
     if isinstance(verdict, Found):
         assert "as measured here by nccl-bench" in verdict.findings[0].message

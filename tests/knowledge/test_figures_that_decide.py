@@ -33,7 +33,7 @@ from timesink.measures.steps.spikes import Spike
 from timesink.model.arrays import Int64Array
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.rules.communication import pipeline_bubble
+from timesink.rules.communication import ranks as rules_on_ranks
 from timesink.whatif import device
 from timesink.whatif.change import Case, Touches
 from timesink.whatif.changes import host, kernels, transfers
@@ -456,16 +456,16 @@ def test_clocks_that_seem_to_be_one_are_off_by_fifty_microseconds_at_most(monkey
 
 def test_four_micro_batches_a_stage_make_the_bubble_small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("trains", True), ("depths", None), ("waiting_slowdown", 1.0)):
-        monkeypatch.setattr(pipeline_bubble, name, lambda *given, value=value: value)
+        monkeypatch.setattr(rules_on_ranks, name, lambda *given, value=value: value)
     line = SimpleNamespace(ranks=(0, 1))
-    better = pipeline_bubble.better(None, line, Schedule((40e6, 40e6), 80e6, 1, 1, ""))  # type: ignore[arg-type]
+    better = rules_on_ranks._better(None, line, Schedule((40e6, 40e6), 80e6, 1, 1, ""))  # type: ignore[arg-type]
     assert "8 or more" in better.advice
     assert better.gain_ns[1] == pytest.approx(80e6 - 40e6 * (1 + 1 / 8))
 
 
 def test_half_of_what_stages_are_uneven_by_is_expected_to_be_won() -> None:
     plan = Schedule((60e6, 40e6), 70e6, 8, 1, "1F1B")
-    better = pipeline_bubble.better(None, SimpleNamespace(ranks=(0, 1)), plan)  # type: ignore[arg-type]
+    better = rules_on_ranks._better(None, SimpleNamespace(ranks=(0, 1)), plan)  # type: ignore[arg-type]
     assert plan.uneven_ns == pytest.approx(10e6 * 7 / 8)
     assert better.gain_ns == pytest.approx((0, plan.uneven_ns / 2, plan.uneven_ns))
     assert "Even out the stages" in better.advice

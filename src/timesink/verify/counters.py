@@ -139,7 +139,7 @@ def compile_metrics(trace: Trace) -> dict[str, Counter]:
     from timesink.measures.compile.summary import compile_counters
     from timesink.model.tables import COMPILE_EVENTS
 
-    counts = compile_counters(trace)
+    counts = dict(compile_counters(trace))
     if COMPILE_EVENTS not in trace and "regions_per_step" not in counts:
         return {}
     counts.pop("launches_per_step", None)  # which `step_metrics` reports

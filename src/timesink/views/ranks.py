@@ -9,13 +9,14 @@ from __future__ import annotations
 import polars as pl
 
 from timesink.cluster.run import Run, run_in
+from timesink.diagnosis.rule import rule_texts
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.communication.pipelines import pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_by_step, waits_of
 from timesink.measures.ranks.lateness import Lateness, lateness_of, latest_rank, rebalanced
 from timesink.measures.ranks.parity import differences, ranks_text
 from timesink.model.trace import Trace
-from timesink.rules.communication import straggler
+from timesink.rules.communication.ranks import SIDES
 from timesink.units import share_text, time_text
 from timesink.views.figures import HeatChart
 from timesink.views.page import Page, Sheet, sheet_of
@@ -111,15 +112,15 @@ def ranks_verdict(waits: CollectiveWaits, late: Lateness) -> str:
     members = waits.job.members
     stood_ns, waited_ns = int(members["exposed_communication_ns"].sum()), int(waits.calls["exposed_wait_ns"].sum() or 0)
     waiting = f"of {time_text(stood_ns)} exposed communication of all ranks {time_text(waited_ns)} is waiting"
-    limits = {name: limit.default for name, limit in straggler.RULE.limits.items()}
-    if late.anchors.size < limits["collectives"]:
+    limits = rule_texts("straggler").limits
+    if late.anchors.size < limits["collectives"].default:
         return f"too few collectives hold all ranks up to tell who is late ({late.anchors.size}); {waiting}"
     worst = latest_rank(late, waits.job.ranks)
-    if worst.gain_ratio <= limits["gain_ratio"] or not worst.has_most:
+    if worst.gain_ratio <= limits["gain_ratio"].default or not worst.has_most:
         of = f"without the lateness of rank {worst.rank} the job gains {share_text(worst.gain_ratio)}"
         return f"no one rank holds the others up ({of}); {waiting}"
     row = late.ranks.filter(late.ranks["rank"] == worst.rank).row(0, named=True)
-    side, _ = straggler.SIDES[max(straggler.SIDES, key=lambda name: row[name])]
+    side, _ = SIDES[max(SIDES, key=lambda name: row[name])]
     return (
         f"rank {worst.rank} comes late to {row['late_count']} of {row['anchors']} collectives because of {side}; "
         f"without that the job gains {share_text(worst.gain_ratio)}; {waiting}"

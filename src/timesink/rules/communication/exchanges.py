@@ -1,0 +1,304 @@
+"""Rules on exchanges between GPUs: exposed, small, repeated or awaited ones, and kernels that they slow down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+from timesink.diagnosis.judge import Row, Rows, declare
+from timesink.diagnosis.rule import Limits, applicable, found_or_clear, make_rule
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Claim,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Quantity,
+    Undecided,
+    Verdict,
+    Where,
+)
+from timesink.diagnosis.words import of_period, of_step
+from timesink.fixes import table as fixes
+from timesink.knowledge.assumptions import fixes as assumed
+from timesink.measures.communication.collectives import (
+    CollectiveUnits,
+    RepeatedExchange,
+    SmallCollectives,
+    awaited_collectives,
+    collective_units,
+    repeated_exchanges,
+    small_collectives,
+)
+from timesink.measures.communication.communication import (
+    DeviceCommunication,
+    communication,
+    contention,
+    may_communicate,
+    unnamed_exchange,
+)
+from timesink.measures.communication.link_curve import link_curve
+from timesink.measures.communication.pipelines import between_stages
+from timesink.measures.communication.waits import collective_waits, waiting_in_collectives
+from timesink.measures.ranks.job import JOB_READS
+from timesink.measures.steps.per_step import period_ns, share_of_step
+from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.tables import (
+    API_CALLS,
+    COLLECTIVES,
+    DEVICE_OPS,
+    DEVICES,
+    FRAMES,
+    HOST_OPS,
+    RANGES,
+    SETTINGS,
+    SOURCES,
+)
+from timesink.model.trace import Trace
+from timesink.rules.idle import BLAME_READS
+from timesink.units import bytes_text, share_text, time_text
+from timesink.whatif.change import Case
+
+_CAPTURE: Final = "timesink capture torch -- torchrun train.py"
+
+
+def _exposed(trace: Trace) -> Rows:
+    """A device and its communication with no computation beside it, less waiting for the last rank."""
+    devices = [device for device in communication(trace) if device.kernel_count]
+    if not devices and (name := unnamed_exchange(trace)) is not None:
+        return Undecided(
+            f"ranges named like an exchange launch {name} on a stream of their own: no library known to timesink",
+            "timesink show lists these kernels: if they communicate, their time with none beside them counts",
+        )
+    return [_exposed_row(trace, device) for device in devices]
+
+
+def _exposed_row(trace: Trace, device: DeviceCommunication) -> Row:
+    key = (device.rank, device.device)
+    waited = collective_waits(trace).matched.calls.height > 0
+    stood = (waiting_in_collectives(trace).get(key), between_stages(trace).get(key))
+    exposed = device.exposed - Intervals.union_all(part for part in stood if part is not None)
+
+    def place() -> Where:
+        names = communication(trace).by_name
+        own = names.filter((names["rank"] == device.rank) & (names["device"] == device.device))
+        return Where(rank=device.rank, device=device.device, kernel=own["name"].to_list()[0])
+
+    barriers_ns = communication(trace).barriers_ns(key)
+    figures = {
+        "exposed_ratio": share_of_step(trace, key, exposed),
+        "rank": device.rank,
+        "overlap_ratio": device.overlap_ratio or 0.0,
+        "barriers_ratio": barriers_ns / max(device.total_ns, 1) if barriers_ns else None,
+        "waited": "and less waiting for the last rank" if waited else None,
+        "late": None if waited else "read all ranks together first: a late peer shows as communication",
+    }
+    return Row(key, figures, exposed, change=fixes.OVERLAP_COLLECTIVES.change(), where=place)
+
+
+def _awaited(trace: Trace) -> Iterator[Row]:
+    for awaited in awaited_collectives(trace):
+        rank, device = awaited.device
+        share = share_of_step(trace, awaited.device, awaited.idle)
+        figures = {"idle_ratio": share, "rank": rank, "count": awaited.count, "call": awaited.call}
+        where = Where(rank=rank, device=device, op=awaited.call)
+        yield Row(awaited.device, figures, awaited.idle, where=where)
+
+
+def _contended(trace: Trace) -> Iterator[Row]:
+    """Overlap that slows kernels may still be the best there is: nothing says that any of it can be won."""
+    if not any(one.kernel_count for one in communication(trace)):
+        return
+    for row in contention(trace).iter_rows(named=True):
+        device = (row["rank"], row["device"])
+        span_ns = device_timeline(trace)[device].span_ns
+        share = max(0.0, row["excess_ns"] / span_ns) if span_ns else 0.0
+        lost_ns = share * period_ns(trace, device)
+        figures = {
+            "excess_ratio": share,
+            "rank": device[0],
+            "kernels": row["kernels"],
+            "slower_ratio": row["excess_ns"] / max(row["beside_ns"] - row["excess_ns"], 1),
+            "lost": of_period(trace, device, lost_ns),
+        }
+        yield Row(device, figures, stated=Quantity.ms(0.0, 0.0, lost_ns))
+
+
+def _check_small(trace: Trace, limits: Limits) -> Verdict:
+    """Found for the GPU whose small collectives are exposed longest, if long enough."""
+    collectives = small_collectives(trace) if may_communicate(trace) else None
+    if collectives is None or not collectives.calls.height:
+        return NotApplicable("the trace holds no collectives")
+    if collectives.calls["bytes"].null_count() == collectives.calls.height:
+        return Undecided("no collective's size is recorded", "timesink capture torch -- torchrun train.py")
+    judged = [_judge_small(collectives, device, limits) for device in collectives.devices]
+    findings = [one for one in judged if isinstance(one, Finding)]
+    return found_or_clear(findings[:1] or chain.from_iterable(pair for pair in judged if not isinstance(pair, Finding)))
+
+
+_MEASURED = " (below it latency is most of the time: measured by nccl-bench)"
+
+
+def _judge_small(
+    collectives: SmallCollectives, device: tuple[int, int], limits: Limits
+) -> Finding | tuple[Evidence, Evidence]:
+    curve = link_curve(collectives.trace)
+    measured = None if curve is None else curve.small_bytes()
+    small_bytes = int(limits["small_bytes"]) if measured is None else measured
+    small = collectives.of(device, small_bytes)
+    count = Evidence(
+        f"small collectives per step of rank {device[0]}, device {device[1]}",
+        Quantity(small.per_step, "calls"),
+        f"collectives of less than {bytes_text(small_bytes)}{_MEASURED if measured else ''} over the steady steps",
+        limit=Quantity(limits["per_step"], "calls"),
+        table="collectives",
+    )
+    share = Evidence(
+        "their exposed transfer",
+        Quantity(small.exposed_ratio, "ratio"),
+        "transfer with no computation beside it, over the steady steps",
+        limit=Quantity(limits["exposed_ratio"], "ratio"),
+        table="collectives",
+    )
+    if not (count.is_over and share.is_over):
+        return count, share
+    return Finding(
+        message=f"{small.per_step:.0f} collectives of less than {bytes_text(small_bytes)} in a step stand "
+        f"exposed for {time_text(small.exposed_step_ns)} of it on rank {device[0]} ({share_text(small.exposed_ratio)}"
+        f"); half of them take {time_text(small.p50_ns)} or less",
+        bottleneck=Bottleneck.COMMUNICATION_SMALL,
+        where=Where(rank=device[0], device=device[1]),
+        evidence=(count, share),
+        advice="Send them together: larger buckets (bucket_cap_mb), flattened tensors, one reduction for all metrics.",
+        verify="Capture again: fewer collectives per step, and the exposed transfer falls.",
+        claim=Claim({device: small.exposed}),
+        stated=Quantity.ms(small.exposed_step_ns, 0.0, small.exposed_step_ns + small.launch_step_ns),
+    )
+
+
+def _check_repeated(trace: Trace, limits: Limits) -> Verdict:
+    """Found where the exchanges that could be left out are exposed long enough."""
+    judged = [_judge_repeated(trace, limits, exchange) for exchange in repeated_exchanges(trace)]
+    first = [one for one in judged if isinstance(one, Finding)][:1]
+    return applicable(first or judged, "no step exchanges the same gradients after each of several forward passes")
+
+
+def _judge_repeated(trace: Trace, limits: Limits, exchange: RepeatedExchange) -> Finding | Evidence:
+    change = fixes.NO_SYNC.change(exchange.early, exchange.slowed)
+    slowed = change.kernels.beside.saved(trace, Case.EXPECTED) if change.kernels.beside else Intervals.none()
+    claim = exchange.exposed | slowed
+    evidence = Evidence(
+        f"time that repeated exchanges cost on rank {exchange.device[0]}",
+        Quantity(share_of_step(trace, exchange.device, claim), "ratio"),
+        "all but the last exchange of each step, where no computation runs beside them, and what they slow down",
+        limit=Quantity(limits["exposed_ratio"], "ratio"),
+        table="collectives",
+    )
+    if not evidence.is_over:
+        return evidence
+    return Finding(
+        message=f"gradients are exchanged {exchange.times} times a step ({bytes_text(exchange.step_bytes)} where "
+        f"{bytes_text(exchange.step_bytes / exchange.times)} would do); those before the last, exposed or in kernels "
+        f"that they slow down, cost {of_step(trace, exchange.device, claim)}",
+        bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
+        where=Where(rank=exchange.device[0], device=exchange.device[1], op="DistributedDataParallel.forward"),
+        evidence=(
+            evidence,
+            Evidence("exchanges per step", Quantity(exchange.times, "calls"), "equal lists of all-reduces"),
+        ),
+        advice="Run every micro-batch but the last under model.no_sync().",
+        verify="Capture again: one exchange per step.",
+        claim=Claim({exchange.device: claim}),
+        change=change,
+        fix=fixes.NO_SYNC,
+    )
+
+
+def _check_units(trace: Trace, limits: Limits) -> Verdict:
+    """Found per device that waits while the host launches many small collectives."""
+    units = (part for part in collective_units(trace) if part.per_step > limits["per_step"])
+    otherwise = f"no host launches more than {limits['per_step']:.0f} collectives a step between products"
+    return applicable((_judge_units(trace, limits, part) for part in units), otherwise)
+
+
+def _judge_units(trace: Trace, limits: Limits, units: CollectiveUnits) -> Finding | Evidence:
+    unit_bytes = None if units.step_bytes is None else units.step_bytes / units.per_step
+    evidence = Evidence(
+        f"idle time of device {units.device[1]} while collectives are launched between products",
+        Quantity(share_of_step(trace, units.device, units.idle), "ratio"),
+        "idle stretches while the host is between two products with a collective, over the steady steps",
+        limit=Quantity(limits["idle_ratio"], "ratio"),
+        table="device_ops",
+    )
+    if not evidence.is_over or (unit_bytes is not None and unit_bytes > assumed.UNIT_BYTES.value):
+        return evidence
+    size = "" if unit_bytes is None else f" of {bytes_text(unit_bytes)} each on average"
+    return Finding(
+        message=f"device {units.device[1]} waits {of_step(trace, units.device, units.idle)} while the host launches "
+        f"{units.per_step:.0f} collectives{size} between products",
+        bottleneck=Bottleneck.COMMUNICATION_SMALL,
+        where=Where(rank=units.device[0], device=units.device[1]),
+        evidence=(
+            evidence,
+            Evidence(
+                "collectives per step",
+                Quantity(units.per_step, "calls"),
+                "over the steady steps",
+                limit=Quantity(limits["per_step"], "calls"),
+            ),
+        ),
+        advice="Gather larger units: fully_shard whole transformer layers and nothing finer; a larger bucket_cap_mb.",
+        verify="Capture again: fewer collectives per step, and the device waits less for the host.",
+        claim=Claim({units.device: units.idle}),
+        change=fixes.BUCKETS.change(units.host, unit_bytes),
+        fix=fixes.BUCKETS,
+    )
+
+
+RULES: Final = (
+    declare(
+        "COM101",
+        "communication-exposed",
+        _exposed,
+        Bottleneck.COMMUNICATION_EXPOSED,
+        fix=fixes.OVERLAP_COLLECTIVES,
+        needs=(DEVICE_OPS,),
+        reads=(*JOB_READS, RANGES, API_CALLS),
+        symptom=True,
+    ),
+    make_rule("COM102", "communication-small", _check_small, needs=(DEVICE_OPS,), reads=JOB_READS, capture=_CAPTURE),
+    declare(
+        "COM106",
+        "kernels-contended",
+        _contended,
+        Bottleneck.COMMUNICATION_EXPOSED,
+        needs=(DEVICE_OPS,),
+        reads=(API_CALLS, HOST_OPS, RANGES),
+    ),
+    make_rule(
+        "COM107",
+        "exchange-repeated",
+        _check_repeated,
+        needs=(DEVICE_OPS, COLLECTIVES),
+        reads=(API_CALLS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
+        capture=_CAPTURE,
+    ),
+    declare(
+        "COM108",
+        "collective-awaited",
+        _awaited,
+        Bottleneck.HOST_SYNC,
+        needs=(DEVICE_OPS, API_CALLS),
+        reads=(COLLECTIVES, DEVICES, FRAMES, HOST_OPS, RANGES, SETTINGS, SOURCES),
+    ),
+    make_rule(
+        "COM110",
+        "units-small",
+        _check_units,
+        needs=(DEVICE_OPS, API_CALLS),
+        reads=(*dict.fromkeys((*JOB_READS, *BLAME_READS)),),
+        capture=_CAPTURE,
+    ),
+)

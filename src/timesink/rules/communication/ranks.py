@@ -1,0 +1,407 @@
+"""Rules on the ranks of a job: a late one, many that take turns, the stages of a pipeline, a slow link."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from timesink.diagnosis.rule import Limits, found_or_clear, make_rule
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Claim,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Quantity,
+    Undecided,
+    Verdict,
+    Where,
+)
+from timesink.knowledge.assumptions import ranks as assumed
+from timesink.measures.communication.depths import depths, waiting_slowdown
+from timesink.measures.communication.pipelines import Pipeline, Schedule, ideal_bubble, pipeline, schedule, trains
+from timesink.measures.communication.waits import (
+    Detour,
+    SlowLink,
+    beside_nvlink,
+    collective_waits,
+    exposed_waits,
+    links,
+)
+from timesink.measures.ranks.job import JOB_READS, Job, ranks_of, step_ns
+from timesink.measures.ranks.lateness import lateness, latest_rank, rebalanced, worth_of_rank
+from timesink.measures.ranks.parity import ranks_text
+from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.record import dataclass
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
+from timesink.rules.idle import BLAME_READS
+from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
+
+_CAPTURE: Final = "timesink capture torch -- torchrun train.py"
+
+
+# What a rank is late by: where it shows, and what to ask next. The first of equals is named.
+SIDES = {
+    "host_ns": ("its host", "what does its host do between collectives?"),
+    "device_ns": ("more work on its GPU", "which kernels does it run beyond theirs?"),
+    "network_ns": ("slower transfers to and from it", "which link, adapter or route do its transfers take?"),
+}
+
+
+def _check_straggler(trace: Trace, limits: Limits) -> Verdict:
+    """Found for the rank without whose lateness the job gains most, if that is enough and more than half of it all."""
+    if len(ranks_of(trace)) < 2:
+        return NotApplicable("the trace holds one rank")
+    waits = collective_waits(trace)
+    if not waits.matched.calls.height:
+        return NotApplicable("no collective of one rank has a counterpart on another")
+    late = lateness(trace)
+    if late.anchors.size < limits["collectives"]:
+        why = f"{late.anchors.size} collectives hold all ranks up, too few to tell one late arrival from a late rank"
+        return Undecided(why, "capture more steps, of every rank")
+    worst = latest_rank(late, waits.job.ranks)
+    evidence = Evidence(
+        f"share of the time that goes where rank {worst.rank} comes as its peers do",
+        Quantity(worst.gain_ratio, "ratio"),
+        "collectives of all ranks replayed without the lateness that is this rank's own",
+        limit=Quantity(limits["gain_ratio"], "ratio"),
+        table="collectives",
+    )
+    is_found = evidence.is_over and worst.has_most
+    return found_or_clear([_straggler(trace, worst.rank, worst.gain_ratio, evidence) if is_found else evidence])
+
+
+def _straggler(trace: Trace, rank: int, gain: float, evidence: Evidence) -> Finding:
+    waits, late = collective_waits(trace), lateness(trace)
+    row = late.ranks.filter(late.ranks["rank"] == rank).row(0, named=True)
+    late_by = max(SIDES, key=lambda name: row[name])
+    (side, question), worth = SIDES[late_by], worth_of_rank(trace, rank, gain, late_by)
+    period = step_ns(waits.job)
+    device = waits.job.members.filter(waits.job.members["rank"] == rank)["device"][0]
+    host = waits.job.members.filter(waits.job.members["rank"] == rank)["host"][0]
+    claim = {key: part for key, part in exposed_waits(trace).items() if key[0] != rank}
+    return Finding(
+        message=f"rank {rank}{f' on {host}' if host else ''} comes late to {row['late_count']} of {row['anchors']} "
+        f"collectives because of {side}, and holds the {time_text(period)} step up for {time_text(gain * period)} "
+        f"({share_text(gain)})",
+        bottleneck=Bottleneck.STRAGGLER,
+        where=Where(rank=rank, device=device),
+        evidence=(
+            evidence,
+            Evidence(
+                f"own lateness of rank {rank}",
+                Quantity.ms(row["own_ns"]),
+                "beyond the median of its peers since the collective before, summed",
+            ),
+            Evidence("of it computation", Quantity.ms(row["device_ns"]), "beyond that of its peers"),
+            Evidence(
+                "of it transfer",
+                Quantity.ms(row["network_ns"]),
+                "exposed, in collectives and messages of some ranks, beyond that of its peers",
+            ),
+        ),
+        advice=f"Compare rank {rank} with a peer (`timesink show idle --rank {rank}`): {question}",
+        verify="Capture all ranks again: this rank comes late no more, and the waits of the others go.",
+        claim=Claim(claim),
+        stated=Quantity.ms(worth.gain_ns, worth.low_ns, worth.high_ns),
+    )
+
+
+_SHARED_SIDES = {
+    "host_ns": "on the host",
+    "device_ns": "in what their GPUs compute",
+    "network_ns": "in transfers among some of them",
+}
+
+
+def _check_imbalance(trace: Trace, limits: Limits) -> Verdict:
+    """Found where all ranks' own lateness together costs enough and no rank has more than half of it."""
+    if len(ranks_of(trace)) < 2:
+        return NotApplicable("the trace holds one rank")
+    waits = collective_waits(trace)
+    late = lateness(trace)
+    if late.anchors.size < 2:
+        return NotApplicable("fewer than two collectives hold all ranks up")
+    own = {rank: ns for rank, ns in late.ranks.select("rank", "own_ns").rows() if ns > 0}
+    gain = rebalanced(late, own).gain_ratio
+    evidence = Evidence(
+        "share of the time that goes where no rank comes later than the median",
+        Quantity(gain, "ratio"),
+        "collectives of all ranks replayed without the lateness that is their own",
+        limit=Quantity(limits["gain_ratio"], "ratio"),
+        table="collectives",
+    )
+    if not evidence.is_over or 2 * max(own.values(), default=0) > sum(own.values()):
+        return found_or_clear([evidence])
+    period = step_ns(waits.job)
+    saved_ms = gain * period / NS_PER_MS
+    latest = sorted(own, key=lambda rank: (-own[rank], rank))
+    sums = {name: int(late.ranks[name].sum()) for name in _SHARED_SIDES}
+    side = _SHARED_SIDES[max(sums, key=lambda name: sums[name])]
+    finding = Finding(
+        message=f"{ranks_text(tuple(latest))} take turns at being late, mostly {side}, and hold the "
+        f"{time_text(period)} step up for {time_text(gain * period)} ({share_text(gain)})",
+        bottleneck=Bottleneck.STRAGGLER,
+        where=Where(rank=latest[0]),
+        evidence=(
+            evidence,
+            Evidence("own lateness, host", Quantity.ms(sums["host_ns"]), "summed over ranks"),
+            Evidence("own lateness, computation", Quantity.ms(sums["device_ns"]), "summed over ranks"),
+            Evidence("own lateness, transfer", Quantity.ms(sums["network_ns"]), "summed over ranks"),
+        ),
+        advice="Give every rank the same work per step (balance tokens, lengths, experts); run garbage collection and "
+        "logging of all ranks at the same step.",
+        verify="Capture all ranks again: the waits in collectives shrink on every rank.",
+        claim=Claim(exposed_waits(trace)),
+        stated=Quantity(
+            saved_ms,
+            "ms",
+            low=saved_ms * (1 - assumed.GAIN_ERROR.value),
+            high=saved_ms * (1 + assumed.GAIN_ERROR.value),
+        ),
+    )
+    return found_or_clear([finding])
+
+
+_SLOWS: Final = 1.02  # times as long: less is the noise of a step
+_ENDLESS: Final = 1 << 20  # items that follow each other without a pause
+
+
+def _describe_bubble(plan: Schedule, score: float) -> str:
+    """What fills the bubble, as shares of the step."""
+    if plan.is_serial:
+        return f"one item at a time: OverlapScore {score:.2f}"
+    period = max(plan.period_ns, 1.0)
+    named = f"{plan.name}, " if plan.name else ""
+    chunks = f" in {plan.chunks} chunks a rank" if plan.chunks > 1 else ""
+    return (
+        f"{named}{plan.micro_batches} micro-batches{chunks}: {share_text(plan.filling_ns / period)} fills and drains "
+        f"(ideal {share_text(plan.ideal_ratio)}), {share_text(plan.uneven_ns / period)} is uneven stages, "
+        f"{share_text(plan.excess_ns / period)} transfers, launches and waiting; OverlapScore {score:.2f}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """What would shorten the step: `gain_ns` at least, as expected, at most."""
+
+    gain_ns: tuple[float, float, float]
+    advice: str
+    said: str = ""
+
+
+def _better(trace: Trace, line: Pipeline, plan: Schedule) -> _Filled:
+    """More items at a time, more micro-batches or even stages: what wins most."""
+    count, many = len(line.ranks), assumed.MICRO_BATCHES.whole * len(line.ranks)
+    if plan.is_serial:
+        return _together(trace, line, plan, many)
+    doubled = 2 * plan.micro_batches
+    more = plan.gain_ns(doubled, 1.0)
+    even = tuple(share * plan.uneven_ns for share in (assumed.EVENED.low, assumed.EVENED.value, assumed.EVENED.high))
+    cut = (
+        f"{doubled} micro-batches leave an ideal bubble of {share_text(ideal_bubble(count, doubled, plan.chunks))}, "
+        f"{plan.chunks + 1} chunks a rank (interleaved) of "
+        f"{share_text(ideal_bubble(count, plan.micro_batches, plan.chunks + 1))}"
+    )
+    evened = (
+        f"Even out the stages: the longest takes {time_text(max(plan.stage_ns))}, the mean {time_text(plan.mean_ns)}"
+    )
+    best, advice = (
+        (more, f"Cut the batch into more micro-batches: {cut}.") if more[1] >= even[1] else (even, f"{evened}; {cut}.")
+    )
+    least, expected, most = (max(0.0, ns) for ns in best)
+    return _Filled((least, expected, most), advice)
+
+
+def _together(trace: Trace, line: Pipeline, plan: Schedule, many: int) -> _Filled:
+    """Items that go one at a time, two at a time; where a step has several or ends in an update, all of its."""
+    slowdown, apart = waiting_slowdown(trace, line), depths(trace)
+    if apart is None or trains(trace):
+        count, drains = max(plan.items, many), trains(trace)
+        least, most = (plan.gain_ns(count if drains else _ENDLESS, slower)[1] for slower in (slowdown, 1.0))
+        gain = (least + most) / 2  # the longest stage seldom waits, but nothing says how seldom
+        how = f"{count} or more micro-batches (1F1B, GPipe)" if drains else "two or more at a time"
+        what = f"Let the next item enter before the last one has left: {how}"
+        then = f"with {count} micro-batches" if drains else "overlapped"
+        said = f"; {then} {time_text(plan.period_ns - gain)} are foretold"
+    else:
+        period_ns = apart.period_ns(2)
+        gain, most = plan.period_ns - period_ns, plan.period_ns - max(stage.alone_ns for stage in apart.stages)
+        least = gain * (1 - assumed.GAIN_ERROR.high) if apart.measured else 2 * gain - most
+        what = "Let the next item enter before the last one has left: two or more at a time"
+        said = f"; with two items at a time {time_text(period_ns)} are foretold"
+    slow = "" if slowdown < _SLOWS else (
+        f"; receives that wait beside a stage make it {share_text(slowdown - 1)} longer: give them fewer channels "
+        "(NCCL_MAX_P2P_NCHANNELS)"
+    )  # fmt: skip
+    figures = (max(0.0, min(least, gain)), max(0.0, gain), max(0.0, most, gain))
+    return _Filled(figures, f"{what}; even out the stages{slow}.", said if gain > 0 else "")
+
+
+def _check_bubble(trace: Trace, limits: Limits) -> Verdict:
+    """Found where the bubble is larger than its limit."""
+    line = pipeline(trace)
+    if line is None:
+        return NotApplicable("no two ranks mostly send to and receive from each other in steady steps")
+    evidence = Evidence(
+        "share of the step in which stages do not compute",
+        Quantity(line.overlap.bubble_ratio, "ratio"),
+        "one less the computation of each stage over the step, averaged over the stages",
+        limit=Quantity(limits["bubble_ratio"], "ratio"),
+        table="collectives",
+    )
+    return found_or_clear([_bubble(trace, line, evidence) if evidence.is_over else evidence])
+
+
+def _bubble(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:
+    overlap, plan = line.overlap, schedule(trace)
+    assert plan is not None  # there is a pipeline
+    found = _better(trace, line, plan)
+    score = overlap.score if overlap.score is not None else 0.0
+    lines = device_timeline(trace).by_device
+    standing = {
+        key: Intervals.one(part.span_start_ns, part.span_end_ns) - part.compute
+        for key, part in lines.items()
+        if key[0] in line.ranks
+    }
+    how = "" if line.labelled else ", by kernel names"
+    return Finding(
+        message=f"the {len(line.ranks)} stages of the pipeline{how} stand still {share_text(overlap.bubble_ratio)} of "
+        f"a {time_text(overlap.period_ns)} median step; {_describe_bubble(plan, score)}; the longest stage takes "
+        f"{time_text(overlap.longest.time_ns)}{found.said}",
+        bottleneck=Bottleneck.PIPELINE_BUBBLE,
+        where=Where(rank=max(zip(line.ranks, overlap.stages, strict=True), key=lambda at: at[1].time_ns)[0]),
+        evidence=(
+            evidence,
+            Evidence("OverlapScore", Quantity(score, "ratio"), "hidden stage time over what could be hidden"),
+            Evidence(
+                "ideal bubble",
+                Quantity(plan.ideal_ratio, "ratio"),
+                f"(p - 1) / (v m + p - 1): p = {len(line.ranks)}, m = {plan.micro_batches}, v = {plan.chunks}",
+            ),
+        ),
+        advice=found.advice,
+        verify="Capture again: the bubble shrinks towards (p - 1) / (v m + p - 1).",
+        claim=Claim(standing),
+        stated=Quantity.ms(found.gain_ns[1], *found.gain_ns[::2]),
+    )
+
+
+_ARTICLES: Final = {"allreduce": "an", "allgather": "an", "alltoall": "an"}
+"""The article of a kind of collective, where it is not "a"."""
+
+
+def _judge_nvlink(groups: Sequence[Detour], limit: float) -> Verdict:
+    """Found where the slowest of the groups reaches less of its NVLink than the limit."""
+    evidence = _nvlink_share(groups[0], limit)
+    slow = [group for group in groups if group.bus_share < limit]
+    return found_or_clear([_detour(slow, evidence) if slow else evidence])
+
+
+def _nvlink_share(group: Detour, limit: float) -> Evidence:
+    return Evidence(
+        "slowest group's share of NVLink",
+        Quantity(group.bus_share, "ratio"),
+        "bus bandwidth of its fastest large transfer, of what NVLink carries in one direction",
+        limit=Quantity(limit, "ratio"),
+        table="collectives",
+    )
+
+
+def _detour(slow: Sequence[Detour], evidence: Evidence) -> Finding:
+    """What the transfers cost is said of exposed communication, by a rule that claims their time; this is its cause."""
+    first = slow[0]
+    return Finding(
+        message=f"{ranks_text(first.ranks)} of one host move {_ARTICLES.get(first.kind, 'a')} {first.kind} of "
+        f"{bytes_text(first.size_bytes)} at {first.bus_bytes_per_s / 1e9:.3g} GB/s, {share_text(first.bus_share)} of "
+        "their NVLink: through host memory or PCIe",
+        bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
+        where=Where(rank=first.ranks[0]),
+        evidence=(evidence, Evidence("transfers", Quantity(first.count, "calls"), "large ones of the group")),
+        advice="NCCL_DEBUG=INFO says via P2P or via SHM: unset NCCL_P2P_DISABLE, and let each process see all GPUs.",
+        verify="Capture again: the transfers reach a quarter of NVLink and more.",
+        stated=Quantity(0.0, "ms", low=0.0, high=0.0),
+        counted_in=("COM101", 1.0),
+    )
+
+
+def _check_links(trace: Trace, limits: Limits) -> Verdict:
+    """Found where a group or pair takes a multiple of the usual time."""
+    if len(ranks_of(trace)) < 2:
+        return NotApplicable("the trace holds one rank")
+    compared = links(trace)
+    if not compared.frame.height and (groups := beside_nvlink(trace)):
+        return _judge_nvlink(groups, limits["nvlink_share"])
+    if not compared.frame.height:
+        why = "no transfer of one size is run by three groups or pairs of ranks: a slow link slows all alike"
+        return Undecided(why, "timesink capture nccl-bench --sizes-of TRACE -- torchrun --nproc-per-node=2")
+    slow = compared.slow(limits["ratio"])
+    if not slow:
+        worst = max((compared.frame["p50_ns"] / compared.frame["usual_ns"]).to_list())
+        return found_or_clear([_link_evidence(worst, limits)])
+    return found_or_clear([_slow_link(trace, slow, _link_evidence(max(link.ratio for link in slow), limits))])
+
+
+def _link_evidence(ratio: float, limits: Limits) -> Evidence:
+    return Evidence(
+        "slowest transfer over the usual one",
+        Quantity(ratio, "ratio"),
+        "median transfer of a group or pair over the median of those that run the same one, or as nccl-bench measured",
+        limit=Quantity(limits["ratio"], "ratio"),
+        table="collectives",
+    )
+
+
+def _slow_link(trace: Trace, slow: tuple[SlowLink, ...], evidence: Evidence) -> Finding:
+    waits = collective_waits(trace)
+    first, shared = slow[0], links(trace).shared(slow)
+    verb = "is" if len(shared) == 1 else "are"
+    whom = f"; {ranks_text(shared)} {verb} in all slow transfers and in no other" if shared else ""
+    others = f" and {len(slow) - 1} more of their like" if len(slow) > 1 else ""
+    counts = waits.job.steps.group_by("rank").len()["len"].to_list()
+    saved_ns = max(link.excess_ns for link in slow) / max(counts, default=1)
+    elsewhere = "as measured here by nccl-bench" if first.measured else "elsewhere"
+    what = f"{_ARTICLES.get(first.kind, 'a')} {first.kind} of {bytes_text(first.size_bytes)}"
+    return Finding(
+        message=f"{ranks_text(first.ranks)}{others} take {time_text(first.p50_ns)} for {what} that takes "
+        f"{time_text(first.usual_ns)} {elsewhere}{whom}{_hosts(waits.job, shared)}",
+        bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
+        where=Where(rank=(shared or first.ranks)[0]),
+        evidence=(
+            evidence,
+            Evidence("transfers compared", Quantity(first.count, "calls"), "of that size, of the slowest"),
+        ),
+        advice="Run nccl-tests between these hosts and between others; look at link widths and error counters.",
+        verify="Capture again: the transfer takes as long as elsewhere.",
+        claim=Claim(_stood(trace, slow)),
+        stated=Quantity.ms(saved_ns, 0.0, min(saved_ns, step_ns(waits.job))),
+    )
+
+
+def _hosts(job: Job, ranks: tuple[int, ...]) -> str:
+    names = sorted({host for rank, host in job.members.select("rank", "host").rows() if rank in ranks and host})
+    return f" ({' and '.join(names)})" if names else ""
+
+
+def _stood(trace: Trace, slow: tuple[SlowLink, ...]) -> dict[tuple[int, int], Intervals]:
+    """Exposed communication of the ranks behind slow links, by (rank, device)."""
+    ranks = {rank for link in slow for rank in link.ranks}
+    exposed = collective_waits(trace).job.exposed.partition_by("rank", "device", as_dict=True)
+    return {(int(rank), int(device)): Intervals.of(frame) for (rank, device), frame in exposed.items() if rank in ranks}
+
+
+RULES: Final = (
+    make_rule(
+        "COM103",
+        "straggler",
+        _check_straggler,
+        needs=(DEVICE_OPS,),
+        reads=(*dict.fromkeys((*JOB_READS, *BLAME_READS)),),
+        capture=_CAPTURE,
+    ),
+    make_rule("COM104", "ranks-imbalanced", _check_imbalance, needs=(DEVICE_OPS,), reads=JOB_READS, capture=_CAPTURE),
+    make_rule("COM105", "pipeline-bubble", _check_bubble, needs=(DEVICE_OPS,), reads=JOB_READS, capture=_CAPTURE),
+    make_rule("COM109", "slow-link", _check_links, needs=(DEVICE_OPS,), reads=JOB_READS, capture=_CAPTURE),
+)

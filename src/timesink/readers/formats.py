@@ -81,7 +81,7 @@ def reader_of(path: Path) -> Reader:
     """The reader that takes the file, or `UnreadableTrace` that says what the file looks like."""
     reader = recognised(path)
     if reader is None:
-        why, way_out = _other_format(path) or (_looks_like(path), _KNOWN)
+        why, way_out = _looks_like(path)
         raise UnreadableTrace(path, why, remedy=way_out)
     return reader
 
@@ -139,8 +139,8 @@ def is_profile(path: Path) -> bool:
         return False
 
 
-def _other_format(path: Path) -> tuple[str, str] | None:
-    """What a file of a format that is known and not read is, and the way out; None for any other file."""
+def _looks_like(path: Path) -> tuple[str, str]:
+    """What a file that no reader takes is, and the way out."""
     head = head_of(path)
     if head.startswith(b"PAR1"):
         return "this is a Parquet table, such as a log of operations, and no profile", _OWN_LOG
@@ -148,15 +148,8 @@ def _other_format(path: Path) -> tuple[str, str] | None:
         return "this is a Perfetto trace in protocol buffers", "convert it: traceconv json TRACE.pftrace TRACE.json"
     if path.name.endswith(".xplane.pb"):
         return "this is an XPlane profile of XLA (JAX, TensorFlow), which is not read", _KNOWN
-    return None
-
-
-def _looks_like(path: Path) -> str:
-    head = head_of(path)
     if path.is_dir():
-        return "a folder that is no export timesink knows"
-    if not head:
-        return "the file is empty"
+        return "a folder that is no export timesink knows", _KNOWN
     if head.startswith(b"version https://git-lfs.github.com/spec/"):
-        return "this is a git-LFS pointer, not the file itself (run `git lfs pull`)"
-    return f"no reader takes a file that begins with {head[:16]!r}"
+        return "this is a git-LFS pointer, not the file itself (run `git lfs pull`)", _KNOWN
+    return (f"no reader takes a file that begins with {head[:16]!r}" if head else "the file is empty"), _KNOWN

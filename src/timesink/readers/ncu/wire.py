@@ -269,7 +269,7 @@ def collect(data: bytes, start: int, end: int, tag: int, spans: MetricSpans) -> 
     at = start
     while at < end:
         if data[at] != tag:
-            last = _after_field(data, at, end)
+            last = next(fields(data, at, end)).end
             others.append((at, last))
             at = last
             continue
@@ -285,22 +285,3 @@ def collect(data: bytes, start: int, end: int, tag: int, spans: MetricSpans) -> 
         ends.append(last)
         at = last
     return others
-
-
-def _after_field(data: bytes, at: int, end: int) -> int:
-    tag, at = varint(data, at, end)
-    match tag & 7:
-        case 0:
-            return varint(data, at, end)[1]
-        case 1:
-            last = at + 8
-        case 2:
-            size, at = varint(data, at, end)
-            last = at + size
-        case 5:
-            last = at + 4
-        case wire:
-            raise DamagedMessage(f"wire type {wire} at byte {at}")
-    if last > end:
-        raise DamagedMessage(f"a field at byte {at} passes the end of its kernel")
-    return last

@@ -13,20 +13,8 @@ import polars as pl
 from timesink.errors import UnreadableTrace
 from timesink.model.record import dataclass, field
 from timesink.model.trace import ImportNote
-from timesink.readers.nsys.export import (
-    EVENT_TABLE,
-    KNOWN,
-    POLARS_TYPE,
-    TEXT_CHARACTERS,
-    ExportTable,
-    Keep,
-    complete_columns,
-    kept_rows,
-    no_rows,
-    readable,
-    spoiled_note,
-    unread_note,
-)
+from timesink.readers.nsys import export as declared
+from timesink.readers.nsys.export import KNOWN, POLARS_TYPE, ExportTable, Keep
 
 if TYPE_CHECKING:
     import pyarrow
@@ -48,8 +36,8 @@ class Folder:
     def read(self, source: ExportTable, keep: Keep | None = None) -> pl.DataFrame:
         """All rows of the table, or those to keep; damaged rows become notes, a damaged file `UnreadableTrace`."""
         columns = self.tables.get(source.name, frozenset())
-        if not readable(self.path, source, columns, self.notes):
-            return no_rows(source)
+        if not declared.readable(self.path, source, columns, self.notes):
+            return declared.no_rows(source)
         wanted = [name for name in source.columns if name in columns]
         parts, size, damaged_cells = [], 0, 0
         with _blamed(self.files[source.name]):
@@ -65,9 +53,11 @@ class Folder:
                 frame = pl.DataFrame(_bare(batch))
                 typed = _typed(frame, source)
                 damaged_cells += _nulls(typed) - _nulls(frame)
-                parts.append(kept_rows(typed, source, keep))
-        self.notes.extend(spoiled_note(source, damaged_cells))
-        return complete_columns(pl.concat(parts, rechunk=True) if parts else no_rows(source), source, self.notes)
+                parts.append(declared.kept_rows(typed, source, keep))
+        self.notes.extend(declared.spoiled_note(source, damaged_cells))
+        return declared.complete_columns(
+            pl.concat(parts, rechunk=True) if parts else declared.no_rows(source), source, self.notes
+        )
 
 
 def table_files(path: Path) -> dict[str, Path]:
@@ -91,8 +81,8 @@ def open_folder(path: Path, most_bytes: int) -> Folder:
             remedy="export the report: nsys export --type parquetdir REPORT.nsys-rep",
         )
     tables = {name: _columns(file) for name, file in files.items()}
-    unread = [name for name in every if name not in KNOWN and EVENT_TABLE.fullmatch(name)]
-    return Folder(path, files, tables, most_bytes, list(unread_note(unread)))
+    unread = [name for name in every if name not in KNOWN and declared.EVENT_TABLE.fullmatch(name)]
+    return Folder(path, files, tables, most_bytes, list(declared.unread_note(unread)))
 
 
 def _columns(file: Path) -> frozenset[str]:
@@ -175,7 +165,7 @@ def _as(name: str, dtype: pl.DataType, source: ExportTable) -> pl.Expr:
     if dtype.is_nested() or dtype == pl.Binary:  # casting would reach into the parts
         return pl.repeat(None, pl.len(), dtype=wanted).alias(name)
     if wanted == pl.String:
-        return pl.col(name).cast(pl.String, strict=False).str.slice(0, TEXT_CHARACTERS)
+        return pl.col(name).cast(pl.String, strict=False).str.slice(0, declared.TEXT_CHARACTERS)
     if dtype == pl.UInt64 and wanted == pl.Int64:
         return pl.col(name).reinterpret(signed=True)  # serialized ids and addresses use the top bit
     return pl.col(name).cast(wanted, strict=False)

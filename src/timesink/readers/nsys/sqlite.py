@@ -21,60 +21,36 @@ from timesink.errors import UnreadableTrace
 from timesink.model.record import dataclass, field
 from timesink.model.schema import nulls
 from timesink.model.trace import ImportNote, NoteKind
-from timesink.readers.nsys.export import (
-    EVENT_TABLE,
-    EXPORT_AGAIN,
-    INDISPENSABLE,
-    KNOWN,
-    POLARS_TYPE,
-    TEXT_CHARACTERS,
-    ColumnKind,
-    ExportTable,
-    Keep,
-    complete_columns,
-    kept_rows,
-    no_rows,
-    readable,
-    spoiled_note,
-    unread_note,
-)
+from timesink.readers.nsys import export as declared
+from timesink.readers.nsys.export import EXPORT_AGAIN, KNOWN, POLARS_TYPE, ColumnKind, ExportTable, Keep, kept_rows
 
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
 _SMALLEST_ROW_BYTES = 4  # two bytes of pointer and two of cell
 
 
-def uri_of(path: Path) -> str:
-    """Read-only and immutable: no lock, no journal, no write-ahead log is touched."""
-    return f"{path.resolve().as_uri()}?mode=ro&immutable=1"
-
-
-def pragmas_for(path: Path) -> tuple[str, ...]:
-    """What to set first. SQLite opens a file that is cut off only where the schema counts as writable, which a
-    read-only connection makes harmless.
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Read-only and immutable: no lock, no journal, no write-ahead log is touched. SQLite opens a file that is cut off
+    only where the schema counts as writable, which a read-only connection makes harmless.
     """
-    stated, actual = size_of(path)
-    cut = ("PRAGMA writable_schema=ON",) if actual < stated else ()
-    return ("PRAGMA trusted_schema=OFF", "PRAGMA cell_size_check=ON", *cut)
+    stated, actual = _sizes(path)
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        for pragma in (
+            "trusted_schema=OFF",
+            "cell_size_check=ON",
+            *(["writable_schema=ON"] if actual < stated else ()),
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+        yield connection
 
 
-def size_of(path: Path) -> tuple[int, int]:
+def _sizes(path: Path) -> tuple[int, int]:
     """Bytes that the header states, and bytes that are there."""
     with path.open("rb") as stream:
         head = stream.read(_HEADER_BYTES)
     page_bytes = int.from_bytes(head[16:18], "big")
     return (65536 if page_bytes == 1 else page_bytes) * int.from_bytes(head[28:32], "big"), path.stat().st_size
-
-
-def most_rows_in(path: Path) -> int:
-    """The file cannot hold more rows than this; a table that yields more has pages that refer to one another."""
-    return path.stat().st_size // _SMALLEST_ROW_BYTES + 1
-
-
-def endless(path: Path, table: str) -> UnreadableTrace:
-    """The error for such a table."""
-    message = f"it yields more than {most_rows_in(path)} rows, more than the file can hold: its pages form a loop"
-    return UnreadableTrace(path, message, place=f"table {table}", remedy=EXPORT_AGAIN)
 
 
 _LARGEST = {"int64": 1 << 63, "int32": 1 << 31}
@@ -87,35 +63,36 @@ def careful_rows(
     path: Path,
     source: ExportTable,
     present: tuple[tuple[str, ColumnKind], ...],
-    most_rows: int,
     notes: list[ImportNote],
 ) -> pl.DataFrame:
     """Every row before the first damaged page; a cell that is not what its column should hold is null, and counted."""
     wanted = ", ".join(f'"{name}"' for name, _ in present)
     columns: list[list[_Value]] = [[] for _ in present]
+    most_rows = path.stat().st_size // _SMALLEST_ROW_BYTES + 1  # more come of pages that refer to one another
     bad = rows = 0
     broken = ""
     try:
-        with closing(sqlite3.connect(uri_of(path), uri=True)) as connection:
+        with _opened(path) as connection:
             connection.text_factory = bytes
-            for pragma in pragmas_for(path):
-                connection.execute(pragma)
             for row in connection.execute(f'SELECT {wanted} FROM "{source.name}" NOT INDEXED'):
                 rows += 1
                 if rows > most_rows:
-                    raise endless(path, source.name)
+                    message = (
+                        f"it yields more than {most_rows} rows, more than the file can hold: its pages form a loop"
+                    )
+                    raise UnreadableTrace(path, message, place=f"table {source.name}", remedy=EXPORT_AGAIN)
                 for (_, kind), cell, column in zip(present, row, columns, strict=True):
                     value = _value(cell, kind)
                     bad += value is None and cell is not None
                     column.append(value)
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         broken = str(error)
-    if broken and not rows and source.name in INDISPENSABLE:
+    if broken and not rows and source.name in declared.INDISPENSABLE:
         raise UnreadableTrace(path, f"damaged from its first row ({broken})", place=source.name, remedy=EXPORT_AGAIN)
     if broken:
         message = f"table {source.name} is damaged ({broken}): the {rows} rows before the damage were read"
         notes.append(ImportNote(NoteKind.DATA_LOSS, message, 0, source.name))
-    notes.extend(spoiled_note(source, bad))
+    notes.extend(declared.spoiled_note(source, bad))
     return pl.DataFrame(
         [
             pl.Series(name, column, dtype=POLARS_TYPE[kind])
@@ -130,7 +107,7 @@ def _value(cell: _Cell, kind: ColumnKind) -> _Value:
         return "" if kind == "text" else None
     if kind == "text":
         text = cell.decode("utf-8", errors="replace") if isinstance(cell, bytes) else str(cell)
-        return text[:TEXT_CHARACTERS]
+        return text[: declared.TEXT_CHARACTERS]
     if isinstance(cell, bytes):
         try:
             cell = float(cell) if kind == "real" else int(cell)
@@ -156,20 +133,20 @@ def read_table(
     """All sound rows of `source`, or those to keep, in the order of the file; absent columns are null. What is lost
     becomes a note.
     """
-    if not readable(path, source, columns, notes):
-        return no_rows(source)
+    if not declared.readable(path, source, columns, notes):
+        return declared.no_rows(source)
     present = {name: kind for name, kind in source.columns.items() if name in columns}
     try:
         frame = _plain_rows(path, source, present, keep)
     except _native.IrregularTable:
-        rows = careful_rows(path, source, tuple(present.items()), most_rows_in(path), notes)
+        rows = careful_rows(path, source, tuple(present.items()), notes)
         frame = kept_rows(rows, source, keep)
-    return complete_columns(frame, source, notes)
+    return declared.complete_columns(frame, source, notes)
 
 
 def _plain_rows(path: Path, source: ExportTable, present: Mapping[str, ColumnKind], keep: Keep | None) -> pl.DataFrame:
     """The rows as their pages have them; `IrregularTable` where SQLite would see more in them than we do."""
-    table = _native.SqliteTable(path, *_layout(path, source.name, present), TEXT_CHARACTERS)
+    table = _native.SqliteTable(path, *_layout(path, source.name, present), declared.TEXT_CHARACTERS)
     parts, unread = [], True
     while unread:
         unread = table.read(_PAGES_AT_ONCE)
@@ -190,9 +167,7 @@ def _series(name: str, kind: ColumnKind, column: _native.ArrowColumn | None, row
 def _layout(path: Path, table: str, present: Mapping[str, ColumnKind]) -> tuple[int, list[tuple[str, int, str, bool]]]:
     """The first page of a table, and of each wanted column, in their order: its name, its place among what a row
     holds, its type, and whether it is another name of the row id, which rows do not hold."""
-    with closing(sqlite3.connect(uri_of(path), uri=True)) as connection:
-        for pragma in pragmas_for(path):
-            connection.execute(pragma)
+    with _opened(path) as connection:
         query = "SELECT rootpage, sql FROM sqlite_master WHERE type = 'table' AND name = ?"
         try:
             root, sql = connection.execute(query, (table,)).fetchone()
@@ -202,11 +177,11 @@ def _layout(path: Path, table: str, present: Mapping[str, ColumnKind]) -> tuple[
     keys = sum(key > 0 for _, _, _, _, _, key, _ in every)
     stored = [column for column in every if column[-1] != _GENERATED]
     columns = []
-    for place, (_, name, declared, _, default, key, _) in enumerate(stored):
+    for place, (_, name, kind, _, default, key, _) in enumerate(stored):
         if name in present:
             if default is not None:
                 raise _native.IrregularTable(f"column {name} has a default, which rows need not hold")
-            is_row_id = key > 0 and keys == 1 and declared.upper() == "INTEGER" and "DESC" not in sql.upper()
+            is_row_id = key > 0 and keys == 1 and kind.upper() == "INTEGER" and "DESC" not in sql.upper()
             columns.append((name, place, _ARROW_FORMAT[present[name]], is_row_id))
     return root, columns
 
@@ -238,11 +213,11 @@ def open_database(path: Path) -> Database:
             plain, refused = _plain_tables(connection, path)
             tables = {name: columns for name in sorted(plain & KNOWN) if (columns := _columns(connection, name))}
             refused += [name for name in tables if not _let_through(connection, name, tables[name])]
-            notes += unread_note([name for name in sorted(plain - KNOWN) if _has_rows(connection, name)])
+            notes += declared.unread_note([name for name in sorted(plain - KNOWN) if _has_rows(connection, name)])
     except (sqlite3.Error, UnicodeDecodeError) as error:  # what SQLite says may quote bytes of the file
         raise UnreadableTrace(path, f"SQLite cannot read the schema ({error})", remedy=EXPORT_AGAIN) from error
     for name in refused:
-        if name in INDISPENSABLE:
+        if name in declared.INDISPENSABLE:
             raise UnreadableTrace(path, "not a plain table, so it is not read", place=name, remedy=EXPORT_AGAIN)
         tables.pop(name, None)
         notes.append(ImportNote(NoteKind.DATA_LOSS, f"{name} is not a plain table, so it was not read", 0, name))
@@ -269,7 +244,7 @@ def _check_file(path: Path, notes: list[ImportNote]) -> None:
                 remedy=f"close the program that writes it, run sqlite3 {path.name} 'PRAGMA wal_checkpoint(TRUNCATE)', "
                 "and try again",
             )
-    stated, actual = size_of(path)
+    stated, actual = _sizes(path)
     if actual < stated:
         message = f"the file is cut off: {actual} of {stated} bytes are there; rows on missing pages are lost"
         notes.append(ImportNote(NoteKind.DAMAGE, message))
@@ -277,9 +252,7 @@ def _check_file(path: Path, notes: list[ImportNote]) -> None:
 
 @contextmanager
 def _looking(path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(uri_of(path), uri=True)) as connection:
-        for pragma in pragmas_for(path):
-            connection.execute(pragma)
+    with _opened(path) as connection:
         connection.set_authorizer(_authorize)
         deadline = time.monotonic() + _SECONDS_TO_LOOK
         connection.set_progress_handler(lambda: int(time.monotonic() > deadline), 100_000)
@@ -328,7 +301,7 @@ def _let_through(connection: sqlite3.Connection, table: str, columns: frozenset[
 
 def _has_rows(connection: sqlite3.Connection, table: str) -> bool:
     """Whether a table of events that we do not read holds any."""
-    if not EVENT_TABLE.fullmatch(table):
+    if not declared.EVENT_TABLE.fullmatch(table):
         return False
     try:
         return connection.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone() is not None

@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from timesink.knowledge import logs
 from timesink.readers.formats import HEAD_BYTES, Reader
-from timesink.readers.torch_logs.kernels import KernelStacks
+from timesink.startup import regex
 from timesink.untrusted.unpack import ReadLimits, unpacked_head
 
 if TYPE_CHECKING:
@@ -38,6 +39,26 @@ class TorchLogs(Reader):
         from timesink.readers.torch_logs.records import read_log
 
         return read_log(path, self.format, limits)
+
+
+class KernelStacks(Reader):
+    """Reader of the stacks of one graph in a file of its own, as tools that split TORCH_TRACE write it."""
+
+    format = "inductor_provenance"
+    kind = "companion"
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """By the first key of the object."""
+        return (
+            regex(logs.KERNEL_STACKS).match((unpacked_head(head, HEAD_BYTES) or b"").decode("utf-8", "replace"))
+            is not None
+        )
+
+    def read(self, path: Path, limits: ReadLimits) -> Trace:
+        """The calls of the graph, whose key the file does not say."""
+        from timesink.readers.torch_logs.events import stacks_of_file
+
+        return stacks_of_file(path, self.format, limits)
 
 
 READERS = (TorchLogs(), KernelStacks())

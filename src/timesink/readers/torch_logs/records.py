@@ -16,12 +16,20 @@ from typing import Any, Final
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import logs
-from timesink.model.record import dataclass, field, replace
+from timesink.model.record import dataclass, field
 from timesink.model.tables import COMPILE_EVENTS, GENERATED_KERNELS, SOURCES
-from timesink.model.trace import ImportNote, NoteKind, Trace
+from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.readers.ranks import rank_in_name
-from timesink.readers.torch_logs.events import Events, Row, compile_events, graph_break, key_of, recompilation
-from timesink.readers.torch_logs.kernels import Graphs, generated_kernels
+from timesink.readers.torch_logs.events import (
+    Events,
+    Graphs,
+    Row,
+    compile_events,
+    generated_kernels,
+    graph_break,
+    key_of,
+    recompilation,
+)
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import ReadLimits, UnpackedFile
 
@@ -39,64 +47,66 @@ class Losses:
     foreign: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogRecord:
     """One line. `time_ns` counts from the beginning of an unknown year in an unknown time zone. `envelope` is None for
-    text; `payload` None where there is none, or where it is damaged."""
+    text; `payload` None where there is none, or where it is damaged: `digest` is what it should have."""
 
     time_ns: int
     rank: int | None
-    text: str
+    text: str = ""
     envelope: dict[str, Any] | None = None
+    digest: str | None = None
     payload: str | None = None
-
-
-@dataclass(slots=True)
-class _Open:
-    record: LogRecord
-    digest: str | None
-    lines: list[str] = field(default_factory=list)
 
 
 def records(lines: Iterable[str], losses: Losses) -> Iterator[LogRecord]:
     """Every record in order of the file."""
-    opened: _Open | None = None
+    record: LogRecord | None = None
+    below: list[str] = []
     for line in lines:
         prefix = PREFIX.match(line)
         if prefix is None:
-            if line.startswith("\t") and opened is not None and opened.digest:
-                opened.lines.append(line[1:])
+            if line.startswith("\t") and record is not None and record.digest:
+                below.append(line[1:])
             elif line.strip():
                 losses.foreign += 1
             continue
-        if opened is not None:
-            yield _closed(opened, losses)
-        opened = _opened(prefix, losses)
-    if opened is not None:
-        yield _closed(opened, losses)
+        if record is not None:
+            yield _with_payload(record, below, losses)
+        record, below = _record(prefix), []
+        losses.records += record is None
+    if record is not None:
+        yield _with_payload(record, below, losses)
 
 
-def _opened(prefix: re.Match[str], losses: Losses) -> _Open | None:
+def _record(prefix: re.Match[str]) -> LogRecord | None:
+    """The record that a line begins; None where it is damaged."""
     rest = prefix["rest"]
     rank = int(prefix["rank"]) if prefix["rank"] else None
     time_ns = _time_ns(prefix)
-    if time_ns is None:
-        losses.records += 1
-        return None
-    if not rest.startswith('{"'):
-        return _Open(LogRecord(time_ns, rank, rest), None)
+    if time_ns is None or not rest.startswith('{"'):
+        return None if time_ns is None else LogRecord(time_ns, rank, rest)
     try:
         envelope = parsed(rest)
     except ValueError:
-        envelope = None
-    if not isinstance(envelope, dict):
-        losses.records += 1
         return None
-    digest = envelope.get("has_payload")
-    stated = envelope.get("rank")
+    if not isinstance(envelope, dict):
+        return None
+    digest, stated = envelope.get("has_payload"), envelope.get("rank")
     rank = stated if isinstance(stated, int) and 0 <= stated < 1 << 31 else rank
-    record = LogRecord(time_ns, rank, "", envelope)
-    return _Open(record, digest if isinstance(digest, str) else None)
+    return LogRecord(time_ns, rank, "", envelope, digest if isinstance(digest, str) else None)
+
+
+def _with_payload(record: LogRecord, lines: list[str], losses: Losses) -> LogRecord:
+    """The record with the lines below it, where they are what was written."""
+    if record.digest is not None:
+        payload = "\n".join(lines)
+        if hashlib.md5(payload.encode(), usedforsecurity=False).hexdigest() == record.digest:
+            record.payload = payload
+        else:
+            losses.payloads += 1
+    return record
 
 
 def _time_ns(prefix: re.Match[str]) -> int | None:
@@ -106,16 +116,6 @@ def _time_ns(prefix: re.Match[str]) -> int | None:
     except ValueError:
         return None
     return int(moment.timestamp()) * 1_000_000_000 + int(prefix["micros"]) * 1_000
-
-
-def _closed(opened: _Open, losses: Losses) -> LogRecord:
-    if opened.digest is None:
-        return opened.record
-    payload = "\n".join(opened.lines)
-    if hashlib.md5(payload.encode(), usedforsecurity=False).hexdigest() != opened.digest:
-        losses.payloads += 1
-        return opened.record
-    return replace(opened.record, payload=payload)
 
 
 _CACHES = {"hit": "cache_hit", "miss": "cache_miss", "bypass": "cache_bypass"}
@@ -268,18 +268,11 @@ _LEAF: Final = re.compile(logs.GUARD_LEAF)
 
 
 @dataclass(slots=True)
-class _Block:
-    id: str
-    time_ns: int
-    lines: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class Text:
     """Turns lines into rows of `events`."""
 
     events: Events
-    _open: dict[str, _Block] = field(default_factory=dict)
+    _open: dict[str, tuple[str, int, list[str]]] = field(default_factory=dict)
 
     def take(self, record: LogRecord) -> None:
         """One line."""
@@ -290,9 +283,9 @@ class Text:
         if channel in _BEGINS:
             if said.startswith(_BEGINS[channel]):
                 self._close(channel)
-                self._open[channel] = _Block(id_, record.time_ns)
+                self._open[channel] = (id_, record.time_ns, [])
             if channel in self._open:
-                self._open[channel].lines.append(said)
+                self._open[channel][2].append(said)
         elif channel == "perf_hints" and said.strip():
             self.events.add("perf_hint", record.time_ns, key_of(id_), reason=said.strip())
         else:
@@ -320,21 +313,20 @@ class Text:
                 self.events.add("compile", time_ns, key, **more, line=int(tracing["line"]))
 
     def _close(self, channel: str) -> None:
-        block = self._open.pop(channel, None)
-        if block is None:
+        if channel not in self._open:
             return
-        key = key_of(block.id)
+        id_, time_ns, lines = self._open.pop(channel)
+        key = key_of(id_)
         if channel == "graph_breaks":
-            place = graph_break(block.lines)
-            self.events.add("graph_break", block.time_ns, key, file=place.file, line=place.line, reason=place.reason)
+            place = graph_break(lines)
+            self.events.add("graph_break", time_ns, key, file=place.file, line=place.line, reason=place.reason)
         elif channel == "recompiles":
-            found = recompilation(block.lines)
+            found = recompilation(lines)
             named = {"function": found.function} if found.function else {}
             more = named | {"file": found.file, "line": found.line, "reason": found.reason}
-            self.events.add("recompile", block.time_ns, key, **more)
+            self.events.add("recompile", time_ns, key, **more)
         else:
-            leaves = sum(bool(_LEAF.search(line)) for line in block.lines)
-            self.events.add("guards", block.time_ns, key, guards=leaves)
+            self.events.add("guards", time_ns, key, guards=sum(bool(_LEAF.search(line)) for line in lines))
 
 
 def read_log(path: Path, format_name: str, limits: ReadLimits) -> Trace:
@@ -378,20 +370,18 @@ def _lines(file: UnpackedFile) -> Iterator[str]:
 
 
 def _notes(damage: str, losses: Losses, events: Events, ranks: set[int]) -> tuple[ImportNote, ...]:
-    name = COMPILE_EVENTS.name
-    loss, assumed, skipped = NoteKind.DATA_LOSS, NoteKind.ASSUMED, NoteKind.SKIPPED
-    counted = [
+    unclocked = "the log states no year and no time zone: its times are right to each other only"
+    several = f"one log of ranks {', '.join(map(str, sorted(ranks)))}: all counted as the first"
+    counted = (
         (NoteKind.DAMAGE, f"{damage}; what came before it was read", int(bool(damage))),
-        (loss, "records whose JSON is broken", losses.records),
-        (loss, "payloads that are not what was written (their MD5 differs)", losses.payloads),
-        *((loss, what, count) for what, count in sorted(events.stray.items())),
-        (skipped, "lines that are no record of PyTorch's loggers", losses.foreign),
-    ]
-    notes = [ImportNote(kind, what, count, name) for kind, what, count in counted if count]
+        (NoteKind.DATA_LOSS, "records whose JSON is broken", losses.records),
+        (NoteKind.DATA_LOSS, "payloads that are not what was written (their MD5 differs)", losses.payloads),
+        *((NoteKind.DATA_LOSS, what, count) for what, count in sorted(events.stray.items())),
+        (NoteKind.SKIPPED, "lines that are no record of PyTorch's loggers", losses.foreign),
+        (NoteKind.ASSUMED, several, len(ranks) if len(ranks) > 1 else 0),
+    )
+    notes = [note for row in counted for note in noted(*row, COMPILE_EVENTS)]
     if not events.offsets_ns:
-        text = "the log states no year and no time zone: its times are right to each other only"
-        notes.append(ImportNote(assumed, text, len(events.rows), name))
-    if len(ranks) > 1:
-        listed = ", ".join(map(str, sorted(ranks)))
-        notes.append(ImportNote(assumed, f"one log of ranks {listed}: all counted as the first", len(ranks), name))
+        place = len(notes) - (len(ranks) > 1)
+        notes.insert(place, ImportNote(NoteKind.ASSUMED, unclocked, len(events.rows), COMPILE_EVENTS.name))
     return tuple(notes)

@@ -54,14 +54,16 @@ def ranges_and_lock_states(session: ExportReading) -> tuple[pl.DataFrame, pl.Dat
 
 def _operators(session: ExportReading, named: pl.DataFrame) -> pl.DataFrame:
     """`host_ops` of the ranges that are operators."""
-    name = pl.col("name").cast(pl.String)
-    emitted = named.filter(pl.col("kind") == "push_pop").select(
+    name = pl.col("name")
+    nested = named.filter(pl.col("kind") == "push_pop")
+    emitted = nested.with_columns(name.str.extract(EMITTED_OPERATOR).alias("operator"))
+    emitted = emitted.drop_nulls("operator").select(
         "rank", "process", "thread", "start_ns", "end_ns",
-        name.str.extract(EMITTED_OPERATOR).alias("name"),
         name.str.extract(EMITTED_SEQUENCE).cast(pl.Int64, strict=False).alias("sequence_number"),
         name.str.extract(EMITTED_SHAPES).alias("input_shapes"),
+        name="operator",
     )  # fmt: skip
-    return session.table(HOST_OPS, emitted.drop_nulls("name"))
+    return session.table(HOST_OPS, emitted)
 
 
 def _nvtx(session: ExportReading) -> pl.DataFrame:
@@ -96,7 +98,7 @@ def _nvtx(session: ExportReading) -> pl.DataFrame:
 def _library(session: ExportReading) -> list[pl.DataFrame]:
     """MPI, cuBLAS and cuDNN calls as ranges of a domain of that name; exports keep them in tables of their own."""
     parts = []
-    for source in LIBRARIES:
+    for source in filter(session.has, LIBRARIES):
         domain = {sources.CUBLAS: "cuBLAS", sources.CUDNN: "cuDNN"}.get(source, "MPI")
         frame = _closed(session, session.rows(source), f"{domain} calls")
         name = session.strings.of(frame["textId" if "textId" in frame.columns else "nameId"]).fill_null(UNNAMED)

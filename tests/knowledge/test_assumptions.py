@@ -10,7 +10,7 @@ import pytest
 
 from timesink.diagnosis.registry import all_rules
 from timesink.errors import UsageError
-from timesink.knowledge.assumptions import ALL, SUBJECTS, Assumption, Subject, named, read_replacements
+from timesink.knowledge.assumptions import ALL, SUBJECTS, Assumption, Subject, collect_assumptions, read_replacements
 from timesink.views.assumptions import assumptions
 from timesink.whatif.change import Case
 
@@ -80,7 +80,7 @@ def test_the_three_cases_are_the_three_figures() -> None:
     [("a.kept=0.5:0.4:0.1", (0.5, 0.4, 0.1)), ("a.kept=0.3", (0.6, 0.3, 0.2)), ("a.kept=0.1", (0.6, 0.1, 0.1))],
 )
 def test_an_assumption_is_replaced_by_name(text: str, figures: tuple[float, float, float]) -> None:
-    kept = named(subjects(), text)["a.kept"]
+    kept = collect_assumptions(subjects(), text)["a.kept"]
     assert (kept.low, kept.value, kept.high) == figures
     assert kept.changed
 
@@ -93,7 +93,7 @@ def test_what_cannot_be_read_is_refused(text: str) -> None:
 
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(UsageError, match=r"no assumption 'a\.lost'"):
-        named(subjects(), "a.lost=1")
+        collect_assumptions(subjects(), "a.lost=1")
 
 
 def test_a_rule_shows_its_own_assumptions_and_without_a_rule_all_are_shown() -> None:

@@ -141,7 +141,7 @@ def test_rounds_are_regular_where_three_in_four_are_within_a_quarter_of_the_usua
 def test_a_collective_follows_the_one_that_ended_twenty_microseconds_before() -> None:
     def holder(after_ns: int) -> int:
         arrival, end = np.array([0, 100 + after_ns], np.int64), np.array([100, 90_000], np.int64)
-        return int(lateness._held_by(arrival, end, np.zeros(2, np.int64), np.array([5, 6], np.int64))[1])
+        return int(lateness._find_holders(arrival, end, np.zeros(2, np.int64), np.array([5, 6], np.int64))[1])
 
     assert (holder(20_000), holder(20_001)) == (5, -1)
 
@@ -151,7 +151,7 @@ def test_a_collective_held_up_half_of_its_ranks(held: int, found: list[int]) -> 
     calls = pl.DataFrame(
         {"instance": [3] * 20, "holds": [True] * held + [False] * (20 - held), "complete": [True] * 20}
     )
-    assert lateness._anchors(calls).tolist() == found
+    assert lateness._find_anchors(calls).tolist() == found
 
 
 @pytest.mark.parametrize(("alike", "found"), [(4, True), (3, False)])

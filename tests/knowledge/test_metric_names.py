@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from tests.readers.ncu_pages import REPORTS, reading_into
 
-from timesink.knowledge.metric_names import CHIPS, Standing, _table, checked
+from timesink.knowledge.metric_names import CHIPS, Standing, _table, check_name
 from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 
 HMMA = "sm__pipe_tensor_op_hmma_cycles_active"
@@ -68,23 +68,23 @@ PCT = "avg.pct_of_peak_sustained_elapsed"
     ],
 )
 def test_a_name_has_its_standing_on_a_chip(name: str, chip: str, standing: Standing, instead: str) -> None:
-    verdict = checked(name, chip)
+    verdict = check_name(name, chip)
     assert (verdict.standing, verdict.instead) == (standing, instead)
 
 
 def test_a_replacement_exists_where_it_is_recommended() -> None:
     for name, chip in (("dram__bytes_read.sum", "sm_120"), (f"sm__pipe_tensor_op_hmma_cycles_active.{PCT}", "sm_100")):
-        assert checked(checked(name, chip).instead, chip).standing is Standing.EXISTS
+        assert check_name(check_name(name, chip).instead, chip).standing is Standing.EXISTS
 
 
 def test_a_known_name_tells_since_when_it_exists() -> None:
-    assert checked("sm__inst_executed_pipe_tensor_op_gmma.sum", "sm_80").known_on == ("sm_90",)
+    assert check_name("sm__inst_executed_pipe_tensor_op_gmma.sum", "sm_80").known_on == ("sm_90",)
 
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_names_timesink_relies_on_are_wrong_on_no_chip(chip: str) -> None:
     for name in ("gpu__time_duration.sum", "sm__cycles_elapsed.avg.per_second", f"sm__pipe_tensor_cycles_active.{PCT}"):
-        assert checked(name, chip).standing is not Standing.WRONG
+        assert check_name(name, chip).standing is not Standing.WRONG
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
@@ -95,7 +95,7 @@ def test_every_name_of_a_report_exists_on_its_chip(path: Path, tmp_path: Path) -
     names = trace[KERNEL_METRICS]["metric"].cast(pl.String).unique().to_list()
     assert len(names) > 200
     temporary = re.compile(r"^derived_tempMetric\d+$")  # ncu numbers them, no name of theirs can be asked for
-    missing = {name for name in names if checked(name, chip).standing is not Standing.EXISTS}
+    missing = {name for name in names if check_name(name, chip).standing is not Standing.EXISTS}
     assert {name for name in missing if not temporary.match(name)} == set()
 
 
@@ -114,7 +114,7 @@ def test_no_other_format_direction_space_or_stall_is_proposed(chip: str) -> None
                 changed = re.sub(rf"(?<=_){word}(?=_|$)", other, name)
                 if changed == name:
                     continue
-                verdict = checked(f"{changed}.sum", chip)
+                verdict = check_name(f"{changed}.sum", chip)
                 if not verdict.known_on:
                     tried += 1
                     is_kept = other in verdict.instead or (other == "fp32" and "pipe_fma" in verdict.instead)

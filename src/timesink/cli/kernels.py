@@ -231,13 +231,13 @@ def metrics(
 
     Exits with 2 where a name is wrong or absent. Of names in no table nothing is claimed.
     """
-    from timesink.knowledge.metric_names import CHIPS, Standing, checked
+    from timesink.knowledge.metric_names import CHIPS, Standing, check_name
     from timesink.views.page import Field, Page, Sheet, texts
 
     if chip not in CHIPS:
         raise unknown("chip", chip, list(CHIPS))
     asked = [name for part in names for name in part.split(",") if name]
-    verdicts = [checked(name, chip) for name in asked]
+    verdicts = [check_name(name, chip) for name in asked]
     is_wrong = any(verdict.standing in (Standing.WRONG, Standing.ABSENT) for verdict in verdicts)
     target = writing.sink()
     if target.form is Format.TEXT:
@@ -269,12 +269,12 @@ def _line(verdict: NameVerdict, chip: str) -> str:
 def refuse_wrong_names(metrics: Sequence[str]) -> None:
     """`UsageError` for a metric that exists on no chip: ncu would drop it without a word, after all its replays. Names
     that may be meant otherwise are said on stderr; groups and expressions are ncu's to resolve."""
-    from timesink.knowledge.metric_names import CHIPS, Standing, checked
+    from timesink.knowledge.metric_names import CHIPS, Standing, check_name
 
     for name in metrics:
         if ":" in name and not name.startswith("breakdown:"):
             continue
-        verdict = checked(name, next(iter(CHIPS)))  # what is wrong is so on every chip
+        verdict = check_name(name, next(iter(CHIPS)))  # what is wrong is so on every chip
         if verdict.standing is Standing.WRONG:
             remedy = f"use {verdict.instead}" if verdict.instead else f"`timesink kernels --metrics {name}`"
             raise UsageError(f"there is no metric {name!r}: {verdict.why}", remedy=remedy)

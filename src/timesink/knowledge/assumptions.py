@@ -102,7 +102,7 @@ def read_replacements(text: str) -> dict[str, tuple[float, ...]]:
     return replaced
 
 
-def named(subjects: Mapping[str, Subject], text: str) -> dict[str, Assumption]:
+def collect_assumptions(subjects: Mapping[str, Subject], text: str) -> dict[str, Assumption]:
     """The assumptions of all subjects by name, `subject.variable`, with the replacements of `text` applied."""
     every = {
         found.name: found
@@ -131,7 +131,7 @@ SUBJECTS: Final = {
     for subject, declared in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).items()
 }
 fixes, replay, machines, steps, idle, kernels, ranks = SUBJECTS.values()
-ALL: Final = named(SUBJECTS, os.environ.get(VARIABLE, ""))
+ALL: Final = collect_assumptions(SUBJECTS, os.environ.get(VARIABLE, ""))
 _FIGURE: Final = re.compile(rf"\{{((?:{'|'.join(SUBJECTS)})\.\w+)(?::([a-z ]+))?\}}")
 
 

@@ -115,15 +115,15 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
     """The short name of each kernel of a table. Different kernels get different ones: where two would share one, the
     words that only one of them has are added, and a number where there is no such word."""
     named: dict[str, str] = {}
-    for short, group in _by_text((short_name(name), name) for name in sorted(set(names))):
-        named.update(_told_apart(short, group, _WORDS_APART))
-    for text, group in _by_text((text, name) for name, text in named.items()):
+    for short, group in _group_by_text((short_name(name), name) for name in sorted(set(names))):
+        named.update(_tell_apart(short, group, _WORDS_APART))
+    for text, group in _group_by_text((text, name) for name, text in named.items()):
         if len(group) > 1:
             named.update((name, f"{text} #{number}") for number, name in enumerate(group, start=1))
     return named
 
 
-def _told_apart(short: str, group: list[str], words_left: int) -> dict[str, str]:
+def _tell_apart(short: str, group: list[str], words_left: int) -> dict[str, str]:
     """The short name with the first word that not all of the group have, and so on while some still share theirs."""
     if len(group) == 1 or not words_left:
         return dict.fromkeys(group, short)
@@ -131,12 +131,12 @@ def _told_apart(short: str, group: list[str], words_left: int) -> dict[str, str]
     common = set.intersection(*map(set, words.values()))
     own = ((next((word for word in words[name] if word not in common), ""), name) for name in group)
     named: dict[str, str] = {}
-    for word, alike in _by_text(own):
-        named.update(_told_apart(_joined(short, word[:_LONGEST_WORD]), alike, words_left - 1))
+    for word, alike in _group_by_text(own):
+        named.update(_tell_apart(_join_words(short, word[:_LONGEST_WORD]), alike, words_left - 1))
     return named
 
 
-def _by_text(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+def _group_by_text(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
     """The second of each pair by the first, both in order."""
     groups: dict[str, list[str]] = {}
     for text, name in pairs:
@@ -160,7 +160,7 @@ def _details(name: str) -> list[str]:
     return details
 
 
-def _joined(*words: str | None) -> str:
+def _join_words(*words: str | None) -> str:
     return " ".join(word for word in words if word)
 
 
@@ -179,12 +179,12 @@ def _product(name: str, work: str) -> str:
     if not (library := library_of(name)):
         return ""
     aligned = _ALIGNED.search(name)
-    return _joined(work, decode(name).math, aligned and f"align{aligned[1]}", _tile(name), f"({library})")
+    return _join_words(work, decode(name).math, aligned and f"align{aligned[1]}", _tile(name), f"({library})")
 
 
 def _gemm(name: str) -> str:
     if "splitkreduce" in name.lower():
-        return _joined("gemm split-k reduce", decode(name).math)
+        return _join_words("gemm split-k reduce", decode(name).math)
     return _product(name, "gemm") if "gemm" in name.lower() or name.startswith(("nvjet", "Cijk")) else ""
 
 
@@ -198,7 +198,7 @@ def _attention(name: str) -> str:
     if not library or "fusion::" in name:
         return ""
     direction = "backward" if _BACKWARD.search(name) else "forward"
-    return _joined("attention", direction, decode(name).math, _tile(name), f"({library})")
+    return _join_words("attention", direction, decode(name).math, _tile(name), f"({library})")
 
 
 def _elementwise(name: str) -> str:
@@ -206,37 +206,37 @@ def _elementwise(name: str) -> str:
         return ""
     applied = (next(filter(None, match.groups())) for match in _APPLIED.finditer(name))
     work = next((word for word in applied if not _WRAPPERS.search(word)), "")
-    return _joined("elementwise", work.removeprefix("direct_"), _type(name)) if work else ""
+    return _join_words("elementwise", work.removeprefix("direct_"), _type(name)) if work else ""
 
 
 def _filled(name: str) -> str:
-    return _joined("fill", _type(name)) if "FillFunctor" in name else ""
+    return _join_words("fill", _type(name)) if "FillFunctor" in name else ""
 
 
 def _reduced(name: str) -> str:
     if "reduce_kernel<" not in name:
         return ""
     match = _REDUCED.search(name, name.index("reduce_kernel<"))
-    return _joined("reduce", match and next(filter(None, match.groups())), _type(name))
+    return _join_words("reduce", match and next(filter(None, match.groups())), _type(name))
 
 
 def _foreach(name: str) -> str:
     match = _FOREACH.search(name)
-    return _joined("foreach", match and next(filter(None, match.groups())), _type(name))
+    return _join_words("foreach", match and next(filter(None, match.groups())), _type(name))
 
 
 def _softmax(name: str) -> str:
     if "softmax" not in name.lower() or "triton" in name:
         return ""
     work = "log_softmax" if _LOG_SOFTMAX.search(name) else "softmax"
-    return _joined(work, "backward" if _BACKWARD.search(function_name(name)) else "forward", decode(name).math)
+    return _join_words(work, "backward" if _BACKWARD.search(function_name(name)) else "forward", decode(name).math)
 
 
 def _concat(name: str) -> str:
     if "CatArray" not in name:
         return ""
     opaque = _OPAQUE.search(name)
-    return _joined("concat", f"{opaque[1]}-byte" if opaque else _type(name))
+    return _join_words("concat", f"{opaque[1]}-byte" if opaque else _type(name))
 
 
 def _communication(name: str) -> str:
@@ -271,7 +271,7 @@ def _by_function(name: str) -> str:
     function = _demangled(name) or function_name(name).split("[")[0]
     bare = _ENDS.sub("", function) or function
     math = decode(name).math
-    return _joined(bare, None if math is None or math in bare else math)
+    return _join_words(bare, None if math is None or math in bare else math)
 
 
 def _demangled(name: str) -> str:

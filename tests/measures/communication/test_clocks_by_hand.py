@@ -51,10 +51,10 @@ def test_common_ends_and_medians_by_hand() -> None:
 
 def test_first_offsets_reach_one_clock_after_another() -> None:
     clock, instance, end = array(0, 1, 1, 2, 3), array(0, 0, 1, 1, 9), array(0, 7, 30, 33, 50)
-    assert clocks._first_offsets(clock, instance, end).tolist() == [0, 7, 10, 0]
+    assert clocks._guess_offsets(clock, instance, end).tolist() == [0, 7, 10, 0]
     # of three collectives the median difference; of those reached the latest end
     clock, instance = array(0, 1, 0, 1, 0, 1, 2, 2), array(0, 0, 1, 1, 2, 2, 0, 2)
-    assert clocks._first_offsets(clock, instance, array(10, 14, 20, 25, 30, 99, 18, 40)).tolist() == [0, 5, 9]
+    assert clocks._guess_offsets(clock, instance, array(10, 14, 20, 25, 30, 99, 18, 40)).tolist() == [0, 5, 9]
 
 
 def calls_of(rows: list[tuple[int, int, int, int]]) -> pl.DataFrame:
@@ -120,19 +120,19 @@ def test_an_offset_is_moved_into_its_bounds(
     if low is not None and high is not None:
         bounds = clocks._Bounds(array(100), array(low), array(high))
     frame = pl.DataFrame({"start_ns": [100]})
-    clock, placed = clocks._place(frame, clocks._Fit(fit, 0.0, 100, 3), bounds, 1)
+    clock, placed = clocks._place_calls(frame, clocks._Fit(fit, 0.0, 100, 3), bounds, 1)
     assert (clock.offset_ns, clock.error_ns, clock.consistent, clock.residual_ns) == (offset, error, consistent, 3)
     assert placed.select("offset_ns", "error_ns").row(0) == (offset, error)
-    first, placed = clocks._place(frame, clocks._Fit(fit, 0.0, 100, 3), bounds, 0)
+    first, placed = clocks._place_calls(frame, clocks._Fit(fit, 0.0, 100, 3), bounds, 0)
     assert (first.offset_ns, first.error_ns, placed.select("offset_ns", "error_ns").row(0)) == (0, 0, (0, 0))
     assert (first.residual_ns, first.drift_ratio, first.consistent) == (3, 0.0, True)
-    silent, placed = clocks._place(frame, None, bounds, 2)
+    silent, placed = clocks._place_calls(frame, None, bounds, 2)
     assert (silent.offset_ns, silent.error_ns, silent.residual_ns) == (0, None, 0)
     assert placed.select("offset_ns", "error_ns").row(0) == (0, None)
 
 
 def test_the_worst_error_is_that_of_the_farther_bound_at_any_call() -> None:
-    clock, placed = clocks._place(
+    clock, placed = clocks._place_calls(
         pl.DataFrame({"start_ns": [0, 500_000, 1_000_000]}), clocks._Fit(10, 0.0, 0, 3), BOUNDS, 1
     )
     assert placed["error_ns"].to_list() == [60, 260, 10]
@@ -141,7 +141,7 @@ def test_the_worst_error_is_that_of_the_farther_bound_at_any_call() -> None:
 
 def test_one_contradiction_leaves_no_error_known() -> None:
     bounds = clocks._Bounds(array(0, 10**9), array(-5, 20), array(15, 5))
-    clock, placed = clocks._place(pl.DataFrame({"start_ns": [0, 10**9]}), clocks._Fit(10, 0.0, 0, 3), bounds, 1)
+    clock, placed = clocks._place_calls(pl.DataFrame({"start_ns": [0, 10**9]}), clocks._Fit(10, 0.0, 0, 3), bounds, 1)
     assert (clock.consistent, clock.error_ns, placed["error_ns"].to_list()) == (False, None, [None, None])
 
 

@@ -96,7 +96,7 @@ def test_offsets_and_common_ends_follow_from_each_other_in_turn() -> None:
     first = {clock: min(end for other, _, end in ENDS if other == clock) for clock in range(3)}
     offset = {0: 0, 1: 114_688, 2: 106_496}  # the first guess, one clock after another
     own = np.array([end - first[clock] for clock, _, end in ENDS])
-    guess = clocks._first_offsets(np.array([row[0] for row in ENDS]), np.array([row[1] for row in ENDS]), own)
+    guess = clocks._guess_offsets(np.array([row[0] for row in ENDS]), np.array([row[1] for row in ENDS]), own)
     assert dict(enumerate(guess.tolist())) == offset
     for _ in range(5):
         common = {}

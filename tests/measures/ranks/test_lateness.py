@@ -123,7 +123,7 @@ def test_what_a_rank_is_late_by_of_each_anchor_adds_up_by_hand() -> None:
         schema=["rank", "instance", "anchor", "own_ns", "device_ns", "network_ns", "host_ns", "arrival_ns",
                 "since_anchor_ns"], orient="row",
     )  # fmt: skip
-    found = of._by_rank(calls, pl.DataFrame({"instance": [5, 6], "last_rank": [0, 0]}))
+    found = of._sum_by_rank(calls, pl.DataFrame({"instance": [5, 6], "last_rank": [0, 0]}))
     assert found.select(
         "rank", "own_ns", "device_ns", "network_ns", "host_ns", "late_count", "since_ns", "last_count", "anchors"
     ).rows() == [(0, 31, 5, 6, 20, 2, 800, 2, 2), (1, 0, 0, 0, 0, 0, None, 0, 2)]
@@ -167,20 +167,20 @@ def test_lateness_that_is_not_sure_is_none(changed: dict[str, Any], own: int) ->
 def test_half_of_the_ranks_make_an_anchor() -> None:
     held = pl.DataFrame({"instance": [1, 1, 2, 2, 3, 3], "holds": [True, False, False, False, True, True],
                          "complete": [True, True, True, True, True, False]})  # fmt: skip
-    assert of._anchors(held).tolist() == [1]
+    assert of._find_anchors(held).tolist() == [1]
 
 
 def test_what_held_a_call_on_its_stream_by_hand() -> None:
     def array(*values: int) -> np.ndarray:
         return np.array(values, np.int64)
 
-    held = of._held_by(
+    held = of._find_holders(
         array(0, 60_000, 60_000, 95_000), array(50_000, 90_000, 70_000, 99_000), array(7, 7, 8, 7), array(1, 2, 3, 4)
     )
     assert held.tolist() == [-1, 1, -1, 2]
     slack = replay.CLOCK_SLACK_US.ns
     for gap, holder in ((0, 1), (slack, 1), (slack + 1, -1), (-1, -1)):
-        assert of._held_by(array(0, 100 + gap), array(100, 900), array(7, 7), array(1, 2)).tolist() == [-1, holder]
+        assert of._find_holders(array(0, 100 + gap), array(100, 900), array(7, 7), array(1, 2)).tolist() == [-1, holder]
 
 
 def test_standing_is_where_a_call_waits_or_moves_with_nothing_beside_it() -> None:
@@ -188,7 +188,7 @@ def test_standing_is_where_a_call_waits_or_moves_with_nothing_beside_it() -> Non
         [(1, 0, 100, 200, 0, 30, 0, 0), (2, 0, 300, 400, 0, 50, 0, 0), (6, 0, 150, 160, 0, 10, 0, 0)],
         exposed={(0, 0): Intervals.one(110 * US, 370 * US)},
     )
-    waiting, moving = of._standing(waits)[0, 0]
+    waiting, moving = of._measure_standing(waits)[0, 0]
     assert list(zip(waiting.start_ns // US, waiting.end_ns // US, strict=True)) == [(110, 130), (150, 160), (300, 350)]
     assert list(zip(moving.start_ns // US, moving.end_ns // US, strict=True)) == [
         (130, 150), (160, 200), (350, 370),

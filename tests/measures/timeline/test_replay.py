@@ -130,21 +130,21 @@ def test_how_often_slow_steps_come_by_the_known_mean_step(known_ms: float, rate:
 
     That is within three times of the fifth that is seen; rates below a fifteenth or above three fifths are not.
     """
-    windows = replay._as_often(stepped(2.5, 2.5, 53.0, 2.5, 2.5), known_ms * NS_PER_MS)
+    windows = replay._reweigh_slow_steps(stepped(2.5, 2.5, 53.0, 2.5, 2.5), known_ms * NS_PER_MS)
     if rate is None:
         assert windows is None
     else:
         assert windows is not None
         assert windows.weight.tolist() == pytest.approx([5 * (rate if at == 2 else (1 - rate) / 4) for at in range(5)])
         assert windows.mean(np.array([2.5, 2.5, 53.0, 2.5, 2.5])) == pytest.approx(known_ms)
-    assert replay._as_often(stepped(2.5, 2.5, 2.6), known_ms * NS_PER_MS) is None
+    assert replay._reweigh_slow_steps(stepped(2.5, 2.5, 2.6), known_ms * NS_PER_MS) is None
 
 
 def test_slow_steps_seen_too_often_are_weighed_before_they_are_compared() -> None:
     """The slow step counts for 2 of 6: a third is seen, so that a ninth is the least."""
     pricer = stepped(2.5, 2.5, 53.0, 2.5, 2.5, weight=[1, 1, 2, 1, 1])
-    assert replay._as_often(pricer, (2.5 + 50.5 / 8.9) * NS_PER_MS) is not None
-    assert replay._as_often(pricer, (2.5 + 50.5 / 9.1) * NS_PER_MS) is None
+    assert replay._reweigh_slow_steps(pricer, (2.5 + 50.5 / 8.9) * NS_PER_MS) is not None
+    assert replay._reweigh_slow_steps(pricer, (2.5 + 50.5 / 9.1) * NS_PER_MS) is None
 
 
 def test_a_job_takes_as_long_as_its_shortest_rank_or_the_slowest_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_an_excerpt_is_stretches_of_steps_with_the_step_before_each(monkeypatch:
     real = replay._excerpt
     monkeypatch.setattr(replay, "_excerpt", excerpt)
     monkeypatch.setattr(replay, "_OPS_REPLAYED", 100)
-    graph, replayed = replay._replayed(trace, 0, windows)
+    graph, replayed = replay._select_steps(trace, 0, windows)
     first = [1, 32, 63, 95]
     chosen = [number + more for number in first for more in range(5)]
     assert replayed.start_ns.tolist() == windows.start_ns[chosen].tolist()
@@ -199,9 +199,9 @@ def test_an_excerpt_is_stretches_of_steps_with_the_step_before_each(monkeypatch:
     assert seen == [(windows.start_ns[number - 1], windows.end_ns[number + 4]) for number in first]
     assert len(graph.program.ops) == 4 * 6 * 5
     monkeypatch.setattr(replay, "_OPS_REPLAYED", 500)
-    assert len(replay._replayed(trace, 0, windows)[0].program.ops) == 500  # that is all there is
+    assert len(replay._select_steps(trace, 0, windows)[0].program.ops) == 500  # that is all there is
     monkeypatch.setattr(replay, "_OPS_REPLAYED", 10)
-    assert len(replay._replayed(trace, 0, windows)[1]) == 12  # three steps a stretch are the least
+    assert len(replay._select_steps(trace, 0, windows)[1]) == 12  # three steps a stretch are the least
 
 
 def test_a_known_mean_step_weighs_slow_steps_or_scales_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,8 +226,8 @@ def test_a_known_mean_step_weighs_slow_steps_or_scales_the_host(monkeypatch: pyt
 def test_slow_steps_are_not_all_steps() -> None:
     """Half of the steps are seen to be slow: a mean above the slow step is no rate, be it within three times of it."""
     half = stepped(2.5, 2.5, 53.0, 2.5, 2.5, weight=[1, 1, 4, 1, 1])
-    assert replay._as_often(half, (2.5 + 50.5 * 0.9) * NS_PER_MS) is not None
-    assert replay._as_often(half, (2.5 + 50.5 * 1.2) * NS_PER_MS) is None
+    assert replay._reweigh_slow_steps(half, (2.5 + 50.5 * 0.9) * NS_PER_MS) is not None
+    assert replay._reweigh_slow_steps(half, (2.5 + 50.5 * 1.2) * NS_PER_MS) is None
 
 
 def test_a_path_is_found_for_ranks_with_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,13 +270,13 @@ def test_few_steps_are_replayed_whole_and_only_the_rank_s_own_work_counts(monkey
     monkeypatch.setattr(replay, "_OPS_REPLAYED", 10)
     few = program(12)
     windows = few.windows()
-    assert replay._replayed(few.trace(), 0, windows)[1] is windows
+    assert replay._select_steps(few.trace(), 0, windows)[1] is windows
     monkeypatch.setattr(replay, "_OPS_REPLAYED", 100)
     many = program(100)
     trace = many.trace()
     other = trace[DEVICE_OPS].head(3).with_columns(rank=pl.lit(1, trace[DEVICE_OPS].schema["rank"]))
     both = Trace("two", {**trace.tables, DEVICE_OPS: pl.concat([trace[DEVICE_OPS], other])})
-    assert len(replay._replayed(both, 0, many.windows())[1]) == 20
+    assert len(replay._select_steps(both, 0, many.windows())[1]) == 20
 
 
 def test_the_program_of_a_short_trace_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

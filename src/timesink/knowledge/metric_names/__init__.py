@@ -78,10 +78,10 @@ _ELSEWHERE: Final = {
 }
 
 
-def checked(name: str, chip: str) -> NameVerdict:
+def check_name(name: str, chip: str) -> NameVerdict:
     """What is known of the metric on the chip (``sm_90``). `chip` must be one of `CHIPS`."""
     base, suffix = _parts(name)
-    wrong = _wrong(name, base, suffix)
+    wrong = _find_wrong(name, base, suffix)
     if wrong is not None:
         return wrong
     letter = CHIPS[chip][1]
@@ -96,20 +96,20 @@ def checked(name: str, chip: str) -> NameVerdict:
         return NameVerdict(name, Standing.EXISTS, "an attribute of the device, in every report", tuple(CHIPS))
     if known_on and base.startswith("launch__") and "cluster" not in base:
         return NameVerdict(name, Standing.EXISTS, "describes the launch, which no chip counts", known_on)
-    why, instead = (f"not known on {CHIPS[chip][0]}", "") if known_on else _meant(base)
+    why, instead = (f"not known on {CHIPS[chip][0]}", "") if known_on else _find_meant(base)
     return NameVerdict(name, Standing.UNKNOWN, why, known_on, _with(instead, suffix))
 
 
-def _meant(base: str) -> tuple[str, str]:
+def _find_meant(base: str) -> tuple[str, str]:
     """Why a name is in no table, and the known name that is meant, "" where that cannot be told."""
     for word, (right, why) in _ELSEWHERE.items():
         meant = re.sub(rf"(?<=_){word}(?=_|$)", right, base)
         if meant != base and meant in _table():
             return why, meant
-    return "in no report or table timesink knows", _misspelt(base)
+    return "in no report or table timesink knows", _find_misspelt(base)
 
 
-def _misspelt(base: str) -> str:
+def _find_misspelt(base: str) -> str:
     """The known name that differs by a slip in one word; "" where words differ by what they mean: `fp32` is no slip for
     `fp64`, nor `memory_dependency` for `membar`; a word of another known name is no slip at all."""
     known = _words().intersection(base.split("_"))
@@ -134,7 +134,7 @@ def _alike(one: str, other: str) -> bool:
     return digits[0] == digits[1] and difflib.SequenceMatcher(None, one, other).ratio() >= _ONE_WORD
 
 
-def _wrong(name: str, base: str, suffix: str) -> NameVerdict | None:
+def _find_wrong(name: str, base: str, suffix: str) -> NameVerdict | None:
     stall = _STALL.match(base)
     if stall:
         right = f"smsp__average_warps_issue_stalled_{stall.group(1)}_per_issue_active.ratio"
@@ -224,10 +224,10 @@ def base_unit(metric: str) -> str | None:
         return "ns"
     if base.startswith("launch__"):
         return "bytes" if "_mem_" in base and "limit" not in base else None
-    return None if _UNITLESS.search(metric) else _counted(base)
+    return None if _UNITLESS.search(metric) else _counted_unit(base)
 
 
-def _counted(base: str) -> str | None:
+def _counted_unit(base: str) -> str | None:
     counted = next((unit for pattern, unit in _COUNTED if re.search(pattern, base.split(".", maxsplit=1)[0])), None)
     if counted is not None and ".per_second" in base:
         return "Hz" if counted == "cycle" else f"{counted}/s"

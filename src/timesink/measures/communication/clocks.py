@@ -104,7 +104,7 @@ def _align(calls: pl.DataFrame, pairs: pl.DataFrame, members: pl.DataFrame) -> C
     clock_of = _number_clocks(members, every)
     every = every.join(clock_of, on="rank", how="left", maintain_order="left")
     rigorous = every.filter("rigorous")
-    visits = _visits(rigorous, rigorous["clock_number"].to_numpy().astype(np.int64))
+    visits = _read_visits(rigorous, rigorous["clock_number"].to_numpy().astype(np.int64))
     low, high = offset_bounds(visits, assumed.DRIFT_MOST.value)
     collectives = every.filter(~pl.col("paired"))
     fits = _fit_clocks(collectives if _connects_all(collectives, every) else every)
@@ -112,7 +112,7 @@ def _align(calls: pl.DataFrame, pairs: pl.DataFrame, members: pl.DataFrame) -> C
     clocks, parts = [], [every.clear().with_columns(offset_ns=pl.lit(0, pl.Int64), error_ns=pl.lit(0, pl.Int64))]
     for number, ranks in shared.rows():
         own = every.filter(pl.col("clock_number") == number)
-        clock, placed = _place(own, fits.get(number), _Bounds.of(visits, low, high, number), number)
+        clock, placed = _place_calls(own, fits.get(number), _Bounds.of(visits, low, high, number), number)
         clocks.append(replace(clock, ranks=tuple(sorted(ranks))))
         parts.append(placed)
     placed = pl.concat(parts).drop("clock", "clock_number").sort("instance", "rank", "device")
@@ -194,7 +194,7 @@ def _number_clocks(members: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return ranks.with_columns(number.alias("clock_number")).sort("rank")
 
 
-def _visits(calls: pl.DataFrame, clock: Int64Array) -> Visits:
+def _read_visits(calls: pl.DataFrame, clock: Int64Array) -> Visits:
     instance, start, end = (calls[name].to_numpy() for name in ("instance", "start_ns", "end_ns"))
     kind = calls["kind"]
     return Visits(clock, instance, start, end, holds=(kind != "recv").to_numpy(), held=(kind != "send").to_numpy())
@@ -219,7 +219,7 @@ def _fit_clocks(calls: pl.DataFrame) -> dict[int, _Fit]:
     first_end = np.full(int(clock.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first_end, clock, end)
     own_end = end - first_end[clock]  # clocks may differ by decades, which medians in float64 would not resolve
-    offset = _first_offsets(clock, instance, own_end)
+    offset = _guess_offsets(clock, instance, own_end)
     for _ in range(_ROUNDS):
         difference = own_end - _common_end(clock, instance, own_end - offset[clock])
         offset = _group_medians(clock, difference, offset)
@@ -233,7 +233,7 @@ def _fit_clocks(calls: pl.DataFrame) -> dict[int, _Fit]:
     return fits
 
 
-def _first_offsets(clock: Int64Array, instance: Int64Array, own_end: Int64Array) -> Int64Array:
+def _guess_offsets(clock: Int64Array, instance: Int64Array, own_end: Int64Array) -> Int64Array:
     """A first guess per clock: clocks are reached from clock 0 over collectives they share, one after another.
 
     A clock's guess is the median difference between its ends and the latest end that reached clocks give:
@@ -308,7 +308,7 @@ def _fit_line(start: Int64Array, difference: Int64Array, shift: int, is_referenc
     return _Fit(int(median(level_without_slope)) + shift, slope, middle, round(scatter))
 
 
-def _place(calls: pl.DataFrame, fit: _Fit | None, bounds: _Bounds, number: int) -> tuple[Clock, pl.DataFrame]:
+def _place_calls(calls: pl.DataFrame, fit: _Fit | None, bounds: _Bounds, number: int) -> tuple[Clock, pl.DataFrame]:
     """One clock, yet without its ranks, and its calls with `offset_ns` and `error_ns`.
 
     The offset at a call is the fit moved into the bounds; the error is the distance to the farther bound. Where bounds
@@ -349,7 +349,7 @@ def _shared_clock_ok(rigorous: pl.DataFrame, clock_of: pl.DataFrame) -> bool | N
         theirs = rigorous.filter(pl.col("rank").is_in(ranks))
         numbers = {rank: number for number, rank in enumerate(ranks)}
         number = theirs["rank"].replace_strict(numbers, return_dtype=pl.Int64)
-        low, high = offset_bounds(_visits(theirs, number.to_numpy()), 0.0)
+        low, high = offset_bounds(_read_visits(theirs, number.to_numpy()), 0.0)
         if ((low > 0) | (high < 0)).any():
             return False
     return True

@@ -133,16 +133,16 @@ class RepeatedExchange:
 
 def repeated_exchanges(trace: Trace) -> tuple[RepeatedExchange, ...]:
     """GPUs with that pattern in every steady step, by rank and device."""
-    forwards = _forwards(trace)
+    forwards = _find_forwards(trace)
     if not forwards.height or not may_communicate(trace):
         return ()
-    launched = _launched_reductions(trace)
+    launched = _find_launched_reductions(trace)
     devices = []
     by_device = launched.partition_by("rank", "device", as_dict=True, maintain_order=True)
     for (rank, device), reductions in by_device.items():
         starts = np.sort(forwards.filter(pl.col("rank") == rank)["start_ns"].to_numpy())
         kept = steps(trace).kept.filter(pl.col("rank") == rank).select("host_start_ns", "host_end_ns")
-        parts = [_early_blocks(reductions, starts, *step) for step in kept.rows()]
+        parts = [_split_by_forwards(reductions, starts, *step) for step in kept.rows()]
         blocks = [part for part in parts if part is not None]
         if not blocks or len(blocks) < len(parts) or len({times for times, _ in blocks}) > 1:
             continue
@@ -170,13 +170,13 @@ def _rows_of(trace: Trace, calls: pl.DataFrame) -> Int64Array:
     return found["row"].cast(pl.Int64).to_numpy()
 
 
-def _forwards(trace: Trace) -> pl.DataFrame:
+def _find_forwards(trace: Trace) -> pl.DataFrame:
     tables = (trace.get(HOST_OPS), trace.get(RANGES))
     named = [rows.filter(matches(rows["name"], DDP_FORWARD)).select("rank", "start_ns", "end_ns") for rows in tables]
     return pl.concat(named).unique()
 
 
-def _launched_reductions(trace: Trace) -> pl.DataFrame:
+def _find_launched_reductions(trace: Trace) -> pl.DataFrame:
     """All-reduces of known size with the start of the call that launched them: rank, device, start_ns, end_ns, bytes,
     launch_ns, in order of launch."""
     reductions = job(trace).calls.filter((pl.col("kind") == "allreduce") & pl.col("bytes").is_not_null())
@@ -184,7 +184,7 @@ def _launched_reductions(trace: Trace) -> pl.DataFrame:
     return joined.sort("rank", "device", "launch_ns", "start_ns")
 
 
-def _early_blocks(
+def _split_by_forwards(
     calls: pl.DataFrame, forwards: Int64Array, begin_ns: int, end_ns: int
 ) -> tuple[int, pl.DataFrame] | None:
     """How many forward passes the step has, and its exchanges before the last one; None where they are not alike."""
@@ -250,7 +250,7 @@ class CollectiveUnits:
 
 def collective_units(trace: Trace) -> tuple[CollectiveUnits, ...]:
     """GPUs whose host launches collectives between products, by rank and device."""
-    launches = _launches(trace)
+    launches = _find_launches(trace)
     if launches["product"].all():
         return ()
     late = {part.device: part.intervals for part in launching_time(trace)}
@@ -259,7 +259,7 @@ def collective_units(trace: Trace) -> tuple[CollectiveUnits, ...]:
     found = []
     for (rank, device), own in launches.partition_by("rank", "device", as_dict=True).items():
         key = (int(rank), int(device))
-        host = _beyond_usual(own)
+        host = _measure_beyond_usual(own)
         if not host:
             continue
         mine = calls.filter((pl.col("rank") == key[0]) & (pl.col("device") == key[1]))
@@ -273,7 +273,7 @@ def collective_units(trace: Trace) -> tuple[CollectiveUnits, ...]:
     return tuple(sorted(found, key=lambda units: units.device))
 
 
-def _launches(trace: Trace) -> pl.DataFrame:
+def _find_launches(trace: Trace) -> pl.DataFrame:
     """Launches of products and of collectives: rank, device, process, thread, start_ns, end_ns, product; by start."""
     kernels = kernel_facts(trace).frame.select("rank", "device", "row", pl.col("family").cast(pl.String))
     kernels = kernels.filter(pl.col("family").is_in((*_PRODUCTS, "communication")))
@@ -286,7 +286,7 @@ def _launches(trace: Trace) -> pl.DataFrame:
     return kernels.hstack(api.get_columns()).sort("start_ns")
 
 
-def _beyond_usual(launches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
+def _measure_beyond_usual(launches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
     """The last part of each stretch with a collective in it: what it takes beyond the median stretch without one.
 
     A stretch begins and ends on one thread; while another launches in between, that is a stretch of neither.

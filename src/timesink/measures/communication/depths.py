@@ -59,7 +59,7 @@ def depths(trace: Trace) -> Depths | None:
     line = pipeline(trace)
     if line is None or line.micro_batches not in (None, 1):
         return None
-    known, slowdown = _slowdowns(trace), waiting_slowdown(trace, line)
+    known, slowdown = _measure_slowdowns(trace), waiting_slowdown(trace, line)
     stages = tuple(
         Stage(stage.time_ns / known.of_rank.get(rank, 1.0), slowdown)
         for rank, stage in zip(line.ranks, line.overlap.stages, strict=True)
@@ -70,7 +70,7 @@ def depths(trace: Trace) -> Depths | None:
 
 def waiting_slowdown(trace: Trace, line: Pipeline) -> float:
     """How many times as long a stage takes while a receive waits beside it."""
-    usual = _slowdowns(trace).usual
+    usual = _measure_slowdowns(trace).usual
     return usual if usual is not None else 1 / (1 - _held_share(trace, line))
 
 
@@ -83,7 +83,7 @@ class _Slowdowns:
 
 
 @remembered
-def _slowdowns(trace: Trace) -> _Slowdowns:
+def _measure_slowdowns(trace: Trace) -> _Slowdowns:
     """Kernels of one shape beside communication against those without, whichever rank ran them.
 
     A kernel that only begins beside a message that is about to end is called free: alone it is no faster.

@@ -136,9 +136,9 @@ def match_collectives(calls: pl.DataFrame) -> MatchedCollectives:
     by_order = 0
     groups = able.partition_by("group", as_dict=True, maintain_order=True)
     for _, group in sorted(groups.items(), key=lambda entry: str(entry[0][0] or "")):
-        keyed = _by_sequence(group)
+        keyed = _key_by_sequence(group)
         if keyed is None:
-            keyed = _by_order(group)
+            keyed = _key_by_order(group)
             by_order += keyed.height
         parts.append(keyed)
     matched = _number_instances(pl.concat(parts) if parts else able.with_columns(pl.lit("").alias("match")))
@@ -161,7 +161,7 @@ def exchanges_alike(calls: pl.DataFrame) -> pl.Series:
     return joined["alike"].fill_null(False)
 
 
-def _by_sequence(group: pl.DataFrame) -> pl.DataFrame | None:
+def _key_by_sequence(group: pl.DataFrame) -> pl.DataFrame | None:
     """Keyed (`match`) by sequence number; None where some are missing, repeated, or name calls that cannot be one."""
     if group["sequence"].null_count() or group.select("sequence", *_MEMBER).is_duplicated().any():
         return None
@@ -172,7 +172,7 @@ def _by_sequence(group: pl.DataFrame) -> pl.DataFrame | None:
     return group.with_columns(pl.format("{} #{}", pl.col("group").fill_null(""), "sequence").alias("match"))
 
 
-def _by_order(group: pl.DataFrame) -> pl.DataFrame:
+def _key_by_order(group: pl.DataFrame) -> pl.DataFrame:
     """Keyed (`match`) by position among the longest member's calls.
 
     Where all members use equally many streams, the n-th stream of each is one lane, and lanes are matched one by one.
@@ -256,7 +256,7 @@ def match_messages(calls: pl.DataFrame, first_instance: int = 0) -> MatchedMessa
     """
     exchange = (pl.col("kind") == EXCHANGE) & ~exchanges_alike(calls)
     looked_at = calls.filter(pl.col("kind").is_in([*POINT_TO_POINT]) | exchange)
-    pairs = pl.concat([_match_channel(channel) for channel in _channels(looked_at)])
+    pairs = pl.concat([_match_channel(channel) for channel in _split_channels(looked_at)])
     message = ["channel", "position"]
     order = pairs.group_by(message).agg(pl.col("start_ns").min()).sort("start_ns", *message)
     order = order.with_row_index("instance", offset=first_instance).drop("start_ns")
@@ -270,7 +270,7 @@ def match_messages(calls: pl.DataFrame, first_instance: int = 0) -> MatchedMessa
     return MatchedMessages(calls, looked_at.height, looked_at.height - calls.height)
 
 
-def _channels(looked_at: pl.DataFrame) -> list[pl.DataFrame]:
+def _split_channels(looked_at: pl.DataFrame) -> list[pl.DataFrame]:
     """An empty frame, then one per direction: who sends to whom, or just two ranks where that is not known."""
     peerless = looked_at.filter(pl.col("peer").is_null())
     addressed = [looked_at.filter(pl.col("peer").is_not_null())]

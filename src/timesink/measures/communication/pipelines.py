@@ -131,7 +131,7 @@ def pipeline_of(job: Job) -> Pipeline | None:
     period = each["period_ns"].median()
     labelled = bool(job.calls.filter(pl.col("rank").is_in(ranks))["labelled"].any())
     assert isinstance(period, float)
-    return Pipeline(ranks, OverlapScore(stages, period), _micro_batches(job, steps), labelled)
+    return Pipeline(ranks, OverlapScore(stages, period), _count_micro_batches(job, steps), labelled)
 
 
 def _stage_ranks(calls: pl.DataFrame) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ def _stage_ranks(calls: pl.DataFrame) -> tuple[int, ...]:
     return tuple(shares.filter(pl.col("share") > assumed.PIPELINE_SHARE.value)["rank"].sort().to_list())
 
 
-def _micro_batches(job: Job, steps: pl.DataFrame) -> int | None:
+def _count_micro_batches(job: Job, steps: pl.DataFrame) -> int | None:
     received = job.calls.filter(pl.col("kind") == "recv")
     most: dict[int, int] = {}
     for rank, start, end in steps.select("rank", "start_ns", "end_ns").rows():
@@ -157,14 +157,14 @@ def stage_ranges(trace: Trace) -> pl.DataFrame:
     first_ns and last_ns (of the device). `part` names the stage and what is done: ``stage0:A``, ``stage2:F``."""
     ranges = range_projection(trace).select("rank", "name", "host_start_ns", "first_ns", "last_ns")
     names = ranges["name"].unique().to_list()
-    rows = [(name, *part) for name in names if (part := _part(name)) is not None]
+    rows = [(name, *part) for name in names if (part := _parse_part(name)) is not None]
     schema = pl.Schema({"name": ranges.schema["name"], "stage": pl.Int64(), "part": pl.String()})
     known = pl.DataFrame(rows, schema, orient="row")
     joined = ranges.join(known, on="name", how="inner", maintain_order="left")
     return joined.select("rank", "stage", "part", pl.col("host_start_ns").alias("start_ns"), "first_ns", "last_ns")
 
 
-def _part(name: str) -> tuple[int, str] | None:
+def _parse_part(name: str) -> tuple[int, str] | None:
     """The stage that a range names, and what is done there."""
     if scheduled := re.search(SCHEDULED, name):
         stage = int(scheduled["stage"])
@@ -271,7 +271,7 @@ def schedule(trace: Trace) -> Schedule | None:
         return None
     ranges = stage_ranges(trace).filter(pl.col("rank").is_in(line.ranks))
     chunks = max(ranges.group_by("rank").agg(pl.col("stage").n_unique())["stage"].to_list(), default=1)
-    counted = _counted(trace, ranges)
+    counted = _count_parts(trace, ranges)
     count = counted or line.micro_batches or 1
     name = "interleaved" if chunks > 1 else _order(trace, line, count)
     stages = tuple(stage.time_ns for stage in line.overlap.stages)
@@ -290,7 +290,7 @@ def trains(trace: Trace) -> bool:
     return bool(matches(names, f"{OPTIMIZER_STEP}|{AUTOGRAD_OPERATOR}").any() or matches(kernels, OF_BACKWARD).any())
 
 
-def _counted(trace: Trace, ranges: pl.DataFrame) -> int | None:
+def _count_parts(trace: Trace, ranges: pl.DataFrame) -> int | None:
     """How often a step has the most frequent part of a stage."""
     kept = steps(trace).kept.select("rank", "step", "host_start_ns", "host_end_ns").sort("host_start_ns")
     if not ranges.height or not kept.height:

@@ -148,7 +148,7 @@ def read_stage_logs(paths: Sequence[Path], unit: str = "s", columns: Sequence[Pa
     for number, path in enumerate(paths):
         file = _File(path, number, UNITS_NS[unit])
         found = False
-        for order, (rank, record) in enumerate(_timed(file)):
+        for order, (rank, record) in enumerate(_read_times(file)):
             key = (record.get("step", 0.0), record.get("item", float(order)))
             known = merged.setdefault(rank, {}).setdefault(key, {})
             if twice := sorted(known.keys() & record.keys() - {"step", "item", "rank"}):
@@ -165,7 +165,7 @@ def read_stage_logs(paths: Sequence[Path], unit: str = "s", columns: Sequence[Pa
                 remedy="log a begin and an end per stage, or give --columns",
             )
         files.append(file)
-    ranks = tuple(_rank(paths[0], rank, records, columns) for rank, records in sorted(merged.items()))
+    ranks = tuple(_read_rank(paths[0], rank, records, columns) for rank, records in sorted(merged.items()))
     one_clock = len({file.clock for file in files}) == 1 and bool(files[0].clock)
     facts = {name: value for file in files for name, value in file.facts.items()}
     return stage_logs(paths[0], ranks, one_clock, skip, facts, max(file.every for file in files))
@@ -175,7 +175,7 @@ def stage_logs(
     path: Path, ranks: Sequence[LoggedRank], one_clock: bool, skip: int, facts: Mapping[str, str], every: int = 1
 ) -> StageLogs:
     """What ranks say together whose items are known; `UnreadableTrace` of `path` where there are too few."""
-    series, left_out = _series(ranks, one_clock, skip, every)
+    series, left_out = _build_series(ranks, one_clock, skip, every)
     if series.height < steps.REPEATS.whole - 1:
         raise UnreadableTrace(
             path,
@@ -194,7 +194,7 @@ def _parts(record: Mapping[str, object], columns: Sequence[Part]) -> list[Part]:
     return [part for part in [*parts, Part(*_DECODE)] if part.begin in record and part.end in record]
 
 
-def _rank(path: Path, rank: int, records: Mapping[Key, Times], columns: Sequence[Part]) -> LoggedRank:
+def _read_rank(path: Path, rank: int, records: Mapping[Key, Times], columns: Sequence[Part]) -> LoggedRank:
     """One stage: an item's work is the union of its parts."""
     rows, spans, names, all_begins, all_ends = [], list[tuple[object, ...]](), dict[str, None](), [], []
     for (step, item), record in sorted(records.items()):
@@ -228,9 +228,9 @@ def _length(begins: Sequence[float], ends: Sequence[float]) -> int:
     return Intervals.union_of(np.array(begins, np.int64), np.array(ends, np.int64)).total_ns
 
 
-def _series(ranks: Sequence[LoggedRank], one_clock: bool, skip: int, every: int) -> tuple[pl.DataFrame, int]:
+def _build_series(ranks: Sequence[LoggedRank], one_clock: bool, skip: int, every: int) -> tuple[pl.DataFrame, int]:
     """The rows of `StageLogs.series`, and how many items not every rank logged."""
-    table = _common(ranks)
+    table = _join_ranks(ranks)
     left_out = pl.concat([rank.items.select(_ITEM) for rank in ranks]).unique().height - table.height
     begins = [_of(rank, "end_ns").shift(1).over("step").alias(f"begin_ns.{rank.rank}") for rank in ranks]
     after = pl.col("item") - pl.col("item").shift(1).over("step")
@@ -238,12 +238,12 @@ def _series(ranks: Sequence[LoggedRank], one_clock: bool, skip: int, every: int)
     is_sample = every > profiler_texts.STAGE_RUN
     table = table.filter(pl.col("order") > skip, (pl.col("after") == 1) if is_sample else pl.lit(True))
     stages = np.stack([table[f"stage_ns.{rank.rank}"].to_numpy() for rank in ranks])
-    leaving = _leaving(ranks)
+    leaving = _find_last_rank(ranks)
     period, serial = _own_period(table, leaving), stages.sum(axis=0)
     smaller = serial - stages.max(axis=0, initial=0)
     unknown = pl.Series([None] * table.height, dtype=pl.Int64)
     idle = {
-        rank.rank: unknown if is_sample else _own_period(table, rank) - _worked(rank.work, table, rank)
+        rank.rank: unknown if is_sample else _own_period(table, rank) - _measure_work(rank.work, table, rank)
         for rank in ranks
     }
     columns = {
@@ -252,10 +252,10 @@ def _series(ranks: Sequence[LoggedRank], one_clock: bool, skip: int, every: int)
         **{f"stage{rank.rank}_ns": own for rank, own in zip(ranks, stages, strict=True)},
         "smaller_ns": smaller,
         "hidden_ns": np.clip(serial - period, 0, smaller),
-        "transfer_ns": _moved(table, ranks),
-        "away_ns": _beyond(table, ranks),
+        "transfer_ns": _sum_transfers(table, ranks),
+        "away_ns": _measure_away(table, ranks),
         **{f"idle{rank}_ns": own for rank, own in idle.items()},
-        "mesh_idle_ns": period - _worked(Intervals.union_all(rank.work for rank in ranks), table, leaving)
+        "mesh_idle_ns": period - _measure_work(Intervals.union_all(rank.work for rank in ranks), table, leaving)
         if one_clock and not is_sample
         else unknown,
         "bubble_ratio": np.maximum(0.0, 1 - serial / np.maximum(1, len(ranks) * period)),
@@ -267,7 +267,7 @@ def _of(rank: LoggedRank, column: str) -> pl.Expr:
     return pl.col(f"{column}.{rank.rank}")
 
 
-def _common(ranks: Sequence[LoggedRank]) -> pl.DataFrame:
+def _join_ranks(ranks: Sequence[LoggedRank]) -> pl.DataFrame:
     """The items that every rank logged, in their order: columns step, item, and those of each rank as ``name.rank``."""
     table = ranks[0].items.select(_ITEM)
     for rank in ranks:
@@ -276,7 +276,7 @@ def _common(ranks: Sequence[LoggedRank]) -> pl.DataFrame:
     return table.sort(_ITEM)
 
 
-def _leaving(ranks: Sequence[LoggedRank]) -> LoggedRank:
+def _find_last_rank(ranks: Sequence[LoggedRank]) -> LoggedRank:
     """The rank on which an item ends: the first if it works on it twice (encode and decode), else the last."""
     return ranks[0] if len(ranks[0].parts) > 1 else ranks[-1]
 
@@ -285,19 +285,19 @@ def _own_period(table: pl.DataFrame, rank: LoggedRank) -> Int64Array:
     return (table[f"end_ns.{rank.rank}"] - table[f"begin_ns.{rank.rank}"]).to_numpy()
 
 
-def _worked(work: Intervals, table: pl.DataFrame, rank: LoggedRank) -> Int64Array:
+def _measure_work(work: Intervals, table: pl.DataFrame, rank: LoggedRank) -> Int64Array:
     """How much of `work` lies between the ends of each item and the one before on `rank`."""
     return work.covered_ns(table[f"begin_ns.{rank.rank}"].to_numpy(), table[f"end_ns.{rank.rank}"].to_numpy())
 
 
-def _moved(table: pl.DataFrame, ranks: Sequence[LoggedRank]) -> pl.Series:
+def _sum_transfers(table: pl.DataFrame, ranks: Sequence[LoggedRank]) -> pl.Series:
     """The transfers that ranks logged, null where none did."""
     moved = [_of(rank, "moved_ns") for rank in ranks]
     logged = pl.any_horizontal(column.is_not_null() for column in moved)
     return table.select(moved=pl.when(logged).then(pl.sum_horizontal(moved)))["moved"]
 
 
-def _beyond(table: pl.DataFrame, ranks: Sequence[LoggedRank]) -> pl.Series:
+def _measure_away(table: pl.DataFrame, ranks: Sequence[LoggedRank]) -> pl.Series:
     """From send to receive, without the work of the other ranks: transfers, and waiting in their queues.
 
     A difference of lengths, each on its own clock. Null where no rank logs both.
@@ -307,14 +307,14 @@ def _beyond(table: pl.DataFrame, ranks: Sequence[LoggedRank]) -> pl.Series:
     return table.select(away=pl.max_horizontal(away))["away"]
 
 
-def _timed(file: _File) -> Iterator[tuple[int, Times]]:
+def _read_times(file: _File) -> Iterator[tuple[int, Times]]:
     """The rank and the times, in nanoseconds, of each record; what a line says of its file is kept there."""
     for line, record in enumerate(_records(file.path), start=1):
         timed = [key for key in record if key.startswith("t") and isinstance(record[key], (int, float))]
         if _HEAD in record or (not timed and not isinstance(record.get("item"), (int, float))):
-            _of_file(file, record)
+            _note_file(file, record)
             continue
-        numbers = _numbers(record)
+        numbers = _keep_numbers(record)
         rank = int(numbers.get("rank", file.rank))
         about = {key: value for key, value in numbers.items() if key in _ITEM}
         times = {key: value * file.factor for key, value in numbers.items() if key not in (*_ITEM, "rank")}
@@ -325,7 +325,7 @@ def _timed(file: _File) -> Iterator[tuple[int, Times]]:
         yield rank, about | {key: round(time) for key, time in times.items()}
 
 
-def _of_file(file: _File, record: Mapping[str, object]) -> None:
+def _note_file(file: _File, record: Mapping[str, object]) -> None:
     file.factor = UNITS_NS.get(str(record.get("unit")), file.factor)
     if isinstance(rank := record.get("rank"), int):
         file.rank = rank
@@ -345,13 +345,13 @@ def _records(path: Path) -> Iterator[dict[str, object]]:
     if text.lstrip().startswith("{"):
         for number, line in enumerate(text.splitlines(), start=1):
             if line.strip():
-                yield _parsed(path, number, line)
+                yield _parse_line(path, number, line)
     else:
         for record in csv.DictReader(text.splitlines()):
-            yield dict(_numbers({key: value for key, value in record.items() if isinstance(key, str)}))
+            yield dict(_keep_numbers({key: value for key, value in record.items() if isinstance(key, str)}))
 
 
-def _parsed(path: Path, number: int, line: str) -> dict[str, object]:
+def _parse_line(path: Path, number: int, line: str) -> dict[str, object]:
     try:
         record = parsed(line)
     except ValueError as error:
@@ -363,7 +363,7 @@ def _parsed(path: Path, number: int, line: str) -> dict[str, object]:
     return record
 
 
-def _numbers(record: Mapping[str, object]) -> dict[str, float]:
+def _keep_numbers(record: Mapping[str, object]) -> dict[str, float]:
     """The columns that hold finite numbers; whole ones stay whole."""
     numbers: dict[str, float] = {}
     for key, value in record.items():

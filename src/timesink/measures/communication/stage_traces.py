@@ -29,9 +29,9 @@ from timesink.model.trace import Trace
 def traced_stages(trace: Trace, skip: int = 0) -> StageLogs:
     """The stages of a trace, without the first `skip` steps. Raises `UnreadableTrace` where it shows none."""
     parts = stage_ranges(trace)
-    ranks = _by_ranges(trace, parts)
+    ranks = _stages_by_ranges(trace, parts)
     if not _hold_the_work(trace, ranks):
-        ranks = _by_steps(trace) or ranks
+        ranks = _stages_by_steps(trace) or ranks
     path = Path(str(trace.source))
     if not ranks:
         raise UnreadableTrace(
@@ -52,17 +52,17 @@ def _hold_the_work(trace: Trace, ranks: Sequence[LoggedRank]) -> bool:
     )
 
 
-def _by_ranges(trace: Trace, parts: pl.DataFrame) -> list[LoggedRank]:
+def _stages_by_ranges(trace: Trace, parts: pl.DataFrame) -> list[LoggedRank]:
     """A stage per rank whose ranges name one; items are steps, or the number of the range where there are no steps."""
     kept = steps(trace).kept.select("rank", "step", "host_start_ns", "host_end_ns").sort("host_start_ns")
     ranks = []
     for (rank,), parts_of_rank in parts.partition_by("rank", as_dict=True, maintain_order=True).items():
-        own = _numbered(parts_of_rank.sort("start_ns"), kept.filter(pl.col("rank") == rank))
+        own = _number_items(parts_of_rank.sort("start_ns"), kept.filter(pl.col("rank") == rank))
         names = tuple(own["part"].unique().sort().to_list())
         rows = [
             (0.0, float(item), last, spans.total_ns, None, None)
             for (item,), some in own.partition_by("item", as_dict=True, maintain_order=True).items()
-            for last, spans in [(some["last_ns"].max(), _worked(some))]
+            for last, spans in [(some["last_ns"].max(), _union_work(some))]
         ]
         if rows:
             spans = own.select(
@@ -72,11 +72,11 @@ def _by_ranges(trace: Trace, parts: pl.DataFrame) -> list[LoggedRank]:
                 begin_ns="first_ns",
                 end_ns="last_ns",
             )
-            ranks.append(LoggedRank(int(rank), names, _worked(own), _items(rows), spans))
+            ranks.append(LoggedRank(int(rank), names, _union_work(own), _items(rows), spans))
     return sorted(ranks, key=lambda found: found.rank) if len(ranks) > 1 else []
 
 
-def _numbered(parts: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
+def _number_items(parts: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
     """The parts of a rank with the `item` of each: its step, or how many of its name came before."""
     if not kept.height:
         return parts.with_columns(item=pl.int_range(pl.len()).over("part"))
@@ -86,11 +86,11 @@ def _numbered(parts: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
     return joined.filter(pl.col("start_ns") < pl.col("host_end_ns")).with_columns(item=pl.col("step"))
 
 
-def _worked(spans: pl.DataFrame) -> Intervals:
+def _union_work(spans: pl.DataFrame) -> Intervals:
     return Intervals.union_of(spans["first_ns"].to_numpy(), spans["last_ns"].to_numpy())
 
 
-def _by_steps(trace: Trace) -> list[LoggedRank]:
+def _stages_by_steps(trace: Trace) -> list[LoggedRank]:
     """A stage per rank of a pipeline: what it computes in a step."""
     line = pipeline(trace)
     if line is None:

@@ -73,12 +73,12 @@ def waits_of(job: Job) -> CollectiveWaits:
     collectives = match_collectives(job.calls)
     messages = match_messages(job.calls, first_instance=int(collectives.calls["instance"].n_unique()))
     clocks = align_clocks(collectives.calls, job.members, messages.calls)
-    calls = _with_exposed(_split(clocks.calls), job.exposed)
-    pairs = _with_exposed(_without_buffered(_split(clocks.pairs)), job.exposed)
+    calls = _add_exposed(_split_waits(clocks.calls), job.exposed)
+    pairs = _add_exposed(_drop_buffered(_split_waits(clocks.pairs)), job.exposed)
     return CollectiveWaits(job, collectives, clocks, calls, _instances(calls), messages, pairs)
 
 
-def _split(calls: pl.DataFrame) -> pl.DataFrame:
+def _split_waits(calls: pl.DataFrame) -> pl.DataFrame:
     """Add arrival_ns, ready_ns, wait_ns, error_ns and transfer_ns. One collective of two ranks, clock 1 being 5 ahead:
 
     rank  start  end  offset   arrival  ready  wait  transfer
@@ -104,7 +104,7 @@ def _split(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _without_buffered(pairs: pl.DataFrame) -> pl.DataFrame:
+def _drop_buffered(pairs: pl.DataFrame) -> pl.DataFrame:
     """A send that ended before its receiver arrived was buffered: all of it is transfer."""
     length = pl.col("end_ns") - pl.col("start_ns")
     buffered = (pl.col("kind") == "send") & (pl.col("wait_ns") >= length)
@@ -112,7 +112,7 @@ def _without_buffered(pairs: pl.DataFrame) -> pl.DataFrame:
     return pairs.with_columns(wait, (length - wait).alias("transfer_ns"))
 
 
-def _with_exposed(calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
+def _add_exposed(calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
     """Add how much of wait and transfer no computation hides, by the rank's own clock."""
     exposed_on = exposed_by_device(exposed)
     ready = calls.with_columns((pl.col("start_ns") + pl.col("wait_ns")).alias("ready"))

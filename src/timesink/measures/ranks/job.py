@@ -94,7 +94,7 @@ class Job:
     def merged(cls, parts: Iterable[Job]) -> Job:
         """All ranks of the parts, in an order that does not depend on theirs."""
         jobs = tuple(parts) or (cls.empty(),)
-        return cls(**{name: _merged([getattr(job, name) for job in jobs]) for name in SCHEMAS})
+        return cls(**{name: _merge_tables([getattr(job, name) for job in jobs]) for name in SCHEMAS})
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -122,7 +122,7 @@ def _is_in_order(table: pl.DataFrame) -> bool:
     return True
 
 
-def _merged(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def _merge_tables(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """All rows of tables, each of which is in order. The first column is the rank, so those of different ranks follow
     one another, and need no sorting.
     """
@@ -228,7 +228,7 @@ _LABELS: Final = ["kind", "group", "group_size", "sequence", "peer", "bytes", "l
 def job_calls(trace: Trace) -> pl.DataFrame:
     """One row per collective with device work (per message in a batch), by rank, device and start; columns: `CALLS`."""
     recorded = trace.get(COLLECTIVES).filter(pl.col("device").is_not_null()).unique(OP_KEY, keep="first")
-    labelled = _with_labels(recorded).select(*OP_KEY, *_LABELS)
+    labelled = _add_labels(recorded).select(*OP_KEY, *_LABELS)
     ops = trace.get(DEVICE_OPS)
     talks = np.flatnonzero(class_of_ops(trace).to_physical().to_numpy() == COMMUNICATION)
     kernels = ops[[*OP_KEY, "name"]][talks]
@@ -239,12 +239,12 @@ def job_calls(trace: Trace) -> pl.DataFrame:
         *(pl.lit(None, CALLS[name]).alias(name) for name in _LABELS[1:-1]),
         pl.lit(False).alias("labelled"),
     )
-    calls = _with_groups(_split_batches(trace, pl.concat([labelled, by_name])))
+    calls = _add_groups(_split_batches(trace, pl.concat([labelled, by_name])))
     calls = calls.sort("rank", "device", "start_ns", "end_ns", "stream", "kind", nulls_last=True)
-    return _with_surroundings(trace, calls).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
+    return _add_surroundings(trace, calls).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
 
 
-def _with_labels(recorded: pl.DataFrame) -> pl.DataFrame:
+def _add_labels(recorded: pl.DataFrame) -> pl.DataFrame:
     """Rows of `collectives` with the columns of `_LABELS`. A group is its name and its members."""
     kinds = recorded["kind"].cast(pl.String)
     sizes = [
@@ -285,7 +285,7 @@ def _split_batches(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
         return calls
     launched = kernels.join(launches_of(trace, kernels), on=OP_KEY, how="inner").sort("launch_ns")
     names = [name for name in _LABELS if name != "sequence"]
-    messages = _with_labels(messages).with_columns(labelled=pl.lit(True))
+    messages = _add_labels(messages).with_columns(labelled=pl.lit(True))
     messages = messages.select("rank", pl.col("start_ns").alias("call_ns"), pl.col(names).name.prefix("message_"))
     messages = messages.sort("call_ns").join_asof(
         launched.select(*OP_KEY, "launch_ns"), left_on="call_ns", right_on="launch_ns", by="rank", strategy="forward",
@@ -299,7 +299,7 @@ def _split_batches(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     ).select(calls.columns)
 
 
-def _with_groups(calls: pl.DataFrame) -> pl.DataFrame:
+def _add_groups(calls: pl.DataFrame) -> pl.DataFrame:
     """Calls without a label get the group of the others on their stream, where these have one: a group has a stream."""
     if calls["group"].null_count() == calls.height:
         return calls
@@ -313,7 +313,7 @@ def _with_groups(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_surroundings(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+def _add_surroundings(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """How much of each is exposed, and how much the GPU computed since the one before."""
     lines = device_timeline(trace)
     nothing = pl.lit(0, pl.Int64)

@@ -73,7 +73,7 @@ def lateness(trace: Trace) -> Lateness:
 
 def lateness_of(waits: CollectiveWaits) -> Lateness:
     """Lateness of every rank of a job."""
-    anchors = _anchors(waits.calls)
+    anchors = _find_anchors(waits.calls)
     known = pl.col("anchor") >= 0
     error = pl.col("error_ns").fill_null(np.iinfo(np.int64).max)
 
@@ -86,7 +86,7 @@ def lateness_of(waits: CollectiveWaits) -> Lateness:
     behind = pl.col("arrival_ns") - pl.col("arrival_ns").quantile(0.5, "lower").over("instance")
     network = pl.min_horizontal(pl.col("own_ns") - pl.col("device_ns"), beyond("moved_since_ns").clip(0))
     calls = (
-        _with_anchors(waits, anchors)
+        _add_anchors(waits, anchors)
         .with_columns(behind_ns=behind.clip(0).cast(pl.Int64), own_ns=pl.when(is_own).then(own).otherwise(0))
         .with_columns(pl.min_horizontal(pl.col("own_ns"), beyond("work_since_ns").clip(0)).alias("device_ns"))
         .with_columns(network.alias("network_ns"))
@@ -106,16 +106,16 @@ def lateness_of(waits: CollectiveWaits) -> Lateness:
         .sort("anchor", "rank")
     )
     span = int(ends[-1] - ends[0]) if ends.size else 0
-    return Lateness(calls, _by_rank(calls, waits.instances), anchors, epochs, span, _host_busy(waits))
+    return Lateness(calls, _sum_by_rank(calls, waits.instances), anchors, epochs, span, _host_busy(waits))
 
 
-def _anchors(calls: pl.DataFrame) -> Int64Array:
+def _find_anchors(calls: pl.DataFrame) -> Int64Array:
     """Instances, ascending, of complete collectives that held at least half of their ranks."""
     held = calls.group_by("instance").agg(pl.col("holds").mean().alias("share"), pl.col("complete").all())
     return np.sort(held.filter((pl.col("share") >= assumed.HELD_UP.value) & pl.col("complete"))["instance"].to_numpy())
 
 
-def _with_anchors(waits: CollectiveWaits, anchors: Int64Array) -> pl.DataFrame:
+def _add_anchors(waits: CollectiveWaits, anchors: Int64Array) -> pl.DataFrame:
     """Each call with the last anchor its rank had left when it arrived, what the GPU did since, and what held the call.
 
     Adds anchor, since_anchor_ns, work_since_ns, waited_since_ns, moved_since_ns and follows; end_ns is put on the first
@@ -127,7 +127,7 @@ def _with_anchors(waits: CollectiveWaits, anchors: Int64Array) -> pl.DataFrame:
                8      300  330                60        3           150         110
                9      400  410                70        8            70          70
     """
-    standing = _standing(waits)
+    standing = _measure_standing(waits)
     calls = waits.calls.with_columns((pl.col("end_ns") - pl.col("offset_ns")).alias("end_ns")).sort(
         "rank", "device", "arrival_ns", "end_ns", "instance"
     )
@@ -153,11 +153,11 @@ def _with_anchors(waits: CollectiveWaits, anchors: Int64Array) -> pl.DataFrame:
         added["work_since_ns"][here] = np.where(found, worked - worked[anchor], 0)
         added["waited_since_ns"][here] = waiting.covered_ns(since, start)
         added["moved_since_ns"][here] = moving.covered_ns(since, start)
-        added["follows"][here] = _held_by(arrival, end, stream, instance)
+        added["follows"][here] = _find_holders(arrival, end, stream, instance)
     return calls.with_columns(pl.Series(name, column) for name, column in added.items())
 
 
-def _standing(waits: CollectiveWaits) -> dict[Device, tuple[Intervals, Intervals]]:
+def _measure_standing(waits: CollectiveWaits) -> dict[Device, tuple[Intervals, Intervals]]:
     """Per GPU, by its own clock: when it stood exposed waiting for others, and when in transfers."""
     exposed = exposed_by_device(waits.job.exposed)
     columns = ["rank", "device", "start_ns", "end_ns", "wait_ns"]
@@ -172,7 +172,7 @@ def _standing(waits: CollectiveWaits) -> dict[Device, tuple[Intervals, Intervals
     return standing
 
 
-def _held_by(arrival: Int64Array, end: Int64Array, stream: Int64Array, instance: Int64Array) -> Int64Array:
+def _find_holders(arrival: Int64Array, end: Int64Array, stream: Int64Array, instance: Int64Array) -> Int64Array:
     """The instance on the same stream whose end let each call begin, or -1; rows are in order of arrival.
 
     stream        7       7       8       7
@@ -201,7 +201,7 @@ def _host_busy(waits: CollectiveWaits) -> pl.DataFrame:
     )
 
 
-def _by_rank(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
+def _sum_by_rank(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
     """The `ranks` of `Lateness`: of each anchor the rank's latest call, added up."""
     own = ["own_ns", "device_ns", "network_ns", "host_ns"]
     known = calls.select("rank", "anchor", "instance", "arrival_ns", "since_anchor_ns", *own).filter(

@@ -109,10 +109,10 @@ def _host(trace: Trace) -> _Host:
     rows = pl.concat(parts)
     rows = rows.sort("rank", "process", "thread", "start_ns", "end_ns")
     plain = mapped(rows["name"], lambda names: names.str.replace(NUMBERED_STEP, "$1"), pl.String)
-    return _Host(Nesting.of(rows), *_numbered(plain))
+    return _Host(Nesting.of(rows), *_number_texts(plain))
 
 
-def _grown(host: _Host, growing: _Growing, root: Int64Array) -> Int64Array:
+def _grow_nodes(host: _Host, growing: _Growing, root: Int64Array) -> Int64Array:
     """The node of each row of the host's nesting; the outermost rows stand below `root`, a node for each row."""
     node = np.full(host.name.size, _ROOT, np.int64)
     for depth, rows in enumerate(host.nesting.levels()):
@@ -147,21 +147,21 @@ def step_count(trace: Trace) -> int:
 
 def _device_tree(trace: Trace, time_ns: Int64Array) -> CallTree:
     growing, host, ops = _Growing(), _host(trace), trace.get(DEVICE_OPS)
-    node = _grown(host, growing, np.full(host.name.size, _ROOT, np.int64))
+    node = _grow_nodes(host, growing, np.full(host.name.size, _ROOT, np.int64))
     around = asked_at(trace, host.nesting)
     nowhere = growing.node(_ROOT, NOWHERE) if (around < 0).any() else _ROOT
-    leaf = growing.nodes(np.append(node, nowhere)[around], *_numbered(_short(ops["name"])))
+    leaf = growing.nodes(np.append(node, nowhere)[around], *_number_texts(_shorten_names(ops["name"])))
     growing.add(leaf, time_ns)
-    return _pruned(growing.tree())
+    return _prune(growing.tree())
 
 
-def _short(names: pl.Series) -> pl.Series:
+def _shorten_names(names: pl.Series) -> pl.Series:
     texts = names.cast(pl.String)
     short = short_names(texts.unique().to_list())
     return mapped(texts, lambda some: pl.Series([short[text] for text in some], dtype=pl.String), pl.String)
 
 
-def _numbered(texts: pl.Series) -> tuple[list[str], Int64Array]:
+def _number_texts(texts: pl.Series) -> tuple[list[str], Int64Array]:
     """The different texts, and the place of each in them."""
     names = texts.unique().sort()
     if not len(names):
@@ -176,18 +176,18 @@ def module_tree(trace: Trace) -> CallTree:
     ranges that a person named; an operator has what it launched itself. What ran at once counts in full."""
     growing, ops, row = _Growing(), trace.get(DEVICE_OPS), attribution(trace).host_op.astype(np.int64)
     host = trace.get(HOST_OPS)
-    paths, at = _numbered(modules(trace).fill_null(NO_MODULE))
+    paths, at = _number_texts(modules(trace).fill_null(NO_MODULE))
     nowhere = [] if set(paths) <= {NO_MODULE} else [NO_MODULE]  # a level that holds everything says nothing
-    homes = [_path(growing, nowhere if path == NO_MODULE else path.split("/")) for path in [*paths, NO_MODULE]]
+    homes = [_grow_path(growing, nowhere if path == NO_MODULE else path.split("/")) for path in [*paths, NO_MODULE]]
     home = np.array(homes, np.int64)
-    names, name = _numbered(host["name"].cast(pl.String))
+    names, name = _number_texts(host["name"].cast(pl.String))
     operator = growing.nodes(home[np.append(at, -1)[row]], [*names, NO_OPERATOR], np.append(name, len(names))[row])
-    leaf = growing.nodes(operator, *_numbered(_short(ops["name"])))
+    leaf = growing.nodes(operator, *_number_texts(_shorten_names(ops["name"])))
     growing.add(leaf, (ops["end_ns"] - ops["start_ns"]).to_numpy())
-    return _pruned(growing.tree())
+    return _prune(growing.tree())
 
 
-def _path(growing: _Growing, names: Sequence[str]) -> int:
+def _grow_path(growing: _Growing, names: Sequence[str]) -> int:
     node = _ROOT
     for name in names:
         node = growing.node(node, name)
@@ -203,8 +203,8 @@ def host_tree(trace: Trace) -> CallTree:
     several = len({rank for rank, _, _ in host.nesting.first}) > 1
     for (rank, _, thread), (first, last) in host.nesting.first.items():
         root[first:last] = growing.node(_ROOT, f"rank {rank}, thread {thread}" if several else f"thread {thread}")
-    growing.add(_grown(host, growing, root), np.maximum(host.nesting.self_ns, 0))
-    return _pruned(growing.tree())
+    growing.add(_grow_nodes(host, growing, root), np.maximum(host.nesting.self_ns, 0))
+    return _prune(growing.tree())
 
 
 @remembered
@@ -220,8 +220,8 @@ def step_host_tree(trace: Trace) -> CallTree:
                 inside[first:last] = steady.covered_ns(nesting.start_ns[first:last], nesting.end_ns[first:last])
     own, called = inside.copy(), nesting.parent >= 0
     np.subtract.at(own, nesting.parent[called], inside[called])
-    growing.add(_grown(host, growing, np.full(host.name.size, _ROOT, np.int64)), np.maximum(own, 0))
-    return _pruned(growing.tree())
+    growing.add(_grow_nodes(host, growing, np.full(host.name.size, _ROOT, np.int64)), np.maximum(own, 0))
+    return _prune(growing.tree())
 
 
 def host_step_count(trace: Trace) -> int:
@@ -262,12 +262,12 @@ def _idle_tree(trace: Trace, places: pl.DataFrame) -> CallTree:
             innermost[first:last] = host.nesting.innermost(key, of_thread["start_ns"].to_numpy()[first:last])
         node = np.full(of_thread.height, root, np.int64)
         inside = np.flatnonzero(innermost >= 0)
-        node[inside] = _below(host, growing, root, innermost[inside])
+        node[inside] = _grow_below(host, growing, root, innermost[inside])
         growing.add(node, of_thread["idle_ns"].to_numpy())
-    return _pruned(growing.tree())
+    return _prune(growing.tree())
 
 
-def _below(host: _Host, growing: _Growing, root: int, rows: Int64Array) -> Int64Array:
+def _grow_below(host: _Host, growing: _Growing, root: int, rows: Int64Array) -> Int64Array:
     """The node below `root` of each of these rows of the nesting, with all that encloses it."""
     paths: list[Int64Array] = [rows]
     while (paths[-1] >= 0).any():
@@ -280,7 +280,7 @@ def _below(host: _Host, growing: _Growing, root: int, rows: Int64Array) -> Int64
     return node
 
 
-def _pruned(tree: CallTree) -> CallTree:
+def _prune(tree: CallTree) -> CallTree:
     """Without nodes that took no time: operators that launched nothing."""
     kept = np.flatnonzero(tree.total_ns > 0)
     number = np.full(len(tree) + 1, _ROOT, np.int64)

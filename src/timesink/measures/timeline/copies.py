@@ -82,7 +82,7 @@ def exposed_copies(trace: Trace) -> tuple[CopyGroup, ...]:
     keys = ["rank", "device", "direction", "pageable", "migrated"]
     parts = rows.sort(keys, maintain_order=True).partition_by(keys, as_dict=True, maintain_order=True)
     return tuple(
-        _group(part, ((rank, device), *kind), device_timeline(trace)[rank, device].exposed_copy)
+        _build_group(part, ((rank, device), *kind), device_timeline(trace)[rank, device].exposed_copy)
         for (rank, device, *kind), part in parts.items()
     )
 
@@ -91,7 +91,7 @@ def _copy_ops(trace: Trace) -> pl.DataFrame:
     return trace.get(DEVICE_OPS).with_row_index("row").filter(pl.col("kind") == "copy")
 
 
-def _group(part: pl.DataFrame, kind: tuple[Device, str, bool, bool], exposed: Intervals) -> CopyGroup:
+def _build_group(part: pl.DataFrame, kind: tuple[Device, str, bool, bool], exposed: Intervals) -> CopyGroup:
     moved, sized_ns = int(part["bytes"].sum()), int(part.drop_nulls("bytes")["length_ns"].sum())
     return CopyGroup(
         *kind,

@@ -254,7 +254,7 @@ def device_gaps(trace: Trace) -> DeviceGaps:
         start, call = op_start[first:last], call_of_op[first:last]
         for gaps in _gap_slices(lines[rank, device]):
             ending = places(start, gaps.end_ns, False)
-            parts.append((first + _launched_first(ending, start, call, launched)).astype(np.int32))
+            parts.append((first + _find_first_launched(ending, start, call, launched)).astype(np.int32))
     return DeviceGaps(lines, np.concatenate(parts), ops["process"].to_numpy(), call_of_op, call_start)
 
 
@@ -264,7 +264,9 @@ def _gap_slices(line: DeviceTimeline) -> Iterator[Intervals]:
         yield line.idle_between(first, min(first + GAPS_AT_ONCE, count))
 
 
-def _launched_first(op: Int64Array, op_start: Int64Array, call_of_op: Int32Array, launched: Int64Array) -> Int64Array:
+def _find_first_launched(
+    op: Int64Array, op_start: Int64Array, call_of_op: Int32Array, launched: Int64Array
+) -> Int64Array:
     """For each row `op`, the op launched first among the rows from it on that start at the same instant.
 
     `launched` is when each call began, and, in its last place, what comes after all: for ops without a recorded launch.

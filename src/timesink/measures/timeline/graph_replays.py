@@ -58,13 +58,13 @@ def graph_replays(trace: Trace) -> GraphReplays:
         return GraphReplays(node, 0, 0, 0)
     launch = launching_calls(ops, trace.get(API_CALLS))
     replayed = _replayed_kernels(trace, launch)
-    node = _by_node_id(ops, nodes, replayed)
+    node = _join_by_node_id(ops, nodes, replayed)
     by_node = int(np.count_nonzero(node >= 0))
     refused: dict[str, int] = {}
     named = np.flatnonzero(nodes["name"].is_not_null().to_numpy())
     if named.size:
         left = np.where(replayed & (node < 0), launch, -1)
-        by_name, refused = _by_name(trace, nodes[named], left)
+        by_name, refused = _join_by_name(trace, nodes[named], left)
         node = np.where(by_name >= 0, named[by_name], node)
     return GraphReplays(node, int(np.count_nonzero(replayed)), int(np.count_nonzero(node >= 0)), by_node, refused)
 
@@ -77,7 +77,7 @@ def _replayed_kernels(trace: Trace, launch: IntArray) -> BoolArray:
     return np.asarray((by_call | by_id) & (ops["kind"] == "kernel").to_numpy(), np.bool_)
 
 
-def _by_node_id(ops: pl.DataFrame, nodes: pl.DataFrame, wanted: BoolArray) -> Int64Array:
+def _join_by_node_id(ops: pl.DataFrame, nodes: pl.DataFrame, wanted: BoolArray) -> Int64Array:
     """For each op that names a node of its process, the row of that node."""
     node = np.full(ops.height, -1, np.int64)
     identified = nodes.with_row_index("row").filter(pl.col("graph_node_id").is_not_null())
@@ -101,17 +101,17 @@ class _Sequence:
     size: int
 
 
-def _by_name(trace: Trace, nodes: pl.DataFrame, launch: IntArray) -> tuple[Int64Array, dict[str, int]]:
+def _join_by_name(trace: Trace, nodes: pl.DataFrame, launch: IntArray) -> tuple[Int64Array, dict[str, int]]:
     """The node of each op that some capture of its rank explains; and how many are refused, by reason.
     `launch` is the graph launch that ran each op to be explained, -1 for others."""
     ops, calls = trace.get(DEVICE_OPS), trace.get(API_CALLS)
     node = np.full(ops.height, -1, np.int64)
     refused: dict[str, int] = defaultdict(int)
-    of_ops, of_nodes = _numbered(ops, nodes)
+    of_ops, of_nodes = _number_kernels(ops, nodes)
     asked = np.full(calls.height, -1, np.int64)
     launching = np.unique(launch[launch >= 0])
-    asked[launching] = _stated(trace, calls[launching], STATED_SIZE)
-    captured = _stated(trace, nodes.rename({"recorded_ns": "start_ns"}), CAPTURED_SIZE)
+    asked[launching] = _read_stated_sizes(trace, calls[launching], STATED_SIZE)
+    captured = _read_stated_sizes(trace, nodes.rename({"recorded_ns": "start_ns"}), CAPTURED_SIZE)
     for rank in ops["rank"].unique().sort():
         mine = np.flatnonzero((launch >= 0) & (ops["rank"] == rank).to_numpy())
         order = mine[np.lexsort((ops["start_ns"].to_numpy()[mine], launch[mine]))]
@@ -122,14 +122,14 @@ def _by_name(trace: Trace, nodes: pl.DataFrame, launch: IntArray) -> tuple[Int64
             _Sequence(rows, of_nodes[0][rows], of_nodes[1][rows], int(captured[rows[0]]))
             for rows in _captures(nodes, rank)
         ]
-        for one, (places, why) in zip(launches, _explained(launches, captures), strict=True):
+        for one, (places, why) in zip(launches, _explain_launches(launches, captures), strict=True):
             node[one.rows[places >= 0]] = places[places >= 0]
             if why:
                 refused[why] += one.rows.size
     return node, dict(refused)
 
 
-def _numbered(ops: pl.DataFrame, nodes: pl.DataFrame) -> tuple[tuple[Int64Array, Int64Array], ...]:
+def _number_kernels(ops: pl.DataFrame, nodes: pl.DataFrame) -> tuple[tuple[Int64Array, Int64Array], ...]:
     """Kernels and names as numbers, of the ops and of the nodes; a kernel without a grid is -1."""
     columns = [pl.col("name").cast(pl.String), *_SHAPE]
     both = pl.concat([ops.select(columns), nodes.select(columns)])
@@ -141,7 +141,7 @@ def _numbered(ops: pl.DataFrame, nodes: pl.DataFrame) -> tuple[tuple[Int64Array,
     return (number[: ops.height], name[: ops.height]), (number[ops.height :], name[ops.height :])
 
 
-def _stated(trace: Trace, moments: pl.DataFrame, pattern: str) -> Int64Array:
+def _read_stated_sizes(trace: Trace, moments: pl.DataFrame, pattern: str) -> Int64Array:
     """For each moment of a thread the size that the innermost range of the pattern around it states; -1 for none."""
     ranges = trace.get(RANGES).filter(pl.col("kind") == "push_pop")
     if not ranges.height or not moments.height:
@@ -159,13 +159,13 @@ def _captures(nodes: pl.DataFrame, rank: int) -> list[Int64Array]:
     return [part["row"].cast(pl.Int64).to_numpy() for part in parts]
 
 
-def _explained(launches: Sequence[_Sequence], captures: Sequence[_Sequence]) -> list[tuple[Int64Array, str]]:
+def _explain_launches(launches: Sequence[_Sequence], captures: Sequence[_Sequence]) -> list[tuple[Int64Array, str]]:
     """For each launch the node of each of its ops (-1: none), and why there are none, '' where there are."""
     equal: dict[bytes, list[int]] = defaultdict(list)
     for number, capture in enumerate(captures):
         equal[capture.kernels.tobytes()].append(number)
         equal[b"names" + capture.names.tobytes()].append(number)
-    options = [_of_size(one, equal.get(_key(one), []), captures) for one in launches]
+    options = [_choose_by_size(one, equal.get(_key(one), []), captures) for one in launches]
     chosen = in_order([numbers or [-2] for numbers in options])
     known: dict[tuple[bytes, int], tuple[Int64Array, str]] = {}
     explained = []
@@ -176,7 +176,7 @@ def _explained(launches: Sequence[_Sequence], captures: Sequence[_Sequence]) -> 
         key = (_key(one), one.size)
         if key not in known:
             several = np.full(one.rows.size, -1, np.int64), SEVERAL
-            known[key] = several if numbers else _nearest(one, captures)
+            known[key] = several if numbers else _find_nearest(one, captures)
         explained.append(known[key])
     return explained
 
@@ -190,7 +190,7 @@ def _key(one: _Sequence) -> bytes:
     return one.kernels.tobytes() if _has_shapes(one) else b"names" + one.names.tobytes()
 
 
-def _of_size(one: _Sequence, numbers: Sequence[int], captures: Sequence[_Sequence]) -> list[int]:
+def _choose_by_size(one: _Sequence, numbers: Sequence[int], captures: Sequence[_Sequence]) -> list[int]:
     """Of captures that fit by names alone those of the launch's size, where both say theirs: the same one, or the next
     larger one of several, to which engines pad."""
     if _has_shapes(one) or one.size < 0:
@@ -203,7 +203,7 @@ def _of_size(one: _Sequence, numbers: Sequence[int], captures: Sequence[_Sequenc
     return [number for number in numbers if captures[number].size in (wanted, -1)]
 
 
-def _nearest(one: _Sequence, captures: Sequence[_Sequence]) -> tuple[Int64Array, str]:
+def _find_nearest(one: _Sequence, captures: Sequence[_Sequence]) -> tuple[Int64Array, str]:
     """The nodes of the one capture that explains nearly all of a launch; else none, and why."""
     fitting, other_shape = [], False
     for number, capture in enumerate(captures):
@@ -216,8 +216,10 @@ def _nearest(one: _Sequence, captures: Sequence[_Sequence]) -> tuple[Int64Array,
         if shaped and reshaped(here, there, place, (one.names, capture.names)):
             other_shape = True
         elif np.count_nonzero(place >= 0) >= least:
-            other_shape |= not _of_size(one, [number], captures)
-            fitting += [np.where(place >= 0, capture.rows[place], -1)] if _of_size(one, [number], captures) else []
+            other_shape |= not _choose_by_size(one, [number], captures)
+            fitting += (
+                [np.where(place >= 0, capture.rows[place], -1)] if _choose_by_size(one, [number], captures) else []
+            )
     if len(fitting) == 1:
         return fitting[0], ""
     nothing = np.full(one.rows.size, -1, np.int64)

@@ -39,7 +39,7 @@ def call_times(trace: Trace, table: Table, *, by_thread: bool = False) -> pl.Dat
     durations = trace.get(table).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
     times = durations.with_columns(pl.col("name").cast(pl.String)).group_by(keys).agg(*_DURATIONS)
     whole = pl.col("total_ns").sum().over("rank")
-    return _sorted(times.with_columns((pl.col("total_ns") / whole).alias("time_ratio")))
+    return _sort_times(times.with_columns((pl.col("total_ns") / whole).alias("time_ratio")))
 
 
 def range_times(trace: Trace, *, by_path: bool = False) -> pl.DataFrame:
@@ -85,7 +85,7 @@ def range_times(trace: Trace, *, by_path: bool = False) -> pl.DataFrame:
         (pl.col("open_ns") / pl.col("recorded")).alias("time_ratio"),
         (pl.col("device_ns") / pl.col("recorded")).alias("device_ratio"),
     )
-    return _sorted(shared.drop("recorded", "open_ns"))
+    return _sort_times(shared.drop("recorded", "open_ns"))
 
 
 def _union(frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
@@ -106,7 +106,7 @@ def _names(ranges: pl.DataFrame) -> pl.Series:
     return (prefix.fill_null("") + names).alias("name")
 
 
-def _sorted(times: pl.DataFrame) -> pl.DataFrame:
+def _sort_times(times: pl.DataFrame) -> pl.DataFrame:
     """Ranks in order, the costliest first, ties by name."""
     return times.sort(["rank", "total_ns", "name"], descending=[False, True, False])
 

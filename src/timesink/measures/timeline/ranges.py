@@ -46,29 +46,29 @@ def range_projection(trace: Trace) -> pl.DataFrame:
     time, so device_ns of different ranges need not add up to busy time. What autograd launches belongs to the range
     that waits for it; other work that other threads launch while a range is open is not the range's.
     """
-    return _projected(trace, _launched_inside(trace, host_places(trace).range_, waiting_ranges(trace)))
+    return _project_ops(trace, _pair_launches(trace, host_places(trace).range_, waiting_ranges(trace)))
 
 
 @remembered
 def thread_projection(trace: Trace) -> pl.DataFrame:
     """The same of work launched on the range's own thread alone, as `nsys stats` projects ranges."""
-    return _projected(trace, _launched_inside(trace, host_places(trace).range_))
+    return _project_ops(trace, _pair_launches(trace, host_places(trace).range_))
 
 
 @remembered
 def backward_projection(trace: Trace) -> pl.DataFrame:
     """The same of work that autograd launched for the forward operators called in the range, and that is not the
     range's by `range_projection`: the backward work that a range of the forward pass causes later."""
-    caused_range, caused_op = _launched_inside(trace, forward_ranges(trace))
-    inside_range, inside_op = _launched_inside(trace, host_places(trace).range_, waiting_ranges(trace))
+    caused_range, caused_op = _pair_launches(trace, forward_ranges(trace))
+    inside_range, inside_op = _pair_launches(trace, host_places(trace).range_, waiting_ranges(trace))
     width = np.int64(trace.get(DEVICE_OPS).height)
     elsewhere = ~np.isin(caused_range * width + caused_op, inside_range * width + inside_op)
-    return _projected(trace, (caused_range[elsewhere], caused_op[elsewhere]))
+    return _project_ops(trace, (caused_range[elsewhere], caused_op[elsewhere]))
 
 
 def range_work(trace: Trace) -> dict[tuple[int, int, str], Intervals]:
     """When work of each range ran, by rank, device and the range's name with its numbers left out."""
-    range_row, op_row = _launched_inside(trace, host_places(trace).range_, waiting_ranges(trace))
+    range_row, op_row = _pair_launches(trace, host_places(trace).range_, waiting_ranges(trace))
     if not op_row.size:
         return {}
     ops = trace.get(DEVICE_OPS).select("rank", "device", "start_ns", "end_ns")[op_row]
@@ -82,7 +82,7 @@ def range_work(trace: Trace) -> dict[tuple[int, int, str], Intervals]:
     }
 
 
-def _projected(trace: Trace, pairs: tuple[Int32Array, Int32Array]) -> pl.DataFrame:
+def _project_ops(trace: Trace, pairs: tuple[Int32Array, Int32Array]) -> pl.DataFrame:
     """Times of the device ops of each range, given as pairs of a row of `ranges` and one of `device_ops`."""
     range_row, op_row = pairs
     if not op_row.size:
@@ -102,7 +102,7 @@ def _projected(trace: Trace, pairs: tuple[Int32Array, Int32Array]) -> pl.DataFra
     )
 
 
-def _launched_inside(trace: Trace, *innermost: IntArray) -> tuple[Int32Array, Int32Array]:
+def _pair_launches(trace: Trace, *innermost: IntArray) -> tuple[Int32Array, Int32Array]:
     """Every pair (range row, device op row) such that the op's launch is in the range, or in one inside it.
 
     `innermost` gives for each row of `api_calls` the row of `push_pop_ranges` it is in: on its own thread, say, and on
@@ -118,7 +118,7 @@ def _launched_inside(trace: Trace, *innermost: IntArray) -> tuple[Int32Array, In
     row_of_nested = np.flatnonzero((trace.get(RANGES)["kind"] == "push_pop").to_numpy()).astype(np.int32)
     parent = range_nesting(trace).parent.astype(np.int32)
     linked = np.flatnonzero(links.linked).astype(np.int32)  # a launch is in several ranges: every pair takes memory
-    crossing_range, crossing_op = _launched_between(trace, linked, innermost)
+    crossing_range, crossing_op = _pair_crossing_launches(trace, linked, innermost)
     range_parts, op_parts = list[IntArray]([crossing_range]), list[IntArray]([crossing_op])
     for place in innermost:
         op, enclosing = linked, place[links.call[linked]]
@@ -133,7 +133,7 @@ def _launched_inside(trace: Trace, *innermost: IntArray) -> tuple[Int32Array, In
     return np.concatenate(range_parts, dtype=np.int32), op_row
 
 
-def _launched_between(trace: Trace, op: IntArray, innermost: Sequence[IntArray]) -> tuple[Int64Array, Int64Array]:
+def _pair_crossing_launches(trace: Trace, op: IntArray, innermost: Sequence[IntArray]) -> tuple[Int64Array, Int64Array]:
     """The same for start/end ranges, which may cross: each takes the launches between its ends, of its own thread and
     of the threads that a range of its thread waits for."""
     crossing = trace.get(RANGES).with_row_index("range").filter(pl.col("kind") == "start_end")

@@ -62,7 +62,9 @@ def pricers(trace: Trace) -> Mapping[int, Pricer]:
     worked = set(trace.get(DEVICE_OPS)["rank"].unique())  # a memory snapshot has steps, and nothing to replay
     windows_by_rank = step_windows(trace)
     found = {
-        rank: Pricer(*_replayed(trace, rank, windows)) for rank, windows in windows_by_rank.items() if rank in worked
+        rank: Pricer(*_select_steps(trace, rank, windows))
+        for rank, windows in windows_by_rank.items()
+        if rank in worked
     }
     for rank, rate in slow_rates(trace).items():
         if rank in found:
@@ -85,7 +87,7 @@ def calibrated_pricers(trace: Trace) -> Mapping[int, Pricer]:
     found = {}
     for rank, pricer in pricers(trace).items():
         expected = deflated_pricers(trace)[rank][Case.EXPECTED.value] if pricer.anchors.windows.uneven else None
-        windows = None if expected is None else _as_often(expected, step_ns)
+        windows = None if expected is None else _reweigh_slow_steps(expected, step_ns)
         if expected is not None and windows is not None:
             found[rank] = Pricer(expected.graph, windows, pricer.residual_ratio)
         else:
@@ -98,7 +100,7 @@ def calibrated_pricers(trace: Trace) -> Mapping[int, Pricer]:
 _RATE_FACTOR: Final = 3.0
 
 
-def _as_often(pricer: Pricer, step_ns: float) -> StepWindows | None:
+def _reweigh_slow_steps(pricer: Pricer, step_ns: float) -> StepWindows | None:
     """The windows with slow steps as often as gives the known mean step; None where no likely rate does.
 
     Steps of 2.5 and 53 ms, the slow one of five, and 19.8 ms known: slow is a share of (19.8 - 2.5) / (53 - 2.5).
@@ -183,7 +185,7 @@ def step_windows(trace: Trace) -> Mapping[int, StepWindows]:
     }
 
 
-def _replayed(trace: Trace, rank: int, windows: StepWindows) -> tuple[Graph, StepWindows]:
+def _select_steps(trace: Trace, rank: int, windows: StepWindows) -> tuple[Graph, StepWindows]:
     """The graph to replay and its windows: all of it, or of a long trace an excerpt.
 
     Of 100 steps with 100,000 ops, 20 are replayed: `_STRETCHES` runs of 5, each with the step before it to bring the

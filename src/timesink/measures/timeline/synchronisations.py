@@ -97,14 +97,14 @@ def _drains(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     for gaps in device_gaps(trace).slices():
         for (rank, process), blocking in waits.items():
             of_process = gaps.filter((pl.col("rank") == rank) & (pl.col("process") == process))
-            cause = _first_waiting(of_process, blocking)
+            cause = _find_first_waiting(of_process, blocking)
             call = pl.Series("call", blocking["call"].to_numpy()[cause[cause >= 0]])
             drained = of_process.filter(pl.Series(cause >= 0))
             parts.append(drained.select("rank", "device", "start_ns", "end_ns", call))
     return pl.concat(parts).sort("rank", "device", "start_ns")
 
 
-def _first_waiting(gaps: pl.DataFrame, calls: pl.DataFrame) -> Int64Array:
+def _find_first_waiting(gaps: pl.DataFrame, calls: pl.DataFrame) -> Int64Array:
     """For each gap, the index of the first call to return after the gap began that was waiting when it began; or -1.
 
     `calls` come in order of return. The call must return before the launch of the work that ends the gap. A gap

@@ -37,7 +37,7 @@ def _run_hidden() -> None:
 
 
 try:
-    if os.environ.get("TIMESINK_CAPTURE") and sys.version_info >= (3, 10):
+    if sys.version_info >= (3, 10) and (os.environ.get("TIMESINK_CAPTURE") or os.environ.get("TIMESINK_TRY")):
         _load_timesink()
         from timesink.capture.agent import start
 

@@ -56,6 +56,7 @@ ENTRIES = {
     "doctor SYMPTOM": ("which:which", "Say which profiler answers a question, and its exact command."),
     "plan": ("plan:plan", "Say what to change, in which order, and where it ends; price a change."),
     "plan --change CHANGE": ("plan:plan", "Say what to change, in which order, and where it ends; price a change."),
+    "try": ("trial:try_changes", "Measure what changes win in a running program, and which to keep."),
     "verify": ("verify.verify:verify", "Say whether one change made the steps slower or faster."),
     "verify --ledger": ("verify.verify:app", "Keep predictions and what became of them."),
     "compare": ("verify.compare:compare", "Say what moved between two captures, and why."),
@@ -74,7 +75,7 @@ ENTRIES = {
 GROUPS = {
     "Capture": ("capture", "doctor"),
     "Look": ("diagnose", "report", "show", "kernels", "ranks", "memory", "query", "explain"),
-    "Change": ("plan", "verify", "compare"),
+    "Change": ("plan", "try", "verify", "compare"),
     "Keep": ("gate",),
     "More": ("mcp",),
 }

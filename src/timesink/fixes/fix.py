@@ -97,8 +97,8 @@ class Fix:
     `does_more` says that it does more than the findings it repairs ask for, `of_launches` that it changes launches
     themselves, `same_kernels` that the kernels stay those that they are.
 
-    `switch` (how it is switched on from outside), `run` (its kernels in changed form, to be measured) and `edit` (how
-    it is written into a program) are empty so far.
+    `switch` says that `trials.switches` can switch it on and off in a running program, under the same name. `run` (its
+    kernels in changed form, to be measured) and `edit` (how it is written into a program) are empty so far.
     """
 
     name: str
@@ -120,7 +120,7 @@ class Fix:
     does_more: bool = False
     of_launches: bool = False
     same_kernels: bool = False
-    switch: None = None
+    switch: bool = False
     run: None = None
     edit: None = None
 

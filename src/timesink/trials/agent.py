@@ -14,9 +14,10 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import sys
 import time
 from collections.abc import Generator, Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from math import exp, log, sqrt
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -26,7 +27,8 @@ from timesink.capture.agent.recorders import wait
 from timesink.capture.agent.recording import Agent, StepMark, rank_and_world
 from timesink.capture.schedule import AgentPlan, Mode
 from timesink.trials.program import Program
-from timesink.trials.switches import LOADER_OPTIONS, SWITCHES, Refusal, Undo
+from timesink.trials.records import TrialPlan, TrialResult, Tried
+from timesink.trials.switches import EXCLUDED_BY, LOADER_OPTIONS, SWITCHES, Refusal, Undo
 
 VARIABLE: Final = "TIMESINK_TRY"
 # Two-sided 95 % quantiles of Student's t, by pairs less one.
@@ -44,81 +46,11 @@ _T95: Final = {
     11: 2.201,
 }
 _T95_MANY: Final = 2.2
-_LEAST_PAIRS, _MOST_PAIRS = 3, 8
+_LEAST_PAIRS, _MOST_PAIRS = 3, 5
+_SINGLES: Final = 0.6  # of the time goes to single changes, the rest to putting them together
 _FAILURES: Final = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, ImportError, OSError)
 
 Script = Generator[None, None, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class TrialPlan:
-    """What is tried: `names` in order, for `budget_s` seconds after `settle` steps. `fixed` is on from the start, for a
-    run that is compared as a whole; then nothing is tried, and `steps` steps are timed. `worth` is the least share of
-    the step that a change must win to be kept."""
-
-    file: str
-    names: tuple[str, ...] = ()
-    fixed: tuple[str, ...] = ()
-    budget_s: float = 120.0
-    settle: int = 5
-    block_s: float = 0.4
-    steps: int = 30
-    worth: float = 0.02
-
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> TrialPlan:
-        """The plan that `to_json` wrote."""
-        given = json.loads(text)
-        return cls(**{**given, "names": tuple(given["names"]), "fixed": tuple(given["fixed"])})
-
-
-@dataclass(slots=True)
-class Tried:
-    """What became of a change: `refused` says why it did not apply, `failed` what it broke. `beside` are the changes
-    that were on in both kinds of blocks. `ratio` is the step with it over the step without, `low` to `high`; `shortest`
-    the same of the shortest blocks. Memory is the most that PyTorch had allocated, in bytes."""
-
-    name: str
-    beside: tuple[str, ...] = ()
-    refused: str = ""
-    failed: str = ""
-    pairs: int = 0
-    without_ms: float = 0.0
-    with_ms: float = 0.0
-    ratio: float = 1.0
-    low: float = 1.0
-    high: float = 1.0
-    shortest: float = 1.0
-    memory_bytes: int = 0
-    base_memory_bytes: int = 0
-    warm_up_s: float = 0.0
-
-    def wins(self, worth: float) -> bool:
-        """Whether the step is shorter by that share, and surely shorter at all."""
-        return not self.refused and not self.failed and self.ratio <= 1 - worth and self.high < 1
-
-
-@dataclass(slots=True)
-class TrialResult:
-    """Everything a trial found, written to its file after each change of it."""
-
-    rank: int = 0
-    phase: str = "settle"
-    mark: str = ""
-    root: str = ""
-    optimizer: str = ""
-    base_ms: list[float] = field(default_factory=list)
-    tried: list[Tried] = field(default_factory=list)
-    kept: tuple[str, ...] = ()
-    joint: Tried | None = None
-    losses: list[float] = field(default_factory=list)
-    steps_ms: list[float] = field(default_factory=list)
-    memory_bytes: int = 0
-    now_trying: str = ""
 
 
 class Trial(Agent):
@@ -205,9 +137,12 @@ class Trial(Agent):
         self._deadline = time.perf_counter() + self.trial.budget_s
         base_ms = yield from self._time_block()
         self.result.base_ms.append(base_ms)
+        singles_end = self._deadline - (1 - _SINGLES) * self.trial.budget_s
         for name in self.trial.names:
-            if time.perf_counter() < self._deadline:
+            if time.perf_counter() < singles_end:
                 self.result.tried.append((yield from self._try(name)))
+            else:
+                self.result.tried.append(Tried(name, refused="the time was up before it was tried"))
         yield from self._join()
         self.result.base_ms.append((yield from self._time_block()))
         self._say("done")
@@ -269,7 +204,7 @@ class Trial(Agent):
             without_ms = yield from self._time_block()
             tried.base_memory_bytes = max(tried.base_memory_bytes, _most_memory())
             pairs.append((with_ms, without_ms))
-            if time.perf_counter() > self._deadline:
+            if time.perf_counter() > self._deadline and len(pairs) >= _LEAST_PAIRS:
                 break
             if not _is_decided(pairs, self.trial.worth):
                 self._turn_on(name)
@@ -288,8 +223,8 @@ class Trial(Agent):
         worth = self.trial.worth
         applied = sorted((one for one in self.result.tried if one.pairs), key=lambda one: one.ratio)
         kept: list[str] = []
-        for name in [one.name for one in applied if one.wins(worth)][:1] + [one.name for one in applied[1:]]:
-            if name in kept or _EXCLUDES.get(name, frozenset()) & set(kept) or time.perf_counter() > self._deadline:
+        for name in [one.name for one in applied] if applied and applied[0].wins(worth) else []:
+            if name in kept or EXCLUDED_BY.get(name, frozenset()) & set(kept) or time.perf_counter() > self._deadline:
                 continue
             if kept:
                 beside = yield from self._try(name, kept)
@@ -345,10 +280,6 @@ class Trial(Agent):
         for name in reversed(kept):
             self._off(name)
         self.result.joint = _summarized(tried, pairs)
-
-
-_ONE_OF: Final = (("fused_optimizer", "foreach"), ("compile", "compile_graph", "compile_blocks"))
-_EXCLUDES: Final = {name: frozenset(group) - {name} for group in _ONE_OF for name in group}
 
 
 def interval(pairs: list[tuple[float, float]]) -> tuple[float, float, float]:
@@ -410,6 +341,8 @@ def begin(text: str) -> None:
     from timesink.capture import in_program
     from timesink.capture.agent import start, torch_hooks
 
+    if start.is_bystander(sys.orig_argv):
+        return
     trial = Trial(TrialPlan.from_json(text))
     in_program.listeners.append(trial.explicit_step)
 

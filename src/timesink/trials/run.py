@@ -10,61 +10,27 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from math import sqrt
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import Any, Final
 
 from timesink.capture.errors import failure
 from timesink.capture.processes import Watch, run
 from timesink.capture.running import INJECT
-from timesink.trials.agent import VARIABLE, TrialPlan, TrialResult, Tried
-from timesink.trials.switches import SWITCHES, Drift
+from timesink.trials.agent import VARIABLE
+from timesink.trials.records import Confirmed, Receipt, TrialAnswer, TrialPlan, TrialResult, Tried
+from timesink.trials.switches import EXCLUDED_BY, SWITCHES, Drift
 
 _HANGS_S: Final = 90.0
-_TOLERATED: Final[dict[Drift, float]] = {"exact": 1e-6, "rounding": 1e-3, "lower precision": 3e-2}
+_TOLERATED: Final[dict[Drift, float]] = {
+    "exact": 1e-6,
+    "other batches": 1e-6,
+    "rounding": 1e-3,
+    "lower precision": 3e-2,
+}
 """How far losses may leave those of the base, as a share of their size, beyond what two runs of the base differ."""
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """Losses of the first steps with the changes, beside the base's: the mean of how far they are apart in the last
-    quarter of them, as a share, and how far two runs of the base are. `tolerated` is what the changes may move."""
-
-    steps: int
-    apart: float
-    base_apart: float
-    tolerated: float
-
-    @property
-    def holds(self) -> bool:
-        """Whether losses stay with those of the base."""
-        return self.apart <= self.tolerated + 2 * self.base_apart
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmed:
-    """Fresh processes: milliseconds a step of each, the base's and those with the changes, and their receipt."""
-
-    base_ms: tuple[float, ...]
-    with_ms: tuple[float, ...]
-    receipt: Receipt | None
-
-    @property
-    def ratio(self) -> float:
-        """The step with the changes over the step without."""
-        return fmean(self.with_ms) / fmean(self.base_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class TrialAnswer:
-    """All that a trial found. `confirmed` holds each set of changes that was run in fresh processes, `kept` last."""
-
-    result: TrialResult
-    seconds: float
-    kept: tuple[str, ...] = ()
-    confirmed: dict[tuple[str, ...], Confirmed] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
 
 
 class _Patience:
@@ -132,6 +98,10 @@ def try_changes(
     assert found is not None
     confirmed: dict[tuple[str, ...], Confirmed] = {}
     left_out: dict[str, str] = {}
+    if found.phase != "done":  # it ended, or hung, before changes were put together
+        found.kept = _winners(found.tried, plan.worth)
+        seen = {one.name for one in found.tried}
+        found.tried += [Tried(n, refused="the program ended before it was tried") for n in plan.names if n not in seen]
     kept = found.kept
     while kept:
         confirmed[kept] = proof = _confirm(program, kept, folder, quiet)
@@ -148,6 +118,15 @@ def try_changes(
     return TrialAnswer(found, time.monotonic() - began, kept, confirmed, left_out)
 
 
+def _winners(tried: Sequence[Tried], worth: float) -> tuple[str, ...]:
+    """The changes that win by themselves, the best first, one of those that exclude each other."""
+    kept: list[str] = []
+    for one in sorted(tried, key=lambda one: one.ratio):
+        if one.wins(worth) and one.name not in kept and not EXCLUDED_BY.get(one.name, frozenset()) & set(kept):
+            kept.append(one.name)
+    return tuple(kept)
+
+
 def _most_drifting(names: Sequence[str]) -> str:
     """Of several changes the one that may move results most."""
     return max(names, key=lambda name: _TOLERATED[SWITCHES[name].drift])
@@ -162,17 +141,26 @@ def _confirm(program: Sequence[str], names: tuple[str, ...], folder: Path, quiet
         result, _ = _run_once(program, plan, folder / "fresh.txt", quiet)
         runs[is_changed].append(result)
     base_ms, with_ms = (tuple(median(r.steps_ms) for r in runs[which] if r.steps_ms) for which in (False, True))
-    tolerated = max(_TOLERATED[SWITCHES[name].drift] for name in names)
-    return Confirmed(base_ms, with_ms, _receipt([r.losses for r in runs[False]], runs[True][0].losses, tolerated))
+    drifts = {SWITCHES[name].drift for name in names}
+    losses = [result.losses for result in runs[False]], runs[True][0].losses
+    return Confirmed(
+        base_ms, with_ms, _receipt(*losses, max(_TOLERATED[drift] for drift in drifts), "other batches" in drifts)
+    )
 
 
-def _receipt(base: list[list[float]], changed: list[float], tolerated: float) -> Receipt | None:
+def _receipt(base: list[list[float]], changed: list[float], tolerated: float, shuffled: bool) -> Receipt | None:
     steps = min(map(len, (*base, changed)))
     if not steps:
         return None
-    last = range(steps - max(1, steps // 4), steps)
+    first, second, other = (losses[steps - max(1, steps // 4) : steps] for losses in (*base, changed))
+    size = max(abs(fmean(first)), 1e-6)
+    if shuffled and not _apart(other, first) <= tolerated:
+        error = stdev(first) / sqrt(len(first)) if len(first) > 1 else 0.0
+        shift = abs(fmean(other) - fmean(first)) / size
+        return Receipt(steps, shift, _apart(second, first), tolerated + 3 * sqrt(2) * error / size)
+    return Receipt(steps, _apart(other, first), _apart(second, first), tolerated)
 
-    def apart(one: list[float], other: list[float]) -> float:
-        return fmean(abs(one[n] - other[n]) / max(abs(other[n]), 1e-6) for n in last)
 
-    return Receipt(steps, apart(changed, base[0]), apart(base[1], base[0]), tolerated)
+def _apart(one: list[float], other: list[float]) -> float:
+    """The mean distance of two series, step by step, as a share of the second."""
+    return fmean(abs(mine - theirs) / max(abs(theirs), 1e-6) for mine, theirs in zip(one, other, strict=True))

@@ -1,7 +1,8 @@
 """The switches: each changes one thing of a running program, and undoes it. They have the names of the table of fixes.
 
 A switch is tried between two steps. Where it does not apply to the program it raises `Refusal` with the reason. Its
-class says how far results may move: not at all, by rounding, or by the precision that it lowers.
+class says how far results may move: not at all, as other batches of the same data do, by rounding, or by the precision
+that it lowers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Final, Literal
 from timesink.trials.program import Program
 
 Undo = Callable[[], object]
-Drift = Literal["exact", "rounding", "lower precision"]
+Drift = Literal["exact", "other batches", "rounding", "lower precision"]
 
 
 class Refusal(Exception):
@@ -363,15 +364,6 @@ def _flash_attention(program: Program) -> Undo:
 SWITCHES: Final = {
     switch.name: switch
     for switch in (
-        Switch("tf32", _allow_tf32, "lower precision", 'torch.set_float32_matmul_precision("high")'),
-        Switch(
-            "bf16", _autocast, "lower precision", 'with torch.autocast("cuda", torch.bfloat16): around the model', 3
-        ),
-        Switch("fused_optimizer", partial(_optimizer_flag, "fused"), "rounding", "fused=True to the optimizer"),
-        Switch("foreach", partial(_optimizer_flag, "foreach"), "rounding", "foreach=True to the optimizer"),
-        Switch("fused_attention", _flash_attention, "rounding", 'attn_implementation="sdpa" to the model'),
-        Switch("channels_last", _channels_last, "rounding", "model.to(memory_format=torch.channels_last)", 4),
-        Switch("no_recomputation", _no_recomputation, "exact", "no torch.utils.checkpoint"),
         Switch(
             "loader_workers",
             partial(_load_otherwise, "loader_workers"),
@@ -379,13 +371,27 @@ SWITCHES: Final = {
             "num_workers=… and persistent_workers=True to the DataLoader",
             6,
         ),
-        Switch("pin_memory", _pin_memory, "exact", "pin_memory=True to the DataLoader, non_blocking=True to copies", 4),
-        Switch("cudnn_benchmark", _benchmark_convolutions, "rounding", "torch.backends.cudnn.benchmark = True", 4),
-        Switch("set_to_none", _set_to_none, "exact", "set_to_none=True to zero_grad"),
+        Switch(
+            "bf16", _autocast, "lower precision", 'with torch.autocast("cuda", torch.bfloat16): around the model', 3
+        ),
+        Switch("tf32", _allow_tf32, "lower precision", 'torch.set_float32_matmul_precision("high")'),
+        Switch("channels_last", _channels_last, "rounding", "model.to(memory_format=torch.channels_last)", 4),
+        Switch("fused_attention", _flash_attention, "rounding", 'attn_implementation="sdpa" to the model'),
+        Switch("fused_optimizer", partial(_optimizer_flag, "fused"), "rounding", "fused=True to the optimizer"),
+        Switch("no_recomputation", _no_recomputation, "exact", "no torch.utils.checkpoint"),
         Switch("drop_debugging", _no_anomaly_mode, "exact", "no torch.autograd.set_detect_anomaly"),
-        Switch("frozen_garbage", _freeze_garbage, "exact", "gc.freeze() and gc.disable() before the loop"),
-        Switch("compile_blocks", _compile_blocks, "rounding", "torch.compile each repeated block", 4),
         Switch("compile", partial(_compile, None), "rounding", "torch.compile(model)", 4),
+        Switch("pin_memory", _pin_memory, "exact", "pin_memory=True to the DataLoader, non_blocking=True to copies", 4),
+        Switch("foreach", partial(_optimizer_flag, "foreach"), "rounding", "foreach=True to the optimizer"),
+        Switch("set_to_none", _set_to_none, "exact", "set_to_none=True to zero_grad"),
+        Switch("cudnn_benchmark", _benchmark_convolutions, "rounding", "torch.backends.cudnn.benchmark = True", 4),
+        Switch("frozen_garbage", _freeze_garbage, "exact", "gc.freeze() and gc.disable() before the loop"),
         Switch("compile_graph", partial(_compile, "reduce-overhead"), "rounding", 'mode="reduce-overhead"', 6),
+        Switch("compile_blocks", _compile_blocks, "rounding", "torch.compile each repeated block", 4),
     )
 }
+"""In the order in which they are tried: what wins most where it applies, and takes least to try, comes first."""
+
+_ONE_OF: Final = (("fused_optimizer", "foreach"), ("compile", "compile_graph", "compile_blocks"))
+EXCLUDED_BY: Final = {name: frozenset(group) - {name} for group in _ONE_OF for name in group}
+"""For each switch those that cannot be on beside it."""

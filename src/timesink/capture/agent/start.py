@@ -33,11 +33,6 @@ def begin() -> None:
     """Read the plan, and wait for the program to import torch or to call ``timesink.step()``."""
     if is_bystander(sys.orig_argv):
         return
-    if trial := os.environ.get("TIMESINK_TRY"):
-        from timesink.trials import agent as trials
-
-        trials.begin(trial)
-        return
     from timesink.capture.agent import torch_hooks
     from timesink.capture.agent.recording import Agent, StepTimer
 

@@ -37,7 +37,12 @@ def _run_hidden() -> None:
 
 
 try:
-    if sys.version_info >= (3, 10) and (os.environ.get("TIMESINK_CAPTURE") or os.environ.get("TIMESINK_TRY")):
+    if os.environ.get("TIMESINK_TRY") and sys.version_info >= (3, 10):
+        _load_timesink()
+        from timesink.trials import agent
+
+        agent.begin(os.environ["TIMESINK_TRY"])
+    elif os.environ.get("TIMESINK_CAPTURE") and sys.version_info >= (3, 10):
         _load_timesink()
         from timesink.capture.agent import start
 

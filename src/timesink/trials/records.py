@@ -1,0 +1,121 @@
+"""What the trial in the program, its parent and the page hand to each other: plain records, as JSON in files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlan:
+    """What is tried: `names` in order, for `budget_s` seconds after `settle` steps. `fixed` is on from the start, for a
+    run that is compared as a whole; then nothing is tried, and `steps` steps are timed. `worth` is the least share of
+    the step that a change must win to be kept."""
+
+    file: str
+    names: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+    budget_s: float = 120.0
+    settle: int = 5
+    block_s: float = 0.4
+    steps: int = 30
+    worth: float = 0.02
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> TrialPlan:
+        """The plan that `to_json` wrote."""
+        given = json.loads(text)
+        return cls(**{**given, "names": tuple(given["names"]), "fixed": tuple(given["fixed"])})
+
+
+@dataclass(slots=True)
+class Tried:
+    """What became of a change: `refused` says why it did not apply, `failed` what it broke. `beside` are the changes
+    that were on in both kinds of blocks. `ratio` is the step with it over the step without, `low` to `high`; `shortest`
+    the same of the shortest blocks. Memory is the most that PyTorch had allocated, in bytes."""
+
+    name: str
+    beside: tuple[str, ...] = ()
+    refused: str = ""
+    failed: str = ""
+    pairs: int = 0
+    without_ms: float = 0.0
+    with_ms: float = 0.0
+    ratio: float = 1.0
+    low: float = 1.0
+    high: float = 1.0
+    shortest: float = 1.0
+    memory_bytes: int = 0
+    base_memory_bytes: int = 0
+    warm_up_s: float = 0.0
+
+    def wins(self, worth: float) -> bool:
+        """Whether the step is shorter by that share, and surely shorter at all."""
+        return not self.refused and not self.failed and self.ratio <= 1 - worth and self.high < 1
+
+
+@dataclass(slots=True)
+class TrialResult:
+    """Everything a trial found, written to its file after each change of it."""
+
+    rank: int = 0
+    phase: str = "settle"
+    mark: str = ""
+    root: str = ""
+    optimizer: str = ""
+    base_ms: list[float] = field(default_factory=list)
+    tried: list[Tried] = field(default_factory=list)
+    kept: tuple[str, ...] = ()
+    joint: Tried | None = None
+    losses: list[float] = field(default_factory=list)
+    steps_ms: list[float] = field(default_factory=list)
+    memory_bytes: int = 0
+    now_trying: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Losses of the first steps with the changes, beside the base's: how far they are apart in the last quarter,
+    as a share, and how far two runs of the base are. `tolerated` is what the changes may move. Where they may change
+    which batch comes when, the means of the quarters are compared, and tolerated is three times their standard error.
+    """
+
+    steps: int
+    apart: float
+    base_apart: float
+    tolerated: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether losses stay with those of the base."""
+        return self.apart <= self.tolerated + 2 * self.base_apart
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """Fresh processes: milliseconds a step of each, the base's and those with the changes, and their receipt."""
+
+    base_ms: tuple[float, ...]
+    with_ms: tuple[float, ...]
+    receipt: Receipt | None
+
+    @property
+    def ratio(self) -> float:
+        """The step with the changes over the step without."""
+        return fmean(self.with_ms) / fmean(self.base_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAnswer:
+    """All that a trial found. `confirmed` holds each set of changes that was run in fresh processes, `kept` last."""
+
+    result: TrialResult
+    seconds: float
+    kept: tuple[str, ...] = ()
+    confirmed: dict[tuple[str, ...], Confirmed] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)

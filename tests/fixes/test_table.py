@@ -15,6 +15,7 @@ from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Found
 from timesink.fixes.table import BY_NAME, FIXES
 from timesink.fixes.words import GRAMMAR
+from timesink.trials.switches import EXCLUDED_BY, SWITCHES
 
 SOURCE = Path(timesink.__file__).parent
 NAMES = {name for fix in FIXES for name in (fix.name, *((fix.verb.name, fix.verb.also) if fix.verb else ()))}
@@ -29,7 +30,13 @@ def test_no_other_place_names_a_fix() -> None:
     for path in SOURCE.rglob("*.py"):
         texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
         named[path.relative_to(SOURCE)] = texts & TELLING
-    assert {path.parts[0] for path, names in named.items() if names} == {"fixes"}
+    assert {path.parts[0] for path, names in named.items() if names} == {"fixes", "trials"}
+
+
+def test_switches_of_a_trial_are_those_of_rows() -> None:
+    assert {fix.name for fix in FIXES if fix.switch} == set(SWITCHES)
+    for name, others in EXCLUDED_BY.items():
+        assert others < set(SWITCHES) and all(name in EXCLUDED_BY[other] for other in others)
 
 
 def test_rows_and_verbs_have_names_of_their_own() -> None:

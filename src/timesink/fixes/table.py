@@ -43,6 +43,7 @@ TF32: Final = Fix(
     aim=lambda trace, target: map(replays.to_tf32, replays.named_kernels("fp32", trace, target)),
     change=replays.to_tf32,
     offer=Offer.ALWAYS,
+    switch=True,
 )
 BF16: Final = Fix(
     "bf16",
@@ -64,6 +65,7 @@ BF16: Final = Fix(
     beside=replays.to_bf16_beside,
     offer=Offer.ALWAYS,
     does_more=True,
+    switch=True,
 )
 COMPILE: Final = Fix(
     "compile",
@@ -76,6 +78,7 @@ COMPILE: Final = Fix(
     offer=Offer.ALWAYS,
     does_more=True,
     of_launches=True,
+    switch=True,
 )
 COMPILE_GRAPH: Final = Fix(
     "compile_graph",
@@ -90,6 +93,7 @@ COMPILE_GRAPH: Final = Fix(
     offer=Offer.ALWAYS,
     does_more=True,
     of_launches=True,
+    switch=True,
 )
 CUDA_GRAPH: Final = Fix(
     "cuda_graph",
@@ -118,6 +122,7 @@ FUSED_ATTENTION: Final = Fix(
     change=replays.fuse_attention,
     beside=replays.fuse_attention_beside,
     offer=Offer.ALWAYS,
+    switch=True,
 )
 FUSED_OPTIMIZER: Final = Fix(
     "fused_optimizer",
@@ -132,6 +137,7 @@ FUSED_OPTIMIZER: Final = Fix(
     ),
     change=FuseOptimizer.of,
     offer=Offer.ALWAYS,
+    switch=True,
 )
 FOREACH: Final = Fix(
     "foreach",
@@ -144,6 +150,7 @@ FOREACH: Final = Fix(
     change=FuseOptimizer.over_lists,
     offer=Offer.ALWAYS,
     does_more=True,
+    switch=True,
 )
 LOADER_WORKERS: Final = Fix(
     "loader_workers",
@@ -161,6 +168,7 @@ LOADER_WORKERS: Final = Fix(
     find=lambda _: (LOADER,),
     change=FeedLoader,
     same_kernels=True,
+    switch=True,
 )
 PIN_MEMORY: Final = Fix(
     "pin_memory",
@@ -179,6 +187,7 @@ PIN_MEMORY: Final = Fix(
     change=PinCopies,
     offer=Offer.UNASKED,  # the profiler may hide what waits
     same_kernels=True,
+    switch=True,
 )
 PREFETCH: Final = Fix(
     "prefetch",
@@ -228,6 +237,7 @@ CHANNELS_LAST: Final = Fix(
     change=replays.keep_layout,
     beside=replays.keep_layout_beside,
     offer=Offer.ALWAYS,
+    switch=True,
 )
 PADDING: Final = Fix(
     "padding",
@@ -248,6 +258,7 @@ NO_RECOMPUTATION: Final = Fix(
     costs="the memory of the activations",
     memory="again",
     change=replays.drop_extra_work,
+    switch=True,
 )
 STREAMS: Final = Fix(
     "streams",
@@ -277,6 +288,7 @@ DROP_DEBUGGING: Final = Fix(
     answers=("debugging_left_on", "launches_blocking"),
     change=replays.drop_extra_work,
     same_kernels=True,
+    switch=True,
 )
 LIST_OPERATIONS: Final = Fix(
     "list_operations",
@@ -364,6 +376,32 @@ CACHE_IN_PLACE: Final = Fix("cache_in_place", change=replays.drop_work)
 NO_RECOMPILATION: Final = Fix("no_recompilation", change=DropCompiler)
 LESS_HOST_WORK: Final = Fix("less_host_work", change=lambda host: ScaleHost(host, 0.0))
 PREPARE_NEXT_STEP: Final = Fix("prepare_next_step")
+COMPILE_BLOCKS: Final = Fix(
+    "compile_blocks",
+    "torch.compile each repeated block by itself",
+    Effort.LINES,
+    excludes=("compile", "compile_graph"),
+    costs="seconds to minutes at the first step and at each new shape: not in its price",
+    switch=True,
+)
+BENCHMARK_CONVOLUTIONS: Final = Fix(
+    "benchmark_convolutions",
+    "let cuDNN try its algorithms: torch.backends.cudnn.benchmark = True",
+    Effort.FLAG,
+    costs="trials at each new shape",
+    switch=True,
+)
+SET_TO_NONE: Final = Fix(
+    "set_to_none", "zero gradients with set_to_none=True", Effort.FLAG, costs="gradients that are None", switch=True
+)
+FROZEN_GARBAGE: Final = Fix(
+    "frozen_garbage",
+    "collect no garbage in the loop: gc.freeze(), gc.disable()",
+    Effort.FLAG,
+    costs="memory of cycles until they are collected",
+    switch=True,
+)
+
 
 FIXES: Final = tuple(row for row in tuple(globals().values()) if isinstance(row, Fix))
 """All rows."""

@@ -384,7 +384,9 @@ SWITCHES: Final = {
         Switch("pin_memory", _pin_memory, "exact", "pin_memory=True to the DataLoader, non_blocking=True to copies", 4),
         Switch("foreach", partial(_optimizer_flag, "foreach"), "rounding", "foreach=True to the optimizer"),
         Switch("set_to_none", _set_to_none, "exact", "set_to_none=True to zero_grad"),
-        Switch("cudnn_benchmark", _benchmark_convolutions, "rounding", "torch.backends.cudnn.benchmark = True", 4),
+        Switch(
+            "benchmark_convolutions", _benchmark_convolutions, "rounding", "torch.backends.cudnn.benchmark = True", 4
+        ),
         Switch("frozen_garbage", _freeze_garbage, "exact", "gc.freeze() and gc.disable() before the loop"),
         Switch("compile_graph", partial(_compile, "reduce-overhead"), "rounding", 'mode="reduce-overhead"', 6),
         Switch("compile_blocks", _compile_blocks, "rounding", "torch.compile each repeated block", 4),

@@ -1,0 +1,117 @@
+"""Switches in real programs on a CPU: what applies is measured, what does not says why, nothing breaks the program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import timesink
+from timesink.capture.running import INJECT
+from timesink.trials.agent import VARIABLE
+from timesink.trials.records import TrialPlan
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+
+PROGRAM = """
+import time, torch
+torch.manual_seed(0)
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 100_000
+    def __getitem__(self, i):
+        if torch.utils.data.get_worker_info() is None: time.sleep(0.004)  # a worker wins surely, on any machine
+        return torch.full((16,), i % 7 / 7.0), torch.tensor(i % 10)
+model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh(), torch.nn.Linear(16, 10))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
+STEPS = 20_000
+for number, (x, y) in enumerate(torch.utils.data.DataLoader(Data(), batch_size=4)):
+    optimizer.zero_grad(set_to_none=False)
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    if number < 4: print("loss", loss.item(), flush=True)
+    if number > STEPS: break
+"""
+
+
+def run(program: str, folder: Path, plan: dict[str, Any] | None) -> tuple[dict[str, Any], str]:
+    """The result of a program with a trial in it (empty without a plan), and what it printed."""
+    script, file = folder / "train.py", folder / "trial.json"
+    script.write_text(program)
+    source = str(Path(timesink.__file__).parents[1])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join((str(INJECT), source))}
+    if plan is not None:
+        environment[VARIABLE] = TrialPlan(str(file), **plan).to_json()
+    ran = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(file.read_text()) if plan is not None else {}, ran.stdout
+
+
+def test_a_slow_loader_is_found_and_what_does_not_apply_says_why(tmp_path: Path) -> None:
+    names = ("loader_workers", "tf32", "channels_last", "no_recomputation", "set_to_none", "drop_debugging")
+    found, _ = run(PROGRAM, tmp_path, {"names": names, "budget_s": 20.0, "block_s": 0.1})
+    assert (found["root"], found["optimizer"], found["mark"]) == ("Sequential", "Adam", "optimizer")
+    by_name = {one["name"]: one for one in found["tried"] if not one["beside"]}
+    assert by_name["loader_workers"]["ratio"] < 0.5
+    assert "loader_workers" in found["kept"] and found["phase"] == "done"
+    assert by_name["set_to_none"]["pairs"] >= 3
+    for name, why in (
+        ("tf32", "not on a GPU"),
+        ("channels_last", "no convolution"),
+        ("no_recomputation", "no activation is recomputed"),
+        ("drop_debugging", "anomaly mode is off"),
+    ):
+        assert why in by_name[name]["refused"]
+
+
+def test_losses_without_switches_are_those_of_the_program_alone(tmp_path: Path) -> None:
+    short = PROGRAM.replace("STEPS = 20_000", "STEPS = 40")
+    _, alone = run(short, tmp_path, None)
+    found, said = run(short, tmp_path, {"steps": 10})
+    assert said == alone.replace("\r", "")
+    assert found["losses"][:4] == [float(line.split()[1]) for line in alone.splitlines()]
+    assert len(found["steps_ms"]) == 10
+
+
+def test_losses_with_workers_are_those_of_the_same_batches(tmp_path: Path) -> None:
+    plan = {"steps": 5}
+    one, _ = run(PROGRAM, tmp_path, plan)
+    other, _ = run(PROGRAM, tmp_path, {**plan, "fixed": ("loader_workers",)})
+    assert other["losses"][:5] == one["losses"][:5]
+
+
+BREAKS = PROGRAM.replace(
+    "model = torch",
+    """
+class Fussy(torch.nn.Module):
+    def forward(self, x):
+        assert not torch.is_autocast_enabled("cpu"), "this model wants float32"
+        return x
+model = torch""",
+).replace("torch.nn.Tanh()", "Fussy()")
+
+
+def test_a_change_that_breaks_the_model_ends_the_change_and_not_the_program(tmp_path: Path) -> None:
+    found, _ = run(BREAKS, tmp_path, {"names": ("bf16", "foreach"), "budget_s": 6.0, "block_s": 0.05})
+    by_name = {one["name"]: one for one in found["tried"]}
+    assert "this model wants float32" in by_name["bf16"]["failed"]
+    assert by_name["foreach"]["pairs"] >= 3
+    assert "bf16" not in found["kept"]
+
+
+def test_an_error_of_the_program_itself_stays_its_own(tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text(PROGRAM.replace("loss.backward()", "loss.backward(); 1 / 0 if number == 3 else None"))
+    environment = {
+        **os.environ,
+        VARIABLE: TrialPlan(str(tmp_path / "t.json"), ("foreach",)).to_json(),
+        "PYTHONPATH": os.pathsep.join((str(INJECT), str(Path(timesink.__file__).parents[1]))),
+    }
+    ran = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1 and "ZeroDivisionError" in ran.stderr

@@ -1,0 +1,86 @@
+"""What a trial makes of timed blocks and of losses."""
+
+from __future__ import annotations
+
+import pytest
+
+from timesink.trials.agent import interval
+from timesink.trials.records import Confirmed, Receipt, TrialAnswer, TrialPlan, TrialResult, Tried
+from timesink.trials.run import _receipt, _winners
+from timesink.views.trial import conclusion, trial_page
+
+KEPT = ("bf16", "compile")
+PROOF = Confirmed((10.0, 10.2), (4.0, 4.08), Receipt(20, 1e-4, 0.0, 3e-2))
+
+
+def test_a_ratio_has_the_interval_of_its_pairs() -> None:
+    middle, low, high = interval([(8.0, 10.0), (7.9, 10.0), (8.1, 10.0)])
+    assert low < middle < high
+    assert middle == pytest.approx(0.8, rel=1e-3)
+    assert (high - low) / middle == pytest.approx(2 * 4.303 * 0.0125 / 3**0.5, rel=0.02)  # t of two degrees of freedom
+    assert interval([(8.0, 10.0)]) == (pytest.approx(0.8), 0.0, float("inf"))
+
+
+def test_a_plan_survives_its_text() -> None:
+    plan = TrialPlan("f.json", ("tf32",), ("bf16",), budget_s=7.0)
+    assert TrialPlan.from_json(plan.to_json()) == plan
+
+
+def test_a_change_wins_by_two_per_cent_and_surely() -> None:
+    assert Tried("a", pairs=3, ratio=0.97, low=0.95, high=0.99).wins(0.02)
+    assert not Tried("a", pairs=3, ratio=0.985, low=0.98, high=0.99).wins(0.02)
+    assert not Tried("a", pairs=3, ratio=0.9, low=0.7, high=1.1).wins(0.02)
+    assert not Tried("a", failed="CUDA out of memory", ratio=0.5, high=0.6).wins(0.02)
+
+
+def test_of_changes_that_exclude_each_other_the_better_one_is_kept() -> None:
+    tried = [
+        Tried(name, pairs=3, ratio=r, high=r + 0.01)
+        for name, r in (("compile", 0.8), ("compile_graph", 0.7), ("tf32", 0.9))
+    ]
+    assert _winners(tried, 0.02) == ("compile_graph", "tf32")
+
+
+BASE = [2.0, 1.9, 1.8, 1.7, 1.65, 1.6, 1.55, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("changed", "tolerated", "shuffled", "holds"),
+    [
+        (BASE, 1e-6, False, True),
+        ([loss * 1.0005 for loss in BASE], 1e-3, False, True),
+        ([loss * 1.0005 for loss in BASE], 1e-6, False, False),
+        ([loss * 1.2 for loss in BASE], 3e-2, False, False),
+        ([*BASE[:6], 1.5, 1.55], 1e-6, True, True),  # the same losses in another order
+        ([*BASE[:6], 2.5, 2.55], 1e-6, True, False),
+        ([float("nan")] * 8, 3e-2, False, False),
+        ([float("nan")] * 8, 1e-6, True, False),
+    ],
+)
+def test_losses_hold_within_what_a_change_may_move(
+    changed: list[float], tolerated: float, shuffled: bool, holds: bool
+) -> None:
+    receipt = _receipt([BASE, BASE], changed, tolerated, shuffled)
+    assert receipt is not None and receipt.holds is holds
+
+
+def test_without_losses_there_is_no_receipt() -> None:
+    assert _receipt([[], []], [], 1e-3, False) is None
+
+
+def test_the_page_says_what_to_keep_and_why_the_rest_goes() -> None:
+    tried = [
+        Tried("bf16", pairs=3, without_ms=10, with_ms=5, ratio=0.5, low=0.48, high=0.52),
+        Tried("tf32", refused="no GPU"),
+    ]
+    answer = TrialAnswer(
+        TrialResult(tried=tried), 9.0, KEPT, {KEPT: PROOF}, {"foreach": "losses leave those of the base"}
+    )
+    page = trial_page(answer, "python train.py")
+    changes, fresh, make, left = page.sheets
+    assert changes.rows[0][:6] == ("bf16", "", 10e6, 5e6, 0.5, pytest.approx(0.48))
+    assert fresh.rows[0][0] == "bf16 + compile" and fresh.rows[0][3] == pytest.approx(0.6)
+    assert [row[0] for row in make.rows] == list(KEPT)
+    assert left.rows == (("tf32", "No GPU"), ("foreach", "losses leave those of the base"))
+    assert conclusion(answer) == "bf16 + compile: 10.1 -> 4.04 ms a step (60.0% less)."
+    assert conclusion(TrialAnswer(TrialResult(), 1.0)).startswith("Nothing that was tried")

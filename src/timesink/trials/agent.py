@@ -26,7 +26,7 @@ from typing import Any, Final
 from timesink.capture.agent.recorders import wait
 from timesink.capture.agent.recording import Agent, StepMark, rank_and_world
 from timesink.capture.schedule import AgentPlan, Mode
-from timesink.trials.program import Program
+from timesink.trials.program import RunningProgram
 from timesink.trials.records import TrialPlan, TrialResult, Tried
 from timesink.trials.switches import EXCLUDED_BY, LOADER_OPTIONS, SWITCHES, Refusal, Undo
 
@@ -59,7 +59,7 @@ class Trial(Agent):
     def __init__(self, plan: TrialPlan) -> None:
         super().__init__(AgentPlan(Mode.STEPS, str(Path(plan.file).parent)))
         self.trial = plan
-        self.program = Program(self._take_blame)
+        self.program = RunningProgram(self._take_blame)
         for name in plan.fixed:
             self.program.loader_options |= LOADER_OPTIONS.get(name, {})
         self.program.copies_without_waiting = "pin_memory" in plan.fixed

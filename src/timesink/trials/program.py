@@ -16,7 +16,7 @@ from weakref import WeakSet
 _LOSSES_KEPT = 64
 
 
-class Program:
+class RunningProgram:
     """What was seen of the program so far. `fail` is called with an error that a switched-on change caused; where it
     takes the blame, the program goes on without the change."""
 
@@ -180,7 +180,7 @@ class Program:
 class Batches:
     """The batches of a loader. Those of the program's own iterator count; a switch may put another one before them."""
 
-    def __init__(self, program: Program, loader: Any, iterate: Callable[[Any], Iterator[Any]]) -> None:
+    def __init__(self, program: RunningProgram, loader: Any, iterate: Callable[[Any], Iterator[Any]]) -> None:
         self._program, self.loader, self._iterate = program, loader, iterate
         self._own: Iterator[Any] | None = None
         self._other: Iterator[Any] | None = None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
-from timesink.trials.program import Program
+from timesink.trials.program import RunningProgram
 
 Undo = Callable[[], object]
 Drift = Literal["exact", "other batches", "rounding", "lower precision"]
@@ -33,7 +33,7 @@ class Switch:
     """
 
     name: str
-    turn_on: Callable[[Program], Undo]
+    turn_on: Callable[[RunningProgram], Undo]
     drift: Drift
     make: str
     warm_up: int = 2
@@ -55,13 +55,13 @@ def _all(*undos: Undo) -> Undo:
     return lambda: [undo() for undo in reversed(undos)] and None
 
 
-def _root(program: Program) -> Any:
+def _root(program: RunningProgram) -> Any:
     if program.root is None:
         raise Refusal("no root module was found: nothing called a torch.nn.Module")
     return program.root
 
 
-def _on_gpu(program: Program) -> Any:
+def _on_gpu(program: RunningProgram) -> Any:
     import torch
 
     root = _root(program)
@@ -79,7 +79,7 @@ def _floats(root: Any) -> set[Any]:
     return {p.dtype for p in root.parameters() if p.dtype.is_floating_point}
 
 
-def _allow_tf32(program: Program) -> Undo:
+def _allow_tf32(program: RunningProgram) -> Undo:
     torch = _on_gpu(program)
     if _capability(torch) < (8, 0):
         raise Refusal(f"{torch.cuda.get_device_name()} has no TF32")
@@ -91,7 +91,7 @@ def _allow_tf32(program: Program) -> Undo:
     return _all(_set(matmul, allow_tf32=True), _set(cudnn, allow_tf32=True))
 
 
-def _autocast(program: Program) -> Undo:
+def _autocast(program: RunningProgram) -> Undo:
     """Around the root module's calls; results are cast back to what the program expects."""
     import torch
 
@@ -132,7 +132,7 @@ def _as_float32(torch: Any, result: Any) -> Any:
 _IMPLEMENTED: Final = ("Adam", "AdamW", "SGD")
 
 
-def _optimizer_flag(flag: Literal["fused", "foreach"], program: Program) -> Undo:
+def _optimizer_flag(flag: Literal["fused", "foreach"], program: RunningProgram) -> Undo:
     """`fused=True` or `foreach=True` in every group; Adam's step counts move to where that kernel wants them."""
     if not program.optimizers:
         raise Refusal("the program has no optimizer")
@@ -173,7 +173,7 @@ def _place_counts(optimizer: Any, *, on_device: bool) -> None:
             state["step"] = count.float().to(parameter.device if on_device else "cpu")
 
 
-def _compile(mode: str | None, program: Program) -> Undo:
+def _compile(mode: str | None, program: RunningProgram) -> Undo:
     import torch
 
     root = _root(program)
@@ -197,7 +197,7 @@ def _set_forward(module: Any, forward: Any) -> Undo:
     return undo
 
 
-def _compile_blocks(program: Program) -> Undo:
+def _compile_blocks(program: RunningProgram) -> Undo:
     """Each of the blocks that the model repeats, by itself: compiled once, called many times."""
     import torch
 
@@ -210,7 +210,7 @@ def _compile_blocks(program: Program) -> Undo:
     return _all(*map(_set_forward, repeated, compiled))
 
 
-def _channels_last(program: Program) -> Undo:
+def _channels_last(program: RunningProgram) -> Undo:
     import torch
 
     root = _root(program)
@@ -249,7 +249,7 @@ def _channels_last(program: Program) -> Undo:
     return undo
 
 
-def _no_recomputation(program: Program) -> Undo:
+def _no_recomputation(program: RunningProgram) -> Undo:
     if not program.uses_checkpoints:
         raise Refusal("no activation is recomputed: torch.utils.checkpoint is not called")
     return _set(program, skips_checkpoints=True)
@@ -268,7 +268,7 @@ LOADER_OPTIONS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def _load_otherwise(name: str, program: Program) -> Undo:
+def _load_otherwise(name: str, program: RunningProgram) -> Undo:
     """Batches come from another loader of the same data."""
     from torch.utils.data import IterableDataset
 
@@ -305,12 +305,12 @@ def _can_be_sent(loader: Any) -> None:
         raise Refusal(f"the data set cannot be sent to a worker process: {error}") from error
 
 
-def _pin_memory(program: Program) -> Undo:
+def _pin_memory(program: RunningProgram) -> Undo:
     _on_gpu(program)
     return _load_otherwise("pin_memory", program)
 
 
-def _benchmark_convolutions(program: Program) -> Undo:
+def _benchmark_convolutions(program: RunningProgram) -> Undo:
     torch = _on_gpu(program)
     if not any(isinstance(m, torch.nn.modules.conv._ConvNd) for m in _root(program).modules()):
         raise Refusal("the model has no convolution")
@@ -319,13 +319,13 @@ def _benchmark_convolutions(program: Program) -> Undo:
     return _set(torch.backends.cudnn, benchmark=True)
 
 
-def _set_to_none(program: Program) -> Undo:
+def _set_to_none(program: RunningProgram) -> Undo:
     if not program.zeroes_gradients:
         raise Refusal("gradients are set to None already, or never zeroed by an optimizer")
     return _set(program, sets_to_none=True)
 
 
-def _no_anomaly_mode(program: Program) -> Undo:
+def _no_anomaly_mode(program: RunningProgram) -> Undo:
     import torch
 
     if not torch.is_anomaly_enabled():
@@ -334,7 +334,7 @@ def _no_anomaly_mode(program: Program) -> Undo:
     return lambda: torch.autograd.set_detect_anomaly(True)
 
 
-def _freeze_garbage(_: Program) -> Undo:
+def _freeze_garbage(_: RunningProgram) -> Undo:
     if not gc.isenabled():
         raise Refusal("Python's collector is off already")
     gc.collect()
@@ -348,7 +348,7 @@ def _freeze_garbage(_: Program) -> Undo:
     return undo
 
 
-def _flash_attention(program: Program) -> Undo:
+def _flash_attention(program: RunningProgram) -> Undo:
     """Models of Hugging Face's libraries name their attention in `config`."""
     root = _root(program)
     inner = next((m for m in root.modules() if hasattr(m, "set_attn_implementation")), None)

@@ -63,15 +63,15 @@ def _as_found(found: Change) -> Change:
 class Verb:
     """How a fix is typed after `--change`: `name`, what it `takes`, and what then is priced (`prices`).
 
-    `also` is another name for it. `target` says whether KIND:REGEX may or must be given. `options` takes the words of
-    its own out of those after the verb: it returns the rest, and arguments for `Fix.change`.
+    `also` is another name for it. Where something must be given, or may be (in square brackets), that is a target,
+    KIND:REGEX. `options` takes the words of its own out of those after the verb: it returns the rest, and arguments for
+    `Fix.change`.
     """
 
     name: str
     takes: str
     prices: str
     also: str = ""
-    target: Literal["no", "may", "must"] = "no"
     options: Callable[[list[str]], tuple[list[str], dict[str, Any]]] | None = None
 
     @property

@@ -38,7 +38,7 @@ TF32: Final = Fix(
     Effort.FLAG,
     answers=("precision/tf32",),
     costs="10 bits of mantissa in products",
-    verb=Verb("precision tf32", "[kernel:REGEX]", "FP32 matrix products in TF32", target="may"),
+    verb=Verb("precision tf32", "[kernel:REGEX]", "FP32 matrix products in TF32"),
     find=lambda trace: wide_kernels(trace)["fp32"],
     aim=lambda trace, target: map(replays.to_tf32, replays.named_kernels("fp32", trace, target)),
     change=replays.to_tf32,
@@ -57,7 +57,6 @@ BF16: Final = Fix(
         "[kernel:REGEX]",
         "FP32 matrix products, and kernels around them, in 16 bits (fp16 alike)",
         also="precision fp16",
-        target="may",
     ),
     find=four_byte_kernels,
     aim=lambda trace, target: map(replays.to_bf16, replays.named_kernels("fp32", trace, target)),
@@ -104,7 +103,7 @@ CUDA_GRAPH: Final = Fix(
     excludes=("compile",),
     costs="the memory of a graph's own pool, and shapes that stay the same",
     memory="working",
-    verb=Verb("capture-graph", "[range:REGEX]", "host time between waits as graph launches", target="may"),
+    verb=Verb("capture-graph", "[range:REGEX]", "host time between waits as graph launches"),
     find=lambda _: (EVERYTHING,),
     change=CaptureGraph,
     beside=lambda _, beside: (CaptureGraph(),) if beside.launches_count else (),
@@ -130,7 +129,7 @@ FUSED_OPTIMIZER: Final = Fix(
     Effort.FLAG,
     answers=("optimizer_unfused",),
     subsumes=("foreach",),
-    verb=Verb("fuse-optimizer", "[range:REGEX]", "one fused optimizer step", target="may"),
+    verb=Verb("fuse-optimizer", "[range:REGEX]", "one fused optimizer step"),
     find=lambda trace: (kernels.unfused for kernels in optimizer_kernels(trace)),
     aim=lambda trace, target: (
         FuseOptimizer.of(part, target) for part in replays.named_kernels("unfused", trace, target)
@@ -158,13 +157,7 @@ LOADER_WORKERS: Final = Fix(
     Effort.FLAG,
     answers=("input_pipeline",),
     costs="cores of the host, and batches held in its memory",
-    verb=Verb(
-        "feed-loader",
-        "[range:REGEX] [workers=N]",
-        "batches that come from workers",
-        target="may",
-        options=take_workers,
-    ),
+    verb=Verb("feed-loader", "[range:REGEX] [workers=N]", "batches that come from workers", options=take_workers),
     find=lambda _: (LOADER,),
     change=FeedLoader,
     same_kernels=True,
@@ -180,7 +173,6 @@ PIN_MEMORY: Final = Fix(
         "pin-copies",
         "[d2h] [TARGET]",
         "pageable copies to the device (or host) by pinned memory, overlapped",
-        target="may",
         options=take_direction,
     ),
     find=lambda _: (EVERYTHING,),
@@ -221,7 +213,7 @@ REMOVE_SYNC: Final = Fix(
     "keep values on the device; read them every so many steps",
     Effort.LINES,
     answers=("host_sync", "collective_awaited"),
-    verb=Verb("remove-sync", "[op:REGEX | range: | call:]", "waits that go", target="may"),
+    verb=Verb("remove-sync", "[op:REGEX | range: | call:]", "waits that go"),
     find=lambda _: (EVERYTHING,),
     change=RemoveSyncs,
     offer=Offer.ALWAYS,
@@ -326,7 +318,7 @@ OWN_GPU: Final = Fix("own_gpu", "give the program a GPU of its own", Effort.FLAG
 # What to type depends on the finding, and its advice says it.
 FUSE_POINTWISE: Final = Fix(
     "fuse_pointwise",
-    verb=Verb("fuse-pointwise", "[kernel:REGEX]", "runs of pointwise kernels as one", target="may"),
+    verb=Verb("fuse-pointwise", "[kernel:REGEX]", "runs of pointwise kernels as one"),
     find=pointwise_chains,
     aim=lambda trace, target: map(replays.fuse_pointwise, replays.named_runs(trace, target)),
     change=replays.fuse_pointwise,
@@ -350,7 +342,6 @@ INDEPENDENT_STREAMS: Final = Fix(
         "streams",
         "[kernel:REGEX] N, or range:, op:, frame:",
         "small kernels of one stream on N streams",
-        target="may",
         options=take_streams,
     ),
     find=one_stream_runs,
@@ -365,7 +356,7 @@ JOIN_GRAPHS: Final = Fix(
 )
 OVERLAP_COLLECTIVES: Final = Fix(
     "overlap_collectives",
-    verb=Verb("overlap", "[collective:REGEX]", "collectives beside computation", target="may"),
+    verb=Verb("overlap", "[collective:REGEX]", "collectives beside computation"),
     find=lambda _: (COLLECTIVES,),
     change=OverlapCollectives,
 )

@@ -22,7 +22,7 @@ _WORK: Final = "kernel:REGEX FACTOR, or collective:, op:, range:, frame:"
 EDITS: Final = (
     Fix(
         "scale",
-        verb=Verb("scale", _WORK, "how long its device work runs", target="must", options=take_factor),
+        verb=Verb("scale", _WORK, "how long its device work runs", options=take_factor),
         change=lambda target, factor: ScaleKernels(target, Range.exact(factor)),
     ),
     Fix(
@@ -31,14 +31,13 @@ EDITS: Final = (
             "scale-host",
             "op:REGEX FACTOR, or range:, frame:, call:",
             "how long its host time takes",
-            target="must",
             options=take_factor,
         ),
         change=ScaleHost,
     ),
     Fix(
         "drop",
-        verb=Verb("drop", "op:REGEX, or range:, kernel:", "what should not happen at all", target="must"),
+        verb=Verb("drop", "op:REGEX, or range:, kernel:", "what should not happen at all"),
         change=DropOperator,
     ),
 )
@@ -88,10 +87,10 @@ def parse_change(text: str) -> Asked:
         rest, options = verb.options(rest)
     else:
         options = {}
-    most = 0 if verb.target == "no" else 1
+    most = 1 if verb.takes else 0
     if len(rest) > most:
         count = "one target" if most else "no target"
         raise UsageError(f"{name} takes {count}, not {' '.join(rest)!r}", remedy=f"write {verb.form}")
-    if verb.target == "must" and not rest:
+    if most and not rest and not verb.takes.startswith("["):
         raise UsageError(f"{name} needs a target", remedy=f"write {verb.form}")
     return Asked(fix, " ".join(words), Target.parse(rest[0]) if rest else None, options)

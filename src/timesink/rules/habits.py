@@ -81,8 +81,8 @@ def _rows_of(measure: Callable[[Trace], Iterable[ExtraWork] | None], fix: Fix) -
 
 
 def _constants(trace: Trace) -> Iterator[Row]:
-    if (found := rebuilt_constants(trace)) is not None:
-        yield from (_extra_row(trace, work, fixes.BUILD_ONCE, most=found.most) for work in found.work)
+    works, most = rebuilt_constants(trace)
+    yield from (_extra_row(trace, work, fixes.BUILD_ONCE, most=most) for work in works)
 
 
 def _debugging(trace: Trace) -> Iterator[Row]:

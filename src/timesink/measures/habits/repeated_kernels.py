@@ -22,25 +22,16 @@ from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import thread_slices
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 
 _LEAST: Final = 3  # times a step: once for a mask and once for its twin in a loss is no habit
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RebuiltConstants:
-    """`work` per device: all but the first building of each constant in a step; `most`: how often the one that is built
-    most often is built in a step."""
-
-    work: tuple[ExtraWork, ...]
-    most: int
-
-
 @remembered
-def rebuilt_constants(trace: Trace) -> RebuiltConstants | None:
-    """Triangles cut from memory just filled, with their cast, and numbers counted up; None where there are none. What
+def rebuilt_constants(trace: Trace) -> tuple[tuple[ExtraWork, ...], int]:
+    """Per device all but the first building of each constant in a step, and how often the one that is built most often
+    is built in a step: triangles cut from memory just filled, with their cast, and numbers counted up. What
     stands between the products of attention written out goes with it, and is not counted here."""
     frame = launched(trace).frame
     names = trace.get(DEVICE_OPS)["name"][frame["row"]]
@@ -51,7 +42,7 @@ def rebuilt_constants(trace: Trace) -> RebuiltConstants | None:
     masks = triangle & np.concatenate(([False], filled[:-1]))
     built = np.flatnonzero(masks | counted)
     if not built.size:
-        return None
+        return (), 0
     cast = kernel_facts(trace).at(frame["row"], "casts")["casts"].fill_null(False).to_numpy()
     repeated, most = _repeated(trace, frame, built)
     chosen = np.zeros(frame.height + 1, np.bool_)
@@ -62,7 +53,7 @@ def rebuilt_constants(trace: Trace) -> RebuiltConstants | None:
     flags = np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
     flags[frame["row"].to_numpy()[chosen[:-1]]] = True
     flags[all_rows(unfused_attention(trace))] = False
-    return RebuiltConstants(extra_work(trace, flags), most)
+    return extra_work(trace, flags), most
 
 
 def _repeated(trace: Trace, frame: pl.DataFrame, built: Int64Array) -> tuple[Int64Array, int]:

@@ -251,7 +251,7 @@ def test_whoever_watches_sees_how_far_the_reading_is(folder: Path, monkeypatch: 
 
     monkeypatch.setattr(command, "working", working)
     (folder / "rank1.json.gz").write_bytes(b"\x1f\x8b" + b"\0" * 50)
-    command.command([str(folder)], engine="serial", writing=PageOutput(output=folder / "page.txt"))
+    command.ranks([str(folder)], engine="serial", writing=PageOutput(output=folder / "page.txt"))
     assert shown[:2] == ["looking for traces", "reading 4 files"]
     assert shown[2:6] == [
         "1 of 4 files read",

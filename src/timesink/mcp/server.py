@@ -16,7 +16,8 @@ from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from timesink import __version__
 from timesink.errors import TimesinkError, UsageError, unknown
 from timesink.mcp import captures as opened
-from timesink.mcp import changes, figures, findings
+from timesink.mcp import figures, findings
+from timesink.mcp import figures as changes
 from timesink.mcp.answers import MARK, text
 from timesink.mcp.captures import Captures
 from timesink.mcp.declared import Declared, run_declared

@@ -255,10 +255,38 @@ def plan(
     """Say what to change, in which order, and where it ends; price a change.
 
     Changes that people make, one after another, each replayed in the program that those before it leave: the step
-    before and after, low and high, and what the step is bound by then.
+    before and after, low and high, and what the step is bound by then. With --change: the price of changes that you
+    name.
+    """
+    if changes or list_changes:
+        return what_if(paths, changes, list_changes, explain_cost, writing=writing, reading=reading)
+    if not paths:
+        raise UsageError("there is no trace to plan for", remedy="give its path, or list the changes with --changes")
+    target = writing.sink(paths)
+    trace = reading.trace(paths)
+    with working("planning"):
+        from timesink.diagnosis.undiagnosable import check_device_work
+        from timesink.views.plan import plan_page
 
-    With --change the trace's dependency graph is replayed with each change and with all of them: old step, new step,
-    what limits it next. A gain is a range: p10 and p90 over steps and over what is not known of the change.
+        check_device_work(trace, "step to plan for")
+        page = plan_page(trace)
+    target.show(page)
+    return 0
+
+
+def what_if(
+    paths: list[Path] | None = None,
+    changes: list[str] | None = None,
+    list_changes: bool = False,
+    explain_cost: bool = False,
+    *,
+    writing: PageOutput,
+    reading: PricedReading,
+) -> int:
+    """Price changes to a program before they are made.
+
+    The trace's dependency graph is replayed with each change and with all of them: old step, new step, what limits it
+    next. A gain is a range: p10 and p90 over steps and over what is not known of the change.
     """
     target = writing.sink(paths or ())
     if list_changes:
@@ -266,23 +294,20 @@ def plan(
 
         target.show(grammar_page())
         return 0
-    if not paths:
-        raise UsageError("there is no trace to plan for", remedy="give its path, or list the changes with --changes")
-    from timesink.diagnosis.undiagnosable import check_device_work
+    if not (paths and changes):
+        raise UsageError(
+            f"there is no {'change to price' if paths else 'trace to replay'}",
+            remedy="timesink plan TRACE --change 'remove-sync'; --changes lists what can be changed",
+        )
     from timesink.fixes.words import parse_change
 
-    priced = tuple(parse_change(text) for text in changes or ())
+    parsed = tuple(parse_change(text) for text in changes)
     trace = reading.trace(paths)
-    with working("replaying" if priced else "planning"):
-        if priced:
-            from timesink.views.plan import what_if_page
+    with working("replaying"):
+        from timesink.diagnosis.undiagnosable import check_device_work
+        from timesink.views.plan import what_if_page
 
-            check_device_work(trace, "step to replay")
-            page = what_if_page(trace, priced, None, explain_cost)
-        else:
-            from timesink.views.plan import plan_page
-
-            check_device_work(trace, "step to plan for")
-            page = plan_page(trace)
+        check_device_work(trace, "step to replay")
+        page = what_if_page(trace, parsed, None, explain_cost)
     target.show(page)
     return 0

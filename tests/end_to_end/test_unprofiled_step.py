@@ -14,7 +14,7 @@ from timesink.cli.parser import loaded
 
 BEFORE, AFTER = (Path(str(files("timesink.cli").joinpath(f"demo/gpt_{side}.json.gz"))) for side in ("before", "after"))
 LONGER = "times the unprofiled 5.00 ms"
-PRICING = ("diagnose", "report", "what-if", "export", "open", "compare", "loop")
+PRICING = ("diagnose", "report", "plan", "report --export FORMAT", "report --open", "compare", "capture --loop")
 
 
 @pytest.fixture

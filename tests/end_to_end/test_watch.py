@@ -51,7 +51,7 @@ def rows(root: Path) -> dict[str, dict[str, object]]:
 
 
 def test_one_look_diagnoses_what_is_whole_and_names_what_is_not(root: Path, capsys: Captured) -> None:
-    assert run(["watch", str(root), "--once"]) == 0
+    assert run(["report", "--watch", str(root), "--once"]) == 0
     out, err = capsys.readouterr()
     assert "good.json.gz: input pipeline: " in out
     assert "skipped: " in err and "broken.json at byte 16" in err
@@ -65,11 +65,11 @@ def test_one_look_diagnoses_what_is_whole_and_names_what_is_not(root: Path, caps
     assert all((root / "timesink" / target).is_file() for target in page.xpath("//td/a/@href"))
     assert "broken.json" in page.xpath("string(//section[@aria-label='Not diagnosed'])")
     # Nothing is read twice; what changes is read again.
-    assert run(["watch", str(root), "--once"]) == 0
+    assert run(["report", "--watch", str(root), "--once"]) == 0
     assert capsys.readouterr() == ("", "")
     (root / "bad/broken.json").write_bytes(TEXT)
     aged(root / "bad/broken.json")
-    assert run(["watch", str(root), "--once", "--name", "bad/broken.json"]) == 0
+    assert run(["report", "--watch", str(root), "--once", "--name", "bad/broken.json"]) == 0
     assert not rows(root)["bad/broken.json"]["error"]
 
 
@@ -112,12 +112,12 @@ def test_names_of_a_folder_are_text_in_the_index(tmp_path: Path) -> None:
     hostile = tmp_path / "<script>alert(1)<%2Fscript>&\x1b]8;;x\x07.json"
     hostile.write_bytes(b'{"traceEvents": 7}')
     aged(hostile)
-    assert run(["watch", str(tmp_path), "--once"]) == 0
+    assert run(["report", "--watch", str(tmp_path), "--once"]) == 0
     text = (tmp_path / "timesink/index.html").read_text()
     assert "<script>alert" not in text and "\x1b" not in text
 
 
 def test_figures_go_to_tensorboard(root: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed (pip install tensorboard)")
-    assert run(["watch", str(root), "--once", "--log", "tensorboard", "--name", "good.json.gz"]) == 0
+    assert run(["report", "--watch", str(root), "--once", "--log", "tensorboard", "--name", "good.json.gz"]) == 0
     assert any(path.name.startswith("events.out") for path in (root / "timesink").iterdir())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from timesink.diagnosis.verdicts import Diagnosis
-    from timesink.notebook.display import TimelinePicture
+    from timesink.notebook.timeline import TimelinePicture
     from timesink.untrusted.unpack import ReadLimits
     from timesink.verify.outcomes import GateResult
     from timesink.views.page import Page
@@ -138,7 +138,7 @@ class AnsweringTrace(model.Trace):
         <TimelinePicture of 148 ms: 1 rank, 9 lanes, 37,101 events>
         """
         from timesink.diagnosis.undiagnosable import check_device_work
-        from timesink.notebook.display import TimelinePicture
+        from timesink.notebook.timeline import TimelinePicture
         from timesink.views.report import claims_of
         from timesink.views.timeline.lanes import timeline_of
         from timesink.views.timeline.runs import MOST_RUNS

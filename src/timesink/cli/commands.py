@@ -55,7 +55,6 @@ ENTRIES = {
     "doctor": ("which:doctor", "Show which profilers work here, or which one answers a question."),
     "doctor SYMPTOM": ("which:which", "Say which profiler answers a question, and its exact command."),
     "plan": ("show:plan", "Say what to change, in which order, and where it ends; price a change."),
-    "plan": ("show:plan", "Say what to change, in which order, and where it ends; price a change."),
     "plan --change CHANGE": ("show:what_if", "Price changes to a program before they are made."),
     "try": ("trial:try_changes", "Measure what changes win in a running program, and which to keep."),
     "verify": ("verify.verify:verify", "Say whether one change made the steps slower or faster."),

@@ -177,8 +177,9 @@ def rule_texts(name: str) -> Texts:
                 Fact(figure, text, more["Unit"], more["How"], more.get("Table", ""), more.get("Shown", "found"))
             )
         elif kind == "Limit":
-            passes, _, default = text.partition(" ")
-            limits[figure] = Limit(float(default), more["Unit"], more["Why"], more["Source"], passes)
+            passes, _, number = text.partition(" ")
+            default = float(number) if "." in number else int(number)
+            limits[figure] = Limit(default, more["Unit"], more["Why"], more["Source"], passes)
         elif kind == "Variant":
             variants[figure] = {"words": text, **{name.lower(): other for name, other in below}}
         elif kind == "Reference":

@@ -182,7 +182,7 @@ class _Late:
 
     def __init__(self, regex: str, flags: int = 0) -> None:
         self._of = regex, flags
-        self._words_of = {0: regex, re.IGNORECASE: f"(?i){regex}"}.get(flags, "")
+        self._words_of = "" if flags else regex  # what must stand in a text that matches is known for plain ones
 
     def search(self, text: str, *place: int) -> re.Match[str] | None:
         """As of the compiled one, which is made for the first text that may match."""

@@ -33,7 +33,7 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.diagnosis.words import of_period
 from timesink.fixes.fix import Fix
-from timesink.knowledge.assumptions import fill_figures
+from timesink.knowledge.assumptions import OPTIONAL_PART, fill_figures
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
@@ -195,7 +195,6 @@ def declare(  # noqa: PLR0913  # a rule has as many parts
     return make_rule(code, name, DeclaredRule(rows, rule_texts(name), bottleneck, details, most, fix).judge, **others)
 
 
-_OPTIONAL: Final = re.compile(r"\[([^\[\]]*)\]")
 _TEXTS: Final[Mapping[str, Callable[[Any], str]]] = {"time": time_text, "share": share_text, "bytes": bytes_text}
 
 
@@ -216,4 +215,4 @@ def fill_template(template: str, figures: Mapping[str, Any]) -> str:
         names = [name for _, name, _, _ in _WORDS.parse(part[1]) if name]
         return "" if any(figures.get(name) in (None, "") for name in names) else part[1]
 
-    return _WORDS.vformat(_OPTIONAL.sub(kept, fill_figures(template)), (), figures)
+    return _WORDS.vformat(re.sub(OPTIONAL_PART, kept, fill_figures(template)), (), figures)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -168,8 +167,8 @@ def rule_texts(name: str) -> Texts:
     """
     said, facts, limits, references = dict[str, str](), list[Fact](), dict[str, Limit](), list[str]()
     variants: dict[str, dict[str, str]] = {}
-    for entry in re.split(r"\n(?=- )", _parts(name)[1].strip()):
-        (key, text), *below = (_entry(part) for part in re.split(r"\n  (?=- )", entry))
+    for entry in f"\n{_parts(name)[1].strip()}".split("\n- ")[1:]:
+        (key, text), *below = map(_entry, entry.split("\n  - "))
         kind, _, figure = key.partition(" ")
         more = {"Unit": "ratio", **dict(below)}
         if kind == "Fact":
@@ -192,8 +191,8 @@ def rule_texts(name: str) -> Texts:
 
 
 def _entry(lines: str) -> tuple[str, str]:
-    """``- Advice: read it`` over several lines as its name and its text."""
-    name, _, text = " ".join(lines.split()).removeprefix("- ").partition(": ")
+    """``Advice: read it`` over several lines as its name and its text."""
+    name, _, text = " ".join(lines.split()).partition(": ")
     return name, text
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from timesink.errors import UsageError
+from timesink.knowledge.pattern import Pattern
 from timesink.model.record import dataclass
 
 VARIABLE: Final = "TIMESINK_ASSUMPTIONS"
@@ -132,6 +133,12 @@ SUBJECTS: Final = {
 }
 fixes, replay, machines, steps, idle, kernels, ranks = SUBJECTS.values()
 ALL: Final = collect_assumptions(SUBJECTS, os.environ.get(VARIABLE, ""))
+OPTIONAL_PART: Final = Pattern(
+    r"\[([^\[\]]*)\]",
+    "part of a rule's text, left out where its figure is not known",
+    "[, {n} times]",
+    "{n} times",
+)
 _FIGURE: Final = re.compile(rf"\{{((?:{'|'.join(SUBJECTS)})\.\w+)(?::([a-z ]+))?\}}")
 
 

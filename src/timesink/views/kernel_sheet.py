@@ -130,7 +130,7 @@ def _tables(sheet: KernelSheet, limits: Mapping[str, float], title: str, least: 
 def _figures(group: str, number: int, figures: Sequence[Figure], sheet: KernelSheet) -> Sheet:
     """The figures of a group that are recorded, two side by side, so that a sheet fits on a page."""
     cells = [cell for figure in figures for cell in (figure.head, printed(sheet.figures[figure.key], figure.unit))]
-    cells += [""] * (-len(cells) % 4)
+    cells += [""] * (-len(cells) % 4)  # two pairs in a row
     columns = "figure_0: figure [text], value_0: value [text], figure_1: figure [text], value_1: value [text]"
     rows = zip(cells[::4], cells[1::4], cells[2::4], cells[3::4], strict=True)
     return sheet_of(f"{group.replace(' ', '_')}_{number}", group, rows, columns)

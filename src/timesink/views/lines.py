@@ -39,7 +39,9 @@ def _lines(trace: Trace, folder: Path) -> Sheet:
     for time in times:
         if time.gpu_ns or time.idle_ns or time.host_ns:
             line, ranks = time.line, (time.rank,) * several
-            known = (line.function, line.known, source_line(folder, line.file, line.line)) if line else (None,) * 3
+            known = (
+                (line.function, line.known, source_line(folder, line.file, line.line)) if line else (None, None, None)
+            )
             spent = (time.gpu_ns, time.gpu_ns / total_ns, time.operations, time.idle_ns, time.host_ns)
             rows.append((*ranks, *spent, place_text(line), *known))
     return sheet_of("lines", "Time by line", rows, columns, "GPU time and idle time sum to the recording's")
@@ -87,7 +89,7 @@ def _notes(trace: Trace) -> tuple[str, ...]:
 
 
 _SOURCES: Final = frozenset((".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"))
-_MOST_BYTES: Final = 4 << 20
+_MOST_BYTES: Final = 4 << 20  # of a source file
 _CHARACTERS: Final = 100
 
 
@@ -104,7 +106,7 @@ def source_line(folder: Path, file: str | None, line: int | None) -> str | None:
     return lines[line - 1].strip()[:_CHARACTERS] or None
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # files of one page
 def _lines_of_file(folder: Path, file: str) -> tuple[str, ...]:
     """The lines of the file; none where it is no readable source file below the folder."""
     parts = [part for part in PurePosixPath(file.replace("\\", "/")).parts if part not in ("/", "", ".")]

@@ -274,7 +274,7 @@ def _trust(by_rank: Mapping[int, Pricer]) -> Sheet:
     for rank, pricer in sorted(by_rank.items()):
         graph = pricer.graph
         inferred = int(graph.program.releases.inferred.sum() + graph.program.events.inferred.sum())
-        known = (len(pricer.anchors.windows), pricer.residual_ratio, round(graph.kappa, 3), inferred)
+        known = (len(pricer.anchors.windows), pricer.residual_ratio, round(graph.kappa, 3), inferred)  # of thousandths
         rows.append((rank, *known, graph.network.dropped))
     note = "above 5 % unexplained, nothing is priced"
     return sheet_of("trust", "What the replay rests on", rows, columns, note)

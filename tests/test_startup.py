@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from timesink import startup
 
 PACKAGE = Path(timesink.__file__).parent
 TRACE = PACKAGE / "cli" / "demo" / "gpt_before.json.gz"
+ALONE = ("capture", "memory_plan", "trials", "untrusted", "errors.py", "startup.py")
 PATCHES = ("sys.modules.update", "POLARS_MAX_THREADS", "gc.set_threshold", "_runtime_param")
 
 
@@ -65,3 +67,11 @@ def test_only_one_file_patches_libraries() -> None:
             continue
         text = path.read_text()
         assert not [patch for patch in PATCHES if f"{patch}(" in text or f".{patch} =" in text], place
+
+
+def test_records_are_of_one_kind() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        place = path.relative_to(PACKAGE)
+        if place.parts[0] not in ALONE:
+            imports = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+            assert "dataclasses" not in [node.module for node in imports], f"{place} makes records of another kind"

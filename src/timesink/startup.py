@@ -9,8 +9,8 @@
 | `collect_rarely` | the garbage collector's own thresholds | modules, rules and tables live until a command ends |
 
 `TIMESINK_PLAIN_IMPORTS=1` switches all of them off: answers are the same, and a command takes about a third of a second
-more CPU time. Records are made by `dataclass` of this module, except in what stands alone (`capture`, `memory_plan`) or
-below it (`untrusted`, `errors`), which use the standard library's.
+more CPU time. Records are made by `dataclass` of this module, except in what stands alone (`capture`, `trials`,
+`memory_plan`) or below it (`untrusted`, `errors`), which use the standard library's.
 """
 
 from __future__ import annotations

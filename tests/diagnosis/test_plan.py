@@ -25,8 +25,8 @@ from timesink.diagnosis.verdicts import Quantity
 from timesink.fixes.table import BY_NAME, FIXES
 from timesink.measures.habits import repeated_calls
 from timesink.measures.kernels import one_stream
-from timesink.model.record import replace
 from timesink.model.trace import Trace
+from timesink.startup import replace
 from timesink.views.plan import page_of
 from timesink.whatif.change import Together
 from timesink.whatif.changes.kernels import ShortenKernels

@@ -9,8 +9,8 @@ from tests.diagnosis.test_plan import climbed, joint
 from timesink.diagnosis.plan import batch
 from timesink.diagnosis.plan.joint import WORTH
 from timesink.measures.kernels.facts import kernel_facts, multiprocessors
-from timesink.model.record import replace
 from timesink.model.tables import DEVICE_OPS
+from timesink.startup import replace
 from timesink.whatif.change import Case
 
 KEY = (0, 0)

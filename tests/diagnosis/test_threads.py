@@ -15,11 +15,11 @@ from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Clear, Verdict
-from timesink.model.record import replace
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.readers import read
 from timesink.render import render
+from timesink.startup import replace
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = [ROOT / "src/timesink/cli/demo/gpt_before.json.gz", ROOT / "tests/data/nsys/gpt_before_5_steps.sqlite"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from timesink.model.record import dataclass, field, fields, is_dataclass, replace
+from timesink.startup import dataclass, field, fields, is_dataclass, replace
 
 OPTIONS: list[dict[str, bool]] = [
     {"frozen": True},

@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 from fuzz.seeds import nsys_sqlite
 
-from timesink.model.record import replace
 from timesink.model.tables import ALL, DEVICE_OPS
 from timesink.model.trace import NoteKind
 from timesink.readers import read
 from timesink.readers.cache import within_ranges
+from timesink.startup import replace
 
 
 def test_every_clock_size_and_shape_of_a_launch_declares_its_range() -> None:

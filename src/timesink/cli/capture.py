@@ -18,8 +18,8 @@ from timesink.capture.errors import CaptureError, Fault, refused
 from timesink.cli.options import Commands, PageOutput, facts_of
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
-from timesink.model.record import dataclass
 from timesink.render import Format
+from timesink.startup import dataclass
 
 if TYPE_CHECKING:
     from timesink.capture.manifest import Capture

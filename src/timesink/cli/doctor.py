@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 from timesink.untrusted.nvidia_tools import find_tool, importer_link
 from timesink.untrusted.scrub import numbers_in, stated_version
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from timesink.cli.options import PageOutput, number_named, read_traces
 from timesink.cli.output import Sink, working
 from timesink.errors import UsageError, unknown
-from timesink.model.record import dataclass
 from timesink.render import Format
 from timesink.render.tables import filled
+from timesink.startup import dataclass
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import scrub
 

@@ -26,8 +26,8 @@ from timesink.cli.options import facts_of, of_run, read_traces
 from timesink.cli.output import sink, tell
 from timesink.errors import UsageError
 from timesink.model.presentable import Origin
-from timesink.model.record import dataclass, field, replace
 from timesink.render import Format, Style
+from timesink.startup import dataclass, field, replace
 from timesink.units import share_text
 from timesink.untrusted.masking import stored_command
 from timesink.untrusted.whole_file import write_whole

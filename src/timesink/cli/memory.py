@@ -19,7 +19,7 @@ from timesink.memory_plan.config import (
     read_model,
     stored_configuration,
 )
-from timesink.model.record import asdict, dataclass
+from timesink.startup import asdict, dataclass
 
 app = Commands(help="Show, plan and compare what holds GPU memory.")
 

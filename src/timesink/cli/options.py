@@ -33,8 +33,8 @@ from timesink.cli import completion
 from timesink.cli.help import RARE, ShownCommand, ShownGroup
 from timesink.cli.output import Sink, answer_is_partial, sink, working
 from timesink.errors import UnreadableTrace, UsageError
-from timesink.model.record import dataclass, fields, is_dataclass, replace
 from timesink.render import Format, formats_of
+from timesink.startup import dataclass, fields, is_dataclass, replace
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:

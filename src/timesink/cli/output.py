@@ -21,8 +21,8 @@ from typer.exceptions import TyperException
 
 from timesink.errors import TimesinkError, UsageError
 from timesink.model.presentable import UNASKED, Origin
-from timesink.model.record import dataclass, field, replace
 from timesink.render import DEFAULT_WIDTH, SUFFIXES, Format, Style
+from timesink.startup import dataclass, field, replace
 from timesink.untrusted.scrub import scrub_sentence
 from timesink.untrusted.whole_file import write_whole
 

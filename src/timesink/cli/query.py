@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from timesink.cli.options import PageOutput, read_traces
 from timesink.cli.output import working
 from timesink.errors import UsageError, unknown
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace

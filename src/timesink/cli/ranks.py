@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from timesink.cli.options import PageOutput, of_run, read_traces
 from timesink.cli.output import answer_is_partial, working
 from timesink.errors import TimesinkError
-from timesink.model.record import dataclass
 from timesink.render import Format
+from timesink.startup import dataclass
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ import numpy as np
 from timesink.cli.options import PricedReading
 from timesink.cli.output import working
 from timesink.errors import TimesinkError, UsageError
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 from timesink.untrusted.scrub import scrub
 from timesink.views.timeline.lanes import MOST_STRIPS
 from timesink.views.timeline.tiles import Place, Tile, Tiles

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 from timesink.cli.options import PageOutput, PricedReading, Reading
 from timesink.cli.output import working
 from timesink.errors import UsageError
-from timesink.model.record import dataclass
 from timesink.render import Format
+from timesink.startup import dataclass
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from timesink.capture.trainer import PAGES, slug
 from timesink.cli.capture import translated
 from timesink.cli.options import of_run
 from timesink.errors import TimesinkError, UsageError
-from timesink.model.record import dataclass, field
+from timesink.startup import dataclass, field
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.scrub import scrub_sentence
 from timesink.untrusted.whole_file import write_whole

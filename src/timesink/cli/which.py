@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from timesink.cli.options import PageOutput
 from timesink.errors import UsageError
-from timesink.model.record import asdict, dataclass
+from timesink.startup import asdict, dataclass
 from timesink.untrusted.plain_json import document
 
 if TYPE_CHECKING:

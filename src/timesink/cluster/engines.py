@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 
 from timesink.cluster.map import Map, Summarised, Task, cores
 from timesink.errors import MissingTool, ToolFailed, UsageError, unknown
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 from timesink.untrusted.plain_json import document
 
 ENGINES: Final = ("threads", "serial", "processes", "dask")

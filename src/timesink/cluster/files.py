@@ -15,8 +15,8 @@ import polars as pl
 
 from timesink.errors import MissingTool, UnreadableTrace, UsageError
 from timesink.measures.ranks.parity import OF_ONE_RANK, PARITY
-from timesink.model.record import dataclass
 from timesink.readers import trace_files
+from timesink.startup import dataclass
 from timesink.untrusted.masking import kept_variables
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.scrub import is_made_of

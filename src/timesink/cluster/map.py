@@ -18,11 +18,11 @@ from timesink._native import keep_freed
 from timesink.cluster.files import RankFile, access_errors, facts_beside, filesystem, reason_of
 from timesink.errors import TimesinkError
 from timesink.measures.ranks.job import SCHEMAS, Job, in_order, job
-from timesink.model.record import dataclass, replace
 from timesink.model.tables import SOURCES
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.readers.cache import digest_of
+from timesink.startup import dataclass, replace
 from timesink.untrusted.whole_file import whole_file
 
 # Changes whenever the same trace would give another job.

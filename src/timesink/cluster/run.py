@@ -12,10 +12,10 @@ from timesink.cluster.files import RankFile
 from timesink.cluster.map import Summarised, Task, summarise
 from timesink.errors import UnreadableTrace
 from timesink.measures.ranks.job import SCHEMAS, Job, job
-from timesink.model.record import dataclass, replace
 from timesink.model.tables import SOURCES
 from timesink.model.trace import NoteKind, Trace
 from timesink.readers.ranks import ranks_by_name
+from timesink.startup import dataclass, replace
 
 Watcher = Callable[[int, int, Summarised], None]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from string import digits
@@ -34,6 +33,7 @@ from timesink.measures.steps.slow_steps import usual_steps
 from timesink.model.arrays import WEIGHTY
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.trace import MEASURES_AHEAD, Trace, release, remembered
+from timesink.startup import replace
 from timesink.units import NS_PER_MS
 
 MATERIAL: Final = Limit.ratio(

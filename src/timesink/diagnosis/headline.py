@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -43,6 +42,7 @@ from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICES, KERNEL_PROFILES, SOURCES
 from timesink.model.trace import Trace
+from timesink.startup import replace
 from timesink.units import NS_PER_MS, share_text, time_text
 
 QUIET: Final = Limit.ratio(

@@ -37,8 +37,8 @@ from timesink.knowledge.assumptions import OPTIONAL_PART, fill_figures
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
-from timesink.model.record import dataclass
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 from timesink.whatif.change import Case, Change
 from timesink.whatif.changes.kernels import ShortenKernels

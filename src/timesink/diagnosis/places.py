@@ -13,9 +13,9 @@ from timesink.diagnosis.verdicts import Finding, Where
 from timesink.measures.kernels.classification import modules
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.lines.stacks import longest_line
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 from timesink.whatif.change import Case, Change
 from timesink.whatif.changes.kernels import OfKernels, ShortenKernels
 

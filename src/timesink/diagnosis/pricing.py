@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, PricedBy, Quantity
@@ -26,6 +25,7 @@ from timesink.measures.timeline.replay import (
 )
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
+from timesink.startup import replace
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels

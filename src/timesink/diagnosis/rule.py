@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from timesink.diagnosis.verdicts import Card, Clear, Evidence, Finding, Found, NotApplicable, Undecided, Verdict
-from timesink.model.record import dataclass, field
+from timesink.startup import dataclass, field
 
 if TYPE_CHECKING:  # the limits of experiments are declared where polars may be absent
     from timesink.model.schema import Table

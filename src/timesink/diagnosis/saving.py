@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from timesink.diagnosis.verdicts import Bottleneck, Clear, Diagnosis, Finding, Found, Quantity, Undecided
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 
 _NOTHING_MS: Final = 1e-6  # a nanosecond

@@ -7,8 +7,6 @@ first: idle time without a cause is worth an nsys capture then, and kernels that
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import polars as pl
 
 from timesink.diagnosis.pricing import worth_ms
@@ -30,6 +28,7 @@ from timesink.model.tables import (
     SOURCES,
 )
 from timesink.model.trace import NoteKind, Trace
+from timesink.startup import replace
 
 _OTHER_EVENTS = (
     "give the trace that a profiler wrote of the same run; logs of operations need a reader of their own, which is one "

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
 from timesink.model.presentable import UNASKED, Origin, Presentable
-from timesink.model.record import dataclass, field
+from timesink.startup import dataclass, field
 from timesink.units import NS_PER_MS
 
 if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent

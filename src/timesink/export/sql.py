@@ -22,8 +22,8 @@ from typing import Any
 
 from timesink.errors import UsageError, extra
 from timesink.export.tables import holdings
-from timesink.model.record import dataclass
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 
 Value = str | int | float | bool | None
 

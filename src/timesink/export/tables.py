@@ -14,11 +14,11 @@ from timesink.measures.kernels.kernels import kernels
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import operator_kernels
 from timesink.measures.timeline.host_times import call_times, range_times
-from timesink.model.record import dataclass
 from timesink.model.schema import Table
 from timesink.model.tables import ALL, API_CALLS, DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, OS_CALLS, RANGES
 from timesink.model.trace import Trace
 from timesink.rules.ncu._sheet import SHEETS_DOC, sheet_frame
+from timesink.startup import dataclass
 from timesink.untrusted.scrub import defuse_lines, scrub, starts_formula
 
 

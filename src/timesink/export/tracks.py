@@ -17,10 +17,10 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.launches import launch_units
 from timesink.measures.timeline.replay import critical_path
-from timesink.model.record import dataclass
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES, THREADS
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 
 _HOST: tuple[tuple[str, Table], ...] = (
     ("ranges", RANGES),

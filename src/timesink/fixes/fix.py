@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from timesink.errors import UsageError
-from timesink.model.record import dataclass
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 from timesink.whatif.change import Change
 
 

@@ -28,9 +28,9 @@ from timesink.measures.kernels.small_grids import small_grids
 from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.replay import graphs
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
-from timesink.model.record import replace
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.startup import replace
 from timesink.whatif.change import Case, Change, Range, Selection, Target, Together, chosen_ops
 from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import (

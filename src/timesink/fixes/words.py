@@ -12,8 +12,8 @@ from typing import Any, Final
 from timesink.errors import UsageError
 from timesink.fixes.fix import Fix, Verb, on_rank, take_factor
 from timesink.fixes.table import FIXES
-from timesink.model.record import dataclass
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 from timesink.whatif.change import Change, Range, Target
 from timesink.whatif.changes.host import DropOperator, ScaleHost
 from timesink.whatif.changes.kernels import ScaleKernels

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from timesink.errors import UsageError
 from timesink.knowledge.pattern import Pattern
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 
 VARIABLE: Final = "TIMESINK_ASSUMPTIONS"
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from timesink.knowledge.pattern import Pattern
-from timesink.model.record import dataclass, field
-from timesink.startup import regex
+from timesink.startup import dataclass, field, regex
 
 # What every NVIDIA GPU of today has in common, by the CUDA programming guide and the guide of Nsight Compute.
 LANES: Final = 32  # threads of a warp

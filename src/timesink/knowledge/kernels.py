@@ -16,8 +16,7 @@ from functools import lru_cache
 
 from timesink.knowledge import collectives
 from timesink.knowledge.pattern import Pattern
-from timesink.model.record import dataclass
-from timesink.startup import regex
+from timesink.startup import dataclass, regex
 
 
 class KernelFamily(StrEnum):

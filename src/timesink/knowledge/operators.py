@@ -11,7 +11,7 @@ from math import prod
 from typing import Final
 
 from timesink.knowledge.pattern import Pattern
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 from timesink.untrusted.plain_json import parsed
 
 # PyTorch's names of element types, old and new spellings, to (short name, bytes).

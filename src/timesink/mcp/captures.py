@@ -18,8 +18,8 @@ from timesink.capture.recorded_run import RecordedRun, recorded_run
 from timesink.diagnosis.verdicts import Diagnosis, Undecided
 from timesink.errors import UsageError
 from timesink.mcp.answers import MARK, fitted, named, paged, rounded, sentence
-from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
+from timesink.startup import dataclass, replace
 from timesink.units import NS_PER_MS
 from timesink.untrusted.unpack import plain_files, refuse_special
 from timesink.untrusted.whole_file import whole_file, write_whole

@@ -17,7 +17,7 @@ import anyio
 
 from timesink.errors import UsageError
 from timesink.mcp.answers import MARK
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 from timesink.untrusted.scrub import is_made_of, scrub
 
 _LONGEST_NAME = 40

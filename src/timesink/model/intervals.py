@@ -15,7 +15,7 @@ import polars as pl
 
 from timesink._native import covered, merged, places, shared, united
 from timesink.model.arrays import Int64Array, slices
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 
 _LEAST: Final = int(np.iinfo(np.int64).min)
 _MOST: Final = int(np.iinfo(np.int64).max)

@@ -12,7 +12,7 @@ import polars as pl
 from timesink import _native
 from timesink._native import innermost_at, numbered
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, none_of, slices
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 
 ThreadKey = tuple[int, int, int]
 

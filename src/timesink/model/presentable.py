@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 from timesink.errors import UsageError, unknown
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 
 if TYPE_CHECKING:
     import polars as pl

@@ -11,7 +11,7 @@ import polars as pl
 from timesink._native import give_back
 from timesink.errors import SchemaViolation
 from timesink.model.arrays import WEIGHTY
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 
 DType = type[pl.DataType] | pl.DataType
 ColumnValues = dict[str, Any]

@@ -17,10 +17,10 @@ import polars as pl
 from timesink.errors import UsageError
 from timesink.model.correlation import launching_calls
 from timesink.model.presentable import Presentable
-from timesink.model.record import dataclass, field, replace
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
 from timesink.model.window import Window, cut, extent_ns
+from timesink.startup import dataclass, field, replace
 from timesink.untrusted.scrub import shortened
 
 _SHOWN: Final = 80  # characters of a path in a prompt

@@ -17,7 +17,6 @@ from typing import Final
 import polars as pl
 
 from timesink.errors import UsageError
-from timesink.model.record import dataclass
 from timesink.model.schema import Table
 from timesink.model.tables import (
     API_CALLS,
@@ -32,6 +31,7 @@ from timesink.model.tables import (
     RANGES,
     THREADS,
 )
+from timesink.startup import dataclass
 from timesink.units import time_text
 
 EXAMPLE: Final = "12.5s:13.5s"

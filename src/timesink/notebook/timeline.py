@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Final
 
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 from timesink.units import time_text
 from timesink.views import figures
 

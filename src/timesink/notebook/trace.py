@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -14,6 +13,7 @@ from timesink.model import trace as model
 from timesink.model.presentable import Frames, Origin, given_as
 from timesink.model.tables import ALL, DEVICE_OPS, KERNEL_PROFILES, SOURCES
 from timesink.model.window import Span, Window
+from timesink.startup import fields, replace
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from timesink.errors import SchemaViolation
-from timesink.model.record import replace
 from timesink.model.schema import Column, Table, lean
 from timesink.model.tables import ALL, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.formats import reader_of
+from timesink.startup import replace
 from timesink.untrusted.plain_json import document
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +45,7 @@ from timesink.model.tables import (
 )
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.formats import readers
+from timesink.startup import replace
 
 _RANK_IN_NAME = re.compile(profiler_texts.RANK_IN_FILE_NAME)
 _LISTED = 12

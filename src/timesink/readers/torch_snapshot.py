@@ -20,11 +20,11 @@ import polars as pl
 
 from timesink.errors import UnreadableTrace
 from timesink.model.arrays import Int64Array
-from timesink.model.record import dataclass
 from timesink.model.schema import ColumnValues
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS, SOURCES, BlockState
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.readers.formats import Reader
+from timesink.startup import dataclass
 from timesink.units import NS_PER_US
 from timesink.untrusted.unpack import ReadLimits, UnpackedFile
 

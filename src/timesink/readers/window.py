@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timesink.errors import UsageError
-from timesink.model.record import dataclass, replace
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.model.window import Span, Window
 from timesink.readers import cache as store
 from timesink.readers.cache import within_ranges
 from timesink.readers.formats import OpenedFile, WindowReader, reader_of
 from timesink.readers.ranks import join_traces
+from timesink.startup import dataclass, replace
 from timesink.units import time_text
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from timesink.errors import UsageError
 from timesink.model.presentable import UNASKED, Origin
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 
 if TYPE_CHECKING:
     from timesink.diagnosis.rule import Rule

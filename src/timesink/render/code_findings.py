@@ -17,8 +17,8 @@ from urllib.parse import quote
 from timesink import __version__
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
-from timesink.model.record import dataclass
 from timesink.render import Style
+from timesink.startup import dataclass
 from timesink.untrusted.scrub import scrub, scrub_sentence, scrub_values
 
 LARGE, MATERIAL = 0.10, 0.01  # of the step

@@ -17,8 +17,8 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.knowledge.kernel_names import fused_operators, short_name
-from timesink.model.record import dataclass
 from timesink.render.tables import limit_value_text, quantity_text
+from timesink.startup import dataclass
 from timesink.units import NS_PER_MS, time_text
 from timesink.untrusted.scrub import scrub_sentence, shortened
 from timesink.views.page import Sheet, sheet_of

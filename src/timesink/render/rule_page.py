@@ -6,13 +6,13 @@ Each `render_*` writes the page in one format.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Card
 from timesink.render import Style
 from timesink.render.markdown import markdown_table
 from timesink.render.tables import limit_value_text
+from timesink.startup import asdict
 from timesink.views.page import Sheet, sheet_of
 
 

@@ -17,8 +17,8 @@ from typing import Literal, assert_never
 
 from timesink.diagnosis.verdicts import Quantity
 from timesink.knowledge.kernel_names import short_names
-from timesink.model.record import dataclass
 from timesink.render import Style
+from timesink.startup import dataclass
 from timesink.units import NS_PER_MS, NS_PER_S, NS_PER_US, bytes_text, rate_text, share_text, time_text
 from timesink.untrusted.scrub import defuse_lines, scrub, scrub_sentence, shortened, starts_formula
 from timesink.views.page import Cell, Field, Page, Sheet

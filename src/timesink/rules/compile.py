@@ -13,11 +13,11 @@ from timesink.measures.compile.graphs import broken_graphs, eager_islands
 from timesink.measures.compile.summary import GraphBreak, compile_summary, compile_time
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import per_step_ns, share_of_step
-from timesink.model.record import replace
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.rules.idle import BLAME_READS
 from timesink.rules.kernels import kernel_row
+from timesink.startup import replace
 from timesink.whatif.change import Case
 
 _SHOWN: Final = 3  # as many as fit in a sentence

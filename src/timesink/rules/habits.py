@@ -36,11 +36,11 @@ from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, share_of_step
 from timesink.measures.timeline.device_timeline import device_timeline
-from timesink.model.record import replace
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.rules.idle import BLAME_READS, waiting_row
+from timesink.startup import replace
 from timesink.units import NS_PER_MS, share_text
 from timesink.whatif.change import Case, Change, Target
 

@@ -42,7 +42,6 @@ from timesink.measures.timeline.replay import deflated_pricers, pricers
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.record import replace
 from timesink.model.tables import (
     API_CALLS,
     COLLECTIVES,
@@ -60,6 +59,7 @@ from timesink.model.tables import (
     SYNCS,
 )
 from timesink.model.trace import Trace
+from timesink.startup import replace
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.whatif.change import Change, Target
 from timesink.whatif.changes.host import DropCompiler, RemoveSyncs

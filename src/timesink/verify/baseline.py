@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from timesink.errors import UsageError, did_you_mean, unknown
-from timesink.model.record import asdict, dataclass, field, replace
+from timesink.startup import asdict, dataclass, field, replace
 from timesink.untrusted.scrub import is_made_of
 from timesink.verify import calibration
 from timesink.verify.changepoint import judge_history

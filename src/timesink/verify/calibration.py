@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from timesink.model.arrays import Float64Array
-from timesink.model.record import dataclass, replace
+from timesink.startup import dataclass, replace
 from timesink.verify import limits
 from timesink.verify.environment import Environment
 from timesink.verify.outcomes import ChangeVerdict, Outcome, Reason, RunRow, inconclusive

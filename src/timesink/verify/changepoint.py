@@ -16,7 +16,7 @@ from scipy import stats
 
 from timesink.errors import UsageError
 from timesink.model.arrays import Float64Array, Int64Array
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 from timesink.verify import limits
 from timesink.verify.counters import _finite, _json
 from timesink.verify.outcomes import ChangeVerdict, Effect, GateResult, GateRow, Outcome, Reason, inconclusive

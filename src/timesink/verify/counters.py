@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timesink.errors import UsageError
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 from timesink.untrusted.plain_json import parsed
 from timesink.verify.limits import EXACT_TOLERANCE, SHARE_TOLERANCE
 from timesink.verify.outcomes import Better, ChangeVerdict, GateRow, How, Outcome, Reason, inconclusive, invalid

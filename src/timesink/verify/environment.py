@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timesink.errors import MissingTool, ToolFailed, UsageError
-from timesink.model.record import dataclass, field, replace
+from timesink.startup import dataclass, field, replace
 from timesink.untrusted.nvidia_tools import ask
 from timesink.untrusted.plain_json import document, parsed
 

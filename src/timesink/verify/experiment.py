@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from timesink.errors import UsageError
-from timesink.model.record import dataclass, replace
+from timesink.startup import dataclass, replace
 from timesink.verify import limits
 from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
 from timesink.verify.runs import SIDES, WHOLE, Side, pair_order, same_receipt

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from timesink import __version__
-from timesink.model.record import dataclass, replace
+from timesink.startup import dataclass, replace
 from timesink.untrusted.scrub import dashed
 from timesink.verify import baseline as baselines
 from timesink.verify import limits

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
-from timesink.model.record import dataclass, replace
+from timesink.startup import dataclass, replace
 from timesink.untrusted.nvidia_tools import ask
 from timesink.untrusted.scrub import is_made_of
 from timesink.verify.environment import Command

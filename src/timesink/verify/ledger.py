@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from timesink.errors import UsageError
-from timesink.model.record import dataclass, replace
+from timesink.startup import dataclass, replace
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.whole_file import whole_file
 from timesink.verify.outcomes import Outcome

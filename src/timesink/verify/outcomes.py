@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from timesink.model.presentable import UNASKED, Origin, Presentable
-from timesink.model.record import dataclass, field
+from timesink.startup import dataclass, field
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace

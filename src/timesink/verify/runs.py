@@ -21,7 +21,7 @@ from timesink.capture.running import agent_environment
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.errors import ToolFailed, UsageError
 from timesink.model.arrays import median
-from timesink.model.record import asdict, dataclass, replace
+from timesink.startup import asdict, dataclass, replace
 from timesink.untrusted.plain_json import parsed
 from timesink.verify.environment import Command, Finished, run
 from timesink.verify.gpu_watch import GpuState, GpuWatch

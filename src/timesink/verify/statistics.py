@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from timesink.model.arrays import Float64Array, Int64Array
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 from timesink.verify.limits import DRIFT_P, FIXED_DROP, MSER_BATCH, MSER_MIN_STEPS, STEADY_CUT
 from timesink.verify.outcomes import ChangeVerdict, Effect, Outcome, Reason
 

@@ -28,9 +28,9 @@ from timesink.export.tables import holdings
 from timesink.knowledge.kernel_names import short_names
 from timesink.knowledge.limit_texts import FILTER, LIMIT, NUMBER
 from timesink.model.names import pattern_fault
-from timesink.model.record import dataclass
 from timesink.model.tables import KERNEL_METRICS
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 from timesink.verify.outcomes import (
     Better,
     ChangeVerdict,

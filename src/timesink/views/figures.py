@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from timesink.measures.timeline.call_trees import CallTree, TreeChange
 from timesink.model.arrays import Int64Array
-from timesink.model.record import dataclass, field
+from timesink.startup import dataclass, field
 
 LaneKind = Literal["ranks", "finding", "step", "idle", "stream", "range", "op", "call"]
 

@@ -12,9 +12,9 @@ from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters.comparison import Comparison, KernelPair, compare_reports
 from timesink.measures.counters.counters import KernelCounters
 from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets
-from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
 from timesink.rules.ncu._sheet import verdict_of
+from timesink.startup import dataclass, replace
 from timesink.views.figures import RooflineChart
 from timesink.views.kernel_sheet import printed, table_of
 from timesink.views.kernels import LIMITER_WORDS

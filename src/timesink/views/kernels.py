@@ -26,10 +26,10 @@ from timesink.measures.counters.counters import (
 )
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.kernels.kernels import KernelTarget, kernel_targets
-from timesink.model.record import dataclass, replace
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import bottleneck_of, explain_limiter
+from timesink.startup import dataclass, replace
 from timesink.units import share_text, time_text
 from timesink.untrusted.masking import redacted
 from timesink.views.page import Cell, Field, Page, Sheet, declare, sheet_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, overload, runti
 
 from timesink.errors import unknown
 from timesink.model.presentable import UNASKED, Frames, Origin, Presentable, given_as
-from timesink.model.record import dataclass, field, replace
+from timesink.startup import dataclass, field, replace
 from timesink.untrusted.scrub import shortened
 
 if TYPE_CHECKING:

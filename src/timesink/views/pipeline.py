@@ -18,8 +18,8 @@ from timesink.measures.communication.pipelines import OverlapScore, Schedule, id
 from timesink.measures.communication.stage_logs import Part, StageLogs, read_stage_logs
 from timesink.measures.communication.stage_traces import traced_stages
 from timesink.measures.steps.steps import step_times
-from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
+from timesink.startup import dataclass, replace
 from timesink.units import share_text, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.limits import STEP_THRESHOLD

@@ -14,8 +14,8 @@ from timesink.diagnosis.verdicts import Diagnosis
 from timesink.errors import UsageError
 from timesink.fixes.words import GRAMMAR, Asked
 from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
-from timesink.model.record import dataclass
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.views.figures import LadderChart, LadderRung
 from timesink.views.page import Page, Sheet, declare, sheet_of

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -28,6 +27,7 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import median
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
+from timesink.startup import replace
 from timesink.views.figures import KernelTime, OperatorTime, StepSeries, Timeline
 from timesink.views.kernels import kernel_details, kernels_page
 from timesink.views.memory import memory_page

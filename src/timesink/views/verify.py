@@ -9,7 +9,7 @@ from typing import Any, Final
 from timesink.diagnosis.engine import MATERIAL
 from timesink.diagnosis.saving import saving_text, what_is_left
 from timesink.diagnosis.verdicts import Diagnosis, Where
-from timesink.model.record import asdict, dataclass, field
+from timesink.startup import asdict, dataclass, field
 from timesink.verify.baseline import Baseline, check_kept_file
 from timesink.verify.calibration import Calibration
 from timesink.verify.ledger import Entry, track_record

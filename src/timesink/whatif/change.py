@@ -15,8 +15,8 @@ from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches, pattern_fault
-from timesink.model.record import dataclass, field
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
+from timesink.startup import dataclass, field
 from timesink.whatif.graph import Graph
 from timesink.whatif.host import thread_rows
 

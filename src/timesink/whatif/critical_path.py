@@ -15,8 +15,8 @@ import polars as pl
 
 from timesink.model.arrays import Int64Array
 from timesink.model.nesting import Nesting
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, HOST_OPS
+from timesink.startup import dataclass
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import EdgeKind, Replay
 from timesink.whatif.periods import Anchors

@@ -14,9 +14,9 @@ from timesink.knowledge.op_class import COPY, class_of_ops
 from timesink.model.arrays import Int32Array, Int64Array, IntArray, slices
 from timesink.model.correlation import launching_calls
 from timesink.model.nesting import key_slices
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 from timesink.whatif.host import Calls, calls_of_rank
 
 _REPLAYED: Final = 2  # the group of replays on a stream, after its other work and its copies

@@ -23,10 +23,10 @@ import polars as pl
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import replay
 from timesink.model.arrays import BoolArray, Int64Array, IntArray, median
-from timesink.model.record import dataclass, field, fields, replace
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.startup import dataclass, field, fields, replace
 from timesink.whatif.device import Blocks, Costs, Ops, measure_costs, read_ops, same_stream_pairs
 from timesink.whatif.host import Bursts, Calls, HostPoints, burst_points, find_bursts, host_points, read_calls
 from timesink.whatif.network import EdgeKind, Edges, Network, Replay

@@ -20,9 +20,9 @@ from timesink.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, 
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, thread_slices
-from timesink.model.record import dataclass, fields, replace
 from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
+from timesink.startup import dataclass, fields, replace
 
 _BUSIEST: Final = 24  # threads that are looked at
 

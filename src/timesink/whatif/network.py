@@ -20,7 +20,7 @@ import numpy as np
 
 from timesink import _native
 from timesink.model.arrays import Int8Array, Int64Array
-from timesink.model.record import dataclass, field, replace
+from timesink.startup import dataclass, field, replace
 
 DISABLED = _native.DISABLED
 _Kept = TypeVar("_Kept")

@@ -20,9 +20,9 @@ from timesink.knowledge.ranges import PROFILER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray, median
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.record import dataclass, replace
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
+from timesink.startup import dataclass, replace
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Case
 from timesink.whatif.device import launched_ns

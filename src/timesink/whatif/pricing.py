@@ -17,7 +17,7 @@ import numpy as np
 from timesink.knowledge.assumptions import idle, replay
 from timesink.knowledge.op_class import COPY
 from timesink.model.arrays import Float64Array, Int64Array, IntArray, median
-from timesink.model.record import dataclass, replace
+from timesink.startup import dataclass, replace
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.critical_path import PathShare, path_shares
 from timesink.whatif.graph import Graph

@@ -16,9 +16,9 @@ from timesink.knowledge.calls import CallKind
 from timesink.knowledge.op_class import COMMUNICATION, COPY
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
 from timesink.model.nesting import numbered_rows
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, EVENT_WAITS, SYNCS
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 from timesink.whatif.device import Blocks, Ops, launched_ns, rows_by_stream
 from timesink.whatif.host import Calls
 

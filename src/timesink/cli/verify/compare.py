@@ -9,7 +9,7 @@ from timesink.cli.options import Stepping, of_run, read_traces
 from timesink.cli.output import working
 from timesink.cli.verify.runs import GateOutput, share
 from timesink.errors import UsageError
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 
 if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis

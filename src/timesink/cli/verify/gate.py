@@ -23,7 +23,7 @@ from timesink.cli.verify.runs import (
     share,
 )
 from timesink.errors import UsageError
-from timesink.model.record import dataclass, replace
+from timesink.startup import dataclass, replace
 
 if TYPE_CHECKING:
     from timesink.cli.output import Sink

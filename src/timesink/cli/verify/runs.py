@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Literal
 from timesink.cli.options import PageOutput, facts_of, read_traces
 from timesink.cli.output import Sink, tell
 from timesink.errors import UsageError
-from timesink.model.record import dataclass
 from timesink.render import Format
+from timesink.startup import dataclass
 
 if TYPE_CHECKING:
     from timesink.verify.counters import Counter

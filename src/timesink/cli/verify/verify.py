@@ -22,7 +22,7 @@ from timesink.cli.verify.runs import (
     one_command,
 )
 from timesink.errors import UsageError
-from timesink.model.record import dataclass, replace
+from timesink.startup import dataclass, replace
 from timesink.verify.outcomes import Outcome
 
 if TYPE_CHECKING:

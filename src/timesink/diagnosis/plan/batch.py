@@ -31,9 +31,9 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, DEVICES, MEMORY_EVENTS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.units import bytes_text
 from timesink.whatif.change import Case, Together
 from timesink.whatif.changes.kernels import GrowKernels

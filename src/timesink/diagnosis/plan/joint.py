@@ -25,8 +25,8 @@ from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, least_step_ns
 from timesink.model.intervals import Intervals
-from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
+from timesink.startup import dataclass, replace
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case, Change, Together, Touches
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, together

@@ -24,8 +24,8 @@ from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Diagnosis, Finding, Quantity
 from timesink.fixes.fix import Fix
 from timesink.measures.timeline.replay import pricers
-from timesink.model.record import dataclass, field
 from timesink.model.trace import Trace
+from timesink.startup import dataclass, field
 from timesink.units import share_text
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from timesink.knowledge.pattern import Pattern
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 
 # Compute capability, chip, and its letter in names.txt, oldest first.
 CHIPS = {

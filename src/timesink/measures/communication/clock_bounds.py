@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from timesink.model.arrays import BoolArray, Int64Array
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 
 # "No limit known": far beyond any offset, and far enough from the ends of int64 to be added to.
 UNKNOWN: Final = 1 << 58

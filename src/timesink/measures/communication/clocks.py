@@ -16,7 +16,7 @@ import polars as pl
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.clock_bounds import UNKNOWN, Visits, offset_bounds
 from timesink.model.arrays import Int64Array, median
-from timesink.model.record import dataclass, replace
+from timesink.startup import dataclass, replace
 
 _ROUNDS: Final = 4  # a fixed number: the same trace gives the same clocks
 

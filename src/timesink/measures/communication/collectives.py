@@ -43,9 +43,9 @@ from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals, begun_in, intervals_by
 from timesink.model.names import matches
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Selection
 

@@ -20,9 +20,9 @@ from timesink.measures.timeline.device_timeline import Device, covered_by_device
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices
-from timesink.model.record import dataclass
 from timesink.model.tables import COLLECTIVES, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.whatif.change import Selection
 
 _APART_RATIO: Final = 0.5  # a stream that mostly runs what such ranges launch is one for exchanges

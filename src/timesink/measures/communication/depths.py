@@ -21,9 +21,9 @@ from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
 from timesink.measures.communication.communication import kernel_runs
 from timesink.measures.communication.pipelines import Pipeline, pipeline
 from timesink.measures.ranks.job import job
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 _ROUNDING: Final = 1e-9  # of a stage: floats of 53 bits are exact to less
 _ITEMS: Final = 64  # of a replay; its second half is taken: by then the pipeline is full

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 
 @dataclass(frozen=True, slots=True)

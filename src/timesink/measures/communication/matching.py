@@ -23,7 +23,7 @@ import polars as pl
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import ALL_TO_ALL, BARRIERS, EXCHANGE, POINT_TO_POINT
 from timesink.model.arrays import Int64Array, median
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 
 # No more shifts than this are tried: periods beyond it need sequence numbers.
 _SHIFTS: Final = 512

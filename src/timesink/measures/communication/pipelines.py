@@ -33,9 +33,9 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.ranges import range_projection
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
-from timesink.model.record import dataclass, replace
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

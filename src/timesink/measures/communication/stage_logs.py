@@ -34,8 +34,7 @@ from timesink.knowledge.assumptions import steps
 from timesink.measures.communication.pipelines import OverlapScore, PipelineStage
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
-from timesink.model.record import dataclass, field
-from timesink.startup import regex
+from timesink.startup import dataclass, field, regex
 from timesink.untrusted.plain_json import parsed
 
 UNITS_NS: Final[Mapping[str, int]] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}

@@ -32,8 +32,8 @@ from timesink.measures.communication.matching import (
 from timesink.measures.ranks.job import Job, exposed_by_device, job
 from timesink.measures.timeline.device_timeline import Device, covered_by_device
 from timesink.model.intervals import Intervals, intervals_by
-from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.units import NS_PER_S
 
 

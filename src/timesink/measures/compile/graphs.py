@@ -41,9 +41,9 @@ from timesink.measures.timeline.launches import launches
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, flag_at, found_at, median
 from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.whatif.change import Selection
 
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")

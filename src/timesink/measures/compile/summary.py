@@ -22,9 +22,9 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.launches import launches
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 
 @dataclass(frozen=True, slots=True)

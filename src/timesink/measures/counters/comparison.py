@@ -21,10 +21,9 @@ from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import of_each
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import regex
+from timesink.startup import dataclass, regex
 
 # Counts that depend on the program and its input only, not on clock or temperature.
 EXACT = {

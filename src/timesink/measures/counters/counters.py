@@ -21,10 +21,9 @@ import polars as pl
 
 from timesink.knowledge import metric_names
 from timesink.knowledge.metric_names import units_of
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import regex
+from timesink.startup import dataclass, regex
 
 ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 

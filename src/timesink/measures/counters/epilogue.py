@@ -17,7 +17,7 @@ from typing import Final
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.counters.counters import KernelCounters, Resource, leaves
 from timesink.measures.counters.roofline import roofline_of
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 
 _READ: Final = "l1tex__m_xbar2l1tex_read_bytes.sum"
 _WRITTEN: Final = "l1tex__m_l1tex2xbar_write_bytes.sum"

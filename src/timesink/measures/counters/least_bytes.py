@@ -16,9 +16,9 @@ from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.kernels.attainable import SIGNATURE, operator_calls
 from timesink.measures.kernels.facts import kernel_facts
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 _OTHER_SHAPE: Final = 2.0  # times: clocks held down and caches flushed by the profiler explain no more
 

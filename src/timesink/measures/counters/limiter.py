@@ -50,8 +50,8 @@ from timesink.measures.counters.counters import (
 from timesink.measures.counters.load_waits import LoadWait, load_wait
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
 from timesink.measures.counters.waste import Cause, Waste, waste_of
-from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 # In this order they take their part of the busy time; of latency that is what runs along to barriers without work.
 _WASTES = (

@@ -17,7 +17,7 @@ from typing import Final
 from timesink.knowledge.gpus import DRAM_ACCESS_SECTORS, LOAD_CYCLES
 from timesink.measures.counters.bounds import FOR_LOADS, MOSTLY
 from timesink.measures.counters.counters import MEMORY, KernelCounters, Leaf, Stalls
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 
 _WAITS: Final = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
 _LOADS: Final = "smsp__sass_inst_executed_op_global_ld.sum"

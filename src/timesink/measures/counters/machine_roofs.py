@@ -9,8 +9,8 @@ from timesink.knowledge import gpus
 from timesink.knowledge.gpus import GpuPeaks, Precision, peaks
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.roofline import LEVELS, bandwidth, cuda_core_peak, sm_clock, sm_count
-from timesink.model.record import dataclass
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 
 _CUDA_CORES = (("d", Precision.FP64), ("f", Precision.FP32))
 

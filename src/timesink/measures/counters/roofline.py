@@ -12,8 +12,8 @@ from timesink.knowledge import gpus
 from timesink.knowledge.gpus import GpuPeaks, Precision, peaks, tensor_rate
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.tensor import Counted, TensorWork, tensor_work
-from timesink.model.record import dataclass
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 
 LEVELS = ("dram", "l2", "l1")
 _OPS_WEIGHT = {"f": (1, 1, 2), "d": (1, 1, 2), "h": (2, 2, 4)}  # add, mul, fma; half instructions work on pairs

@@ -19,9 +19,9 @@ from timesink.measures.timeline.ranges import range_work
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICES, GPU_METRICS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.whatif.change import Selection
 
 LEAST_SAMPLES = 10

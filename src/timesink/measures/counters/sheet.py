@@ -22,8 +22,8 @@ from timesink.measures.counters.counters import (
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.roofline import ComputeRoof, KernelRoofline, level_bytes, roofline_of
 from timesink.measures.counters.waste import Access, access_of, active_lanes
-from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 Value = float | str | None
 _ELAPSED, _ACTIVE = ".avg.pct_of_peak_sustained_elapsed", ".avg.pct_of_peak_sustained_active"

@@ -21,8 +21,7 @@ from timesink.knowledge.gpus import PER_OPCODE, Precision, TensorInstruction, te
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.metric_names import TENSOR_OPERATIONS
 from timesink.measures.counters.counters import KernelCounters
-from timesink.model.record import dataclass
-from timesink.startup import regex
+from timesink.startup import dataclass, regex
 
 _TENSOR_OPS = regex(TENSOR_OPERATIONS)
 _WGMMA = ("hgmma", "qgmma", "igmma", "bgmma", "gmma")

@@ -23,7 +23,7 @@ from enum import StrEnum
 from timesink.knowledge import gpus
 from timesink.measures.counters.counters import ARITHMETIC, KernelCounters, Resource, stalls_of
 from timesink.measures.counters.roofline import level_bytes
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 
 # Passes of one coalesced request: 1 for 4 bytes a lane, 4 for 16 bytes a lane.
 _MOST_COALESCED_PASSES = 4

@@ -21,9 +21,9 @@ from timesink.model.arrays import Int64Array, flag_at, median
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of, thread_slices
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, OS_CALLS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.units import NS_PER_US
 
 _FLAG_BYTES: Final = 1  # one truth value is read

@@ -25,10 +25,10 @@ from timesink.model.arrays import BoolArray, Int32Array, Int64Array, slices
 from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, numbered_rows, thread_slices
-from timesink.model.record import dataclass
 from timesink.model.schema import lean
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, release_after, remembered
+from timesink.startup import dataclass
 
 WAITING_CAUSES: Final = (*LAUNCHING_CAUSES, "sync", "os_call")
 """The same, and waits: where these go with the work."""

@@ -32,9 +32,9 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.one_stream import fills
 from timesink.measures.kernels.shapes import product_sizes
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, median
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.whatif.change import Selection
 
 _CALLS: Final = 4  # in a row: as many as a step has conditions, views or micro-batches; longer rows are loops in time

@@ -25,10 +25,10 @@ from timesink.model.arrays import WEIGHTY, BoolArray, Int64Array, slices
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
-from timesink.model.record import dataclass
 from timesink.model.schema import nulls, picked, stacked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace, compute_ahead, remembered
+from timesink.startup import dataclass
 from timesink.whatif.graph import RankWork
 
 _PLACES: Final = {"host_op": HOST_OPS, "range": RANGES, "frame": FRAMES, "os_call": OS_CALLS}

@@ -37,10 +37,10 @@ from timesink.model.arrays import Int32Array, Int64Array, slices
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
-from timesink.model.record import dataclass
 from timesink.model.schema import nulls, picked
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.whatif.change import Case
 from timesink.whatif.changes.host import RemoveSyncs
 

@@ -23,10 +23,10 @@ from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting, thread_slices
-from timesink.model.record import dataclass
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, PROFILER_OVERHEAD, RANGES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.whatif.graph import RankWork
 
 

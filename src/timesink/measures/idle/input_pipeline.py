@@ -26,10 +26,10 @@ from timesink.measures.timeline.attribution import launch_links
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of, thread_slices
-from timesink.model.record import dataclass
 from timesink.model.schema import picked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 _THREAD: Final = ("rank", "process", "thread")
 _SCHEMA: Final = pl.Schema(

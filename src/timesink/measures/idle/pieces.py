@@ -27,8 +27,8 @@ from timesink.knowledge.assumptions import replay
 from timesink.knowledge.op_class import COPY
 from timesink.measures.idle.causes import CAUSE_CODE, HostActivity
 from timesink.model.arrays import BoolArray, IntArray, found_at
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS
+from timesink.startup import dataclass
 from timesink.whatif.graph import RankWork
 
 _CLASS_CAUSE: Final = ("dependency_compute", "dependency_communication", "dependency_copy")

@@ -29,9 +29,9 @@ from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
 from timesink.model.arrays import Int64Array, flag_at
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.whatif.change import Selection
 
 SIGNATURE = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]

@@ -25,9 +25,9 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.nesting import Nesting
-from timesink.model.record import dataclass
 from timesink.model.tables import FRAMES, HOST_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 _NUMBER: Final = re.compile(MODULE_NUMBER)
 FORWARD: Final = "forward"

@@ -36,11 +36,10 @@ from timesink.model.arrays import BoolArray, Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches, of_each
 from timesink.model.nesting import Nesting, key_slices, slice_of
-from timesink.model.record import dataclass
 from timesink.model.schema import BLOCKS, lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, release_after, remembered
-from timesink.startup import regex
+from timesink.startup import dataclass, regex
 from timesink.whatif.change import Case, Selection
 from timesink.whatif.changes.kernels import ShortenKernels
 

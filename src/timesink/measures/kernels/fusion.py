@@ -34,9 +34,9 @@ from timesink.measures.timeline.ranges import range_projection
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.whatif.change import Selection
 
 _PRODUCTS: Final = ("gemm", "gemv")

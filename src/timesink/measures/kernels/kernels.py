@@ -18,9 +18,9 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import per_step_ns, step_windows
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 
 @remembered

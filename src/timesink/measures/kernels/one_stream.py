@@ -17,9 +17,9 @@ from timesink.knowledge.gpus import RESIDENT_THREADS
 from timesink.measures.kernels.facts import kernel_facts, multiprocessors
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.whatif.change import Selection
 
 _LEAST_RUN: Final = 2  # one kernel has nothing to run beside

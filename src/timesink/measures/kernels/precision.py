@@ -19,9 +19,9 @@ from timesink.measures.kernels.shapes import bytes_share, misaligned_products
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
-from timesink.model.record import replace
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import replace
 from timesink.whatif.change import Selection
 
 _PRODUCTS: Final = ("gemm", "convolution")

@@ -24,10 +24,10 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.record import dataclass
 from timesink.model.schema import picked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.whatif.change import Selection
 
 

@@ -11,9 +11,9 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import period_ns, share_of_step, step_windows
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import begun_in
-from timesink.model.record import dataclass
 from timesink.model.schema import picked
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.whatif.change import Selection
 
 

@@ -23,9 +23,9 @@ from timesink.measures.lines.stacks import (
 )
 from timesink.measures.timeline.attribution import range_nesting
 from timesink.model.arrays import Int64Array
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, FRAMES, HOST_STACKS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 
 @dataclass(frozen=True, slots=True)

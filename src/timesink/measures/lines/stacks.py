@@ -32,10 +32,9 @@ from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.model.arrays import Int64Array, IntArray, found_at
 from timesink.model.names import matches, of_each
 from timesink.model.nesting import Nesting
-from timesink.model.record import dataclass, field
 from timesink.model.tables import API_CALLS, FRAMES, GENERATED_KERNELS, GRAPH_NODES, HOST_OPS, HOST_STACKS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import regex
+from timesink.startup import dataclass, field, regex
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,10 +18,10 @@ import polars as pl
 
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int64Array
-from timesink.model.record import dataclass
 from timesink.model.schema import nulls
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 BEFORE = -1
 

@@ -24,9 +24,9 @@ from timesink.measures.memory.allocator import BEFORE, Lifetimes, lifetimes
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int8Array, Int64Array
 from timesink.model.names import matches
-from timesink.model.record import dataclass
 from timesink.model.tables import MEMORY_MARKS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 
 def stack_facts(stacks: pl.Series) -> dict[str, BoolArray]:

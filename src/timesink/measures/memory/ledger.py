@@ -26,8 +26,8 @@ from timesink.measures.memory.classes import (
 )
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int64Array, median
-from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,10 @@ from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import of_each
 from timesink.model.nesting import key_slices, slice_of
-from timesink.model.record import dataclass
 from timesink.model.schema import has_one_value
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 # What a job is read from where it was recorded, next to device ops.
 JOB_READS: Final = (API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES)

@@ -34,9 +34,9 @@ from timesink.measures.timeline.replay import deflated_pricers, estimated_step_n
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.whatif.change import Case
 
 

@@ -11,9 +11,9 @@ from timesink.knowledge.operators import SHAPED
 from timesink.knowledge.ranges import COMPILED_CALL
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 
 PARITY = {"rank": pl.Int32, "fact": pl.String, "value": pl.String}
 _OF_DEVICES = ("name", "compute_major", "compute_minor", "sm_count", "memory_bytes", "clock_hz")

@@ -34,9 +34,9 @@ from timesink.measures.timeline.ranges import requests_of
 from timesink.model.arrays import BoolArray, Int8Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, OS_CALLS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 from timesink.whatif.change import Change, Target, Together
 from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.transfers import PinCopies

@@ -22,9 +22,9 @@ from timesink.measures.steps.loops import candidates, loop_of, outermost_loop
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int64Array, found_at, median
 from timesink.model.names import matches
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import StepChoice, Trace, remembered
+from timesink.startup import dataclass
 from timesink.units import time_text
 
 PROCESS: Final = ("rank", "process")

@@ -25,7 +25,7 @@ import numpy as np
 
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.model.arrays import BoolArray, Int64Array, median
-from timesink.model.record import dataclass, replace
+from timesink.startup import dataclass, replace
 
 _CELLS_PER_OPERATION: Final = 4  # up to which counting in a table is quicker than sorting, and takes little memory
 _PACES_TRIED: Final = 48  # a budget: those that most kinds return at

@@ -41,9 +41,9 @@ from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, found_at
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import key_slices
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import StepChoice, Trace, release_after, remembered
+from timesink.startup import dataclass
 
 _THREAD: Final = ("rank", "process", "thread")
 STEP_COLUMNS: Final = pl.Schema(

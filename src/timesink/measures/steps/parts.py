@@ -26,9 +26,9 @@ from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import Int64Array, found_at, slices
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import numbered_rows, slice_of
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 _IN_STEPS: Final = 0.5  # a name that occurs in fewer of the steps is numbered
 

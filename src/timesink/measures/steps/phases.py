@@ -50,9 +50,9 @@ from timesink.model.arrays import BoolArray, Int32Array, Int64Array, found_at, n
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import Nesting, slice_of
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 BACKWARD: Final = "backward"
 _NONE: Final = -1

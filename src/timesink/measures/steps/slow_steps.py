@@ -37,8 +37,8 @@ from timesink.measures.steps.steps import WARM_UP, steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, median
 from timesink.model.intervals import Intervals
-from timesink.model.record import replace
 from timesink.model.trace import Trace, remembered
+from timesink.startup import replace
 from timesink.units import SIGMA_PER_MAD
 
 SLOW: Final = 1.5  # times the median: no jitter of a steady step is as long

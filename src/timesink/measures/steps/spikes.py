@@ -33,9 +33,9 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int8Array, Int64Array, IntArray, median
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 # Finding the longest common blocks takes quadratic time: of more operations, position is compared with position.
 _LONGEST: Final = 4_000

@@ -21,9 +21,9 @@ from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int64Array, median
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 _PROCESS: Final = ("rank", "process")
 _STEP: Final = (*_PROCESS, "step")

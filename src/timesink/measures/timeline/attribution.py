@@ -20,10 +20,10 @@ from timesink.model.arrays import BoolArray, Int32Array, Int64Array, flag_at, fo
 from timesink.model.correlation import launching_calls
 from timesink.model.names import matches
 from timesink.model.nesting import Nesting
-from timesink.model.record import dataclass
 from timesink.model.schema import nulls
 from timesink.model.tables import API_CALLS, DEVICE_OPS, GRAPH_NODES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

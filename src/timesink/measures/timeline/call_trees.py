@@ -33,9 +33,9 @@ from timesink.model.arrays import Float64Array, Int64Array, found_at
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import Nesting, thread_slices
-from timesink.model.record import dataclass, field
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass, field
 
 NOWHERE: Final = "no range, no operator"
 NO_MODULE: Final = "no module, no range"

@@ -8,10 +8,10 @@ from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.record import dataclass
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 _KIND = ("rank", "device", "copy_kind", "src_memory", "dst_memory")
 _LENGTH = pl.col("end_ns") - pl.col("start_ns")

@@ -18,9 +18,9 @@ from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, release_after, remembered
+from timesink.startup import dataclass
 
 Device = tuple[int, int]
 """A GPU as (rank, device number)."""

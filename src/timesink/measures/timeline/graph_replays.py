@@ -24,9 +24,9 @@ from timesink.model.arrays import BoolArray, Int64Array, IntArray, flag_at, foun
 from timesink.model.correlation import launching_calls
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting
-from timesink.model.record import dataclass, field
 from timesink.model.tables import API_CALLS, DEVICE_OPS, GRAPH_NODES, RANGES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass, field
 
 _SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 OTHER_SHAPE: Final = "their kernels were captured in other launch shapes, as of another batch size"

@@ -15,9 +15,9 @@ from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, DeviceTimeline, device_gaps, device_timeline
 from timesink.model.arrays import Int32Array, Int64Array, median, slices
 from timesink.model.intervals import begun_in
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 _UNITS: Final = pl.Schema(
     dict.fromkeys(("rank", "device"), pl.Int32())

@@ -15,7 +15,6 @@ device has nothing to do. Later launches and allocations take microseconds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
 import numpy as np
 import polars as pl
@@ -29,9 +28,9 @@ from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.arrays import BoolArray, flag_at
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass, field
 from timesink.units import NS_PER_MS, NS_PER_US
 from timesink.whatif.change import Case
 from timesink.whatif.periods import recording_us

@@ -23,10 +23,9 @@ from timesink.model.arrays import Int32Array, Int64Array, IntArray, median
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import thread_slices
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import regex
+from timesink.startup import dataclass, regex
 
 _PROJECTED: Final = pl.Schema(
     {"range": pl.Int64()}

@@ -20,9 +20,9 @@ from timesink.measures.timeline.device_timeline import device_gaps
 from timesink.measures.timeline.launches import launches
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import matches
-from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
 
 SyncCallKind = pl.Enum(["device", "stream", "event", "copy", "pageable_copy"])
 _KINDS: Final = pl.Series(SyncCallKind.categories, dtype=SyncCallKind)

@@ -14,10 +14,10 @@ import polars as pl
 from timesink import _native
 from timesink.errors import UnreadableTrace
 from timesink.model.names import mapped
-from timesink.model.record import dataclass
 from timesink.model.schema import ColumnValues, Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, noted
+from timesink.startup import dataclass
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import ReadLimits, UnpackedFile
 

@@ -17,13 +17,13 @@ import polars as pl
 from timesink import _native
 from timesink.model import tables as canonical
 from timesink.model.nesting import key_slices
-from timesink.model.record import dataclass
 from timesink.model.schema import ColumnValues, Table, nulls
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.model.window import Window, touching
 from timesink.readers.kineto import collectives, events
 from timesink.readers.kineto import decoded as source
 from timesink.readers.kineto.decoded import DecodedTrace, Stretches
+from timesink.startup import dataclass
 
 if TYPE_CHECKING:
     from timesink.untrusted.unpack import ReadLimits

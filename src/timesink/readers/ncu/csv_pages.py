@@ -22,11 +22,11 @@ from timesink.errors import UnreadableTrace
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.kernels import function_name
 from timesink.knowledge.metric_names import normalised
-from timesink.model.record import dataclass, field
 from timesink.model.tables import KERNEL_METRICS
 from timesink.model.trace import NoteKind, Trace, noted
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
 from timesink.readers.ncu.wire import MetricColumns
+from timesink.startup import dataclass, field
 from timesink.untrusted.unpack import ReadLimits
 
 _HEADER = re.compile(profiler_texts.PAGE_HEADER)

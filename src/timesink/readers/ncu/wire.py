@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timesink.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
-from timesink.model.record import dataclass, field
+from timesink.startup import dataclass, field
 from timesink.untrusted.protobuf import BYTES, FIXED32, FIXED64, DamagedMessage, WireField, fields, varint
 
 

@@ -19,7 +19,6 @@ import polars as pl
 from timesink.knowledge.profiler_texts import EMITTED_OPERATOR
 from timesink.model import tables as canonical
 from timesink.model.nesting import key_slices
-from timesink.model.record import dataclass, replace
 from timesink.model.schema import Table, has_one_value
 from timesink.model.trace import ImportNote, Trace
 from timesink.model.window import Window, touching
@@ -31,6 +30,7 @@ from timesink.readers.nsys.folder import Folder
 from timesink.readers.nsys.identifiers import Strings, process_of, ranks_of
 from timesink.readers.nsys.session import ExportReading, capture_of, combined, with_sound_times
 from timesink.readers.nsys.sqlite import Database
+from timesink.startup import dataclass, replace
 
 _TIMES: dict[str, ColumnKind] = {"start": "int64", "end": "int64"}
 _OF_WORK: dict[str, ColumnKind] = {**_TIMES, "globalPid": "int64", "deviceId": "int32"}

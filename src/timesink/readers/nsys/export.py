@@ -15,8 +15,8 @@ import polars as pl
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import profiler_texts
-from timesink.model.record import dataclass
 from timesink.model.trace import ImportNote, NoteKind, noted
+from timesink.startup import dataclass
 
 ColumnKind = Literal["int64", "int32", "real", "text"]
 

@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 
 from timesink.errors import UnreadableTrace
-from timesink.model.record import dataclass, field
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys import export as declared
 from timesink.readers.nsys.export import KNOWN, POLARS_TYPE, ExportTable, Keep
+from timesink.startup import dataclass, field
 
 if TYPE_CHECKING:
     import pyarrow

@@ -16,12 +16,12 @@ import polars as pl
 
 from timesink.knowledge import profiler_texts
 from timesink.model.arrays import Int64Array
-from timesink.model.record import dataclass
 from timesink.model.schema import nulls
 from timesink.model.tables import CopyKind, MemoryKind, SyncKind
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys import export as sources
 from timesink.readers.nsys.export import Export, ExportTable
+from timesink.startup import dataclass
 
 UNNAMED = "<unnamed>"
 _DENSE_UP_TO = 1 << 24

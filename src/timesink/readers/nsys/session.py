@@ -16,12 +16,12 @@ import polars as pl
 from timesink._native import sorted_order
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.ranges import NUMBER
-from timesink.model.record import dataclass, field, replace
 from timesink.model.schema import Table, has_one_value, lean
 from timesink.model.trace import ImportNote, NoteKind, noted
 from timesink.readers.nsys import export as sources
 from timesink.readers.nsys.export import Export, ExportTable
 from timesink.readers.nsys.identifiers import Ranks, Strings, process_of, thread_of
+from timesink.startup import dataclass, field, replace
 from timesink.untrusted.masking import kept_variables
 
 _LATEST_NS = 1 << 62  # beyond it, adding the session's start could overflow

@@ -18,11 +18,11 @@ import polars as pl
 
 from timesink import _native
 from timesink.errors import UnreadableTrace
-from timesink.model.record import dataclass, field
 from timesink.model.schema import nulls
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys import export as declared
 from timesink.readers.nsys.export import EXPORT_AGAIN, KNOWN, POLARS_TYPE, ColumnKind, ExportTable, Keep, kept_rows
+from timesink.startup import dataclass, field
 
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100

@@ -19,11 +19,10 @@ import polars as pl
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import logs
-from timesink.model.record import dataclass, field
 from timesink.model.tables import COMPILE_EVENTS, GENERATED_KERNELS, SOURCES
 from timesink.model.trace import Trace
 from timesink.readers.ranks import rank_in_name
-from timesink.startup import regex
+from timesink.startup import dataclass, field, regex
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import ReadLimits, UnpackedFile
 

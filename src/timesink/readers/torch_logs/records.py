@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import logs
-from timesink.model.record import dataclass, field
 from timesink.model.tables import COMPILE_EVENTS, GENERATED_KERNELS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.readers.ranks import rank_in_name
@@ -30,6 +29,7 @@ from timesink.readers.torch_logs.events import (
     key_of,
     recompilation,
 )
+from timesink.startup import dataclass, field
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import ReadLimits, UnpackedFile
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from itertools import accumulate
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -35,6 +34,7 @@ from timesink.render.gate.pages import (
 )
 from timesink.render.json import enveloped, json_text, named
 from timesink.render.markdown import escaped, markdown_table
+from timesink.startup import asdict
 from timesink.untrusted.scrub import dashed, defuse_lines, scrub, scrub_sentence
 from timesink.verify.outcomes import Fate, GateResult, GateRow, Outcome
 from timesink.views.page import Sheet

@@ -19,7 +19,6 @@ from markupsafe import Markup
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis
-from timesink.model.record import dataclass
 from timesink.render.html.figures import scales, shape
 from timesink.render.html.sections import prose
 from timesink.render.parts import (
@@ -34,6 +33,7 @@ from timesink.render.parts import (
 from timesink.render.svg import chart_svg
 from timesink.render.svg.pen import DARK, LIGHT, style_of
 from timesink.render.tables import cell_text, quantity_text, value_text
+from timesink.startup import dataclass
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import defuse_lines, scrub_sentence, scrub_values, shortened
 from timesink.views.page import Page

@@ -12,7 +12,7 @@ from html import escape
 from importlib.resources import files
 from typing import Final
 
-from timesink.model.record import dataclass
+from timesink.startup import dataclass
 from timesink.untrusted.scrub import scrub
 
 _COLOURS: Final = json.loads(files("timesink.render.svg").joinpath("colours.json").read_text(encoding="utf-8"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from timesink.model.record import dataclass
 from timesink.render.svg.pen import INK, OVER_LINES, QUIET, Plot, line, picture, points, series, text, told
+from timesink.startup import dataclass
 from timesink.views.figures import Ceiling, RooflineChart
 
 _PLOT = Plot(860, 520, 70, 200, 30, 50)

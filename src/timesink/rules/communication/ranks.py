@@ -33,10 +33,10 @@ from timesink.measures.ranks.lateness import lateness, latest_rank, rebalanced, 
 from timesink.measures.ranks.parity import ranks_text
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.rules.idle import BLAME_READS
+from timesink.startup import dataclass
 from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 
 _CAPTURE: Final = "timesink capture torch -- torchrun train.py"

@@ -15,7 +15,6 @@ from timesink.measures.kernels.one_stream import OneStreamRuns, one_stream_runs
 from timesink.measures.kernels.small_grids import grids_known, serialized_streams, small_grids
 from timesink.measures.kernels.tiny_kernels import tiny_kernels
 from timesink.measures.steps.per_step import period_ns
-from timesink.model.record import replace
 from timesink.model.tables import (
     API_CALLS,
     DEVICE_OPS,
@@ -28,6 +27,7 @@ from timesink.model.tables import (
 )
 from timesink.model.trace import Trace
 from timesink.rules.kernels import KERNEL_READS, LINE_READS, kernel_row, kernel_rule
+from timesink.startup import replace
 from timesink.whatif.change import Case
 
 _NO_GRIDS: Final = Undecided(

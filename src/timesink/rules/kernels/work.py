@@ -15,12 +15,12 @@ from timesink.measures.kernels.fusion import OptimizerKernels, optimizer_kernels
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.kernels.shapes import alignment_known, misaligned_products
 from timesink.measures.steps.per_step import per_step_ns, period_name
-from timesink.model.record import replace
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, GPU_METRICS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.rules.idle import BLAME_READS
 from timesink.rules.kernels import LINE_READS, kernel_details, kernel_row, kernel_rule
+from timesink.startup import replace
 from timesink.units import NS_PER_MS
 
 

@@ -32,10 +32,10 @@ from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.counters import KernelCounters, Resource, kernel_counters
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.counters.waste import Cause
-from timesink.model.record import dataclass, replace
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, KERNEL_METRICS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
 from timesink.rules.ncu._tiny import is_tiny, together
+from timesink.startup import dataclass, replace
 from timesink.units import share_text, time_text
 
 _CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"

@@ -20,9 +20,9 @@ from timesink.measures.counters.least_bytes import LeastBytes
 from timesink.measures.counters.limiter import KernelLimits, why_unexplained
 from timesink.measures.counters.sheet import FIGURES, KernelSheet, Value, kernel_sheets
 from timesink.measures.counters.waste import Cause
-from timesink.model.record import dataclass
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import bottleneck_of
+from timesink.startup import dataclass
 from timesink.units import bytes_text, share_text
 
 SHEETS_DOC: Final = "Derived: one row per profiled launch: its limiter, roof and bound, and every figure of its sheet."

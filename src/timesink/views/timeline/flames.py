@@ -33,9 +33,9 @@ from timesink.measures.timeline.call_trees import (
 )
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
-from timesink.model.record import dataclass, replace
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass, replace
 from timesink.units import time_text
 from timesink.views.figures import Flame, FlameChange, Lane, Timeline
 from timesink.views.timeline.lanes import family, timeline_of

@@ -31,10 +31,10 @@ from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import thread_slices
-from timesink.model.record import dataclass, field
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES, THREADS
 from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass, field
 from timesink.untrusted.scrub import shortened
 from timesink.views.figures import Lane, LaneKind, Runs, Timeline
 from timesink.views.lines import place_text

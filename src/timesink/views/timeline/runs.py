@@ -10,13 +10,12 @@ joined, `b` and `c` are one run of length 9 that is busy for 7:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from typing import Final
 
 import numpy as np
 
 from timesink.model.arrays import BoolArray, Int64Array
-from timesink.model.record import dataclass, field, replace
+from timesink.startup import dataclass, field, fields, replace
 from timesink.views.figures import Lane, Runs, Timeline
 
 DEEPEST: Final = 10  # rows of one lane: deeper ones are joined to the last, as no screen holds more

@@ -8,14 +8,13 @@ the width of the screen and not with the number of events. Times that go in and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from typing import Any, Final
 
 import numpy as np
 
 from timesink.model.arrays import Float64Array
 from timesink.model.intervals import Intervals
-from timesink.model.record import dataclass
+from timesink.startup import dataclass, fields
 from timesink.views.figures import Runs, Timeline
 from timesink.views.timeline.runs import binned, touching
 

@@ -12,8 +12,8 @@ from timesink.knowledge.operators import READS_A_VALUE
 from timesink.knowledge.ranges import NEXT_BATCH
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
+from timesink.startup import dataclass
 from timesink.units import NS_PER_US
 from timesink.whatif.change import (
     EVERYTHING,

@@ -11,10 +11,10 @@ from timesink.knowledge.assumptions import fixes, machines
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.record import dataclass
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.startup import dataclass
 from timesink.whatif.change import (
     Case,
     Figure,

@@ -9,8 +9,8 @@ import numpy as np
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray, median
-from timesink.model.record import dataclass, replace
 from timesink.model.tables import DEVICE_OPS
+from timesink.startup import dataclass, replace
 from timesink.whatif.change import EVERYTHING, Case, Figure, Range, Selection, Target, Touches, chosen_ops
 from timesink.whatif.changes.kernels import OfKernels, ShortenKernels, shorten
 from timesink.whatif.device import stream_neighbours

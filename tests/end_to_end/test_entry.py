@@ -19,7 +19,8 @@ from timesink.errors import UsageError, did_you_mean, unknown
 
 Captured = pytest.CaptureFixture[str]
 # One word, two meanings: `report --open` counts findings, the ledger names them; nsys, ncu and gates have metrics; an
-# expression names kernels, and a check's name its limit; a log has columns, and a table.
+# expression names kernels, and a check's name its limit; a log has columns, and a table;
+# a trial tries only some changes.
 TWO_MEANINGS = {
     "--change",
     "--finding",
@@ -31,6 +32,7 @@ TWO_MEANINGS = {
     "--limit",
     "--columns",
     "--capture",
+    "--only",
 }
 
 

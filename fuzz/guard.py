@@ -57,6 +57,8 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
         code = arguments[0]
         if not str(getattr(code, "co_filename", "<")).startswith((*_LIBRARIES, "<")):
             raise Broken(f"code was executed: {code}")
+    elif event == "os.chmod" and os.path.realpath(arguments[0]).startswith(f"{_Watch.folder}/.writing-"):
+        return  # a file that is written anew keeps the permissions of the one that it replaces
     elif event.startswith(_FORBIDDEN) and arguments[:1] != _OF_TYPER:
         raise Broken(f"{event} {arguments[:1]}")
 

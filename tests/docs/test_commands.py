@@ -73,7 +73,7 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, called: Typist, 
     environment = workplace(tmp_path)
     for line in RUN[page]:
         entry = resolve(line.split()[1:])[1]
-        name = entry.split()[0]
+        name = entry.partition(" ")[0]
         if entry in ("report --open", "report --export FORMAT", "query"):
             pytest.importorskip("duckdb" if name == "query" else "perfetto")
         opens = entry == "report --open"

@@ -87,7 +87,7 @@ def test_a_reader_that_leaves_ends_an_answer_quietly(tmp_path: Path) -> None:
     named(tmp_path / "trace.json", "ab" * 20)
     read_end, write_end = os.pipe()
     os.close(read_end)
-    command = [sys.executable, "-m", "timesink", "tables", tmp_path / "trace.json", "-f", "json"]
+    command = [sys.executable, "-m", "timesink", "show", "tables", tmp_path / "trace.json", "-f", "json"]
     done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write_end)
     assert (done.returncode, done.stderr) == (0, "")

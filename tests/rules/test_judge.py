@@ -20,6 +20,9 @@ def test_evidence_and_page_say_the_figure_that_a_run_assumes(monkeypatch: pytest
         assert f"{share} of the products' time stay" in verdict.findings[0].evidence[0].how
         assert share in rule.card.doc
         monkeypatch.setattr(fixes.ATTENTION_PRODUCTS, "value", 0.5)
+        fill_figures.cache_clear()  # a run assumes one figure from its beginning to its end
+    monkeypatch.undo()
+    fill_figures.cache_clear()
 
 
 def test_figures_are_written_as_shares_times_and_fractions() -> None:

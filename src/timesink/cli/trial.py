@@ -20,10 +20,11 @@ def try_changes(
     *,
     writing: PageOutput,
 ) -> int:
-    """Measure which changes make an unmodified PyTorch program faster, by switching them on and off while it runs.
+    """Measure what changes win in a running program, and which to keep.
 
-    Each change is timed in turns with the program as it is; what wins is put together and run again in fresh processes,
-    where losses are held against those of the program as it is. Exit code 0: something wins; 1: nothing does.
+    The program is an unmodified one that uses PyTorch. Each change is switched on and off while it runs and timed in
+    turns with the program as it is. What wins is put together and run again in fresh processes, where losses are held
+    against those of the program as it is. Exit code 0: something wins; 1: nothing does.
     """
     from timesink.trials.run import try_changes as run_trial
     from timesink.trials.switches import SWITCHES

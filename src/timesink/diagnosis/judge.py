@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from string import Formatter
 from typing import Any, Final
 
@@ -96,31 +97,29 @@ class DeclaredRule:
             return rows
         findings: list[Finding] = []
         missed: list[tuple[Evidence, ...]] = []
+        subject = fill_figures(self.texts.said.get("subject", ""))
         for row in rows:
-            subject = fill_figures(self.texts.said.get("subject", ""))
             of_variant = self.texts.variants.get(row.variant, {})
             figures = {"device": row.device[1], "subject": subject, **of_variant, **row.figures}
             figures["noun"] = figures["subject"].rstrip(",")
             if not row.is_certain and (facts := self._miss(limits, figures)):
-                missed.append(tuple(self._evidence(trace, limits, row, figures, fact) for fact in facts))
+                missed.append(tuple([self._evidence(trace, limits, row, figures, fact) for fact in facts]))
             else:
                 findings.append(self._finding(trace, limits, row, figures))
         if findings:
             return Found(tuple(findings))
         if self.texts.said.get("otherwise", "") and not missed:
-            noun = fill_figures(self.texts.said.get("subject", "")).rstrip(",")
-            return NotApplicable(fill_template(self.texts.said.get("otherwise", ""), {"noun": noun}))
-        return Clear(tuple(dict.fromkeys(fact for facts in missed[: self.most] for fact in facts)))
+            return NotApplicable(fill_template(self.texts.said["otherwise"], {"noun": subject.rstrip(",")}))
+        return Clear(tuple(dict.fromkeys(chain.from_iterable(missed[: self.most]))))
 
     def _miss(self, limits: Limits, figures: dict[str, Any]) -> tuple[Fact, ...]:
         """What to show where figures miss a limit, the first fact's the last one asked; none where they pass all."""
         main = self.texts.facts[0]
-        for name in (*(name for name in self.texts.limits if name != main.figure), main.figure):
+        for name in sorted(self.texts.limits, key=main.figure.__eq__):
             if callable(figures[name]):
                 figures[name] = figures[name]()
             if not self.texts.limits[name].is_passed(figures[name], limits[name]):
-                shown = next((fact for fact in self.texts.facts if fact.figure == name), main)
-                return (shown, *(fact for fact in self.texts.facts if fact.shown == "always" and fact is not shown))
+                return tuple(dict.fromkeys((self.texts.of_figure.get(name, main), *self.texts.always)))
         return ()
 
     def _finding(self, trace: Trace, limits: Limits, row: Row, figures: dict[str, Any]) -> Finding:
@@ -145,7 +144,7 @@ class DeclaredRule:
             message=fill_template(self.texts.said["message"], figures),
             bottleneck=row.bottleneck or Bottleneck(figures.get("bottleneck", self.bottleneck)),
             where=where,
-            evidence=(*(self._evidence(trace, limits, row, figures, fact) for fact in facts), *more),
+            evidence=(*[self._evidence(trace, limits, row, figures, fact) for fact in facts], *more),
             advice=fill_template(self.texts.said["advice"], figures),
             verify=fill_template(self.texts.said["verify"], figures),
             claim=row.claim or _claim(trace, row),
@@ -161,7 +160,7 @@ class DeclaredRule:
             rows = ()
         elif row.rows is None and row.kernels is not None:
             rows = row.kernels.longest(trace)
-        label, how = (fill_template(text, figures) for text in (fact.label, fact.how))
+        label, how = fill_template(fact.label, figures), fill_template(fact.how, figures)
         return Evidence(label, Quantity(figures[fact.figure], fact.unit), how, limit, fact.table, rows)
 
 
@@ -210,6 +209,8 @@ _WORDS: Final = _Words()
 
 def fill_template(template: str, figures: Mapping[str, Any]) -> str:
     """The text that the figures, and those that are assumed, make of a template."""
+    if "{" not in template:
+        return template
 
     def kept(part: re.Match[str]) -> str:
         names = [name for _, name, _, _ in _WORDS.parse(part[1]) if name]

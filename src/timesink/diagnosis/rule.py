@@ -119,6 +119,7 @@ def _parts(name: str) -> tuple[str, str]:
     return page, texts
 
 
+@cache
 def page_text(name: str) -> str:
     """The page of the rule of that name, with the names of assumed figures in braces (`assumptions.fill_figures`)."""
     return _parts(name)[0]
@@ -152,6 +153,8 @@ class Texts:
     limits: Mapping[str, Limit]
     references: tuple[str, ...]
     variants: Mapping[str, Mapping[str, str]]
+    of_figure: Mapping[str, Fact]
+    always: tuple[Fact, ...]
 
 
 @cache
@@ -187,7 +190,9 @@ def rule_texts(name: str) -> Texts:
             said[kind.lower()] = text
         else:
             raise ValueError(f"{name}: no text of a rule is called {key!r}")
-    return Texts(said, tuple(facts), limits, tuple(references), variants)
+    of_figure = {fact.figure: fact for fact in facts}
+    always = tuple(fact for fact in facts if fact.shown == "always")
+    return Texts(said, tuple(facts), limits, tuple(references), variants, of_figure, always)
 
 
 def _entry(lines: str) -> tuple[str, str]:

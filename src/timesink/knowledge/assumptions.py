@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from enum import Enum
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -142,6 +143,7 @@ OPTIONAL_PART: Final = Pattern(
 _FIGURE: Final = re.compile(rf"\{{((?:{'|'.join(SUBJECTS)})\.\w+)(?::([a-z ]+))?\}}")
 
 
+@cache
 def fill_figures(text: str) -> str:
     """The text with this run's figures in place of ``{fixes.attention_products}``: ``15 %``.
 

@@ -35,8 +35,8 @@ DEMO = PACKAGE / "cli" / "demo" / "gpt_before.json.gz"
 DEMO_MB = 14
 EXPORT = ROOT / "tests" / "data" / "nsys" / "gpt_before_5_steps.sqlite"
 TWICE = (2_210, 4_060)  # kernels and calls of the export, twice what it has
-# About a tenth above what was counted when they were set. A rule more may raise them; so may carelessness. The first was
-# 13,100 until sentences came out of the files of rules, filled in by a judge: 500 calls more.
+# About a tenth above what was counted when they were set. A rule more may raise them; so may carelessness. The
+# first was 13,100 until sentences came out of the files of rules, filled in by a judge: 500 calls more.
 MOST = {"diagnosis": (13_700, 870), "diagnosis of an export": (13_200, 940), "a rank": (1_400, 125)}
 """Calls of our functions, and queries."""
 GROWTH = 1.15

@@ -118,6 +118,20 @@ def test_the_same_change_asked_twice_is_replayed_once() -> None:
     assert Case.EXPECTED.value == 1
 
 
+def test_the_gain_alone_is_that_of_the_price_and_of_one_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each change its own gain, held to its limit, and remembered until another one is asked for."""
+    pricer = loop(100, 40)
+    changes: Any = [ScaleHost(Target(), 0.5), ScaleHost(Target(), 0.9), RemoveSyncs()]
+    gains = [pricer.price(change).gain_ns for change in changes]
+    replayed: list[Any] = []
+    expected = pricer._expected
+    monkeypatch.setattr(Pricer, "_expected", lambda _, change: replayed.append(change) or expected(change))
+    for change, gain in [*zip(changes, gains, strict=True)] * 2:
+        assert pricer.gain_ns(change) == pricer.gain_ns(change) == pytest.approx(gain)
+    assert len(set(gains)) > 1
+    assert replayed == changes * 2
+
+
 def test_a_gain_is_lowered_to_its_limit_and_no_case_passes_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
     change: Any = ScaleHost(Target(), 0.5)
     gain = loop(100, 40).price(change).gain_ns

@@ -29,8 +29,19 @@ from timesink.untrusted.masking import kept_variables, stored_command
 DATA = Path(__file__).resolve().parents[1] / "data/capture/compiled"
 
 
-def test_an_idle_annotation_costs_less_than_a_microsecond() -> None:
-    """The least of many short rounds: other work on the machine only ever adds."""
+def test_an_idle_annotation_costs_hardly_more_than_a_block_that_does_nothing() -> None:
+    """The least of many short rounds, beside each other: other work on the machine only ever adds."""
+
+    class Nothing:
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    def plain() -> None:
+        with Nothing():
+            pass
 
     def block() -> None:
         with timesink.annotate("idle"):
@@ -40,8 +51,8 @@ def test_an_idle_annotation_costs_less_than_a_microsecond() -> None:
     def function() -> None:
         pass
 
-    for called in (block, function):
-        assert min(timeit.repeat(called, number=1000, repeat=200)) / 1000 < 1e-6
+    least_s = [min(timeit.repeat(called, number=1000, repeat=200)) for called in (plain, block, function)]
+    assert max(least_s) < 4 * least_s[0]
 
 
 def test_an_annotated_function_is_still_itself() -> None:

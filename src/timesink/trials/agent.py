@@ -31,21 +31,8 @@ from timesink.trials.records import TrialPlan, TrialResult, Tried
 from timesink.trials.switches import EXCLUDED_BY, LOADER_OPTIONS, SWITCHES, Refusal, Undo
 
 VARIABLE: Final = "TIMESINK_TRY"
-# Two-sided 95 % quantiles of Student's t, by pairs less one.
-_T95: Final = {
-    1: 12.71,
-    2: 4.303,
-    3: 3.182,
-    4: 2.776,
-    5: 2.571,
-    6: 2.447,
-    7: 2.365,
-    8: 2.306,
-    9: 2.262,
-    10: 2.228,
-    11: 2.201,
-}
-_T95_MANY: Final = 2.2
+# Two-sided 95 % quantiles of Student's t, by pairs less one, up to `_MOST_PAIRS`.
+_T95: Final = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776}
 _LEAST_PAIRS, _MOST_PAIRS = 3, 5
 _SINGLES: Final = 0.6  # of the time goes to single changes, the rest to putting them together
 _FAILURES: Final = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, ImportError, OSError)
@@ -223,7 +210,7 @@ class Trial(Agent):
         worth = self.trial.worth
         applied = sorted((one for one in self.result.tried if one.pairs), key=lambda one: one.ratio)
         kept: list[str] = []
-        for name in [one.name for one in applied] if applied and applied[0].wins(worth) else []:
+        for name in (one.name for one in applied if applied[0].wins(worth)):
             if name in kept or EXCLUDED_BY.get(name, frozenset()) & set(kept) or time.perf_counter() > self._deadline:
                 continue
             if kept:
@@ -288,7 +275,7 @@ def interval(pairs: list[tuple[float, float]]) -> tuple[float, float, float]:
     middle = fmean(logs)
     if len(logs) < 2:
         return exp(middle), 0.0, float("inf")
-    half = _T95.get(len(logs) - 1, _T95_MANY) * stdev(logs) / sqrt(len(logs))
+    half = _T95[len(logs) - 1] * stdev(logs) / sqrt(len(logs))
     return exp(middle), exp(middle - half), exp(middle + half)
 
 

@@ -14,6 +14,7 @@ from tests.rules.cases import VERDICTS, Case, Watched, differences
 from timesink.diagnosis.judge import DeclaredRule
 from timesink.diagnosis.rule import Limit, Rule, applicable, found_or_clear, page_paths
 from timesink.diagnosis.verdicts import Card, Clear, Found, NotApplicable, Undecided, Verdict
+from timesink.measures.timeline.known import known
 
 HEADINGS = ("What it detects", "Why it matters", "How it is measured", "What to do", "When it misleads")
 NEAR = 1.25
@@ -125,9 +126,11 @@ def style_faults(verdict: Verdict) -> list[str]:
 
 
 def undeclared_tables(rule: Rule, case: Case) -> list[str]:
-    """Tables that were asked for and are in neither `needs` nor `reads`."""
-    rule.verdict(case.watched, case.limits)
+    """Tables that were asked for and are in neither `needs` nor `reads`, once it is decided what is known."""
+    known(case.watched)
     assert isinstance(case.watched.tables, Watched)
+    case.watched.tables.asked.clear()
+    rule.verdict(case.watched, case.limits)
     return sorted(case.watched.tables.asked - {table.name for table in (*rule.needs, *rule.reads)})
 
 

@@ -36,7 +36,7 @@ from timesink.measures.steps.steps import STANDS_OUT, StepTimes, step_times, ste
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.graph_replays import graph_replays
-from timesink.measures.timeline.quality import StartUp, graph_capture, start_up
+from timesink.measures.timeline.known import known
 from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns
 from timesink.model.names import matches
@@ -213,29 +213,8 @@ def _estimated_step(trace: Trace) -> str:
 
 def not_diagnosable(trace: Trace) -> Undecided | None:
     """Why no rule may look at a trace that records something else than the program's run; None where they may."""
-    capture, start = graph_capture(trace), start_up(trace)
-    if capture.share >= _MOSTLY:
-        return Undecided(
-            f"{share_text(capture.share)} of the trace records how a CUDA graph is captured: "
-            "kernels launched then do not run",
-            "start the profiler after the graphs are captured, and record steps that replay them; --capture then takes "
-            "this file for what they replay",
-        )
-    if start.share >= _MOSTLY and steps(trace).times.count < 2:
-        return Undecided(
-            f"{share_text(start.share)} of the trace is the program's start: {_setting_up(start)} while the device "
-            "waits, to load kernels and set it up, which happens once",
-            "let the first steps pass before recording: wait and warmup of torch.profiler.schedule, --delay of nsys, "
-            "or timesink capture, which does it",
-        )
-    return None
-
-
-def _setting_up(start: StartUp) -> str:
-    if start.count == 1:
-        return f"{start.longest} takes {time_text(start.longest_ns)}"
-    longest = f"the longest {start.longest} with {time_text(start.longest_ns)}"
-    return f"{start.count} CUDA calls, {longest}, take {time_text(start.idle_ns)}"
+    bar = known(trace).bar
+    return Undecided(*bar) if bar else None
 
 
 def _one_engine_step(trace: Trace) -> str:

@@ -94,10 +94,14 @@ class Rule:
 
     def verdict(self, trace: Trace, overrides: Mapping[str, float] = MappingProxyType({})) -> Verdict:
         """The verdict on a trace, with the limits named in `overrides` (by their names in this rule) set to those."""
+        from timesink.measures.timeline.known import known
+
         missing = [table.name for table in self.needs if table not in trace]
         if missing:
             what = "table" if len(missing) == 1 else "tables"
             return Undecided(f"the trace has no {what} {', '.join(missing)}", self.capture)
+        if lack := known(trace).unmet(self.needs):
+            return Undecided(*lack)
         return self.check(trace, Limits(self.limits, overrides))
 
 

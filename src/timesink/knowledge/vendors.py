@@ -1,0 +1,89 @@
+"""Whose accelerator a capture is of: what its runtime is called, how its calls and its products are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from timesink.knowledge.pattern import Pattern
+from timesink.startup import dataclass, regex
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """A maker of accelerators. `runtime` is what its calls are called (``200 CUDA calls``), `unit` what one of its
+    devices is. `calls` and `products` find the names of its calls and its devices. `records_by` is what makes
+    torch.profiler record its device's work.
+    """
+
+    runtime: str
+    unit: str
+    calls: Pattern
+    products: Pattern
+    records_by: str
+
+
+NVIDIA: Final = Vendor(
+    "CUDA", "GPU",
+    Pattern(r"^(?:cuda|cu)[A-Z]", "a call of CUDA", ("cudaLaunchKernel", "cuLaunchKernelEx"), ("custom", "hipMalloc")),
+    Pattern(
+        r"(?i)nvidia|tesla|geforce|quadro|\b(?:rtx|gtx|titan|jetson)\b|\b(?:g?[abh]|gb|gh|[vptlk])\d{1,3}[gs]?\b",
+        "a GPU of NVIDIA", ("NVIDIA A100-SXM4-80GB", "Tesla T4", "Quadro GP100", "GeForce RTX 2080 Ti", "GH200 480GB"),
+        ("AMD Instinct MI300X", "Intel(R) Data Center GPU Max 1550", "Ascend910B"),
+    ),
+    "ProfilerActivity.CUDA",
+)  # fmt: skip
+AMD: Final = Vendor(
+    "HIP", "GPU",
+    Pattern(r"^(?:hip[A-Z]|hsa_|hcc|roc)", "a call of HIP", ("hipLaunchKernel", "hsa_signal_wait"), "hipster"),
+    Pattern(
+        r"(?i)\bamd\b|radeon|instinct|\bmi\d{2,3}\w?\b|\bgfx\d", "a GPU of AMD",
+        ("AMD Instinct MI300X", "AMD Radeon RX 7900 XTX", "gfx942:sramecc+"), "NVIDIA A100",
+    ),
+    "ProfilerActivity.CUDA",
+)  # fmt: skip
+INTEL: Final = Vendor(
+    "Level Zero", "GPU",
+    Pattern(
+        r"^(?:ze[st]?|ur|pi|cl|sycl)[A-Z_]", "a call of Level Zero, OpenCL, or of SYCL's runtime above them",
+        ("zeCommandListAppendLaunchKernel", "urEnqueueKernelLaunch", "piEnqueueKernelLaunch", "clEnqueueNDRangeKernel"),
+        ("cudaLaunchKernel", "zero_grad", "clear"),
+    ),
+    Pattern(
+        r"(?i)\bintel\b|data center gpu|\barc\b", "a GPU of Intel",
+        ("Intel(R) Data Center GPU Max 1550", "Intel(R) Arc(TM) A770 Graphics"), "NVIDIA L4",
+    ),
+    "ProfilerActivity.XPU",
+)  # fmt: skip
+HUAWEI: Final = Vendor(
+    "CANN", "NPU",
+    Pattern(
+        r"^(?:acl|aclrt|aclnn|AscendCL@|ge::|HcclComm)", "a call of CANN, Ascend's runtime",
+        ("aclrtLaunchKernel", "AscendCL@aclrtSynchronizeStream", "aclnnMatmul"), "cudaLaunchKernel",
+    ),
+    Pattern(r"(?i)ascend|\bnpu\b|davinci", "an NPU of Huawei", ("Ascend910B", "Ascend Hardware", "NPU"), "input"),
+    "torch_npu's profiler",
+)  # fmt: skip
+META: Final = Vendor(
+    "MTIA", "accelerator",
+    Pattern(r"(?i)^mtia", "a call of MTIA's runtime", ("mtia_runtime", "mtiaLaunchKernel"), "cudaLaunchKernel"),
+    Pattern(r"(?i)\bmtia", "an accelerator of Meta", ("MTIA", "mtia_ccp_events"), "NVIDIA A100"),
+    "ProfilerActivity.MTIA",
+)  # fmt: skip
+VENDORS: Final = (NVIDIA, AMD, INTEL, HUAWEI, META)
+PATTERNS: Final = tuple(pattern for vendor in VENDORS for pattern in (vendor.calls, vendor.products))
+
+
+def vendor_of_product(name: str) -> Vendor | None:
+    """Who makes the device that calls itself so; None where nobody is known to."""
+    return next((vendor for vendor in reversed(VENDORS) if regex(vendor.products).search(name)), None)
+
+
+def vendor_of_calls(names: Iterable[str]) -> Vendor | None:
+    """Whose runtime most of these calls belong to; None where they are nobody's."""
+    counts = {vendor.runtime: 0 for vendor in VENDORS}
+    for name in names:
+        for vendor in VENDORS:
+            counts[vendor.runtime] += bool(regex(vendor.calls).search(name))
+    most = max(VENDORS, key=lambda vendor: counts[vendor.runtime])
+    return most if counts[most.runtime] else None

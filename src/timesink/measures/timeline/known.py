@@ -1,0 +1,210 @@
+"""What a capture shows and what it cannot, decided once and before any rule.
+
+Rules ask it for what they need (`Known.unmet`): device time of an empty device is not "clear". Where it has `doubts`,
+that no rule found anything proves nothing. Words for what the program is come from here too: a loader of PyTorch is no
+advice to a program of OpenMP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.calls import LAUNCH, CallKind, call_kinds
+from timesink.knowledge.gpus import GpuPeaks, peaks
+from timesink.knowledge.programs import SIGNS, ProgramKind
+from timesink.knowledge.vendors import NVIDIA, Vendor, vendor_of_calls, vendor_of_product
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.attribution import launch_links
+from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline.quality import StartUp, graph_capture, start_up
+from timesink.model.names import matches
+from timesink.model.schema import Table
+from timesink.model.tables import (
+    API_CALLS,
+    DEVICE_OPS,
+    DEVICES,
+    FRAMES,
+    GPU_METRICS,
+    HOST_OPS,
+    HOST_STACKS,
+    KERNEL_METRICS,
+    KERNEL_PROFILES,
+    MEMORY_SEGMENTS,
+    RANGES,
+    THREADS,
+)
+from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass, field
+from timesink.units import share_text, time_text
+
+_MOSTLY: Final = 0.5
+
+
+class Lack(NamedTuple):
+    """Why something cannot be told from a capture, as a clause, and the capture or command that tells it."""
+
+    why: str
+    to_decide: str
+
+
+class Recorded(StrEnum):
+    """What a capture may hold."""
+
+    GPU_WORK = "GPU work"
+    CALLS = "runtime calls"
+    OPERATORS = "operators"
+    SHAPES = "shapes"
+    STACKS = "stacks"
+    SAMPLES = "counters over time"
+    COUNTERS = "counters of kernels"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDevice:
+    """A device of the capture: its product where the file names it, compute capability, maker and datasheet; None
+    where not known."""
+
+    device: Device
+    name: str | None
+    capability: tuple[int, int] | None
+    vendor: Vendor | None
+    peaks: GpuPeaks | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What is known of a capture.
+
+    `launches` are calls that launch a kernel, a graph or a copy; `without_record` of them have no device work in the
+    file. `start` and `captured_share` say how much of it is start-up and capture of a graph. `bar` is why no rule may
+    look at all, `lacks` why a table cannot be judged from, `doubts` why it proves nothing that no rule found anything.
+    """
+
+    devices: Mapping[Device, KnownDevice]
+    vendor: Vendor
+    program: ProgramKind
+    recorded: frozenset[Recorded]
+    launches: int
+    without_record: int
+    start: StartUp
+    captured_share: float
+    bar: Lack | None
+    lacks: Mapping[Table, Lack]
+    doubts: tuple[Lack, ...] = field(default=())
+
+    def unmet(self, needs: tuple[Table, ...]) -> Lack | None:
+        """Why a rule that needs these tables cannot look; None where it can."""
+        return next((self.lacks[table] for table in needs if table in self.lacks), None)
+
+
+@remembered
+def known(trace: Trace) -> Known:
+    """Decide it."""
+    recorded = frozenset(what for what, tables in _HELD.items() if any(_rows(trace, table) for table in tables))
+    if trace.get(HOST_OPS)["input_shapes"].null_count() < _rows(trace, HOST_OPS):
+        recorded |= {Recorded.SHAPES}
+    devices = {one.device: one for one in _devices(trace)}
+    launches, without_record = _launches(trace)
+    capture, start = graph_capture(trace), start_up(trace)
+    vendor = vendor_of_calls(trace.get(API_CALLS)["name"].unique().to_list())
+    vendor = vendor or next((one.vendor for one in devices.values() if one.vendor), NVIDIA)
+    lacks = dict(_lacks(trace, recorded, vendor, launches))
+    return Known(
+        devices=devices,
+        vendor=vendor,
+        program=_program(trace),
+        recorded=recorded,
+        launches=launches,
+        without_record=without_record,
+        start=start,
+        captured_share=capture.share,
+        bar=_bar(trace, capture.share, start),
+        lacks=lacks,
+        doubts=tuple(lacks.values()),
+    )
+
+
+_HELD: Final = {
+    Recorded.GPU_WORK: (DEVICE_OPS,),
+    Recorded.CALLS: (API_CALLS,),
+    Recorded.OPERATORS: (HOST_OPS,),
+    Recorded.STACKS: (FRAMES, HOST_STACKS),
+    Recorded.SAMPLES: (GPU_METRICS,),
+    Recorded.COUNTERS: (KERNEL_METRICS,),
+}
+
+
+def _rows(trace: Trace, table: Table) -> int:
+    return trace.tables[table].height if table in trace.tables else 0
+
+
+def _devices(trace: Trace) -> Iterator[KnownDevice]:
+    columns = ("rank", "device", "name", "compute_major", "compute_minor")
+    for rank, device, name, major, minor in trace.get(DEVICES).select(columns).iter_rows():
+        capability = None if major is None or minor is None else (major, minor)
+        product = peaks(name) if name else None
+        vendor = vendor_of_product(name) if name else None
+        yield KnownDevice((rank, device), name, capability, vendor, product)
+
+
+def _launches(trace: Trace) -> tuple[int, int]:
+    """Calls that launch kernels, graphs or copies, and how many of them have no device work in the file."""
+    calls = trace.get(API_CALLS)
+    kinds = call_kinds(calls["name"])
+    launching = matches(calls["name"], LAUNCH).to_numpy() | (kinds == CallKind.COPY) | (kinds == CallKind.COPY_BLOCKING)
+    return int(launching.sum()), int(np.count_nonzero(launching & ~launch_links(trace).launching(calls.height)))
+
+
+def _program(trace: Trace) -> ProgramKind:
+    """By operators and frames, which PyTorch's profiler alone records; else by names, a kind's own sign first."""
+    if any(_rows(trace, table) for table in (HOST_OPS, FRAMES, MEMORY_SEGMENTS)):
+        return ProgramKind.PYTORCH
+    for program, sign in SIGNS:
+        if any(matches(trace.get(table)["name"].cast(pl.Categorical), sign).any() for table in _NAMED):
+            return program
+    return ProgramKind.NATIVE
+
+
+_NAMED: Final = (DEVICE_OPS, RANGES, KERNEL_PROFILES, THREADS)
+
+
+def _bar(trace: Trace, captured_share: float, start: StartUp) -> Lack | None:
+    if captured_share >= _MOSTLY:
+        return Lack(
+            f"{share_text(captured_share)} of the trace records how a CUDA graph is captured: "
+            "kernels launched then do not run",
+            "start the profiler after the graphs are captured, and record steps that replay them; --capture then takes "
+            "this file for what they replay",
+        )
+    if start.share >= _MOSTLY and steps(trace).times.count < 2:
+        return Lack(
+            f"{share_text(start.share)} of the trace is the program's start: {_setting_up(start)} while the device "
+            "waits, to load kernels and set it up, which happens once",
+            "let the first steps pass before recording: wait and warmup of torch.profiler.schedule, --delay of nsys, "
+            "or timesink capture, which does it",
+        )
+    return None
+
+
+def _setting_up(start: StartUp) -> str:
+    if start.count == 1:
+        return f"{start.longest} takes {time_text(start.longest_ns)}"
+    longest = f"the longest {start.longest} with {time_text(start.longest_ns)}"
+    return f"{start.count} CUDA calls, {longest}, take {time_text(start.idle_ns)}"
+
+
+def _lacks(trace: Trace, recorded: frozenset[Recorded], vendor: Vendor, launches: int) -> Iterator[tuple[Table, Lack]]:
+    """Tables that are there and yet cannot be judged from."""
+    if DEVICE_OPS in trace.tables and Recorded.GPU_WORK not in recorded:
+        called = f"{launches:,} launches and copies were called, and no record of the GPU's side" if launches else ""
+        yield DEVICE_OPS, Lack(called or "no GPU work was recorded", _AGAIN)
+    elif API_CALLS in trace.tables and Recorded.CALLS not in recorded and Recorded.GPU_WORK in recorded:
+        yield API_CALLS, Lack(f"no {vendor.runtime} calls were recorded, though GPU work was", _AGAIN)
+
+
+_AGAIN: Final = "timesink capture nsys -- python train.py"

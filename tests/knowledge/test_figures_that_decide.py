@@ -393,9 +393,9 @@ def test_a_copy_of_a_page_hands_over_a_value_that_somebody_waits_for() -> None:
 @pytest.mark.parametrize(("uneven", "marks"), [(2, "round"), (3, None)])
 def test_ranges_that_keep_their_pace_two_times_in_three_mark_steps(uneven: int, marks: str | None) -> None:
     start = np.cumsum([0, 100, 100, 100, 100, *[1000] * uneven])
-    rows = pl.DataFrame({"thread": [1] * start.size, "stem": ["round"] * start.size, "start_ns": start})
-    best = mark._best_family(rows.with_columns(end_ns=pl.col("start_ns") + 50), pl.DataFrame())
-    assert (best and best[1]) == marks
+    rows = pl.DataFrame({"thread": 1, "stem": "round", "domain": None, "depth": 0, "start_ns": start})
+    families = mark._families(rows.with_columns(end_ns=pl.col("start_ns") + 50)).filter("steady")
+    assert families["stem"].to_list() == ([marks] if marks else [])
 
 
 @pytest.mark.parametrize(("gain_ns", "root"), [(101, True), (99, False)])

@@ -36,6 +36,11 @@ FUSED_OPTIMIZER: Final = Pattern(
     "a whole optimizer step in a few kernels", ("multi_tensor_apply_kernel<FusedAdamMathFunctor>", "fused_adam_cuda"),
     "multi_tensor_apply_kernel<BinaryOpScalarFunctor>", "PyTorch fused=True, Apex, DeepSpeed",
 )  # fmt: skip
+LOOKS_UP: Final = Pattern(
+    r"(?i)indexSelect|vectorized_gather_kernel|embedding_?(bag|forward|lookup)",
+    "looks up the rows of tokens or ids", ("indexSelectLargeIndex", "embedding_forward_kernel"),
+    ("rotary_embedding_kernel", "embedding_backward_kernel"),
+)  # fmt: skip
 UPDATES: Final = Pattern(
     r"multi_tensor_apply\w*<.*PointwiseOp", "adds a quotient or product to each tensor of a list: Adam's update",
     "multi_tensor_apply_kernel<TensorListScalarListMetadata, PointwiseOpScalarListFunctor<float, 5, 4, 0>>",

@@ -18,8 +18,9 @@ PROFILER_STEP: Final = Pattern(
     r"^ProfilerStep#\d+$", "a step marked by prof.step()", "ProfilerStep#12", "ProfilerStep*", "torch.profiler"
 )
 STEP: Final = Pattern(
-    r"(?i)(^|[^a-z])(step|iter|iteration|batch|micro_?batch|execute_model)[^a-z]*$", "a range that lasts a step",
-    ("train step 12", "train_iteration", "execute_model"), ("optimizer stepping stone", "batch_norm"), "people; vLLM",
+    r"(?i)(^|[^a-z])(step|iter|iteration|batch|execute_model)[^a-z]*( to [^a-z]*)?$",
+    "a range that lasts a step", ("train step 12", "train_iteration", "execute_model", "Step 3 to 4"),
+    ("optimizer stepping stone", "batch_norm"), "people; vLLM",
 )  # fmt: skip
 NUMBERED_STEP: Final = Pattern(
     r"(?i)^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$",
@@ -27,7 +28,10 @@ NUMBERED_STEP: Final = Pattern(
     ("train step 12", "step"),
 )  # fmt: skip
 PART_OF_STEP: Final = Pattern(
-    r"(?i)optim|sched|load|fetch|next|zero|copy|log", "named like a step, and a part of one", "load batch", "forward"
+    r"(?i)optim|sched|load|fetch|next|zero|copy|log|micro|^\[pl\]|::|engine\.|(^|[^a-z])(hook|callback)",
+    "named like a step, and a part of one",
+    ("load batch", "micro_batch", "[pl][profile]run_training_batch"),
+    "forward",
 )
 LAYER: Final = Pattern(
     r"(?i)((?:layer|block)s?[\W_]*\d+)",
@@ -88,6 +92,19 @@ OPERATOR: Final = Pattern(
     r"^[A-Za-z_]\w*::|, (seq|op_id) = ", "an operator of a framework, which neither is a step nor loads data",
     ("aten::mm", "MmBackward0, seq = 12"), "step 3", "torch.autograd.profiler.emit_nvtx, FSDP",
 )  # fmt: skip
+LIBRARY: Final = Pattern(
+    r"(?i)^(p?nccl|rccl|hccl|cublas|cudnn|cufft|cusparse|cusolver|cutlass|cub|thrust|mpi_|gloo|ucc|nvshmem)"
+    r"|^\[pl\]|FullyShardedDataParallel|DistributedDataParallel|transformer_?engine|megatron|deepspeed",
+    "a call of a library, or a unit that a framework cuts a step into",
+    ("ncclAllGather", "cublasGemmEx", "cub::DeviceReduce::Sum", "FullyShardedDataParallel.forward"),
+    ("step 3", "forward"), "NVIDIA's libraries, MPI, FSDP, DDP, Lightning, Transformer Engine",
+)  # fmt: skip
+ONE_PASS: Final = Pattern(
+    r"(?i)^nn\.Module: |^(Distributed|FullySharded)DataParallel\.forward$|^\W*(forward|backward)\W*$"
+    r"|^ProfilerStep#|^Torch-Compiled Region|^## Call CompiledFxGraph",
+    "what is called once in a step, or more often: what comes back within it is a layer",
+    ("nn.Module: GPT_0", "## forward ##", "ProfilerStep#3"), ("nn.ModuleList", "forward_loop"), "PyTorch; people",
+)  # fmt: skip
 DISPATCHED: Final = Pattern(
     r"^(aten|autograd|torch|prims|c10d)::", "an operator of PyTorch", "aten::mm", "FSDP::all_gather", "PyTorch"
 )
@@ -109,6 +126,15 @@ OPTIMIZER_WORK: Final = Pattern(
     r"(?i)^Optimizer\.(step|zero_grad)#|torch/optim/|(^|[^a-z])optim(izer)?([^a-z]|$|_step)|zero_grad",
     "host work of an optimizer: a range or a frame",
     ("Optimizer.step#SGD.step", "torch/optim/adamw.py(220): step", "optim"), "optimum",
+)  # fmt: skip
+LOSS: Final = Pattern(
+    r"^aten::(cross_entropy_loss|nll_loss(2d|_nd)?|mse_loss|l1_loss|(smooth_l1|huber)_loss"
+    r"|binary_cross_entropy(_with_logits)?|kl_div|ctc_loss|_ctc_loss)$", "a loss is taken",
+    ("aten::nll_loss", "aten::mse_loss"), "aten::nll_loss_backward", "PyTorch",
+)  # fmt: skip
+LOOK_UP: Final = Pattern(
+    r"^aten::embedding(_bag)?$", "tokens or ids are looked up, once in a pass of a model", "aten::embedding",
+    "aten::embedding_dense_backward", "PyTorch",
 )  # fmt: skip
 BACKWARD_PASS: Final = Pattern(
     r"(?i)^\W*(loss)?[._ ]?backward([-._ ]?(pass|compute))?\W*\d*\W*$", "one backward pass",

@@ -1,8 +1,7 @@
-"""Steps found with the marks of a real capture taken away: the same ones, or none."""
+"""Steps of real captures whose marks are gone and whose libraries leave ranges of their own: the same ones, or none."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +9,12 @@ import polars as pl
 import pytest
 from benchmarks.faults.pack import unpacked
 from benchmarks.faults.score import captures_in
+from tests.measures.steps.library_ranges import WAYS
 from tests.profiles import EACH
 
+from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.steps.steps import Steps, steps
 from timesink.model.arrays import Int64Array
-from timesink.model.names import matches
-from timesink.model.tables import HOST_OPS, RANGES
-from timesink.model.trace import Trace
 from timesink.readers import read
 
 CAPTURES = Path(__file__).resolve().parents[3] / "benchmarks" / "faults" / "captures"
@@ -35,14 +33,6 @@ def marks_of(archive: Path) -> list[pytest.MarkDecorator]:
 SAMPLE = [pytest.param(path, marks=marks_of(path)) for path in ARCHIVES[::EACH_ARCHIVE]]
 
 
-def without_marks(trace: Trace) -> Trace:
-    tables = {**trace.tables, RANGES: trace.get(RANGES).clear()}
-    if HOST_OPS in trace:
-        host = trace[HOST_OPS]
-        tables[HOST_OPS] = host.filter(~matches(host["name"], r"^ProfilerStep#|^Optimizer|enumerate\(DataLoader"))
-    return replace(trace, tables=tables)
-
-
 def windows_of(found: Steps, rank: int) -> tuple[Int64Array, Int64Array]:
     """When the kept steps of a rank begin on its first device, and how long they last."""
     of_rank = found.windows.filter(pl.col("rank") == rank)
@@ -53,18 +43,25 @@ def windows_of(found: Steps, rank: int) -> tuple[Int64Array, Int64Array]:
 @pytest.mark.parametrize("archive", SAMPLE, ids=lambda path: path.name.removesuffix(".tar.xz"))
 def test_a_capture_without_its_marks_has_the_same_steps_or_none(archive: Path, tmp_path: Path) -> None:
     """As many within one, and as long as the marked ones next to them: where every third step is ten times longer, one
-    more or less moves the median of them all."""
+    more or less moves the median of them all. Whatever ranges libraries put into the capture, none is a step."""
     unpacked(archive, tmp_path)
     for name, paths in captures_in(tmp_path).items():
         trace = read(paths[0] if len(paths) == 1 else paths, cache=False)
-        marked, found = steps(trace), steps(without_marks(trace))
-        if found.marker is None or not marked.count:
-            continue
-        # A capture may hold steps before its first mark.
-        first_ns, last_ns = marked.frame["host_start_ns"].min(), marked.frame["host_end_ns"].max()
-        within = found.frame.filter(pl.col("host_start_ns").is_between(first_ns, last_ns))
-        assert abs(within.height - marked.frame.height) <= 1, name
-        for rank in sorted(marked.by_rank):
-            (marks_ns, marked_ns), (begun_ns, found_ns) = windows_of(marked, rank), windows_of(found, rank)
-            nearest = np.abs(marks_ns[:, None] - begun_ns).argmin(axis=1)
-            assert np.median(found_ns[nearest]) == pytest.approx(np.median(marked_ns), rel=0.03), name
+        marked = steps(trace)
+        assert marked.origin is StepOrigin.MARKED, name
+        for way, changed in WAYS.items() if marked.count else ():
+            found = steps(changed(trace))
+            if found.marker is not None:
+                assert found.origin in (StepOrigin.FOUND, StepOrigin.GUESSED), f"{name}, {way}"
+                compare(marked, found, f"{name}, {way}")
+
+
+def compare(marked: Steps, found: Steps, what: str) -> None:
+    # A capture may hold steps before its first mark.
+    first_ns, last_ns = marked.frame["host_start_ns"].min(), marked.frame["host_end_ns"].max()
+    within = found.frame.filter(pl.col("host_start_ns").is_between(first_ns, last_ns))
+    assert abs(within.height - marked.frame.height) <= 1, what
+    for rank in sorted(marked.by_rank):
+        (marks_ns, marked_ns), (begun_ns, found_ns) = windows_of(marked, rank), windows_of(found, rank)
+        nearest = np.abs(marks_ns[:, None] - begun_ns).argmin(axis=1)
+        assert np.median(found_ns[nearest]) == pytest.approx(np.median(marked_ns), rel=0.03), what

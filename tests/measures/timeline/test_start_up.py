@@ -7,7 +7,7 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Undecided
-from timesink.measures.timeline.quality import start_up
+from timesink.measures.timeline.start_up import start_up
 from timesink.model.trace import Trace
 
 

@@ -31,8 +31,8 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.launches import launched_ahead
-from timesink.measures.timeline.quality import start_up
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers
+from timesink.measures.timeline.start_up import start_up
 from timesink.model.arrays import Int32Array, Int64Array, slices
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches

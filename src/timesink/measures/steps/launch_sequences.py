@@ -45,12 +45,16 @@ class LaunchSequence:
     kinds: Int64Array
     time_ns: Int64Array
 
+    def next_to(self, begun_ns: Int64Array) -> Int64Array:
+        """The position of the operation that each instant comes before, or of the last one; each position once."""
+        return np.unique(np.searchsorted(self.time_ns, begun_ns).clip(max=self.time_ns.size - 1))
+
 
 def launch_sequences(trace: Trace, on_device: bool) -> Iterator[LaunchSequence]:
     """One per process that ran something on a device."""
     calls, call = trace.get(API_CALLS), launch_links(trace).call
     launched_ns = pl.Series("launched_ns", found_at(calls["start_ns"].to_numpy(), call))
-    ops = trace.get(DEVICE_OPS).select(*PROCESS, "device", "name", "start_ns", "end_ns", *_KIND)
+    ops = trace.get(DEVICE_OPS).select(*PROCESS, "device", "stream", "name", "start_ns", "end_ns", *_KIND)
     ops = ops.with_columns(launched_ns, pl.Series("call", call)).filter(~communicates(ops["name"]))
     order = ("start_ns", "end_ns") if on_device else ("launched_ns", "start_ns")
     if not on_device:

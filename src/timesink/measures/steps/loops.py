@@ -86,6 +86,15 @@ def outermost_loop(kinds: Int64Array, gaps_ns: Int64Array | None = None) -> Oper
     return replace(loop, starts=_begun(kinds, gaps_ns, loop.starts))
 
 
+def home_share(kinds: Int64Array, starts: Int64Array) -> float:
+    """Of the kinds that come back the share that is at home in rounds that begin there; 0 where they do not span the
+    sequence or are not about equally long."""
+    if starts.size < assumed.REPEATS.whole or not _spans(starts, kinds.size) or not _is_regular(starts):
+        return 0.0
+    recurring = np.flatnonzero(np.bincount(kinds) >= assumed.REPEATS.whole)
+    return _home_shares(kinds, recurring, starts)[0] if recurring.size else 0.0
+
+
 def loops(kinds: Int64Array) -> list[OperationLoop]:
     """Every pace at which the whole sequence could repeat, most rounds first."""
     if kinds.size < 2 * assumed.REPEATS.whole:

@@ -1,15 +1,17 @@
-"""Where steps begin: ProfilerStep ranges, else ranges that repeat at top level, else the outermost loop of the kernels.
+"""Where steps begin: ProfilerStep ranges, else ranges named like a step, else the outermost loop of the kernels.
 
-The profilers' own marks are trusted most; `loops` finds the loop of a trace without marks.
+The profilers' own marks are trusted most. Of a trace without marks `loops` finds the loop, `proof` judges whether its
+rounds are steps, and ranges that come at the same pace say where each begins: libraries put ranges around collectives,
+products and layers into every capture, so that a range that merely repeats says nothing.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -19,7 +21,9 @@ from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.ranges import (
     ENGINE_STEP,
+    GENERATED,
     LAYER,
+    LIBRARY,
     NUMBER,
     OPERATOR,
     PART_OF_STEP,
@@ -30,6 +34,7 @@ from timesink.knowledge.ranges import (
 )
 from timesink.measures.steps.launch_sequences import (
     PROCESS,
+    LaunchSequence,
     by_process,
     decode_rounds,
     first_kernel_ns,
@@ -37,8 +42,10 @@ from timesink.measures.steps.launch_sequences import (
     round_starts,
     step_candidates,
 )
+from timesink.measures.steps.loops import home_share
+from timesink.measures.steps.proof import StepOrigin, Work, are_parts, proven, work_times
 from timesink.measures.timeline.attribution import launch_links
-from timesink.model.arrays import Int32Array, found_at
+from timesink.model.arrays import Int32Array, Int64Array, found_at
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import key_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
@@ -46,6 +53,7 @@ from timesink.model.trace import StepChoice, Trace, release_after, remembered
 from timesink.startup import dataclass
 
 _THREAD: Final = ("rank", "process", "thread")
+_FAMILIES_TRIED: Final = 8  # a budget: those that cover most
 STEP_COLUMNS: Final = pl.Schema(
     {"rank": pl.Int32(), "process": pl.Int64(), "step": pl.Int32(), "label": pl.String()}
     | dict.fromkeys(("thread", "host_start_ns", "host_end_ns", "mark_end_ns"), pl.Int64())
@@ -66,12 +74,14 @@ class StepMarks:
 
     A step lasts from its mark to the next; the last one to the end of its own range, or, where the marks are phases
     that fill less than half of the period, for the median period. `mark_end_ns` is the end of the step's own range,
-    which may leave a stretch before the next mark. `name` is the mark's stem, empty where there are no steps.
+    which may leave a stretch before the next mark. `name` is the mark's stem, empty where there are no steps; `origin`
+    says how they are known, and is that of the process that knows it worst.
     `on_device` says that the times are the GPU's, which is so only for kernel patterns without recorded launches;
     `of_tokens` that they are the rounds of a server nobody annotated (`decode_rounds`).
     """
 
     marker: StepMarker | None
+    origin: StepOrigin | None
     name: str
     frame: pl.DataFrame
     on_device: bool
@@ -85,6 +95,7 @@ class _ProcessMarks:
     rank: int
     process: int
     marker: StepMarker
+    origin: StepOrigin
     name: str
     frame: pl.DataFrame
     of_tokens: bool = False
@@ -92,20 +103,23 @@ class _ProcessMarks:
 
 @remembered
 def step_marks(trace: Trace) -> StepMarks:
-    """Marked steps of all processes, in order of (rank, process); where none marks any, steps by kernel pattern.
+    """Marked steps of all processes, in order of (rank, process); where none marks any, rounds that may be steps.
 
-    A process's own ProfilerStep ranges come before ranges that repeat.
+    A process's own ProfilerStep ranges come before ranges that are named like a step.
     """
     choice, on_device = trace.step_choice, False
     if choice is None:
-        marks = [part for _, part in sorted(_own_marks(trace).items())]
+        profiled = _profiler_marks(trace)
+        is_each = all(process in profiled for process, _, _ in key_slices(trace.get(RANGES), PROCESS))
+        marks = list(profiled.values() if is_each else (_named_marks(trace) | profiled).values())
     else:
         marks = list(_matching_ranges(trace, choice.pattern)) if choice.pattern else []
     if not marks and (choice is not None or not _within_a_step(trace)):
         on_device = not launch_links(trace).linked_count
-        marks = list(_pattern_marks(trace, on_device))
+        marks = list(_chosen_rounds(trace, on_device) if choice is not None else _rounds(trace, on_device))
     if not marks and choice is not None:
         raise _no_such_steps(trace, choice)
+    marks.sort(key=lambda part: (part.rank, part.process))
     frames = [
         part.frame.select(
             pl.lit(part.rank, pl.Int32).alias("rank"),
@@ -117,6 +131,7 @@ def step_marks(trace: Trace) -> StepMarks:
     ]
     return StepMarks(
         marker=marks[0].marker if marks else None,
+        origin=max((part.origin for part in marks), key=list(StepOrigin).index, default=None),
         name=marks[0].name if marks else "",
         frame=pl.concat([pl.DataFrame(schema=STEP_COLUMNS), *frames]),
         on_device=on_device,
@@ -154,57 +169,113 @@ def _within_a_step(trace: Trace) -> bool:
     return is_few or bool(matches(names, ENGINE_STEP).any())
 
 
-def _own_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
-    """Steps by a process's own ProfilerStep ranges, of others by ranges that repeat."""
-    profiled = _profiler_marks(trace)
-    is_each = all(process in profiled for process, _, _ in key_slices(trace.get(RANGES), PROCESS))
-    return profiled if is_each else _range_marks(trace) | profiled
-
-
 def _profiler_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
     """Steps by ProfilerStep ranges, of the thread of a process that has most of them."""
     return {
-        process: _marks_of(steps, process, StepMarker.PROFILER_STEP, "ProfilerStep")
+        process: _marks_of(steps, process, StepMarker.PROFILER_STEP, StepOrigin.MARKED, "ProfilerStep")
         for process, steps in _named(trace, PROFILER_STEP)
     }
 
 
-def _range_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
-    """Steps by ranges that repeat at top level; ranges whose names differ by their numbers are of one stem."""
-    ranges = trace.get(RANGES)
-    stems = mapped(ranges["name"], _stems, pl.String).alias("stem")
-    rows = ranges.select(*_THREAD, "depth", "name", "start_ns", "end_ns").with_columns(stems)
-    rows = _top_repeats(rows.filter(~pl.col("stem").str.contains(OPERATOR)))
-    launches = trace.get(API_CALLS).filter(pl.col("correlation").is_not_null()).select(*_THREAD, "start_ns")
+def _named_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
+    """Steps by the outermost ranges that are named like one; of micro-batches so many as an optimizer's step takes."""
+    rows = _repeated(trace)
+    named = pl.col("stem").str.strip_chars("#_ .:-")
+    is_step = named.str.contains(STEP) & ~named.str.contains(PART_OF_STEP)
+    rows = rows.filter(is_step | pl.col("name").str.contains(ENGINE_STEP))
     marks = {}
-    for (rank, process), of_process in by_process(rows):
-        calls = launches.filter((pl.col("rank") == rank) & (pl.col("process") == process))
-        family = _best_family(of_process, calls)
-        if family is not None:
-            thread, stem, is_named = family
-            steps = of_process.filter((pl.col("thread") == thread) & (pl.col("stem") == stem))
-            steps = steps.with_columns(pl.col("name").cast(pl.String)).sort("start_ns")
-            if re.search(TORCH_OPTIMIZER_STEP, stem):
-                steps = steps.gather_every(_optimizers(steps["start_ns"], calls))
-            layer = steps["name"].str.extract(LAYER)
-            if layer[0] is not None:  # of the layers of a model the first begins a step
-                steps = steps.filter(layer == layer[0])
-                if steps.height < assumed.REPEATS.whole:
-                    continue
-            if is_named or _holds_work(trace, (rank, process), steps):
-                marks[rank, process] = _marks_of(steps, (rank, process), StepMarker.RANGE, stem)
+    for process, of_process in by_process(rows):
+        calls = _launches(trace, process)
+        for family in _families(of_process).sort("depth", -pl.col("covered"), "thread", "stem").iter_rows(named=True):
+            steps = _of_family(of_process, family)
+            if _launches_inside(steps, calls):
+                kept = proven(steps["start_ns"].to_numpy(), work_times(trace, process))
+                is_whole = kept is None or kept[0].size == steps.height
+                origin, chosen = (StepOrigin.MARKED, steps) if is_whole else (kept[1], steps[kept[0]])
+                marks[process] = _marks_of(chosen, process, StepMarker.RANGE, origin, family["stem"])
+                break
     return marks
 
 
-def _holds_work(trace: Trace, process: tuple[int, int], steps: pl.DataFrame) -> bool:
-    """Whether what is launched from the first of these ranges to the end of the last is enough of the GPU work of their
-    process to be its steps. A few small kernels of a model may come back within a step that itself does not."""
-    links, ops = launch_links(trace), trace.get(DEVICE_OPS)
-    own = links.linked & ((ops["rank"] == process[0]) & (ops["process"] == process[1])).to_numpy()
-    launched_ns = found_at(trace.get(API_CALLS)["start_ns"].to_numpy(), links.call[own])
-    length_ns = (ops["end_ns"] - ops["start_ns"]).to_numpy()[own]
-    inside = (launched_ns >= steps["start_ns"].min()) & (launched_ns < steps["end_ns"].max())
-    return bool(length_ns[inside].sum() >= assumed.STEPS_HOLD.value * length_ns.sum())
+def _rounds(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
+    """Rounds that may be steps, of each process: of the outermost loop of what its device runs, from the ranges on that
+    begin them, where some do. Where there is no such loop, of ranges that are rounds themselves."""
+    rows = dict(by_process(_repeated(trace)))
+    launched_by = {(one.rank, one.process): one for one in launch_sequences(trace, on_device)}
+    for process in sorted(rows.keys() | launched_by.keys()):
+        launched, families = launched_by.get(process), rows.get(process)
+        if launched is not None and (decoding := decode_rounds(launched.ops, launched.kinds)) is not None:
+            yield from _kernel_marks(trace, launched, decoding, on_device, StepOrigin.FOUND, of_tokens=True)
+            continue
+        work = work_times(trace, process, launched)
+        positions, origin = None, None
+        if launched is not None and (positions := round_starts(launched, None)) is not None:
+            if (known := _proven(trace, launched, launched.time_ns[positions], work)) is None:
+                continue
+            positions, origin = positions[known[0]], known[1]
+        marks = None if families is None else _range_marks(trace, families, process, launched, positions, work)
+        if marks is not None:
+            yield marks
+        elif launched is not None and positions is not None and origin is not None:
+            yield from _kernel_marks(trace, launched, positions, on_device, origin)
+
+
+def _proven(
+    trace: Trace, launched: LaunchSequence | None, begun_ns: Int64Array, work: Mapping[Work, Int64Array]
+) -> tuple[Int64Array, StepOrigin] | None:
+    """Which rounds are steps, and how that is known; None where they are parts of one."""
+    known = proven(begun_ns, work)
+    if known is not None and known[1] is StepOrigin.GUESSED and launched is not None:
+        return None if are_parts(trace, launched, launched.next_to(begun_ns[known[0]])) else known
+    return known
+
+
+def _range_marks(
+    trace: Trace,
+    rows: pl.DataFrame,
+    process: tuple[int, int],
+    launched: LaunchSequence | None,
+    positions: Int64Array | None,
+    work: Mapping[Work, Int64Array],
+) -> _ProcessMarks | None:
+    """Steps by the first ranges of which one begins each of the rounds at `positions`; without such rounds, by the
+    first of those that come as often as the ranges that cover most time and in whose rounds the kernels are at home. Of
+    a process that runs nothing on a device, by ranges that no library puts into its traces."""
+    calls = _launches(trace, process)
+    families = _families(rows).filter("steady").sort(-pl.col("covered"), "stem")
+    counts = families["count"].unique(maintain_order=True) if positions is None else [positions.size]
+    for count in counts[:_FAMILIES_TRIED]:
+        alike = families.filter((pl.col("count") - count).abs() <= 1).sort("first", "depth", "stem")
+        for family in alike.head(_FAMILIES_TRIED).iter_rows(named=True):
+            steps = _of_family(rows, family)
+            if re.search(TORCH_OPTIMIZER_STEP, family["stem"]):
+                steps = steps.gather_every(_optimizers(steps["start_ns"], calls))
+            begun_ns = steps["start_ns"].to_numpy()
+            if launched is None:
+                is_own = not re.search(f"{LIBRARY}|{GENERATED}", family["stem"]) and family["domain"] is None
+            elif positions is None:
+                is_own = home_share(launched.kinds, launched.next_to(begun_ns)) >= assumed.KINDS_AT_HOME.value
+            else:
+                is_own = bool(np.isin(positions, launched.next_to(begun_ns)).all())
+            known = _proven(trace, launched, begun_ns, work) if is_own and steps.height > 1 else None
+            if known is not None:
+                return _marks_of(steps[known[0]], process, StepMarker.RANGE, known[1], family["stem"])
+    return None
+
+
+def _repeated(trace: Trace) -> pl.DataFrame:
+    """The ranges that come back often enough, with the `stem` of their names; of the layers of a model, the first."""
+    ranges = trace.get(RANGES).select(*_THREAD, "depth", "domain", "name", "start_ns", "end_ns")
+    rows = ranges.with_columns(mapped(ranges["name"], _stems, pl.String).alias("stem"), pl.col("name").cast(pl.String))
+    rows = rows.filter(~pl.col("stem").str.contains(OPERATOR)).sort("start_ns")
+    layer = pl.col("name").str.extract(LAYER)
+    rows = rows.filter(layer.eq_missing(layer.first().over(*_THREAD, "stem")))
+    return rows.filter(pl.len().over(*_THREAD, "stem") >= assumed.REPEATS.whole)
+
+
+def _launches(trace: Trace, process: tuple[int, int]) -> pl.DataFrame:
+    calls = trace.get(API_CALLS).filter(pl.col("correlation").is_not_null()).select(*_THREAD, "start_ns")
+    return calls.filter((pl.col("rank") == process[0]) & (pl.col("process") == process[1]))
 
 
 def _optimizers(starts: pl.Series, launches: pl.DataFrame) -> int:
@@ -226,63 +297,50 @@ def _stems(names: pl.Series) -> pl.Series:
     return plain.to_frame().select(pl.when(of_modes).then(pl.lit("step[#]")).otherwise("stem")).to_series()
 
 
-def _top_repeats(rows: pl.DataFrame) -> pl.DataFrame:
-    """Ranges of the outermost depth of their thread at which any name comes back often enough."""
-    family = [*_THREAD, "depth", "stem"]
-    often = rows.group_by(family).len().filter(pl.col("len") >= assumed.REPEATS.whole)
-    top = often.filter(pl.col("depth") == pl.col("depth").min().over(_THREAD))
-    return rows.join(top.select(family), on=family, how="semi", maintain_order="left")
-
-
-def _best_family(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, str, bool] | None:
-    """(thread, stem, whether named like a step) of the ranges that best mark steps: those named like one, else steady
-    ones that cover most time.
-
-    Ranges in which nothing is launched mark no step by themselves; if those that do come in rounds of several, the
-    first of the round is the mark.
-    """
+def _families(rows: pl.DataFrame) -> pl.DataFrame:
+    """Ranges of one thread and stem: thread, stem, domain, count, depth of the outermost, when the first begins, the
+    time they cover, and whether they come steadily."""
     distance = pl.col("start_ns").sort().diff().drop_nulls()
     near_median = distance.is_between(distance.median() / 2, 2 * distance.median())
-    plain_stem = pl.col("stem").str.strip_chars("#_ .:-")
-    families = (
-        rows.group_by("thread", "stem")
-        .agg(
-            pl.len().alias("count"),
-            pl.col("start_ns").min().alias("first"),
-            (pl.col("end_ns") - pl.col("start_ns")).sum().alias("covered"),
-            (near_median.mean() >= assumed.STEADY_SHARE.value).alias("steady"),
-        )
-        .with_columns((plain_stem.str.contains(STEP) & ~plain_stem.str.contains(PART_OF_STEP)).alias("hinted"))
-        .filter(pl.col("hinted") | pl.col("steady"))
-        .sort(["hinted", "covered", "thread", "stem"], descending=[True, True, False, False])
+    return rows.group_by("thread", "stem").agg(
+        pl.len().cast(pl.Int64).alias("count"),
+        pl.col("domain").first(),
+        pl.col("depth").min(),
+        pl.col("start_ns").min().alias("first"),
+        (pl.col("end_ns") - pl.col("start_ns")).sum().alias("covered"),
+        (near_median.mean() >= assumed.STEADY_SHARE.value).alias("steady"),
     )
-    launching = (f for f in families.iter_rows(named=True) if _launches_inside(rows, launches, f["thread"], f["stem"]))
-    best = next(launching, None)
-    if best is None:
-        return None
-    is_named = best["hinted"]
-    if not is_named:
-        same_count = (pl.col("thread") == best["thread"]) & ((pl.col("count") - best["count"]).abs() <= 1)
-        best = families.filter(same_count).sort("first", "stem").row(0, named=True)
-    return best["thread"], best["stem"], is_named
 
 
-def _launches_inside(rows: pl.DataFrame, launches: pl.DataFrame, thread: int, stem: str) -> bool:
-    """Whether any launching call is in one of the family's ranges; true where the trace has no such calls at all."""
+def _of_family(rows: pl.DataFrame, family: Mapping[str, Any]) -> pl.DataFrame:
+    """The outermost ranges of that thread and stem, in order."""
+    return _outermost(rows.filter((pl.col("thread") == family["thread"]) & (pl.col("stem") == family["stem"])))
+
+
+def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Of ranges of one thread those that lie in no other of them, in order of start."""
+    ordered = ranges.sort("start_ns", -pl.col("end_ns"))
+    return ordered.filter(pl.col("end_ns").cum_max().shift(1).fill_null(pl.col("start_ns").min()) <= pl.col("start_ns"))
+
+
+def _launches_inside(steps: pl.DataFrame, launches: pl.DataFrame) -> bool:
+    """Whether any launching call is in one of the ranges; true where the trace has no such calls at all."""
     if not launches.height:
         return True
-    family = rows.filter((pl.col("thread") == thread) & (pl.col("stem") == stem)).sort("start_ns")
     launched_ns = launches["start_ns"].to_numpy()
-    around = places(family["start_ns"].to_numpy(), launched_ns, True) - 1
-    return bool(((around >= 0) & (family["end_ns"].to_numpy()[around] > launched_ns)).any())
+    around = places(steps["start_ns"].to_numpy(), launched_ns, True) - 1
+    return bool(((around >= 0) & (steps["end_ns"].to_numpy()[around] > launched_ns)).any())
 
 
-def _marks_of(steps: pl.DataFrame, process: tuple[int, int], marker: StepMarker, name: str) -> _ProcessMarks:
+def _marks_of(
+    steps: pl.DataFrame, process: tuple[int, int], marker: StepMarker, origin: StepOrigin, name: str
+) -> _ProcessMarks:
     """Steps by ranges of one thread; of ranges that start together the longest is kept."""
     ordered = steps.sort("start_ns", "end_ns", "name").unique("start_ns", keep="last", maintain_order=True)
     start, end = pl.col("start_ns"), pl.col("end_ns")
     period, length = start.diff().median(), (end - start).median()
-    last_end = pl.when(2 * length < period).then(start + period.cast(pl.Int64)).otherwise(end)
+    is_phase = (2 * length < period) | pl.lit(origin is not StepOrigin.MARKED)
+    last_end = pl.when(is_phase).then(pl.max_horizontal(start + period.cast(pl.Int64), end)).otherwise(end)
     frame = ordered.select(
         pl.col("name").alias("label"),
         "thread",
@@ -290,7 +348,7 @@ def _marks_of(steps: pl.DataFrame, process: tuple[int, int], marker: StepMarker,
         start.shift(-1).fill_null(last_end).alias("host_end_ns"),
         end.alias("mark_end_ns"),
     )
-    return _ProcessMarks(*process, marker, name, frame)
+    return _ProcessMarks(*process, marker, origin, name, frame)
 
 
 def _named(trace: Trace, pattern: str) -> Iterator[tuple[tuple[int, int], pl.DataFrame]]:
@@ -309,34 +367,42 @@ def _named(trace: Trace, pattern: str) -> Iterator[tuple[tuple[int, int], pl.Dat
 def _matching_ranges(trace: Trace, pattern: str) -> Iterator[_ProcessMarks]:
     """Steps by the ranges and operators whose names match, of the thread of a process that has most of them."""
     for process, found in _named(trace, pattern):
-        of_thread = found.sort("start_ns", -pl.col("end_ns"))
-        outer = of_thread.filter(pl.col("end_ns").cum_max().shift(1).fill_null(0) <= pl.col("start_ns"))
+        outer = _outermost(found)
         if outer.height > 1:
-            yield _marks_of(outer, process, StepMarker.RANGE, str(outer["name"][0]))
+            yield _marks_of(outer, process, StepMarker.RANGE, StepOrigin.MARKED, str(outer["name"][0]))
 
 
-def _pattern_marks(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
-    """Steps of each process by the kernels that the user named, or by the outermost loop of what its device runs."""
-    calls = trace.get(API_CALLS)
+def _chosen_rounds(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
+    """Steps of each process by the kernels, or the number of steps, that the user named."""
     for launched in launch_sequences(trace, on_device):
-        decoding = None if trace.step_choice is not None else decode_rounds(launched.ops, launched.kinds)
-        positions = round_starts(launched, trace.step_choice) if decoding is None else decoding
-        if positions is None:
-            continue
-        marks = launched.ops[positions]
-        if on_device:
-            starts = marks.select(pl.col("start_ns").alias("host_start_ns"), pl.lit(0, pl.Int64).alias("thread"))
-        else:
-            starts = calls[marks["call"].to_numpy()].select(pl.col("start_ns").alias("host_start_ns"), "thread")
-        starts = starts.sort("host_start_ns").unique("host_start_ns", keep="first", maintain_order=True)
-        if starts.height < 2:
-            continue
-        end = pl.col("host_start_ns").shift(-1).fill_null(first_kernel_ns(launched, int(positions[-1])) + 1)
-        label = pl.format("step {}", pl.int_range(pl.len())).alias("label")
-        frame = starts.select(label, "thread", "host_start_ns", end.alias("host_end_ns"), end.alias("mark_end_ns"))
-        name = str(marks["name"].cast(pl.String)[0])
-        process = launched.rank, launched.process
-        yield _ProcessMarks(*process, StepMarker.KERNEL_PATTERN, name, frame, decoding is not None)
+        positions = round_starts(launched, trace.step_choice)
+        if positions is not None:
+            yield from _kernel_marks(trace, launched, positions, on_device, StepOrigin.MARKED)
+
+
+def _kernel_marks(
+    trace: Trace,
+    launched: LaunchSequence,
+    positions: Int64Array,
+    on_device: bool,
+    origin: StepOrigin,
+    of_tokens: bool = False,
+) -> Iterator[_ProcessMarks]:
+    """Steps of a process that begin with the operations at these positions; none where fewer than two do."""
+    marks = launched.ops[positions]
+    if on_device:
+        starts = marks.select(pl.col("start_ns").alias("host_start_ns"), pl.lit(0, pl.Int64).alias("thread"))
+    else:
+        calls = trace.get(API_CALLS)[marks["call"].to_numpy()]
+        starts = calls.select(pl.col("start_ns").alias("host_start_ns"), "thread")
+    starts = starts.sort("host_start_ns").unique("host_start_ns", keep="first", maintain_order=True)
+    if starts.height < 2:
+        return
+    end = pl.col("host_start_ns").shift(-1).fill_null(first_kernel_ns(launched, int(positions[-1])) + 1)
+    label = pl.format("step {}", pl.int_range(pl.len())).alias("label")
+    frame = starts.select(label, "thread", "host_start_ns", end.alias("host_end_ns"), end.alias("mark_end_ns"))
+    name, process = str(marks["name"].cast(pl.String)[0]), (launched.rank, launched.process)
+    yield _ProcessMarks(*process, StepMarker.KERNEL_PATTERN, origin, name, frame, of_tokens)
 
 
 def _no_such_steps(trace: Trace, choice: StepChoice) -> UsageError:

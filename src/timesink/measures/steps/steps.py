@@ -17,6 +17,7 @@ from timesink.knowledge import calls as known_calls
 from timesink.knowledge import ranges
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops
+from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int64Array, median
 from timesink.model.names import matches
@@ -56,6 +57,7 @@ class Steps:
     """
 
     marker: StepMarker | None
+    origin: StepOrigin | None
     marker_name: str
     frame: pl.DataFrame
     windows: pl.DataFrame
@@ -100,6 +102,7 @@ def steps(trace: Trace) -> Steps:
     statuses = frame["status"].to_list()
     return Steps(
         marker=marks.marker,
+        origin=marks.origin,
         marker_name=marks.name,
         frame=frame,
         windows=windows,

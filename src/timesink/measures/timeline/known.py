@@ -21,7 +21,8 @@ from timesink.knowledge.vendors import NVIDIA, Vendor, vendor_of_calls, vendor_o
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device
-from timesink.measures.timeline.quality import StartUp, graph_capture, start_up
+from timesink.measures.timeline.quality import graph_capture
+from timesink.measures.timeline.start_up import StartUp, start_up
 from timesink.model.names import matches
 from timesink.model.schema import Table
 from timesink.model.tables import (
@@ -181,7 +182,7 @@ def _bar(trace: Trace, captured_share: float, start: StartUp) -> Lack | None:
             "start the profiler after the graphs are captured, and record steps that replay them; --capture then takes "
             "this file for what they replay",
         )
-    if start.share >= _MOSTLY and steps(trace).times.count < 2:
+    if start.is_most and steps(trace).times.count < 2:
         return Lack(
             f"{share_text(start.share)} of the trace is the program's start: {_setting_up(start)} while the device "
             "waits, to load kernels and set it up, which happens once",

@@ -1,4 +1,4 @@
-"""What a trace can be trusted for: links, losses, resolution, graphs, what recording it cost, and start-up.
+"""What a trace can be trusted for: links, losses, resolution, graphs, and what recording it cost.
 
 The cost of recording is an estimate from what was recorded; only an unprofiled run can tell it exactly. Unit costs of
 torch.profiler come from captures of host-bound programs and their unprofiled step times (H200, torch 2.11, shapes
@@ -6,32 +6,25 @@ recorded): about 1 us per operator and 3 us per CUDA call. A Python frame costs 
 torch 2.13, with stacks); an operator with stacks or memory recorded costs 1.5 us more, an allocation as much. Nsight
 Systems records no operators; its 1 us per CUDA call is not counted here.
 
-A trace may be the capture of a CUDA graph, in which kernels are recorded into the graph and do not run, or the
-program's start, in which CUDA loads kernels and libraries and sets up the device. The first launch of a kernel loads it
-or its module, the first allocation makes a context: single calls of a tenth of a millisecond to seconds, while the
-device has nothing to do. Later launches and allocations take microseconds.
+A trace may be the capture of a CUDA graph, in which kernels are recorded into the graph and do not run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.assumptions import idle as assumed
-from timesink.knowledge.calls import CAPTURE_BEGIN, CAPTURE_END, GRAPH_LAUNCH, LAUNCH, CallKind, call_kinds
+from timesink.knowledge.calls import CAPTURE_BEGIN, CAPTURE_END, GRAPH_LAUNCH, LAUNCH
 from timesink.knowledge.ranges import CAPTURED_SIZE
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.arrays import BoolArray, flag_at
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass, field
-from timesink.units import NS_PER_MS, NS_PER_US
+from timesink.startup import dataclass
+from timesink.units import NS_PER_US
 from timesink.whatif.change import Case
 from timesink.whatif.periods import recording_us
 
@@ -179,75 +172,3 @@ def graph_capture(trace: Trace) -> GraphCapture:
     union = union | Intervals.of(engines.filter(matches(engines["name"], CAPTURED_SIZE) & (engines["process"] >= 0)))
     span_ns = int(calls["end_ns"].to_numpy().max()) - int(calls["start_ns"].to_numpy().min())
     return GraphCapture(union.total_ns, span_ns)
-
-
-_SETS_UP = (CallKind.OTHER, CallKind.ALLOCATE, CallKind.FREE)  # the others wait for the device, copies too
-
-
-@dataclass(frozen=True, slots=True)
-class StartUp:
-    """`count` calls set up the device for `idle_ns` of the `span_ns` of all devices; `longest` took `longest_ns`.
-
-    `calls`: when, by rank.
-    """
-
-    calls: Mapping[int, Intervals] = field(default_factory=dict)
-    count: int = 0
-    idle_ns: int = 0
-    span_ns: int = 0
-    longest: str = ""
-    longest_ns: int = 0
-
-    @property
-    def share(self) -> float:
-        """Idle time in such calls over the span of the devices, 0 to 1."""
-        return self.idle_ns / self.span_ns if self.span_ns else 0.0
-
-    def holds(self, stretches: pl.DataFrame) -> pl.Series:
-        """Which of some stretches (rank, start_ns, end_ns) have such a call in them."""
-        start_ns, end_ns, rank = (stretches[name].to_numpy() for name in ("start_ns", "end_ns", "rank"))
-        held = np.zeros(stretches.height, np.bool_)
-        for own, calls in self.calls.items():
-            held |= (rank == own) & (calls.covered_ns(start_ns, end_ns) > 0)
-        return pl.Series(held)
-
-
-@remembered
-def start_up(trace: Trace) -> StartUp:
-    """Calls that neither wait nor copy, too long for what they do, during which a device of their rank stood idle."""
-    first, launch, other = (
-        each.value * NS_PER_MS
-        for each in (assumed.START_UP_FIRST_LAUNCH_MS, assumed.START_UP_LAUNCH_MS, assumed.START_UP_CALL_MS)
-    )
-    length = pl.col("end_ns") - pl.col("start_ns")
-    calls = trace.get(API_CALLS).with_row_index("row").filter(length >= min(first, launch, other))  # few of many
-    sets_up = pl.Series(np.isin(call_kinds(calls["name"]), _SETS_UP), dtype=pl.Boolean)
-    launches = matches(calls["name"], LAUNCH)
-    least_ns = pl.when(launches & _loads(trace, calls)).then(first).when(launches).then(launch).otherwise(other)
-    calls = calls.filter(sets_up & (length >= least_ns)).sort("end_ns", "start_ns")
-    if not calls.height:
-        return StartUp()
-    idle_ns, idle = 0, np.zeros(calls.height, np.int64)
-    by_rank = {rank: Intervals.of(calls.filter(pl.col("rank") == rank)) for rank in calls["rank"].unique()}
-    for (rank, _), line in device_timeline(trace).by_device.items():
-        own = (calls["rank"] == rank).to_numpy()
-        idle_ns += (by_rank.get(rank, Intervals.none()) & line.idle).total_ns
-        waited = line.idle.covered_ns(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
-        idle = np.maximum(idle, np.where(own, waited, 0))
-    longest = int(idle.argmax())
-    return StartUp(
-        by_rank,
-        int((idle > 0).sum()),
-        idle_ns,
-        sum(line.span_ns for line in device_timeline(trace)),
-        calls["name"][longest],
-        int(calls["end_ns"][longest] - calls["start_ns"][longest]),
-    )
-
-
-def _loads(trace: Trace, calls: pl.DataFrame) -> pl.Series:
-    """Which of some calls launched a kernel for the first time."""
-    names, call = trace.get(DEVICE_OPS)["name"].to_physical().to_numpy(), launch_links(trace).call
-    linked = np.flatnonzero(call >= 0)
-    firsts = call[linked[np.unique(names[linked], return_index=True)[1]]] if calls.height else call[:0]
-    return calls["row"].is_in(pl.Series(firsts, dtype=pl.UInt32).implode())

@@ -190,9 +190,10 @@ def _named_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
             steps = _of_family(of_process, family)
             if _launches_inside(steps, calls):
                 kept = proven(steps["start_ns"].to_numpy(), work_times(trace, process))
-                is_whole = kept is None or kept[0].size == steps.height
-                origin, chosen = (StepOrigin.MARKED, steps) if is_whole else (kept[1], steps[kept[0]])
-                marks[process] = _marks_of(chosen, process, StepMarker.RANGE, origin, family["stem"])
+                origin = StepOrigin.MARKED
+                if kept is not None and kept[0].size < steps.height:
+                    steps, origin = steps[kept[0]], kept[1]
+                marks[process] = _marks_of(steps, process, StepMarker.RANGE, origin, family["stem"])
                 break
     return marks
 

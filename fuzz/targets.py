@@ -21,7 +21,7 @@ from timesink.errors import MissingTool
 from timesink.model.trace import Trace
 from timesink.model.window import Window
 from timesink.readers import Reader, ReadLimits, WindowReader, head_of, readers
-from timesink.readers.cache import within_ranges
+from timesink.readers.plausibility import make_plausible
 
 # NVIDIA's own program is not what is fuzzed here.
 _NO_NSYS = MissingTool("no nsys here", remedy="install it")
@@ -104,7 +104,7 @@ def work_of(reader: Reader) -> Callable[[Path], object]:
     def work(path: Path) -> None:
         reader.recognises(path, head_of(path))
         with mock.patch("timesink.readers.nsys.find_nsys", side_effect=_NO_NSYS):
-            trace = within_ranges(reader.read(path, LIMITS))
+            trace = make_plausible(reader.read(path, LIMITS))
             cut = through_a_window(reader, path)
         for part in (trace, cut) if cut is not None else (trace,):
             for table in part:

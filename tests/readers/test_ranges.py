@@ -13,7 +13,7 @@ from fuzz.seeds import nsys_sqlite
 from timesink.model.tables import ALL, DEVICE_OPS
 from timesink.model.trace import NoteKind
 from timesink.readers import read
-from timesink.readers.cache import within_ranges
+from timesink.readers.plausibility import within_ranges
 from timesink.startup import replace
 
 

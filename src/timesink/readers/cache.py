@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from timesink.errors import SchemaViolation
-from timesink.model.schema import Column, Table, lean
+from timesink.model.schema import lean
 from timesink.model.tables import ALL, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.formats import reader_of
+from timesink.readers.plausibility import make_plausible
 from timesink.startup import replace
 from timesink.untrusted.plain_json import document
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from timesink.untrusted.unpack import ReadLimits
 
 # Changes with the tables' declarations and with this file's layout.
-LAYOUT = 5
+LAYOUT = 6
 # A smaller file is read anew in less time than its entry would be worth.
 WORTH_BYTES = 8 << 20
 BOUND_BYTES = 8 << 30
@@ -61,7 +62,7 @@ def read_file(path: Path, limits: ReadLimits, *, cache: bool) -> Trace:
 
 
 def _read(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
-    return within_ranges(reader.read(path, limits))
+    return make_plausible(reader.read(path, limits))
 
 
 def read_through(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
@@ -221,38 +222,3 @@ def _with_digest(trace: Trace, digest: str) -> Trace:
         return trace
     sources = trace[SOURCES].with_columns(sha256=pl.lit(digest))
     return replace(trace, tables={**trace.tables, SOURCES: sources})
-
-
-def within_ranges(trace: Trace) -> Trace:
-    """The trace without values beyond what its columns declare, and a note for each column that held some.
-
-    A value that may be missing becomes null; a row that cannot be without it is left out.
-    """
-    tables, notes = dict(trace.tables), []
-    for table, frame in trace.tables.items():
-        for name, column in table.columns.items():
-            if column.within is not None and frame.height and not _all_within(frame[name], column.within):
-                tables[table], note = _without(tables[table], table, name, column)
-                notes.append(note)
-    return replace(trace, tables=tables, notes=(*trace.notes, *notes)) if notes else trace
-
-
-def _all_within(values: pl.Series, within: tuple[float, float]) -> bool:
-    least, most = values.min(), values.max()
-    return least is None or bool(within[0] <= least and most <= within[1])  # type: ignore[operator]
-
-
-def _without(frame: pl.DataFrame, table: Table, name: str, column: Column) -> tuple[pl.DataFrame, ImportNote]:
-    assert column.within is not None
-    least, most = column.within
-    fine = pl.col(name).is_between(least, most) | pl.col(name).is_null()
-    if column.dtype == pl.Float64:
-        fine |= pl.col(name).is_nan()  # a pass that failed, and says so
-    count = frame.height - frame.select(fine.sum()).item()
-    if column.nullable:
-        kept, done = frame.with_columns(pl.when(fine).then(pl.col(name)).alias(name)), "not used"
-    else:
-        kept, done = frame.filter(fine), "rows left out"
-    unit = f" {column.unit}" if column.unit else ""
-    message = f"{count} values of {table.name}.{name} outside {least:,} to {most:,}{unit}: {done}"
-    return kept, ImportNote(NoteKind.DATA_LOSS, message, count, table.name)

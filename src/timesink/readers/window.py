@@ -16,8 +16,8 @@ from timesink.errors import UsageError
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.model.window import Span, Window
 from timesink.readers import cache as store
-from timesink.readers.cache import within_ranges
 from timesink.readers.formats import OpenedFile, WindowReader, reader_of
+from timesink.readers.plausibility import make_plausible
 from timesink.readers.ranks import join_traces
 from timesink.startup import dataclass, replace
 from timesink.units import time_text
@@ -88,5 +88,5 @@ def _window(files: Sequence[_File], span: Span) -> Window:
 
 def _read(file: _File, window: Window, limits: ReadLimits, cache: bool) -> Trace:
     opened = file.opened
-    trace = within_ranges(opened.within(window)) if opened else store.read_file(file.path, limits, cache=cache)
+    trace = make_plausible(opened.within(window)) if opened else store.read_file(file.path, limits, cache=cache)
     return trace if store.state_of(file.path) == file.state else trace.with_notes(store.CHANGED)

@@ -38,6 +38,7 @@ _SMALL = 0.01  # parts of the step below it are told together
 # Where a sentence can end early: it looks at what follows.
 _CLAUSE: Final = re.compile(r"[;:.](?=\s)| \((?!.*\) )|, (?=or |and |give |ask |keep |split )")
 _LOST: Final = "data_loss"
+_ASSUMED_OF_GPU: Final = "assumed", "device_ops"
 _OPTION: Final = "--unprofiled-step-ms"
 
 
@@ -227,9 +228,9 @@ def _counts(diagnosis: Diagnosis) -> list[StyledLine]:
 
 
 def _notes(notes: Iterable[Note], width: int) -> list[StyledLine]:
-    """What the file lost, in a line; then what the diagnosis has to say of its figures, the rest counted."""
+    """What the file lost, in a line; then what is to be known of the GPU's times and the figures, the rest counted."""
     lost = [note for note in notes if note.kind == _LOST]
-    own = [note for note in notes if not note.kind]
+    own = [note for note in notes if not note.kind or (note.kind, note.table) == _ASSUMED_OF_GPU]
     lines = []
     if lost:
         more = f" and {len(lost) - 1} more (-v)" if len(lost) > 1 else ""

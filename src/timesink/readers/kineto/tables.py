@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from timesink import _native
@@ -170,8 +169,6 @@ def to_trace(decoded: DecodedTrace, reader_format: str, whole: KinetoSurvey | No
     draft.add(canonical.SETTINGS, source.settings(decoded))
     message = "event waits name a record later than the wait; the record is left out"
     draft.notes += noted(NoteKind.DATA_LOSS, message, disowned, canonical.EVENT_WAITS)
-    for table in (canonical.DEVICE_OPS, canonical.API_CALLS, canonical.HOST_OPS):
-        _drop_twins(draft, table)
     draft.notes += source.import_notes(decoded, draft.tables)
     return Trace(str(decoded.path), draft.tables, tuple(draft.notes))
 
@@ -209,30 +206,3 @@ def _process(draft: Draft) -> int:
             draft.notes += noted(NoteKind.ASSUMED, message, len(counts), canonical.DEVICE_OPS)
         return process
     return 0
-
-
-def _drop_twins(draft: Draft, table: Table) -> None:
-    """Keep one of several rows that are equal in every column: the same record written twice."""
-    frame = draft.tables.get(table)
-    if frame is None or frame.height < 2:
-        return
-    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
-    same_place = (start[1:] == start[:-1]) & (end[1:] == end[:-1])  # as equal rows have, one after the other
-    rows = np.flatnonzero(np.append(same_place, False) | np.append(False, same_place))
-    identity = "correlation" if "correlation" in frame.columns else "external_id"
-    rows = rows[frame[identity][rows].is_not_null().to_numpy()]
-    number = frame[identity][rows].to_numpy()
-    order = np.lexsort((number, end[rows], start[rows]))
-    keys = [values[order] for values in (start[rows], end[rows], number)]
-    twin = np.logical_and.reduce([values[1:] == values[:-1] for values in keys])
-    if not twin.any():
-        return
-    rows = np.sort(rows[order][np.append(twin, False) | np.append(False, twin)])
-    suspects = frame[rows].with_columns(row=pl.Series(rows, dtype=pl.UInt32))
-    kept = suspects.unique(subset=frame.columns, keep="first", maintain_order=True)
-    dropped = suspects.height - kept.height
-    draft.notes += noted(NoteKind.SKIPPED, "rows stand twice in the file; one of each is kept", dropped, table)
-    if dropped:
-        again = suspects["row"].filter(~suspects["row"].is_in(kept["row"].implode()))
-        keep = pl.repeat(True, frame.height, eager=True).scatter(again, False)
-        draft.tables[table] = table.check(frame.filter(keep))

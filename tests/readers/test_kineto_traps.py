@@ -175,7 +175,7 @@ def test_kernels_without_a_launch_record_stay(written: Any) -> None:
     trace = written(events(KERNEL))
     assert trace[DEVICE_OPS].height == 1
     assert API_CALLS not in trace
-    assert "no CUDA calls were recorded" in messages(trace, NoteKind.DATA_LOSS)[0][0]
+    assert "no calls of the GPU's runtime were recorded" in messages(trace, NoteKind.DATA_LOSS)[0][0]
 
 
 def test_phases_that_are_not_read_are_counted(written: Any) -> None:

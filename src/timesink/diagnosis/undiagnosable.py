@@ -13,9 +13,11 @@ from timesink.diagnosis.pricing import worth_ms
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Clear, Diagnosis, Found, NotApplicable, Note, Undecided
 from timesink.errors import UnreadableTrace, UsageError
+from timesink.knowledge.vendors import Vendor
 from timesink.measures.counters.counters import kernel_counters, lacks_units
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.kernels.kernels import kernel_targets
+from timesink.measures.timeline.known import known
 from timesink.model.schema import Table
 from timesink.model.tables import (
     API_CALLS,
@@ -25,6 +27,7 @@ from timesink.model.tables import (
     HOST_OPS,
     KERNEL_PROFILES,
     MEMORY_EVENTS,
+    SETTINGS,
     SOURCES,
 )
 from timesink.model.trace import NoteKind, Trace
@@ -35,6 +38,11 @@ _OTHER_EVENTS = (
     "file (docs/how-to/write-a-reader.md)"
 )
 _RECORD = "record the program on a machine with a GPU: timesink capture torch -- python train.py"
+_RECORD_NSYS = "timesink capture nsys -- python train.py records GPU work (nsys needs -t cuda)"
+_OTHER_DEVICE = (
+    "use the analyser of that device's maker: timesink reads work of GPUs, and of this file what the CPU did "
+    "(timesink show tables)"
+)
 
 
 def check_diagnosis(trace: Trace, diagnosis: Diagnosis) -> None:
@@ -42,7 +50,10 @@ def check_diagnosis(trace: Trace, diagnosis: Diagnosis) -> None:
     if trace.damage and not diagnosis.findings and _rows(trace, HOST_OPS) and not _rows(trace, DEVICE_OPS):
         raise _without_gpu_work(trace, "diagnose")
     looked = any(isinstance(ruling.verdict, Found | Clear) for ruling in diagnosis.rulings)
-    if looked or _rows(trace, DEVICE_OPS) or _rows(trace, MEMORY_EVENTS) or _rows(trace, COMPILE_EVENTS):
+    is_run = _rows(trace, HOST_OPS) or _rows(trace, API_CALLS)
+    if diagnosis.findings or _rows(trace, DEVICE_OPS) or _rows(trace, COMPILE_EVENTS):
+        return
+    if not is_run and (looked or _rows(trace, MEMORY_EVENTS)):
         return
     if count := _rows(trace, KERNEL_PROFILES):
         lacking = f"{count} profiled kernels without the counters that say what limits them"
@@ -80,25 +91,50 @@ def _one_by_one(trace: Trace, what: str) -> UsageError:
 
 
 def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
-    """The file is cut off before the first GPU work, or none was recorded."""
+    """The file is cut off before the first GPU work, or none was recorded: what it holds instead, and why that may be.
+
+    One place words it for every maker of accelerators and every profiler.
+    """
     asked = f"nothing to {what}" if what == "diagnose" else f"no {what}"
     if trace.damage:
         why = f"{asked}: {'; '.join(trace.damage)}, and no GPU work is in that part"
         return UnreadableTrace(trace.source, why, remedy="record or copy the file again")
-    calls = _rows(trace, API_CALLS)
-    formats = set(trace[SOURCES]["format"]) if SOURCES in trace else set()
-    if calls:
-        held = f"it holds {calls} CUDA calls and no GPU work"
-    elif any(frame.height for table, frame in trace.tables.items() if table is not SOURCES):
-        held = "it holds work of the CPU only"
+    is_seen, vendor, calls = known(trace), known(trace).vendor, _rows(trace, API_CALLS)
+    names = ", ".join(dict.fromkeys(one.name for one in is_seen.devices.values() if one.name))
+    skipped = [note for note in trace.notes if note.kind is NoteKind.SKIPPED and note.count]
+    elsewhere = [note.message for note in skipped if note.table == DEVICE_OPS.name]
+    has_rows = any(frame.height for table, frame in trace.tables.items() if table not in (SOURCES, SETTINGS, DEVICES))
+    if elsewhere:
+        held, remedy = f"no GPU work, and {'; '.join(elsewhere)}", _OTHER_DEVICE
+    elif calls:
+        launched = f", {is_seen.launches:,} of which launch or copy" if is_seen.launches else ""
+        held = f"{calls:,} {vendor.runtime} calls{launched}, and no record of what the {vendor.unit} did"
+        held, remedy = f"{held} ({names})" if names else held, _why_lost(trace, vendor)
+    elif names:
+        held, remedy = f"work of the CPU only, though it names {names}", _why_lost(trace, vendor)
+    elif has_rows:
+        held, remedy = "work of the CPU only", _RECORD_NSYS if _is_nsys(trace) else _RECORD
     else:
-        skipped = [note.message for note in trace.notes if note.kind is NoteKind.SKIPPED and note.count]
-        held = f"it holds only {'; '.join(skipped)}" if skipped else "it holds no events"
-        if skipped:
-            return UsageError(f"{asked} in {trace.source}: {held}", remedy=_OTHER_EVENTS)
-    nsys = any(name.startswith("nsys") for name in formats)
-    remedy = "timesink capture nsys -- python train.py records GPU work (nsys needs -t cuda)" if nsys else _RECORD
-    return UsageError(f"{asked} in {trace.source}: {held}", remedy=remedy)
+        held = f"only {'; '.join(note.message for note in skipped)}" if skipped else "no events"
+        remedy = _OTHER_EVENTS if skipped else _RECORD
+    return UsageError(f"{asked} in {trace.source}: it holds {held}", remedy=remedy)
+
+
+def _is_nsys(trace: Trace) -> bool:
+    return trace.get(SOURCES)["format"].str.starts_with("nsys").any()
+
+
+def _why_lost(trace: Trace, vendor: Vendor) -> str:
+    """What makes a profiler lose the device's side of a run that did use the device."""
+    if _is_nsys(trace):
+        return (
+            "see why nsys lost the GPU's side (its -t cuda, the permission for GPU counters and traces, WSL, the "
+            "driver's version): timesink doctor checks; then timesink capture nsys -- python train.py"
+        )
+    return (
+        f"see why the profiler lost it ({vendor.records_by} left out, {vendor.tracer} busy or not permitted, or the "
+        "profile ended before the work): timesink doctor checks; then timesink capture torch -- python train.py"
+    )
 
 
 UNEXPLAINED = Limit.ratio(

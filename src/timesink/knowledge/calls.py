@@ -87,8 +87,11 @@ STREAM_ORDERED: Final = Pattern(
     ("cudaMallocAsync", "cuMemFreeAsync"), "cudaMalloc",
 )  # fmt: skip
 LAUNCH: Final = Pattern(
-    r"^(cuda|hip|cu)(Launch|ModuleLaunch|ExtLaunch|ExtModuleLaunch|Graph(s)?Launch)", "launches kernels",
-    ("cudaLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch"), "cudaMemcpyAsync",
+    r"^(cuda|hip|cu)(Launch|ModuleLaunch|ExtLaunch|ExtModuleLaunch|Graph(s)?Launch)"
+    r"|^(ur|pi)Enqueue(KernelLaunch|Graph)|^zeCommandListAppendLaunch|^clEnqueueNDRange|^acl(rtLaunch|mdlExecute)",
+    "launches kernels",
+    ("cudaLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch", "urEnqueueKernelLaunch", "aclrtLaunchKernel"),
+    ("cudaMemcpyAsync", "zeCommandListAppendMemoryCopy"),
 )  # fmt: skip
 KERNEL_LAUNCH: Final = Pattern(
     r"^(?:cuda|cu|hip)LaunchKernel", "launches one kernel", ("cudaLaunchKernelExC_v11060", "cuLaunchKernel"),

@@ -12,14 +12,15 @@ from timesink.startup import dataclass, regex
 @dataclass(frozen=True, slots=True)
 class Vendor:
     """A maker of accelerators. `runtime` is what its calls are called (``200 CUDA calls``), `unit` what one of its
-    devices is. `calls` and `products` find the names of its calls and its devices. `records_by` is what makes
-    torch.profiler record its device's work.
+    devices is. `calls` and `products` find the names of its calls and its devices. `tracer` is what records the
+    device's work for profilers, `records_by` what makes torch.profiler use it.
     """
 
     runtime: str
     unit: str
     calls: Pattern
     products: Pattern
+    tracer: str
     records_by: str
 
 
@@ -31,7 +32,7 @@ NVIDIA: Final = Vendor(
         "a GPU of NVIDIA", ("NVIDIA A100-SXM4-80GB", "Tesla T4", "Quadro GP100", "GeForce RTX 2080 Ti", "GH200 480GB"),
         ("AMD Instinct MI300X", "Intel(R) Data Center GPU Max 1550", "Ascend910B"),
     ),
-    "ProfilerActivity.CUDA",
+    "CUPTI", "ProfilerActivity.CUDA",
 )  # fmt: skip
 AMD: Final = Vendor(
     "HIP", "GPU",
@@ -40,7 +41,7 @@ AMD: Final = Vendor(
         r"(?i)\bamd\b|radeon|instinct|\bmi\d{2,3}\w?\b|\bgfx\d", "a GPU of AMD",
         ("AMD Instinct MI300X", "AMD Radeon RX 7900 XTX", "gfx942:sramecc+"), "NVIDIA A100",
     ),
-    "ProfilerActivity.CUDA",
+    "roctracer", "ProfilerActivity.CUDA",
 )  # fmt: skip
 INTEL: Final = Vendor(
     "Level Zero", "GPU",
@@ -53,7 +54,7 @@ INTEL: Final = Vendor(
         r"(?i)\bintel\b|data center gpu|\barc\b", "a GPU of Intel",
         ("Intel(R) Data Center GPU Max 1550", "Intel(R) Arc(TM) A770 Graphics"), "NVIDIA L4",
     ),
-    "ProfilerActivity.XPU",
+    "PTI", "ProfilerActivity.XPU",
 )  # fmt: skip
 HUAWEI: Final = Vendor(
     "CANN", "NPU",
@@ -62,13 +63,18 @@ HUAWEI: Final = Vendor(
         ("aclrtLaunchKernel", "AscendCL@aclrtSynchronizeStream", "aclnnMatmul"), "cudaLaunchKernel",
     ),
     Pattern(r"(?i)ascend|\bnpu\b|davinci", "an NPU of Huawei", ("Ascend910B", "Ascend Hardware", "NPU"), "input"),
-    "torch_npu's profiler",
+    "msprof", "torch_npu.profiler.ProfilerActivity.NPU",
 )  # fmt: skip
 META: Final = Vendor(
     "MTIA", "accelerator",
     Pattern(r"(?i)^mtia", "a call of MTIA's runtime", ("mtia_runtime", "mtiaLaunchKernel"), "cudaLaunchKernel"),
     Pattern(r"(?i)\bmtia", "an accelerator of Meta", ("MTIA", "mtia_ccp_events"), "NVIDIA A100"),
-    "ProfilerActivity.MTIA",
+    "MTIA's profiler", "ProfilerActivity.MTIA",
+)  # fmt: skip
+NO_GPU: Final = Pattern(
+    r"(?i)(?:^|[^a-z])(?:npu|hpu|tpu|mtia|ipu|neuron|gaudi|ascend|davinci)(?:[^a-z]|$)",
+    "the process or the category of an accelerator that is no GPU",
+    ("Ascend Hardware", "NPU", "mtia_ccp_events", "/device:TPU:0", "hpu_op"), ("GPU 0", "input", "neurons"),
 )  # fmt: skip
 VENDORS: Final = (NVIDIA, AMD, INTEL, HUAWEI, META)
 PATTERNS: Final = tuple(pattern for vendor in VENDORS for pattern in (vendor.calls, vendor.products))
@@ -79,11 +85,7 @@ def vendor_of_product(name: str) -> Vendor | None:
     return next((vendor for vendor in reversed(VENDORS) if regex(vendor.products).search(name)), None)
 
 
-def vendor_of_calls(names: Iterable[str]) -> Vendor | None:
-    """Whose runtime most of these calls belong to; None where they are nobody's."""
-    counts = {vendor.runtime: 0 for vendor in VENDORS}
-    for name in names:
-        for vendor in VENDORS:
-            counts[vendor.runtime] += bool(regex(vendor.calls).search(name))
-    most = max(VENDORS, key=lambda vendor: counts[vendor.runtime])
-    return most if counts[most.runtime] else None
+def vendor_of_calls(names: Iterable[str]) -> Vendor:
+    """Whose runtime most of these calls belong to; NVIDIA's where they are nobody's."""
+    every = list(names)
+    return max(VENDORS, key=lambda vendor: sum(map(bool, map(regex(vendor.calls).search, every))))

@@ -17,7 +17,7 @@ import polars as pl
 from timesink.knowledge.calls import LAUNCH, CallKind, call_kinds
 from timesink.knowledge.gpus import GpuPeaks, peaks
 from timesink.knowledge.programs import SIGNS, ProgramKind
-from timesink.knowledge.vendors import NVIDIA, Vendor, vendor_of_calls, vendor_of_product
+from timesink.knowledge.vendors import Vendor, vendor_of_calls, vendor_of_product
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device
@@ -112,8 +112,8 @@ def known(trace: Trace) -> Known:
     devices = {one.device: one for one in _devices(trace)}
     launches, without_record = _launches(trace)
     capture, start = graph_capture(trace), start_up(trace)
-    vendor = vendor_of_calls(trace.get(API_CALLS)["name"].unique().to_list())
-    vendor = vendor or next((one.vendor for one in devices.values() if one.vendor), NVIDIA)
+    vendor = next((one.vendor for one in devices.values() if one.vendor), None)
+    vendor = vendor or vendor_of_calls(trace.get(API_CALLS)["name"].unique().to_list())
     lacks = dict(_lacks(trace, recorded, vendor, launches))
     return Known(
         devices=devices,

@@ -13,11 +13,12 @@ import polars as pl
 
 from timesink import _native
 from timesink.errors import UnreadableTrace
+from timesink.knowledge.vendors import NO_GPU, vendor_of_calls
 from timesink.model.names import mapped
 from timesink.model.schema import ColumnValues, Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, noted
-from timesink.startup import dataclass
+from timesink.startup import dataclass, regex
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import ReadLimits, UnpackedFile
 
@@ -86,16 +87,17 @@ def feed(path: Path, limits: ReadLimits, decoder: _native.KinetoDecoder) -> tupl
     """Feed the file to the decoder and finish it; how it was read, and its top-level members. `UnreadableTrace` where
     it is no trace at all.
     """
-    file = UnpackedFile(path, limits)
+    file, head = UnpackedFile(path, limits), b""
     try:
         for piece in file:
+            head = head or bytes(piece[:_HEAD_BYTES])
             if not decoder.feed(piece):
                 break
     except OSError as error:
         raise UnreadableTrace(path, error.strerror or str(error), remedy="check the file") from error
     decoder.finish()
     properties = _parsed(decoder.properties())
-    _refuse(path, decoder, properties, file.problem)
+    _refuse(path, decoder, properties, file.problem, head)
     return file, properties
 
 
@@ -140,11 +142,14 @@ def _parsed(properties: Mapping[bytes, bytes]) -> dict[str, Any]:
     return members
 
 
+_HEAD_BYTES = 4096
 _EXPECTED = "give the JSON that torch.profiler's export_chrome_trace writes"
 
 
-def _refuse(path: Path, decoder: _native.KinetoDecoder, properties: Mapping[str, Any], gzip_problem: str) -> None:
-    """`UnreadableTrace` where the file holds no events."""
+def _refuse(
+    path: Path, decoder: _native.KinetoDecoder, properties: Mapping[str, Any], gzip_problem: str, head: bytes
+) -> None:
+    """`UnreadableTrace` where the file holds no events. Members that are too long to be kept are named by its head."""
     place = f"byte {decoder.ending_byte:,}"
     after = f" ({gzip_problem})" if gzip_problem else ""
     match decoder.ending:
@@ -156,7 +161,8 @@ def _refuse(path: Path, decoder: _native.KinetoDecoder, properties: Mapping[str,
             raise UnreadableTrace(path, "traceEvents is no array", place=place, remedy=_EXPECTED)
     if not decoder.saw_events:
         if decoder.ending == "complete":
-            known = ", ".join(repr(name) for name in sorted(properties)[:8]) or "none"
+            first = [name.decode("utf-8", "replace")[:60] for name in head.split(b'"', 2)[1:2]]
+            known = ", ".join(repr(name) for name in (sorted(properties) or first)[:8]) or "none"
             message = f"JSON without traceEvents is no profiler trace (its members: {known})"
             raise UnreadableTrace(path, message, remedy=_EXPECTED)
         how = "is damaged" if decoder.ending == "damaged" else "breaks off"
@@ -292,14 +298,15 @@ def _endings(decoded: DecodedTrace) -> tuple[ImportNote, ...]:
 
 
 def _unknown(decoded: DecodedTrace) -> Iterator[ImportNote]:
-    """Events of categories nobody knows, the commonest named."""
+    """Events of categories nobody knows, the commonest named; those of an accelerator are device work."""
     total = decoded.counts["unknown_category"]
     if not total:
         return
     ordered = sorted(decoded.unknown_categories, key=lambda entry: (-entry[1], entry[0]))
     named = ", ".join(f"{name[:60]!r} {count:,}" for name, count in ordered[:_CATEGORIES_NAMED])
     more = f" and {len(ordered) - _CATEGORIES_NAMED} more" if len(ordered) > _CATEGORIES_NAMED else ""
-    yield ImportNote(NoteKind.SKIPPED, f"events of categories that are not read: {named}{more}", total)
+    table = DEVICE_OPS.name if any(regex(NO_GPU).search(name) for name, _ in ordered) else ""
+    yield ImportNote(NoteKind.SKIPPED, f"events of categories that are not read: {named}{more}", total, table)
 
 
 def _device_work(decoded: DecodedTrace, tables: Mapping[Table, pl.DataFrame]) -> Iterator[ImportNote]:
@@ -308,11 +315,12 @@ def _device_work(decoded: DecodedTrace, tables: Mapping[Table, pl.DataFrame]) ->
         yield ImportNote(NoteKind.DATA_LOSS, "the file holds no events", 0, DEVICE_OPS.name)
     elif DEVICE_OPS not in tables:
         calls = decoded.seen["api_calls"]
-        seen = f", though {calls:,} CUDA calls" if calls else ""
+        vendor = vendor_of_calls(tables[API_CALLS]["name"].unique().to_list() if API_CALLS in tables else ())
+        seen = f", though {calls:,} {vendor.runtime} calls" if calls else ""
         message = (
-            f"no GPU work was recorded{seen}: nothing can be said of a GPU's time (profile with ProfilerActivity.CUDA)"
+            f"no GPU work was recorded{seen}: nothing can be said of a GPU's time (profile with {vendor.records_by})"
         )
         yield ImportNote(NoteKind.DATA_LOSS, message, calls, DEVICE_OPS.name)
     elif API_CALLS not in tables:
-        message = "no CUDA calls were recorded: launches and GPU work cannot be linked"
+        message = "no calls of the GPU's runtime were recorded: launches and GPU work cannot be linked"
         yield ImportNote(NoteKind.DATA_LOSS, message, decoded.seen["device_ops"], API_CALLS.name)

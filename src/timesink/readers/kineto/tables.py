@@ -19,7 +19,7 @@ from timesink.model.nesting import key_slices
 from timesink.model.schema import ColumnValues, Table, nulls
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.model.window import Window, touching
-from timesink.readers.kineto import collectives, events
+from timesink.readers.kineto import accelerators, collectives, events
 from timesink.readers.kineto import decoded as source
 from timesink.readers.kineto.decoded import DecodedTrace, Stretches
 from timesink.startup import dataclass
@@ -170,6 +170,8 @@ def to_trace(decoded: DecodedTrace, reader_format: str, whole: KinetoSurvey | No
     message = "event waits name a record later than the wait; the record is left out"
     draft.notes += noted(NoteKind.DATA_LOSS, message, disowned, canonical.EVENT_WAITS)
     draft.notes += source.import_notes(decoded, draft.tables)
+    if canonical.DEVICE_OPS not in draft.tables:
+        draft.notes += accelerators.other_work(decoded)
     return Trace(str(decoded.path), draft.tables, tuple(draft.notes))
 
 

@@ -1,0 +1,151 @@
+"""What a capture shows is decided once: what was lost, whose device it is, and what refusals say of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timesink.cli.app import run
+from timesink.knowledge.vendors import AMD, HUAWEI, INTEL, META, NVIDIA, VENDORS, Vendor, vendor_of_calls
+from timesink.knowledge.vendors import vendor_of_product as of_product
+
+CASES = Path(__file__).parents[1] / "data" / "cases"
+
+
+def event(name: str, cat: str | None, at_us: float, us: float = 5, pid: int | str = 7, **args: Any) -> dict[str, Any]:
+    placed = {"ph": "X", "name": name, "pid": pid, "tid": 7, "ts": at_us, "dur": us, "args": args}
+    return placed if cat is None else {**placed, "cat": cat}
+
+
+def process(pid: int | str, name: str, label: str = "") -> list[dict[str, Any]]:
+    named = [{"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}]
+    return named + [{"ph": "M", "name": "process_labels", "pid": pid, "args": {"labels": label}}] * bool(label)
+
+
+def written(folder: Path, events: list[dict[str, Any]], *devices: str) -> Path:
+    path = folder / "trace.json"
+    listed = [{"id": number, "name": name} for number, name in enumerate(devices)]
+    path.write_text(json.dumps({"deviceProperties": listed, "traceEvents": events}))
+    return path
+
+
+def refusal(path: Path, capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    """What a command says that refuses the file; the answer is empty and the exit code 2, whatever the command."""
+    code = run([*(command or ("diagnose",)), str(path)])
+    shown = capsys.readouterr()
+    assert (code, shown.out) == (2, "")
+    return shown.err
+
+
+OPERATORS = [event("aten::mm", "cpu_op", 20.0 * at) for at in range(9)]
+MEMORY = [{"ph": "i", "s": "t", "name": "[memory]", "cat": "cpu_instant_event", "pid": 7, "tid": 7, "ts": 3.0,
+           "args": {"Bytes": 512, "Device Type": 1, "Device Id": 0, "Addr": 1, "Total Allocated": 512}}]  # fmt: skip
+
+
+def launches(name: str, cat: str) -> list[dict[str, Any]]:
+    return [event(name, cat, 20.0 * at + 8, 3, correlation=at + 1) for at in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("events", "devices", "says"),
+    [
+        (launches("cudaLaunchKernel", "cuda_runtime"), ("NVIDIA A10G",), "9 CUDA calls, 9 of"),
+        (
+            launches("cuLaunchKernelEx", "cuda_driver"),
+            ("NVIDIA H100 80GB HBM3",) * 8,
+            "9 CUDA calls, 9 of",
+        ),
+        (launches("cudaLaunchKernel", "cuda_runtime"), (), "9 CUDA calls, 9 of"),
+        (launches("hipLaunchKernel", "cuda_runtime"), ("AMD Instinct MI300X",), "9 HIP calls, 9 of"),
+        (launches("hipExtModuleLaunchKernel", "hip_runtime"), (), "9 HIP calls, 9 of"),
+        (
+            launches("urEnqueueKernelLaunch", "xpu_runtime"),
+            ("Intel(R) Data Center GPU Max 1550",),
+            "9 Level Zero calls",
+        ),
+        (launches("zeCommandListAppendLaunchKernel", "xpu_driver"), (), "9 Level Zero calls, 9 of"),
+        (launches("aclrtLaunchKernel", "privateuse1_runtime"), (), "9 CANN calls"),
+        (launches("cudaLaunchKernel", "cuda_runtime") + MEMORY, ("NVIDIA A10G",), "9 CUDA calls, 9 of"),
+        (launches("cudaGetDeviceCount", "cuda_runtime"), ("Tesla T4",), "9 CUDA calls, and no record"),
+        ([], ("NVIDIA A100-SXM4-80GB",), "work of the CPU only, though it names NVIDIA A100-SXM4-80GB"),
+    ],
+)
+@pytest.mark.parametrize("command", [["diagnose"], ["show", "idle"], ["report", "-o", "-"]])
+def test_a_lost_device_is_named_and_the_loss_explained(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    events: list[dict[str, Any]],
+    devices: tuple[str, ...],
+    says: str,
+    command: list[str],
+) -> None:
+    said = refusal(written(tmp_path, OPERATORS + events, *devices), capsys, *command)
+    assert says in said
+    assert all(name in said for name in devices)
+    assert "see why the profiler lost it" in said
+    assert "on a machine with a GPU" not in said
+    assert "CUDA calls" not in said or "CUDA" in says
+
+
+@pytest.mark.parametrize(
+    ("events", "says"),
+    [
+        (process(800, "Ascend Hardware", "NPU"), "9 tasks of 'Ascend Hardware' (NPU), busy for 90.0 us"),
+        (process("800", "davinci 0", "NPU"), "9 tasks of 'davinci 0' (NPU), busy for 90.0 us"),
+        (process(800, "/device:TPU:0"), "9 tasks of '/device:TPU:0', busy for 90.0 us"),
+        (process(800, "card 0", "HPU 0"), "9 tasks of 'card 0' (HPU 0), busy for 90.0 us"),
+        (process(800, "python", "CPU"), None),
+    ],
+)
+def test_work_of_another_accelerator_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], events: list[dict[str, Any]], says: str | None
+) -> None:
+    tasks = [event("MatMulV2", None, 20.0 * at + 9, 10, events[0]["pid"]) for at in range(9)]
+    said = refusal(written(tmp_path, OPERATORS + events + tasks), capsys)
+    assert (says or "work of the CPU only") in said
+    assert ("on a machine with a GPU" in said) == (says is None)
+
+
+@pytest.mark.parametrize("category", ["mtia_ccp_events", "hpu_op", "npu_kernel"])
+def test_categories_of_another_accelerator_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], category: str
+) -> None:
+    said = refusal(written(tmp_path, OPERATORS + [event("task", category, 5.0)] * 4), capsys)
+    assert f"'{category}' 4" in said
+    assert "on a machine with a GPU" not in said
+
+
+@pytest.mark.parametrize("case", ["09_gpu_named_kernels_lost.json.gz", "10_npu_tracks.json.gz"])
+def test_the_cases_are_refused_with_the_truth(capsys: pytest.CaptureFixture[str], case: str) -> None:
+    said = refusal(CASES / case, capsys)
+    known = {"09": ["200 CUDA calls", "NVIDIA A10G"], "10": ["90 tasks of 'Ascend Hardware' (NPU)", "10.8 ms"]}[
+        case[:2]
+    ]
+    assert all(words in said for words in known)
+
+
+def test_members_that_are_too_long_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out_results.json"
+    path.write_text(json.dumps({"rocprofiler-sdk-tool": [{"agent": number} for number in range(400_000)]}))
+    assert "'rocprofiler-sdk-tool'" in refusal(path, capsys)
+
+
+@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.runtime)
+def test_calls_and_products_are_told_apart(vendor: Vendor) -> None:
+    assert {vendor_of_calls([name]) for name in vendor.calls.does} == {vendor}
+    assert {of_product(name) for name in vendor.products.does} == {vendor}
+
+
+def test_products_nobody_lists_here_are_told_by_what_they_are() -> None:
+    for vendor, names in {
+        NVIDIA: ("A10G", "NVIDIA GB200", "Quadro RTX 6000", "NVIDIA Thor", "H20", "GeForce MX450", "L40S"),
+        AMD: ("AMD Radeon PRO W7900", "MI250X", "gfx1100", "Instinct MI355X"),
+        INTEL: ("Intel(R) Graphics [0x56a0]", "Intel Arc B580"),
+        HUAWEI: ("Ascend310P3",),
+        META: ("MTIA v2",),
+    }.items():
+        assert {of_product(name) for name in names} == {vendor}
+    assert of_product("") is of_product("some device") is None

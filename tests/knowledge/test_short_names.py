@@ -37,7 +37,7 @@ CUTLASS = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128
          "log_softmax forward fp32"),
         ("triton_poi_fused_add_cos_sin_0", "fused 0: add, cos, sin (triton)"),
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "nccl AllReduce_Sum_f32_RING_LL"),
-        ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16EEvPT0_", "add_rmsnorm_quant"),
+        ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16EEvPT0_", "add_rmsnorm_quant bf16"),
         ("my_own(int, float*)", "my_own fp32"),
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from timesink.errors import UnreadableTrace
-from timesink.knowledge.kernels import function_name, plain_name
+from timesink.knowledge.kernel_symbols import function_name, plain_name
 from timesink.knowledge.metric_names import base_unit, normalised
 from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES
 from timesink.model.trace import Trace

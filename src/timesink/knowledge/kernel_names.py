@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
-from timesink.knowledge.kernels import KernelFamily, decode, function_name
+from timesink.knowledge.kernel_symbols import function_name, symbol_of
+from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.startup import regex
 
 _MOST_READ: Final = 2_000  # characters of a name: what tells kernels apart for people stands before that
@@ -84,7 +85,6 @@ _OPERATOR: Final = regex(
     rf"(?P<name>(?:{'|'.join(sorted(_OF_WORDS, key=len, reverse=True))}|_?[A-Za-z0-9]+)(?:_backward(?:_data)?)?)(?:_|$)"
 )
 _TRITON_WORK: Final = {"poi": "fused", "red": "fused reduce", "per": "fused reduce", "tem": "fused gemm"}
-_MANGLED: Final = regex(r"^_ZN?[KVr]*((?:\d+[A-Za-z_]\w*)+)")
 _ENDS: Final = regex(r"(?:_?cuda)?_?kernel(?:_?(?:template|impl|cuda))*$", re.IGNORECASE)
 _ELEMENTS: Final = regex(r"(?:lambda\(|Functor<|(?:kernel|contig|vectorized|Copy|_add)<)(?:\w+::)*(\w+)\b(?!::)")
 _TYPES: Final = {
@@ -268,20 +268,10 @@ def fused_operators(name: str) -> tuple[str, ...]:
 
 def _by_function(name: str) -> str:
     """The function without what every kernel's name ends in, and the arithmetic type where it does not say it."""
-    function = _demangled(name) or function_name(name).split("[")[0]
+    function = symbol_of(name).path.split("::")[-1].split("[")[0] or function_name(name)
     bare = _ENDS.sub("", function) or function
     math = decode(name).math
     return _join_words(bare, None if math is None or math in bare else math)
-
-
-def _demangled(name: str) -> str:
-    """The function of a mangled name, which is the last identifier of its path: `_ZN5aiter3addE` is `add`."""
-    match = _MANGLED.match(name)
-    left, last = match[1] if match else "", ""
-    while length := re.match(r"\d+", left):
-        begin, size = length.end(), int(length[0][:4])
-        last, left = left[begin : begin + size], left[begin + size :]
-    return last
 
 
 def _type(name: str) -> str:

@@ -10,11 +10,11 @@ pattern knows is `OTHER`; nothing is inferred from silence.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from enum import StrEnum
 from functools import lru_cache
 
 from timesink.knowledge import collectives
+from timesink.knowledge.kernel_symbols import Symbol, symbol_of
 from timesink.knowledge.pattern import Pattern
 from timesink.startup import dataclass, regex
 
@@ -56,34 +56,39 @@ class KernelName:
 
 
 _NVJET_LETTER = {"t": "bf16", "h": "fp16", "s": "tf32", "q": "fp8", "d": "fp64", "i": "int8"}
-_TENSILE_LETTER = {"B": "bf16", "H": "fp16", "S": "fp32", "D": "fp64", "I": "int8", "F": "fp8"}
+_TENSILE_LETTER = {
+    "B": "bf16", "H": "fp16", "S": "fp32", "D": "fp64", "C": "fp32", "Z": "fp64", "X": "tf32", "F8": "fp8", "B8": "fp8",
+    "I8": "int8", "4xi8": "int8",
+}  # fmt: skip
 
 _FAMILY_PATTERNS = (
     (KernelFamily.ATTENTION, Pattern(
         r"(?<!cache_)flash_|fmha|FlashAttn|compute_dot_do_o|convert_dq|sdpa|attn_(?:fwd|bwd)|(?:^|_)attention"
-        r"|AttentionKernel|efficient_attention|mha_|unified_attention",
+        r"|AttentionKernel|efficient_attention|mha_|unified_attention|(?:Prefill|Decode)With\w*KVCache",
         "a fused attention", ("flash_fwd_kernel", "cutlass::fmha_cutlassF_bf16", "cudnn_native_sdpa_sm90"),
         "cache_flash_",
     )),
     (KernelFamily.LAYOUT, Pattern(
-        r"nchwToNhwc|nhwcToNchw|batched_transpose|transpose_readWrite|tensorTransform|permute|_transpose_kernel",
-        "changes a layout and nothing else", ("nchwToNhwcKernel", "batched_transpose_32x32"), "transposed_gemm",
+        r"nchwToNhwc|nhwcToNchw|batched_transpose|transpose_readWrite|tensorTransform|(?<!with)permute|_transpose_kernel",
+        "changes a layout and nothing else", ("nchwToNhwcKernel", "batched_transpose_32x32"),
+        ("transposed_gemm", "GemmWithPermute"),
     )),
     (KernelFamily.CONVOLUTION, Pattern(
         r"implicit_gemm|convolve|xmma_(?:fprop|dgrad|wgrad)|scudnn|cudnn.*(?:fprop|dgrad|wgrad|convolve)"
-        r"|(?:dgrad|wgrad)\w*_engine"
-        r"|winograd|igemm_(?:fwd|bwd|wrw)|conv(?:olution|2d|_depthwise|_fwd|_bwd)|im2col|depthwise|wgrad_nchw"
+        r"|(?:dgrad|wgrad)\w*_engine|\d(?:fprop|dgrad|wgrad|cudnn)|xmma_\w*cudnn::"
+        r"|winograd|igemm_(?:fwd|bwd|wrw)|conv(?:olution|2d|_depthwise|_fwd|_bwd)|AsmConv|naive_conv|im2col|depthwise|wgrad_nchw"
         r"|computeW?\w*OffsetsKernel|fft2d_(?:r2c|c2r)|mult_and_sum_complex",
         "a convolution",
         ("implicit_convolve_sgemm", "sm80_xmma_fprop_implicit_gemm", "depthwise_conv2d_fwd", "fft2d_r2c_64x64"),
         "ampere_sgemm_128x64_tn",
     )),
     (KernelFamily.GEMV, Pattern(
-        r"gemv|dot_kernel|reduce_1Block_kernel",
-        "a product with a vector", ("gemv2T_kernel_val", "dot_kernel"), "ampere_sgemm_128x64_tn",
+        r"gemv|gemmSN_|gemmk1_|dot_kernel|reduce_1Block_kernel",
+        "a product with a vector or few columns", ("gemv2T_kernel_val", "dot_kernel"), "ampere_sgemm_128x64_tn",
     )),
     (KernelFamily.GEMM, Pattern(
-        r"nvjet|gemm|^Cijk_|cutlass.*(?:Gemm|gemm)|splitK_?reduce|_matmul|matmul_|triton_tem_fused|triton_mm",
+        r"nvjet|gemm|^Cijk_|cutlass.*(?:Gemm|gemm)|splitK_?reduce|_matmul|matmul_|triton_tem_fused|triton_mm|marlin"
+        r"|^bmm_(?:mx)?(?:e\dm\d|bfloat16|fp16)",
         "a matrix product", ("nvjet_tst_128x64_h_bz_TNT", "Cijk_Ailk_Bljk_BBS_MT128x128x32", "triton_tem_fused_mm_0"),
         "vectorized_elementwise_kernel",
     )),
@@ -163,21 +168,31 @@ _FUSED = (
     ("nvfuser", regex(r"nvfuser_")),
 )
 
-_MATH: tuple[tuple[str, re.Pattern[str]], ...] = (
+_FROM_NAME: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("fp4", regex(r"e2m1|nvfp4|xf4_", re.IGNORECASE)),
     ("fp8", regex(r"e4m3|e5m2|fp8|f8f8|float8", re.IGNORECASE)),
-    ("tf32", regex(r"tf32|xmma_\w*f32f32_tf32|s1688gemm(?!_f16|_bf16)|s1688tf32", re.IGNORECASE)),
-    ("bf16", regex(r"bf16|bfloat16|__nv_bfloat|BFloat16", re.IGNORECASE)),
+    ("tf32", regex(r"tf32", re.IGNORECASE)),
+    ("bf16", regex(r"bf16|bfloat16", re.IGNORECASE)),
+    ("fp16", regex(r"(?<![a-z])h(?:884|1688|16816|gemm)|fp16|(?<!wgmma_)f16|half(?![a-z])|s884", re.IGNORECASE)),
+    ("int8", regex(r"imma|int8|s8s8|i8i8|i8816|i16832", re.IGNORECASE)),
+    ("fp64", regex(r"(?<![a-z])[dz]gemm|fp64|f64|d884|dmma|(?<!_float_)double", re.IGNORECASE)),
+    ("tf32", regex(r"^(?!.*(?:turing|_75_)).*s1688(?:gemm|fprop|dgrad|wgrad)", re.IGNORECASE)),
     (
-        "fp16",
+        "fp32",
         regex(
-            r"h(?:884|1688|16816)(?:gemm|fprop|dgrad|wgrad|cudnn)?|_fp16|f16f16|_half\b|c10::Half|__half|s16816gemm_f16|s884",
-            re.IGNORECASE,
+            r"(?<![a-z])s(?:gemm|cudnn)|fp32|f32f32|ffma|(?<![a-z])g?cgemm|simt|_float_|_f32(?![a-z\d])", re.IGNORECASE
         ),
     ),
-    ("int8", regex(r"imma|int8|s8s8|i8816|i16832", re.IGNORECASE)),
-    ("fp64", regex(r"dgemm|f64f64|d884gemm|\bdouble\b", re.IGNORECASE)),
-    ("fp32", regex(r"sgemm|scudnn|f32f32_f32f32|ffma|gcgemm|cutlass_\d+_simt|\bfloat2?\b|_f32\b", re.IGNORECASE)),
 )
+"""What libraries write into the names of their products, the narrowest first: `fp16_s1688gemm` has operands of fp16,
+and `s1688gemm` without a type of 32 bits, which go through tensor cores as TF32."""
+_NARROW: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("fp8", regex(r"e4m3|e5m2|fp8|float8", re.IGNORECASE)),
+    ("tf32", regex(r"tf32|tfloat32", re.IGNORECASE)),
+    ("bf16", regex(r"bf16|bfloat|bhalf_t|DF16b", re.IGNORECASE)),
+    ("fp16", regex(r"half(?![a-z])|float16|(?<!b)fp?16", re.IGNORECASE)),
+)
+_WIDE = regex(r"(?<![\w:])(?:float[24]?|double)(?!\w)")
 
 _TILES = (
     regex(r"nvjet_(?:sm\d+_)?[a-z]{3,6}_(\d+)x(\d+)_"),
@@ -185,11 +200,15 @@ _TILES = (
     regex(r"_MT(\d+)x(\d+)x\d+"),
     regex(r"gemm(?:_[a-z]\w*?)?_(\d+)x(\d+)(?:_|$)"),
 )
-_NVJET = regex(r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2,5}_\d+x\d+")
-_TENSILE = regex(r"^Cijk_\w+?_([A-Z])_?[A-Z]*_")
-
+_NVJET = regex(r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2,5}_(?!tf32)")
+_TENSILE = regex(r"Cijk_\w+?_B\w{3}_(4xi8|[FB]8|I8|[SDCZHBX](?![a-z]))[A-Z\d]*_(MX_)?")
+_TRTLLM = regex(r"^(?:bmm|gemm)_(?:Mx)?[A-Z][a-z\d]+_(?:Mx)?([A-Z][a-z]*\d+(?:m\d)?)")
 
 _LONGEST = 16384  # the longest name seen in a capture has a third of that
+
+
+PRODUCTS = (KernelFamily.GEMM, KernelFamily.CONVOLUTION, KernelFamily.ATTENTION)
+"""Families whose libraries write types into their names, and which tensor cores compute."""
 
 
 @lru_cache(maxsize=65536)
@@ -199,53 +218,48 @@ def decode(name: str) -> KernelName:
     Of a longer name than compilers write, the beginning is read.
     """
     name = name[:_LONGEST]
-    family = next((family for family, pattern in _FAMILIES if pattern.search(name)), KernelFamily.OTHER)
+    symbol = symbol_of(name)
+    operation, family = symbol, KernelFamily.OTHER
+    for operation in symbol.operations():
+        read = " ".join((operation.path, *operation.types)) if operation.applies else operation.path
+        family = next((family for family, pattern in _FAMILIES if pattern.search(read)), KernelFamily.OTHER)
+        if family is not KernelFamily.OTHER:
+            break
     return KernelName(
         family=family,
-        math=None if family is KernelFamily.COMMUNICATION else _math(name),
+        math=None if family is KernelFamily.COMMUNICATION else _math(operation, family),
         tile=next(((int(m[1]), int(m[2])) for p in _TILES if (m := p.search(name))), None),
         fused=next((tool for tool, pattern in _FUSED if pattern.search(name)), None),
     )
 
 
-def _math(name: str) -> str | None:
-    if nvjet := _NVJET.search(name):
+def _math(symbol: Symbol, family: KernelFamily) -> str | None:
+    """The type of the operands: as the library writes it, else as the arguments of the function are typed.
+
+    A 16-bit type is there for operands alone. A float or double may be what a product is summed in: such an argument
+    counts where it is the function's own.
+    """
+    path = symbol.path
+    if nvjet := _NVJET.search(path):
         return _NVJET_LETTER.get(nvjet[1])
-    if tensile := _TENSILE.search(name):
-        return _TENSILE_LETTER.get(tensile[1])
-    return next((math for math, pattern in _MATH if pattern.search(name)), None)
+    if tensile := _TENSILE.search(path):
+        return "tf32" if tensile[2] else _TENSILE_LETTER.get(tensile[1])
+    if llm := _TRTLLM.search(path):
+        path = llm[1]
+    if family in PRODUCTS and (named := _first(_FROM_NAME, path)):
+        return named
+    types = ", ".join(symbol.types)
+    sized = family in (*PRODUCTS, KernelFamily.LAYOUT)  # or a library means bytes by it
+    if narrow := _first(_NARROW, types if sized else f"{path} {types}"):
+        return narrow
+    if symbol.applies:
+        wide = next(iter(_WIDE.findall(types)), None)
+    else:
+        wide = next((text for text in symbol.types if _WIDE.fullmatch(text)), None)
+    if wide is None or "splitk" in path.lower():  # sums what others multiplied
+        return None
+    return "fp64" if wide == "double" else "fp32"
 
 
-_CASTS = regex(r"\((?:unsigned )?(?:int|long|long long|bool|char|short|unsigned)\)(?=[-\d])")
-_UNNAMED = ("(anonymous namespace)::", "<unnamed>::")
-
-
-def function_name(demangled: str) -> str:
-    """The bare name: without return type, namespaces, template arguments and parameters."""
-    name = demangled
-    for unnamed in _UNNAMED:
-        name = name.replace(unnamed, "")
-    bare = "".join(_outside_brackets(name)).strip()
-    last = re.split(r"\s|::", bare)[-1]
-    return last or demangled
-
-
-def plain_name(demangled: str) -> str:
-    """The whole name with the differences between demanglers removed: casts before numbers, blanks, unnamed scopes."""
-    name = _CASTS.sub("", demangled)
-    for unnamed in _UNNAMED:
-        name = name.replace(unnamed, "")
-    return re.sub(r"\s+", "", name)
-
-
-def _outside_brackets(name: str) -> Iterator[str]:
-    depth = 0
-    for letter in name:
-        if letter in "<(":
-            if depth == 0 and letter == "(":
-                return
-            depth += 1
-        elif letter in ">)":
-            depth -= 1
-        elif depth == 0:
-            yield letter
+def _first(patterns: tuple[tuple[str, re.Pattern[str]], ...], text: str) -> str | None:
+    return next((kind for kind, pattern in patterns if pattern.search(text)), None)

@@ -6,6 +6,7 @@ Patterns say what operators and element types are called.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from math import prod
 from typing import Final
@@ -118,6 +119,17 @@ def _tensor(shape: object, dtype: object, strides: object) -> Tensor | None:
     short, itemsize = _TYPES.get(dtype, (dtype, 0))
     steps = tuple(strides) if isinstance(strides, list) and len(strides) == len(shape) else ()
     return Tensor(tuple(shape), short, itemsize, steps) if itemsize else None
+
+
+def operand_type(dtypes: str) -> str | None:
+    """The floating type that all floating operands have, of the recorded types of an operator's arguments."""
+    try:
+        recorded = parsed(dtypes)
+    except ValueError:
+        return None
+    types = recorded if isinstance(recorded, list) else []
+    found = {_TYPES.get(text, (text, 0))[0] for text in types if isinstance(text, str) and re.match(FLOATING, text)}
+    return found.pop() if len(found) == 1 else None
 
 
 class WorkKind(StrEnum):

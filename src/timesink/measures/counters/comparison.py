@@ -15,7 +15,7 @@ from itertools import pairwise
 import polars as pl
 
 from timesink.knowledge import profiler_texts
-from timesink.knowledge.kernels import function_name, plain_name
+from timesink.knowledge.kernel_symbols import function_name, plain_name
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.timeline.device_timeline import Device

@@ -19,7 +19,8 @@ import polars as pl
 from timesink._native import places
 from timesink.knowledge import kernel_traits
 from timesink.knowledge.gpus import GpuPeaks, peaks
-from timesink.knowledge.kernels import KernelFamily, decode
+from timesink.knowledge.kernels import PRODUCTS, KernelFamily, decode
+from timesink.knowledge.operators import operand_type
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.attribution import (
@@ -32,7 +33,7 @@ from timesink.measures.timeline.attribution import (
 )
 from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.graph_replays import graph_replays
-from timesink.model.arrays import BoolArray, Int64Array, median
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches, of_each
 from timesink.model.nesting import Nesting, key_slices, slice_of
@@ -106,7 +107,7 @@ def kernel_facts(trace: Trace) -> KernelFacts:
         (pl.col("end_ns") - pl.col("start_ns")).alias("length"),
         pl.col("name").to_physical(),
         of_each(ops["name"], lambda name: decode(name).family.value, Family).alias("family"),
-        of_each(ops["name"], lambda name: decode(name).math, pl.Categorical()).alias("math"),
+        _math(trace, ops["name"], host_op),
         of_each(ops["name"], lambda name: decode(name).fused, pl.Categorical()).alias("fused"),
         of_each(ops["name"], casts, pl.Boolean).alias("casts"),
         pl.when(blocks > 0).then(blocks.clip(0, BLOCKS[1]).cast(pl.UInt32)).alias("blocks"),  # none: not recorded
@@ -118,6 +119,21 @@ def kernel_facts(trace: Trace) -> KernelFacts:
     if not kernels["optimizer"].any():
         kernels = kernels.with_columns(_updating(kernels, ops["name"]).alias("optimizer"))
     return KernelFacts(pl.DataFrame([lean(column) for column in kernels]))
+
+
+def _math(trace: Trace, names: pl.Series, host_op: Int32Array) -> pl.Series:
+    """The arithmetic of each kernel: that of its operator's operands where they were recorded and have one floating
+    type, else what its name says. Of fp32 operands only the name tells whether they are multiplied as TF32."""
+    named = of_each(names, lambda name: decode(name).math, pl.String)
+    host = trace.get(HOST_OPS)
+    if host["input_dtypes"].null_count() == host.height:
+        return named.cast(pl.Categorical()).alias("math")
+    types = host.select(pl.when(pl.col("name").cast(pl.String).str.starts_with("aten::")).then("input_dtypes"))
+    recorded = of_each(names_at(types.to_series(), host_op, "types"), operand_type, pl.String)
+    product = of_each(names, lambda name: decode(name).family in PRODUCTS, pl.Boolean)
+    wide = pl.when(named.is_in(["fp32", "tf32"])).then(named).when(~product).then(pl.lit("fp32"))
+    math = pl.when(recorded.is_null()).then(named).when(recorded == "fp32").then(wide).otherwise(recorded)
+    return pl.select(math.cast(pl.Categorical()).alias("math")).to_series()
 
 
 def _updating(kernels: pl.DataFrame, names: pl.Series) -> pl.Series:

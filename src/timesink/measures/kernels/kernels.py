@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from timesink.knowledge.kernels import function_name
+from timesink.knowledge.kernel_symbols import function_name
 from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import per_step_ns, step_windows

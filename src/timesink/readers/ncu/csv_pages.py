@@ -20,7 +20,7 @@ import numpy as np
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import profiler_texts
-from timesink.knowledge.kernels import function_name
+from timesink.knowledge.kernel_symbols import function_name
 from timesink.knowledge.metric_names import normalised
 from timesink.model.tables import KERNEL_METRICS
 from timesink.model.trace import NoteKind, Trace, noted

@@ -23,7 +23,7 @@ test-all: $(VENV)/.dev
 
 # Every capture of the fault suite: one screen, true sentences, one price per change, the same steps without marks. CI reads
 # each tenth of them.
-SWEEP := tests/measures/timeline/test_autograd.py tests/measures/steps/test_stripped_marks.py tests/diagnosis/test_captures.py
+SWEEP := tests/measures/timeline/test_autograd.py tests/measures/steps/test_stripped_marks.py tests/gate/test_gate.py
 sweep: $(VENV)/.dev
 	TIMESINK_SWEEP=all $(BIN)/python -m pytest $(PARALLEL) -m slow $(SWEEP)
 

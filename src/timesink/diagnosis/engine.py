@@ -24,11 +24,22 @@ from timesink.diagnosis.pricing import in_order, price, share_claims, within_cla
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Limit, Rule
 from timesink.diagnosis.saving import saving_text
-from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Note, Quantity, Ruling, Undecided
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Card,
+    Clear,
+    Diagnosis,
+    Finding,
+    Found,
+    Note,
+    Quantity,
+    Ruling,
+    Undecided,
+)
 from timesink.diagnosis.words import which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
-from timesink.measures.steps.per_step import period_name, period_ns
+from timesink.measures.steps.per_step import period_name
 from timesink.measures.steps.slow_steps import usual_steps
 from timesink.model.arrays import WEIGHTY
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
@@ -40,6 +51,12 @@ MATERIAL: Final = Limit.ratio(
     0.01,
     "a finding worth less than one step in a hundred is reported, but is not the bottleneck",
     "run-to-run deviation of step time is about 1 % on one GPU (docs/explanation/accuracy.md)",
+)
+
+BOUND: Final = Limit.ratio(
+    0.10,
+    "of a gain that may be nothing no part is sure: from a tenth of the step on it is the headline, as a bound",
+    "benchmarks/faults: kernels of healthy ranks take up to 6 % of a step longer beside communication",
 )
 
 
@@ -76,8 +93,9 @@ def diagnose(
         budgets = begun(thread, partial(step_budgets, trace))
         said = begun(thread, lambda: () if barred else statements(trace))
         ranked = _ranked_findings(judged, trace, usual, thread)
-    findings = tuple((found.card, found.finding) for found in ranked)
-    bottleneck, statement = _conclusion(ranked, trace, usual)
+    findings = tuple((found.card, _told(found.finding)) for found in ranked)
+    looked = any(isinstance(ruling.verdict, Clear | Found) for ruling, _ in judged)
+    bottleneck, statement = _conclusion(ranked, trace, usual, looked)
     return Diagnosis(
         sources=headline.sources(trace),
         steps=headline.step_figures(trace),
@@ -166,10 +184,7 @@ def _ranked_findings(
 def _priced(finding: Finding, trace: Trace) -> Finding:
     worth = price(finding, trace)
     gain = in_order(within_claim(worth, finding, trace))
-    step = _step_of(trace)
-    if finding.bottleneck is Bottleneck.PROFILER_OVERHEAD:  # no part of a step without the profiler
-        step = {**step, **_recorded_step(trace, finding)}
-    return replace(finding, recoverable=gain, priced_by=worth.by, **step)
+    return replace(finding, recoverable=gain, priced_by=worth.by, **_step_of(trace))
 
 
 @remembered
@@ -179,23 +194,32 @@ def _step_of(trace: Trace) -> Mapping[str, Any]:
     return {"period": period_name(trace), "of_ms": step_ms, "which": which_step(trace, step_ms)}
 
 
-def _recorded_step(trace: Trace, finding: Finding) -> Mapping[str, Any]:
-    """The same of the step as it was recorded, of the devices that the finding claims time of."""
-    step_ms = max(period_ns(trace, device) for device in finding.claim.intervals) / NS_PER_MS
-    return {"of_ms": step_ms, "which": which_step(trace, step_ms)}
-
-
 def _is_material(finding: Finding) -> bool:
-    return finding.of_ms is None or worth_ms(finding) >= MATERIAL.default * finding.of_ms
+    """Whether it is worth a change: by what is expected, or, where that is nothing, by how much it may be."""
+    gain = finding.recoverable or Quantity(0.0, "ms")
+    of_ms = finding.of_ms or 0.0
+    return not of_ms or (gain.value >= MATERIAL.default * of_ms if gain.value else gain.most >= BOUND.default * of_ms)
+
+
+def _told(finding: Finding) -> Finding:
+    """The finding as it is shown: the time that recording costs ranks it, and is no saving."""
+    is_artefact = finding.bottleneck is Bottleneck.PROFILER_OVERHEAD
+    return replace(finding, recoverable=None, priced_by=None) if is_artefact else finding
+
+
+def _may_save(finding: Finding) -> bool:
+    return bool(finding.recoverable and finding.of_ms and finding.recoverable.most >= MATERIAL.default * finding.of_ms)
 
 
 def _rank(entry: _Ranked) -> tuple[float, float, str, str]:
     card, finding, _ = entry
     worth = finding.recoverable or Quantity(0.0, "ms")
-    return (-worth.value, -(worth.high or worth.value), card.code, finding.message)
+    return (-worth_ms(finding), -worth.most, card.code, finding.message)
 
 
-def _conclusion(ranked: Sequence[_Ranked], trace: Trace, usual: Trace | None) -> tuple[Bottleneck, str]:
+def _conclusion(
+    ranked: Sequence[_Ranked], trace: Trace, usual: Trace | None, looked: bool = True
+) -> tuple[Bottleneck, str]:
     """The first finding decides, if it is worth at least the material share of a step.
 
     Where that is one of a few slow steps, nothing in the usual step is worth a change, and the sentence says so. Of two
@@ -205,10 +229,11 @@ def _conclusion(ranked: Sequence[_Ranked], trace: Trace, usual: Trace | None) ->
     if ranked and _is_material(ranked[0].finding) and not (of_two and ranked[0].is_apart):
         _, first, is_apart = ranked[0]
         apart = "the usual step holds nothing worth a change; " if is_apart else ""
-        worth = first.recoverable and first.recoverable.value
-        saving = f"; a fix {saving_text(first, interval=False)}" if worth else ""
+        worth = _told(first).recoverable
+        saving = f"; a fix {saving_text(first, interval=False)}" if worth and worth.most else ""
         return first.bottleneck, f"{of_two}{apart}{first.message}{saving}"
-    verdict, said = headline.without_finding(usual or trace, bool(ranked))
+    bounds = [(card, found) for card, found, is_apart in ranked if not is_apart and _may_save(found)]
+    verdict, said = headline.without_finding(usual or trace, bool(ranked), bounds, looked)
     return verdict, f"{of_two}{said[:1].lower()}{said[1:]}" if of_two else said
 
 

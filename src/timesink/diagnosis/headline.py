@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import (
     Bottleneck,
+    Card,
     DeviceFigures,
     Finding,
     Note,
@@ -58,6 +60,7 @@ FEW: Final = Limit.ratio(
 _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is not the step the program has
 _TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a profiler is worth a word
 _MOSTLY: Final = 0.5
+_BOUNDS_SHOWN: Final = 2
 _DIFFERENCES_SHOWN: Final = 6  # more is no headline; the ranks page has all
 _CANDIDATES_SHOWN: Final = 4  # as many names as fit in a sentence
 _DROPPED: Final = {
@@ -119,17 +122,17 @@ def _figures(times: StepTimes) -> StepFigures:
 
 
 def step_ms(trace: Trace) -> float | None:
-    """The step without a profiler, as told or estimated; the longest device span where the trace has no steps to
-    replay; None where it has no device work.
+    """The step without a profiler, as told or estimated; the mean recorded one of the slowest device where that is not
+    known to be shorter, or the window of a trace without steps; None where it has no device work.
 
     An estimate goes from one step's begin to the next one's. Where marked steps leave time between them it is longer
     than they are, and what is a part of a step is a part of the recorded one.
     """
-    estimated = estimated_step_ns(trace) if trace.unprofiled_step_ns is None else None
-    if estimated:
-        recorded_ns = max(period_ns(trace, device) for device in device_timeline(trace).by_device)
-        return _ms(min(estimated[1], recorded_ns))
-    return _ms(trace.unprofiled_step_ns) or _ms(_profiled_step_ns(trace))
+    if trace.unprofiled_step_ns:
+        return _ms(trace.unprofiled_step_ns)
+    recorded_ns = max((period_ns(trace, device) for device in device_timeline(trace).by_device), default=0.0)
+    estimated_ns = (estimated_step_ns(trace) or (0.0, recorded_ns))[1]
+    return _ms(estimated_ns if estimated_ns < (1 - _TAKEN_OFF) * recorded_ns else recorded_ns or None)
 
 
 def device_figures(trace: Trace) -> tuple[DeviceFigures, ...]:
@@ -239,22 +242,48 @@ def _one_engine_step(trace: Trace) -> str:
     )
 
 
-def without_finding(trace: Trace, has_findings: bool) -> tuple[Bottleneck, str]:
-    """The verdict on a trace in which no finding is worth a change: nothing limits it, or nobody can tell, and why."""
+def without_finding(
+    trace: Trace, has_findings: bool, bounds: Sequence[tuple[Card, Finding]] = (), looked: bool = True
+) -> tuple[Bottleneck, str]:
+    """The verdict on a trace in which no finding is worth a change: nothing limits it, or nobody can tell, and why.
+
+    `bounds` are findings that may save a hundredth of the step, or nothing; `looked` says that a rule could decide.
+    """
     if why := _untold(trace):
         return Bottleneck.UNDECIDED, why
     if not (timelines := device_timeline(trace).by_device):
         profiled = number(trace.get(KERNEL_PROFILES).height, "kernel")
+        if not looked:
+            return Bottleneck.UNDECIDED, f"{profiled} profiled one by one, without the counters that any rule needs."
         return Bottleneck.NONE, f"{profiled} profiled one by one, and no rule finds a change worth making."
     busy = sum(share_of_step(trace, device, line.busy) for device, line in timelines.items()) / len(timelines)
-    is_quiet = not has_findings and 1 - busy > QUIET.default
-    what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
-    what = "no rule names a cause, and what the host did in that time is not all recorded" if is_quiet else what
     devices = "The device is" if len(timelines) == 1 else f"The {len(timelines)} devices are"
-    outside = "" if has_findings else _mostly_without_device(trace)
     cause = "" if share_text(busy) == share_text(1.0) else _main_cause(trace)
-    said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_attained(trace)}{cause}; {outside or what}."
-    return Bottleneck.UNDECIDED if is_quiet or outside else Bottleneck.NONE, said
+    said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_attained(trace)}{cause}"
+    if unearned := _unearned(trace, busy, has_findings):
+        return Bottleneck.UNDECIDED, f"{said}; {unearned}."
+    what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
+    if bounds:
+        most = [f"{card.name} {saving_text(finding, interval=False)}" for card, finding in bounds[:_BOUNDS_SHOWN]]
+        what = f"no finding surely saves 1 % of a step: {', '.join(most)}"
+    return Bottleneck.NONE, f"{said}; {what}."
+
+
+def _unearned(trace: Trace, busy: float, has_findings: bool) -> str:
+    """Why nobody may say that nothing limits the step: what the file lacks, or what is idle for no known cause."""
+    if doubt := next(iter(known(trace).doubts), None):
+        return f"{doubt.why}. To decide: {doubt.to_decide}"
+    if not has_findings and (outside := _mostly_without_device(trace)):
+        return outside
+    if 1 - busy * _lengthened(trace) > QUIET.default:
+        return "no rule names a cause, and what the host did in that time is not all recorded"
+    return ""
+
+
+def _lengthened(trace: Trace) -> float:
+    """How many times as long as without a profiler the recorded step is, as told or estimated; at least 1."""
+    recorded_ns = max(period_ns(trace, device) for device in device_timeline(trace).by_device)
+    return max(recorded_ns / ((step_ms(trace) or 0.0) * NS_PER_MS or recorded_ns or 1.0), 1.0)
 
 
 def _mostly_without_device(trace: Trace) -> str:
@@ -307,12 +336,12 @@ def _of_step(trace: Trace, busy_ratio: float) -> str:
     """What that share is of: the step as profiled, and where the step without the profiler is much shorter, which the
     same kernels fill more of, that one too."""
     device = max(device_timeline(trace).by_device, key=lambda device: period_ns(trace, device))
-    step_ns, unprofiled_ns = period_ns(trace, device), trace.unprofiled_step_ns
     of_profiled = f" of {period_text(trace, device)}"
-    if unprofiled_ns is None or step_ns <= (1 + _LENGTHENED) * unprofiled_ns:
+    if (times := _lengthened(trace)) <= 1 + _LENGTHENED:
         return of_profiled
-    share = share_text(min(busy_ratio * step_ns / unprofiled_ns, 1.0))
-    return f"{of_profiled} as profiled, {share} of the {time_text(unprofiled_ns)} it takes without the profiler"
+    share, about = share_text(min(busy_ratio * times, 1.0)), "" if trace.unprofiled_step_ns else "estimated "
+    without = f"the {about}{time_text(period_ns(trace, device) / times)} it takes without the profiler"
+    return f"{of_profiled} as profiled, {share} of {without}"
 
 
 def _attained(trace: Trace) -> str:
@@ -337,14 +366,6 @@ def _main_cause(trace: Trace) -> str:
         return ""
     cause = min(totals, key=lambda cause: (-totals[cause], cause))
     return f"; {share_text(totals[cause] / totals.total())} of its idle time is {IDLE_WORDS[cause]}"
-
-
-def _profiled_step_ns(trace: Trace) -> float | None:
-    """The median steady step; the longest device span without steps; None without device work."""
-    p50_ns = steps(trace).times.p50_ns
-    if p50_ns is not None:
-        return p50_ns
-    return max((budget.span_ns for budget in device_timeline(trace)), default=0) or None
 
 
 def _ms(value_ns: float | None) -> float | None:

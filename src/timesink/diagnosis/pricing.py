@@ -33,6 +33,7 @@ from timesink.whatif.periods import TO_P90
 from timesink.whatif.pricing import Pricer
 
 _SHARED: Final = 0.01  # claims that share less than this are apart
+UNSURE: Final = 0.3  # Swanson's weight of the high end: what is expected of a gain that may be nothing
 _NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
 
@@ -44,8 +45,9 @@ class Priced(NamedTuple):
 
 
 def worth_ms(finding: Finding) -> float:
-    """What the fix of a priced finding wins, as expected; 0 where it has no price."""
-    return finding.recoverable.value if finding.recoverable else 0.0
+    """What is expected of a fix, 0 where it has no price: of a bound that may be nothing, three tenths."""
+    gain = finding.recoverable
+    return 0.0 if gain is None else gain.value or UNSURE * gain.most
 
 
 def price(finding: Finding, trace: Trace) -> Priced:

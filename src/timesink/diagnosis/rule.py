@@ -95,11 +95,15 @@ class Rule:
     def verdict(self, trace: Trace, overrides: Mapping[str, float] = MappingProxyType({})) -> Verdict:
         """The verdict on a trace, with the limits named in `overrides` (by their names in this rule) set to those."""
         from timesink.measures.timeline.known import known
+        from timesink.model.tables import API_CALLS, DEVICE_OPS, KERNEL_PROFILES, MEMORY_EVENTS, MEMORY_SEGMENTS
+
+        kinds = (DEVICE_OPS, KERNEL_PROFILES, MEMORY_EVENTS, MEMORY_SEGMENTS)  # of captures
 
         missing = [table.name for table in self.needs if table not in trace]
         if missing:
             what = "table" if len(missing) == 1 else "tables"
-            return Undecided(f"the trace has no {what} {', '.join(missing)}", self.capture)
+            elsewhere = missing != [API_CALLS.name] and any(trace.get(table).height for table in kinds)
+            return Undecided(f"the trace has no {what} {', '.join(missing)}", self.capture, elsewhere)
         if lack := known(trace).unmet(self.needs):
             return Undecided(*lack)
         return self.check(trace, Limits(self.limits, overrides))

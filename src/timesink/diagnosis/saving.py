@@ -23,7 +23,8 @@ def saving_text(finding: Finding, *, interval: bool = True) -> str:
     """
     gain = finding.recoverable
     if gain is None:
-        return "not priced"
+        is_artefact = finding.bottleneck is Bottleneck.PROFILER_OVERHEAD
+        return "saves nothing without the profiler" if is_artefact else "not priced"
     most_ms = max(gain.value, gain.most)
     counted = _counted(finding)
     if most_ms < _NOTHING_MS:

@@ -227,10 +227,12 @@ class NotApplicable:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The rule could not look. `to_decide` is what to capture, or the command that would decide it."""
+    """The rule could not look. `to_decide` is what to capture, or the command that would decide it. `elsewhere` says
+    that it takes another kind of capture, of which this one is not a part."""
 
     why: str
     to_decide: str
+    elsewhere: bool = False
 
 
 Verdict = Found | Clear | NotApplicable | Undecided

@@ -13,6 +13,7 @@ from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
 _APART: Final = 0.05  # a mean that is farther from the median than this is named, with the median beside it
+_PRINTED: Final = 0.005  # half a unit of the last of three digits
 
 
 def period_text(trace: Trace, device: Device) -> str:
@@ -32,7 +33,7 @@ def which_step(trace: Trace, step_ms: float | None) -> StepName:
     if period_name(trace) == "window":
         windows = [window_ns for window_ns, _ in lengths]
         return "longest" if windows and _apart(max(windows), min(windows)) else ""
-    if step_ms and all(_apart(mean_ns, step_ms * NS_PER_MS) for mean_ns, _ in lengths):
+    if step_ms and all(_apart(mean_ns, step_ms * NS_PER_MS, _PRINTED) for mean_ns, _ in lengths):
         return "unprofiled"
     return "mean" if any(_apart(*pair) for pair in lengths) else ""
 
@@ -42,8 +43,8 @@ def _mean_and_median_ns(trace: Trace, device: Device) -> tuple[float, float]:
     return period_ns(trace, device), median(end - start)
 
 
-def _apart(mean_ns: float, median_ns: float) -> bool:
-    return abs(mean_ns - median_ns) > _APART * mean_ns
+def _apart(mean_ns: float, median_ns: float, most: float = _APART) -> bool:
+    return abs(mean_ns - median_ns) > most * mean_ns
 
 
 def of_period(trace: Trace, device: Device, time_ns: float) -> str:

@@ -39,6 +39,7 @@ _SMALL = 0.01  # parts of the step below it are told together
 _CLAUSE: Final = re.compile(r"[;:.](?=\s)| \((?!.*\) )|, (?=or |and |give |ask |keep |split )")
 _LOST: Final = "data_loss"
 _ASSUMED_OF_GPU: Final = "assumed", "device_ops"
+_DEVICE_BOUND: Final = 0.9  # of the step: the rest is too short to be what to look at
 _OPTION: Final = "--unprofiled-step-ms"
 
 
@@ -187,7 +188,7 @@ def _saves(finding: Finding) -> str:
     """`3.15 ms`; `≤ 3.15 ms` where it is a bound; `in IDL103` where that finding has all of its time; `memory` where a
     fix saves memory and no time."""
     if finding.recoverable is None:
-        return "not known"
+        return "nothing" if finding.bottleneck is Bottleneck.PROFILER_OVERHEAD else "not known"
     bound, saved_ms = _saved_ms(finding)
     if saved_ms:
         return f"{bound}{time_text(saved_ms * NS_PER_MS)}"
@@ -222,7 +223,11 @@ def short_advice(advice: str) -> str:
 
 
 def _counts(diagnosis: Diagnosis) -> list[StyledLine]:
-    kinds = Counter(type(ruling.verdict) for ruling in diagnosis.rulings)
+    """Of the rules; one that needs another kind of capture is not applicable to this one."""
+    kinds = Counter(
+        NotApplicable if getattr(ruling.verdict, "elsewhere", False) else type(ruling.verdict)
+        for ruling in diagnosis.rulings
+    )
     named = ((Clear, "clear"), (NotApplicable, "n/a"), (Undecided, "undecided"))
     return [StyledLine.of(f"{' · '.join(f'{kinds[kind]} {word}' for kind, word in named)} (-v)", "dim")]
 
@@ -251,8 +256,16 @@ def _next(diagnosis: Diagnosis) -> list[StyledLine]:
     commands = [f"timesink explain {diagnosis.findings[0][0].code}"] if diagnosis.findings else []
     if file:
         look = "report" if diagnosis.devices else "kernels" if diagnosis.profiled_kernels else "which --from"
-        commands.append(f"timesink {look} {file}")
+        commands.append(f"timesink {'kernels --next' if _is_of_the_device(diagnosis) else look} {file}")
     return [StyledLine.of(f"{'next: ' if not at else '      '}{command}") for at, command in enumerate(commands)]
+
+
+def _is_of_the_device(diagnosis: Diagnosis) -> bool:
+    """Whether kernels fill the step and no finding says what to change of them: counters do."""
+    total_ns = sum(budget.period_ns for budget in diagnosis.budgets)
+    computed_ns = sum(part.time_ns for budget in diagnosis.budgets for part in budget.parts if part.kind == "compute")
+    unnamed = (Bottleneck.NONE, Bottleneck.MEMORY_BOUND_KERNEL, Bottleneck.COMPUTE_BOUND_KERNEL, Bottleneck.OCCUPANCY)
+    return 0 < total_ns * _DEVICE_BOUND <= computed_ns and diagnosis.bottleneck in unnamed
 
 
 def _few_lines(text: str, width: int, most: int) -> list[str]:

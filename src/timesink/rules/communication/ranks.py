@@ -133,8 +133,10 @@ def _check_imbalance(trace: Trace, limits: Limits) -> Verdict:
         limit=Quantity(limits["gain_ratio"], "ratio"),
         table="collectives",
     )
-    if not evidence.is_over or 2 * max(own.values(), default=0) > sum(own.values()):
+    if not evidence.is_over:
         return found_or_clear([evidence])
+    if 2 * max(own.values(), default=0) > sum(own.values()):
+        return NotApplicable("one rank has more than half of the lateness: it is late, the others are not unequal")
     period = step_ns(waits.job)
     saved_ms = gain * period / NS_PER_MS
     latest = sorted(own, key=lambda rank: (-own[rank], rank))

@@ -71,7 +71,7 @@ def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
     """The saving in the verdict is that of the first finding; a busy share is a share."""
     for found in _SAVES.finditer(diagnosis.statement):
         gain = diagnosis.findings[0][1].recoverable
-        if gain is None or not alike(ms(found[1], found[2]), gain.value):
+        if gain is None or not alike(ms(found[1], found[2]), gain.value or gain.most):
             yield f"the verdict saves what no finding does: {diagnosis.statement}"
     for found in re.finditer(rf"busy {_SHARE}", diagnosis.statement):
         if float(found[1]) > 100.5:
@@ -87,7 +87,7 @@ def _of_which(diagnosis: Diagnosis, trace: Trace) -> Iterator[str]:
     for _, finding in diagnosis.findings:
         said = _SAVES.search(saving_text(finding))
         if finding.of_ms and said and said[4] and said[4].endswith("step"):
-            is_recorded = any(abs(finding.of_ms - step_ms) <= 0.05 * step_ms for step_ms in recorded_ms)
+            is_recorded = any(abs(finding.of_ms - step_ms) <= 0.005 * step_ms for step_ms in recorded_ms)
             if is_recorded is said[4].startswith("unprofiled"):
                 yield f"{finding.of_ms:.4g} ms, of {recorded_ms}: {said[0]}"
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.diagnosis.said import false_sentences
+from tests.gate.sentences import false_sentences
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Diagnosis, Quantity
@@ -54,7 +54,7 @@ MUTATIONS = {
     "not low <= value <= high": lambda d: first(d, recoverable=Quantity(1.5, "ms", low=1.6, high=2.0)),
     "of a step of": lambda d: first(d, recoverable=Quantity(1.5, "ms", low=1.0, high=99.0)),
     "unprofiled step), 882 us": lambda d: replace(
-        d, findings=tuple((card, replace(one, of_ms=d.steps.p50_ms)) for card, one in d.findings)
+        d, findings=tuple((card, replace(one, of_ms=d.budgets[0].period_ns / 1e6)) for card, one in d.findings)
     ),
     "ms, of [12": lambda d: first(d, which=""),
     "together": lambda d: first(d, recoverable=Quantity(12.0, "ms", low=1.0, high=12.0), of_ms=12.3),

@@ -1,0 +1,246 @@
+"""The laws that every answer keeps, one function each: it yields what breaks it, a line each.
+
+They read what is printed. What a sentence says is held against other sentences, against the rows below it and against
+the bar; `sentences.py` holds it against the trace.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from html import unescape
+from itertools import pairwise
+from typing import Final
+
+from tests.gate.answers import SHARE, TIME, Answers, Row, alike, flat, ms
+from tests.gate.prices import priced_findings, unlike_what_if
+from tests.gate.screen import faults_of_screen
+
+from timesink.diagnosis.registry import find
+from timesink.diagnosis.verdicts import Clear
+from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
+from timesink.views.timeline.lanes import timeline_of
+
+_STEP = rf"the (?:{TIME} (?:step|window)|mean step of {TIME} \(median {TIME}\))"
+_OF = re.compile(rf"{TIME} of {_STEP}(?: [a-z ]{{1,30}})? \({SHARE}\)")
+_SAVES = re.compile(rf"saves (?:at most )?{TIME} \({SHARE} of the (?:(mean|unprofiled|longest) )?(step|window)\)")
+_INTERVAL = re.compile(rf"saves (?:at most )?{TIME} [^;]{{0,60}}?\)?, {TIME} to {TIME}")
+_NOTHING_FOUND = re.compile(r"no finding is worth|no rule finds a change|no bottleneck")
+_WITHOUT = re.compile(rf"{SHARE} of its time (?:on|in|at) .*?(?:at most|it is) (\d[\d.]*) x as fast")
+MATERIAL: Final = 0.01  # of the step: docs/explanation/accuracy.md, run-to-run deviation
+OWED: Final = 0.05  # of the step: what takes more has a finding, a bound, or a reason why not
+SURE_PART: Final = 0.3  # of a bound that may be nothing: what is expected of it (Swanson's rule, `expected_ms`)
+
+
+def parts_sum(of: Answers) -> Iterator[str]:
+    """The parts of a step are the step: in JSON, on the bar, and in the table of idle time."""
+    for step in of.json["step_parts"]:
+        total = sum(part["ms"] for part in step["parts"])
+        if abs(total - step["step_ms"]) > 1e-6 * max(step["step_ms"], 1.0):
+            yield f"{total} ms of a step of {step['step_ms']} ms"
+    work = [share for name, share in of.bar.items() if name in {*WORK_WORDS.values(), "idle"}]
+    if of.bar and abs(sum(work) - 100) > 0.06 * len(work) + 0.05:
+        yield f"the bar holds {sum(work):.2f} %: {of.bar}"
+    causes = [share for name, share in of.bar.items() if name not in {*WORK_WORDS.values(), "idle"}]
+    if sum(causes) > of.bar.get("idle", 0.0) + 0.06 * len(causes):
+        yield f"causes of {sum(causes):.2f} % in {of.bar}"
+
+
+def percentages_divide(of: Answers) -> Iterator[str]:
+    """A part, its whole and its share in one sentence; the same whole for all shares of "the step" in it."""
+    for door, sentences in of.sentences.items():
+        yield from (f"{door}: {fault}" for sentence in sentences for fault in _divided(sentence))
+
+
+def _divided(sentence: str) -> Iterator[str]:
+    wholes = []
+    for part, unit, step, step_unit, mean, mean_unit, *_, share in _OF.findall(sentence):
+        whole_ms = ms(step, step_unit) if step else ms(mean, mean_unit)
+        wholes.append(whole_ms)
+        if not alike(ms(part, unit) / whole_ms, float(share) / 100, 1e-4) or float(share) > 100:
+            yield f"{share} % is not {part} {unit} of {whole_ms:g} ms: {sentence[:160]}"
+    for part, unit, share, which, _ in _SAVES.findall(sentence):
+        if wholes and not which and not alike(ms(part, unit) / wholes[-1], float(share) / 100, 1e-3):
+            yield f"{share} % is not {part} {unit} of the step of {wholes[-1]:g} ms: {sentence[:200]}"
+
+
+def one_budget(of: Answers) -> Iterator[str]:
+    """The bar, `show idle` and the lane of the report blame the same causes for as much."""
+    if len(of.diagnosis.devices) != 1 or "idle" not in of.doors:
+        return
+    table = {}
+    for line in of.doors["idle"].partition("Where in the program")[0].split("\n"):
+        found = re.match(rf" *(\S.*?\S)  +{TIME} +{SHARE} +{TIME} +{SHARE}", line)
+        if found:
+            table[found[1].strip()] = float(found[7])
+    for name, share in of.bar.items():
+        if name in IDLE_WORDS.values() and not alike(share, table.get(name, 0.0), 0.02):
+            yield f"{name} is {share} % on the bar and {table.get(name)} % in the table"
+    yield from _lane(of)
+
+
+def _lane(of: Answers) -> Iterator[str]:
+    """The lane draws the whole capture, the bar its steady steps: a cause of a twentieth of them is in the lane too."""
+    drawn = timeline_of(of.trace, [], 1_000_000)
+    if drawn is None:
+        return
+    runs = [row for lane in drawn.lanes if lane.kind == "idle" for row in lane.rows]
+    kinds = {drawn.kinds[kind] for row in runs for kind in set(row.kind)}
+    for name, share in of.bar.items():
+        kind = next((kind for kind, words in IDLE_WORDS.items() if words == name), None)
+        if kind and share >= 100 * OWED and kinds and kind not in kinds and name not in kinds:
+            yield f"{name}, {share} % of the step, is not in the lane of {sorted(kinds)}"
+
+
+def one_price(of: Answers) -> Iterator[str]:
+    """The verdict, the first row of the screen, and the first finding of every other door save the same."""
+    said = re.search(rf"a fix saves (?:at most )?{TIME}", of.verdict)
+    if not said or not of.rows:
+        return
+    saved_ms = ms(said[1], said[2])
+    if of.rows[0].saves_ms is None or not alike(of.rows[0].saves_ms, saved_ms):
+        yield f"the verdict saves {saved_ms:g} ms, the first row {of.rows[0]}"
+    if not alike(of.json["findings"][0]["recoverable_ms_per_step"]["value"] or saved_ms, saved_ms, 1e-6):
+        worth = of.json["findings"][0]["recoverable_ms_per_step"]
+        if not alike(worth["high"] or 0.0, saved_ms, 1e-6):
+            yield f"the verdict saves {saved_ms:g} ms, JSON {worth}"
+    for door in ("md", "-v", "mcp"):
+        if flat(of.verdict)[:60] not in flat(of.doors[door]).replace("\\", ""):
+            yield f"{door} has another verdict than {of.verdict[:60]}"
+
+
+def dearest_first(of: Answers) -> Iterator[str]:
+    """No row below the first saves more; a bound counts for what can be expected of it."""
+    if not of.rows or of.rows[0].saves_ms is None:
+        return
+    first = of.rows[0]
+    for row in of.rows[1:]:
+        dearer = row.saves_ms is not None and row.saves_ms > (first.saves_ms or 0.0)
+        if dearer and _counted(row) > 1.012 * _counted(first):
+            yield f"{row} is dearer than the headline {first}"
+
+
+def _counted(row: Row) -> float:
+    return (row.saves_ms or 0.0) * (SURE_PART if row.is_bound else 1.0)
+
+
+def nothing_above(of: Answers) -> Iterator[str]:
+    """Where nothing is said to be worth a change, no row is."""
+    if not _NOTHING_FOUND.search(of.verdict) and not of.is_without_bottleneck:
+        return
+    for row in of.rows:
+        if row.share is not None and row.share >= MATERIAL:
+            yield f"{of.verdict[-60:]} above {row}"
+
+
+def every_cause_owned(of: Answers) -> Iterator[str]:
+    """Of a part of the bar that takes a twentieth of the step something is said: a finding, or why there is none."""
+    for name, share in of.bar.items():
+        if name in ("compute", "idle", "other") or share < 100 * OWED:
+            continue
+        if of.is_without_bottleneck:
+            yield f"no bottleneck, and {name} is {share} % of the step"
+        elif not of.rows and name not in of.verdict and "not all recorded" not in of.verdict:
+            yield f"nothing is said of {name}, {share} % of the step"
+
+
+def clear_below_limits(of: Answers) -> Iterator[str]:
+    """A rule that is clear shows a figure that does not pass its limit."""
+    for ruling in of.diagnosis.rulings:
+        if not isinstance(ruling.verdict, Clear):
+            continue
+        limits = find(ruling.card.code).limits.values()
+        held = [fact for fact in ruling.verdict.evidence if fact.limit is not None]
+        passed = [
+            any(
+                limit.is_passed(fact.measured.value, fact.limit.value)
+                for limit in limits
+                if (limit.unit, limit.default) == (fact.limit.unit, fact.limit.value)
+            )
+            for fact in held
+            if fact.limit is not None
+        ]
+        if held and all(passed):
+            yield f"{ruling.card.name} is clear with {[(fact.label, fact.measured.value, fact.limit) for fact in held]}"
+
+
+def gain_within_share(of: Answers) -> Iterator[str]:
+    """Without what takes a share of its time, a kernel is at most 1 / (1 - share) as fast."""
+    for door in ("-v", "kernels"):
+        for share, factor in _WITHOUT.findall(flat(of.doors.get(door, ""))):
+            if float(share) < 100 and float(factor) > 1.02 / (1 - float(share) / 100):
+                yield f"{door}: {factor} x without {share} % of the time"
+    for line in of.doors.get("kernels", "").split("\n"):
+        found = re.search(rf"{TIME}  +([a-z][a-z -]*?)  +{SHARE}  .*?  (\d[\d.]*)$", line.rstrip())
+        if found and float(found[4]) < 100 and float(found[5]) > 1.02 / (1 - float(found[4]) / 100):
+            yield f"kernels: {found[5]} x without {found[3]}, {found[4]} % of the time"
+
+
+def ordered_intervals(of: Answers) -> Iterator[str]:
+    """low ≤ value ≤ high ≤ the step."""
+    for value, unit, low, low_unit, high, high_unit in _INTERVAL.findall(flat(of.doors["-v"])):
+        ends = ms(low, low_unit), ms(value, unit), ms(high, high_unit)
+        if any(one > other * 1.012 for one, other in pairwise(ends)):
+            yield f"not in order: {ends}"
+    steps = [step["step_ms"] for step in of.json["step_parts"]]
+    for finding in of.json["findings"]:
+        worth = finding["recoverable_ms_per_step"]
+        if worth and steps and (worth["high"] or 0.0) > max(steps) * 1.0001 and "unprofiled" not in of.doors["-v"]:
+            yield f"{finding['code']} saves up to {worth['high']} ms of steps of {max(steps)} ms"
+    step = re.search(rf"a step of {TIME} takes an estimated {TIME} \({TIME} to {TIME}\)", flat(of.doors["-v"]))
+    if step:
+        recorded, value, low, high = (ms(step[at], step[at + 1]) for at in range(1, 9, 2))
+        if not low <= value * 1.012 or not value <= high * 1.012 or value > recorded * 1.012:
+            yield f"estimated step: {step[0]}"
+        works = [[part["ms"] for part in one["parts"] if part["kind"] in WORK_WORDS] for one in of.json["step_parts"]]
+        busy = max(map(sum, works), default=0.0)
+        if value < 0.97 * busy:
+            yield f"the unprofiled step of {value} ms is shorter than the device's work of {busy} ms"
+
+
+def fits_one_screen(of: Answers) -> Iterator[str]:
+    yield from faults_of_screen(of.diagnosis)
+
+
+def first_change_agrees(of: Answers) -> Iterator[str]:
+    """The plan begins with a change for the headline, or says why it does not; `low ≤ then ≤ high` on each rung."""
+    if of.diagnosis.findings and of.plan.startswith("plan: ") and "what to do" in of.plan:
+        code = of.diagnosis.findings[0][0].code
+        first = re.search(r"findings +costs.*?\n─+\n([^\n]*)", of.plan, re.DOTALL)
+        if first and code not in first[1] and f"{code}, the first finding" not in of.plan:
+            yield f"the plan begins with {flat(first[1])[:60]}, the headline is of {code}"
+
+
+def pages_agree(of: Answers) -> Iterator[str]:
+    """The report and the server for agents say the verdict and the plan of the command line."""
+    page = flat(unescape(re.sub(r"<[^>]*>", " ", re.sub(r"<(script|style).*?</\1>", " ", of.report, flags=re.DOTALL))))
+    if _words(of.verdict)[:80] not in _words(page):
+        yield f"the report has another verdict than {of.verdict[:80]}"
+    yield from (f"report: {fault}" for fault in _divided(page) if "sum" not in fault)
+    said = flat(of.plan_of_server.get("says", ""))
+    if said and said not in flat(of.plan):
+        yield f"the server's plan is {said}, the command's {of.plan[:80]}"
+
+
+def _words(text: str) -> str:
+    return re.sub(r"\W+", "", text)
+
+
+def one_price_for_all_doors(of: Answers) -> Iterator[str]:
+    """What a finding counts before sharing is what `plan --change` says of its change."""
+    for finding in priced_findings(of.trace):
+        yield from unlike_what_if(of.trace, finding)
+
+
+Law = Callable[[Answers], Iterator[str]]
+LAWS: Final[tuple[Law, ...]] = (
+    parts_sum, percentages_divide, one_budget, one_price, dearest_first, nothing_above, every_cause_owned,
+    clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
+)  # fmt: skip
+OF_PAGES: Final[tuple[Law, ...]] = (first_change_agrees, pages_agree)
+"""Laws of what takes seconds: the plan and the report."""
+
+
+def broken(of: Answers, laws: tuple[Law, ...] = LAWS) -> list[str]:
+    """What breaks a law, a line each; nothing where all hold."""
+    return [f"{law.__name__}: {fault}" for law in laws for fault in law(of)]

@@ -95,7 +95,7 @@ def test_a_share_of_a_mean_that_is_not_the_usual_step_says_so() -> None:
 def test_a_share_of_the_step_without_the_profiler_says_so() -> None:
     found = replace(PRICED, which="unprofiled", recoverable=Quantity(2.0, "ms"))
     assert saving_text(found) == "saves 2.00 ms (10.0 % of the unprofiled step)"
-    assert [which_step(stepped(10, 10, 10, 10, 10), step_ms) for step_ms in (10.0, 9.7, 8.0)] == ["", "", "unprofiled"]
+    assert [which_step(stepped(10, 10, 10, 10, 10), step_ms) for step_ms in (10.0, 9.96, 9.7)] == ["", "", "unprofiled"]
     assert which_step(stepped(10, 10, 90, 10, 10, 10), 8.0) == "unprofiled"
 
 

@@ -11,17 +11,17 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-import numpy as np
 import polars as pl
 
 from timesink.knowledge.calls import LAUNCH, CallKind, call_kinds
 from timesink.knowledge.gpus import GpuPeaks, peaks
+from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.knowledge.programs import SIGNS, ProgramKind
 from timesink.knowledge.vendors import Vendor, vendor_of_calls, vendor_of_product
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import Device
-from timesink.measures.timeline.quality import graph_capture
+from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline.quality import graph_capture, head_count
 from timesink.measures.timeline.start_up import StartUp, start_up
 from timesink.model.names import matches
 from timesink.model.schema import Table
@@ -39,9 +39,9 @@ from timesink.model.tables import (
     RANGES,
     THREADS,
 )
-from timesink.model.trace import Trace, remembered
+from timesink.model.trace import NoteKind, Trace, remembered
 from timesink.startup import dataclass, field
-from timesink.units import share_text, time_text
+from timesink.units import NS_PER_US, share_text, time_text
 
 _MOSTLY: Final = 0.5
 
@@ -82,8 +82,9 @@ class Known:
     """What is known of a capture.
 
     `launches` are calls that launch a kernel, a graph or a copy; `without_record` of them have no device work in the
-    file. `start` and `captured_share` say how much of it is start-up and capture of a graph. `bar` is why no rule may
-    look at all, `lacks` why a table cannot be judged from, `doubts` why it proves nothing that no rule found anything.
+    file, though later ones have. `start` and `captured_share` say how much of it is start-up and capture of a graph.
+    `bar` is why no rule may look at all, `lacks` why a table cannot be judged from, `doubts` why it proves nothing that
+    no rule found anything.
     """
 
     devices: Mapping[Device, KnownDevice]
@@ -114,7 +115,8 @@ def known(trace: Trace) -> Known:
     capture, start = graph_capture(trace), start_up(trace)
     vendor = next((one.vendor for one in devices.values() if one.vendor), None)
     vendor = vendor or vendor_of_calls(trace.get(API_CALLS)["name"].unique().to_list())
-    lacks = dict(_lacks(trace, recorded, vendor, launches))
+    losses = tuple(_losses(trace, vendor, launches, without_record))
+    lacks = {loss.table: loss.lack for loss in reversed(losses) if loss.share >= _MOSTLY}
     return Known(
         devices=devices,
         vendor=vendor,
@@ -126,7 +128,7 @@ def known(trace: Trace) -> Known:
         captured_share=capture.share,
         bar=_bar(trace, capture.share, start),
         lacks=lacks,
-        doubts=tuple(lacks.values()),
+        doubts=tuple(loss.lack for loss in losses if loss.share >= _VISIBLY),
     )
 
 
@@ -154,11 +156,19 @@ def _devices(trace: Trace) -> Iterator[KnownDevice]:
 
 
 def _launches(trace: Trace) -> tuple[int, int]:
-    """Calls that launch kernels, graphs or copies, and how many of them have no device work in the file."""
+    """Calls that launch kernels, graphs or copies, and how many of them have no device work in the file though a later
+    one of their process has: what was still queued when the recording ended is not lost, nor what a graph captured."""
     calls = trace.get(API_CALLS)
     kinds = call_kinds(calls["name"])
     launching = matches(calls["name"], LAUNCH).to_numpy() | (kinds == CallKind.COPY) | (kinds == CallKind.COPY_BLOCKING)
-    return int(launching.sum()), int(np.count_nonzero(launching & ~launch_links(trace).launching(calls.height)))
+    has_work = launch_links(trace).launching(calls.height)
+    if (launching <= has_work).all() or graph_capture(trace).captured_ns:
+        return int(launching.sum()), 0
+    last = pl.col("start_ns").filter("has_work").max().over("rank", "process")
+    lost = calls.with_columns(has_work=has_work, launching=launching).select(
+        pl.col("launching") & ~pl.col("has_work") & (pl.col("start_ns") < last).fill_null(True)
+    )
+    return int(launching.sum()), int(lost.to_series().sum())
 
 
 def _program(trace: Trace) -> ProgramKind:
@@ -199,13 +209,55 @@ def _setting_up(start: StartUp) -> str:
     return f"{start.count} CUDA calls, {longest}, take {time_text(start.idle_ns)}"
 
 
-def _lacks(trace: Trace, recorded: frozenset[Recorded], vendor: Vendor, launches: int) -> Iterator[tuple[Table, Lack]]:
-    """Tables that are there and yet cannot be judged from."""
-    if DEVICE_OPS in trace.tables and Recorded.GPU_WORK not in recorded:
-        called = f"{launches:,} launches and copies were called, and no record of the GPU's side" if launches else ""
-        yield DEVICE_OPS, Lack(called or "no GPU work was recorded", _AGAIN)
-    elif API_CALLS in trace.tables and Recorded.CALLS not in recorded and Recorded.GPU_WORK in recorded:
-        yield API_CALLS, Lack(f"no {vendor.runtime} calls were recorded, though GPU work was", _AGAIN)
+class _Loss(NamedTuple):
+    """What was lost, the table that it makes doubtful, and which share of it."""
+
+    table: Table
+    share: float
+    lack: Lack
 
 
+_VISIBLY: Final = 0.01  # none of 120 captures of programs and public files that are whole loses as much
+_LEAST_OPS: Final = 10  # a step of a program launches more
+_LEAST_NS: Final = 100 * NS_PER_US  # a program whose whole run is as short is no program that anybody tunes
+
+
+def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) -> Iterator[_Loss]:
+    """What the capture visibly lost, the gravest first."""
+    ops, calls = _rows(trace, DEVICE_OPS), _rows(trace, API_CALLS)
+    if not ops:
+        if DEVICE_OPS in trace.tables or launches:
+            called = f"{launches:,} launches and copies were called, and no record of the {vendor.unit}'s side"
+            yield _Loss(DEVICE_OPS, 1.0, Lack(called if launches else f"no {vendor.unit} work was recorded", _AGAIN))
+        return
+    if not calls:
+        yield _Loss(API_CALLS, 1.0, Lack(f"no {vendor.runtime} calls were recorded, though GPU work was", _AGAIN))
+    copies = int((trace[DEVICE_OPS]["kind"] == "copy").sum())
+    for note in trace.notes:
+        if note.kind is NoteKind.DATA_LOSS and note.table == DEVICE_OPS.name and note.count:
+            if note.message.startswith("copies"):
+                share = min(note.count / max(copies, 1), _NOT_ALL)
+            else:
+                share = note.count / (ops + note.count * ("left out" in note.message))
+            yield _Loss(DEVICE_OPS, share, Lack(f"{note.count:,} {note.message}", _AGAIN))
+    if launches:
+        why = f"{without_record:,} of {launches:,} launches and copies have no record of the {vendor.unit}'s side"
+        yield _Loss(DEVICE_OPS, without_record / launches, Lack(why, _AGAIN))
+    if calls and (unlaunched := _unlaunched(trace)):
+        why = f"{unlaunched:,} of {ops:,} records of {vendor.unit} work have no {vendor.runtime} call for them"
+        yield _Loss(API_CALLS, unlaunched / ops, Lack(why, _AGAIN))
+    if not steps(trace).windows.height:
+        span_ns = max(line.span_ns for line in device_timeline(trace))
+        if ops < _LEAST_OPS or span_ns < _LEAST_NS:
+            what = f"{ops:,} records of {vendor.unit} work within {time_text(span_ns)} are all there is"
+            yield _Loss(DEVICE_OPS, _VISIBLY, Lack(what, "record ten steps of the program"))
+
+
+def _unlaunched(trace: Trace) -> int:
+    """Device work without a launch record after the first that has one, but for what the driver does by itself."""
+    is_own = ~matches(trace[DEVICE_OPS]["name"], MIGRATION).to_numpy() & ~launch_links(trace).linked
+    return max(int(is_own.sum()) - head_count(trace), 0)
+
+
+_NOT_ALL: Final = 0.49  # copies are not all that rules over device time look at
 _AGAIN: Final = "timesink capture nsys -- python train.py"

@@ -70,7 +70,7 @@ def quality(trace: Trace) -> Quality:
     return Quality(
         device_op_count=ops.height,
         linked_count=links.linked_count,
-        head_count=_head_count(trace),
+        head_count=head_count(trace),
         dead_launch_count=int(np.count_nonzero(launching & ~launched)),
         graph_ratio=int(length[graphs].sum()) / total_ns if total_ns else 0.0,
         resolution_ns=_resolution_ns(trace),
@@ -87,7 +87,7 @@ def _from_graph(trace: Trace) -> BoolArray:
     return has_graph_id | flag_at(graph_calls, links.call)
 
 
-def _head_count(trace: Trace) -> int:
+def head_count(trace: Trace) -> int:
     """Unlinked ops that start before their device's first linked op."""
     ops = trace.get(DEVICE_OPS).select("rank", "device", "start_ns")
     ops = ops.with_columns(pl.Series("linked", launch_links(trace).linked))

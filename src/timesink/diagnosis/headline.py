@@ -25,16 +25,14 @@ from timesink.diagnosis.verdicts import (
     StepPart,
     Undecided,
 )
-from timesink.diagnosis.words import number, period_text
+from timesink.diagnosis.words import guessed_steps, number, period_text
 from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_shares
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, parity_facts
-from timesink.measures.steps.launch_sequences import step_candidates
-from timesink.measures.steps.marks import StepMarker
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, share_of_step, step_windows
-from timesink.measures.steps.steps import STANDS_OUT, StepTimes, step_times, steps
+from timesink.measures.steps.steps import STANDS_OUT, StepTimes, covered_ratio, step_times, steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.graph_replays import graph_replays
@@ -62,7 +60,6 @@ _TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a pr
 _MOSTLY: Final = 0.5
 _BOUNDS_SHOWN: Final = 2
 _DIFFERENCES_SHOWN: Final = 6  # more is no headline; the ranks page has all
-_CANDIDATES_SHOWN: Final = 4  # as many names as fit in a sentence
 _DROPPED: Final = {
     "warm_up": "warm-up",
     "truncated": "cut off by the end of the window",
@@ -113,7 +110,13 @@ def step_figures(trace: Trace) -> StepFigures:
     measured = steps(trace)
     alone = step_times(trace.unprofiled_steps_ns)
     dropped = tuple(f"{count} {_DROPPED.get(reason, reason)}" for reason, count in sorted(measured.dropped.items()))
-    figures = replace(_figures(measured.times), source=measured.marker_name, dropped=dropped)
+    figures = replace(
+        _figures(measured.times),
+        source=measured.marker_name,
+        dropped=dropped,
+        origin=measured.origin or "",
+        covered_ratio=covered_ratio(trace),
+    )
     return replace(figures, unprofiled=_figures(alone)) if alone.count else figures
 
 
@@ -167,8 +170,8 @@ def notes(trace: Trace) -> tuple[Note, ...]:
         collected.append(Note("no steps found: figures per step are for the whole window"))
     elif has_empty_steps(trace) and len(device_timeline(trace)):
         collected.append(Note("no device work of a whole step was found: figures per step are for the whole window"))
-    if choosable := _other_steps(trace):
-        collected.append(Note(choosable))
+    if guessed := guessed_steps(trace):
+        collected.append(Note(guessed))
     if step_ns and profiled_ns:
         ratio = profiled_ns / step_ns
         collected.append(Note(f"the profiled step takes {ratio:.2f} times the unprofiled {time_text(step_ns)}"))
@@ -189,14 +192,6 @@ def _graph_notes(trace: Trace) -> tuple[str, ...]:
         f"{joined}, by {how}" if found.joined else joined,
         *(f"{number(count, 'kernel')} that graphs replay are joined to nothing: {why}" for why, count in refused),
     )
-
-
-def _other_steps(trace: Trace) -> str:
-    """What else the steps could be, where the trace has no marks and more than one loop of its kernels fits."""
-    if steps(trace).marker is not StepMarker.KERNEL_PATTERN or len(step_candidates(trace)) < 2:
-        return ""
-    shown = ", ".join(map(str, step_candidates(trace)[:_CANDIDATES_SHOWN]))
-    return f"steps are a loop of the kernels; candidates: {shown}; choose with --step-count N or --steps PATTERN"
 
 
 def _estimated_step(trace: Trace) -> str:

@@ -269,7 +269,9 @@ class Ruling:
 @dataclass(frozen=True, slots=True)
 class StepFigures:
     """Times of the steady steps. Percentiles the sample is too small for are None; `dropped` says what was left out;
-    `unprofiled` are those steps that the capture timed without a profiler, before it recorded."""
+    `unprofiled` are those steps that the capture timed without a profiler, before it recorded. `origin` is how they are
+    known, marked, found or guessed, '' where there are none; `covered_ratio` the share of what was recorded that all
+    steps take, left-out ones too."""
 
     count: int
     p50_ms: float | None
@@ -278,6 +280,18 @@ class StepFigures:
     source: str = ""
     dropped: tuple[str, ...] = ()
     unprofiled: StepFigures | None = None
+    origin: str = ""
+    covered_ratio: float | None = None
+
+    @property
+    def little_ratio(self) -> float | None:
+        """The share of what was recorded that they take, where that is less than half."""
+        return self.covered_ratio if self.covered_ratio is not None and 2 * self.covered_ratio < 1 else None
+
+    @property
+    def noun(self) -> str:
+        """What they are called beside their count: ``guessed steps``, ``step``."""
+        return f"{'guessed ' if self.origin == 'guessed' else ''}step{'s' if self.count != 1 else ''}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.diagnosis.verdicts import StepName
+from timesink.measures.steps.launch_sequences import step_candidates
+from timesink.measures.steps.marks import StepMarker
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
+from timesink.measures.steps.proof import StepOrigin
+from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import median
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
+_CANDIDATES_SHOWN: Final = 4  # as many as fit in a sentence
 _APART: Final = 0.05  # a mean that is farther from the median than this is named, with the median beside it
 _PRINTED: Final = 0.005  # half a unit of the last of three digits
 
@@ -20,9 +25,21 @@ def period_text(trace: Trace, device: Device) -> str:
     """What times "per step" on a device are of: ``the 6.31 ms step``, ``the mean step of 84.6 ms (median 10.8 ms)``
     where the two differ, ``the 12.9 s window`` where there are no steps."""
     mean_ns, median_ns = _mean_and_median_ns(trace, device)
+    guessed = "guessed " if steps(trace).origin is StepOrigin.GUESSED and period_name(trace) == "step" else ""
     if _apart(mean_ns, median_ns):
-        return f"the mean step of {time_text(mean_ns)} (median {time_text(median_ns)})"
-    return f"the {time_text(mean_ns)} {period_name(trace)}"
+        return f"the mean {guessed}step of {time_text(mean_ns)} (median {time_text(median_ns)})"
+    return f"the {time_text(mean_ns)} {guessed}{period_name(trace)}"
+
+
+def guessed_steps(trace: Trace) -> str:
+    """From what steps are guessed, what else they could be, and how one says so; '' where they are marked or found."""
+    found = steps(trace)
+    if found.origin is not StepOrigin.GUESSED:
+        return ""
+    source = f"ranges named {found.marker_name}" if found.marker is StepMarker.RANGE else "a loop of the kernels"
+    others = step_candidates(trace)[:_CANDIDATES_SHOWN]
+    shown = f"; candidates: {', '.join(map(str, others))}" if len(others) > 1 else ""
+    return f"steps are guessed from {source}: nothing marks them{shown}; correct them with --steps N or --steps PATTERN"
 
 
 def which_step(trace: Trace, step_ms: float | None) -> StepName:

@@ -197,7 +197,7 @@ def steps_of(capture: OpenCapture) -> dict[str, Any]:
     steps = capture.diagnosis.steps
     times = {f"{name}_ms": rounded(getattr(steps, f"{name}_ms")) for name in ("p50", "p90", "p99")}
     known = {key: value for key, value in times.items() if value is not None}
-    return {"count": steps.count, **known, "marker" + MARK: named(steps.source) or None}
+    return {"count": steps.count, "origin": steps.origin or None, **known, "marker" + MARK: named(steps.source) or None}
 
 
 def export_file(captures: Captures, capture: OpenCapture, kind: str, path: str) -> dict[str, Any]:

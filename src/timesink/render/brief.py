@@ -99,7 +99,8 @@ def _source(diagnosis: Diagnosis, width: int) -> StyledLine:
     steps, names = diagnosis.steps, Counter(device.name or "GPU" for device in diagnosis.devices)
     gpus = ", ".join(f"{count} × {scrub(name)}" if count > 1 else scrub(name) for name, count in names.items())
     median = "" if steps.p50_ms is None else f" of {time_text(steps.p50_ms * 1e6)}"
-    counted = f"{steps.count} step{'s' if steps.count != 1 else ''}{median}" if steps.count else "no steps found"
+    covered = "" if (ratio := steps.little_ratio) is None else f", {share_text(ratio)} of the window"
+    counted = f"{steps.count} {steps.noun}{median}{covered}" if steps.count else "no steps found"
     profiled = diagnosis.profiled_kernels
     kernels = f"{profiled} profiled kernel{'s' if profiled != 1 else ''}" if profiled else ""
     facts = " · ".join(filter(None, (gpus and counted, gpus, kernels))) or "no GPU work"

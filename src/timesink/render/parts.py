@@ -19,7 +19,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.knowledge.kernel_names import fused_operators, short_name
 from timesink.render.tables import limit_value_text, quantity_text
 from timesink.startup import dataclass
-from timesink.units import NS_PER_MS, time_text
+from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.untrusted.scrub import scrub_sentence, shortened
 from timesink.views.page import Sheet, sheet_of
 
@@ -85,7 +85,8 @@ def _times_text(steps: StepFigures) -> str:
     figures = ", ".join(f"{name} {time_text(ms * NS_PER_MS)}" for name, ms in percentiles.items() if ms is not None)
     missing = [name for name, ms in percentiles.items() if ms is None]
     few = f" ({' and '.join(missing)} need{'s' * (len(missing) == 1)} more steps)" if missing else ""
-    return f"{steps.count} {'step' if steps.count == 1 else 'steps'}{origin}: {figures}{few}{dropped}"
+    covered = "" if (ratio := steps.little_ratio) is None else f"; they cover {share_text(ratio)} of the window"
+    return f"{steps.count} {steps.noun}{origin}: {figures}{few}{dropped}{covered}"
 
 
 def device_sheet(devices: tuple[DeviceFigures, ...]) -> Sheet:

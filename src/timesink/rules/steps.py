@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.diagnosis.judge import Row, Rows, declare
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, NotApplicable, Quantity, Where
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, NotApplicable, Quantity, Undecided, Where
 from timesink.measures.steps.engine import is_engine
 from timesink.measures.steps.per_step import step_windows
+from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.steps.slow_steps import slow_rates
 from timesink.measures.steps.spikes import Spike, spikes
 from timesink.measures.steps.steps import steps
@@ -26,6 +27,11 @@ def _slow_steps(trace: Trace) -> Rows:
     found = spikes(trace)
     if not steps(trace).windows.height:
         return NotApplicable("the trace has no steady steps to compare")
+    if steps(trace).origin is StepOrigin.GUESSED:
+        return Undecided(
+            "steps are guessed, and a guess may be longer than another because it is no step",
+            "mark steps with prof.step() or an NVTX range, or name them: timesink diagnose TRACE --steps PATTERN",
+        )
     left_out = _OF_PROMPTS if is_engine(trace) else ()
     kinds = sorted({(spike.device, spike.kind) for spike in found.found if spike.kind not in left_out})
     if not kinds:

@@ -11,6 +11,7 @@ from timesink.diagnosis.plan.joint import WORTH
 from timesink.diagnosis.plan.ladder import Plan, Rung, plan
 from timesink.diagnosis.pricing import price_change
 from timesink.diagnosis.verdicts import Diagnosis
+from timesink.diagnosis.words import guessed_steps
 from timesink.errors import UsageError
 from timesink.fixes.words import GRAMMAR, Asked
 from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
@@ -214,7 +215,7 @@ def what_if_page(trace: Trace, changes: Sequence[Asked], unprofiled_step_ms: flo
         sheets.append(_paths(ranks, {}, "path_before", "The path that bounds the step as it is", _PATH_ROWS))
         sheets.append(_paths(ranks, together, "path_after", "The path after the change", _PATH_ROWS))
         sheets.append(_trust(ranks))
-    return Page(f"What if, in {trace.source}", tuple(sheets))
+    return Page(f"What if, in {trace.source}", tuple(sheets), tuple(filter(None, (guessed_steps(trace),))))
 
 
 def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[str, Sequence[Change]]]]) -> Sheet:

@@ -8,6 +8,7 @@ from operator import attrgetter
 
 import polars as pl
 
+from timesink.diagnosis.words import guessed_steps
 from timesink.errors import UsageError, did_you_mean
 from timesink.knowledge.metric_names import SAMPLED
 from timesink.knowledge.ranges import NUMBER
@@ -60,8 +61,9 @@ def _steps(trace: Trace) -> Sheet:
     columns = "rank, count: steps, p50_ns: p50, p90_ns: p90, p99_ns: p99, max_ns: max"
     rows = ((rank, one.count, one.p50_ns, one.p90_ns, one.p99_ns, one.max_ns) for rank, one in measured.by_rank.items())
     dropped = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in sorted(measured.dropped.items()))
-    origin = f"marked by {measured.marker_name}" if measured.marker_name else "no marker"
-    return sheet_of("steps", "Steps", sorted(rows), columns, f"{origin}; left out: {dropped or 'none'}")
+    origin = f"{measured.origin} by {measured.marker_name}" if measured.marker_name else "no marker"
+    note = f"{guessed_steps(trace) or origin}; left out: {dropped or 'none'}"
+    return sheet_of("steps", "Steps", sorted(rows), columns, note)
 
 
 def _kernels(trace: Trace) -> Sheet:

@@ -22,6 +22,7 @@ from timesink.diagnosis.plan.joint import NOTHING, WORTH, Chosen, Joint, Named, 
 from timesink.diagnosis.pricing import replay_error
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Diagnosis, Finding, Quantity
+from timesink.diagnosis.words import guessed_steps
 from timesink.fixes.fix import Fix
 from timesink.measures.timeline.replay import pricers
 from timesink.model.trace import Trace
@@ -146,7 +147,7 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
     free = device_memory(joint.trace).get((joint.rank, joint.device), DeviceMemory()).free
     notes = (
         *told, *_notes(rungs, joint.claimed, unsure), *_costly(rungs, singles, lost),
-        *_superfluous(joint, chosen, won, least_ms), *((none,) if none else ()),
+        *_superfluous(joint, chosen, won, least_ms), *filter(None, (none, guessed_steps(joint.trace))),
     )  # fmt: skip
     return Plan(joint.step_ms, tuple(rungs), singles, left, floor_ms, said, "", unpriced, notes, batches, free)
 

@@ -227,7 +227,7 @@ def _proven(
     """Which rounds are steps, and how that is known; None where they are parts of one."""
     known = proven(begun_ns, work)
     if known is not None and known[1] is StepOrigin.GUESSED and launched is not None:
-        return None if are_parts(trace, launched, launched.next_to(begun_ns[known[0]])) else known
+        return None if are_parts(trace, launched, begun_ns[known[0]]) else known
     return known
 
 

@@ -121,10 +121,12 @@ def proven(begun_ns: Int64Array, work: Mapping[Work, Int64Array]) -> tuple[Int64
     return None if is_part else (np.arange(begun_ns.size), StepOrigin.GUESSED)
 
 
-def are_parts(trace: Trace, launched: LaunchSequence, starts: Int64Array) -> bool:
-    """Whether rounds without rare work are parts of something that runs once, and no steps."""
+def are_parts(trace: Trace, launched: LaunchSequence, begun_ns: Int64Array) -> bool:
+    """Whether rounds without rare work are parts of something that runs once, and no steps; of one launch, say."""
+    starts = launched.next_to(begun_ns)
     return (
-        start_up(trace).is_most
+        starts.size < begun_ns.size
+        or start_up(trace).is_most
         or _hold_little(launched.ops, starts)
         or _take_turns(launched.ops["stream"].to_numpy(), starts)
         or _overlap(launched.ops, starts)
@@ -141,16 +143,15 @@ def _hold_little(ops: pl.DataFrame, starts: Int64Array) -> bool:
 
 
 def _take_turns(streams: Int64Array, starts: Int64Array) -> bool:
-    """Whether each round runs on one stream, and the next on another."""
+    """Whether each round runs on one stream, and no stream has most of them."""
     first, last = np.minimum.reduceat(streams, starts), np.maximum.reduceat(streams, starts)
-    return bool((first == last).all() and (np.diff(first) != 0).mean() >= assumed.ROUNDS_AT_HOME.value)
+    most = np.unique(first, return_counts=True)[1].max()
+    return bool((first == last).all() and most < assumed.ROUNDS_AT_HOME.value * starts.size)
 
 
 def _overlap(ops: pl.DataFrame, starts: Int64Array) -> bool:
-    """Whether rounds are replayed by one launch, or begin on the device while an operation of the one before runs."""
-    calls, begun = ops["call"].to_numpy()[starts], ops["start_ns"].to_numpy()
-    if calls[0] >= 0 and np.unique(calls).size < calls.size:
-        return True
+    """Whether rounds begin on the device while an operation of the one before runs."""
+    begun = ops["start_ns"].to_numpy()
     longest = np.maximum.reduceat(ops["end_ns"].to_numpy() - begun, starts)
     return median(np.diff(begun[starts])) < median(longest[:-1])
 

@@ -20,6 +20,7 @@ from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops
 from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int64Array, median
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
@@ -110,6 +111,18 @@ def steps(trace: Trace) -> Steps:
         times=max(by_rank.values(), key=lambda times: (times.p50_ns or 0.0, times.count), default=step_times([])),
         dropped={why: statuses.count(why) for why in sorted(set(statuses) - {KEPT})},
     )
+
+
+@remembered
+def covered_ratio(trace: Trace) -> float | None:
+    """The share of what was recorded in which the host is at any step or a device runs a kept one, 0 to 1; None without
+    steps."""
+    found, extent_ns = steps(trace), trace.extent_ns
+    if not found.frame.height or extent_ns is None:
+        return None
+    host = Intervals.union_of(found.frame["host_start_ns"].to_numpy(), found.frame["host_end_ns"].to_numpy())
+    covered = (host | Intervals.of(found.windows)).clip(*extent_ns)
+    return covered.total_ns / max(extent_ns[1] - extent_ns[0], 1)
 
 
 def step_times(periods_ns: npt.ArrayLike) -> StepTimes:

@@ -91,7 +91,8 @@ def document(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
 
 
 def _steps(steps: StepFigures) -> dict[str, Any]:
-    times = {**named(steps, "count p50_ms p90_ms p99_ms covered_ratio"), "origin": steps.origin or None}
+    times = named(steps, "count p50_ms p90_ms p99_ms")
+    times |= named(steps, "origin covered_ratio") if steps.origin else {}
     return times if steps.unprofiled is None else {**times, "unprofiled": _steps(steps.unprofiled)}
 
 

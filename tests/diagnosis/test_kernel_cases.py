@@ -7,15 +7,27 @@ from pathlib import Path
 import pytest
 
 from timesink.diagnosis.engine import diagnose
+from timesink.fixes.table import BF16, FP16, TF32
 from timesink.readers import read
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
+
+
+@pytest.mark.parametrize("name", ["02_v100_fp32.json.gz", "03_t4_bf16.json.gz"])
+def test_a_gpu_whose_tensor_cores_take_fp16_alone_is_offered_that_and_nothing_else(name: str) -> None:
+    trace = read(CASES / name)
+    (advice,) = (finding.advice for _, finding in diagnose(trace).findings)
+    assert "fp16" in advice and "bf16" not in advice and "TF32" not in advice
+    offered = {fix.name: sum(change.rows.size for change in fix.replay(trace)) for fix in (TF32, BF16, FP16)}
+    assert offered == {"tf32": 0, "bf16": 0, "fp16": 5 * (20 if "v100" in name else 4)}
 
 
 @pytest.mark.parametrize(
     ("name", "findings"),
     [
         pytest.param("01_t4_fp16_named_s1688.json.gz", set(), id="fp16 products whose names begin as those of TF32"),
+        pytest.param("02_v100_fp32.json.gz", {"precision"}, id="fp32 products on Volta"),
+        pytest.param("03_t4_bf16.json.gz", {"precision"}, id="bf16 products on Turing"),
         pytest.param("gemm_nopermute.sqlite", set(), id="a matrix product with an argument NoPermute"),
     ],
 )

@@ -42,6 +42,8 @@ def test_in_bf16_fp32_products_keep_an_eighth_and_a_merged_kernel_three_quarters
         ("tf32", False, [0.9, 0.6, 0.35]),
         ("fp32", False, [0.3, 0.17, 0.05]),
         ("streaming", False, [1.0, 0.9, 0.4]),
+        ("fp16", False, [0.5, 0.4, 0.15]),
+        ("emulated", False, [0.5, 0.2, 0.1]),
         ("tf32", True, [0.75, 0.45, 0.35]),
         ("fp32", True, [0.2, 0.1, 0.05]),
         ("streaming", True, [1.0, 0.85, 0.5]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timesink.knowledge.gpus import ENTRIES, Precision, peaks
+from timesink.knowledge.gpus import ENTRIES, Precision, matrix_types, peaks
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,39 @@ def test_the_memory_of_a_b200_is_as_wide_and_fast_as_the_device_says() -> None:
     assert b200 is not None
     assert b200.dram_bytes_per_s == pytest.approx(7680 / 8 * 3996e6 * 2, rel=1e-3)
     assert "pytorch/ao" in b200.source
+
+
+@pytest.mark.parametrize(
+    ("product", "capability", "types"),
+    [
+        ("Tesla V100-SXM2-16GB", (7, 0), "fp16"),
+        ("NVIDIA TITAN V", (7, 0), "fp16"),
+        ("Tesla T4", None, "fp16 int8"),
+        ("NVIDIA GeForce RTX 2080 Ti", (7, 5), "fp16 int8"),
+        ("Quadro RTX 6000", (7, 5), "fp16 int8"),
+        ("NVIDIA GeForce GTX 1660 Ti", (7, 5), ""),
+        ("NVIDIA T1000 8GB", (7, 5), ""),
+        ("Tesla P100-PCIE-16GB", (6, 0), ""),
+        ("NVIDIA A100-SXM4-80GB", (8, 0), "fp16 bf16 tf32 int8 fp64"),
+        ("NVIDIA GeForce RTX 3090", (8, 6), "fp16 bf16 tf32 int8"),
+        ("NVIDIA L4", (8, 9), "fp16 bf16 tf32 fp8 int8"),
+        ("NVIDIA H200", (9, 0), "fp16 bf16 tf32 fp8 int8 fp64"),
+        ("NVIDIA B200", (10, 0), "fp16 bf16 tf32 fp8 fp4 int8"),
+        ("NVIDIA GeForce RTX 5090", (12, 0), "fp16 bf16 tf32 fp8 fp4 int8"),
+        ("AMD Instinct MI100", (9, 0), "fp16 bf16 int8"),
+        ("AMD Instinct MI250X / MI250", (9, 0), "fp16 bf16 int8 fp64"),
+        ("AMD Instinct MI300X", (9, 4), "fp16 bf16 tf32 fp8 int8 fp64"),
+        ("AMD Instinct MI355X", (9, 5), "fp16 bf16 fp8 fp4 int8 fp64"),
+        ("AMD Radeon RX 6900 XT", (10, 3), ""),
+        ("AMD Radeon RX 7900 XTX", (11, 0), "fp16 bf16 int8"),
+    ],
+)
+def test_a_gpu_is_known_by_the_types_that_its_tensor_cores_compute(
+    product: str, capability: tuple[int, int] | None, types: str
+) -> None:
+    assert matrix_types(product, capability) == frozenset(types.split())
+
+
+@pytest.mark.parametrize("product", ["AMD Radeon Graphics", "a GPU of no table"])
+def test_what_an_unknown_gpu_computes_is_unknown(product: str) -> None:
+    assert matrix_types(product, (9, 0) if "AMD" in product else None) is None

@@ -62,13 +62,13 @@ def merge_loops(work: ExtraWork) -> FuseOptimizer:
     return FuseOptimizer.of(Selection(work.device, {"unfused": work.rows}), Target("windows", windows=work.host))
 
 
-def to_bf16_beside(trace: Trace, beside: Beside) -> Iterator[Change]:
+def to_16_bits_beside(trace: Trace, beside: Beside, kind: str) -> Iterator[Change]:
     """Products may be misaligned in 16 bits, unless a compiler pads them; it fuses the casts, too."""
     compiled, padded = (bool(beside.chosen & some) for some in (COMPILES, {"padding"}))
     checked = "debugging_left_on" in beside.rules and "drop_debugging" not in beside.chosen
-    for kernels in four_byte_kernels(trace):
+    for kernels in four_byte_kernels(trace)[kind]:
         part = kernels
-        if compiled or padded:
+        if (compiled or padded) and "misaligned" in kernels.groups:
             groups = dict(kernels.groups)
             groups["tf32"] = np.union1d(groups["tf32"], groups.pop("misaligned"))
             part = replace(kernels, groups=groups)
@@ -81,7 +81,7 @@ def fuse_attention_beside(trace: Trace, beside: Beside) -> Iterator[Change]:
     """In 16 bits a fused kernel is fast, whatever the type was before."""
     for part in unfused_attention(trace):
         narrowed = {role.removesuffix("_wide"): rows for role, rows in part.groups.items()}
-        kernels = Selection(part.device, narrowed) if "bf16" in beside.chosen else part
+        kernels = Selection(part.device, narrowed) if beside.chosen & {"bf16", "fp16"} else part
         yield fuse_attention(kernels, beside.launches_count)
 
 
@@ -350,6 +350,7 @@ def autocast(
 
 def _in_bf16(kernels: Selection, tf32: Assumption, fp32: Assumption, streaming: Assumption) -> ShortenKernels:
     kept = {"tf32": tf32, "fp32": fp32, "misaligned": fixes.BF16_MISALIGNED}
+    kept |= {"fp16": fixes.FP16_OF_FP32, "emulated": fixes.FP16_OF_EMULATED}
     kept |= {"streaming": streaming, "vector": streaming}
     change = _moving(shorten(kernels, floored=True, **kept), kernels.usual / _WIDE_OF_NARROW)
     if not kernels.best.size:

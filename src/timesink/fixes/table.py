@@ -55,16 +55,29 @@ BF16: Final = Fix(
     verb=Verb(
         "precision bf16",
         "[kernel:REGEX]",
-        "FP32 matrix products, and kernels around them, in 16 bits (fp16 alike)",
-        also="precision fp16",
+        "FP32 matrix products, and kernels around them, in bf16",
     ),
-    find=four_byte_kernels,
+    find=lambda trace: four_byte_kernels(trace)["bf16"],
     aim=lambda trace, target: map(replays.to_bf16, replays.named_kernels("fp32", trace, target)),
     change=replays.to_bf16,
-    beside=replays.to_bf16_beside,
+    beside=partial(replays.to_16_bits_beside, kind="bf16"),
     offer=Offer.ALWAYS,
     does_more=True,
     switch=True,
+)
+FP16: Final = Fix(
+    "fp16",
+    "run in fp16 under torch.autocast, with a GradScaler in training",
+    Effort.LINES,
+    answers=("precision/fp16",),
+    excludes=("bf16",),
+    costs="casts, which are in its price, and 5 bits of exponent: gradients are scaled",
+    verb=Verb("precision fp16", "[kernel:REGEX]", "FP32 matrix products, and kernels around them, in fp16"),
+    find=lambda trace: four_byte_kernels(trace)["fp16"],
+    aim=lambda trace, target: map(replays.to_bf16, replays.named_kernels("fp16", trace, target)),
+    change=replays.to_bf16,
+    beside=partial(replays.to_16_bits_beside, kind="fp16"),
+    does_more=True,
 )
 COMPILE: Final = Fix(
     "compile",

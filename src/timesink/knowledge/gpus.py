@@ -35,7 +35,6 @@ HOPPER: Final = (9, 0)  # its warp-group products take aligned operands only
 # Cycles of a load from L1, L2 and DRAM with nothing else on the way. On an H100 (benchmarks/kernels) chases through L2
 # wait 259 (far_away), through DRAM 612 to 730 (page_list, list_walk, page_table, automaton).
 LOAD_CYCLES: Final = (35, 270, 700)
-FIRST_WITH_TF32: Final = 8  # compute capability, major
 
 
 class Precision(StrEnum):
@@ -98,23 +97,63 @@ def peaks(product_name: str) -> GpuPeaks | None:
     return None
 
 
+_UNITS: Final = (
+    (regex(r"GTX|\bMX\d{3}|\bT(?:4|5|6|10|12|20)00\b|\bT550|\bMI(?:6|8|25|50|60)\b|RX [56]\d{3}|\bW6\d{3}"), ""),
+    (regex(r"\bMI100\b|RX 7\d{3}|\bW7\d{3}"), "fp16 bf16 int8"),
+    (regex(r"\bMI2[15]0X?\b"), "fp16 bf16 int8 fp64"),
+    (regex(r"\bMI3[02]\d[AX]?\b"), "fp16 bf16 tf32 fp8 int8 fp64"),
+    (regex(r"\bMI35\d"), "fp16 bf16 fp8 fp4 int8 fp64"),
+    (regex(r"RX 9\d{3}|AI PRO R9"), "fp16 bf16 fp8 int8"),
+)
+_UNITS_OF_CHIP: Final = {
+    (7, 0): "fp16", (7, 2): "fp16 int8", (7, 5): "fp16 int8", (8, 0): "fp16 bf16 tf32 int8 fp64",
+    (8, 6): "fp16 bf16 tf32 int8", (8, 7): "fp16 bf16 tf32 int8", (8, 9): "fp16 bf16 tf32 fp8 int8",
+    (9, 0): "fp16 bf16 tf32 fp8 int8 fp64",
+}  # fmt: skip
+_AMD: Final = regex(r"(?i)\bAMD\b|Radeon|Instinct|\bMI\d{2,3}")
+
+
+def matrix_types(product_name: str, capability: tuple[int, int] | None) -> frozenset[str] | None:
+    """The types that the GPU's tensor or matrix cores compute; empty where it has none, None where that is not known.
+
+    Of NVIDIA's by compute capability (CUDA C programming guide, arithmetic of tensor cores; Turing's GTX 16 and small T
+    boards have none), of AMD's by product, whose capability means something else (CDNA and RDNA instruction set
+    guides: XF32 is MI300's alone, WMMA came with RX 7000).
+    """
+    words = re.sub(r"[\s_-]+", " ", product_name).strip()
+    for pattern, types in _UNITS:
+        if pattern.search(words):
+            return frozenset(types.split())
+    known = peaks(words)
+    capability = capability or (known.compute_capability if known else None)
+    if capability is None or _AMD.search(words):
+        return None
+    if capability[0] < 7:
+        return frozenset()
+    since_blackwell = "fp16 bf16 tf32 fp8 fp4 int8" if capability[0] > 9 else ""
+    types = _UNITS_OF_CHIP.get(capability, since_blackwell)
+    return frozenset(types.split()) or None
+
+
 _GRAPHICS_CHIPS: Final = ((8, 6), (8, 9), (12, 0))
 
 
-def plain_of_tf32(product_name: str, capability: tuple[int, int] | None) -> float | None:
-    """The peak rate of fp32 over that of TF32: of the product where it is known, else of its chip, else None.
+def plain_of(kind: str, product_name: str, capability: tuple[int, int] | None) -> float | None:
+    """The peak rate of fp32 over that of TF32, bf16 or fp16: of the product where it is known, else of its chip, else
+    None.
 
     Chips for graphics compute TF32 at twice the rate of fp32, and as GeForce at the same rate: datasheets of RTX 3060
     (12.7 and 12.7 TFLOP/s), RTX 3090 (35.6, 35.6) and RTX 4090, of A10 (31.2, 62.5), RTX A6000 (38.7, 77.4) and L40S.
     """
     known = peaks(product_name)
-    plain, tensor = (known.flops_of(each) if known else None for each in (Precision.FP32, Precision.TF32))
+    plain, tensor = (known.flops_of(each) if known else None for each in (Precision.FP32, Precision(kind)))
     if plain is not None and tensor is not None:
         return plain / tensor
     chip = known.compute_capability if known else capability
     if chip not in _GRAPHICS_CHIPS:
         return None
-    return 1.0 if "geforce" in product_name.lower() else 0.5
+    tf32 = 1.0 if "geforce" in product_name.lower() else 0.5
+    return tf32 if kind == "tf32" else tf32 / 2
 
 
 def nvlink_bytes_per_s(product_name: str) -> float | None:

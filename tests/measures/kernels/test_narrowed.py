@@ -39,7 +39,7 @@ def products(gpu: str) -> Trace:
 def test_the_bytes_of_a_product_take_a_share_of_its_time_that_no_rate_makes_shorter() -> None:
     """4.2 MB at 0.93 of 3,352 GB/s take 1.35 us: 14 % of ten, and all of one."""
     trace = products("NVIDIA H100 80GB HBM3")
-    for (kernels,) in (wide_kernels(trace)["fp32"], four_byte_kernels(trace)):
+    for (kernels,) in (wide_kernels(trace)["fp32"], four_byte_kernels(trace)["bf16"]):
         shares = dict(zip(kernels.rows.tolist(), kernels.usual.tolist(), strict=True))
         assert shares == pytest.approx(
             {0: MOVED / (0.93 * 3352e9) * 1e9 / 10_000, 1: 1.0, 2: float("nan")}, nan_ok=True
@@ -62,5 +62,5 @@ def test_under_autocast_products_keep_what_the_peaks_of_their_gpu_say_where_thes
 ) -> None:
     """A 4090 computes 82.6 TFLOP/s in fp32 and 165.2 in bf16: 1.15 of a half; an L40S 91.6 and 362. The third product
     has no shapes."""
-    (kernels,) = four_byte_kernels(products(gpu))
+    (kernels,) = four_byte_kernels(products(gpu))["bf16"]
     assert autocast(kernels).kernels.keep[list(Case).index(Case.EXPECTED)][2] == pytest.approx(kept, abs=0.002)

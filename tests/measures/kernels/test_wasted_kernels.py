@@ -57,7 +57,7 @@ MEASURES: dict[str, Callable[[Trace], Iterable[ShortenKernels]]] = {
     "grids": lambda trace: map(fixes.spread_grids, small_grids(trace)),
     "fp32": lambda trace: map(fixes.to_tf32, wide_kernels(trace)["fp32"]),
     "tf32": lambda trace: map(fixes.to_bf16, wide_kernels(trace)["tf32"]),
-    "bf16": lambda trace: map(fixes.to_bf16, four_byte_kernels(trace)),
+    "bf16": lambda trace: map(fixes.to_bf16, four_byte_kernels(trace)["bf16"]),
     "fp64": lambda trace: map(FP32.change, wide_kernels(trace)["fp64"]),
     "streams": lambda trace: [fixes.overlap_streams(part.serial) for part in serialized_streams(trace)],
     "optimizer": lambda trace: [FuseOptimizer.of(part.unfused).kernels for part in optimizer_kernels(trace)],

@@ -20,7 +20,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import GpuPeaks, Precision
-from timesink.knowledge.operators import OperatorWork
+from timesink.knowledge.operators import OperatorWork, WorkKind
 from timesink.knowledge.work import recorded_work
 from timesink.measures.kernels.conversions import cast_kernels, layout_kernels
 from timesink.measures.kernels.facts import all_rows, device_peaks, kernel_facts
@@ -35,6 +35,7 @@ from timesink.startup import dataclass
 from timesink.whatif.change import Selection
 
 SIGNATURE = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
+_OF_UNITS: Final = (WorkKind.MATMUL, WorkKind.ATTENTION, WorkKind.CONVOLUTION)  # no roof without a rate for the type
 TENSOR_FORMATS: Final = frozenset({"bf16", "fp16", "tf32", "fp8", "int8", "fp4"})
 
 
@@ -131,7 +132,7 @@ def _figures(row: dict[str, object], gpu: GpuPeaks) -> dict[str, object] | None:
     texts = [None if row[name] is None else str(row[name]) for name in SIGNATURE]
     work = recorded_work(texts[0] or "", texts[1] or "", texts[2] or "", texts[3], texts[4])
     calls, kernels, device_ns = (int(str(row[name])) for name in ("calls", "kernels", "device_ns"))
-    if work is None or not device_ns:
+    if work is None or not device_ns or (work.kind in _OF_UNITS and not _rate(str(row["math"]) or work.dtype, gpu)):
         return None
     found = bound_of(work, gpu, calls=calls, kernels=kernels, math=str(row["math"]))
     return {
@@ -156,10 +157,14 @@ def bound_of(work: OperatorWork, gpu: GpuPeaks, *, calls: int = 1, kernels: int 
     """The bound of `calls` operators that launch `kernels` kernels together, in the arithmetic `math` (the operands',
     where that is not known). Operations in a format without a rate on that GPU take no time here."""
     path = math or work.dtype
-    rate = gpu.flops_of(Precision(path)) if path in set(Precision) else None
+    rate = _rate(path, gpu)
     compute_ns = calls * work.flops / rate * 1e9 if rate and work.flops else 0.0
     memory_ns = calls * work.bytes / gpu.dram_bytes_per_s * 1e9
     return bound_at_peak(memory_ns, compute_ns, is_tensor=path in TENSOR_FORMATS, kernels=kernels)
+
+
+def _rate(path: str, gpu: GpuPeaks) -> float | None:
+    return gpu.flops_of(Precision(path)) if path in set(Precision) else None
 
 
 def bound_at_peak(memory_ns: float, compute_ns: float, *, is_tensor: bool, kernels: int = 1) -> Bound:

@@ -1,7 +1,8 @@
 """Kernels that compute in a wider type than they need: fp32 products next to idle tensor cores, TF32, float64.
 
 fp32 products on plain multiply-add units run at a seventh of TF32's rate on H100 and H200, an eighth on A100
-(`knowledge.gpus`); TF32 at half of bf16's.
+(`knowledge.gpus`); TF32 at half of bf16's. A GPU is offered a type that its tensor cores have: those of Volta and
+Turing compute fp16 alone, and bf16 is emulated there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.gpus import FIRST_WITH_TF32, plain_of_tf32
+from timesink.knowledge.gpus import matrix_types, plain_of
 from timesink.knowledge.kernel_traits import BEFORE_TF32, DOUBLE, SINCE_TF32
 from timesink.measures.kernels.facts import all_rows, kernel_facts, rows_of
 from timesink.measures.kernels.shapes import bytes_share, misaligned_products
@@ -26,26 +27,30 @@ from timesink.whatif.change import Selection
 
 _PRODUCTS: Final = ("gemm", "convolution")
 _STREAMING: Final = ("pointwise", "reduction", "norm", "softmax", "copy", "concat", "loss", "foreach")
-_BF16_OF_TF32: Final = 0.5  # the peak rate of TF32 over that of bf16, on every GPU that has both
+_OFFERED: Final = ("tf32", "bf16", "fp16")
+_TO_FP16: Final = ("fp32 to fp16", "fp16", "fp16")
 _WIDE_MATH: Final = ("fp32", "fp64")  # fused optimizers of fp32 parameters take scalars as double
 
 
 @remembered
 def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
-    """Per kind and device: `fp32` products without tensor cores, with the ratio of peaks as `best`, and those of a GPU
-    that is no faster in TF32, with the ratio to bf16, as `fp32 alone`; `tf32` products, with the fp32 kernels around
-    them where most product time is TF32, the `misaligned` ones apart; and `fp64` kernels of any kind. Of products
-    `usual` is the share of their bytes."""
-    kinds: dict[str, list[Selection]] = {"fp32": [], "fp32 alone": [], "tf32": [], "fp64": []}
-    for device, kernels in _kernels(trace):
-        fp32, tf32, doubles = (rows_of(kernels.filter(pl.col("wide") == kind)) for kind in ("fp32", "tf32", "fp64"))
-        ratio = _peak_ratio(trace, device)
-        wins, alone = (fp32[:0], fp32) if ratio >= 1.0 else (fp32, fp32[:0])
-        narrowed = Selection(device, {"fp32": wins}, best=np.full(wins.size, ratio))
-        kinds["fp32"].append(_with_bytes(trace, narrowed))
-        if alone.size:
-            best = np.full(alone.size, ratio * _BF16_OF_TF32)
-            kinds["fp32 alone"].append(_with_bytes(trace, Selection(device, {"alone": alone}, best=best)))
+    """Per kind and device: `fp32` products without tensor cores, with the ratio of peaks as `best`; those of a GPU that
+    is no faster in TF32, or has none, with the ratio to bf16, as `fp32 alone`; of one whose tensor cores take fp16
+    alone, as `fp32 to fp16`, and bf16 ones that it has to emulate as `emulated`; `tf32` products, with the fp32 kernels
+    around them where most product time is TF32, the `misaligned` ones apart; and `fp64` kernels of any kind. Of
+    products `usual` is the share of their bytes."""
+    kinds: dict[str, list[Selection]] = {
+        kind: [] for kind in ("fp32", "fp32 alone", "fp32 to fp16", "emulated", "tf32", "fp64")
+    }
+    for device, target, kernels in _kernels(trace):
+        fp32, tf32, doubles, emulated = (
+            rows_of(kernels.filter(pl.col("wide") == kind)) for kind in ("fp32", "tf32", "fp64", "emulated")
+        )
+        for kind, role, type_ in (("fp32", "fp32", "tf32"), ("fp32 alone", "alone", "bf16"), _TO_FP16):
+            chosen = fp32 if type_ == target else fp32[:0]
+            best = np.full(chosen.size, _peak_ratio(trace, device, type_))
+            kinds[kind].append(_with_bytes(trace, Selection(device, {role: chosen}, best=best)))
+        kinds["emulated"].append(Selection(device, {"emulated": emulated}))
         narrow = Selection(device, {"tf32": tf32, "streaming": _streaming(kernels, "tf32")})
         kinds["tf32"].append(_with_bytes(trace, _misaligned_apart(trace, narrow)))
         kinds["fp64"].append(Selection(device, {"fp64": doubles}))
@@ -53,24 +58,36 @@ def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
 
 
 @remembered
-def four_byte_kernels(trace: Trace) -> tuple[Selection, ...]:
-    """Per device: what would run in 16 bits. The `tf32` kernels where most product time is TF32, else all products of
-    four-byte types, with the fp32 kernels around them where these are most of the product time. `vector` are products
-    with vectors and few rows, which stream a matrix. Of products `usual` is the share of their bytes, and of fp32 ones
-    `best` the ratio of peaks to bf16."""
-    selections = []
-    for tf32, (device, kernels) in zip(wide_kernels(trace)["tf32"], _kernels(trace), strict=True):
-        products = {kind: rows_of(kernels.filter(pl.col("wide") == kind)) for kind in ("fp32", "tf32")}
-        every = _misaligned_apart(
-            trace, Selection(device, {**products, "streaming": _streaming(kernels, "fp32", "tf32")})
+def four_byte_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
+    """Per type of 16 bits, bf16 and fp16, and device that has it or may have it: what would run in it. The `tf32`
+    kernels where most product time is TF32, else all products of four-byte types, with the fp32 kernels around them
+    where these are most of the product time. `vector` are products with vectors and few rows, which stream a matrix; of
+    a GPU whose tensor cores take fp16 alone, fp32 products have the role `fp16`, and bf16 ones `emulated`. Of products
+    `usual` is the share of their bytes, and of fp32 ones `best` the ratio of peaks to the type."""
+    selections: dict[str, list[Selection]] = {"bf16": [], "fp16": []}
+    for tf32, (device, target, kernels) in zip(wide_kernels(trace)["tf32"], _kernels(trace), strict=True):
+        fp32, own, vector, emulated = (
+            rows_of(kernels.filter(chosen))
+            for chosen in (
+                pl.col("wide") == "fp32",
+                pl.col("wide") == "tf32",
+                (pl.col("family") == "gemv") & (pl.col("math") == "fp32"),
+                pl.col("wide") == "emulated",
+            )
         )
-        chosen = tf32 if tf32.groups["streaming"].size or not products["fp32"].size else every
-        vector = rows_of(kernels.filter((pl.col("family") == "gemv") & (pl.col("math") == "fp32")))
-        every = replace(chosen, groups={**chosen.groups, "vector": vector})
-        best = np.full(every.rows.size, np.nan)
-        best[np.isin(every.rows, products["fp32"])] = _peak_ratio(trace, device) * _BF16_OF_TF32
-        selections.append(_with_bytes(trace, replace(every, best=best)))
-    return tuple(selections)
+        groups = {"fp32": fp32, "tf32": own, "streaming": _streaming(kernels, "fp32", "tf32")}
+        every = _misaligned_apart(trace, Selection(device, groups))
+        chosen = tf32 if tf32.groups["streaming"].size or not fp32.size else every
+        groups = {"vector": vector, "emulated": emulated, **chosen.groups}
+        if target == "fp16" and "fp32" in groups:
+            groups["fp16"] = groups.pop("fp32")
+        every = replace(chosen, groups=groups)
+        types = _types(trace, device)
+        for kind, parts in selections.items():
+            if types is None or kind in types:
+                ratios = np.where(np.isin(every.rows, fp32), _peak_ratio(trace, device, kind), np.nan)
+                parts.append(_with_bytes(trace, replace(every, best=ratios)))
+    return {kind: tuple(parts) for kind, parts in selections.items()}
 
 
 def _with_bytes(trace: Trace, kernels: Selection) -> Selection:
@@ -92,41 +109,59 @@ def _misaligned_apart(trace: Trace, kernels: Selection) -> Selection:
     return replace(kernels, groups={**kernels.groups, "tf32": np.setdiff1d(tf32, misaligned), "misaligned": misaligned})
 
 
-def _kernels(trace: Trace) -> Iterator[tuple[Device, pl.DataFrame]]:
-    """Each device and its kernels, with `wide`: the type that is wider than it need be, null where it is not."""
+def _kernels(trace: Trace) -> Iterator[tuple[Device, str | None, pl.DataFrame]]:
+    """Each device, the type that its fp32 products are offered, and its kernels with `wide`: the type that is wider
+    than it need be, null where it is not."""
     facts = kernel_facts(trace)
     for device in facts.devices:
         kernels = facts.on(device).select("row", "length", "family", "math")
         names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
         double = matches(names, DOUBLE).alias("double")
-        product = pl.col("family").is_in(_PRODUCTS)
+        product, target = pl.col("family").is_in(_PRODUCTS), _narrower(trace, device)
         wide = (
             pl.when(double & (pl.col("family") != "random"))
             .then(pl.lit("fp64"))
-            .when(product & (pl.col("math") == "fp32") & _has_tensor_cores(trace, device, names))
+            .when(product & (pl.col("math") == "fp32") & (target is not None))
             .then(pl.lit("fp32"))
             .when(product & (pl.col("math") == "tf32"))
             .then(pl.lit("tf32"))
+            .when(product & (pl.col("math") == "bf16") & (target == "fp16"))
+            .then(pl.lit("emulated"))
         )
-        yield device, kernels.with_columns(wide.alias("wide"))
+        yield device, target, kernels.with_columns(wide.alias("wide"))
 
 
-def _has_tensor_cores(trace: Trace, device: Device, names: pl.Series) -> bool:
-    """Whether fp32 products could run on tensor cores there: by the GPU's capability, and where that is not recorded
-    unless libraries chose kernels of GPUs before TF32 and none of later ones."""
-    major = _of_device(trace, device)["compute_major"].drop_nulls()
-    if len(major):
-        return int(major[0]) >= FIRST_WITH_TF32
-    return bool(matches(names, SINCE_TF32).any()) or not matches(names, BEFORE_TF32).any()
+def _types(trace: Trace, device: Device) -> frozenset[str] | None:
+    """What the tensor cores of a device compute, by its product and capability; None where the trace names neither."""
+    for name, capability in _named(trace, device):
+        if (types := matrix_types(name, capability)) is not None:
+            return types
+    return None
 
 
-def _peak_ratio(trace: Trace, device: Device) -> float:
-    """The peak rate of fp32 over that of TF32; NaN where they are not known."""
+def _narrower(trace: Trace, device: Device) -> str | None:
+    """The type that fp32 products are offered on a device: TF32 where it has that and is faster in it, else bf16, else
+    fp16; None where it has no tensor cores. Where a trace does not say, it has TF32 unless libraries chose kernels of
+    GPUs before TF32 and none of later ones."""
+    types = _types(trace, device)
+    if types is None:
+        ops = trace.get(DEVICE_OPS)
+        names = ops.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))["name"].unique()
+        return "tf32" if matches(names, SINCE_TF32).any() or not matches(names, BEFORE_TF32).any() else None
+    offered = [kind for kind in _OFFERED if kind in types and not _peak_ratio(trace, device, kind) >= 1.0]
+    return next(iter(offered), None)
+
+
+def _peak_ratio(trace: Trace, device: Device, kind: str) -> float:
+    """The peak rate of fp32 over that of another type; NaN where they are not known."""
+    ratios = (plain_of(kind, name, capability) for name, capability in _named(trace, device))
+    return next((ratio for ratio in ratios if ratio is not None), np.nan)
+
+
+def _named(trace: Trace, device: Device) -> Iterator[tuple[str, tuple[int, int] | None]]:
+    """Product and compute capability of a device, as far as the trace says."""
     for name, major, minor in _of_device(trace, device).select("name", "compute_major", "compute_minor").iter_rows():
-        ratio = plain_of_tf32(name or "", None if major is None or minor is None else (major, minor))
-        if ratio is not None:
-            return ratio
-    return np.nan
+        yield name or "", None if major is None else (major, minor or 0)
 
 
 def _of_device(trace: Trace, device: Device) -> pl.DataFrame:

@@ -49,8 +49,18 @@ _WIDE: Final = {
     ),
     "fp32 alone": (
         fixes.BF16,
-        "fp32 products (the peak of this GPU in TF32 is no higher)",
+        "fp32 products (this GPU is no faster in TF32)",
         "Run the products in bf16 or fp16: autocast, or parameters of that type.",
+    ),
+    "fp32 to fp16": (
+        fixes.FP16,
+        "fp32 products (the tensor cores of this GPU take fp16 alone)",
+        'Run in fp16: torch.autocast("cuda", torch.float16), with a GradScaler in training.',
+    ),
+    "emulated": (
+        fixes.FP16,
+        "bf16 products, which this GPU emulates,",
+        'Run in fp16, which it has: torch.autocast("cuda", torch.float16), with a GradScaler in training.',
     ),
     "tf32": (
         fixes.BF16,
@@ -66,12 +76,16 @@ _WIDE: Final = {
 """By kind of kernels: the fix, what they are called, what to do."""
 
 
+_LOOKED_FOR: Final = ("fp32", "tf32", "fp64")  # named where none are found
+
+
 def _wide(trace: Trace) -> Rows:
     wide = wide_kernels(trace)
     return [
         replace(kernel_row(trace, fix.change(kernels), subject=subject, advice=advice), fix=fix)
         for kind, (fix, subject, advice) in _WIDE.items()
         for kernels in wide[kind]
+        if kernels.rows.size or kind in _LOOKED_FOR
     ]
 
 

@@ -24,6 +24,7 @@ from timesink.diagnosis.verdicts import (
     Finding,
     Found,
     NotApplicable,
+    Quantity,
     Undecided,
     Verdict,
     Where,
@@ -89,6 +90,38 @@ def test_a_finding_under_one_percent_of_the_step_is_reported_but_is_not_the_bott
         "The device is busy 80.0 % of the 100 ms window; no rule names a cause, and what the host did in that time is "
         "not all recorded."
     )
+
+
+FULL = "| device_ops | stream | name | start_us | end_us |\n| a | 7 | a | 0 | 100000 |"
+
+
+@pytest.mark.parametrize(
+    ("bound_ms", "priced_ms", "said"),
+    [
+        (19.0, 0.0, "a bound; a fix saves at most 19.0 ms (19.0 % of the window), perhaps nothing"),
+        (19.0, 5.0, "a bound; a fix saves at most 19.0 ms (19.0 % of the window), perhaps nothing"),
+        (19.0, 6.0, "a price; a fix saves 6.00 ms (6.00 % of the window)"),
+        (10.8, 1.61, "a bound; a fix saves at most 10.8 ms (10.8 % of the window), perhaps nothing"),
+        (8.0, 1.61, "a price; a fix saves 1.61 ms (1.61 % of the window)"),
+        (
+            4.94,
+            0.0,
+            "no finding surely saves 1 % of a step: test-engine saves at most 4.94 ms (4.94 % of the window), perhaps",
+        ),
+        (0.9, 0.0, "no finding is worth 1 % of a step"),
+    ],
+)
+def test_a_bound_is_the_headline_where_no_price_is_more_than_what_is_expected_of_it(
+    bound_ms: float, priced_ms: float, said: str
+) -> None:
+    def stated(message: str, *ends_ms: float) -> Finding:
+        worth = Quantity(ends_ms[1], "ms", low=ends_ms[0], high=ends_ms[2])
+        return Finding(message, Bottleneck.HOST_SYNC, Where(), (), "", "", stated=worth)
+
+    rules = [rule("BBB101", Found((stated("a bound", 0.0, 0.0, bound_ms),)))]
+    if priced_ms:
+        rules.append(rule("AAA101", Found((stated("a price", 0.5, priced_ms, 7.0),))))
+    assert said in diagnose(trace_of(FULL), rules=rules).statement
 
 
 def test_without_a_finding_the_verdict_is_none_only_where_a_step_was_seen_to_be_full() -> None:

@@ -98,13 +98,22 @@ def test_the_next_change_by_hand(singles: Mapping[str, Quantity], roots: Collect
     ],
 )
 def test_a_plan_says_where_its_price_is_not_the_diagnosis_s(wins: Quantity, counted: float, said: str) -> None:
-    finding = Mock(recoverable=gain(counted, counted, counted))
+    finding = Mock(recoverable=gain(counted, counted, counted), fix=None)
     joint = offered({"loader_workers": finding}, {"loader_workers": wins}, ())
     rung = Mock(id="loader_workers", gain=wins)
     found = ladder._beside_diagnosis(joint, [rung], {"loader_workers": wins}, (Mock(code="AAA101"), finding), 2.0)
     told = "".join(found)
     assert told.startswith(said)
     assert bool(told) == bool(said)
+
+
+def test_a_plan_says_where_its_first_change_is_another_one_for_the_same_finding() -> None:
+    finding = Mock(recoverable=gain(30, 30, 30))
+    finding.fix.name = "tf32"
+    joint = offered({"bf16": finding}, {"bf16": gain(20, 48, 60)}, ())
+    rung = Mock(id="bf16", gain=gain(20, 48, 60))
+    (told,) = ladder._beside_diagnosis(joint, [rung], {"bf16": rung.gain}, (Mock(code="AAA101"), finding), 2.0)
+    assert told == "bf16 wins 48 ms, AAA101 counts 30 ms for tf32, which repairs the same"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ _OF = re.compile(rf"{TIME} of {_STEP}(?: [a-z ]{{1,30}})? \({SHARE}\)")
 _SAVES = re.compile(rf"saves (?:at most )?{TIME} \({SHARE} of the (?:(mean|unprofiled|longest) )?(step|window)\)")
 _INTERVAL = re.compile(rf"saves (?:at most )?{TIME} [^;]{{0,60}}?\)?, {TIME} to {TIME}")
 _NOTHING_FOUND = re.compile(r"no finding is worth|no rule finds a change|no bottleneck")
+_REASON = re.compile(r"not all recorded|To decide:|cannot be told|no work in the rest")
 _WITHOUT = re.compile(rf"{SHARE} of its time (?:on|in|at) .*?(?:at most|it is) (\d[\d.]*) x as fast")
 MATERIAL: Final = 0.01  # of the step: docs/explanation/accuracy.md, run-to-run deviation
 OWED: Final = 0.05  # of the step: what takes more has a finding, a bound, or a reason why not
@@ -121,7 +122,9 @@ def dearest_first(of: Answers) -> Iterator[str]:
 
 
 def _counted(row: Row) -> float:
-    return (row.saves_ms or 0.0) * (SURE_PART if row.is_bound else 1.0)
+    """A bound below a tenth of the step is no headline, whatever is above it."""
+    is_small = row.is_bound and row.share is not None and row.share < 2 * OWED
+    return 0.0 if is_small else (row.saves_ms or 0.0) * (SURE_PART if row.is_bound else 1.0)
 
 
 def nothing_above(of: Answers) -> Iterator[str]:
@@ -140,7 +143,7 @@ def every_cause_owned(of: Answers) -> Iterator[str]:
             continue
         if of.is_without_bottleneck:
             yield f"no bottleneck, and {name} is {share} % of the step"
-        elif not of.rows and name not in of.verdict and "not all recorded" not in of.verdict:
+        elif not of.rows and name not in of.verdict and not _REASON.search(of.verdict):
             yield f"nothing is said of {name}, {share} % of the step"
 
 

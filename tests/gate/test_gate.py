@@ -7,6 +7,7 @@ that the repository and the folder of public profiles hold (`make sweep` every o
 from __future__ import annotations
 
 import json
+import lzma
 import re
 import shlex
 from collections.abc import Iterator
@@ -69,21 +70,30 @@ def check(of: Answers, *, pages: bool = False) -> None:
     assert [fault for fault in faults if fault.partition(":")[0] not in owed] == []
 
 
-def check_file(path: Path, *, pages: bool) -> None:
-    """The same of a file; what is no profile is refused with a way out."""
-    if path.name in TOO_LARGE:
-        pytest.skip("minutes")
+def answers_of_file(path: Path, folder: Path) -> Answers | None:
+    """What is said of a file, unpacked into the folder; None where it is no profile, and refused."""
+    if path.suffix == ".xz":
+        plain = folder / path.stem
+        plain.write_bytes(lzma.decompress(path.read_bytes()))
+        path = plain
     try:
-        trace = read(path, cache=False)
+        return answers_of(path.name, read(path, cache=False), (path,))
     except TimesinkError as refused:
         assert str(refused)
-        return
-    check(answers_of(path.name, trace, (path,)), pages=pages)
+        return None
+
+
+def check_file(path: Path, folder: Path, *, pages: bool) -> None:
+    """All laws hold for a file."""
+    if path.name in TOO_LARGE:
+        pytest.skip("minutes")
+    if of := answers_of_file(path, folder):
+        check(of, pages=pages)
 
 
 @pytest.mark.parametrize("path", [*DEMO, *OWN], ids=lambda path: path.name)
-def test_a_capture_of_ours_keeps_every_law(path: Path) -> None:
-    check_file(path, pages=path in DEMO)
+def test_a_capture_of_ours_keeps_every_law(path: Path, tmp_path: Path) -> None:
+    check_file(path, tmp_path, pages=path in DEMO)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +121,8 @@ def test_every_capture_of_the_fault_suite_keeps_every_law(archive: Path, tmp_pat
 @pytest.mark.slow
 @pytest.mark.skipif(not PUBLIC, reason=ABSENT)
 @pytest.mark.parametrize("path", [*PUBLIC, RANKS], ids=lambda path: path.name)
-def test_a_public_profile_keeps_every_law(path: Path) -> None:
-    check_file(path, pages=True)
+def test_a_public_profile_keeps_every_law(path: Path, tmp_path: Path) -> None:
+    check_file(path, tmp_path, pages=True)
 
 
 ONE_OF_A_KIND = {path.suffixes[0]: path for path in (*OWN, *DEMO)}.values()
@@ -125,9 +135,7 @@ def test_every_command_that_is_printed_runs(
 ) -> None:
     """A capture is only printed; the others run. 5 says that a tool is not on this machine."""
     monkeypatch.chdir(tmp_path)
-    try:
-        of = answers_of(path.name, read(path, cache=False), (path,))
-    except TimesinkError:
+    if (of := answers_of_file(path, tmp_path)) is None:
         return
     for command in dict.fromkeys(COMMAND.findall("\n".join((of.screen, of.doors["-v"], of.doors["md"])))):
         words = shlex.split(command)[1:]

@@ -153,7 +153,8 @@ class Edit:
         one_ns = max((float(some.mean()) for some in soon if some.size), default=0.0)
         calls, start, end = self.launch_windows(ops)
         more = np.zeros(len(program.calls))
-        np.maximum.at(more, program.ops.call[ops], times[ops])
+        launched = ops & (program.ops.call >= 0)
+        np.maximum.at(more, program.ops.call[launched], times[launched])
         self.save_calls(calls, start, end, -more[calls] * one_ns / np.maximum(self._taken_ns(calls, start, end), 1.0))
 
     def _taken_ns(self, calls: IntArray, start_ns: Int64Array, end_ns: Int64Array) -> Float64Array:

@@ -178,10 +178,11 @@ def _beside_diagnosis(
     counted = finding.recoverable
     if first.id in own:
         if counted is not None and abs(first.gain.value - counted.value) >= least_ms:
-            more = first.gain.value > counted.value
-            how = (
-                "ms of it: time that other findings claim goes with it" if more else "ms, as if nothing else took time"
-            )
+            how = "ms of it: time that other findings claim goes with it"
+            if first.gain.value <= counted.value:
+                how = "ms, as if nothing else took time"
+            elif finding.fix is not None and finding.fix.name != first.id:
+                how = f"ms for {finding.fix.name}, which repairs the same"
             yield f"{first.id} wins {first.gain.value:.3g} ms, {card.code} counts {counted.value:.3g} {how}"
         return
     at_first = following(joint, own, [])

@@ -1,0 +1,35 @@
+"""Minimal inputs of faults that headlines and plans had: invented rows, each with what is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.gate.answers import Answers
+from tests.gate.test_gate import ROOT, answers_of_file
+
+
+@pytest.fixture
+def answers(request: pytest.FixtureRequest, tmp_path: Path) -> Answers:
+    of = answers_of_file(ROOT / "tests" / "data" / "cases" / request.param, tmp_path)
+    assert of is not None
+    return of
+
+
+@pytest.mark.parametrize("answers", ["nccl_slow.sqlite.xz"], indirect=True)
+def test_a_bound_of_a_fifth_of_the_step_is_the_headline(answers: Answers) -> None:
+    """Kernels of 2 ms take 6 ms beside all-reduce."""
+    assert "take 200 % longer while communication runs beside them" in answers.verdict
+    assert "(19.0 % of the" in answers.verdict.partition("a fix saves at most")[2]
+
+
+@pytest.mark.parametrize("answers", ["no_cuda_calls.sqlite.xz"], indirect=True)
+def test_an_export_without_calls_has_a_plan_and_a_report(answers: Answers) -> None:
+    assert answers.plan.startswith("plan: 1 change")
+    assert answers.report.lower().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("answers", ["nccl_slow.sqlite.xz", "no_cuda_calls.sqlite.xz"], indirect=True)
+def test_what_needs_another_kind_of_capture_is_not_applicable(answers: Answers) -> None:
+    counted = answers.screen.partition(" n/a · ")[2]
+    assert int(counted.partition(" undecided")[0]) < 25

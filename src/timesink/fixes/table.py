@@ -25,6 +25,7 @@ from timesink.whatif.changes.host import (
     CaptureGraph,
     DropCompiler,
     FeedLoader,
+    KeepMemory,
     MergeUnits,
     RemoveSyncs,
     ScaleHost,
@@ -379,6 +380,7 @@ REACH_BOUND: Final = Fix("reach_bound", change=replays.reach_bound)
 CACHE_IN_PLACE: Final = Fix("cache_in_place", change=replays.drop_work)
 NO_RECOMPILATION: Final = Fix("no_recompilation", change=DropCompiler)
 LESS_HOST_WORK: Final = Fix("less_host_work", change=lambda host: ScaleHost(host, 0.0))
+KEEP_MEMORY: Final = Fix("keep_memory", change=KeepMemory)
 PREPARE_NEXT_STEP: Final = Fix("prepare_next_step")
 COMPILE_BLOCKS: Final = Fix(
     "compile_blocks",

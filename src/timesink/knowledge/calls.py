@@ -77,6 +77,10 @@ FREE: Final = Pattern(
     r"|cuMem(?:Free|HostUnregister|Unmap|Release)|cuModuleUnload)",
     "gives memory back to the driver", ("cudaFree", "cuMemUnmap", "cudaFreeHost"), "cudaMalloc",
 )  # fmt: skip
+DEVICE_MEMORY: Final = Pattern(
+    r"^cuda(?:Malloc|Free)(?:_v\d+)?$", "takes memory of a CUDA device or gives it back at once",
+    ("cudaMalloc", "cudaFree_v3020"), ("cudaMallocHost", "hipFree", "cudaFreeAsync"),
+)  # fmt: skip
 LOADS_MODULE: Final = Pattern(
     r"^(?:cu|hip)ModuleLoad", "loads kernels that were just compiled; libraries load theirs by cuLibraryLoadData",
     ("cuModuleLoadData", "cuModuleLoad", "hipModuleLoadDataEx"), ("cuModuleGetLoadingMode", "cuLibraryLoadData"),

@@ -90,7 +90,9 @@ waiting_rule: Final = partial(declare, needs=(DEVICE_OPS, API_CALLS), reads=BLAM
 """Declares a rule on idle time."""
 
 
-def _host_goes(time: Callable[[Trace], Iterable[BlamedTime]], whole: str = "") -> Callable[[Trace], Rows]:
+def _host_goes(
+    time: Callable[[Trace], Iterable[BlamedTime]], whole: str = "", fix: Fix = fixes.LESS_HOST_WORK
+) -> Callable[[Trace], Rows]:
     """Rows of idle time that goes with the host's work. `whole` names ranges that go as a whole where any is recorded,
     though the device waits in a part of them only."""
 
@@ -98,7 +100,7 @@ def _host_goes(time: Callable[[Trace], Iterable[BlamedTime]], whole: str = "") -
         named = bool(whole) and bool(matches(trace.get(RANGES)["name"], whole).any())
         for blamed in time(trace):
             target = Target("range", whole) if named else Target("windows", windows=blamed.host)
-            yield waiting_row(blamed, fixes.LESS_HOST_WORK, fixes.LESS_HOST_WORK.change(target))
+            yield waiting_row(blamed, fix, fix.change(target))
 
     return rows
 
@@ -298,7 +300,7 @@ RULES: Final = (
     waiting_rule(
         "IDL106",
         "allocator",
-        _host_goes(lambda trace: drained_time(trace, "allocator", "allocator")),
+        _host_goes(lambda trace: drained_time(trace, "allocator", "allocator"), fix=fixes.KEEP_MEMORY),
         Bottleneck.ALLOCATOR,
     ),
     waiting_rule("IDL107", "recompilation", _in_compiler, Bottleneck.RECOMPILATION),

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.assumptions import replay
-from timesink.knowledge.calls import KERNEL_LAUNCH, CallKind
+from timesink.knowledge.assumptions import Assumption, replay
+from timesink.knowledge.calls import DEVICE_MEMORY, KERNEL_LAUNCH, CallKind
 from timesink.knowledge.ranges import PROFILER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray, median
 from timesink.model.intervals import Intervals
@@ -28,7 +28,7 @@ from timesink.whatif.change import Case
 from timesink.whatif.device import launched_ns
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph, Program
-from timesink.whatif.host import recorded_time
+from timesink.whatif.host import recorded_time, thread_rows
 from timesink.whatif.network import Replay
 
 TO_P90: Final = 1.28
@@ -262,46 +262,82 @@ def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
     """The graph with the estimated cost of recording taken off the host's time, for want of an unprofiled step.
 
     One graph per `Case`: little is taken off in the cautious one, much in the hopeful one. Every call, operator, range
-    and frame that the rank recorded has its cost, out of the host's time near where they begin and end: inside of them
-    where there are operators; calls alone cost before and after themselves too. What lasts longer, such as a collection
-    of garbage or a wait for a loader, is the program's own. Calls that allocate or free memory do not wait for the
-    driver's lock.
+    and frame that the rank recorded has its cost (`_recorded`), half of it where it begins and half where it ends. It
+    comes out of the time of its thread near there, and no thread loses more than its records cost: what lasts longer,
+    such as a collection of garbage, a wait for a loader, or a call of milliseconds, is the program's own, and so is all
+    time in which nothing was recorded.
     """
     graph = _without_contention(graph)
-    host, _ = graph.host_edges()
-    shares = _recorded_shares(graph, replay.NEAR_CALL_US.ns // 2)
-    inflated_ns = max(float((np.maximum(graph.network.edges.weight_ns[host], 0) * shares).sum()), 1.0)
-    deflated, recorded_us = [], recording_us(graph.table, graph.program.rank)
-    for case in cases:
-        kappa = max(1.0 - recorded_us[case.value] * NS_PER_US / inflated_ns, replay.KEPT_AT_LEAST.at(case))
-        deflated.append(_scaled(graph, kappa, shares, replay.UNRECORDED_KEPT.at(case)))
-    return tuple(deflated)
+    program, edges = graph.program, graph.network.edges
+    host, thread_of = graph.host_edges()
+    begin, end = program.points.time_ns[edges.src[host]], program.points.time_ns[edges.dst[host]]
+    near_ns, recorded = replay.NEAR_CALL_US.ns // 2, _recorded(graph.table, program.rank)
+    slowness = host_slowness(graph.table(API_CALLS), program.rank)
+    near = _near_records(graph, near_ns)
+    called = program.points.call[edges.src[host]]
+    in_call = (called >= 0) & (called == program.points.call[edges.dst[host]])
+    taken = {case: np.zeros(host.size) for case in cases}
+    for thread, shortened in near.items():
+        own = thread_of == thread
+        within = shortened.covered_ns(begin[own], end[own])
+        around = np.maximum(shortened.covered_ns(begin[own] - near_ns, end[own] + near_ns), 1)
+        sides_ns, cost_us = _sides(recorded, program.rank, program.calls.threads[thread])
+        first, last = np.searchsorted(sides_ns, begin[own] - near_ns), np.searchsorted(sides_ns, end[own] + near_ns)
+        for case, of_case in taken.items():
+            slower = NS_PER_US * slowness ** replay.SLOW_HOST_POWER.at(case)
+            paid_ns, one_ns = slower * cost_us[case.value], slower * recorded[0][1].at(case)
+            share = np.minimum((paid_ns[last] - paid_ns[first]) / around, 1.0 - replay.KEPT_AT_LEAST.at(case))
+            lost_ns = np.where(in_call[own], np.minimum(within * share, one_ns), within * share)
+            of_case[own] = lost_ns * min(1.0, paid_ns[-1] / max(float(lost_ns.sum()), 1.0))
+    length = np.maximum(end - begin, 1)
+    return tuple(_scaled(graph, 0.0, of_case / length) for of_case in taken.values())
+
+
+def _recorded(table: Callable[[Table], pl.DataFrame], rank: int) -> list[tuple[pl.DataFrame, Assumption]]:
+    """What a rank's host paid for to be recorded, and what each row cost: by torch.profiler, if there are operators."""
+    calls, operators, ranges, frames = (
+        table(of).filter((pl.col("rank") == rank) & (pl.col("process") >= 0))
+        for of in (API_CALLS, HOST_OPS, RANGES, FRAMES)
+    )
+    if not table(HOST_OPS).height:
+        return [(rows, replay.CALL_COST_US) for rows in (calls, ranges, frames)]
+    return [
+        (calls, replay.EVENT_COST_US),
+        (operators, replay.EVENT_COST_US),
+        (operators if frames.height else operators.clear(), replay.STACK_COST_US),
+        (frames, replay.FRAME_COST_US),
+        (ranges, replay.RANGE_COST_US),
+        (ranges.filter(matches(ranges["name"], PROFILER_STEP)), replay.STEP_COST_US),
+    ]
 
 
 def recording_us(table: Callable[[Table], pl.DataFrame], rank: int) -> tuple[float, ...]:
-    """What it cost a rank's host to record what is in its tables, by case: by torch.profiler, if there are operators.
+    """What it cost a rank's host to record what is in its tables, by case.
 
     A slow or busy host pays more for each event: how slow it is, its quickest launches say.
     """
-    calls, operators, ranges, frames = (
-        int(((table(of)["rank"] == rank) & (table(of)["process"] >= 0)).sum())
-        for of in (API_CALLS, HOST_OPS, RANGES, FRAMES)
-    )
-    recorded = [(calls + frames + ranges, replay.CALL_COST_US)]
-    if table(HOST_OPS).height:
-        steps = int((matches(table(RANGES)["name"], PROFILER_STEP) & (table(RANGES)["rank"] == rank)).sum())
-        recorded = [
-            (calls + operators, replay.EVENT_COST_US),
-            (operators if frames else 0, replay.STACK_COST_US),
-            (frames, replay.FRAME_COST_US),
-            (ranges, replay.RANGE_COST_US),
-            (steps, replay.STEP_COST_US),
-        ]
     slowness = host_slowness(table(API_CALLS), rank)
+    recorded = _recorded(table, rank)
     return tuple(
-        float(slowness ** replay.SLOW_HOST_POWER.at(case)) * sum(count * cost.at(case) for count, cost in recorded)
+        float(slowness ** replay.SLOW_HOST_POWER.at(case)) * sum(rows.height * cost.at(case) for rows, cost in recorded)
         for case in Case
     )
+
+
+def _sides(
+    recorded: list[tuple[pl.DataFrame, Assumption]], rank: int, thread: tuple[int, int]
+) -> tuple[Int64Array, Float64Array]:
+    """When a thread's records begin and end, in order; and by case what was paid for them before each, in us."""
+    sides, costs = [np.empty(0, np.int64)], [np.empty((len(Case), 0))]
+    for rows, cost in recorded:
+        for _, first, last in thread_rows(rows, rank, [thread]):
+            part = rows[first:last]
+            sides += part["start_ns"].to_numpy(), part["end_ns"].to_numpy()
+            halves = np.array([[cost.at(case) / 2] for case in Case])
+            costs.append(np.broadcast_to(halves, (len(Case), 2 * part.height)))
+    order = np.argsort(sides_ns := np.concatenate(sides), kind="stable")
+    paid_us = np.concatenate(costs, axis=1)[:, order].cumsum(axis=1)
+    return sides_ns[order], np.concatenate((np.zeros((len(Case), 1)), paid_us), axis=1)
 
 
 def host_slowness(calls: pl.DataFrame, rank: int) -> float:
@@ -318,22 +354,29 @@ def host_slowness(calls: pl.DataFrame, rank: int) -> float:
 
 
 def _without_contention(graph: Graph) -> Graph:
-    """The graph with calls that allocate or free memory no longer than a multiple of the quick ones of their kind.
+    """The graph with calls that waited for a lock of the driver, which torch.profiler holds too, for twice as long as
+    the quick ones of their kind take.
 
-    Only where most take far longer: they wait for the driver's lock, which a profiler holds too.
+    Only where it was measured: cudaMalloc and cudaFree, both of them mostly many times longer than their quick ones,
+    and those no quicker, nor any slower, than seen. A lock keeps both waiting. One of them alone takes long by itself:
+    a small block is kept in 2 us, a large one unmapped in milliseconds.
     """
-    calls, edit = graph.program.calls, Edit(graph)
+    calls, edit, seen = graph.program.calls, Edit(graph), replay.ALLOCATION_SEEN_US
+    if not graph.table(HOST_OPS).height:
+        return graph
+    of_device = matches(graph.table(API_CALLS)["name"], DEVICE_MEMORY).to_numpy()[calls.row]
     for kind in (CallKind.ALLOCATE, CallKind.FREE):
-        chosen = np.flatnonzero(calls.kind == kind)
-        if chosen.size < replay.ENOUGH.whole:
-            continue
+        chosen = np.flatnonzero(of_device & (calls.kind == kind))
         length = calls.lengths_ns[chosen]
-        quick_ns = float(np.quantile(length, replay.INTRINSIC_QUANTILE.value))
-        if median(length) <= replay.ALLOCATION_CONTENDED.value * quick_ns:
-            continue
+        quick_ns = float(np.quantile(length, replay.INTRINSIC_QUANTILE.value)) if chosen.size else 0.0
+        if (
+            chosen.size < replay.ENOUGH.whole
+            or not NS_PER_US * seen.low <= quick_ns < median(length) / replay.ALLOCATION_CONTENDED.value
+            or length.max() > NS_PER_US * seen.high
+        ):
+            return graph
         share = 1.0 - np.minimum(replay.ALLOCATION_SPREAD.value * quick_ns / np.maximum(length, 1), 1.0)
-        if share.any():
-            edit.save_calls(chosen, calls.start_ns[chosen], calls.end_ns[chosen], share)
+        edit.save_calls(chosen, calls.start_ns[chosen], calls.end_ns[chosen], share)
     return edit.done()
 
 
@@ -380,20 +423,33 @@ def _scaled(graph: Graph, kappa: float, inflated: Float64Array, rest: float = 1.
     return graph.with_network(network.with_costs(weight, network.edges.unexplained_ns))
 
 
-def _recorded_shares(graph: Graph, near_ns: int | None = None) -> Float64Array:
-    """The share of each host edge's time that is inside recorded events of its thread; one entry per host edge.
-
-    With `near_ns` only within so long of where an event begins or ends; without operators also outside of the calls.
-    """
+def _recorded_shares(graph: Graph) -> Float64Array:
+    """The share of each host edge's time that is inside recorded events of its thread; one entry per host edge."""
     program, edges = graph.program, graph.network.edges
     host, thread_of = graph.host_edges()
     begin, end = program.points.time_ns[edges.src[host]], program.points.time_ns[edges.dst[host]]
     covered = np.zeros(host.size)
-    tables = [graph.table(table) for table in (API_CALLS, HOST_OPS, FRAMES)]
-    inside = recorded_time(tables, program.rank, program.calls.threads)
-    near = inside if near_ns is None else recorded_time(tables, program.rank, program.calls.threads, near_ns)
-    for thread, recorded in near.items():
+    for thread, inside in _recorded_time(graph).items():
         own = thread_of == thread
-        within = recorded & inside[thread] if graph.table(HOST_OPS).height else recorded
-        covered[own] = within.covered_ns(begin[own], end[own])
+        covered[own] = inside.covered_ns(begin[own], end[own])
     return np.asarray(np.clip(covered / np.maximum(end - begin, 1), 0.0, 1.0), np.float64)
+
+
+def _recorded_time(graph: Graph, *more: Table, near_ns: int | None = None) -> dict[int, Intervals]:
+    """When each thread was in recorded calls, operators and frames, or near where one begins or ends."""
+    tables = [graph.table(table) for table in (API_CALLS, HOST_OPS, FRAMES, *more)]
+    return recorded_time(tables, graph.program.rank, graph.program.calls.threads, near_ns)
+
+
+def _near_records(graph: Graph, near_ns: int) -> dict[int, Intervals]:
+    """Each thread's time so near to where records begin or end that they may have been paid for in it.
+
+    Of operators inside of them; ranges, and calls where there are no operators, cost before and after themselves too.
+    """
+    near = _recorded_time(graph, RANGES, near_ns=near_ns)
+    if not graph.table(HOST_OPS).height:
+        return near
+    threads, none = graph.program.calls.threads, Intervals.none()
+    ranges = recorded_time([graph.table(RANGES)], graph.program.rank, threads, near_ns)
+    inside = _recorded_time(graph)
+    return {thread: part & inside.get(thread, none) | ranges.get(thread, none) for thread, part in near.items()}

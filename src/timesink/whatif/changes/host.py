@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.calls import CallKind
 from timesink.knowledge.operators import READS_A_VALUE
 from timesink.knowledge.ranges import NEXT_BATCH
 from timesink.model.arrays import BoolArray, Int64Array
@@ -89,6 +90,27 @@ class ScaleHost(EditedChange):
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         edit.save_host(host_windows(graph, self.target), 1.0 - self.factor)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepMemory(EditedChange):
+    """Memory is taken once: calls that take or give it back in the target's host time do not happen.
+
+    Nor do their waits: a cudaFree that returns 70 us after the kernel it waited for keeps the device idle for those.
+    """
+
+    touches: ClassVar[Touches] = Touches.HOST
+    target: Target
+
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+        calls, windows = graph.program.calls, host_windows(graph, self.target)
+        dropped = np.isin(calls.kind, (CallKind.ALLOCATE, CallKind.FREE))
+        for thread, part in windows.items():
+            own = calls.thread == thread
+            dropped[own] &= part.covered_ns(calls.start_ns[own], calls.end_ns[own]) > 0
+        dropped &= np.isin(calls.thread, list(windows))
+        edit.save_host(windows, 1.0)
+        edit.drop_waits(np.asarray(dropped, np.bool_))
 
 
 @dataclass(frozen=True, slots=True)

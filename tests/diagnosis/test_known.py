@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.profiles import ABSENT, PROFILES
+from tests.tables import trace_of
 
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.registry import all_rules
+from timesink.diagnosis.rule import page_paths, rule_texts
 from timesink.diagnosis.verdicts import Undecided
 from timesink.knowledge.vendors import AMD, HUAWEI, INTEL, META, NVIDIA, VENDORS, Vendor, vendor_of_calls
 from timesink.knowledge.vendors import vendor_of_product as of_product
-from timesink.measures.timeline.known import known
+from timesink.measures.timeline.known import known, program_kind
 from timesink.model.tables import DEVICE_OPS
 from timesink.readers import read
 
@@ -195,3 +199,57 @@ def test_rules_over_an_empty_device_are_never_clear(tmp_path: Path) -> None:
     over_device = [rule.code for rule in all_rules() if DEVICE_OPS in rule.needs]
     assert {type(rulings[code]) for code in over_device} == {Undecided}
     assert "228 launches and copies were called" in rulings["CPY101"].why  # type: ignore[union-attr]
+
+
+IDIOM = re.compile(
+    r"torch|TORCH|DataLoader|non_blocking|empty_cache|foreach|persistent_workers|set_to_none|channels_last|fused=True"
+    r"|record_function|expandable_segments|python train"
+)
+OF_TORCH_ONLY = ("memory", "compile", "serving")  # topics, which only captures of PyTorch have rows of
+
+
+@pytest.mark.parametrize("name", sorted(page_paths()))
+def test_an_idiom_of_pytorch_is_a_variant_for_programs_of_pytorch(name: str) -> None:
+    if page_paths()[name].parent.name in OF_TORCH_ONLY or name == "debugging-left-on":
+        return
+    texts = rule_texts(name).told_to("native")
+    words = [*texts.said.items(), *(entry for said in texts.variants.values() for entry in said.items())]
+    assert [text for key, text in words if not key.endswith(" pytorch") and IDIOM.search(text)] == []
+
+
+def test_texts_are_told_in_the_words_of_the_program() -> None:
+    texts = rule_texts("pageable-copies")
+    assert "non_blocking" in texts.told_to("pytorch").variants["h2d"]["advice"]
+    assert "acc data" in texts.told_to("offload").variants["h2d"]["advice"]
+    assert texts.told_to("sycl").variants["h2d"]["advice"] == texts.variants["h2d"]["advice"]
+
+
+SIGNS = {
+    "void at::native::reduce_kernel<512>": "pytorch",
+    "triton_poi_fused_add_0": "pytorch",
+    "__omp_offloading_10302_2ca4_main_l42": "offload",
+    "nvkernel_push_F1L125_2": "offload",
+    "main_34_gpu": "offload",
+    "_ZTSZZ4mainENKUlRN4sycl3_V17handlerEE_clES2_E4axpy": "sycl",
+    "loop_multiply_fusion_3": "jax",
+    "input_reduce_fusion": "jax",
+    "volta_sgemm_128x64_nn": "native",
+    "saxpy(double*, int)": "native",
+    "void Kokkos::Impl::cuda_parallel_launch_local_memory<Kokkos::Impl::ParallelFor<Push>>": "native",
+}
+
+
+@pytest.mark.parametrize("kernel", SIGNS)
+def test_the_kind_of_a_program_is_told_by_its_kernels(kernel: str) -> None:
+    trace = trace_of(f"| device_ops | name | start_us | end_us |\n| a | `{kernel}` | 0 | 9 |")
+    assert program_kind(trace) == SIGNS[kernel]
+
+
+def test_a_program_of_another_kind_is_told_no_idiom_of_pytorch(capsys: pytest.CaptureFixture[str]) -> None:
+    if not PROFILES.exists():
+        pytest.skip(ABSENT)
+    for case in ("offload_loop", "same_data_each_step", "free_in_loop", "pool_trim", "host_after_copy"):
+        assert run(["diagnose", str(PROFILES / "cases" / f"{case}.sqlite")]) == 0
+        said = capsys.readouterr().out
+        assert IDIOM.findall(said.replace("timesink.readthedocs", "")) == []
+        assert "input pipeline" not in said.partition("\n\n")[0]

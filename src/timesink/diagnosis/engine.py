@@ -36,7 +36,7 @@ from timesink.diagnosis.verdicts import (
     Ruling,
     Undecided,
 )
-from timesink.diagnosis.words import which_step
+from timesink.diagnosis.words import as_started, which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
 from timesink.measures.steps.per_step import period_name
@@ -145,7 +145,10 @@ def _ruling(
         verdict = rule.verdict(usual, overrides)
         if isinstance(verdict, Found):
             return Ruling(rule.card, verdict), usual
-    return Ruling(rule.card, rule.verdict(trace, overrides)), trace
+    verdict = rule.verdict(trace, overrides)
+    if isinstance(verdict, Undecided):
+        verdict = replace(verdict, to_decide=as_started(trace, verdict.to_decide))
+    return Ruling(rule.card, verdict), trace
 
 
 class _Ranked(NamedTuple):

@@ -37,9 +37,10 @@ from timesink.fixes.fix import Fix
 from timesink.knowledge.assumptions import OPTIONAL_PART, fill_figures
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline.known import known
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.startup import dataclass, replace
 from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 from timesink.whatif.change import Case, Change
 from timesink.whatif.changes.kernels import ShortenKernels
@@ -91,7 +92,10 @@ class DeclaredRule:
     fix: Fix | None
 
     def judge(self, trace: Trace, limits: Limits) -> Verdict:
-        """The verdict on a trace."""
+        """The verdict on a trace, in words of its kind of program."""
+        return replace(self, texts=self.texts.told_to(known(trace).program))._verdict(trace, limits)
+
+    def _verdict(self, trace: Trace, limits: Limits) -> Verdict:
         rows = self.rows(trace)
         if isinstance(rows, Clear | NotApplicable | Undecided):
             return rows

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from timesink.diagnosis.verdicts import Card, Clear, Evidence, Finding, Found, NotApplicable, Undecided, Verdict
-from timesink.startup import dataclass, field
+from timesink.startup import dataclass, field, replace
 
 if TYPE_CHECKING:  # the limits of experiments are declared where polars may be absent
     from timesink.model.schema import Table
@@ -95,14 +95,11 @@ class Rule:
     def verdict(self, trace: Trace, overrides: Mapping[str, float] = MappingProxyType({})) -> Verdict:
         """The verdict on a trace, with the limits named in `overrides` (by their names in this rule) set to those."""
         from timesink.measures.timeline.known import known
-        from timesink.model.tables import API_CALLS, DEVICE_OPS, KERNEL_PROFILES, MEMORY_EVENTS, MEMORY_SEGMENTS
-
-        kinds = (DEVICE_OPS, KERNEL_PROFILES, MEMORY_EVENTS, MEMORY_SEGMENTS)  # of captures
 
         missing = [table.name for table in self.needs if table not in trace]
         if missing:
             what = "table" if len(missing) == 1 else "tables"
-            elsewhere = missing != [API_CALLS.name] and any(trace.get(table).height for table in kinds)
+            elsewhere = missing != ["api_calls"] and known(trace).is_of_device
             return Undecided(f"the trace has no {what} {', '.join(missing)}", self.capture, elsewhere)
         if lack := known(trace).unmet(self.needs):
             return Undecided(*lack)
@@ -150,11 +147,12 @@ class Fact:
     shown: str = "found"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Texts:
     """What a rule says and what it compares. `said` has its templates by name: message, subject, advice, verify,
-    otherwise. The first of the `facts` is the figure that its findings are about. `variants` are more texts of rows of
-    one kind, by its name: `words`, and others by theirs."""
+    otherwise; what a kind of program is told in other words is there too, as ``advice pytorch``. The first of the
+    `facts` is the figure that its findings are about. `variants` are more texts of rows of one kind, by its name:
+    `words`, and others by theirs."""
 
     said: Mapping[str, str]
     facts: tuple[Fact, ...]
@@ -164,6 +162,18 @@ class Texts:
     of_figure: Mapping[str, Fact]
     always: tuple[Fact, ...]
 
+    @cache  # noqa: B019  # as many as there are rules and kinds of programs
+    def told_to(self, program: str) -> Texts:
+        """The texts in the words of a kind of program (`knowledge.programs`): ``advice pytorch`` in place of
+        ``advice``, here and in variants."""
+
+        def own(said: Mapping[str, str]) -> dict[str, str]:
+            words = {name.partition(" ")[0]: text for name, text in said.items() if name.endswith(f" {program}")}
+            return {**said, **words}
+
+        variants = {name: own(said) for name, said in self.variants.items()}
+        return replace(self, said=own(self.said), variants=variants)
+
 
 @cache
 def rule_texts(name: str) -> Texts:
@@ -172,6 +182,7 @@ def rule_texts(name: str) -> Texts:
     ::
 
         - Advice: a sentence, `- Reference:` an address, and so on
+        - Advice pytorch: another sentence for programs of PyTorch; the one above names nothing that only these have
         - Fact idle_ratio: its label; below it How, and where they are not `ratio`, none and `found` Unit, Table, Shown
         - Limit idle_ratio: > 0.03; below it Why and Source, and where it is not `ratio` Unit
         - Variant garbage_collection: its words; below it others, such as Bottleneck and Advice
@@ -195,7 +206,7 @@ def rule_texts(name: str) -> Texts:
         elif kind == "Reference":
             references.append(text)
         elif kind in ("Message", "Subject", "Advice", "Verify", "Otherwise"):
-            said[kind.lower()] = text
+            said[key.lower()] = text
         else:
             raise ValueError(f"{name}: no text of a rule is called {key!r}")
     of_figure = {fact.figure: fact for fact in facts}

@@ -12,6 +12,7 @@ import polars as pl
 from timesink.diagnosis.pricing import worth_ms
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Clear, Diagnosis, Found, NotApplicable, Note, Undecided
+from timesink.diagnosis.words import as_started
 from timesink.errors import UnreadableTrace, UsageError
 from timesink.knowledge.vendors import Vendor
 from timesink.measures.counters.counters import kernel_counters, lacks_units
@@ -117,7 +118,9 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
     else:
         held = f"only {'; '.join(note.message for note in skipped)}" if skipped else "no events"
         remedy = _OTHER_EVENTS if skipped else _RECORD
-    return UsageError(f"{asked} in {trace.source}: it holds {held}", remedy=remedy)
+    return UsageError(
+        f"{asked} in {trace.source}: it holds {held}", remedy=as_started(trace, remedy) if calls else remedy
+    )
 
 
 def _is_nsys(trace: Trace) -> bool:

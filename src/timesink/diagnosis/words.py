@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.diagnosis.verdicts import StepName
+from timesink.knowledge.programs import FRAMEWORKS
 from timesink.measures.steps.launch_sequences import step_candidates
 from timesink.measures.steps.marks import StepMarker
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline.known import program_kind
 from timesink.model.arrays import median
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
@@ -84,3 +86,11 @@ def per_period(trace: Trace, count: float) -> str:
 def number(count: float, noun: str, plural: str = "") -> str:
     """A count and its noun: ``1 graph``, ``3 graphs``."""
     return f"{count:.0f} {noun if round(count) == 1 else plural or noun + 's'}"
+
+
+def as_started(trace: Trace, text: str) -> str:
+    """The commands in a text as the program of the trace is started: what no sign shows to be Python has no
+    ``python train.py``, and torch.profiler does not record it."""
+    if program_kind(trace) in FRAMEWORKS:
+        return text
+    return text.replace("capture torch", "capture nsys").replace("python train.py", "./program")

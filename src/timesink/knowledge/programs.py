@@ -19,6 +19,9 @@ class ProgramKind(StrEnum):
     NATIVE = "native"
 
 
+FRAMEWORKS: Final = (ProgramKind.PYTORCH, ProgramKind.JAX)
+"""Programs that are fed with batches, and written in Python."""
+
 XLA: Final = Pattern(
     r"^(?:loop|input|wrapped|fused)_\w+|fusion(?:_\d+)?$|^(?:XlaModule|XlaCompile|TSL:|Xla)",
     "a kernel or a range that XLA makes", ("loop_multiply_fusion_3", "input_reduce_fusion", "XlaModule:jit_step"),

@@ -30,17 +30,6 @@ from timesink.rules.idle import BLAME_READS
 
 _BOTTLENECKS: Final = {"h2d": Bottleneck.HOST_TO_DEVICE_COPY, "d2h": Bottleneck.DEVICE_TO_HOST_COPY}
 """The bottleneck that a direction of copies makes. Copies of other directions never cross between host and device."""
-_HIDE: Final = (
-    "Move fewer bytes, then hide the rest: pinned memory, non_blocking copies on their own stream, the next batch "
-    "fetched while this one computes."
-)
-_PREFETCH: Final = (
-    "Move unified memory before it is touched: cudaMemPrefetchAsync in large pieces, or cudaMalloc and one copy."
-)
-_PIN: Final = {
-    "h2d": "Copy from pinned memory allocated once, with non_blocking=True; send what does not change once.",
-    "d2h": "Copy into pinned memory allocated once, with non_blocking=True on a stream of its own; wait a step later.",
-}
 
 
 def _exposed_rows(trace: Trace) -> Rows:
@@ -67,10 +56,9 @@ def _exposed_row(trace: Trace, device: Device, direction: str, migrated: bool, g
         "count": sum(group.count for group in groups),
         "moved": sum(group.bytes for group in groups),
         "rate": max(rates, default=None),
-        "advice": _PREFETCH if migrated else _HIDE,
     }
     where, bottleneck = partial(_place_of, trace, device, rows), _BOTTLENECKS[direction]
-    return Row(device, figures, time=exposed, where=where, rows=rows, bottleneck=bottleneck)
+    return Row(device, figures, time=exposed, where=where, rows=rows, bottleneck=bottleneck, variant=things)
 
 
 def _gaps_before(trace: Trace, device: Device, direction: str) -> Intervals:
@@ -102,7 +90,6 @@ def _pageable_rows(trace: Trace) -> Rows:
                 "count": group.count,
                 "moved": group.bytes,
                 "rate": group.gigabytes_per_s,
-                "advice": _PIN[direction],
             }
             rows.append(
                 Row(
@@ -113,6 +100,7 @@ def _pageable_rows(trace: Trace) -> Rows:
                     where=partial(_place_of, trace, device, group.rows),
                     rows=group.rows,
                     bottleneck=_BOTTLENECKS[direction],
+                    variant=direction,
                 )
             )
     return rows

@@ -20,9 +20,11 @@ import polars as pl
 from timesink._native import places, summed
 from timesink.knowledge import frames
 from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.programs import FRAMEWORKS
 from timesink.knowledge.ranges import LOADING, OPERATOR, TORCH_NEXT_BATCH
 from timesink.measures.steps.marks import StepMarker, step_marks
 from timesink.measures.timeline.attribution import launch_links
+from timesink.measures.timeline.known import program_kind
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of, thread_slices
@@ -112,9 +114,10 @@ def _between_epochs(trace: Trace, named: pl.DataFrame) -> pl.DataFrame:
 
 
 def _inferred_rows(trace: Trace) -> pl.DataFrame:
-    """Stretches at the heads of steps, or before copies, less CUDA calls; the thread is the one that copies."""
+    """Stretches at the heads of steps, or before copies, less CUDA calls; the thread is the one that copies. What other
+    programs than those of a framework compute before they copy is no input."""
     parts, marks = [pl.DataFrame(schema=_SCHEMA)], step_marks(trace)
-    if marks.marker is not None:
+    if marks.marker is not None and program_kind(trace) in FRAMEWORKS:
         launching, calls = _launching_calls(trace), trace.get(API_CALLS)
         by_kernels = marks.marker is StepMarker.KERNEL_PATTERN
         heads = _before_copies(launching) if by_kernels else _heads(marks.frame, launching)

@@ -35,6 +35,7 @@ from timesink.model.tables import (
     HOST_STACKS,
     KERNEL_METRICS,
     KERNEL_PROFILES,
+    MEMORY_EVENTS,
     MEMORY_SEGMENTS,
     RANGES,
     THREADS,
@@ -63,6 +64,7 @@ class Recorded(StrEnum):
     STACKS = "stacks"
     SAMPLES = "counters over time"
     COUNTERS = "counters of kernels"
+    MEMORY = "device memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,11 @@ class Known:
     lacks: Mapping[Table, Lack]
     doubts: tuple[Lack, ...] = field(default=())
 
+    @property
+    def is_of_device(self) -> bool:
+        """Whether it holds anything of a device: what it lacks then takes another kind of capture."""
+        return bool(self.recorded & {Recorded.GPU_WORK, Recorded.COUNTERS, Recorded.MEMORY})
+
     def unmet(self, needs: tuple[Table, ...]) -> Lack | None:
         """Why a rule that needs these tables cannot look; None where it can."""
         return next((self.lacks[table] for table in needs if table in self.lacks), None)
@@ -120,7 +127,7 @@ def known(trace: Trace) -> Known:
     return Known(
         devices=devices,
         vendor=vendor,
-        program=_program(trace),
+        program=program_kind(trace),
         recorded=recorded,
         launches=launches,
         without_record=without_record,
@@ -138,7 +145,8 @@ _HELD: Final = {
     Recorded.OPERATORS: (HOST_OPS,),
     Recorded.STACKS: (FRAMES, HOST_STACKS),
     Recorded.SAMPLES: (GPU_METRICS,),
-    Recorded.COUNTERS: (KERNEL_METRICS,),
+    Recorded.COUNTERS: (KERNEL_PROFILES, KERNEL_METRICS),
+    Recorded.MEMORY: (MEMORY_EVENTS, MEMORY_SEGMENTS),
 }
 
 
@@ -171,7 +179,8 @@ def _launches(trace: Trace) -> tuple[int, int]:
     return int(launching.sum()), int(lost.to_series().sum())
 
 
-def _program(trace: Trace) -> ProgramKind:
+@remembered
+def program_kind(trace: Trace) -> ProgramKind:
     """By operators and frames, which PyTorch's profiler alone records; else by names, a kind's own sign first."""
     if any(_rows(trace, table) for table in (HOST_OPS, FRAMES, MEMORY_SEGMENTS)):
         return ProgramKind.PYTORCH

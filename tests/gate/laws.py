@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from tests.gate.answers import SHARE, TIME, Answers, Row, alike, flat, ms
+from tests.gate.causes import OWED, causes_are_owned, one_cause
 from tests.gate.prices import priced_findings, unlike_what_if
 from tests.gate.screen import faults_of_screen
 
@@ -21,7 +22,7 @@ from timesink.diagnosis.verdicts import Clear
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
 from timesink.views.timeline.lanes import timeline_of
 
-_STEP = rf"the (?:{TIME} (?:step|window)|mean step of {TIME} \(median {TIME}\))"
+_STEP = rf"the (?:{TIME} (?:guessed )?(?:step|window)|mean (?:guessed )?step of {TIME} \(median {TIME}\))"
 _OF = re.compile(rf"{TIME} of {_STEP}(?: [a-z ]{{1,30}})? \({SHARE}\)")
 _SAVES = re.compile(rf"saves (?:at most )?{TIME} \({SHARE} of the (?:(mean|unprofiled|longest) )?(step|window)\)")
 _INTERVAL = re.compile(rf"saves (?:at most )?{TIME} [^;]{{0,60}}?\)?, {TIME} to {TIME}")
@@ -29,7 +30,6 @@ _NOTHING_FOUND = re.compile(r"no finding is worth|no rule finds a change|no bott
 _REASON = re.compile(r"not all recorded|To decide:|cannot be told|no work in the rest")
 _WITHOUT = re.compile(rf"{SHARE} of its time (?:on|in|at) .*?(?:at most|it is) (\d[\d.]*) x as fast")
 MATERIAL: Final = 0.01  # of the step: docs/explanation/accuracy.md, run-to-run deviation
-OWED: Final = 0.05  # of the step: what takes more has a finding, a bound, or a reason why not
 SURE_PART: Final = 0.3  # of a bound that may be nothing: what is expected of it (Swanson's rule, `expected_ms`)
 
 
@@ -226,7 +226,7 @@ def pages_agree(of: Answers) -> Iterator[str]:
 
 
 def _words(text: str) -> str:
-    return re.sub(r"\W+", "", text)
+    return re.sub(r"\W+", "", text).lower()
 
 
 def one_price_for_all_doors(of: Answers) -> Iterator[str]:
@@ -239,6 +239,7 @@ Law = Callable[[Answers], Iterator[str]]
 LAWS: Final[tuple[Law, ...]] = (
     parts_sum, percentages_divide, one_budget, one_price, dearest_first, nothing_above, every_cause_owned,
     clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
+    causes_are_owned, one_cause,
 )  # fmt: skip
 OF_PAGES: Final[tuple[Law, ...]] = (first_change_agrees, pages_agree)
 """Laws of what takes seconds: the plan and the report."""

@@ -27,8 +27,11 @@ from timesink.model.trace import Trace
 _UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 _TIME = r"(\d[\d.]*) (ns|us|ms|s)\b"
 _SHARE = r"(\d[\d.]*) %"
-_PART = re.compile(rf"{_TIME} of the (?:{_TIME} (?:step|window)|mean step of {_TIME} \(median {_TIME}\)) \({_SHARE}\)")
-_STEP = re.compile(rf"of the (?:mean step of )?{_TIME}(?: \(median {_TIME}\))?")
+_PART = re.compile(
+    rf"{_TIME} of the (?:{_TIME} (?:guessed )?(?:step|window)|mean (?:guessed )?step of {_TIME} \(median {_TIME}\)) "
+    rf"\({_SHARE}\)"
+)
+_STEP = re.compile(rf"of the (?:mean (?:guessed )?step of )?{_TIME}(?: \(median {_TIME}\))?")
 _SAVES = re.compile(
     rf"saves (?:at most )?{_TIME} "
     rf"(?:\({_SHARE} of the ((?:mean |unprofiled )?step|(?:longest )?window)\)|per step|of the recorded time)"

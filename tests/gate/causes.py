@@ -1,0 +1,60 @@
+"""Laws of causes: what the bar blames has a finding that claims it, and a finding blames no more than the bar does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tests.gate.answers import SHARE, TIME, Answers
+
+from timesink.diagnosis.verdicts import Bottleneck
+from timesink.knowledge.step_parts import IDLE_WORDS
+from timesink.measures.idle.blamed_time import blamed_time
+from timesink.model.intervals import Intervals
+
+OWED: Final = 0.05  # of the step: what takes more has a finding, a bound, or a reason why not
+_GREATER_PART: Final = 0.5
+_LATE: Final = ("launch latency", "CUDA calls")
+"""What follows a wait: the next launch is late, whatever the host waited for."""
+_OF_COPIES: Final = ("exposed copies", "staging of copies", "waits for a copy", "blocking waits", *_LATE)
+_BLAMED: Final[Mapping[Bottleneck, tuple[str, ...]]] = {
+    Bottleneck.HOST_SYNC: ("blocking waits", "waits for a copy", "staging of copies", *_LATE),
+    Bottleneck.ALLOCATOR: ("memory allocation", *_LATE),
+    Bottleneck.GARBAGE_COLLECTION: ("garbage collection", *_LATE),
+    Bottleneck.INPUT_PIPELINE: ("input pipeline", *_LATE),
+    Bottleneck.HOST_TO_DEVICE_COPY: _OF_COPIES,
+    Bottleneck.DEVICE_TO_HOST_COPY: _OF_COPIES,
+}
+_SHOWN: Final = re.compile(rf"(?:waits|hold it for) {TIME} of [^(]*(?:\(median [^)]*\) )?\({SHARE}\)")
+
+
+def causes_are_owned(of: Answers) -> Iterator[str]:
+    """A cause of a twentieth of the step is claimed by findings for its greater part, or its words are in a reason."""
+    claimed: dict[tuple[int, int], list[Intervals]] = {}
+    for _, finding in of.diagnosis.findings:
+        if finding.counted_in or finding.recoverable is None or finding.recoverable.most:
+            for device, part in finding.claim.intervals.items():
+                claimed.setdefault(device, []).append(part)
+    said = of.verdict + "".join(str(note) for note in of.diagnosis.notes)
+    for name, share in of.bar.items():
+        cause = next((kind for kind, words in IDLE_WORDS.items() if words == name), None)
+        if cause is None or cause == "loader" or share < 100 * OWED or name in said or not of.rows:
+            continue
+        parts = blamed_time(of.trace, (cause,))
+        both = [part.intervals & Intervals.union_all(claimed.get(part.device, [])) for part in parts]
+        ratio = sum(part.total_ns for part in both) / max(sum(part.intervals.total_ns for part in parts), 1)
+        if ratio < _GREATER_PART:
+            yield f"{name} takes {share} % of the step, of which findings claim {ratio:.0%}"
+
+
+def one_cause(of: Answers) -> Iterator[str]:
+    """A finding that names a cause charges no more to it than the bar, and the lateness that follows it."""
+    for card, finding in of.diagnosis.findings:
+        found = _SHOWN.search(finding.message)
+        if found is None or finding.bottleneck not in _BLAMED or len(of.diagnosis.devices) != 1 or not of.bar:
+            continue
+        causes = [of.bar.get(name, 0.0) for name in _BLAMED[finding.bottleneck]]
+        most = sum(causes) + of.bar.get("other", 0.0) * any(not share for share in causes)
+        if float(found[3]) > 1.1 * most + 1.0:
+            yield f"{card.name} charges {found[3]} %, the bar {most:.3g} %: {dict(of.bar)}"

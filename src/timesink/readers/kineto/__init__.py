@@ -20,10 +20,10 @@ _OTHER_WRITER = b'"highres-ticks"'  # Chrome and XLA write it into the trace-vie
 
 
 class KinetoJson(Reader):
-    """Reader of one rank's trace file."""
+    """Reader of a trace file, of one rank or of several that were merged."""
 
     format = "kineto_json"
-    version = 3
+    version = 4
     priority = 1
 
     def recognises(self, path: Path, head: bytes) -> bool:
@@ -34,15 +34,19 @@ class KinetoJson(Reader):
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """The checked tables of the file."""
         from timesink.readers.kineto.decoded import decode
+        from timesink.readers.kineto.merged import read_merged
         from timesink.readers.kineto.tables import to_trace
 
-        return to_trace(decode(path, limits), self.format)
+        return read_merged(path, limits, to_trace(decode(path, limits), self.format))
 
     def open(self, path: Path, limits: ReadLimits) -> OpenedFile:
         """The file, to be read through a window: it is unpacked and decoded once for the look, once for the window."""
+        from timesink.readers.kineto.merged import seems_shared
         from timesink.readers.kineto.tables import OpenedKineto, survey
 
-        return OpenedKineto(path, self.format, limits, survey(path, limits))
+        seen = survey(path, limits)
+        callers = [process for process, _ in seen.processes.get("api_calls", [])]
+        return self.read(path, limits) if seems_shared(callers) else OpenedKineto(path, self.format, limits, seen)
 
 
 READERS = (KinetoJson(),)

@@ -121,6 +121,13 @@ def _inert(texts: pl.Series) -> pl.Series:
 def write_table(frame: pl.DataFrame, path: Path) -> None:
     """Parquet keeps every value; CSV and JSON (one object per line) write categories as text."""
     text = frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+    try:
+        _write(text, path)
+    except pl.exceptions.PolarsError as error:  # its own for a full disk
+        raise OSError(str(error)) from error
+
+
+def _write(text: pl.DataFrame, path: Path) -> None:
     match path.suffix.lower():
         case ".parquet":
             text.write_parquet(path)

@@ -93,6 +93,10 @@ CHANGES_OF_KIND: Final = Pattern(
     r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])", "where another kind of character begins",
     "a1", "ab",
 )  # fmt: skip
+SIZES: Final = Pattern(
+    r"(?<!\d)\d{1,4}(?:x\d{1,4})+(?![\dA-Za-z])", "a size in several dimensions, as of a kernel's tile",
+    ("tilesize64x64x64", "warpgroupsize1x1x1", "128x128"), ("0x1f", "a1x2b3"), "cuBLAS, cuDNN, CUTLASS",
+)  # fmt: skip
 ABSOLUTE_PATH: Final = Pattern(
     r"(?:(?<![\w.)/>])|(?<=-[ILWB]))(?:~[\w.-]*|\.\.)?(?:/[\w.@+~%=-]+){2,}/?|(?<![\w.)/>])~[\w.-]+(?:/[\w.@+~%=-]+)*/?"
     r"|(?<![\w.)/>])/(?:home|users?|u|Users)/?|\b[A-Za-z]:\\(?:[\w.@+~ -]+\\)*[\w.@+~-]*",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from timesink.errors import SchemaViolation
+from timesink.errors import SchemaViolation, UnreadableTrace
 from timesink.model.schema import lean
 from timesink.model.tables import ALL, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
@@ -29,6 +29,7 @@ from timesink.readers.formats import reader_of
 from timesink.readers.plausibility import make_plausible
 from timesink.startup import replace
 from timesink.untrusted.plain_json import document
+from timesink.untrusted.unpack import refuse_special
 
 if TYPE_CHECKING:
     from timesink.readers.formats import Reader
@@ -134,7 +135,11 @@ def load(entry: Path, path: Path) -> Trace | None:
     if not entry.is_dir():
         return None
     try:
+        for file in entry.iterdir():
+            refuse_special(file)
         manifest = document(entry / _MANIFEST)
+        if {file.stem for file in entry.glob("*.parquet")} != set(manifest["tables"]):
+            raise ValueError("the manifest does not name what is there")
         by_name = {table.name: table for table in ALL}
         tables = {}
         for name, checksum in manifest["tables"].items():
@@ -146,7 +151,16 @@ def load(entry: Path, path: Path) -> Trace | None:
         notes = tuple(ImportNote(NoteKind(kind), *rest) for kind, *rest in manifest["notes"])
         sources = tables[SOURCES].with_columns(path=pl.lit(str(path)))
         os.utime(entry)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, pl.exceptions.PolarsError, SchemaViolation):
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        pl.exceptions.PolarsError,
+        SchemaViolation,
+        UnreadableTrace,
+    ):
         shutil.rmtree(entry, ignore_errors=True)
         return None
     return Trace(str(path), {**tables, SOURCES: sources}, notes)

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.errors import UnreadableTrace
 from timesink.knowledge.calls import GRAPH_LAUNCH
 from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.knowledge.vendors import NVIDIA, vendor_of_product
@@ -27,6 +28,7 @@ from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.startup import dataclass, field, replace
 from timesink.units import NS_PER_MS, NS_PER_S, NS_PER_US, time_text
 
+_MOST_DEVICES, _MOST_USERS = 64, 128  # of one file; a user is a process on a device
 _FAR_NS: Final = 6 * 3600 * NS_PER_S  # from the middle nine tenths of a table's rows, besides ten times their length
 _OFF_NS: Final = 10 * NS_PER_S  # the same of GPU work and the host's calls
 _EARLY_NS: Final = NS_PER_MS  # clocks of GPU and host differ by some us; roctracer's drift by some hundred
@@ -39,7 +41,14 @@ _DEPENDENT_LAUNCH: Final = 9  # compute capability from which a kernel may start
 
 
 def make_plausible(trace: Trace) -> Trace:
-    """The trace without what cannot be; the same trace where all of it can."""
+    """The trace without what cannot be; the same trace where all of it can. `UnreadableTrace` where its GPUs are more
+    than a machine has, or than can be gone through."""
+    users = trace.get(DEVICE_OPS).select("rank", "device").unique()
+    if users["device"].n_unique() > _MOST_DEVICES or users.height > _MOST_USERS:
+        remedy = "capture it again, and give the file of each machine or rank by itself"
+        raise UnreadableTrace(
+            trace.source, f"its GPU work is of {users.height} GPUs: no machine has as many", remedy=remedy
+        )
     trace = within_ranges(trace)
     for table in (DEVICE_OPS, API_CALLS, HOST_OPS):
         trace = _without_twins(trace, table)

@@ -14,7 +14,7 @@ from timesink.capture.errors import failure, refused
 from timesink.capture.redaction.binary_files import redact_ncu, redact_snapshot
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.capture.redaction.nsys_sqlite import redact_sqlite
-from timesink.capture.redaction.packed import find_leaks
+from timesink.capture.redaction.packed import Unpacked, find_leaks
 from timesink.capture.redaction.text_files import redact_json, redact_text
 from timesink.untrusted.whole_file import whole_file
 
@@ -46,6 +46,7 @@ def redact(source: Path, target: Path | None = None, names: Iterable[str] = ()) 
     if where.exists() and where.samefile(source):
         raise refused(f"{source} would be overwritten", "choose another --output")
     kind, cleaner = _kind(source), Cleaner(names)
+    Unpacked(source).refuse_bomb()
     with whole_file(where) as part:
         removed = kind(source, part, cleaner)
         if left := find_leaks(part, cleaner.names):

@@ -36,6 +36,7 @@ _STYLE = re.compile(private_texts.TERMINAL_STYLE)
 _PRIVATE_KEY = re.compile(private_texts.PRIVATE_KEY)
 _RANDOM = re.compile(private_texts.RANDOM_TEXT)
 _CHANGES = re.compile(private_texts.CHANGES_OF_KIND)
+_SIZES = re.compile(private_texts.SIZES)
 _SECRETS, _ADDRESSES = "secret", "address"
 _KINDS = (_SECRETS, _SECRETS, _SECRETS, *[_ADDRESSES] * 9, _SECRETS, _SECRETS)
 _SAID: Final = {
@@ -102,11 +103,14 @@ class Cleaner:
     def value(self, value: Any, key: str = "") -> Any:
         """A value of JSON or of a pickle: texts as labels, members whose keys are no software's left out."""
         if isinstance(value, Number) or value is None or isinstance(value, (bool, int, float)):
-            return value
+            digits = str(value).lstrip(NUMBER_MARK + "-")
+            is_long = digits.isdecimal() and len(digits) > _LONGEST_NUMBER_OF_A_WORD
+            return self.private(digits) if is_long and _is_private(key) else value
         if isinstance(value, str):
-            return self.private(value) if value and _is_private(key) else self.label(value)
+            return self.private(value) if _is_private(key) else self.label(value)
         if isinstance(value, dict):
-            return {name: self.value(inner, name) for name, inner in value.items() if self.keeps(name)}
+            kept = {name: inner for name, inner in value.items() if self.keeps(name)}
+            return {name: self.value(inner, key if _is_private(key) else name) for name, inner in kept.items()}
         if isinstance(value, (list, tuple)):
             return type(value)(self.value(inner, key) for inner in value)
         self.removed["values of unknown types"] += 1
@@ -125,7 +129,7 @@ class Cleaner:
 
     def private(self, text: str) -> str:
         """What stands for a text that is private as a whole."""
-        return text if _is_nobody(text) else self._placeholder("name", text)
+        return self._placeholder("name", text) if text else text
 
     def summary(self) -> list[str]:
         """One phrase per kind of thing taken out."""
@@ -266,7 +270,9 @@ def _is_nobody(name: str) -> bool:
 
 
 def is_random(text: str) -> bool:
-    """Whether letters and digits follow each other as in a key: with many changes from one kind to another."""
+    """Whether letters and digits follow each other as in a key: with many changes from one kind to another, besides
+    those of sizes, as of a kernel's tile."""
+    text = _SIZES.sub("", text)
     return len(_CHANGES.findall(text)) > _RANDOM_CHANGES * len(text)
 
 

@@ -36,7 +36,8 @@ def redact_sqlite(source: Path, target: Path, cleaner: Cleaner | None = None) ->
             db.execute("ATTACH ? AS old", (f"{source.resolve().as_uri()}?mode=ro&immutable=1",))
             return _Rewriting(db, cleaner or Cleaner()).run()
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
-        raise failure(f"{source.name} cannot be redacted: {error}", "export the report again") from error
+        remedy = "make room" if "full" in str(error) else "export the report again"
+        raise failure(f"{source.name} cannot be redacted: {error}", remedy) from error
 
 
 class _Rewriting:

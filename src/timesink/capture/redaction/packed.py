@@ -15,9 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from timesink.capture.errors import refused
 from timesink.knowledge import private_texts
 
 _PIECE_BYTES = 1 << 22
+_BOMB_FROM_BYTES, _BOMB_RATIO = 64 << 20, 300  # as `ReadLimits` has them
 _MAGICS = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
@@ -27,6 +29,15 @@ class Unpacked:
 
     def __init__(self, path: Path) -> None:
         self.path, self.damage = path, ""
+
+    def refuse_bomb(self) -> None:
+        """Refuse a file that unpacks to more than any capture does: unpacking alone is quick, and stops there."""
+        most, unpacked_bytes = max(_BOMB_FROM_BYTES, _BOMB_RATIO * self.path.stat().st_size), 0
+        for piece in self.raw() if _opener(self.path) is not open else ():
+            unpacked_bytes += len(piece)
+            if unpacked_bytes > most:
+                what = f"{self.path.name} unpacks to more than {most:,} bytes: a decompression bomb"
+                raise refused(what, "unpack it yourself if you trust it")
 
     def pieces(self) -> Iterator[str]:
         """Pieces of some megabytes. Bytes that are no UTF-8 become replacement characters."""

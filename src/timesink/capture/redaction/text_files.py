@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from timesink.capture.errors import refused
 from timesink.capture.redaction.cleaner import Cleaner, Number
 from timesink.capture.redaction.packed import Unpacked, writing
 from timesink.knowledge import private_texts, profiler_texts
+from timesink.untrusted.plain_csv import read_rows
 from timesink.untrusted.plain_json import parsed
 
 _SPACE = " \t\r\n"
@@ -218,8 +220,11 @@ def redact_text(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
     for piece in unpacked.pieces():
         cleaner.learn_from(piece)
     with writing(target) as file:
-        for line in _clean_lines(unpacked, cleaner):
-            file.write(f"{line}\n".encode("utf-8", "replace"))
+        try:
+            for line in _clean_lines(unpacked, cleaner):
+                file.write(f"{line}\n".encode("utf-8", "replace"))
+        except ValueError as error:
+            raise refused(f"{source.name} cannot be redacted: {error}", "export the page again") from None
     return [*([unpacked.damage] if unpacked.damage else []), *cleaner.summary()]
 
 
@@ -298,7 +303,7 @@ def _clean_page(text: str, cleaner: Cleaner) -> Iterator[str]:
         return
     if header.start():
         cleaner.removed["lines before the page"] += text[: header.start()].count("\n")
-    rows = csv.reader(io.StringIO(text[header.start() :], newline=""))
+    rows = read_rows(text[header.start() :])
     heads = next(rows)
     columns = [(at, _column(head, cleaner)) for at, head in enumerate(heads) if _is_known(head, cleaner)]
     if len(columns) < len(heads):

@@ -19,7 +19,6 @@ Example: stages of 450 and 300 ms and a period of 450 ms hide 300 of 300 ms: 1. 
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +34,7 @@ from timesink.measures.communication.pipelines import OverlapScore, PipelineStag
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.startup import dataclass, field, regex
+from timesink.untrusted.plain_csv import read_rows
 from timesink.untrusted.plain_json import parsed
 
 UNITS_NS: Final[Mapping[str, int]] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -346,8 +346,13 @@ def _records(path: Path) -> Iterator[dict[str, object]]:
             if line.strip():
                 yield _parse_line(path, number, line)
     else:
-        for record in csv.DictReader(text.splitlines()):
-            yield dict(_keep_numbers({key: value for key, value in record.items() if isinstance(key, str)}))
+        rows = read_rows(text)
+        try:
+            heads = next(rows, [])
+            for row in rows:
+                yield dict(_keep_numbers(dict(zip(heads, row, strict=False))))
+        except ValueError as error:
+            raise UnreadableTrace(path, str(error), remedy="give JSON lines or CSV") from error
 
 
 def _parse_line(path: Path, number: int, line: str) -> dict[str, object]:
@@ -371,8 +376,9 @@ def _keep_numbers(record: Mapping[str, object]) -> dict[str, float]:
         try:
             number = int(value) if isinstance(value, str) and value.strip().lstrip("-").isdigit() else value
             number = float(number) if isinstance(number, str) else number
+            usable = math.isfinite(number) and abs(number) < _FARTHEST_NS
         except (ValueError, OverflowError):
             continue
-        if math.isfinite(number):
+        if usable:
             numbers[key] = number
     return numbers

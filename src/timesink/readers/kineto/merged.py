@@ -127,7 +127,8 @@ class _Merged:
 
 def _events(text: str, at: int) -> tuple[list[_Event], int]:
     """The events of an array that begins there, up to its end or to what is no JSON; and where that is."""
-    read, found = json.JSONDecoder(strict=False).raw_decode, []
+    read = json.JSONDecoder(strict=False).raw_decode
+    found: list[_Event] = []
     while True:
         begin = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
         try:

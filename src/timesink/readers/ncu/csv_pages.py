@@ -6,8 +6,6 @@ A page begins at its header, amid other output; its numbers are written as the m
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import re
@@ -27,6 +25,7 @@ from timesink.model.trace import NoteKind, Trace, noted
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
 from timesink.readers.ncu.wire import MetricColumns
 from timesink.startup import dataclass, field
+from timesink.untrusted.plain_csv import read_rows
 from timesink.untrusted.unpack import ReadLimits
 
 _HEADER = re.compile(profiler_texts.PAGE_HEADER)
@@ -46,7 +45,7 @@ def page_rows(text: str) -> tuple[list[str], list[list[str]], int]:
     page with the same header goes on with the first; of one with another header the lines are others.
     """
     found = _HEADER.search(text)
-    lines = csv.reader(io.StringIO(text[found.start() :] if found else ""))
+    lines = read_rows(text[found.start() :] if found else "")
     header = next(lines, [])
     rows: list[list[str]] = []
     others = 0
@@ -119,7 +118,7 @@ def read_page(path: Path, format_name: str, limits: ReadLimits) -> Trace:
     try:
         text = path.read_text(encoding="utf-8-sig", errors="replace")
         header, rows, others = page_rows(text)
-    except csv.Error as error:
+    except ValueError as error:
         raise UnreadableTrace(path, f"no CSV page: {error}", remedy=_RECAPTURE) from error
     if not header and (other := _OTHER_PAGE.search(text)):
         named = "source" if other.group("source") else "session"

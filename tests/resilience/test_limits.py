@@ -1,0 +1,156 @@
+"""What no capture holds is refused in one line or answered, never by a traceback nor without end."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from fuzz.seeds import nsys_sqlite
+
+from timesink.capture.errors import CaptureError
+from timesink.capture.redaction import redact
+from timesink.capture.redaction.cleaner import Cleaner
+from timesink.cli.app import run
+from timesink.errors import UnreadableTrace
+from timesink.readers import cache, read
+
+PAGE = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream"\n'
+    '"0","7","python3.11","h","{}","1","7"\n'
+)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    code = run(list(arguments))
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return code, said
+
+
+@pytest.mark.parametrize("cell", ["A" * 131_073, "9" * 400, "9" * 5000, "1e400", "-" * 131_073, str(1 << 70)])
+def test_cells_that_no_log_of_a_pipeline_has(tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(f"item,tA0,tA1,tB0,tB1\n0,0,1,1,2\n1,{cell},2,2,3\n")
+    assert answer(capsys, "ranks", "--pipeline", str(path))[0] == 2
+
+
+@pytest.mark.parametrize("command", ["diagnose", "capture --redact"])
+def test_a_page_with_a_cell_beyond_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    path = tmp_path / "page.csv"
+    path.write_text(PAGE.format("k" * 131_073))
+    assert answer(capsys, *command.split(), str(path))[0] == 2
+
+
+def many_devices(path: Path, column: str, number: str) -> Path:
+    path.write_bytes(nsys_sqlite()[0])
+    with sqlite3.connect(path) as db:
+        names = [row[1] for row in db.execute("PRAGMA table_info(CUPTI_ACTIVITY_KIND_KERNEL)")]
+        values = ", ".join(f"({number})" if name == column else f'k."{name}"' for name in names)
+        rows = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200) SELECT {values}"
+        one = "(SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1) k"
+        db.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL {rows} FROM n, {one}")
+    return path
+
+
+@pytest.mark.parametrize(("column", "number"), [("deviceId", "i"), ("globalPid", "k.globalPid + (i << 24)")])
+def test_more_devices_or_processes_than_a_machine_has(tmp_path: Path, column: str, number: str) -> None:
+    with pytest.raises(UnreadableTrace, match="no machine has as many"):
+        read(many_devices(tmp_path / "many.sqlite", column, number), cache=False)
+
+
+@pytest.mark.parametrize("text", [b" " * (80 << 20), b'{"ph": "X"},' * (8 << 20), b'"' + b"a" * (80 << 20) + b'"'])
+def test_a_bomb_is_not_redacted(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + text + b"]}", 1))
+    if len(text) > 300 * path.stat().st_size:
+        with pytest.raises(CaptureError, match="bomb"):
+            redact(path)
+    path.write_bytes(gzip.compress(text, 9))
+    with pytest.raises(CaptureError, match="bomb"):
+        redact(path)
+
+
+PRIVATE: dict[str, Any] = {
+    "cmd": "python train.py --key hunter2xyz", "PGPASSWORD": "python9000", "user": "root", "password": "12345678",
+    "serial": "1654504772205", "account": 320943948584, "api_key": "model", "token": "ab", "host": "localhost",
+    "argv": ["python", "train.py"], "user_metadata": {"name": "python", "step": "loss"}, "uuid": "0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", PRIVATE)
+@pytest.mark.parametrize("inside", [False, True])
+def test_values_of_private_keys_are_always_replaced(tmp_path: Path, key: str, inside: bool) -> None:
+    path, copy = tmp_path / "plain.json", tmp_path / "copy.json"
+    path.write_text(json.dumps({"env": {key: PRIVATE[key]}} if inside else {key: PRIVATE[key]}))
+    removed = redact(path, copy, ()).removed
+    left = copy.read_text()
+    assert removed
+    for text in _texts(PRIVATE[key]):
+        assert f'"{text}"' not in left
+        assert f": {text}" not in left
+    again = tmp_path / "again.json"
+    redact(copy, again, ())
+    assert json.loads(again.read_text()) == json.loads(left)
+
+
+def _texts(value: Any) -> list[str]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    return [str(text) for text in inner]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
+        "sm90_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x256x64_warpgroupsize2x1x1_g1_execute",
+        "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize256x128x32_stage3_warpsize4x2x1_tensor16x8x8_kernel_cudnn",
+        "sm100_xmma_gemm_e4m3e4m3_e4m3f32_f32_tn_n_tilesize128x128x128_clustersize4x2x1_execute_kernel__5x_cublas",
+        "cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_void_bf16_128x128x64_2x1x1_0_ttn_align8",
+    ],
+)
+def test_kernels_of_xmma_keep_their_tiles(name: str) -> None:
+    assert Cleaner().symbol(name) == name
+
+
+@pytest.mark.parametrize("spoil", ["manifest.json", "device_ops.parquet", "lost"])
+def test_a_spoilt_entry_of_the_cache_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str) -> None:
+    monkeypatch.setenv("TIMESINK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "WORTH_BYTES", 0)
+    path = tmp_path / "run.sqlite"
+    path.write_bytes(nsys_sqlite()[0])
+    first = read(path)
+    (entry,) = (tmp_path / "cache").iterdir()
+    if spoil == "lost":
+        manifest = json.loads((entry / "manifest.json").read_text())
+        del manifest["tables"]["device_ops"]
+        (entry / "manifest.json").write_text(json.dumps(manifest))
+    else:
+        (entry / spoil).unlink()
+        os.mkfifo(entry / spoil)
+    again = read(path)
+    assert {table.name: frame.rows() for table, frame in again.tables.items()} == {
+        table.name: frame.rows() for table, frame in first.tables.items()
+    }
+
+
+def test_a_full_disk_is_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise pl.exceptions.ComputeError("No space left on device (os error 28)")
+
+    path = tmp_path / "run.sqlite"
+    path.write_bytes(nsys_sqlite()[0])
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+    target = tmp_path / "ops.parquet"
+    code, said = answer(
+        capsys, "report", str(path), "--export", "table", "--table", "device_ops", "-o", str(target), "--no-cache"
+    )
+    assert (code, target.exists()) == (2, False)
+    assert "No space left" in said

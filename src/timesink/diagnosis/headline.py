@@ -196,16 +196,13 @@ def _graph_notes(trace: Trace) -> tuple[str, ...]:
 
 def _estimated_step(trace: Trace) -> str:
     """What recording costs a step, where it is worth a word and nobody told the step without a profiler."""
-    estimated, profiled_ns = estimated_step_ns(trace), steps(trace).times.p50_ns
-    if estimated is None or not profiled_ns:
+    likely, profiled_ns = likely_step_ns(trace), steps(trace).times.p50_ns
+    if likely is None or not profiled_ns or likely[1] > (1 - _TAKEN_OFF) * profiled_ns:
         return ""
-    shown = likely_step_ns(trace) or estimated
-    if estimated[0] > (1 - _TAKEN_OFF) * profiled_ns or shown[1] >= profiled_ns:
-        return ""
-    low, expected, high = map(time_text, shown)
+    low, expected, high = map(time_text, (*likely[:2], min(likely[2], profiled_ns)))
     return (
         f"recording slows the host: without the profiler a step of {time_text(profiled_ns)} takes an estimated "
-        f"{expected} ({low} to {high}), of which gains of host time are parts; --unprofiled-step-ms makes them exact"
+        f"{expected} ({low} to {high}); host savings are parts of that step, exact with --unprofiled-step-ms"
     )
 
 

@@ -205,9 +205,10 @@ def _price_by_estimate(change: Change, rank: int, trace: Trace) -> Quantity | No
     the program may be that fast. The interval holds the intervals at little and at much cost, and does not exceed the
     step.
     """
-    if change.touches is Touches.DEVICE:  # the device is not slowed
-        replay = pricers(trace)[rank].price(change)
-        return _quantity(replay.gain_ns, replay.low_ns, replay.high_ns) if replay.replayed else None
+    if change.touches is Touches.DEVICE:  # the device is not slowed, but what it gains is a part of the same step
+        replay, step_ns = pricers(trace)[rank].price(change), step_without_profiler_ns(trace, rank)
+        gains_ns = (min(each_ns, step_ns) for each_ns in (replay.gain_ns, replay.low_ns, replay.high_ns))
+        return _quantity(*gains_ns) if replay.replayed else None
     replays = [pricer.price(change) for pricer in deflated_pricers(trace)[rank]]
     if not all(replay.replayed for replay in replays):
         return None

@@ -25,7 +25,7 @@ torch.manual_seed(0)
 class Data(torch.utils.data.Dataset):
     def __len__(self): return 100_000
     def __getitem__(self, i):
-        if torch.utils.data.get_worker_info() is None: time.sleep(0.004)  # a worker wins surely, on any machine
+        if torch.utils.data.get_worker_info() is None: time.sleep(0.02)  # a worker wins surely, on any machine
         return torch.full((16,), i % 7 / 7.0), torch.tensor(i % 10)
 model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh(), torch.nn.Linear(16, 10))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)

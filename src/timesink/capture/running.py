@@ -142,13 +142,16 @@ def is_python(program: Sequence[str]) -> bool:
     return line.startswith(b"#!") and b"python" in line
 
 
-def agent_environment(plan: AgentPlan, given: Mapping[str, str] = os.environ) -> dict[str, str]:
+def agent_environment(
+    plan: AgentPlan | str, given: Mapping[str, str] = os.environ, variable: str = VARIABLE
+) -> dict[str, str]:
     """The variables that wake the agent in the program and in all Python processes it starts.
 
-    `given` are those that the program would have without it.
+    `given` are those that the program would have without it. `variable` wakes an agent of another kind by its plan.
     """
     places = [str(INJECT), *filter(None, [given.get("PYTHONPATH", "")])]
-    return {VARIABLE: plan.to_json(), "PYTHONPATH": os.pathsep.join(places)}
+    text = plan if isinstance(plan, str) else plan.to_json()
+    return {variable: text, "PYTHONPATH": os.pathsep.join(places)}
 
 
 def read_statuses(folder: Path) -> list[dict[str, Any]]:

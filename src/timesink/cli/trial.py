@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from timesink.cli.capture import translated
 from timesink.cli.options import PageOutput
 from timesink.errors import UsageError
+
+if TYPE_CHECKING:
+    from timesink.trials.records import TrialAnswer
 
 NOTHING_WINS = 1
 
@@ -15,7 +19,10 @@ NOTHING_WINS = 1
 def try_changes(
     program: list[str] | None = None,
     only: list[str] | None = None,
-    budget: float = 180.0,
+    budget: str = "3m",
+    check: str = "",
+    ledger: Path | None = None,
+    patch: Path | None = None,
     quiet: bool = False,
     *,
     writing: PageOutput,
@@ -26,9 +33,11 @@ def try_changes(
     turns with the program as it is. What wins is put together and run again in fresh processes, where losses are held
     against those of the program as it is. Exit code 0: something wins; 1: nothing does.
     """
+    from timesink.trials.patch import write_patch
     from timesink.trials.run import try_changes as run_trial
     from timesink.trials.switches import SWITCHES
     from timesink.untrusted.masking import stored_command
+    from timesink.untrusted.whole_file import write_whole
     from timesink.views.trial import trial_page
 
     if not program:
@@ -37,6 +46,37 @@ def try_changes(
     if absent := [name for name in names if name not in SWITCHES]:
         raise UsageError(f"{absent[0]!r} is no change that can be tried", remedy=f"choose from {', '.join(SWITCHES)}")
     with translated(), TemporaryDirectory(prefix="timesink-try-") as folder:
-        answer = run_trial(program, Path(folder), names=names, budget_s=budget, quiet=quiet)
-    writing.sink([]).show(trial_page(answer, stored_command(program)))
+        answer = run_trial(program, Path(folder), names=names, budget_s=_seconds(budget), check=check, quiet=quiet)
+    notes = []
+    if ledger is not None and answer.kept:
+        notes.append(f"entered in {ledger}: {_enter(ledger, answer)}")
+    if patch is not None:
+        text, made = write_patch(answer.kept, answer.result.places)
+        write_whole(patch, text)
+        notes.append(f"{patch} edits the program for {', '.join(made) or 'none of them'}; apply it with patch -p1")
+    writing.sink(notes).show(trial_page(answer, stored_command(program)))
     return 0 if answer.kept else NOTHING_WINS
+
+
+def _seconds(text: str) -> float:
+    """Seconds of `180`, `180s` or `3m`."""
+    try:
+        seconds = float(text.removesuffix("s").removesuffix("m")) * (60 if text.endswith("m") else 1)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise UsageError(f"--budget {text!r} is no time", remedy="write seconds, or minutes as 3m")
+    return seconds
+
+
+def _enter(path: Path, answer: TrialAnswer) -> int:
+    """Open and close an entry of the ledger for what is kept: foretold is the sum of nothing, measured in processes of
+    their own."""
+    from timesink.verify.ledger import Gain, add, close
+    from timesink.verify.outcomes import Outcome
+
+    proof = answer.confirmed[answer.kept]
+    pairs = [before - after for before, after in zip(proof.base_ms, proof.with_ms, strict=False)]
+    gain = Gain(sum(pairs) / len(pairs), min(pairs), max(pairs), sum(proof.base_ms) / len(proof.base_ms))
+    entry = add(path, " + ".join(answer.kept), "timesink try", change=" ".join(answer.kept))
+    return close(path, entry.number, Outcome.FASTER, gain, "measured by timesink try").number

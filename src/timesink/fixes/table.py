@@ -221,6 +221,7 @@ BUCKETS: Final = Fix(
     memory="unknown",
     change=MergeUnits.of,
     same_kernels=True,
+    switch=True,
 )
 REMOVE_SYNC: Final = Fix(
     "remove_sync",
@@ -326,6 +327,7 @@ FEWER_THREADS: Final = Fix(
     Effort.FLAG,
     answers=("threads_oversubscribed",),
     change=ScaleHost,
+    switch=True,
 )
 OWN_GPU: Final = Fix("own_gpu", "give the program a GPU of its own", Effort.FLAG, answers=("device_shared",))
 
@@ -382,6 +384,9 @@ NO_RECOMPILATION: Final = Fix("no_recompilation", change=DropCompiler)
 LESS_HOST_WORK: Final = Fix("less_host_work", change=lambda host: ScaleHost(host, 0.0))
 KEEP_MEMORY: Final = Fix("keep_memory", change=KeepMemory)
 PREPARE_NEXT_STEP: Final = Fix("prepare_next_step")
+
+# No trace tells what these win: they are tried, not foretold.
+_TRIED = partial(Fix, effort=Effort.FLAG, switch=True)
 COMPILE_BLOCKS: Final = Fix(
     "compile_blocks",
     "torch.compile each repeated block by itself",
@@ -390,22 +395,22 @@ COMPILE_BLOCKS: Final = Fix(
     costs="seconds to minutes at the first step and at each new shape: not in its price",
     switch=True,
 )
-BENCHMARK_CONVOLUTIONS: Final = Fix(
-    "benchmark_convolutions",
-    "let cuDNN try its algorithms: torch.backends.cudnn.benchmark = True",
-    Effort.FLAG,
-    costs="trials at each new shape",
-    switch=True,
+BENCHMARK_CONVOLUTIONS: Final = _TRIED(
+    "benchmark_convolutions", "let cuDNN try its algorithms: torch.backends.cudnn.benchmark = True"
 )
-SET_TO_NONE: Final = Fix(
-    "set_to_none", "zero gradients with set_to_none=True", Effort.FLAG, costs="gradients that are None", switch=True
+SET_TO_NONE: Final = _TRIED("set_to_none", "zero gradients with set_to_none=True", costs="gradients that are None")
+FROZEN_GARBAGE: Final = _TRIED(
+    "frozen_garbage", "collect no garbage in the loop: gc.freeze(), gc.disable()", costs="memory of cycles"
 )
-FROZEN_GARBAGE: Final = Fix(
-    "frozen_garbage",
-    "collect no garbage in the loop: gc.freeze(), gc.disable()",
-    Effort.FLAG,
-    costs="memory of cycles until they are collected",
-    switch=True,
+BUCKET_VIEWS: Final = _TRIED("bucket_views", "let gradients be views of buckets: gradient_as_bucket_view=True")
+STATIC_GRAPH: Final = _TRIED(
+    "static_graph", "say that every step is alike: static_graph=True", costs="wrong gradients where steps differ"
+)
+LOCAL_BUFFERS: Final = _TRIED(
+    "local_buffers", "broadcast no buffers: broadcast_buffers=False", costs="running statistics of each rank's own"
+)
+EXPANDABLE_SEGMENTS: Final = _TRIED(
+    "expandable_segments", "let segments of memory grow: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 )
 
 

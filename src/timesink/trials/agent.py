@@ -7,6 +7,9 @@ Blocks with a change alternate with blocks without it, so that a clock that fall
 alike; a block is timed as a whole, with the device idle at both ends. What is reported is the ratio of neighbouring
 blocks, with an interval by Student's t over the pairs, and the ratio of the shortest blocks beside it: where the host
 is noisy, that one repeats better.
+
+In a job of several ranks all run the same script. What one of them sees (a time, a refusal, a failure) is shared
+between steps through the job's own store, so that all decide alike and switch at the same step.
 """
 
 from __future__ import annotations
@@ -16,24 +19,30 @@ import json
 import os
 import sys
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, replace
-from math import exp, log, sqrt
+from math import ceil, exp, log, sqrt
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any, Final
 
-from timesink.capture.agent.recorders import wait
+from timesink.capture.agent.recorders import Recorder, TorchRecorder, wait
 from timesink.capture.agent.recording import Agent, StepMark, rank_and_world
-from timesink.capture.schedule import AgentPlan, Mode
+from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.trials.program import RunningProgram
 from timesink.trials.records import TrialPlan, TrialResult, Tried
-from timesink.trials.switches import EXCLUDED_BY, LOADER_OPTIONS, SWITCHES, Refusal, Undo
+from timesink.trials.switches import EXCLUDED_BY, SWITCHES
+from timesink.trials.switching import Refusal, Undo
+from timesink.trials.training_switches import LOADER_OPTIONS
 
 VARIABLE: Final = "TIMESINK_TRY"
 # Two-sided 95 % quantiles of Student's t, by pairs less one, up to `_MOST_PAIRS`.
 _T95: Final = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776}
 _LEAST_PAIRS, _MOST_PAIRS = 3, 5
+_LEAST_STEPS, _MOST_STEPS = 3, 4000  # of a block
+_SETTLE_S: Final = 1.0
+_SETTLE_MS: Final = 3000.0
+_RECORDED: Final = StepSchedule(warm_up=2, active=3)  # steps of the capture that the plan is made of
 _SINGLES: Final = 0.6  # of the time goes to single changes, the rest to putting them together
 _FAILURES: Final = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, ImportError, OSError)
 
@@ -46,7 +55,7 @@ class Trial(Agent):
     def __init__(self, plan: TrialPlan) -> None:
         super().__init__(AgentPlan(Mode.STEPS, str(Path(plan.file).parent)))
         self.trial = plan
-        self.program = RunningProgram(self._take_blame)
+        self.program = RunningProgram(self._take_blame, plan.check)
         for name in plan.fixed:
             self.program.loader_options |= LOADER_OPTIONS.get(name, {})
         self.program.copies_without_waiting = "pin_memory" in plan.fixed
@@ -55,6 +64,7 @@ class Trial(Agent):
         self._on: dict[str, Undo] = {}
         self._broken = ""
         self._deadline = 0.0
+        self._shared = 0
 
     def _mark(self, source: StepMark) -> None:
         """As of an agent, but a better mark of steps begins the script anew only while nothing has been tried."""
@@ -79,7 +89,7 @@ class Trial(Agent):
         if not self._on or self._broken:
             return False
         name = next(reversed(self._on))
-        self._broken = str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}"
+        self._broken = f"{type(error).__name__}: {error}"
         self._off(name)
         import torch
 
@@ -110,28 +120,47 @@ class Trial(Agent):
         self.result.phase, self.result.now_trying = phase, now_trying
         self._write()
 
+    def _share(self, value: Any) -> list[Any]:
+        """What each rank of the job gives here, by rank. All ranks call it in one order, between the same steps."""
+        import torch.distributed as dist
+
+        if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+            return [value]
+        store = dist.distributed_c10d._get_default_store()
+        key, self._shared = f"timesink-try/{self._shared}", self._shared + 1
+        store.set(f"{key}/{dist.get_rank()}", json.dumps(value))
+        return [json.loads(store.get(f"{key}/{rank}")) for rank in range(dist.get_world_size())]
+
+    def _is_late(self, until: float) -> bool:
+        return any(self._share(time.perf_counter() > until))
+
     def script(self) -> Script:
         """The whole trial, step by step."""
         for name in self.trial.fixed:
             if name not in LOADER_OPTIONS:  # which are on from the first batch
                 self._turn_on(name)
-        for _ in range(self.trial.settle + max((SWITCHES[name].warm_up for name in self.trial.fixed), default=0)):
+        began, steps = time.perf_counter(), max((SWITCHES[name].warm_up for name in self.trial.fixed), default=0)
+        for _ in range(self.trial.settle + steps):
             yield
+        while self.source is StepMark.FORWARD and not self._is_late(began + _SETTLE_S):
+            yield  # a call of a module may be a small part of what repeats
         self._describe()
         if not self.trial.names:
             yield from self._time_steps()
+            if self.trial.capture:
+                yield from self._record()
+            self._say("done")
             return
         self._deadline = time.perf_counter() + self.trial.budget_s
-        base_ms = yield from self._time_block()
-        self.result.base_ms.append(base_ms)
-        singles_end = self._deadline - (1 - _SINGLES) * self.trial.budget_s
-        for name in self.trial.names:
-            if time.perf_counter() < singles_end:
-                self.result.tried.append((yield from self._try(name)))
-            else:
+        step_ms = yield from self._time_block(0.0)
+        self.result.base_ms.append((yield from self._time_block(step_ms)))
+        for name in [name for name in self.trial.names if self._applies(name)]:
+            if self._is_late(self._deadline - (1 - _SINGLES) * self.trial.budget_s):
                 self.result.tried.append(Tried(name, refused="the time was up before it was tried"))
+            else:
+                self.result.tried.append((yield from self._try((name,))))
         yield from self._join()
-        self.result.base_ms.append((yield from self._time_block()))
+        self.result.base_ms.append((yield from self._time_block(step_ms)))
         self._say("done")
 
     def _describe(self) -> None:
@@ -139,6 +168,7 @@ class Trial(Agent):
         self.result.root = "" if root is None else type(root).__name__
         self.result.optimizer = "" if optimizer is None else type(optimizer).__name__
         self.result.mark = "" if self.source is None else self.source.name.lower()
+        self.result.places = dict(self.program.places)
         self._say("trying")
 
     def _time_steps(self) -> Script:
@@ -151,54 +181,99 @@ class Trial(Agent):
             wait()
             self.result.steps_ms.append((time.perf_counter() - started) * 1e3)
         self.result.memory_bytes = _most_memory()
-        self._say("done")
 
-    def _time_block(self, least: int = 3) -> Generator[None, None, float]:
-        """Milliseconds a step of one block: at least so many steps, and about `block_s`."""
-        wait()
-        started, steps = time.perf_counter(), 0
-        while steps < least or time.perf_counter() - started < self.trial.block_s:
+    def _record(self) -> Script:
+        """Some steps under torch.profiler, in the first rank; the others go along."""
+        plan = AgentPlan(Mode.TORCH, str(Path(self.trial.capture).parent), _RECORDED)
+        recorder = TorchRecorder(plan, Path(self.trial.capture)) if not rank_and_world()[0] else Recorder()
+        recorder.prepare(_RECORDED.warm_up)
+        for at in range(_RECORDED.warm_up):
             yield
-            steps += 1
+            recorder.step(at - _RECORDED.warm_up + 1)
         wait()
-        return (time.perf_counter() - started) * 1e3 / steps
+        recorder.start()
+        for at in range(_RECORDED.active):
+            yield
+            if at + 1 < _RECORDED.active:
+                recorder.step(at + 2)
+        recorder.stop()
 
-    def _try(self, name: str, beside: Iterable[str] = ()) -> Generator[None, None, Tried]:
-        """One change, beside others that are on already: blocks with it and without it in turns."""
-        tried = Tried(name, tuple(beside))
-        self._say("trying", name)
+    def _time_block(self, step_ms: float) -> Generator[None, None, float]:
+        """Milliseconds a step of one block of about `block_s`, in the slowest rank; `step_ms` is what a step takes."""
+        count = ceil(self.trial.block_s * 1e3 / step_ms) if step_ms else 0
+        wait()
         started = time.perf_counter()
+        for _ in range(count := min(max(count, _LEAST_STEPS), _MOST_STEPS)):
+            yield
+        wait()
+        said = self._share([(time.perf_counter() - started) * 1e3 / count, self._broken])
+        self._broken = next((broken for _, broken in said if broken), "")
+        return float(max(ms for ms, _ in said))
+
+    def _switch_on(self, names: Sequence[str]) -> tuple[str, str]:
+        """All of them, in all ranks, or none: why one does not apply, and what one broke as it was made."""
+        refused = failed = ""
         try:
-            self._turn_on(name)
-            for _ in range(SWITCHES[name].warm_up):
-                yield
+            for name in names:
+                if name not in self._on:
+                    self._turn_on(name)
         except Refusal as why:
-            return replace(tried, refused=str(why))
-        except _FAILURES as error:  # what a change breaks as it is made
+            refused = str(why)
+        except _FAILURES as error:
+            failed = f"{type(error).__name__}: {error}"[:300]
+        for other_refused, other_failed in self._share([refused, failed]):
+            refused, failed = refused or other_refused, failed or other_failed
+        if refused or failed:
+            self._switch_off(names)
+        return refused, failed
+
+    def _applies(self, name: str) -> bool:
+        """Whether a change can be made at all: it is made and undone at once."""
+        refused, failed = self._switch_on((name,))
+        self._switch_off((name,))
+        if refused or failed:
+            self.result.tried.append(Tried(name, refused=refused, failed=failed))
+        return not (refused or failed)
+
+    def _switch_off(self, names: Sequence[str]) -> None:
+        for name in reversed(names):
             self._off(name)
-            return replace(tried, failed=f"{type(error).__name__}: {error}"[:300])
-        tried.warm_up_s = time.perf_counter() - started
-        pairs: list[tuple[float, float]] = []
-        while not self._broken and not _is_decided(pairs, self.trial.worth):
+
+    def _try(self, names: Sequence[str], beside: Sequence[str] = ()) -> Generator[None, None, Tried]:
+        """Changes, beside others that are on already: blocks with them and without them in turns."""
+        tried = Tried(" + ".join(names), tuple(beside))
+        self._say("trying", tried.name)
+        started, pairs, graphs = time.perf_counter(), list[tuple[float, float]](), 0
+        with_ms = without_ms = self.result.base_ms[0]
+        settle = max(SWITCHES[name].settle for name in (*names, *beside))
+        warm_up = max(SWITCHES[name].warm_up for name in names)
+        while not _is_decided(pairs, self.trial.worth):
+            refused, failed = self._switch_on(names)
+            if refused or failed:
+                return replace(tried, refused=refused, failed=failed)
+            yield
+            graphs = graphs if pairs else count_graphs()
+            for _ in range(1, min(settle, ceil(_SETTLE_MS / with_ms)) if pairs else warm_up):
+                yield
+            if not pairs:
+                tried.warm_up_s = time.perf_counter() - started
+                with_ms = yield from self._time_block(0.0)
             _reset_memory()
-            with_ms = yield from self._time_block()
+            with_ms = yield from self._time_block(with_ms)
+            tried.memory_bytes = max(tried.memory_bytes, _most_memory())
+            self._switch_off(names)
             if self._broken:
                 break
-            tried.memory_bytes = max(tried.memory_bytes, _most_memory())
-            self._off(name)
-            yield
+            if not pairs:
+                tried.recompiled = count_graphs() - graphs
+            for _ in range(min(settle, ceil(_SETTLE_MS / without_ms))):
+                yield
             _reset_memory()
-            without_ms = yield from self._time_block()
+            without_ms = yield from self._time_block(without_ms)
             tried.base_memory_bytes = max(tried.base_memory_bytes, _most_memory())
             pairs.append((with_ms, without_ms))
-            if time.perf_counter() > self._deadline and len(pairs) >= _LEAST_PAIRS:
+            if len(pairs) >= _LEAST_PAIRS and self._is_late(self._deadline):
                 break
-            if not _is_decided(pairs, self.trial.worth):
-                self._turn_on(name)
-                yield
-        self._off(name)
-        if self._broken.startswith("the program"):
-            return replace(tried, refused=self._broken)
         if self._broken:
             return replace(tried, failed=self._broken[:300])
         return _summarized(tried, pairs)
@@ -210,63 +285,44 @@ class Trial(Agent):
         worth = self.trial.worth
         applied = sorted((one for one in self.result.tried if one.pairs), key=lambda one: one.ratio)
         kept: list[str] = []
-        for name in (one.name for one in applied if applied[0].wins(worth)):
-            if name in kept or EXCLUDED_BY.get(name, frozenset()) & set(kept) or time.perf_counter() > self._deadline:
+        for one in applied if applied and applied[0].wins(worth) else ():
+            if EXCLUDED_BY.get(one.name, frozenset()) & set(kept) or self._is_late(self._deadline):
                 continue
+            beside = one
             if kept:
-                beside = yield from self._try(name, kept)
+                beside = yield from self._try((one.name,), kept)
                 self.result.tried.append(beside)
                 if not beside.wins(worth):
                     continue
-            yield from self._keep(name, kept)
+            yield from self._keep(one.name, kept)
+            if one.name in kept:
+                self.result.rungs.append((one.name, beside.with_ms))
         for name in kept[:-1]:
-            if time.perf_counter() < self._deadline:
+            if not self._is_late(self._deadline):
                 yield from self._try_off(name, kept)
         if kept:
-            yield from self._time_joint(kept)
+            self.result.joint = yield from self._try(kept)
 
     def _keep(self, name: str, kept: list[str]) -> Script:
         """Switch a change on to stay."""
-        self._turn_on(name)
-        for _ in range(SWITCHES[name].warm_up):
+        refused, failed = self._switch_on((name,))
+        for _ in range(0 if refused or failed else SWITCHES[name].settle):
             yield
-        if not self._broken:
+        if name in self._on:
             kept.append(name)
         self.result.kept = tuple(kept)
         self._say("joining", name)
 
     def _try_off(self, name: str, kept: list[str]) -> Script:
         """Whether a change that is kept still wins beside those that came after it."""
-        others = [other for other in kept if other != name]
         self._off(name)
-        again = yield from self._try(name, others)
+        again = yield from self._try((name,), [other for other in kept if other != name])
         kept.remove(name)
         if again.wins(self.trial.worth / 4):
             yield from self._keep(name, kept)
+        else:
+            self.result.tried.append(again)
         self.result.kept = tuple(kept)
-
-    def _time_joint(self, kept: list[str]) -> Script:
-        """All that is kept against nothing of it, in turns."""
-        pairs = []
-        tried = Tried(" + ".join(kept))
-        for _ in range(_LEAST_PAIRS):
-            _reset_memory()
-            with_ms = yield from self._time_block()
-            tried.memory_bytes = max(tried.memory_bytes, _most_memory())
-            for name in reversed(kept):
-                self._off(name)
-            yield
-            _reset_memory()
-            without_ms = yield from self._time_block()
-            tried.base_memory_bytes = max(tried.base_memory_bytes, _most_memory())
-            pairs.append((with_ms, without_ms))
-            for name in kept:
-                self._turn_on(name)
-            for _ in range(max(SWITCHES[name].warm_up for name in kept)):
-                yield
-        for name in reversed(kept):
-            self._off(name)
-        self.result.joint = _summarized(tried, pairs)
 
 
 def interval(pairs: list[tuple[float, float]]) -> tuple[float, float, float]:
@@ -302,6 +358,12 @@ def _summarized(tried: Tried, pairs: list[tuple[float, float]]) -> Tried:
         high=high,
         shortest=min(with_ms) / min(without_ms),
     )
+
+
+def count_graphs() -> int:
+    """How many graphs `torch.compile` has made in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0
 
 
 def _begin_graphs_anew() -> None:

@@ -1,4 +1,4 @@
-"""What a program is made of, as its own calls show: the module that is trained, its optimizers, loaders and losses.
+"""What a program is made of, as its own calls show: the modules it calls, its optimizers, loaders and losses.
 
 Runs inside the program, on the standard library and the torch that the program itself has imported. Places of PyTorch
 that a program may hold on to (`from torch.utils.checkpoint import checkpoint`) are wrapped once, right after torch was
@@ -7,30 +7,39 @@ imported; the wrappers do nothing until a switch asks.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
 from weakref import WeakSet
 
-_LOSSES_KEPT = 64
+_LOSSES_KEPT: Final = 64
+_LIBRARIES: Final = ("site-packages", "dist-packages", "/lib/python", "<", str(Path(__file__).parents[1]))
 
 
 class RunningProgram:
     """What was seen of the program so far. `fail` is called with an error that a switched-on change caused; where it
-    takes the blame, the program goes on without the change."""
+    takes the blame, the program goes on without the change. `check` (`MODULE:FUNCTION`) makes a number of what the root
+    module returns, for programs that have no loss; without it the mean size of the first tensor's numbers is taken.
+    """
 
-    def __init__(self, fail: Callable[[BaseException], bool]) -> None:
-        self._fail = fail
+    def __init__(self, fail: Callable[[BaseException], bool], check: str = "") -> None:
+        self._fail, self._check = fail, check
         self._called: dict[int, Any] = {}
-        self._root: Any = None
+        self._roots: dict[int, Any] = {}
         self._prepared: dict[Any, Any] = {}
         self._inside = threading.local()
         self.optimizers: list[Any] = []
         self.iterators: WeakSet[Any] = WeakSet()
         self.losses: list[Any] = []
+        self.places: dict[str, str] = {}
+        """Where the program makes its optimizer and loader and calls its model: `file:line`."""
         self.around: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {}
         self.loader_options: dict[str, Any] = {}
+        self.autocasts = False
         self.skips_checkpoints = False
         self.uses_checkpoints = False
         self.zeroes_gradients = False
@@ -38,18 +47,22 @@ class RunningProgram:
         self.copies_without_waiting = False
 
     @property
+    def roots(self) -> list[Any]:
+        """The outermost modules that own parameters (of the optimizers', where there are some), the largest first. They
+        are settled when first asked for, which is after the first steps."""
+        if not self._roots:
+            owned = {id(p) for made in self.optimizers for group in made.param_groups for p in group["params"]}
+            sizes = {key: self._count(module, owned) for key, module in self._called.items()}
+            self._roots = {key: self._called[key] for key in sorted(sizes, key=lambda k: -sizes[k]) if sizes[key]}
+        return list(self._roots.values())
+
+    @property
     def root(self) -> Any:
-        """The outermost module that owns most parameters of the optimizers; without an optimizer, the largest module.
-        It is settled when it is first asked for, which is after the first step."""
-        if self._root is not None:
-            return self._root
-        owned = {id(p) for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]}
-        modules = list(self._called.values())
-        self._root = max(modules, default=None, key=lambda module: self._size(module, owned))
-        return self._root
+        """The first of the roots, or None."""
+        return next(iter(self.roots), None)
 
     @staticmethod
-    def _size(module: Any, owned: set[int]) -> int:
+    def _count(module: Any, owned: set[int]) -> int:
         return sum(p.numel() for p in module.parameters() if not owned or id(p) in owned)
 
     def prepare(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -74,6 +87,8 @@ class RunningProgram:
         torch.autograd.backward = self._guarded(torch.autograd.backward, self._note_loss)
         checkpoint.checkpoint = self._watched_checkpoint(checkpoint.checkpoint)
         DataLoader.__iter__ = self._switchable(DataLoader.__iter__)
+        DataLoader.__init__ = self._placed(DataLoader.__init__, "loader")
+        Optimizer.__init__ = self._placed(Optimizer.__init__, "optimizer")
         hook = Optimizer.profile_hook_step
         Optimizer.profile_hook_step = staticmethod(lambda step: self._guarded(hook(step), self._note_optimizer))
         Optimizer.zero_grad = self._watched_zero_grad(Optimizer.zero_grad)
@@ -95,10 +110,33 @@ class RunningProgram:
 
         return called
 
+    def _placed(self, original: Callable[..., Any], what: str) -> Callable[..., Any]:
+        """The function; where the program first calls it is noted."""
+
+        @wraps(original)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            self.places.setdefault(what, find_place())
+            return original(*args, **kwargs)
+
+        return called
+
     def _note_loss(self, tensors: Any, *_: Any, **__: Any) -> None:
         loss = tensors[0] if isinstance(tensors, (tuple, list)) else tensors
         if len(self.losses) < _LOSSES_KEPT and loss.numel() == 1:
             self.losses.append(loss.detach().clone())
+
+    def _note_output(self, result: Any) -> None:
+        """What a program without a loss returns, as one number."""
+        if self._check:
+            module, _, function = self._check.partition(":")
+            self.losses.append(getattr(import_module(module), function)(result))
+            return
+        from torch.utils._pytree import tree_leaves
+
+        tensors = (leaf for leaf in tree_leaves(result) if hasattr(leaf, "is_floating_point"))
+        first = next((leaf for leaf in tensors if leaf.is_floating_point()), None)
+        if first is not None:
+            self.losses.append(first.detach().float().abs().mean())
 
     def _note_optimizer(self, optimizer: Any, *_: Any, **__: Any) -> None:
         if not any(optimizer is known for known in self.optimizers):
@@ -111,7 +149,9 @@ class RunningProgram:
         def called(module: Any, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or getattr(self._inside, "is_called", False):
                 return original(module, *args, **kwargs)
-            self._called.setdefault(id(module), module)
+            if id(module) not in self._called:
+                self._called[id(module)] = module
+                self.places.setdefault("model", find_place())
             self._inside.is_called = True
             try:
                 return self._run_module(original, module, args, kwargs)
@@ -122,17 +162,23 @@ class RunningProgram:
 
     def _run_module(self, original: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
         """A call of an outermost module; where a change breaks it, once more without the change."""
-        if module is not self._root:
+        import torch
+
+        self.autocasts |= torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu")
+        if id(module) not in self._roots:
             return original(module, *args, **kwargs)
         run = original
         for wrap in self.around.values():
             run = wrap(run)
         try:
-            return run(module, *args, **kwargs)
+            result = run(module, *args, **kwargs)
         except Exception as error:
             if not self._fail(error):
                 raise
-            return original(module, *args, **kwargs)
+            result = original(module, *args, **kwargs)
+        if module is self.root and not self.optimizers and len(self.losses) < _LOSSES_KEPT:
+            self._note_output(result)
+        return result
 
     def _watched_checkpoint(self, original: Callable[..., Any]) -> Callable[..., Any]:
         own = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
@@ -205,8 +251,7 @@ class Batches:
 
     def __next__(self) -> Any:
         options = self._program.loader_options
-        if not options:
-            self._other = None
+        if not options:  # the other one, if any, stays ready
             return next(self._begin_own())
         if self._other is None or options != self._options:
             self._options, self._other = dict(options), self._begin(options)
@@ -231,3 +276,14 @@ def loader_arguments(loader: Any) -> dict[str, Any]:
     if loader.batch_sampler is not None:
         return {**shared, "batch_sampler": loader.batch_sampler}
     return {**shared, "batch_size": loader.batch_size, "drop_last": loader.drop_last}
+
+
+def find_place() -> str:
+    """`file:line` of the innermost call in code that is the program's own; empty where all is a library's."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not any(part in name for part in _LIBRARIES):
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""

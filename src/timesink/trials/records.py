@@ -10,8 +10,9 @@ from statistics import fmean
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
     """What is tried: `names` in order, for `budget_s` seconds after `settle` steps. `fixed` is on from the start, for a
-    run that is compared as a whole; then nothing is tried, and `steps` steps are timed. `worth` is the least share of
-    the step that a change must win to be kept."""
+    run that is compared as a whole; then nothing is tried, `steps` steps are timed and, with `capture`, some more are
+    recorded into that file. `worth` is the least share of the step that a change must win to be kept. `check` makes a
+    number of the model's results (`MODULE:FUNCTION`)."""
 
     file: str
     names: tuple[str, ...] = ()
@@ -21,6 +22,8 @@ class TrialPlan:
     block_s: float = 0.4
     steps: int = 30
     worth: float = 0.02
+    capture: str = ""
+    check: str = ""
 
     def to_json(self) -> str:
         """One line."""
@@ -37,7 +40,8 @@ class TrialPlan:
 class Tried:
     """What became of a change: `refused` says why it did not apply, `failed` what it broke. `beside` are the changes
     that were on in both kinds of blocks. `ratio` is the step with it over the step without, `low` to `high`; `shortest`
-    the same of the shortest blocks. Memory is the most that PyTorch had allocated, in bytes."""
+    the same of the shortest blocks. Memory is the most that PyTorch had allocated, in bytes; `recompiled` counts graphs
+    that were compiled after the first step with the change."""
 
     name: str
     beside: tuple[str, ...] = ()
@@ -53,6 +57,7 @@ class Tried:
     memory_bytes: int = 0
     base_memory_bytes: int = 0
     warm_up_s: float = 0.0
+    recompiled: int = 0
 
     def wins(self, worth: float) -> bool:
         """Whether the step is shorter by that share, and surely shorter at all."""
@@ -61,7 +66,9 @@ class Tried:
 
 @dataclass(slots=True)
 class TrialResult:
-    """Everything a trial found, written to its file after each change of it."""
+    """Everything a trial found, written to its file after each change of it. `rungs` are the changes in the order in
+    which they were put together, each with the step in ms then; `places` where the program makes what they change.
+    """
 
     rank: int = 0
     phase: str = "settle"
@@ -71,7 +78,9 @@ class TrialResult:
     base_ms: list[float] = field(default_factory=list)
     tried: list[Tried] = field(default_factory=list)
     kept: tuple[str, ...] = ()
+    rungs: list[tuple[str, float]] = field(default_factory=list)
     joint: Tried | None = None
+    places: dict[str, str] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
     steps_ms: list[float] = field(default_factory=list)
     memory_bytes: int = 0
@@ -111,11 +120,22 @@ class Confirmed:
 
 
 @dataclass(frozen=True, slots=True)
+class Foretold:
+    """What the plan of a capture says a change wins alone, as a share of the step: `value` between `low` and `high`."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class TrialAnswer:
-    """All that a trial found. `confirmed` holds each set of changes that was run in fresh processes, `kept` last."""
+    """All that a trial found. `confirmed` holds each set of changes that was run in fresh processes, `kept` last;
+    `foretold` what the plan said before, by change."""
 
     result: TrialResult
     seconds: float
     kept: tuple[str, ...] = ()
     confirmed: dict[tuple[str, ...], Confirmed] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    foretold: dict[str, Foretold] = field(default_factory=dict)

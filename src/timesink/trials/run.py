@@ -1,15 +1,16 @@
-"""The trial from outside: the program is run with the agent in it, then as it is and with all that is kept, in turns.
+"""The trial from outside: the program is run as it is and recorded, then with the agent in it, then with what is kept.
 
-A hang ends the change that hung, and the program is begun again for the others. What stays on is run twice in fresh
-processes beside two runs of the program as it is: the step is confirmed there, and losses are held against each other.
+The first run foretells: its capture's plan says which change to try first. A hang ends the change that hung, and the
+program is begun again for the others. What stays on is run in fresh processes in turns with the program as it is: the
+step is confirmed there, and losses are held against each other.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
@@ -18,12 +19,16 @@ from typing import Any, Final
 
 from timesink.capture.errors import failure
 from timesink.capture.processes import Watch, run
-from timesink.capture.running import INJECT
+from timesink.capture.running import agent_environment
+from timesink.errors import TimesinkError
 from timesink.trials.agent import VARIABLE
-from timesink.trials.records import Confirmed, Receipt, TrialAnswer, TrialPlan, TrialResult, Tried
+from timesink.trials.records import Confirmed, Foretold, Receipt, TrialAnswer, TrialPlan, TrialResult, Tried
 from timesink.trials.switches import EXCLUDED_BY, SWITCHES, Drift
+from timesink.units import NS_PER_MS
 
 _HANGS_S: Final = 90.0
+_LEAST_S: Final = 30.0  # of a trial, however long the program takes to start
+_CONFIRMING: Final = 3.5  # times what the first run took
 _TOLERATED: Final[dict[Drift, float]] = {
     "exact": 1e-6,
     "other batches": 1e-6,
@@ -51,20 +56,55 @@ class _Patience:
         return phase == "done" or self.hung or time.monotonic() > self._until
 
 
-def _run_once(program: Sequence[str], plan: TrialPlan, log: Path, quiet: bool) -> tuple[TrialResult, bool]:
-    """One process with the agent in it: what it found, and whether it hung."""
-    file = Path(plan.file)
-    file.unlink(missing_ok=True)
-    patience = _Patience(file, plan.budget_s + 600)
-    places = [str(INJECT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-    extra = {VARIABLE: plan.to_json(), "PYTHONPATH": os.pathsep.join(places)}
-    ended = run(program, log, extra=extra, timeout_s=plan.budget_s + 900, quiet=quiet, watch=Watch(patience.tick, 5.0))
-    if not file.exists():
-        words = " / ".join(ended.tail()) or "it said nothing"
-        raise failure(
-            f"the program ended with status {ended.status} before a step was seen: {words[:300]}", "run it alone"
-        )
-    return _read(file), patience.hung
+class Runs:
+    """Runs of one program with the agent in it, one after another. `base` are those of the program as it is."""
+
+    def __init__(self, program: Sequence[str], folder: Path, check: str, quiet: bool) -> None:
+        self._program, self._folder, self._check, self._quiet = program, folder, check, quiet
+        self.base: list[TrialResult] = []
+
+    def once(self, plan: TrialPlan) -> tuple[TrialResult, str]:
+        """One process: what it found, and what ended it before it was done: that it hung, or its status and last words;
+        empty for a program that came to its own end. `CaptureError` where no step was seen in it."""
+        file = self._folder / "result.json"
+        file.unlink(missing_ok=True)
+        plan, patience = replace(plan, file=str(file), check=self._check), _Patience(file, plan.budget_s + 600)
+        extra = agent_environment(plan.to_json(), variable=VARIABLE)
+        watch, limit_s = Watch(patience.tick, 2.0), plan.budget_s + 900
+        log = self._folder / "log.txt"
+        ended = run(self._program, log, extra=extra, timeout_s=limit_s, quiet=self._quiet, watch=watch)
+        words = f"the program ended with status {ended.status}: {' / '.join(ended.tail()[-2:]) or 'it said nothing'}"[
+            :400
+        ]
+        if not file.exists():
+            raise failure(f"no step was seen: {words}", "run it alone")
+        result = _read(file)
+        if patience.hung:
+            return result, f"the program stood still for {_HANGS_S:.0f} s"
+        return result, "" if result.phase == "done" or not ended.status else words
+
+    def fixed(self, names: Sequence[str] = (), capture: Path | None = None) -> TrialResult:
+        """Steps timed with these changes on from the start, some more recorded into `capture`."""
+        plan = TrialPlan("", fixed=tuple(names), budget_s=60.0, capture=str(capture) if capture else "")
+        result, _ = self.once(plan)
+        if not names:
+            self.base.append(result)
+        return result
+
+    def in_place(self, names: Sequence[str], budget_s: float) -> TrialResult:
+        """Each of the changes tried in one process; after one that hangs or ends it, the others in a new one."""
+        left, found, until = list(names), TrialResult(), time.monotonic() + budget_s
+        while left:
+            budget_s = max(until - time.monotonic(), _LEAST_S)
+            result, broke = self.once(TrialPlan("", tuple(left), budget_s=budget_s))
+            found = replace(result, tried=found.tried + result.tried)
+            if result.phase == "done" or not (broke or result.tried):
+                break
+            if broke:
+                found.tried.append(Tried(result.now_trying, failed=broke))
+            seen = {one.name for one in found.tried}
+            left = [name for name in left if name not in seen]
+        return found
 
 
 def _read(file: Path) -> TrialResult:
@@ -72,39 +112,44 @@ def _read(file: Path) -> TrialResult:
     tried = [Tried(**{**one, "beside": tuple(one["beside"])}) for one in given.pop("tried")]
     joint = given.pop("joint")
     joint = Tried(**{**joint, "beside": tuple(joint["beside"])}) if joint else None
-    return TrialResult(**{**given, "tried": tried, "joint": joint, "kept": tuple(given["kept"])})
+    rungs = [(name, step_ms) for name, step_ms in given.pop("rungs")]
+    return TrialResult(**{**given, "tried": tried, "joint": joint, "rungs": rungs, "kept": tuple(given["kept"])})
 
 
 def try_changes(
-    program: Sequence[str], folder: Path, *, names: Sequence[str] = (), budget_s: float = 180.0, quiet: bool = False
+    program: Sequence[str],
+    folder: Path,
+    *,
+    names: Sequence[str] = (),
+    budget_s: float = 180.0,
+    check: str = "",
+    quiet: bool = False,
 ) -> TrialAnswer:
     """Try each change of `names` (all where empty) on a program, and confirm what wins together.
 
-    `budget_s` is for the trial in one process; confirming takes four short runs more. `CaptureError` where the program
-    fails by itself or no step is seen in it.
+    `budget_s` is for everything: what the first run of the program took is kept back for those that confirm.
+    `CaptureError` where the program fails by itself or no step is seen in it.
     """
-    began, left = time.monotonic(), list(names or SWITCHES)
+    began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
-    log, found = folder / "log.txt", None
-    while left:
-        plan = TrialPlan(str(folder.absolute() / "trial.json"), tuple(left), budget_s=budget_s)
-        result, hung = _run_once(program, plan, log, quiet)
-        found = result if found is None else replace(result, tried=found.tried + result.tried)
-        if not hung:
-            break
-        found.tried.append(Tried(result.now_trying, failed=f"the program stood still for {_HANGS_S:.0f} s"))
+    runs, capture = Runs(program, folder, check, quiet), folder / "rank0.json.gz"
+    base = runs.fixed(capture=capture)
+    run_s = time.monotonic() - began
+    foretold = _foretell(capture, base)
+    order = sorted(names or SWITCHES, key=lambda name: -_promise(name, foretold))
+    left_s = budget_s - (time.monotonic() - began) - _CONFIRMING * run_s
+    found = runs.in_place(order, max(left_s, _LEAST_S))
+    worth = TrialPlan("").worth
+    if found.phase != "done":  # it ended, or hung, before changes were put together
+        found.kept = _winners(found.tried, worth)
         seen = {one.name for one in found.tried}
-        left = [name for name in left if name not in seen]
-    assert found is not None
+        found.tried += [Tried(n, refused="the program ended before it was tried") for n in order if n not in seen]
+    found.places = found.places or base.places
     confirmed: dict[tuple[str, ...], Confirmed] = {}
     left_out: dict[str, str] = {}
-    if found.phase != "done":  # it ended, or hung, before changes were put together
-        found.kept = _winners(found.tried, plan.worth)
-        seen = {one.name for one in found.tried}
-        found.tried += [Tried(n, refused="the program ended before it was tried") for n in plan.names if n not in seen]
     kept = found.kept
     while kept:
-        confirmed[kept] = proof = _confirm(program, kept, folder, quiet)
+        confirmed[kept] = proof = _confirm(runs, kept)
         if proof.receipt is None or proof.receipt.holds:
             break
         blamed = _most_drifting(kept)
@@ -112,17 +157,46 @@ def try_changes(
             f"losses leave those of the base: {proof.receipt.apart:.2g} apart at step {proof.receipt.steps}"
         )
         kept = tuple(name for name in kept if name != blamed)
-    if kept and confirmed[kept].ratio > 1 - plan.worth:
+    if kept and confirmed[kept].ratio > 1 - worth:
         left_out |= dict.fromkeys(kept, "what it won in one process was not won again in fresh ones")
         kept = ()
-    return TrialAnswer(found, time.monotonic() - began, kept, confirmed, left_out)
+    return TrialAnswer(found, time.monotonic() - began, kept, confirmed, left_out, foretold)
+
+
+def _promise(name: str, foretold: Mapping[str, Foretold]) -> float:
+    """What to try first: the gain that is foretold of a change (or little, where nothing is) per second of trying."""
+    gain = foretold[name].value if name in foretold else 0.02
+    return max(gain, 0.0) / SWITCHES[name].cost_s
+
+
+def _foretell(capture: Path, base: TrialResult) -> dict[str, Foretold]:
+    """What the plan of the capture foretells of each change alone, as shares of the step; nothing where no plan can be
+    made of it."""
+    if not capture.is_file() or not base.steps_ms:
+        return {}
+    from timesink.diagnosis.plan.ladder import plan
+    from timesink.readers import read
+
+    with suppress(TimesinkError):
+        trace = read([capture], cache=False).with_unprofiled_step(median(base.steps_ms) * NS_PER_MS)
+        made = plan(trace)
+        if made.step_ms:
+            shares = {name: (gain.value, gain.low, gain.high or gain.value) for name, gain in made.singles.items()}
+            return {
+                name: Foretold(*((ms or 0.0) / made.step_ms for ms in three))
+                for name, three in shares.items()
+                if name in SWITCHES
+            }
+    return {}
 
 
 def _winners(tried: Sequence[Tried], worth: float) -> tuple[str, ...]:
     """The changes that win by themselves, the best first, one of those that exclude each other."""
     kept: list[str] = []
+    broken = {one.name for one in tried if one.failed}
     for one in sorted(tried, key=lambda one: one.ratio):
-        if one.wins(worth) and one.name not in kept and not EXCLUDED_BY.get(one.name, frozenset()) & set(kept):
+        is_barred = one.name in {*kept, *broken} or EXCLUDED_BY.get(one.name, frozenset()) & set(kept)
+        if one.wins(worth) and not is_barred:
             kept.append(one.name)
     return tuple(kept)
 
@@ -132,33 +206,46 @@ def _most_drifting(names: Sequence[str]) -> str:
     return max(names, key=lambda name: _TOLERATED[SWITCHES[name].drift])
 
 
-def _confirm(program: Sequence[str], names: tuple[str, ...], folder: Path, quiet: bool) -> Confirmed:
-    """Base and changed in turns, twice each, in processes of their own."""
-    runs: dict[bool, list[TrialResult]] = {False: [], True: []}
-    for is_changed in (False, True, False, True):
-        fixed = names if is_changed else ()
-        plan = TrialPlan(str(folder.absolute() / "fresh.json"), fixed=fixed, budget_s=60.0)
-        result, _ = _run_once(program, plan, folder / "fresh.txt", quiet)
-        runs[is_changed].append(result)
-    base_ms, with_ms = (tuple(median(r.steps_ms) for r in runs[which] if r.steps_ms) for which in (False, True))
-    drifts = {SWITCHES[name].drift for name in names}
-    losses = [result.losses for result in runs[False]], runs[True][0].losses
-    return Confirmed(
-        base_ms, with_ms, _receipt(*losses, max(_TOLERATED[drift] for drift in drifts), "other batches" in drifts)
+def _confirm(runs: Runs, names: tuple[str, ...]) -> Confirmed:
+    """Base and changed in turns, in processes of their own; of the base the first run stands for one turn."""
+    changed = [runs.fixed(names)]
+    if len(runs.base) < 2:
+        runs.fixed()
+    changed.append(runs.fixed(names))
+    base_ms, with_ms = (
+        tuple(median(result.steps_ms) for result in results if result.steps_ms) for results in (runs.base, changed)
     )
+    worst = max((SWITCHES[name].drift for name in names), key=list(_TOLERATED).index)
+    return Confirmed(base_ms, with_ms, _receipt([result.losses for result in runs.base], changed[0].losses, worst))
 
 
-def _receipt(base: list[list[float]], changed: list[float], tolerated: float, shuffled: bool) -> Receipt | None:
+def _receipt(base: list[list[float]], changed: list[float], drift: Drift) -> Receipt | None:
+    """The losses of two runs of the base and one with changes that move results by `drift`.
+
+    Rounding shows from the first step on and is small there; training then makes any difference larger. So the first
+    quarter is held to the class's own tolerance, the last to that of a lower precision.
+    """
     steps = min(map(len, (*base, changed)))
     if not steps:
         return None
-    first, second, other = (losses[steps - max(1, steps // 4) : steps] for losses in (*base, changed))
+    quarter, tolerated = max(1, steps // 4), _TOLERATED[drift]
+    if drift == "rounding":
+        early = _hold(base, changed, 0, quarter, tolerated)
+        if not early.holds:
+            return early
+        tolerated = _TOLERATED["lower precision"]
+    late = _hold(base, changed, steps - quarter, steps, tolerated)
+    if drift != "other batches" or late.holds:
+        return late
+    first, other = base[0][steps - quarter : steps], changed[steps - quarter : steps]
     size = max(abs(fmean(first)), 1e-6)
-    if shuffled and not _apart(other, first) <= tolerated:
-        error = stdev(first) / sqrt(len(first)) if len(first) > 1 else 0.0
-        shift = abs(fmean(other) - fmean(first)) / size
-        return Receipt(steps, shift, _apart(second, first), tolerated + 3 * sqrt(2) * error / size)
-    return Receipt(steps, _apart(other, first), _apart(second, first), tolerated)
+    error = stdev(first) / sqrt(len(first)) if len(first) > 1 else 0.0
+    return replace(late, apart=abs(fmean(other) - fmean(first)) / size, tolerated=3 * sqrt(2) * error / size)
+
+
+def _hold(base: list[list[float]], changed: list[float], start: int, end: int, tolerated: float) -> Receipt:
+    first, second, other = (losses[start:end] for losses in (*base, changed))
+    return Receipt(end, _apart(other, first), _apart(second, first), tolerated)
 
 
 def _apart(one: list[float], other: list[float]) -> float:

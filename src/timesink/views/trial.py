@@ -2,52 +2,41 @@
 
 from __future__ import annotations
 
+from timesink.fixes.table import BY_NAME
 from timesink.trials.records import TrialAnswer, Tried
 from timesink.trials.switches import SWITCHES
-from timesink.units import NS_PER_MS
-from timesink.views.page import Cell, Field, Page, Sheet
+from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.views.figures import LadderChart, LadderRung
+from timesink.views.page import Cell, Page, sheet_of
 
 _CHANGES = (
-    Field("change", "change", is_name=True),
-    Field("beside", "beside"),
-    Field("without_ns", "without it", "ns"),
-    Field("with_ns", "with it", "ns"),
-    Field("gain_ratio", "wins", "ratio", has_bar=True),
-    Field("gain_low_ratio", "at least", "ratio"),
-    Field("gain_high_ratio", "at most", "ratio"),
-    Field("gain_of_shortest_ratio", "shortest blocks", "ratio"),
-    Field("memory_bytes", "memory", "bytes"),
-    Field("memory_without_bytes", "without", "bytes"),
+    "change [name], beside [text], without_ns: without it, with_ns: with it, foretold_ratio: foretold, "
+    "gain_ratio: wins [bar], gain_low_ratio: at least, gain_high_ratio: at most, "
+    "gain_of_shortest_ratio: shortest blocks, memory_bytes: memory, memory_without_bytes: without"
 )
-_MAKE = (Field("change", "change", is_name=True), Field("make", "what to type", is_command=True))
-_LEFT = (Field("change", "change", is_name=True), Field("why", "why not"))
+_RUNGS = "change [name], step_ns: step, gain_ratio: wins [bar]"
 _FRESH = (
-    Field("changes", "changes"),
-    Field("base_ns", "as it is", "ns"),
-    Field("with_ns", "with them", "ns"),
-    Field("gain_ratio", "wins", "ratio"),
-    Field("losses_apart_ratio", "losses apart", "ratio"),
-    Field("base_apart_ratio", "two runs as it is", "ratio"),
-    Field("tolerated_ratio", "tolerated", "ratio"),
+    "changes [text], base_ns: as it is, with_ns: with them, gain_ratio: wins, losses_apart_ratio: losses apart, "
+    "base_apart_ratio: two runs as it is, tolerated_ratio: tolerated"
 )
 
 
 def trial_page(answer: TrialAnswer, program: str) -> Page:
     """The page of a trial of `program`, a command line."""
     measured = [one for one in answer.result.tried if one.pairs]
-    rows = tuple(_row(one) for one in sorted(measured, key=lambda one: one.ratio))
+    changes = (_row(answer, one) for one in sorted(measured, key=lambda one: one.ratio))
     unmeasured = [(one.name, one.failed or one.refused) for one in answer.result.tried if not one.pairs]
-    left = (*((name, _sentence(why)) for name, why in unmeasured), *answer.left_out.items())
-    return Page(
-        title=f"Trial of {program}",
-        sheets=(
-            Sheet("changes", "Changes, measured in this program", _CHANGES, rows, "blocks with and without in turns"),
-            Sheet("fresh", "In processes of their own", _FRESH, tuple(_fresh(answer))),
-            Sheet("make", "To keep them", _MAKE, tuple((name, SWITCHES[name].make) for name in answer.kept)),
-            Sheet("left_out", "Changes that are not recommended or do not apply", _LEFT, left),
-        ),
-        notes=(conclusion(answer),),
+    left = (*((name, why[:1].upper() + why[1:]) for name, why in unmeasured), *answer.left_out.items())
+    make = ((name, BY_NAME[name].what_to_type, answer.result.places.get(SWITCHES[name].where)) for name in answer.kept)
+    sheets = (
+        sheet_of("changes", "Changes, measured in this program", changes, _CHANGES, "blocks with and without in turns"),
+        sheet_of("rungs", "Put together, one after another", _rungs(answer), _RUNGS),
+        sheet_of("fresh", "In processes of their own", _fresh(answer), _FRESH),
+        sheet_of("make", "To keep them", make, "change [name], make: what to type [text], where: where [name]"),
+        sheet_of("left_out", "Not recommended, or does not apply", left, "change [name], why: why not [text]"),
     )
+    notes = (conclusion(answer), *_warnings(measured), *_as_it_is(answer))
+    return Page(f"Trial of {program}", tuple(sheet for sheet in sheets if sheet.rows), notes, charts=_charts(answer))
 
 
 def conclusion(answer: TrialAnswer) -> str:
@@ -56,19 +45,35 @@ def conclusion(answer: TrialAnswer) -> str:
         return "Nothing that was tried makes the step at least 2 % shorter and does so again in a fresh process."
     proof = answer.confirmed[answer.kept]
     base_ms, with_ms = (sum(times) / len(times) for times in (proof.base_ms, proof.with_ms))
-    return f"{' + '.join(answer.kept)}: {base_ms:.4g} -> {with_ms:.4g} ms a step ({1 - proof.ratio:.1%} less)."
+    base, changed = time_text(base_ms * NS_PER_MS), time_text(with_ms * NS_PER_MS)
+    return f"{' + '.join(answer.kept)}: a step of {base} takes {changed} ({share_text(1 - proof.ratio)} less)."
 
 
-def _sentence(why: str) -> str:
-    return why[:1].upper() + why[1:]
+def _warnings(measured: list[Tried]) -> list[str]:
+    return [
+        f"{one.name} compiled {one.recompiled} more graphs after its first step: shapes, values or modes differ "
+        "between calls (TORCH_LOGS=recompiles names them)."
+        for one in measured
+        if one.recompiled
+    ]
 
 
-def _row(one: Tried) -> tuple[Cell, ...]:
+def _as_it_is(answer: TrialAnswer) -> list[str]:
+    """How steady the program was without any change."""
+    times = [time_text(ms * NS_PER_MS) for ms in answer.result.base_ms]
+    return (
+        [f"As it is, a step took {times[0]} when the trial began and {times[-1]} when it ended."] if times[1:] else []
+    )
+
+
+def _row(answer: TrialAnswer, one: Tried) -> tuple[Cell, ...]:
+    foretold = answer.foretold.get(one.name) if not one.beside else None
     return (
         one.name,
-        ", ".join(one.beside),
+        ", ".join(one.beside) or None,
         one.without_ms * NS_PER_MS,
         one.with_ms * NS_PER_MS,
+        foretold.value if foretold else None,
         1 - one.ratio,
         1 - one.high,
         1 - one.low,
@@ -76,6 +81,17 @@ def _row(one: Tried) -> tuple[Cell, ...]:
         one.memory_bytes or None,
         one.base_memory_bytes or None,
     )
+
+
+def _steps_ms(answer: TrialAnswer) -> list[tuple[str, float, float]]:
+    """The rungs that are still kept: name, the step before and after, in ms."""
+    rungs = [(name, step_ms) for name, step_ms in answer.result.rungs if name in answer.result.kept]
+    before = [*answer.result.base_ms[:1], *(step_ms for _, step_ms in rungs)]
+    return [(name, earlier, step_ms) for (name, step_ms), earlier in zip(rungs, before, strict=False)]
+
+
+def _rungs(answer: TrialAnswer) -> list[tuple[Cell, ...]]:
+    return [(name, after * NS_PER_MS, 1 - after / before) for name, before, after in _steps_ms(answer)]
 
 
 def _fresh(answer: TrialAnswer) -> list[tuple[Cell, ...]]:
@@ -86,3 +102,12 @@ def _fresh(answer: TrialAnswer) -> list[tuple[Cell, ...]]:
         drift = (receipt.apart, receipt.base_apart, receipt.tolerated) if receipt else (None, None, None)
         rows.append((" + ".join(names), base_ms * NS_PER_MS, with_ms * NS_PER_MS, 1 - proof.ratio, *drift))
     return rows
+
+
+def _charts(answer: TrialAnswer) -> tuple[LadderChart, ...]:
+    steps = _steps_ms(answer)
+    if not steps:
+        return ()
+    rungs = (LadderRung(name, before * NS_PER_MS, *[after * NS_PER_MS] * 3) for name, before, after in steps)
+    title = "What is left of the step after each change, measured"
+    return (LadderChart(title, steps[0][1] * NS_PER_MS, tuple(rungs), conclusion(answer)),)

@@ -1,0 +1,1 @@
+"""Scripts as people write them, for `timesink try`."""

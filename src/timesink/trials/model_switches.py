@@ -1,0 +1,188 @@
+"""Switches of the model: precision, compilation, layout, attention, recomputation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from timesink.trials.program import RunningProgram
+from timesink.trials.switching import (
+    Refusal,
+    Undo,
+    modules_of,
+    parameters_of,
+    roots_of,
+    set_attributes,
+    torch_on_gpu,
+    undo_all,
+)
+
+
+def _capability(torch: Any) -> tuple[int, int]:
+    found: tuple[int, int] = torch.cuda.get_device_capability()
+    return found
+
+
+def _floats(program: RunningProgram) -> set[Any]:
+    return {p.dtype for p in parameters_of(program) if p.dtype.is_floating_point}
+
+
+def allow_tf32(program: RunningProgram) -> Undo:
+    """In matrix products and convolutions."""
+    torch = torch_on_gpu(program)
+    if _capability(torch) < (8, 0):
+        raise Refusal(f"{torch.cuda.get_device_name()} has no TF32")
+    if torch.float32 not in _floats(program):
+        raise Refusal("the model has no float32 parameters")
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    if matmul.allow_tf32 and cudnn.allow_tf32:
+        raise Refusal("TF32 is allowed already")
+    return undo_all(set_attributes(matmul, allow_tf32=True), set_attributes(cudnn, allow_tf32=True))
+
+
+def autocast_model(program: RunningProgram) -> Undo:
+    """Around the calls of root modules; results are cast back to what the program expects."""
+    import torch
+
+    kinds, device = _floats(program), parameters_of(program)[0].device.type
+    if torch.float32 not in kinds:
+        raise Refusal(f"the model is in {', '.join(sorted(str(kind) for kind in kinds))}, not in float32")
+    if program.autocasts:
+        raise Refusal("the program runs autocast itself")
+    kind = torch.bfloat16 if device == "cpu" or _capability(torch) >= (8, 0) else torch.float16
+    if kind is torch.float16 and program.step_optimizer is not None:
+        raise Refusal("this GPU has no bf16, and fp16 training needs a loss scaler in the program")
+
+    def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+            with torch.autocast(device, dtype=kind):
+                result = call(module, *args, **kwargs)
+            return _as_float32(torch, result)
+
+        return called
+
+    program.around["bf16"] = wrap
+    return lambda: program.around.pop("bf16", None)
+
+
+def _as_float32(torch: Any, result: Any) -> Any:
+    from torch.utils._pytree import tree_map
+
+    def widen(value: Any) -> Any:
+        is_half = isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
+        return value.float() if is_half else value
+
+    return tree_map(widen, result)
+
+
+def compile_model(mode: str | None, program: RunningProgram) -> Undo:
+    """Each root module as a whole."""
+    return _compiled(program, roots_of(program), mode)
+
+
+def _compiled(program: RunningProgram, modules: list[Any], mode: str | None) -> Undo:
+    """Each module's `forward` compiled: once, and used whenever it is switched on again."""
+    import torch
+
+    marks = ("_orig_mod", "_torchdynamo_orig_callable", "_compiled_call_impl")
+    if any(getattr(module, mark, None) is not None for module in modules_of(program) for mark in marks):
+        raise Refusal("the model is compiled already")
+    key = (mode, *map(id, modules))
+    ready = program.prepare(key, lambda: [torch.compile(module.forward, mode=mode) for module in modules])
+    return undo_all(*map(_set_forward, modules, ready))
+
+
+def _set_forward(module: Any, forward: Any) -> Undo:
+    had_own = "forward" in module.__dict__
+    before = module.forward
+    module.forward = forward
+
+    def undo() -> None:
+        if had_own:
+            module.forward = before
+        else:
+            with suppress(AttributeError):
+                del module.forward
+
+    return undo
+
+
+def compile_blocks(program: RunningProgram) -> Undo:
+    """Each of the blocks that the model repeats, by itself: compiled once, called many times."""
+    import torch
+
+    lists = [m for m in modules_of(program) if isinstance(m, (torch.nn.ModuleList, torch.nn.Sequential))]
+    repeated = max(lists, key=lambda blocks: len(blocks) * (len({type(block) for block in blocks}) == 1), default=())
+    if len(repeated) < 2 or len({type(block) for block in repeated}) != 1:
+        raise Refusal("the model repeats no block")
+    return _compiled(program, list(repeated), None)
+
+
+def lay_channels_last(program: RunningProgram) -> Undo:
+    """Weights of convolutions, and what is given to root modules."""
+    import torch
+
+    layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
+    convolutions = torch.nn.Conv2d, torch.nn.Conv3d
+    weights = [module.weight for module in modules_of(program) if isinstance(module, convolutions)]
+    if not weights:
+        raise Refusal("the model has no convolution over two or three dimensions")
+    ranks = {weight.dim() for weight in weights}
+    if len(ranks) > 1:
+        raise Refusal("the model has convolutions over two and over three dimensions")
+    rank = ranks.pop()
+    if all(weight.is_contiguous(memory_format=layouts[rank]) and not weight.is_contiguous() for weight in weights):
+        raise Refusal("the model is in channels-last already")
+
+    def lay_out(kind: Any) -> None:
+        for parameter in parameters_of(program):
+            if parameter.dim() == rank:
+                parameter.data = parameter.data.contiguous(memory_format=kind)
+
+    def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
+        from torch.utils._pytree import tree_map
+
+        def convert(value: Any) -> Any:
+            is_picture = isinstance(value, torch.Tensor) and value.dim() == rank and value.is_floating_point()
+            return value.contiguous(memory_format=layouts[rank]) if is_picture else value
+
+        return lambda module, *args, **kwargs: call(module, *tree_map(convert, args), **tree_map(convert, kwargs))
+
+    lay_out(layouts[rank])
+    program.around["channels_last"] = wrap
+
+    def undo() -> None:
+        program.around.pop("channels_last", None)
+        lay_out(torch.contiguous_format)
+
+    return undo
+
+
+def skip_recomputation(program: RunningProgram) -> Undo:
+    """What a program wraps in a checkpoint is called plainly."""
+    if not program.uses_checkpoints:
+        raise Refusal("no activation is recomputed: torch.utils.checkpoint is not called")
+    return set_attributes(program, skips_checkpoints=True)
+
+
+def benchmark_convolutions(program: RunningProgram) -> Undo:
+    """cuDNN times its algorithms at each new shape."""
+    torch = torch_on_gpu(program)
+    if not any(isinstance(m, torch.nn.modules.conv._ConvNd) for m in modules_of(program)):
+        raise Refusal("the model has no convolution")
+    if torch.backends.cudnn.benchmark:
+        raise Refusal("cuDNN tries its algorithms already")
+    return set_attributes(torch.backends.cudnn, benchmark=True)
+
+
+def fuse_attention(program: RunningProgram) -> Undo:
+    """Models of Hugging Face's libraries name their attention in `config`."""
+    inner = next((m for m in modules_of(program) if hasattr(m, "set_attn_implementation")), None)
+    if inner is None:
+        raise Refusal("the model's library has no switch for its attention")
+    before = getattr(inner.config, "_attn_implementation", None)
+    if before != "eager":
+        raise Refusal(f"attention is {before!r} already")
+    inner.set_attn_implementation("sdpa")
+    return lambda: inner.set_attn_implementation(before)

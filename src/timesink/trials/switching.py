@@ -1,0 +1,58 @@
+"""What every switch is made of: the refusal, what undoes a change, and what of the program it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from timesink.trials.program import RunningProgram
+
+Undo = Callable[[], object]
+
+
+class Refusal(Exception):
+    """Why a change does not apply to this program."""
+
+
+def set_attributes(thing: Any, **values: Any) -> Undo:
+    """Set attributes; the result puts back what they were."""
+    before = {name: getattr(thing, name) for name in values}
+
+    def put(chosen: dict[str, Any]) -> None:
+        for name, value in chosen.items():
+            setattr(thing, name, value)
+
+    put(values)
+    return partial(put, before)
+
+
+def undo_all(*undos: Undo) -> Undo:
+    """One that undoes all, the last first."""
+    return lambda: [undo() for undo in reversed(undos)] and None
+
+
+def roots_of(program: RunningProgram) -> list[Any]:
+    """The outermost modules, or a refusal where there are none."""
+    if not program.roots:
+        raise Refusal("no model was found: the program calls no torch.nn.Module that has parameters")
+    return program.roots
+
+
+def modules_of(program: RunningProgram) -> list[Any]:
+    """All modules of the roots."""
+    return [module for root in roots_of(program) for module in root.modules()]
+
+
+def parameters_of(program: RunningProgram) -> list[Any]:
+    """All parameters of the roots."""
+    return [parameter for root in roots_of(program) for parameter in root.parameters()]
+
+
+def torch_on_gpu(program: RunningProgram) -> Any:
+    """The module `torch`, or a refusal where the model is not on a GPU."""
+    import torch
+
+    if not any(p.device.type == "cuda" for p in parameters_of(program)):
+        raise Refusal("the model is not on a GPU")
+    return torch

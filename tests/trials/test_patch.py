@@ -43,7 +43,7 @@ def test_all_that_is_an_argument_or_a_line_is_written(tmp_path: Path) -> None:
     assert sorted(made) == ["bf16", "fused_optimizer", "loader_workers", "pin_memory", "tf32"]
     assert text.splitlines()[1] == 'torch.set_float32_matmul_precision("high")'
     assert "lr=1e-3, fused=True,  # tuned" in text
-    assert "shuffle=True, num_workers=" in text and "pin_memory=True)" in text
+    assert "shuffle=True" in text and ", num_workers=" in text and ", pin_memory=True" in text
     assert '    with torch.autocast("cuda", dtype=torch.bfloat16):\n        loss = nn.functional' in text
 
 

@@ -73,9 +73,8 @@ class Runs:
         watch, limit_s = Watch(patience.tick, 2.0), plan.budget_s + 900
         log = self._folder / "log.txt"
         ended = run(self._program, log, extra=extra, timeout_s=limit_s, quiet=self._quiet, watch=watch)
-        words = f"the program ended with status {ended.status}: {' / '.join(ended.tail()[-2:]) or 'it said nothing'}"[
-            :400
-        ]
+        last = " / ".join(ended.tail()[-2:]) or "it said nothing"
+        words = f"the program ended with status {ended.status}: {last}"[:400]
         if not file.exists():
             raise failure(f"no step was seen: {words}", "run it alone")
         result = _read(file)

@@ -33,7 +33,7 @@ def names_of(name: str) -> list[str]:
 
 def run(out: Path, only: list[str], budget_s: float, seconds: float) -> None:
     """One process a program; results are rewritten after each."""
-    from timesink.trials.run import Runs
+    from timesink.trials.run import ProgramRuns
 
     began, results = time.monotonic(), {}
     for ladder in LADDERS:
@@ -43,7 +43,7 @@ def run(out: Path, only: list[str], budget_s: float, seconds: float) -> None:
         folder = Path("/tmp/trials") / ladder.name
         folder.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()
-        runs = Runs([sys.executable, "-m", "benchmarks.trials.ladder_script", ladder.name], folder, "", True)
+        runs = ProgramRuns([sys.executable, "-m", "benchmarks.trials.ladder_script", ladder.name], folder, "", True)
         try:
             found = runs.in_place(changes, budget_s)
         except Exception as error:  # noqa: BLE001 - any failure is this program's result

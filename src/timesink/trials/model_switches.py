@@ -139,6 +139,10 @@ def lay_channels_last(program: RunningProgram) -> Undo:
         for parameter in parameters_of(program):
             if parameter.dim() == rank:
                 parameter.data = parameter.data.contiguous(memory_format=kind)
+        for state in (state for optimizer in program.optimizers for state in optimizer.state.values()):
+            for name, value in state.items():  # operations over lists want one layout
+                if getattr(value, "ndim", 0) == rank:
+                    state[name] = value.contiguous(memory_format=kind)
 
     def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
         from torch.utils._pytree import tree_map

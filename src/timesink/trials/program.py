@@ -147,7 +147,11 @@ class RunningProgram:
         import torch
 
         def called(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or getattr(self._inside, "is_called", False):
+            if (
+                torch.compiler.is_compiling()
+                or getattr(self._inside, "is_called", False)
+                or torch._C._current_graph_task_id() != -1  # a checkpoint computes again, in the backward pass
+            ):
                 return original(module, *args, **kwargs)
             if id(module) not in self._called:
                 self._called[id(module)] = module
@@ -206,7 +210,7 @@ class RunningProgram:
         @wraps(original)
         def called(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             if self.copies_without_waiting and tensor.device.type == "cpu" and tensor.is_pinned():
-                kwargs.setdefault("non_blocking", True)
+                kwargs["non_blocking"] = True
             return original(tensor, *args, **kwargs)
 
         return called

@@ -19,7 +19,7 @@ class TrialPlan:
     fixed: tuple[str, ...] = ()
     budget_s: float = 120.0
     settle: int = 5
-    block_s: float = 0.4
+    block_s: float = 0.25
     steps: int = 30
     worth: float = 0.02
     capture: str = ""
@@ -60,8 +60,10 @@ class Tried:
     recompiled: int = 0
 
     def wins(self, worth: float) -> bool:
-        """Whether the step is shorter by that share, and surely shorter at all."""
-        return not self.refused and not self.failed and self.ratio <= 1 - worth and self.high < 1
+        """Whether the step is shorter by that share, by the median and by the shortest blocks, and shorter in all but
+        one pair at most."""
+        is_less = max(self.ratio, self.shortest) <= 1 - worth and self.high < 1
+        return not self.refused and not self.failed and is_less
 
 
 @dataclass(slots=True)

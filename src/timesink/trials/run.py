@@ -56,8 +56,8 @@ class _Patience:
         return phase == "done" or self.hung or time.monotonic() > self._until
 
 
-class Runs:
-    """Runs of one program with the agent in it, one after another. `base` are those of the program as it is."""
+class ProgramRuns:
+    """ProgramRuns of one program with the agent in it, one after another. `base` are those of the program as it is."""
 
     def __init__(self, program: Sequence[str], folder: Path, check: str, quiet: bool) -> None:
         self._program, self._folder, self._check, self._quiet = program, folder, check, quiet
@@ -131,7 +131,7 @@ def try_changes(
     """
     began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
-    runs, capture = Runs(program, folder, check, quiet), folder / "rank0.json.gz"
+    runs, capture = ProgramRuns(program, folder, check, quiet), folder / "rank0.json.gz"
     base = runs.fixed(capture=capture)
     run_s = time.monotonic() - began
     foretold = _foretell(capture, base)
@@ -205,7 +205,7 @@ def _most_drifting(names: Sequence[str]) -> str:
     return max(names, key=lambda name: _TOLERATED[SWITCHES[name].drift])
 
 
-def _confirm(runs: Runs, names: tuple[str, ...]) -> Confirmed:
+def _confirm(runs: ProgramRuns, names: tuple[str, ...]) -> Confirmed:
     """Base and changed in turns, in processes of their own; of the base the first run stands for one turn."""
     changed = [runs.fixed(names)]
     if len(runs.base) < 2:

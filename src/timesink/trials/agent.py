@@ -324,9 +324,9 @@ class Trial(Agent):
 
 
 def interval(pairs: list[tuple[float, float]]) -> tuple[float, float, float]:
-    """The ratio of neighbouring blocks, with and without: its median, and a range that holds the true median whatever the
-    noise: of four pairs their extremes (in 87 of 100 trials), of five (94), of eight all but the extremes (93). These are
-    tails of the binomial distribution."""
+    """The ratio of neighbouring blocks, with and without: its median, and a range that holds the true one by the tails
+    of the binomial distribution, whatever the noise: of four pairs their extremes (in 87 of 100 trials), of five (94),
+    of eight all but the extremes (93)."""
     ratios = sorted(with_ms / without_ms for with_ms, without_ms in pairs)
     inner = 1 if len(ratios) >= 8 else 0
     return median(ratios), ratios[inner], ratios[-1 - inner]

@@ -40,6 +40,8 @@ class RunningProgram:
         self.around: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {}
         self.loader_options: dict[str, Any] = {}
         self.autocasts = False
+        self.watches_anomalies = False
+        self.ignores_anomalies = False
         self.skips_checkpoints = False
         self.uses_checkpoints = False
         self.zeroes_gradients = False
@@ -92,6 +94,7 @@ class RunningProgram:
         hook = Optimizer.profile_hook_step
         Optimizer.profile_hook_step = staticmethod(lambda step: self._guarded(hook(step), self._note_optimizer))
         Optimizer.zero_grad = self._watched_zero_grad(Optimizer.zero_grad)
+        torch.set_anomaly_enabled = self._watched_anomaly_mode(torch.set_anomaly_enabled)
         torch.Tensor.to = self._unwaited(torch.Tensor.to)
         torch.Tensor.cuda = self._unwaited(torch.Tensor.cuda)
 
@@ -193,6 +196,14 @@ class RunningProgram:
             if self.skips_checkpoints:
                 return function(*args, **{name: value for name, value in kwargs.items() if name not in own})
             return original(function, *args, **kwargs)
+
+        return called
+
+    def _watched_anomaly_mode(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def called(mode: bool, check_nan: bool = True) -> Any:
+            self.watches_anomalies |= mode
+            return original(mode and not self.ignores_anomalies, check_nan)
 
         return called
 

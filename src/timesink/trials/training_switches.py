@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from timesink.trials.program import RunningProgram
-from timesink.trials.switching import Refusal, Undo, modules_of, set_attributes, torch_on_gpu
+from timesink.trials.switching import Refusal, Undo, modules_of, set_attributes, torch_on_gpu, undo_all
 
 _IMPLEMENTED: Final = ("Adam", "AdamW", "SGD")
 
@@ -124,16 +124,17 @@ def zero_to_none(program: RunningProgram) -> Undo:
     return set_attributes(program, sets_to_none=True)
 
 
-def drop_anomaly_mode(_: RunningProgram) -> Undo:
+def drop_anomaly_mode(program: RunningProgram) -> Undo:
     """Backward passes are no longer watched for NaN."""
     import torch
 
     if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") != "0":
         raise Refusal("CUDA_LAUNCH_BLOCKING is read when CUDA starts: unset it, then try again")
-    if not torch.is_anomaly_enabled():
+    if not program.watches_anomalies:
         raise Refusal("anomaly mode is off")
-    torch.autograd.set_detect_anomaly(False)
-    return lambda: torch.autograd.set_detect_anomaly(True)
+    was_on, undo = torch.is_anomaly_enabled(), set_attributes(program, ignores_anomalies=True)
+    torch.set_anomaly_enabled(False)
+    return undo_all(undo, partial(torch.set_anomaly_enabled, was_on))
 
 
 def freeze_garbage(_: RunningProgram) -> Undo:

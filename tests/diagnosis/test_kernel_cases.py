@@ -28,6 +28,8 @@ def test_a_gpu_whose_tensor_cores_take_fp16_alone_is_offered_that_and_nothing_el
         pytest.param("01_t4_fp16_named_s1688.json.gz", set(), id="fp16 products whose names begin as those of TF32"),
         pytest.param("02_v100_fp32.json.gz", {"precision"}, id="fp32 products on Volta"),
         pytest.param("03_t4_bf16.json.gz", {"precision"}, id="bf16 products on Turing"),
+        pytest.param("11_reductions_read_one_by_one.json.gz", {"host-sync"}, id="sums that are read one by one"),
+        pytest.param("half_warp_blocks.sqlite", {"unused-lanes"}, id="16 threads a block"),
         pytest.param("gemm_nopermute.sqlite", set(), id="a matrix product with an argument NoPermute"),
     ],
 )

@@ -230,6 +230,11 @@ def spread_grids(kernels: Selection) -> ShortenKernels:
     return half_at_least(kernels, fixes.GRIDS_SPREAD.value * kernels.best, kernels.best)
 
 
+def fill_warps(kernels: Selection) -> ShortenKernels:
+    """Blocks of whole warps: usually the share of lanes that is used stays; cautiously all of the time."""
+    return ShortenKernels(kernels.device, kernels.rows, (np.ones(kernels.rows.size), kernels.usual, kernels.best))
+
+
 def batch_calls(kernels: Selection) -> ShortenKernels:
     """Calls of a model as one: `usual` of the time of each kernel but the first call's stays, cautiously half-way to
     all of it, and nobody launches it."""

@@ -18,7 +18,7 @@ from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains
 from timesink.measures.kernels.one_stream import one_stream_runs
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
-from timesink.measures.kernels.small_grids import serialized_streams, small_grids
+from timesink.measures.kernels.small_grids import serialized_streams, small_grids, unused_lanes
 from timesink.whatif.change import EVERYTHING
 from timesink.whatif.changes.host import (
     LOADER,
@@ -376,6 +376,7 @@ OVERLAP_COLLECTIVES: Final = Fix(
     find=lambda _: (COLLECTIVES,),
     change=OverlapCollectives,
 )
+FILL_WARPS: Final = Fix("fill_warps", find=unused_lanes, change=replays.fill_warps)
 FILL_DEVICE: Final = Fix("fill_device", change=replays.spread_grids)
 FULL_CLOCK: Final = Fix("full_clock", change=replays.full_clock)
 REACH_BOUND: Final = Fix("reach_bound", change=replays.reach_bound)

@@ -135,6 +135,11 @@ def matrix_types(product_name: str, capability: tuple[int, int] | None) -> froze
     return frozenset(types.split()) or None
 
 
+def lanes_of(product_name: str) -> int:
+    """Threads of a warp: 64 of a wavefront on AMD's CDNA (ROCm programming guide), else 32."""
+    return 2 * LANES if re.search(r"\bMI\d{2,3}", product_name) else LANES
+
+
 _GRAPHICS_CHIPS: Final = ((8, 6), (8, 9), (12, 0))
 
 

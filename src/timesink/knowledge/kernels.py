@@ -41,6 +41,7 @@ class KernelFamily(StrEnum):
     LOSS = "loss"
     POOLING = "pooling"
     COMMUNICATION = "communication"
+    DELAY = "delay"
     OTHER = "other"
 
 
@@ -62,6 +63,11 @@ _TENSILE_LETTER = {
 }  # fmt: skip
 
 _FAMILY_PATTERNS = (
+    (KernelFamily.DELAY, Pattern(
+        r"(?:^|::|_)(?:spin|nano_?sleep|sleep|busy_?wait|delay|clock_?block)(?:_?(?:kernel|for|cycles|ns))*$",
+        "lets time pass on purpose", ("at::cuda::spin_kernel", "nanosleep_kernel", "delayKernel", "clockBlock"),
+        ("spinor_kernel", "delayed_scaling", "sleepless"), "torch.cuda._sleep, tests, benchmarks",
+    )),
     (KernelFamily.ATTENTION, Pattern(
         r"(?<!cache_)flash_|fmha|FlashAttn|compute_dot_do_o|convert_dq|sdpa|attn_(?:fwd|bwd)|(?:^|_)attention"
         r"|AttentionKernel|efficient_attention|mha_|unified_attention|(?:Prefill|Decode)With\w*KVCache",

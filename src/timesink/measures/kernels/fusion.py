@@ -153,6 +153,7 @@ def _neighbour(place: int, step: int, product: BoolArray, recast: BoolArray, str
 
 _MEMBERS: Final = ("pointwise", "reduction", "fill")
 _JOINS: Final = "concat"  # a compiler writes the pieces where they belong; by itself it makes no chain
+_NO_WORKS: Final = (_JOINS, "reduction")  # reductions read their operand through: they end a chain and make none
 _READ: Final = ("row", "stream", "length", "name", "family")
 
 
@@ -166,16 +167,26 @@ def pointwise_chains(trace: Trace) -> tuple[Selection, ...]:
     member = (eager & own & pl.col("copies").is_null()).alias("member")
     devices = []
     for device in facts.devices:
-        rows = shorter_members(by_stream(facts.on(device).select(*_READ, "copies", member)))
+        kernels = by_stream(facts.on(device).select(*_READ, "copies", member, read_before(trace, device)))
+        parts = pl.struct("stream", "read").rle_id().alias("stream")  # nothing is fused across a read
+        rows = shorter_members(kernels.with_columns(parts))
         if rows.size:
             devices.append(Selection(device, {"other": rows}))
     return tuple(devices)
 
 
+def read_before(trace: Trace, device: Device) -> pl.Series:
+    """For each kernel of a device how often the host had read from it before: what it reads, it acts on."""
+    ops = trace.get(DEVICE_OPS).filter(pl.col("rank") == device[0], pl.col("device") == device[1])
+    reads = ops.select((pl.col("copy_kind").cast(pl.String) == "d2h").fill_null(False).cum_sum().alias("read"))
+    return reads.filter(ops["kind"] == "kernel").to_series()
+
+
 def shorter_members(kernels: pl.DataFrame, any_run: bool = False) -> Int64Array:
     """Rows of all members of runs but the longest of each, for kernels in order of stream and start.
 
-    A run is a chain if three different kernels of one size work in it; `any_run` is one that somebody else chose.
+    A run is a chain if three elementwise kernels of one size, not all alike, work in it; `any_run` is one that somebody
+    else chose.
 
     Every kernel that is no member, and every change of stream, begins a new run number:
 
@@ -196,7 +207,7 @@ def shorter_members(kernels: pl.DataFrame, any_run: bool = False) -> Int64Array:
     chosen = np.ones(row.size, np.bool_)
     if not any_run:
         chosen = length * assumed.CHAIN_SIZES.whole >= longest
-        works = chosen & (kernels["family"] != _JOINS).to_numpy()[member]
+        works = chosen & ~kernels["family"].is_in(_NO_WORKS).to_numpy()[member]
         differs = chosen & (name != name[first_longest][run])  # one operation over and over need not be a chain
         enough = np.add.reduceat(works, begins, dtype=np.int64) >= assumed.CHAIN_LEAST.whole
         chosen &= (enough & np.logical_or.reduceat(differs, begins))[run]

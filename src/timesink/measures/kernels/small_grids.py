@@ -11,24 +11,29 @@ Such kernels are no small grids here: their remedy is another.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.calls import STREAM_WAIT
-from timesink.knowledge.gpus import RESIDENT_THREADS
+from timesink.knowledge.gpus import RESIDENT_THREADS, lanes_of
 from timesink.knowledge.kernel_traits import MIGRATION
-from timesink.measures.kernels.facts import all_rows, kernel_facts, multiprocessors
+from timesink.measures.kernels.facts import all_rows, kernel_facts, multiprocessors, rows_of
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.schema import picked
-from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
 from timesink.whatif.change import Selection
+
+_NO_FAULT: Final = ("communication", "delay")
+_USUAL_BLOCK: Final = 256  # threads: two warps for each of the four schedulers of a multiprocessor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +60,7 @@ def serialized_streams(trace: Trace) -> tuple[SerializedStreams, ...]:
     devices = []
     for device in facts.devices:
         kernels = facts.on(device)
-        kernels = picked(kernels, kernels["family"] != "communication")
+        kernels = picked(kernels, ~kernels["family"].is_in(_NO_FAULT))
         sizes = ops.select("block_x", "block_y", "block_z")[kernels["row"].to_numpy()]
         threads = sizes.select(pl.col("block_x") * pl.col("block_y") * pl.col("block_z"))
         kernels = kernels.with_columns(threads.to_series().fill_null(RESIDENT_THREADS).alias("threads"))
@@ -132,6 +137,32 @@ def _waits(trace: Trace, device: Device) -> int:
 
 
 @remembered
+def unused_lanes(trace: Trace) -> tuple[Selection, ...]:
+    """Per device: kernels whose blocks are no whole warps, those of `less` than one warp and those of `more`.
+
+    A warp executes all of its lanes. `usual` is the share of them that is used; so is `best` of blocks of several
+    warps, and of less than one warp the share of a block of 256 threads, which leaves no scheduler without work.
+    """
+    facts, ops = kernel_facts(trace), trace.get(DEVICE_OPS)
+    names = {
+        (rank, device): name or "" for rank, device, name in trace.get(DEVICES)["rank", "device", "name"].iter_rows()
+    }
+    devices = []
+    for device in facts.devices:
+        kernels = facts.on(device).filter((pl.col("length") > assumed.TINY_US.ns) & ~pl.col("family").is_in(_NO_FAULT))
+        sizes = ops.select("block_x", "block_y", "block_z")[kernels["row"].to_numpy()]
+        threads = sizes.select(pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")).to_series()
+        warp = lanes_of(names.get(device, ""))
+        part = (threads.fill_null(0) % warp != 0).to_numpy()
+        used, row = threads.fill_null(0).to_numpy()[part], rows_of(kernels)[part]
+        share = used / (-(-used // warp) * warp)
+        less = used < warp
+        best = np.where(less, used / _USUAL_BLOCK, share)
+        devices.append(Selection(device, {"less": row[less], "more": row[~less]}, share, best))
+    return tuple(devices)
+
+
+@remembered
 def small_grids(trace: Trace) -> tuple[Selection, ...]:
     """Per device whose multiprocessors and grids are known: kernels with less than one block for every second SM.
 
@@ -140,6 +171,7 @@ def small_grids(trace: Trace) -> tuple[Selection, ...]:
     """
     facts, counts = kernel_facts(trace), multiprocessors(trace)
     serial = all_rows(streams.serial for streams in serialized_streams(trace))
+    part_warps = np.concatenate([np.empty(0, np.int64), *(part.groups["less"] for part in unused_lanes(trace))])
     devices = []
     for device in facts.devices:
         kernels = facts.on(device).select("row", "start_ns", "length", "family", "blocks")
@@ -148,8 +180,9 @@ def small_grids(trace: Trace) -> tuple[Selection, ...]:
         small = kernels.with_columns(_overlapped().alias("overlapped")).filter(
             (2 * pl.col("blocks") < counts[device])
             & (pl.col("length") > assumed.TINY_US.ns)
-            & (pl.col("family") != "communication")
+            & ~pl.col("family").is_in(_NO_FAULT)
             & ~pl.col("row").is_in(pl.Series(serial).implode())
+            & ~pl.col("row").is_in(pl.Series(part_warps).implode())
             & ~pl.col("overlapped")
         )
         rows, length_ns = small["row"].to_numpy(), small["length"].to_numpy()
@@ -172,6 +205,13 @@ def grids_known(trace: Trace) -> bool:
     """Whether any kernel's grid and its device's multiprocessors were recorded."""
     facts, counts = kernel_facts(trace), multiprocessors(trace)
     return any(device in counts and facts.on(device)["blocks"].count() for device in facts.devices)
+
+
+@remembered
+def blocks_known(trace: Trace) -> bool:
+    """Whether any kernel's block was recorded, where there are kernels."""
+    ops = trace.get(DEVICE_OPS)
+    return ops["block_x"].count() > 0 or not (ops["kind"] == "kernel").any()
 
 
 def _overlapped() -> pl.Expr:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import polars as pl
+
 from timesink.diagnosis.judge import Rows
 from timesink.diagnosis.rule import Limits, make_rule
 from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, NotApplicable, Quantity, Undecided, Verdict
@@ -12,9 +14,10 @@ from timesink.fixes import table as fixes
 from timesink.measures.counters.sampled import low_activity, slow_clocks
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.kernels.one_stream import OneStreamRuns, one_stream_runs
-from timesink.measures.kernels.small_grids import grids_known, serialized_streams, small_grids
+from timesink.measures.kernels.small_grids import blocks_known, grids_known, serialized_streams, small_grids
 from timesink.measures.kernels.tiny_kernels import tiny_kernels
 from timesink.measures.steps.per_step import period_ns
+from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import (
     API_CALLS,
     DEVICE_OPS,
@@ -46,6 +49,17 @@ def _small_grids(trace: Trace) -> Rows:
     for kernels in small_grids(trace):
         row = kernel_row(trace, fixes.BATCH_SMALL_CALLS.change(kernels))
         rows.append(replace(row, change=None) if kernels.groups["paged"].size else row)
+    return rows
+
+
+def _part_warps(trace: Trace) -> Rows:
+    if not blocks_known(trace):
+        return _NO_GRIDS
+    rows = []
+    for kernels in fixes.FILL_WARPS.replay(trace):
+        threads = trace[DEVICE_OPS].select(pl.col("block_x") * pl.col("block_y") * pl.col("block_z"))
+        sizes = threads[kernels.rows].to_series().value_counts(sort=True).to_series().head(SHOWN_ROWS).to_list()
+        rows.append(kernel_row(trace, kernels, sizes=", ".join(map(str, sizes))))
     return rows
 
 
@@ -179,6 +193,7 @@ RULES: Final = (
         symptom=True,
         capture=_SAMPLED,
     ),
+    kernel_rule("KRN114", "unused-lanes", Bottleneck.OCCUPANCY, fixes.FILL_WARPS, _part_warps),
     kernel_rule(
         "STR101",
         "stream-serialization",

@@ -253,3 +253,35 @@ def test_a_program_of_another_kind_is_told_no_idiom_of_pytorch(capsys: pytest.Ca
         said = capsys.readouterr().out
         assert IDIOM.findall(said.replace("timesink.readthedocs", "")) == []
         assert "input pipeline" not in said.partition("\n\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("listed", "name"),
+    [
+        (("AMD Instinct MI300X",) * 4, "AMD Instinct MI300X"),
+        (("NVIDIA H100 80GB HBM3",), "NVIDIA H100 80GB HBM3"),
+        (("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB"), None),
+        ((), None),
+    ],
+)
+def test_a_device_outside_of_the_list_is_what_all_listed_are(
+    tmp_path: Path, listed: tuple[str, ...], name: str | None
+) -> None:
+    events = called(40) + [{**one, "args": {**one["args"], "device": 6}} for one in kernels(40)]
+    trace = read(written(tmp_path, OPERATORS + events, *listed), cache=False)
+    assert known(trace).devices[0, 6].name == name
+
+
+def test_frames_of_libraries_only_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "lines", str(CASES / "14_frames_of_engine_only.json.gz")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "120 frames were recorded, and all that led to GPU work are of libraries" in said
+    assert "no stacks were recorded" not in said
+
+
+def test_one_marked_step_that_is_left_out_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step = event("ProfilerStep#3", "user_annotation", 0, 4200)
+    assert run(["diagnose", str(written(tmp_path, [step, *OPERATORS, *called(40), *kernels(40)], "NVIDIA L4"))]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "no steps found" not in said
+    assert "left out: 1" in said or "1 step of" in said

@@ -101,6 +101,8 @@ def _source(diagnosis: Diagnosis, width: int) -> StyledLine:
     median = "" if steps.p50_ms is None else f" of {time_text(steps.p50_ms * 1e6)}"
     covered = "" if (ratio := steps.little_ratio) is None else f", {share_text(ratio)} of the window"
     counted = f"{steps.count} {steps.noun}{median}{covered}" if steps.count else "no steps found"
+    if steps.dropped and not steps.count:
+        counted = f"no steady step; left out: {', '.join(steps.dropped)}"
     profiled = diagnosis.profiled_kernels
     kernels = f"{profiled} profiled kernel{'s' if profiled != 1 else ''}" if profiled else ""
     facts = " · ".join(filter(None, (gpus and counted, gpus, kernels))) or "no GPU work"

@@ -8,6 +8,7 @@ from typing import Final
 
 from timesink.measures.lines.by_line import PathTime, line_times, path_times
 from timesink.measures.lines.stacks import Line
+from timesink.model.tables import FRAMES
 from timesink.model.trace import Trace
 from timesink.views.page import Field, Page, Sheet, declare, first_rows, sheet_of
 
@@ -84,7 +85,12 @@ def _notes(trace: Trace) -> tuple[str, ...]:
     if "fused" in known:
         notes.append("fused: the compiler made one kernel of these lines, whose time counts for them together")
     if not known - {"range"}:
-        notes.append("no stacks were recorded: timesink capture torch --stacks -- python train.py records lines")
+        frames = trace.get(FRAMES).height
+        notes.append(
+            f"{frames:,} frames were recorded, and all that led to GPU work are of libraries"
+            if frames
+            else "no stacks were recorded: timesink capture torch --stacks -- python train.py records lines"
+        )
     return tuple(notes)
 
 

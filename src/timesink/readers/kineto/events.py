@@ -4,6 +4,7 @@ recorded.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -215,7 +216,8 @@ def device_ops(decoded: DecodedTrace, process: int) -> ColumnValues | None:
 
 
 def devices(decoded: DecodedTrace, worked: Iterable[int]) -> ColumnValues | None:
-    """The GPUs the file describes, and those that did work though it does not."""
+    """The GPUs the file describes, and those that did work though it does not: such as all others, where these are all
+    alike."""
     described = decoded.properties.get("deviceProperties") or decoded.properties.get("computeProperties") or []
     if not isinstance(described, list):
         described = []
@@ -223,8 +225,10 @@ def devices(decoded: DecodedTrace, worked: Iterable[int]) -> ColumnValues | None
     for place, entry in enumerate(described):
         if isinstance(entry, dict) and (ordinal := _ordinal(entry, place)) is not None:
             described_gpus[ordinal] = entry
+    kinds = {json.dumps({**entry, "id": None}, sort_keys=True): entry for entry in described_gpus.values()}
+    alike = next(iter(kinds.values())) if len(kinds) == 1 else {}
     for ordinal in worked:
-        described_gpus.setdefault(ordinal, {})
+        described_gpus.setdefault(ordinal, alike)
     if not described_gpus:
         return None
     entries = [entry for _, entry in sorted(described_gpus.items())]

@@ -18,7 +18,7 @@ PROFILER_STEP: Final = Pattern(
     r"^ProfilerStep#\d+$", "a step marked by prof.step()", "ProfilerStep#12", "ProfilerStep*", "torch.profiler"
 )
 STEP: Final = Pattern(
-    r"(?i)(^|[^a-z])(step|iter|iteration|batch|execute_model)[^a-z]*( to [^a-z]*)?$",
+    r"(?i)(^|[^a-z])(step|iter|iteration|batch|execute_model)[^a-z]*( to[^a-z]*)?$",
     "a range that lasts a step", ("train step 12", "train_iteration", "execute_model", "Step 3 to 4"),
     ("optimizer stepping stone", "batch_norm"), "people; vLLM",
 )  # fmt: skip

@@ -182,7 +182,7 @@ def _named_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
     rows = _repeated(trace)
     named = pl.col("stem").str.strip_chars("#_ .:-")
     is_step = named.str.contains(STEP) & ~named.str.contains(PART_OF_STEP)
-    rows = rows.filter(is_step | pl.col("name").str.contains(ENGINE_STEP))
+    rows = rows.filter(is_step | matches(rows["name"], ENGINE_STEP))
     marks = {}
     for process, of_process in by_process(rows):
         calls = _launches(trace, process)
@@ -266,11 +266,14 @@ def _range_marks(
 
 def _repeated(trace: Trace) -> pl.DataFrame:
     """The ranges that come back often enough, with the `stem` of their names; of the layers of a model, the first."""
-    ranges = trace.get(RANGES).select(*_THREAD, "depth", "domain", "name", "start_ns", "end_ns")
-    rows = ranges.with_columns(mapped(ranges["name"], _stems, pl.String).alias("stem"), pl.col("name").cast(pl.String))
-    rows = rows.filter(~pl.col("stem").str.contains(OPERATOR)).sort("start_ns")
-    layer = pl.col("name").str.extract(LAYER)
-    rows = rows.filter(layer.eq_missing(layer.first().over(*_THREAD, "stem")))
+    rows = trace.get(RANGES).select(*_THREAD, "depth", "domain", "name", "start_ns", "end_ns")
+    rows = rows.filter(~matches(rows["name"], OPERATOR))
+    rows = rows.with_columns(
+        mapped(rows["name"], _stems, pl.String()).alias("stem"),
+        mapped(rows["name"], lambda names: names.str.extract(LAYER), pl.String()).alias("layer"),
+    )
+    rows = rows.filter(pl.len().over(*_THREAD, "stem") >= assumed.REPEATS.whole).sort("start_ns")
+    rows = rows.filter(pl.col("layer").eq_missing(pl.col("layer").first().over(*_THREAD, "stem"))).drop("layer")
     return rows.filter(pl.len().over(*_THREAD, "stem") >= assumed.REPEATS.whole)
 
 
@@ -337,7 +340,11 @@ def _marks_of(
     steps: pl.DataFrame, process: tuple[int, int], marker: StepMarker, origin: StepOrigin, name: str
 ) -> _ProcessMarks:
     """Steps by ranges of one thread; of ranges that start together the longest is kept."""
-    ordered = steps.sort("start_ns", "end_ns", "name").unique("start_ns", keep="last", maintain_order=True)
+    ordered = (
+        steps.with_columns(pl.col("name").cast(pl.String))
+        .sort("start_ns", "end_ns", "name")
+        .unique("start_ns", keep="last", maintain_order=True)
+    )
     start, end = pl.col("start_ns"), pl.col("end_ns")
     period, length = start.diff().median(), (end - start).median()
     is_phase = (2 * length < period) | pl.lit(origin is not StepOrigin.MARKED)

@@ -320,7 +320,8 @@ def _add_surroundings(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     parts = [calls.clear().with_columns(exposed_ns=nothing, holds=pl.lit(False), work_before_ns=nothing)]
     for (rank, device), own in calls.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
         start, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
-        line = lines[rank, device]
+        if (line := lines.by_device.get((rank, device))) is None:  # its GPU work was lost
+            continue
         exposed, compute = line.exposed_communication, line.compute
         before = np.concatenate(([line.span_start_ns], np.maximum.accumulate(end)[:-1]))
         parts.append(

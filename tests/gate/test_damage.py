@@ -1,0 +1,128 @@
+"""Damage never turns a finding into "no bottleneck": what is lost may make a verdict undecided, never a clean bill.
+
+The worst capture of 42 programs is damaged in one way each; in every way behind the marker `slow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from benchmarks.faults.pack import unpacked
+from benchmarks.faults.score import captures_in
+from tests.gate.test_gate import ARCHIVES
+from tests.profiles import swept
+
+from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.verdicts import Bottleneck
+from timesink.model.schema import Table
+from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
+from timesink.model.trace import Trace
+from timesink.readers import read
+from timesink.readers.plausibility import make_plausible
+from timesink.startup import replace
+
+Damage = Callable[[Trace], Trace]
+COUNT = 42
+HOUR_NS = 3600 * 10**9
+
+
+def with_rows(trace: Trace, table: Table, frame: pl.DataFrame) -> Trace:
+    """The trace with other rows of a table; of collectives, as of readers, only those whose GPU has work."""
+    tables = {**trace.tables, table: frame.sort(table.sorted_by, maintain_order=True)}
+    if table is DEVICE_OPS and COLLECTIVES in tables:
+        used = frame.select("rank", "device").unique()
+        tables[COLLECTIVES] = tables[COLLECTIVES].join(used, on=["rank", "device"], how="semi", maintain_order="left")
+    return replace(trace, tables=tables)
+
+
+def without(*tables: Table) -> Damage:
+    """The categories were not recorded at all."""
+    return lambda trace: replace(
+        trace, tables={table: frame for table, frame in trace.tables.items() if table not in tables}
+    )
+
+
+def emptied(table: Table) -> Damage:
+    """The category was recorded, and its rows are gone."""
+    return lambda trace: with_rows(trace, table, trace.get(table).clear()) if table in trace else trace
+
+
+def kept(condition: pl.Expr) -> Damage:
+    return lambda trace: with_rows(trace, DEVICE_OPS, trace[DEVICE_OPS].filter(condition))
+
+
+def changed(**columns: Any) -> Damage:
+    return lambda trace: with_rows(trace, DEVICE_OPS, trace[DEVICE_OPS].with_columns(**columns))
+
+
+def shifted(by_ns: int, condition: pl.Expr | bool = True) -> Damage:
+    where = pl.lit(condition) if isinstance(condition, bool) else condition
+    return changed(
+        start_ns=pl.col("start_ns") + pl.when(where).then(by_ns).otherwise(0),
+        end_ns=pl.col("end_ns") + pl.when(where).then(by_ns).otherwise(0),
+    )
+
+
+def twice(trace: Trace) -> Trace:
+    return with_rows(trace, DEVICE_OPS, pl.concat([trace[DEVICE_OPS], trace[DEVICE_OPS]]))
+
+
+START, LENGTH, ROW = pl.col("start_ns"), pl.col("end_ns") - pl.col("start_ns"), pl.int_range(pl.len())
+KERNEL, COPY = pl.col("kind") == "kernel", pl.col("kind") == "copy"
+DAMAGES: dict[str, Damage] = {
+    "no kernels": kept(~KERNEL),
+    "no copies": kept(~COPY),
+    "every other kernel lost": kept(~KERNEL | (ROW % 2 == 0)),
+    "no GPU work": without(DEVICE_OPS),
+    "GPU work emptied": emptied(DEVICE_OPS),
+    "no calls": without(API_CALLS),
+    "calls emptied": emptied(API_CALLS),
+    "no operators": without(HOST_OPS),
+    "nothing of the host": without(API_CALLS, HOST_OPS, RANGES, FRAMES),
+    "one kernel": kept(ROW == 0),
+    "hours early": shifted(-28 * HOUR_NS),
+    "a quarter hours early": shifted(-28 * HOUR_NS, ROW % 4 == 0),
+    "at time zero": changed(
+        start_ns=pl.when(ROW % 3 == 0).then(0).otherwise(START),
+        end_ns=pl.when(ROW % 3 == 0).then(0).otherwise("end_ns"),
+    ),
+    "ten seconds late": shifted(10 * 10**9),
+    "no lengths": changed(end_ns=START),
+    "copies without lengths": changed(end_ns=pl.when(COPY).then(START).otherwise("end_ns")),
+    "copies of no direction": changed(copy_kind=pl.lit(None, DEVICE_OPS.columns["copy_kind"].dtype)),
+    "all at once": changed(start_ns=START.min(), end_ns=START.min() + LENGTH),
+    "some far too long": changed(end_ns=pl.when(ROW % 50 == 7).then(START + 100 * LENGTH.max()).otherwise("end_ns")),
+    "each stands twice": twice,
+    "another device": changed(device=(ROW % 2).cast(pl.Int32)),
+}
+
+
+def damaged_bills(archive: Path, folder: Path, damages: list[str]) -> list[str] | None:
+    """The damages that turn the finding of an archive's worst capture into a clean bill; None where it has none."""
+    unpacked(archive, folder)
+    captures = captures_in(folder)
+    name = next((name for name in captures if ".high.fault" in name), min(captures))
+    trace = read(captures[name], cache=False)
+    if not trace.get(DEVICE_OPS).height or is_clean_bill(trace):
+        return None
+    return [damage for damage in damages if is_clean_bill(make_plausible(DAMAGES[damage](trace)))]
+
+
+def is_clean_bill(trace: Trace) -> bool:
+    return diagnose(trace).bottleneck is Bottleneck.NONE
+
+
+@pytest.mark.parametrize("number", range(COUNT))
+def test_no_damage_makes_a_clean_bill(tmp_path: Path, number: int) -> None:
+    every = list(DAMAGES)
+    assert not damaged_bills(ARCHIVES[number * len(ARCHIVES) // COUNT], tmp_path, [every[number % len(every)]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("archive", swept(ARCHIVES), ids=lambda path: path.name)
+def test_no_damage_of_any_kind_makes_a_clean_bill(tmp_path: Path, archive: Path) -> None:
+    assert not damaged_bills(archive, tmp_path, list(DAMAGES))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from math import isfinite
 from typing import Any
 
 import polars as pl
@@ -92,9 +91,8 @@ def _headline(kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits |
     count = f"{len(kernels)} profiled kernel{'s' if len(kernels) != 1 else ''}; the longest is"
     if limit is None:
         return f"{count} {short_name(kernel.name)}{share}: undecided, {why_unexplained(kernel)}"
-    nearest = limit.nearest_roof
-    roof = f", at {share_text(nearest[1])} of its {nearest[0]} roof" if nearest else ""
-    return f"{count} {short_name(kernel.name)}{share}: {LIMITER_WORDS[bottleneck_of(limit).value]}{roof}"
+    roof = f"at {share_text(limit.roof[1])} of its {limit.roof[0]} roof"
+    return f"{count} {short_name(kernel.name)}{share}: {LIMITER_WORDS[bottleneck_of(limit).value]}, {roof}"
 
 
 def _actions(limited: Sequence[KernelLimits]) -> Iterator[tuple[Cell, ...]]:
@@ -160,8 +158,7 @@ def kernel_entries(trace: Trace) -> list[dict[str, Any]]:
 
 def kernel_entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[str, Any]:
     """A launch with its limiter, roof, bound and what to do, as JSON shows it."""
-    roof, share = (limits and limits.nearest_roof) or (None, None)
-    bound = None if limits is None else limits.bounds[limits.limiter]
+    roof, share = limits.roof if limits is not None else (None, None)
     return {
         "kernel": kernel.name,
         "id": kernel.profile,
@@ -169,8 +166,8 @@ def kernel_entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[st
         "limiter": None if limits is None else bottleneck_of(limits).value,
         "roof": roof,
         "roof_share": share,
-        "roof_speedup": max(1 / share, 1.0) if share else None,
-        "bound_speedup": bound if bound is not None and isfinite(bound) else None,
+        "roof_speedup": limits and limits.roof_speedup,
+        "bound_speedup": limits and limits.bound,
         "action": f"Undecided: {why_unexplained(kernel)}." if limits is None else explain_limiter(limits).advice,
     }
 

@@ -26,6 +26,7 @@ from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass, regex
 
 ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
+ACTIVE = ".avg.pct_of_peak_sustained_active"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,8 +210,9 @@ class Leaf:
 
 
 def leaves(kernel: KernelCounters) -> tuple[Leaf, ...]:
-    """The leaves that were measured, busiest first; ties by name."""
-    by_name = {leaf.name: leaf for leaf in _leaves(kernel)}
+    """The leaves that were measured, busiest first; ties by name. Where a page leaves them out, its throughputs."""
+    found = _throughputs(kernel) if lacks_units(kernel) else _leaves(kernel)
+    by_name = {leaf.name: leaf for leaf in found}
     return tuple(sorted(by_name.values(), key=lambda leaf: (-leaf.busy, leaf.name)))
 
 
@@ -220,8 +222,41 @@ def is_complete(kernel: KernelCounters) -> bool:
 
 
 def lacks_units(kernel: KernelCounters) -> bool:
-    """Whether a page tells how busy the busiest unit is, but not which unit that is: it cannot be explained."""
-    return not any(name in kernel.texts for name in _BREAKDOWNS) and _reaches_summaries(kernel) is False
+    """Whether a page holds throughputs of whole levels, but not of the unit that is busiest in them."""
+    if any(name in kernel.texts for name in _BREAKDOWNS):
+        return False
+    reaches = _reaches_summaries(kernel)
+    return reaches is False or (reaches is None and not any(True for _ in _leaves(kernel)))
+
+
+# What the speed-of-light section, or a choice of metrics, says of a level of memory.
+_OF_LEVEL = {
+    Resource.DRAM: ("gpu__dram_throughput", "dram__throughput"),
+    Resource.L2: ("lts__throughput",),
+    Resource.L1: ("l1tex__throughput",),
+}
+
+
+def throughput_of(kernel: KernelCounters, level: Resource) -> float | None:
+    """How busy the level's busiest unit is by the profiler's own percentage of its peak; None where it gives none."""
+    busy = kernel.first(*(name + part for name in _OF_LEVEL[level] for part in (ACTIVE, ELAPSED)))
+    if busy is None and level is Resource.DRAM:
+        busy = kernel.total(*(f"dram__bytes_{way}.sum.pct_of_peak_sustained_elapsed" for way in ("read", "write")))
+    return None if busy is None else min(1.0, busy / 100)
+
+
+def _throughputs(kernel: KernelCounters) -> Iterator[Leaf]:
+    """Levels of memory, and the SM, as busy as their busiest unit. That of L1 counts the time in which an SM was active
+    only; so it is at most what the summary of all memory units says. What that says beyond them has no name."""
+    sm, memory = (kernel.share(name) for name in _SUMMARIES)
+    levels = {level: busy for level in _OF_LEVEL if (busy := throughput_of(kernel, level)) is not None}
+    for level, busy in levels.items():
+        least = busy if memory is None else min(busy, memory)
+        yield Leaf(_OF_LEVEL[level][0], level, least, least)
+    if memory is not None and memory > max(levels.values(), default=0.0) + _ROUNDING:
+        yield Leaf(_SUMMARIES[1], Resource.HIDDEN, memory, memory)
+    if sm is not None:
+        yield Leaf(_SUMMARIES[0], Resource.ISSUE, sm, sm)
 
 
 def _reaches_summaries(kernel: KernelCounters) -> bool | None:

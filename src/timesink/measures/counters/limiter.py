@@ -13,6 +13,7 @@ for 0.1 of the time, and the stalls of the other 0.1 are waits that more warps w
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 
 from timesink.knowledge.gpus import LANES
 from timesink.measures.counters.bounds import (
@@ -52,6 +53,7 @@ from timesink.measures.counters.roofline import KernelRoofline, roofline_of
 from timesink.measures.counters.waste import Cause, Waste, waste_of
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
+from timesink.units import share_text
 
 # In this order they take their part of the busy time; of latency that is what runs along to barriers without work.
 _WASTES = (
@@ -61,11 +63,19 @@ _WASTES = (
 _LOAD_STALLS = frozenset({"long_scoreboard", "lg_throttle", "drain", "membar"})
 _SHARED_STALLS = frozenset({"short_scoreboard", "mio_throttle"})
 _UNIT_ROOFS = {
+    Resource.DRAM: "DRAM",
+    Resource.L2: "L2",
+    Resource.L1: "L1",
+    Resource.TENSOR: "tensor pipe",
+    Resource.FP64: "fp64 pipe",
+    Resource.FMA: "fma pipe",
     Resource.ISSUE: "issue slots",
     Resource.ALU: "integer pipe",
     Resource.XU: "special functions",
     Resource.CONTROL: "control pipes",
+    Resource.HIDDEN: "memory",
 }
+_TELLS = "give a report of --set full, or use --page raw"
 _NO_QUEUE = 0.1  # of the waiting
 
 
@@ -75,12 +85,14 @@ class KernelLimits:
 
     `shares` maps every cause to its share of the kernel's time; they sum to 1. `limiter` is what binds it. `bounds`
     holds for each the largest possible speedup if that cause were gone and nothing else changed, limited by the next
-    unit. `queued_loads` is the wait of its loads, where they queue for memory though no unit is 60 % busy.
+    unit. `has_levels_only`: its page says how busy DRAM is, but neither what else is nor what warps wait for.
+    `queued_loads` is the wait of its loads, where they queue for memory though no unit is 60 % busy.
     """
 
     kernel: KernelCounters
     leaves: tuple[Leaf, ...]
     is_complete: bool
+    has_levels_only: bool
     shares: Mapping[Cause, float]
     bounds: Mapping[Cause, float]
     roofline: KernelRoofline | None
@@ -104,14 +116,34 @@ class KernelLimits:
         return used(self.top) < FAR_FROM_FULL and not queues and not is_fp32_product(self.kernel)
 
     @property
-    def nearest_roof(self) -> tuple[str, float] | None:
-        """The nearest roof and the share of it that is reached: one of the roofline, or of a unit that no roofline has
-        (issue slots, integers, special functions) where necessary work keeps that unit nearer to its peak."""
+    def roof(self) -> tuple[str, float]:
+        """The roof that every page names, and the share of it that is reached: of necessary work that of the busiest
+        unit; else the nearest. It is never farther than the busiest unit is from its peak."""
+        unit = self._roof_of_top
         nearest = self.roofline.nearest if self.roofline is not None else None
-        unit = _UNIT_ROOFS.get(self.top.resource) if self.limiter in (Cause.MEMORY, Cause.COMPUTE) else None
-        if unit is not None and (nearest is None or self.top.busy > nearest[1]):
-            return unit, self.top.busy
-        return nearest
+        return unit if nearest is None or self.limiter in PRODUCT_WORK else max(unit, nearest, key=lambda roof: roof[1])
+
+    @property
+    def _roof_of_top(self) -> tuple[str, float]:
+        resource, line = self.top.resource, self.roofline
+        roofs = [] if line is None else [(roof.level.upper(), roof.share) for roof in line.memory]
+        own = [roof for roof in roofs if roof[0] == _UNIT_ROOFS[resource]]
+        if line is not None and resource in (Resource.TENSOR, Resource.FMA, Resource.FP64):
+            is_tensor = resource is Resource.TENSOR
+            own = [(roof.label, roof.share) for roof in line.compute if (roof.path != "cuda") is is_tensor]
+        name, share = max(own, key=lambda roof: roof[1], default=(_UNIT_ROOFS[resource], 0.0))
+        return name, max(share, self.top.busy)
+
+    @property
+    def roof_speedup(self) -> float | None:
+        """How many times as fast it is at its roof, with the same bytes and operations; None where nothing is busy."""
+        return max(1 / self.roof[1], 1.0) if self.roof[1] else None
+
+    @property
+    def bound(self) -> float | None:
+        """How many times as fast it is at most without its limiter; None where no other unit was measured."""
+        bound = self.bounds[self.limiter]
+        return bound if isfinite(bound) else None
 
     @property
     def bound_of_hidden_waits(self) -> float:
@@ -136,9 +168,9 @@ def limits_of(kernel: KernelCounters) -> KernelLimits | None:
     """The explanation of one kernel, None where `why_unexplained` says so."""
     if why_unexplained(kernel):
         return None
-    units = leaves(kernel)
-    waste, occupancy, stalls = waste_of(kernel), occupancy_of(kernel), stalls_of(kernel)
     roofline = roofline_of(kernel)
+    units = _units(kernel, roofline)
+    waste, occupancy, stalls = waste_of(kernel), occupancy_of(kernel), stalls_of(kernel)
     top = _top(units, waste)
     busy = used(top)
     shares = dict.fromkeys(Cause, 0.0)
@@ -156,7 +188,18 @@ def limits_of(kernel: KernelCounters) -> KernelLimits | None:
         in_tf32 = bound_in_tf32(kernel, roofline)
         bounds |= {cause: max(bounds[cause], in_tf32) for cause in PRODUCT_WORK if shares[cause] > 0}
     return KernelLimits(
-        kernel, units, is_complete(kernel), shares, bounds, roofline, occupancy, stalls, waste, top, queue
+        kernel,
+        units,
+        is_complete(kernel),
+        lacks_units(kernel),
+        shares,
+        bounds,
+        roofline,
+        occupancy,
+        stalls,
+        waste,
+        top,
+        queue,
     )
 
 
@@ -164,11 +207,25 @@ def why_unexplained(kernel: KernelCounters) -> str:
     """Why nothing can be said of a kernel's limiter; empty where it can."""
     if kernel.is_failed:
         return f"{len(kernel.failed)} counters are NaN (failed passes)"
-    if lacks_units(kernel):
-        return "its limiter is not in this page, which leaves out the units: use --page raw, or give the report"
-    if not leaves(kernel):
-        return "no unit's throughput was collected"
-    return ""
+    units = _units(kernel, roofline_of(kernel))
+    if not units:
+        return f"no unit's throughput was collected: {_TELLS}"
+    top = max(units, key=used)
+    if not lacks_units(kernel) or (top.resource is Resource.DRAM and used(top) >= FAR_FROM_FULL):
+        return ""
+    name = f"its {'SM' if top.resource is Resource.ISSUE else _UNIT_ROOFS[top.resource]}"
+    if used(top) < FAR_FROM_FULL:
+        return f"no unit is 60 % busy ({name}: {share_text(top.busy)}), what it waits for is not here: {_TELLS}"
+    return f"{name} is {share_text(top.busy)} busy, with useful work or with waste: {_TELLS}"
+
+
+def _units(kernel: KernelCounters, roofline: KernelRoofline | None) -> tuple[Leaf, ...]:
+    """The units that were measured, and DRAM by its bytes where it is none of them."""
+    units = leaves(kernel)
+    dram = roofline.memory_of("dram") if roofline is not None else None
+    if dram is None or any(leaf.resource is Resource.DRAM for leaf in units):
+        return units
+    return (*units, Leaf("dram__bytes", Resource.DRAM, dram.share, dram.share))
 
 
 def _top(units: tuple[Leaf, ...], waste: Waste) -> Leaf:

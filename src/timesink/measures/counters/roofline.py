@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from timesink.knowledge import gpus
 from timesink.knowledge.gpus import GpuPeaks, Precision, peaks, tensor_rate
-from timesink.measures.counters.counters import KernelCounters, kernel_counters
+from timesink.measures.counters.counters import KernelCounters, Resource, kernel_counters, throughput_of
 from timesink.measures.counters.tensor import Counted, TensorWork, tensor_work
 from timesink.model.trace import Trace
 from timesink.startup import dataclass
@@ -201,7 +201,6 @@ _FALLBACK = {
     "l2": ("lts__lts2xbar_cycles_active", "lts__xbar2lts_cycles_active"),
     "l1": ("l1tex__data_pipe_lsu_wavefronts", "l1tex__lsu_writeback_active"),
 }
-_LAST_RESORT = {"l2": "lts__throughput", "l1": "l1tex__throughput"}
 
 
 def _memory(kernel: KernelCounters, sheet: GpuPeaks | None) -> Iterator[MemoryRoof]:
@@ -224,10 +223,7 @@ def _busiest(kernel: KernelCounters, level: str) -> float | None:
 
 def _share_of_units(kernel: KernelCounters, level: str) -> float | None:
     busiest = _busiest(kernel, level)
-    if busiest is not None or level not in _LAST_RESORT:
-        return busiest
-    active = kernel.get(f"{_LAST_RESORT[level]}.avg.pct_of_peak_sustained_active")
-    return kernel.share(_LAST_RESORT[level]) if active is None else active / 100
+    return throughput_of(kernel, Resource(level)) if busiest is None else busiest
 
 
 def bandwidth(kernel: KernelCounters, level: str, sheet: GpuPeaks | None) -> float | None:
@@ -237,6 +233,11 @@ def bandwidth(kernel: KernelCounters, level: str, sheet: GpuPeaks | None) -> flo
         clock = kernel.get("dram__cycles_elapsed.avg.per_second")
         if per_cycle and clock:
             return per_cycle * clock
+        moved, share = level_bytes(kernel, level), throughput_of(kernel, Resource.DRAM)
+        if moved and share and kernel.duration_ns:
+            return (
+                moved / (kernel.duration_ns / 1e9) / share
+            )  # its memory may run at another clock than the datasheet's
         return sheet.dram_bytes_per_s if sheet else None
     if level == "l2":
         per_cycle = kernel.get("lts__lts2xbar_cycles_active.sum.peak_sustained")

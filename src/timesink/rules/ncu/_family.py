@@ -29,7 +29,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters.bounds import PRODUCT_WORK, is_fp32_product
 from timesink.measures.counters.comparison import KernelMatch, kernel_matches
-from timesink.measures.counters.counters import KernelCounters, Resource, kernel_counters
+from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.counters.waste import Cause
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, KERNEL_METRICS, KERNEL_PROFILES, RANGES
@@ -43,7 +43,7 @@ ALLOW_TF32: Final = (
     'Allow TF32: torch.set_float32_matmul_precision("high"); or run the products in bf16 under autocast: the tensor '
     "cores do them at many times the rate."
 )
-_LEVELS: Final = (Resource.DRAM, Resource.L2, Resource.L1)
+BEYOND_LEVELS: Final = "this page says how busy memory is, not whether its accesses waste it, nor what warps wait for"
 _SHARE: Final = "share of the kernel's time"
 _NAMES_SHOWN: Final = 3  # as many as fit in a sentence
 
@@ -111,14 +111,14 @@ def cause_verdict(
     findings = [
         _on_timeline(_finding(group, cause, explain, limit), group, kernel_matches(trace))
         for group in _groups(measured, cause)
-        if group.longest.limiter is cause or (limit is not None and group.longest.shares[cause] > limit)
+        if group.longest.limiter is cause or (limit is not None and _share(group.longest, cause) > limit)
     ]
     if tiny and cause is Cause.OCCUPANCY:
         findings.append(together(tiny, alone_us, kernel_matches(trace)))
     if findings:
         return Found(tuple(findings))
     kernels = zip(kernel_counters(trace), all_limits, strict=True)
-    unmeasured = [counters for counters, limits in kernels if limits is None]
+    unmeasured = [counters for counters, limits in kernels if limits is None or limits.has_levels_only]
     if unmeasured:
         return Undecided(_why_unmeasured(unmeasured), _CAPTURE)
     return Clear(_largest_share(measured, cause, limit))
@@ -188,8 +188,12 @@ def gain_ns(limits: KernelLimits, cause: Cause) -> float:
         return most_ns(limits, cause)  # another kernel does the products: how fast is not known, only its bound
     length_ns = limits.kernel.duration_ns or 0.0
     gain = min(length_ns * limits.shares[cause], most_ns(limits, cause))
-    roof = roof_of_top(limits) if cause in _SAME and cause is limits.limiter else None
-    return gain if roof is None else min(gain, length_ns * max(0.0, 1 - roof[1]))
+    return min(gain, length_ns * max(0.0, 1 - limits.roof[1])) if cause in _SAME and cause is limits.limiter else gain
+
+
+def _share(limits: KernelLimits, cause: Cause) -> float:
+    """The cause's share of the time; none where a page says nothing of it."""
+    return 0.0 if limits.has_levels_only and cause is not limits.limiter else limits.shares[cause]
 
 
 def most_ns(limits: KernelLimits, cause: Cause) -> float:
@@ -224,7 +228,7 @@ def _finding(group: LaunchGroup, cause: Cause, explain: Explain, limit: float | 
     limits = group.longest
     explanation = explain(limits)
     compared_with = _compared_with(limits, cause, limit)
-    compared = f" (next cause {share_text(compared_with)})" if limit is None else ""
+    compared = f" (next cause {share_text(compared_with)})" if limit is None and not limits.has_levels_only else ""
     count = len(group.profiles)
     times = f"{count} launches, {time_text(group.total_ns)}" if count > 1 else time_text(group.total_ns)
     evidence = Evidence(
@@ -253,30 +257,13 @@ _SAME: Final = {Cause.MEMORY: "bytes", Cause.COMPUTE: "operations"}
 
 def _to_roof(limits: KernelLimits, cause: Cause) -> str:
     """How far a kernel of necessary work is from the roof of its busiest unit, and what lies beyond; '' for others."""
-    roof = roof_of_top(limits)
-    if roof is None or cause not in _SAME or cause is not limits.limiter:
+    if cause not in _SAME or cause is not limits.limiter or limits.roof_speedup is None:
         return ""
-    name, share = roof
+    name, share = limits.roof
     bound, same = limits.bounds[cause], _SAME[cause]
     beyond = f", and with fewer {same} at most {bound:.2f} x as fast" if isfinite(bound) and bound * share > 1 else ""
-    to_roof = f"{max(1 / share, 1.0):.2f} x to it with the same {same}"
+    to_roof = f"{limits.roof_speedup:.2f} x to it with the same {same}"
     return f"at {share_text(share)} of its {name} roof, it is {to_roof}{beyond}"
-
-
-def roof_of_top(limits: KernelLimits) -> tuple[str, float] | None:
-    """Name and share of the roof that the busiest unit stands for; None where it stands for none."""
-    line, resource = limits.roofline, limits.top.resource
-    if line is None:
-        return None
-    if resource in _LEVELS:
-        memory = line.memory_of(resource.value)
-        return None if memory is None or not memory.share else (memory.level.upper(), memory.share)
-    of_tensor = resource is Resource.TENSOR
-    roofs = [roof for roof in line.compute if roof.share and (roof.path != "cuda") is of_tensor]
-    if resource not in (Resource.TENSOR, Resource.FMA, Resource.FP64) or not roofs:
-        return None
-    best = max(roofs, key=lambda roof: roof.share)
-    return best.label, best.share
 
 
 def _without(limits: KernelLimits, cause: Cause) -> str:
@@ -322,4 +309,4 @@ def _why_unmeasured(kernels: list[KernelCounters]) -> str:
     shown = kernels[:_NAMES_SHOWN]
     names = ", ".join(f"{kernel.function} (launch {kernel.profile})" for kernel in shown)
     more = len(kernels) - _NAMES_SHOWN
-    return f"{names}{f' and {more} more' if more > 0 else ''}: {why_unexplained(shown[0])}"
+    return f"{names}{f' and {more} more' if more > 0 else ''}: {why_unexplained(shown[0]) or BEYOND_LEVELS}"

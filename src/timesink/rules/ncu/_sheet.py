@@ -6,7 +6,6 @@ A check compares one figure with a limit of the field and says what that means b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import isfinite
 from typing import Final
 
 import polars as pl
@@ -39,15 +38,13 @@ def verdict_of(limits: KernelLimits | None) -> dict[str, Value]:
     is there, and at most without the limiter. Every value None where nothing is known."""
     if limits is None:
         return dict.fromkeys(VERDICT)
-    nearest = limits.nearest_roof
-    bound = limits.bounds[limits.limiter]
     return {
         "limiter": bottleneck_of(limits).value,
         "limiter_pct": 100 * limits.shares[limits.limiter],
-        "roof": None if nearest is None else nearest[0],
-        "roof_pct": None if nearest is None else 100 * nearest[1],
-        "roof_speedup": None if nearest is None or not nearest[1] else max(1 / nearest[1], 1.0),
-        "bound_speedup": bound if isfinite(bound) else None,
+        "roof": limits.roof[0],
+        "roof_pct": 100 * limits.roof[1],
+        "roof_speedup": limits.roof_speedup,
+        "bound_speedup": limits.bound,
     }
 
 

@@ -189,6 +189,7 @@ _MEMORIES = {
 }
 
 
+_FEWER = "move fewer bytes: fuse with the neighbouring kernels, store narrower types, read each byte once."
 _REUSE = "Reuse through shared memory and registers: larger tiles, fewer passes over the same data."
 
 
@@ -211,6 +212,10 @@ def _explain_memory(limits: KernelLimits) -> Explanation:
 
 
 def _advise_memory(limits: KernelLimits) -> str:
+    if limits.has_levels_only:
+        return (
+            "Let neighbouring threads touch neighbouring addresses, if they do not (--page raw tells); then " + _FEWER
+        )
     if limits.top.resource is Resource.L1 and is_fp32_product(limits.kernel):
         return ALLOW_TF32
     match limits.top.resource:
@@ -219,7 +224,7 @@ def _advise_memory(limits: KernelLimits) -> str:
         case Resource.L2:
             return " ".join(filter(None, (_REUSE, operands_advice(limits))))
         case Resource.DRAM | Resource.HIDDEN:
-            return "Move fewer bytes: fuse with the neighbouring kernels, store narrower types, read each byte once."
+            return _FEWER.capitalize()
         case _:
             return (
                 "Fewer instructions per byte, then fewer bytes: 16-byte loads per lane, packed arithmetic, fusion with "

@@ -14,7 +14,7 @@ from timesink.knowledge.calls import call_kinds
 from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
-from timesink.whatif import device, periods, waits
+from timesink.whatif import device, unprofiled, waits
 from timesink.whatif import host as threads
 from timesink.whatif.change import Case, Selection
 from timesink.whatif.changes.kernels import FuseOptimizer
@@ -125,7 +125,7 @@ def test_work_that_ends_a_microsecond_after_other_began_was_not_waited_for(
 def recorded_us(*tables: Table, name: str = "aten::mm") -> float:
     """What recording one row of each table cost the host, as is expected."""
     one = dict.fromkeys(tables, pl.DataFrame({"rank": [0], "process": [0], "name": [name]}))
-    return periods.recording_us(lambda table: one.get(table, table.empty()), 0)[Case.EXPECTED.value]
+    return unprofiled.recording_us(lambda table: one.get(table, table.empty()), 0)[Case.EXPECTED.value]
 
 
 def test_recording_a_call_an_operator_a_frame_a_stack_a_range_and_a_step_costs_this() -> None:
@@ -145,19 +145,19 @@ def launches(*quick_us: float, rank: int = 0, name: str = "cudaLaunchKernel_v700
 @pytest.mark.parametrize(("quick_us", "slowness"), [(3.0, 1.0), (3.5, 1.0), (7.0, 2.0), (8.75, 2.5), (30.0, 2.5)])
 def test_a_host_is_as_slow_as_its_quick_launches_up_to_two_and_a_half_times(quick_us: float, slowness: float) -> None:
     calls = launches(*[quick_us] * 5, *[1_000.0] * 5)
-    assert periods.host_slowness(calls, 0) == pytest.approx(slowness)
+    assert unprofiled.host_slowness(calls, 0) == pytest.approx(slowness)
 
 
 def test_four_launches_those_of_graphs_and_those_of_other_ranks_do_not_say_how_slow_a_host_is() -> None:
-    assert periods.host_slowness(launches(*[9.0] * 4), 0) == 1.0
-    assert periods.host_slowness(launches(*[9.0] * 9, name="cudaGraphLaunch"), 0) == 1.0
-    assert periods.host_slowness(launches(*[9.0] * 9), 1) == 1.0
+    assert unprofiled.host_slowness(launches(*[9.0] * 4), 0) == 1.0
+    assert unprofiled.host_slowness(launches(*[9.0] * 9, name="cudaGraphLaunch"), 0) == 1.0
+    assert unprofiled.host_slowness(launches(*[9.0] * 9), 1) == 1.0
 
 
 @pytest.mark.parametrize(("case", "times"), list(zip(Case, (2**0.5, 2**1.75, 2**2.5), strict=True)))
 def test_recording_costs_a_host_of_half_the_speed_this_many_times_as_much(case: Case, times: float) -> None:
     def recorded(calls: pl.DataFrame) -> float:
-        return periods.recording_us(lambda table: calls if table is API_CALLS else table.empty(), 0)[case.value]
+        return unprofiled.recording_us(lambda table: calls if table is API_CALLS else table.empty(), 0)[case.value]
 
     assert recorded(launches(*[7.0] * 9)) == pytest.approx(times * recorded(launches(*[3.5] * 9)))
 
@@ -166,7 +166,7 @@ def test_a_host_keeps_all_beside_what_it_records() -> None:
     """Steps of a call of 3 us and 1 ms of Python, of which recording may have slowed 30 us on each side of the call."""
     steps = [part for _ in range(12) for part in (Step(), Host(1_000_000), Launch(500, call_ns=3_000))]
     simulated = simulate([Launch(500), *steps, Step()])
-    graph = periods.deflate(Graph.from_trace(simulated.trace()))[Case.EXPECTED.value]
+    graph = unprofiled.deflate(Graph.from_trace(simulated.trace()))[Case.EXPECTED.value]
     step_us = Pricer(graph, simulated.windows()).step_ns / 1000
     assert step_us == pytest.approx(1003 - 2.7, abs=0.1)
 
@@ -195,7 +195,7 @@ def test_calls_wait_for_a_lock_only_where_that_was_measured(
 ) -> None:
     saved: list[int] = []
     edit = SimpleNamespace(save_calls=lambda chosen, *parts: saved.extend(chosen), done=lambda: saved)
-    monkeypatch.setattr(periods, "Edit", lambda graph: edit)
+    monkeypatch.setattr(unprofiled, "Edit", lambda graph: edit)
     called = pl.Series("name", [name for name in names for _ in lengths_us])
     length = np.tile((1_000 * np.array(lengths_us)).astype(np.int64), len(names))
     calls = SimpleNamespace(
@@ -206,8 +206,8 @@ def test_calls_wait_for_a_lock_only_where_that_was_measured(
         tables = {HOST_OPS: pl.DataFrame({"name": ["aten::mm"] * operators}), API_CALLS: called.to_frame()}
         return SimpleNamespace(program=SimpleNamespace(calls=calls), table=tables.get)
 
-    shorter = periods._without_contention(graph(operators=1))  # type: ignore[arg-type]
+    shorter = unprofiled._without_contention(graph(operators=1))  # type: ignore[arg-type]
     assert (shorter is saved) is waited
     assert len(saved) == (20 if waited else 0) or shorter is not saved
     alone = graph(operators=0)
-    assert periods._without_contention(alone) is alone  # type: ignore[arg-type,comparison-overlap]
+    assert unprofiled._without_contention(alone) is alone  # type: ignore[arg-type,comparison-overlap]

@@ -11,13 +11,13 @@ from tests.whatif.programs import Host, Launch, Simulated, Step, simulate
 
 from timesink.knowledge.assumptions import replay
 from timesink.model.tables import HOST_OPS
-from timesink.whatif import periods
+from timesink.whatif import unprofiled
 from timesink.whatif.change import Range, Target
 from timesink.whatif.changes.host import RemoveSyncs
 from timesink.whatif.changes.kernels import ScaleKernels
 from timesink.whatif.graph import Graph
-from timesink.whatif.periods import calibrate
 from timesink.whatif.pricing import Pricer
+from timesink.whatif.unprofiled import calibrate
 
 
 def host_bound(steps: int = 12) -> Simulated:
@@ -42,8 +42,8 @@ def test_what_recording_does_not_explain_a_slower_host_does(
 
     With 0.2 it takes 60, and in 45 all of it takes three quarters: 0.15 of what was recorded.
     """
-    monkeypatch.setattr(periods, "_usual_kappa", lambda _: (0.4, 0.1))
-    monkeypatch.setattr(periods, "_recorded_shares", lambda graph: np.full(graph.host_edges()[0].size, 0.5))
+    monkeypatch.setattr(unprofiled, "_usual_kappa", lambda _: (0.4, 0.1))
+    monkeypatch.setattr(unprofiled, "_recorded_shares", lambda graph: np.full(graph.host_edges()[0].size, 0.5))
     simulated = host_bound()
     scaled = calibrate(Graph.from_trace(simulated.trace()), step_us * 1_000, simulated.windows())
     assert scaled.kappa == pytest.approx(kappa, abs=0.01)
@@ -55,7 +55,7 @@ def test_where_the_device_takes_the_step_the_host_is_what_recording_is_likely_to
     usual: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host of 100 us beside kernels of 1 ms: no step says how much of it the profiler took."""
-    monkeypatch.setattr(periods, "_estimated_kappa", lambda _: (usual, 0.05))
+    monkeypatch.setattr(unprofiled, "_estimated_kappa", lambda _: (usual, 0.05))
     step = (Step(), Host(40_000), *(Launch(100_000) for _ in range(10)))
     simulated = simulate([Launch(500), *(part for _ in range(12) for part in step), Step()])
     graph, windows = Graph.from_trace(simulated.trace()), simulated.windows()
@@ -117,18 +117,18 @@ def test_on_a_slow_host_recording_takes_more_of_it(
     graph = SimpleNamespace(
         program=SimpleNamespace(rank=0), table=lambda table: operators if table is HOST_OPS else table.empty()
     )
-    monkeypatch.setattr(periods, "host_slowness", lambda *_: slowness)
-    assert periods._usual_kappa(graph) == pytest.approx((usual, usual / 4), abs=1e-3)
+    monkeypatch.setattr(unprofiled, "host_slowness", lambda *_: slowness)
+    assert unprofiled._usual_kappa(graph) == pytest.approx((usual, usual / 4), abs=1e-3)
 
 
 def test_a_host_that_is_slow_beside_the_profiler_is_likely_quicker_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice as slow in launches: of its time on a fast one what is left is less by two to the power of 0.8, 1.74."""
     graph = Graph.from_trace(host_bound().trace())
-    left, usual = periods.deflate(graph), []
-    monkeypatch.setattr(periods, "deflate", lambda _, cases: [left[case.value] for case in cases])
+    left, usual = unprofiled.deflate(graph), []
+    monkeypatch.setattr(unprofiled, "deflate", lambda _, cases: [left[case.value] for case in cases])
     for slowness in (1.0, 2.0):
-        monkeypatch.setattr(periods, "host_slowness", lambda *_, of=slowness: of)
-        usual.append(periods._estimated_kappa(graph))
-    assert periods._slower(graph, replay.QUICKER_AGAIN_POWER.value / 2) == pytest.approx(1.3195, rel=1e-3)
+        monkeypatch.setattr(unprofiled, "host_slowness", lambda *_, of=slowness: of)
+        usual.append(unprofiled._estimated_kappa(graph))
+    assert unprofiled._slower(graph, replay.QUICKER_AGAIN_POWER.value / 2) == pytest.approx(1.3195, rel=1e-3)
     assert usual[0][0] / usual[1][0] == pytest.approx(1.741, rel=1e-3)
     assert [deviation for _, deviation in usual] == [0.15, 0.15]

@@ -18,8 +18,8 @@ from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.whatif.change import Case
 from timesink.whatif.graph import Graph
-from timesink.whatif.periods import deflate, recording_us
 from timesink.whatif.pricing import Pricer
+from timesink.whatif.unprofiled import deflate, recording_us
 
 CAPTURES = Path(__file__).resolve().parents[2] / "benchmarks" / "faults" / "captures"
 CONTENDED = "cache_emptied.high.fault"  # under torch.profiler its calls wait for a lock: more goes than records cost

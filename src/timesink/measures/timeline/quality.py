@@ -26,7 +26,7 @@ from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Case
-from timesink.whatif.periods import recording_us
+from timesink.whatif.unprofiled import recording_us
 
 
 @dataclass(frozen=True, slots=True)

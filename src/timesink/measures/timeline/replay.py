@@ -25,8 +25,9 @@ from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Case
 from timesink.whatif.critical_path import PathPieces, path_pieces
 from timesink.whatif.graph import Graph, Program, RankWork, ranks_of
-from timesink.whatif.periods import Anchors, StepWindows, calibrate, deflate
+from timesink.whatif.periods import Anchors, StepWindows
 from timesink.whatif.pricing import Pricer
+from timesink.whatif.unprofiled import calibrate, deflate
 
 # A trace with more device ops than this is only ever replayed in excerpts: its program as a graph is not kept.
 _OPS_KEPT: Final = 200_000

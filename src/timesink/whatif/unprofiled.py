@@ -1,0 +1,272 @@
+"""The step without a profiler: what of the host's time recording took, by a step that is told, or by count.
+
+Calibration brings the replay to a step that is told, by one factor, kappa: the share of the host's time that is left.
+Without one, what recording costs is taken off by count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.assumptions import Assumption, replay
+from timesink.knowledge.calls import DEVICE_MEMORY, KERNEL_LAUNCH, CallKind
+from timesink.knowledge.ranges import PROFILER_STEP
+from timesink.model.arrays import Float64Array, Int64Array, median
+from timesink.model.intervals import Intervals
+from timesink.model.names import matches
+from timesink.model.schema import Table
+from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
+from timesink.startup import replace
+from timesink.units import NS_PER_US
+from timesink.whatif.change import Case
+from timesink.whatif.edit import Edit
+from timesink.whatif.graph import Graph
+from timesink.whatif.host import recorded_time, thread_rows
+from timesink.whatif.periods import Anchors, StepWindows
+
+_KAPPA_MOST: Final = 1.1  # by chance a step without the profiler takes a little longer than one with it
+_TRIED: Final = 22  # replays, in steps of 0.05
+_BETWEEN: Final = 50  # pieces of each, 0.001 long, in which the step is a straight line
+
+
+def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
+    """The graph with host time scaled by kappa, so that its median step is the unprofiled `step_ns`.
+
+    A profiler pays per event it records. Where it is one whose kappa is known (0.40, give or take 0.10), time inside
+    recorded operators, calls and frames shrinks; what two deviations of that do not explain, a slower host does, which
+    took longer for everything. Elsewhere all host time shrinks. Device time is left alone. Kappa is the share of the
+    inflated host time that is left. It is the mean of what is likely by normal errors, whose logarithm is
+
+        -1/2 ((step(kappa) / step_ns - 1) / 0.015)^2 - 1/2 ((kappa - usual) / deviation)^2
+
+    by the step that it gives, and by what it usually is for this profiler, or is by estimate. Where the device takes
+    the whole step, any host that is quick enough gives that step: then the second decides among those, and of what is
+    not recorded on a slow host that part is left which half of the power says that estimates are divided by: the other
+    half is in what kappa usually is there.
+    """
+    anchors = Anchors(graph, windows)
+    if not len(windows):
+        return graph
+    slowdown = _typical(graph, anchors) / step_ns
+    inflated, known, least = _recorded_shares(graph), _usual_kappa(graph), 1.0
+    if known is not None:
+        usual, deviation = known
+        recorded = _scaled(graph, usual - 2 * deviation, inflated)
+        if _typical(recorded, anchors) > (1 + 2 * replay.STEP_NOISE.value) * step_ns:
+            graph, known, least = recorded, (1.0, math.inf), usual - 2 * deviation
+    rest = 1.0
+    if known is None or least < 1.0:
+        inflated = np.ones_like(inflated)
+    elif (slower := _slower(graph, replay.QUICKER_AGAIN_POWER.value / 2)) > 1.0:
+        hostless = _typical(_scaled(graph, replay.KAPPA_LEAST.value, np.ones_like(inflated)), anchors)
+        rest = 1.0 / slower if hostless > (1 - 2 * replay.STEP_NOISE.value) * step_ns else 1.0
+    usual, deviation = known or _estimated_kappa(graph)
+    least_kappa, finer = replay.KAPPA_LEAST.value, (_TRIED - 1) * _BETWEEN + 1
+    coarse, fine = (np.linspace(least_kappa, _KAPPA_MOST, count) for count in (_TRIED, finer))
+    tried = [_typical(_scaled(graph, float(kappa), inflated, rest), anchors) for kappa in coarse]
+    off = (np.interp(fine, coarse, tried) / step_ns - 1) / replay.STEP_NOISE.value
+    unlikely = off**2 + ((fine - usual) / deviation) ** 2
+    kappa = min(float(np.average(fine, weights=np.exp((unlikely.min() - unlikely) / 2))), 1.0)
+    return replace(_scaled(graph, kappa, inflated, rest), kappa=kappa * least, slowdown=slowdown)
+
+
+def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
+    """The graph with the estimated cost of recording taken off the host's time, for want of an unprofiled step.
+
+    One graph per `Case`: little is taken off in the cautious one, much in the hopeful one. Every call, operator, range
+    and frame that the rank recorded has its cost (`_recorded`), half of it where it begins and half where it ends. It
+    comes out of the time of its thread near there, and no thread loses more than its records cost: what lasts longer,
+    such as a collection of garbage, a wait for a loader, or a call of milliseconds, is the program's own, and so is all
+    time in which nothing was recorded.
+    """
+    graph = _without_contention(graph)
+    program, edges = graph.program, graph.network.edges
+    host, thread_of = graph.host_edges()
+    begin, end = program.points.time_ns[edges.src[host]], program.points.time_ns[edges.dst[host]]
+    near_ns, recorded = replay.NEAR_CALL_US.ns // 2, _recorded(graph.table, program.rank)
+    slowness = host_slowness(graph.table(API_CALLS), program.rank)
+    near = _near_records(graph, near_ns)
+    called = program.points.call[edges.src[host]]
+    in_call = (called >= 0) & (called == program.points.call[edges.dst[host]])
+    taken = {case: np.zeros(host.size) for case in cases}
+    for thread, shortened in near.items():
+        own = thread_of == thread
+        within = shortened.covered_ns(begin[own], end[own])
+        around = np.maximum(shortened.covered_ns(begin[own] - near_ns, end[own] + near_ns), 1)
+        sides_ns, cost_us = _sides(recorded, program.rank, program.calls.threads[thread])
+        first, last = np.searchsorted(sides_ns, begin[own] - near_ns), np.searchsorted(sides_ns, end[own] + near_ns)
+        for case, of_case in taken.items():
+            slower = NS_PER_US * slowness ** replay.SLOW_HOST_POWER.at(case)
+            paid_ns, one_ns = slower * cost_us[case.value], slower * recorded[0][1].at(case)
+            share = np.minimum((paid_ns[last] - paid_ns[first]) / around, 1.0 - replay.KEPT_AT_LEAST.at(case))
+            lost_ns = np.where(in_call[own], np.minimum(within * share, one_ns), within * share)
+            of_case[own] = lost_ns * min(1.0, paid_ns[-1] / max(float(lost_ns.sum()), 1.0))
+    length = np.maximum(end - begin, 1)
+    return tuple(_scaled(graph, 0.0, of_case / length) for of_case in taken.values())
+
+
+def _recorded(table: Callable[[Table], pl.DataFrame], rank: int) -> list[tuple[pl.DataFrame, Assumption]]:
+    """What a rank's host paid for to be recorded, and what each row cost: by torch.profiler, if there are operators."""
+    calls, operators, ranges, frames = (
+        table(of).filter((pl.col("rank") == rank) & (pl.col("process") >= 0))
+        for of in (API_CALLS, HOST_OPS, RANGES, FRAMES)
+    )
+    if not table(HOST_OPS).height:
+        return [(rows, replay.CALL_COST_US) for rows in (calls, ranges, frames)]
+    return [
+        (calls, replay.EVENT_COST_US),
+        (operators, replay.EVENT_COST_US),
+        (operators if frames.height else operators.clear(), replay.STACK_COST_US),
+        (frames, replay.FRAME_COST_US),
+        (ranges, replay.RANGE_COST_US),
+        (ranges.filter(matches(ranges["name"], PROFILER_STEP)), replay.STEP_COST_US),
+    ]
+
+
+def recording_us(table: Callable[[Table], pl.DataFrame], rank: int) -> tuple[float, ...]:
+    """What it cost a rank's host to record what is in its tables, by case.
+
+    A slow or busy host pays more for each event: how slow it is, its quickest launches say.
+    """
+    slowness = host_slowness(table(API_CALLS), rank)
+    recorded = _recorded(table, rank)
+    return tuple(
+        float(slowness ** replay.SLOW_HOST_POWER.at(case)) * sum(rows.height * cost.at(case) for rows, cost in recorded)
+        for case in Case
+    )
+
+
+def _sides(
+    recorded: list[tuple[pl.DataFrame, Assumption]], rank: int, thread: tuple[int, int]
+) -> tuple[Int64Array, Float64Array]:
+    """When a thread's records begin and end, in order; and by case what was paid for them before each, in us."""
+    sides, costs = [np.empty(0, np.int64)], [np.empty((len(Case), 0))]
+    for rows, cost in recorded:
+        for _, first, last in thread_rows(rows, rank, [thread]):
+            part = rows[first:last]
+            sides += part["start_ns"].to_numpy(), part["end_ns"].to_numpy()
+            halves = np.array([[cost.at(case) / 2] for case in Case])
+            costs.append(np.broadcast_to(halves, (len(Case), 2 * part.height)))
+    order = np.argsort(sides_ns := np.concatenate(sides), kind="stable")
+    paid_us = np.concatenate(costs, axis=1)[:, order].cumsum(axis=1)
+    return sides_ns[order], np.concatenate((np.zeros((len(Case), 1)), paid_us), axis=1)
+
+
+def host_slowness(calls: pl.DataFrame, rank: int) -> float:
+    """How many times longer the quick launches of a rank take than on a fast host that does nothing else: at least 1.
+
+    The shortest tenth of them wait for nothing but the host. Launches of 7 us on a host that shares its cores: 2.
+    """
+    own = (calls["rank"] == rank) & (calls["process"] >= 0)
+    launches = calls.filter(own & matches(calls["name"], KERNEL_LAUNCH))
+    if launches.height < replay.ENOUGH.whole:
+        return 1.0
+    quick_ns = float(np.quantile(launches["end_ns"] - launches["start_ns"], replay.INTRINSIC_QUANTILE.value))
+    return min(max(quick_ns / replay.QUICK_LAUNCH_US.ns, 1.0), replay.SLOWEST_HOST.value)
+
+
+def _without_contention(graph: Graph) -> Graph:
+    """The graph with calls that waited for a lock of the driver, which torch.profiler holds too, for twice as long as
+    the quick ones of their kind take.
+
+    Only where it was measured: cudaMalloc and cudaFree, both of them mostly many times longer than their quick ones,
+    and those no quicker, nor any slower, than seen. A lock keeps both waiting. One of them alone takes long by itself:
+    a small block is kept in 2 us, a large one unmapped in milliseconds.
+    """
+    calls, edit, seen = graph.program.calls, Edit(graph), replay.ALLOCATION_SEEN_US
+    if not graph.table(HOST_OPS).height:
+        return graph
+    of_device = matches(graph.table(API_CALLS)["name"], DEVICE_MEMORY).to_numpy()[calls.row]
+    for kind in (CallKind.ALLOCATE, CallKind.FREE):
+        chosen = np.flatnonzero(of_device & (calls.kind == kind))
+        length = calls.lengths_ns[chosen]
+        quick_ns = float(np.quantile(length, replay.INTRINSIC_QUANTILE.value)) if chosen.size else 0.0
+        if (
+            chosen.size < replay.ENOUGH.whole
+            or not NS_PER_US * seen.low <= quick_ns < median(length) / replay.ALLOCATION_CONTENDED.value
+            or length.max() > NS_PER_US * seen.high
+        ):
+            return graph
+        share = 1.0 - np.minimum(replay.ALLOCATION_SPREAD.value * quick_ns / np.maximum(length, 1), 1.0)
+        edit.save_calls(chosen, calls.start_ns[chosen], calls.end_ns[chosen], share)
+    return edit.done()
+
+
+def _usual_kappa(graph: Graph) -> tuple[float, float] | None:
+    """What kappa usually is for the profiler that recorded this, and its deviation; None where it was not measured.
+
+    On a slow or busy host recording takes longer by more than the program does: of 0.40 on a fast one, 1 part of
+    program to 1.5 of recording, one twice as slow has 1 to 5.2, which is 0.16.
+    """
+    operators = graph.table(HOST_OPS)
+    with_shapes = operators["input_shapes"].null_count() < operators.height
+    if not with_shapes or graph.table(FRAMES).height:
+        return None
+    slower = _slower(graph, replay.SLOW_KAPPA_POWER.value)
+    usual = 1.0 / (1.0 + (1.0 / replay.USUAL_KAPPA.value - 1.0) * slower)
+    return usual, replay.KAPPA_DEVIATION.value * usual / replay.USUAL_KAPPA.value
+
+
+def _estimated_kappa(graph: Graph) -> tuple[float, float]:
+    """The same of all host time, by what recording is estimated to cost (`deflate`), and by how much quicker the host
+    is likely to be that ran the step without a profiler."""
+    host, _ = graph.host_edges()
+    (deflated,) = deflate(graph, [Case.EXPECTED])
+    whole_ns, left_ns = (float(np.maximum(each.network.edges.weight_ns[host], 0).sum()) for each in (graph, deflated))
+    slower = _slower(graph, replay.QUICKER_AGAIN_POWER.value)
+    return left_ns / max(whole_ns, 1.0) / slower, replay.ESTIMATE_DEVIATION.value
+
+
+def _slower(graph: Graph, power: float) -> float:
+    """How many times longer something takes on the rank's host than on a fast one, by a power of how slow it is."""
+    return float(host_slowness(graph.table(API_CALLS), graph.program.rank) ** power)
+
+
+def _typical(graph: Graph, anchors: Anchors) -> float:
+    return median(anchors.periods(graph.replay()))
+
+
+def _scaled(graph: Graph, kappa: float, inflated: Float64Array, rest: float = 1.0) -> Graph:
+    """Host weights times kappa, of the share of each that is inflated, and times `rest` of what remains."""
+    network, (host, _) = graph.network, graph.host_edges()
+    weight = network.edges.weight_ns.copy()
+    kept = kappa * inflated + rest * (1.0 - inflated)
+    weight[host] = np.where(weight[host] > 0, np.floor(weight[host] * kept).astype(np.int64), weight[host])
+    return graph.with_network(network.with_costs(weight, network.edges.unexplained_ns))
+
+
+def _recorded_shares(graph: Graph) -> Float64Array:
+    """The share of each host edge's time that is inside recorded events of its thread; one entry per host edge."""
+    program, edges = graph.program, graph.network.edges
+    host, thread_of = graph.host_edges()
+    begin, end = program.points.time_ns[edges.src[host]], program.points.time_ns[edges.dst[host]]
+    covered = np.zeros(host.size)
+    for thread, inside in _recorded_time(graph).items():
+        own = thread_of == thread
+        covered[own] = inside.covered_ns(begin[own], end[own])
+    return np.asarray(np.clip(covered / np.maximum(end - begin, 1), 0.0, 1.0), np.float64)
+
+
+def _recorded_time(graph: Graph, *more: Table, near_ns: int | None = None) -> dict[int, Intervals]:
+    """When each thread was in recorded calls, operators and frames, or near where one begins or ends."""
+    tables = [graph.table(table) for table in (API_CALLS, HOST_OPS, FRAMES, *more)]
+    return recorded_time(tables, graph.program.rank, graph.program.calls.threads, near_ns)
+
+
+def _near_records(graph: Graph, near_ns: int) -> dict[int, Intervals]:
+    """Each thread's time so near to where records begin or end that they may have been paid for in it.
+
+    Of operators inside of them; ranges, and calls where there are no operators, cost before and after themselves too.
+    """
+    near = _recorded_time(graph, RANGES, near_ns=near_ns)
+    if not graph.table(HOST_OPS).height:
+        return near
+    threads, none = graph.program.calls.threads, Intervals.none()
+    ranges = recorded_time([graph.table(RANGES)], graph.program.rank, threads, near_ns)
+    inside = _recorded_time(graph)
+    return {thread: part & inside.get(thread, none) | ranges.get(thread, none) for thread, part in near.items()}

@@ -216,8 +216,8 @@ def device_ops(decoded: DecodedTrace, process: int) -> ColumnValues | None:
 
 
 def devices(decoded: DecodedTrace, worked: Iterable[int]) -> ColumnValues | None:
-    """The GPUs the file describes, and those that did work though it does not: such as all others, where these are all
-    alike."""
+    """The GPUs the file describes, and those that did work though it does not: such as the others, where two or
+    more are listed that are all alike."""
     described = decoded.properties.get("deviceProperties") or decoded.properties.get("computeProperties") or []
     if not isinstance(described, list):
         described = []
@@ -226,7 +226,7 @@ def devices(decoded: DecodedTrace, worked: Iterable[int]) -> ColumnValues | None
         if isinstance(entry, dict) and (ordinal := _ordinal(entry, place)) is not None:
             described_gpus[ordinal] = entry
     kinds = {json.dumps({**entry, "id": None}, sort_keys=True): entry for entry in described_gpus.values()}
-    alike = next(iter(kinds.values())) if len(kinds) == 1 else {}
+    alike = next(iter(kinds.values())) if len(kinds) == 1 < len(described_gpus) else {}
     for ordinal in worked:
         described_gpus.setdefault(ordinal, alike)
     if not described_gpus:

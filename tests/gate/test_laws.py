@@ -53,7 +53,7 @@ MUTATIONS = {
     "do not belong here": lambda d: first(d, message="casts take long; 4.29 % of it can go"),
     "not low <= value <= high": lambda d: first(d, recoverable=Quantity(1.5, "ms", low=1.6, high=2.0)),
     "of a step of": lambda d: first(d, recoverable=Quantity(1.5, "ms", low=1.0, high=99.0)),
-    "unprofiled step), 882 us": lambda d: replace(
+    "unprofiled step), ": lambda d: replace(
         d, findings=tuple((card, replace(one, of_ms=d.budgets[0].period_ns / 1e6)) for card, one in d.findings)
     ),
     "ms, of [12": lambda d: first(d, which=""),

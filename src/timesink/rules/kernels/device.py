@@ -17,6 +17,7 @@ from timesink.measures.kernels.one_stream import OneStreamRuns, one_stream_runs
 from timesink.measures.kernels.small_grids import blocks_known, grids_known, serialized_streams, small_grids
 from timesink.measures.kernels.tiny_kernels import tiny_kernels
 from timesink.measures.steps.per_step import period_ns
+from timesink.measures.timeline.replay import pricers
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import (
     API_CALLS,
@@ -133,11 +134,12 @@ def _check_one_stream(trace: Trace, limits: Limits) -> Verdict:
     won, runs = max(facts, key=lambda fact: fact[0].measured.value)
     if not won.is_over:
         return Clear(tuple(fact for fact, _ in facts))
+    ask = f"timesink plan TRACE --change 'streams {_STREAMS}', for the part of the program that is independent"
     most = of_period(trace, runs.device, won.measured.value * period_ns(trace, runs.device))
     return Undecided(
         f"{runs.rows.size} small kernels of device {runs.device[1]} follow each other on one stream, and whether one "
         f"needs another the trace does not say: if none does, {_STREAMS} streams win at most {most}",
-        f"timesink plan TRACE --change 'streams {_STREAMS}', for the part of the program that is independent",
+        ask if runs.device[0] in pricers(trace) else "mark the steps and record ten: a price is per step",
     )
 
 

@@ -47,17 +47,22 @@ rows, width, layers = (262_144, 8192, 12) if kind == "memory" else (256, 1024, 8
 model = Net(width, layers).cuda()
 if kind == "hooks":
     optimizers = {p: torch.optim.Adam([p], lr=1e-4, foreach=False) for p in model.parameters()}
+
+    def update(parameter):
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
     for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(lambda p: (optimizers[p].step(), optimizers[p].zero_grad()))
+        parameter.register_post_accumulate_grad_hook(update)
 else:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, foreach=False)
-context = "spawn" if kind == "unpicklable" else None
 if kind == "memory":
     x, y = torch.randn(rows, 1024, device="cuda"), torch.randint(0, 10, (rows,), device="cuda")
     batches = iter(lambda: (x, y), None)
 else:
-    batches = torch.utils.data.DataLoader(Rows(), batch_size=rows, multiprocessing_context=context)
-    batches.multiprocessing_context = context
+    if kind == "unpicklable":
+        torch.multiprocessing.set_start_method("spawn")
+    batches = torch.utils.data.DataLoader(Rows(), batch_size=rows)
 if __name__ == "__main__":
     for x, y in batches:
         loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())

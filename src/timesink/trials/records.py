@@ -118,7 +118,7 @@ class Confirmed:
     @property
     def ratio(self) -> float:
         """The step with the changes over the step without."""
-        return fmean(self.with_ms) / fmean(self.base_ms)
+        return fmean(self.with_ms) / fmean(self.base_ms) if self.with_ms else float("nan")
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,8 +85,10 @@ class ProgramRuns:
     def fixed(self, names: Sequence[str] = (), capture: Path | None = None) -> TrialResult:
         """Steps timed with these changes on from the start, some more recorded into `capture`."""
         plan = TrialPlan("", fixed=tuple(names), budget_s=60.0, capture=str(capture) if capture else "")
-        result, _ = self.once(plan)
+        result, broke = self.once(plan)
         if not names:
+            if not result.steps_ms:
+                raise failure(f"no step could be timed: {broke or 'the program made too few'}", "run it alone")
             self.base.append(result)
         return result
 
@@ -97,7 +99,7 @@ class ProgramRuns:
             budget_s = max(until - time.monotonic(), _LEAST_S)
             result, broke = self.once(TrialPlan("", tuple(left), budget_s=budget_s))
             found = replace(result, tried=found.tried + result.tried)
-            if result.phase == "done" or not (broke or result.tried):
+            if result.phase == "done" or not (result.now_trying if broke else result.tried):
                 break
             if broke:
                 found.tried.append(Tried(result.now_trying, failed=broke))
@@ -149,6 +151,10 @@ def try_changes(
     kept = found.kept
     while kept:
         confirmed[kept] = proof = _confirm(runs, kept)
+        if not proof.with_ms:
+            left_out |= dict.fromkeys(kept, "a fresh process with all that won made no step")
+            kept = ()
+            break
         if proof.receipt is None or proof.receipt.holds:
             break
         blamed = _most_drifting(kept)

@@ -97,7 +97,7 @@ def _rungs(answer: TrialAnswer) -> list[tuple[Cell, ...]]:
 def _fresh(answer: TrialAnswer) -> list[tuple[Cell, ...]]:
     rows: list[tuple[Cell, ...]] = []
     for names, proof in answer.confirmed.items():
-        base_ms, with_ms = (sum(times) / len(times) for times in (proof.base_ms, proof.with_ms))
+        base_ms, with_ms = (sum(times) / len(times) if times else 0.0 for times in (proof.base_ms, proof.with_ms))
         receipt = proof.receipt
         drift = (receipt.apart, receipt.base_apart, receipt.tolerated) if receipt else (None, None, None)
         rows.append((" + ".join(names), base_ms * NS_PER_MS, with_ms * NS_PER_MS, 1 - proof.ratio, *drift))

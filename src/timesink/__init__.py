@@ -25,6 +25,7 @@ __all__ = [
     "stages",
     "step",
     "summary",
+    "try_",
     "what_if",
 ]
 
@@ -36,6 +37,7 @@ _HOMES = {
     "kernels": "timesink.notebook",
     "plan": "timesink.notebook",
     "what_if": "timesink.notebook",
+    "try_": "timesink.notebook",
     "compare": "timesink.notebook.trace",
     "Trace": "timesink.notebook.trace",
     "step": "timesink.capture.in_program",

@@ -11,6 +11,7 @@ from timesink.notebook import idle as idle
 from timesink.notebook import kernels as kernels
 from timesink.notebook import plan as plan
 from timesink.notebook import summary as summary
+from timesink.notebook import try_ as try_
 from timesink.notebook import what_if as what_if
 from timesink.notebook.trace import Trace as Trace
 from timesink.notebook.trace import compare as compare
@@ -33,5 +34,6 @@ __all__ = [
     "stages",
     "step",
     "summary",
+    "try_",
     "what_if",
 ]

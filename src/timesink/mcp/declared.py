@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import tomllib
@@ -16,8 +17,9 @@ from typing import IO, Any
 import anyio
 
 from timesink.errors import UsageError
-from timesink.mcp.answers import MARK
+from timesink.mcp.answers import MARK, sentence
 from timesink.startup import dataclass
+from timesink.untrusted import plain_json
 from timesink.untrusted.scrub import is_made_of, scrub
 
 _LONGEST_NAME = 40
@@ -98,6 +100,20 @@ async def run_declared(declared: Declared, name: str) -> dict[str, Any]:
         "last_lines" + MARK: tail,
         "next": "if it wrote a capture: open_capture(path)",
     }
+
+
+async def try_declared(declared: Declared, name: str) -> dict[str, Any]:
+    """Try changes on the command of that name (`timesink try`): what is kept, and what each change won or why not."""
+    words = declared.commands.get(name, ())
+    with tempfile.TemporaryDirectory(prefix="timesink-try-") as folder:
+        page = Path(folder) / "page.json"
+        trial = (sys.executable, "-m", "timesink", "try", "--quiet", "--format", "json", "-o", str(page), "--", *words)
+        commands = {name: trial} if words else declared.commands
+        ran = await run_declared(Declared(commands, declared.folder, declared.timeout_s), name)
+        found = plain_json.document(page) if page.is_file() else {}
+    kept = {key: found[key] for key in ("changes", "fresh", "make", "left_out") if key in found}
+    notes = [sentence(str(note)) for note in found.get("notes", ())]
+    return {**ran, "argv": list(words), f"notes{MARK}": notes, **kept, "next": "make what is kept, then verify_plan"}
 
 
 async def _finished(declared: Declared, words: Sequence[str], output: IO[bytes]) -> tuple[int | None, bool]:

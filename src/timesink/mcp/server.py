@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -20,7 +20,7 @@ from timesink.mcp import figures, findings
 from timesink.mcp import figures as changes
 from timesink.mcp.answers import MARK, text
 from timesink.mcp.captures import Captures
-from timesink.mcp.declared import Declared, run_declared
+from timesink.mcp.declared import Declared, run_declared, try_declared
 from timesink.untrusted.scrub import scrub, scrub_sentence
 
 Given = ParamSpec("Given")
@@ -178,19 +178,27 @@ def _add_planning(server: MCPServer[Any], captures: Captures) -> None:
 def _add_running(server: MCPServer[Any], declared: Declared) -> None:
     one_at_a_time = anyio.Lock()
 
-    async def run(name: str) -> CallToolResult:
+    async def alone(what: Callable[[Declared, str], Awaitable[dict[str, Any]]], name: str) -> CallToolResult:
         try:
             if one_at_a_time.locked():
                 raise UsageError("a command is running", remedy="wait for it: two at once would disturb each other")
             async with one_at_a_time:
-                document = await run_declared(declared, name)
+                document = await what(declared, name)
         except TimesinkError as error:
             raise _refused(error) from error
         return CallToolResult(content=[TextContent(type="text", text=text(document))], structured_content=document)
 
+    async def run(name: str) -> CallToolResult:
+        return await alone(run_declared, name)
+
+    async def try_changes(name: str) -> CallToolResult:
+        """Measure what changes win in a declared PyTorch program, and which to keep (about 3 minutes)."""
+        return await alone(try_declared, name)
+
     listed = "; ".join(f"{name}: {shlex.join(words)}" for name, words in declared.commands.items())
     run.__doc__ = f"Run a command that the person declared, by its name, and wait for it. {scrub(listed, 600)}"
     server.tool(annotations=_RUNS)(run)
+    server.tool(annotations=_RUNS)(try_changes)
 
 
 def _add_reference(server: MCPServer[Any], captures: Captures) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from timesink.notebook.trace import Capture
     from timesink.views.page import Page
 
-__all__ = ("compare", "diagnose", "idle", "kernels", "plan", "read", "summary", "what_if")
+__all__ = ("compare", "diagnose", "idle", "kernels", "plan", "read", "summary", "try_", "what_if")
 
 
 def diagnose(
@@ -59,6 +59,29 @@ def plan(capture: Capture, *, unprofiled_step_ms: float | None = None) -> Page:
 def what_if(capture: Capture, *changes: str, unprofiled_step_ms: float | None = None) -> Page:
     """The price of changes before they are made: `Trace.what_if`."""
     return trace_of(capture).what_if(*changes, unprofiled_step_ms=unprofiled_step_ms)
+
+
+def try_(
+    program: Sequence[str], *, only: Sequence[str] = (), budget_s: float = 180.0, check: str = "", quiet: bool = True
+) -> Page:
+    """Switch changes on and off in a running program that uses PyTorch, and say what each wins there.
+
+    `program` is its command line. `only` names the changes (all that can be tried where it is empty), `budget_s` is the
+    time for everything, `check` (`MODULE:FUNCTION`) makes a number of what the model returns where there is no loss.
+    `CaptureError` where the program fails by itself or makes no step.
+
+    >>> timesink.try_(["python", "train.py"], only=["tf32", "fused_optimizer"])
+    """
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from timesink.trials.run import try_changes
+    from timesink.untrusted.masking import stored_command
+    from timesink.views.trial import trial_page
+
+    with TemporaryDirectory(prefix="timesink-try-") as folder:
+        answer = try_changes(program, Path(folder), names=only, budget_s=budget_s, check=check, quiet=quiet)
+    return trial_page(answer, stored_command(program))
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -40,7 +40,7 @@ from timesink.measures.timeline.known import known
 from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns
 from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, DEVICES, KERNEL_PROFILES, SOURCES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, KERNEL_PROFILES, SOURCES
 from timesink.model.trace import Trace
 from timesink.startup import replace
 from timesink.units import NS_PER_MS, share_text, time_text
@@ -259,6 +259,8 @@ def without_finding(
     if bounds:
         most = [f"{card.name} {saving_text(finding, interval=False)}" for card, finding in bounds[:_BOUNDS_SHOWN]]
         what = f"no finding surely saves 1 % of a step: {', '.join(most)}"
+    if replays := int((trace[DEVICE_OPS]["kind"] == "graph").sum()):
+        what += f"; which kernels run in {number(replays, 'graph replay')} was not recorded"
     return Bottleneck.NONE, f"{said}; {what}."
 
 

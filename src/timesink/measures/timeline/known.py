@@ -243,7 +243,8 @@ def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) ->
         yield _Loss(API_CALLS, 1.0, Lack(f"no {vendor.runtime} calls were recorded, though GPU work was", _AGAIN))
     copies = int((trace[DEVICE_OPS]["kind"] == "copy").sum())
     for note in trace.notes:
-        if note.kind is NoteKind.DATA_LOSS and note.table == DEVICE_OPS.name and note.count:
+        is_loss = note.kind is NoteKind.DATA_LOSS and note.table == DEVICE_OPS.name
+        if is_loss and note.count and "as a whole" not in note.message:  # which a sentence about graphs says
             if note.message.startswith("copies"):
                 share = min(note.count / max(copies, 1), _NOT_ALL)
             else:

@@ -24,6 +24,7 @@ from timesink.measures.idle.blamed_time import SyncGain
 from timesink.measures.idle.causes import os_time
 from timesink.measures.idle.pieces import ordinary_gap_ns
 from timesink.measures.kernels import fusion
+from timesink.measures.kernels.small_grids import unused_lanes
 from timesink.measures.kernels.tiny_kernels import tiny_kernels
 from timesink.measures.memory import classes
 from timesink.measures.ranks import lateness
@@ -437,6 +438,16 @@ def test_kernels_under_ten_microseconds_are_tiny() -> None:
     """)
     )
     assert (device.per_step, device.of_per_step) == (1.0, 2.0)
+
+
+def test_a_block_of_part_of_a_warp_keeps_at_best_its_share_of_a_usual_one() -> None:
+    (lanes,) = unused_lanes(
+        trace_of("""
+    | device_ops | name | start_us | end_us | grid_x | grid_y | grid_z | block_x | block_y | block_z |
+    | half       | fold |        0 |    100 |     10 |      1 |      1 |      16 |       1 |       1 |
+    """)
+    )
+    assert (lanes.usual.tolist(), lanes.best.tolist()) == ([16 / 32], [16 / 256])
 
 
 def test_a_generated_kernel_moves_32_bytes_a_thread_where_shapes_are_not_recorded() -> None:

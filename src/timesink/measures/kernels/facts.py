@@ -44,6 +44,7 @@ from timesink.startup import dataclass, regex
 from timesink.whatif.change import Case, Selection
 from timesink.whatif.changes.kernels import ShortenKernels
 
+NO_FAULT: Final = ("communication", "delay")  # families that are to leave multiprocessors idle
 _CAST: Final = regex(kernel_traits.CAST)
 _TRIVIAL_CAST: Final = regex(kernel_traits.NO_CAST)
 _UPDATES: Final = 8  # tensors that an optimizer updates one after another, of a recording, at least

@@ -14,7 +14,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.gpus import RESIDENT_THREADS
-from timesink.measures.kernels.facts import kernel_facts, multiprocessors
+from timesink.measures.kernels.facts import NO_FAULT, kernel_facts, multiprocessors
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.tables import DEVICE_OPS
@@ -79,8 +79,8 @@ def one_stream_runs(trace: Trace, chosen: BoolArray | None = None) -> tuple[OneS
 
 
 def with_fill(kernels: pl.DataFrame, ops: pl.DataFrame, sms: int) -> pl.DataFrame:
-    """With fill, packed, and small: no collective, with a known grid of less than half as many blocks as there are
-    multiprocessors."""
+    """With fill, packed, and small: neither a collective nor a delay, with a known grid of less than half as many
+    blocks as there are multiprocessors."""
     sizes = ops.select("block_x", "block_y", "block_z")[kernels["row"].to_numpy()]
     threads = sizes.select(pl.col("block_x") * pl.col("block_y") * pl.col("block_z")).to_series()
     a_multiprocessor = (RESIDENT_THREADS // threads.fill_null(RESIDENT_THREADS).clip(1, RESIDENT_THREADS)).alias("held")
@@ -93,7 +93,7 @@ def with_fill(kernels: pl.DataFrame, ops: pl.DataFrame, sms: int) -> pl.DataFram
 
 
 def _small(sms: int) -> pl.Expr:
-    return (2 * pl.col("blocks").fill_null(sms) < sms) & (pl.col("family") != "communication")
+    return (2 * pl.col("blocks").fill_null(sms) < sms) & ~pl.col("family").is_in(NO_FAULT)
 
 
 @remembered

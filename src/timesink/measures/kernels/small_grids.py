@@ -11,8 +11,6 @@ Such kernels are no small grids here: their remedy is another.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import polars as pl
 
@@ -20,7 +18,7 @@ from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.calls import STREAM_WAIT
 from timesink.knowledge.gpus import RESIDENT_THREADS, lanes_of
 from timesink.knowledge.kernel_traits import MIGRATION
-from timesink.measures.kernels.facts import all_rows, kernel_facts, multiprocessors, rows_of
+from timesink.measures.kernels.facts import NO_FAULT, all_rows, kernel_facts, multiprocessors, rows_of
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Float64Array, Int64Array
@@ -31,9 +29,6 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
 from timesink.whatif.change import Selection
-
-_NO_FAULT: Final = ("communication", "delay")
-_USUAL_BLOCK: Final = 256  # threads: two warps for each of the four schedulers of a multiprocessor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +55,7 @@ def serialized_streams(trace: Trace) -> tuple[SerializedStreams, ...]:
     devices = []
     for device in facts.devices:
         kernels = facts.on(device)
-        kernels = picked(kernels, ~kernels["family"].is_in(_NO_FAULT))
+        kernels = picked(kernels, ~kernels["family"].is_in(NO_FAULT))
         sizes = ops.select("block_x", "block_y", "block_z")[kernels["row"].to_numpy()]
         threads = sizes.select(pl.col("block_x") * pl.col("block_y") * pl.col("block_z"))
         kernels = kernels.with_columns(threads.to_series().fill_null(RESIDENT_THREADS).alias("threads"))
@@ -141,7 +136,7 @@ def unused_lanes(trace: Trace) -> tuple[Selection, ...]:
     """Per device: kernels whose blocks are no whole warps, those of `less` than one warp and those of `more`.
 
     A warp executes all of its lanes. `usual` is the share of them that is used; so is `best` of blocks of several
-    warps, and of less than one warp the share of a block of 256 threads, which leaves no scheduler without work.
+    warps, and of less than one warp the share of a usual block, which leaves no scheduler without work.
     """
     facts, ops = kernel_facts(trace), trace.get(DEVICE_OPS)
     names = {
@@ -149,7 +144,7 @@ def unused_lanes(trace: Trace) -> tuple[Selection, ...]:
     }
     devices = []
     for device in facts.devices:
-        kernels = facts.on(device).filter((pl.col("length") > assumed.TINY_US.ns) & ~pl.col("family").is_in(_NO_FAULT))
+        kernels = facts.on(device).filter((pl.col("length") > assumed.TINY_US.ns) & ~pl.col("family").is_in(NO_FAULT))
         sizes = ops.select("block_x", "block_y", "block_z")[kernels["row"].to_numpy()]
         threads = sizes.select(pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")).to_series()
         warp = lanes_of(names.get(device, ""))
@@ -157,7 +152,7 @@ def unused_lanes(trace: Trace) -> tuple[Selection, ...]:
         used, row = threads.fill_null(0).to_numpy()[part], rows_of(kernels)[part]
         share = used / (-(-used // warp) * warp)
         less = used < warp
-        best = np.where(less, used / _USUAL_BLOCK, share)
+        best = np.where(less, used / assumed.USUAL_BLOCK.value, share)
         devices.append(Selection(device, {"less": row[less], "more": row[~less]}, share, best))
     return tuple(devices)
 
@@ -180,7 +175,7 @@ def small_grids(trace: Trace) -> tuple[Selection, ...]:
         small = kernels.with_columns(_overlapped().alias("overlapped")).filter(
             (2 * pl.col("blocks") < counts[device])
             & (pl.col("length") > assumed.TINY_US.ns)
-            & ~pl.col("family").is_in(_NO_FAULT)
+            & ~pl.col("family").is_in(NO_FAULT)
             & ~pl.col("row").is_in(pl.Series(serial).implode())
             & ~pl.col("row").is_in(pl.Series(part_warps).implode())
             & ~pl.col("overlapped")

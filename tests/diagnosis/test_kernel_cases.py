@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
 from timesink.fixes.table import BF16, FP16, TF32
+from timesink.measures.habits.repeated_kernels import parameter_loops
 from timesink.readers import read
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
@@ -35,3 +37,19 @@ def test_a_gpu_whose_tensor_cores_take_fp16_alone_is_offered_that_and_nothing_el
 )
 def test_findings_are_those_that_the_rows_bear_out(name: str, findings: set[str]) -> None:
     assert {card.name for card, _ in diagnose(read(CASES / name)).findings} == findings
+
+
+@pytest.mark.parametrize(("kernel", "expected"), [("FillFunctor<float>", 24), ("CUDAFunctor_add<float>", 0)])
+def test_gradients_zeroed_one_by_one_are_a_loop_though_all_have_one_size(kernel: str, expected: int) -> None:
+    """Fills read nothing; additions of one size may be a chain."""
+    name = f"void at::native::vectorized_elementwise_kernel<4, at::native::{kernel}>"
+    ops = [f"| k | `{name}` | {20 * at + 9} | {20 * at + 11} | 1 | {at} |" for at in range(24)]
+    calls = [f"| c | cudaLaunchKernel | {20 * at} | {20 * at + 6} | {at} |" for at in range(24)]
+    tables = (
+        "| device_ops | name | start_us | end_us | grid_x | correlation |",
+        *ops,
+        "",
+        "| api_calls | name | start_us | end_us | correlation |",
+        *calls,
+    )
+    assert sum(loop.rows.size for loop in parameter_loops(trace_of("\n".join(tables)))) == expected

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from tests.gate.answers import SHARE, TIME, Answers, Row, alike, flat, ms
+from tests.gate.arithmetic import advice_names_no_type_that_is_lacking, types_by_name_are_those_recorded
 from tests.gate.causes import OWED, causes_are_owned, one_cause
 from tests.gate.prices import priced_findings, unlike_what_if
 from tests.gate.screen import faults_of_screen
@@ -239,7 +240,7 @@ Law = Callable[[Answers], Iterator[str]]
 LAWS: Final[tuple[Law, ...]] = (
     parts_sum, percentages_divide, one_budget, one_price, dearest_first, nothing_above, every_cause_owned,
     clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
-    causes_are_owned, one_cause,
+    causes_are_owned, one_cause, types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,
 )  # fmt: skip
 OF_PAGES: Final[tuple[Law, ...]] = (first_change_agrees, pages_agree)
 """Laws of what takes seconds: the plan and the report."""

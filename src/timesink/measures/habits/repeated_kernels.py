@@ -94,9 +94,9 @@ def parameter_loops(trace: Trace) -> tuple[ExtraWork, ...]:
         plain = plain & ~frame.select(of_thread).to_series().to_numpy()
     flags = np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
     row, kind, code = frame["row"].to_numpy(), short.to_numpy(), frame["code"].to_numpy()
-    casts = frame["casts"].fill_null(False).to_numpy()
+    casts, fills = frame["casts"].fill_null(False).to_numpy(), (frame["family"] == "fill").to_numpy()
     for first, last in _stretches(plain, _breaks(trace, frame)):
-        for begin, end in _loops(kind[first:last], code[first:last]):
+        for begin, end in _loops(kind[first:last], code[first:last], fills[first:last]):
             if casts[first + begin : first + end].all():
                 continue  # weights cast one after another: `dtype-conversion` speaks of them
             flags[row[first + begin : first + end]] = True
@@ -123,8 +123,9 @@ def _stretches(plain: BoolArray, breaks: BoolArray) -> Iterator[tuple[int, int]]
     yield from ((int(a), int(b)) for a, b in zip(starts, ends, strict=True) if b - a >= _REPEATS)
 
 
-def _loops(kind: Int64Array, code: Int64Array) -> list[tuple[int, int]]:
-    """Where `kind` repeats with a period: from the first kernel to the last (exclusive) of each such loop."""
+def _loops(kind: Int64Array, code: Int64Array, fills: BoolArray) -> list[tuple[int, int]]:
+    """Where `kind` repeats with a period: from the first kernel to the last (exclusive) of each such loop. Fills may be
+    of one size, as when gradients are zeroed: they read nothing, so they are no steps of a scan."""
     found: list[tuple[int, int]] = []
     for period in _OPERATIONS:
         same = np.concatenate(([False], kind[period:] == kind[:-period], [False])).astype(np.int8)
@@ -135,6 +136,6 @@ def _loops(kind: Int64Array, code: Int64Array) -> list[tuple[int, int]]:
                 continue
             sizes = np.unique(code[begin:stop]).size / np.unique(kind[begin:stop]).size
             free = all(stop <= a or begin >= b for a, b in found)
-            if sizes >= _SIZES and free:
+            if free and (sizes >= _SIZES or fills[begin:stop].all()):
                 found.append((int(begin), stop))
     return sorted(found)

@@ -165,13 +165,14 @@ NEXT_BATCH: Final = Pattern(
 )  # fmt: skip
 LOADING: Final = Pattern(
     r"(?i)enumerate\(DataLoader\)|DataLoaderIter|data_?loader"
-    r"|(^|[^a-z])(data|input|batch|sample)s?[ _.-]?(load|fetch|prep|prefetch|wait|decode|collate|augment|ingest)"
+    r"|(^|[^a-z])(data|batch|sample)s?[ _.-]?(load|fetch|prep|prefetch|wait|decode|collate|augment|ingest)"
     r"|(^|[^a-z])(load|fetch|next|get|read|prepare|prep|wait_?for)[ _.:-]?(next[ _.:-]?)?(a[ _])?"
-    r"(data|input|batch|sample)([^a-z]|s|$|loading)"
+    r"(data|batch|sample)([^a-z]|s|$|loading)"
     r"|dataset[ _.:-]?(next|get)|input[ _-]?pipeline|(^|[^a-z])dataload|^(data|dataloading|data_time|input)$",
     "any work that makes a batch, in the main process or in a worker",
     ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "fetch_next_batch", "dataset_next"),
-    ("database", "metadata", "batch_norm"), "PyTorch, DALI, tf.data; people",
+    ("database", "metadata", "batch_norm", "FusionExecutorCache::prepareInputs", "gpu_model_runner: _prepare_inputs"),
+    "PyTorch, DALI, tf.data; people",
 )  # fmt: skip
 
 # --- compiling

@@ -18,7 +18,8 @@ from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.verdicts import Bottleneck, Where
 from timesink.fixes import table as fixes
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.idle.blamed_time import drained_time
+from timesink.measures.idle.blamed_time import blamed_time
+from timesink.measures.idle.charges import pageable_calls
 from timesink.measures.lines.stacks import longest_line
 from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline.copies import CopyGroup, exposed_copies
@@ -77,7 +78,9 @@ def _place_of(trace: Trace, device: Device, rows: Sequence[int]) -> Where:
 
 def _pageable_rows(trace: Trace) -> Rows:
     """A row per device and direction: the copies, and the idle time that they are to blame for."""
-    blamed = {"h2d": drained_time(trace, "copy_in", "copy_staging"), "d2h": drained_time(trace, "copy_out")}
+    copied = pageable_calls(trace, "d2h")
+    outwards = pl.col("call_row").is_in([*copied, *(copied + 1)]).fill_null(False)
+    blamed = {way: blamed_time(trace, ("copy_staging",), of) for way, of in (("h2d", ~outwards), ("d2h", outwards))}
     idle = {(one.device, direction): one.intervals for direction, devices in blamed.items() for one in devices}
     rows = []
     for group in exposed_copies(trace):

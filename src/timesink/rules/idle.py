@@ -26,12 +26,10 @@ from timesink.measures.habits.debugging import launches_block
 from timesink.measures.idle.blamed_time import (
     BlamedTime,
     blamed_time,
-    drained_time,
     launching_time,
     python_time,
     system_time,
 )
-from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows
 from timesink.measures.kernels.kernels import median_kernel_ns
 from timesink.measures.steps.per_step import begun_per_step, per_step_ns, period_name, period_ns
@@ -161,7 +159,7 @@ def _prepared(trace: Trace) -> Rows:
     if not pipeline.by_rank:
         return NotApplicable("no range, operator or copy shows where input is prepared")
     rows = []
-    for blamed in blamed_time(trace, HOST_CAUSES, preparing=True):
+    for blamed in blamed_time(trace, ("loader",)):
         rank = blamed.device[0]
         longest = pipeline.by_rank.get(rank)
         preparing_ns = per_step_ns(trace, blamed.device, longest.loading) if longest else 0.0
@@ -178,7 +176,7 @@ def _prepared(trace: Trace) -> Rows:
 def _after_waits(trace: Trace) -> Rows:
     if not synchronisations(trace).calls.height:
         return NotApplicable("no call in the trace blocks the host")
-    waits = drained_time(trace, "wait")
+    waits = blamed_time(trace, ("sync",))
     return [waiting_row(blamed, fixes.REMOVE_SYNC, fixes.REMOVE_SYNC.change()) for blamed in waits]
 
 
@@ -259,7 +257,7 @@ def _slowed_by_profiler(trace: Trace) -> Rows:
     if not heavy:
         return NotApplicable("no Python stacks were recorded")
     rows = []
-    for blamed in blamed_time(trace, _SLOWED, preparing=False):
+    for blamed in blamed_time(trace, _SLOWED):
         if (cost := heavy.get(blamed.device[0])) is None:
             continue
         whole = cost.cost_ns >= period_ns(trace, blamed.device)
@@ -300,7 +298,7 @@ RULES: Final = (
     waiting_rule(
         "IDL106",
         "allocator",
-        _host_goes(lambda trace: drained_time(trace, "allocator", "allocator"), fix=fixes.KEEP_MEMORY),
+        _host_goes(lambda trace: blamed_time(trace, ("allocator",)), fix=fixes.KEEP_MEMORY),
         Bottleneck.ALLOCATOR,
     ),
     waiting_rule("IDL107", "recompilation", _in_compiler, Bottleneck.RECOMPILATION),

@@ -10,8 +10,8 @@ from hypothesis import given
 from tests.strategies import traces
 from tests.tables import trace_of
 
-from timesink.measures.idle.blamed_time import blamed_time, drained_time, launching_time, python_time, sync_gain
-from timesink.measures.idle.causes import CAUSES
+from timesink.measures.idle.blame import idle_shares
+from timesink.measures.idle.blamed_time import launching_time, python_time
 from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.steps.marks import StepMarker, step_marks
 from timesink.measures.timeline.device_timeline import device_timeline
@@ -40,29 +40,84 @@ WAITED = """
 
 
 @given(traces())
-def test_inside_and_outside_input_and_behind_waits_sum_to_the_idle_time(trace: Trace) -> None:
-    inside = blamed_time(trace, CAUSES, preparing=True)
-    outside = blamed_time(trace, CAUSES, preparing=False)
-    waits = [drained_time(trace, root) for root in ("wait", "allocator", "copy_in", "copy_out")]
-    for part in inside:
-        others = [one.intervals for group in (outside, *waits) for one in group if one.device == part.device]
-        covered = part.intervals
-        for other in others:
-            covered = covered | other
-        assert covered.total_ns == device_timeline(trace)[part.device].idle_ns
-
-
-@given(traces())
 def test_launching_and_python_never_claim_more_than_the_idle_time(trace: Trace) -> None:
     for part in (*launching_time(trace), *python_time(trace)):
         assert part.intervals.total_ns <= device_timeline(trace)[part.device].idle_ns
         assert 0 <= part.share <= 1
 
 
-def test_gaps_behind_a_wait_are_the_waits_until_the_host_is_ahead_again() -> None:
-    found = sync_gain(trace_of(WAITED))
-    assert found.behind_ns[0] == 320 * US
-    assert found.root.drop_nulls().unique().to_list() == ["wait"]
+def by_cause(trace: Trace) -> dict[str, int]:
+    """Microseconds of idle time by cause."""
+    return {share.cause: share.idle_ns // US for share in idle_shares(trace)}
+
+
+@pytest.mark.parametrize(
+    ("waits_from", "waited"), [(10, 85 + 60), (930, 5 + 70), (900, 5 + 100), (995, 5 + 5), (985, 5 + 15)]
+)
+def test_a_wait_is_charged_with_what_the_host_lost_by_it_and_no_more(waits_from: int, waited: int) -> None:
+    """It returns 5 us after the device ran dry; the two gaps of 85 and 60 us are launching but for that."""
+    trace = trace_of(f"""
+| device_ops | name | correlation | start_us | end_us |
+| a          | a    |           1 |       20 |   1000 |
+| b          | b    |           2 |     1085 |   1100 |
+| c          | c    |           3 |     1160 |   9000 |
+
+| api_calls | name                  | correlation | start_us     | end_us |
+| a         | cudaLaunchKernel      |           1 |            0 |      5 |
+| the wait  | cudaStreamSynchronize |             | {waits_from} |   1005 |
+| b         | cudaLaunchKernel      |           2 |         1085 |   1088 |
+| c         | cudaLaunchKernel      |           3 |         1160 |   1163 |
+
+| host_ops | name        | start_us | end_us |
+| one      | aten::one   |     1005 |   1045 |
+| two      | aten::two   |     1045 |   1120 |
+| three    | aten::three |     1120 |   1170 |
+""")
+    assert by_cause(trace)["sync"] == waited
+    assert sum(by_cause(trace).values()) == 85 + 60
+
+
+@pytest.mark.parametrize(
+    ("host", "cause"),
+    [
+        ("| api_calls | cudaMalloc | 1010 | 1190 |", "allocator"),
+        ("| api_calls | cudaMallocAsync_v11020 | 1010 | 1190 |", "allocator"),
+        ("| api_calls | cudaMallocFromPoolAsync | 1010 | 1190 |", "allocator"),
+        ("| api_calls | cuMemAllocAsync | 1010 | 1190 |", "allocator"),
+        ("| api_calls | cuMemFreeAsync | 1010 | 1190 |", "allocator"),
+        ("| api_calls | hipMallocAsync | 1010 | 1190 |", "allocator"),
+        ("| api_calls | hipFreeAsync | 1010 | 1190 |", "allocator"),
+        ("| ranges | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ | 1010 | 1190 |", "loader"),
+    ],
+)
+def test_what_takes_the_host_long_for_a_reason_of_its_own_is_not_the_waits_doing(host: str, cause: str) -> None:
+    table, *cells = host.strip("| ").split(" | ")
+    row = f"| own | {' | '.join(cells)} |"
+    calls = WAITED.partition("| host_ops")[0]
+    more = f"| {table} | name | start_us | end_us |\n{row}\n" if table != "api_calls" else ""
+    if not more:
+        name, start, end = cells
+        calls = calls.replace(
+            "| b         | cudaLaunch", f"| own | {name} | | {start} | {end} |\n| b         | cudaLaunch"
+        )
+    found = by_cause(trace_of(calls + more))
+    assert found == {cause: 180, "sync": 320 - 180}
+
+
+@pytest.mark.parametrize(("until", "found"), [(1500, {"sync": 510}), (1510, {"untraced": 505, "sync": 15})])
+def test_host_code_of_half_a_millisecond_is_no_launching(until: int, found: dict[str, int]) -> None:
+    """From the return of a wait at 1005 to the launch at `until`."""
+    trace = trace_of(f"""
+| device_ops | name | correlation | start_us     | end_us |
+| a          | a    |           1 |           20 |   1000 |
+| b          | b    |           2 | {until + 10} |   9000 |
+
+| api_calls | name                  | correlation | start_us | end_us       |
+| a         | cudaLaunchKernel      |           1 |        0 |            5 |
+| the wait  | cudaStreamSynchronize |             |       10 |         1005 |
+| b         | cudaLaunchKernel      |           2 |  {until} | {until + 10} |
+""")
+    assert by_cause(trace) == found
 
 
 STEPPED = """
@@ -88,42 +143,24 @@ STEPPED = """
 """
 
 
-def test_where_removing_the_waits_wins_the_gaps_back_they_are_claimed_as_one() -> None:
-    trace = trace_of(STEPPED)
-    assert sync_gain(trace).effective(0)
-    (waits,) = drained_time(trace, "wait")
-    (left,) = launching_time(trace)
-    assert waits.intervals.total_ns == device_timeline(trace)[0, 0].idle_ns - left.intervals.total_ns
-    assert waits.per_step_ns >= 320 * US
-    assert left.per_step_ns == 0
-
-
-def test_where_the_trace_cannot_be_replayed_a_wait_is_charged_no_more_than_it_lost() -> None:
-    found = sync_gain(trace_of(WAITED))
-    assert not found.effective(0)
-    (waits,) = drained_time(trace_of(WAITED), "wait")
-    assert waits.intervals.total_ns == 200 * US  # up to the launch; its latency would be there without the wait too
-
-
 @pytest.mark.parametrize(
-    ("call", "root"), [("cudaStreamSynchronize", "wait"), ("cudaFree", "allocator"), ("cuMemFree_v2", "allocator")]
+    ("call", "cause"), [("cudaStreamSynchronize", "sync"), ("cudaFree", "allocator"), ("cuMemFree_v2", "allocator")]
 )
-def test_a_call_that_frees_memory_drains_for_the_allocator(call: str, root: str) -> None:
-    found = sync_gain(trace_of(WAITED.replace("cudaStreamSynchronize", call.ljust(21))))
-    assert set(found.root.drop_nulls()) == {root}
+def test_a_call_that_frees_memory_drains_for_the_allocator(call: str, cause: str) -> None:
+    assert by_cause(trace_of(WAITED.replace("cudaStreamSynchronize", call.ljust(21))))[cause] == 320
 
 
 @pytest.mark.parametrize(
-    ("way", "side", "size", "root"),
+    ("way", "side", "size", "cause"),
     [
-        ("h2d", "src_memory", "1 MB", "copy_in"),
-        ("h2d", "src_memory", "8 B", "wait"),
-        ("d2h", "dst_memory", "1 MB", "copy_out"),
-        ("d2h", "dst_memory", "8 B", "wait"),
+        ("h2d", "src_memory", "1 MB", "copy_staging"),
+        ("h2d", "src_memory", "8 B", "sync"),
+        ("d2h", "dst_memory", "1 MB", "copy_staging"),
+        ("d2h", "dst_memory", "8 B", "sync"),
     ],
 )
 def test_the_wait_right_behind_a_pageable_copy_of_data_is_part_of_the_copy(
-    way: str, side: str, size: str, root: str
+    way: str, side: str, size: str, cause: str
 ) -> None:
     trace = trace_of(f"""
 | device_ops | kind   | name | copy_kind | {side}   | bytes  | correlation | start_us | end_us |
@@ -135,7 +172,7 @@ def test_the_wait_right_behind_a_pageable_copy_of_data_is_part_of_the_copy(
 | the wait  | cudaStreamSynchronize |             |       10 |   1005 |
 | b         | cudaLaunchKernel      |           2 |     1200 |   1205 |
 """)
-    assert set(sync_gain(trace).root.drop_nulls()) == {root}
+    assert list(by_cause(trace)) == [cause]
 
 
 def test_short_untraced_stretches_are_dispatch_and_long_ones_python() -> None:

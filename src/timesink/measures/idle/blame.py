@@ -1,27 +1,29 @@
 """Why each device was idle: every gap is cut into stretches of one cause each; their lengths sum to the idle time.
 
-Views show it split by cause (`idle_shares`). The blame of a gap says what the host did; where it did that while
-preparing input, the device waited for input, whatever the call that the host was in. `loader` therefore holds all of
-the time that the rule on the input pipeline accounts for, and the other causes what is left.
+This is the one table of idle time: bars, lanes, `idle_shares`, findings and plans are sums of its rows. A gap is split
+by what the host did at each instant; `charges` says where that is put down to the preparation of input, or to a wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 import numpy as np
 import polars as pl
 
 from timesink._native import give_back, summed
+from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.kernel_traits import MIGRATION
-from timesink.measures.idle.causes import CAUSE_CODE, CAUSES, HOST_CAUSES, HostActivity, IdleCause, host_activity
+from timesink.measures.idle.causes import CAUSE_CODE, CAUSES, HostActivity, IdleCause, host_activity
+from timesink.measures.idle.charges import Charges, behind, wait_causes, won_without_waits_ns
 from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.idle.pieces import GapCutter, Pieces
-from timesink.measures.steps.per_step import step_windows
+from timesink.measures.steps.per_step import begun_per_step, per_step_ns, step_windows
 from timesink.measures.timeline.device_timeline import Device, device_gaps, device_timeline
+from timesink.measures.timeline.launches import launched_ahead
 from timesink.measures.timeline.replay import work_of
-from timesink.model.arrays import WEIGHTY, BoolArray, Int64Array, slices
+from timesink.model.arrays import WEIGHTY, Int64Array, slices
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
@@ -50,9 +52,8 @@ class IdleBlame:
     - host: who kept the device waiting, a number in `threads`; null for causes on the device.
     - call_row: row of `api_calls` that the stretch is blamed on: the blocking call of `sync`, the call that the thread
       was in, or the launch of `launch_latency`; null where none. os_call_row: row of `os_calls` of `os_call` stretches.
-    - sync_row: row of `api_calls` of the blocking call that drained the device before this gap, whatever the stretch's
-      own cause. A drain charges to `sync` as much of the restart as the host had lost by waiting; what is left would
-      have kept the device waiting without the wait too, and keeps its own cause.
+    - sync_row: row of `api_calls` of the blocking call that drained the device, in stretches of the host until it is
+      ahead again, whatever their own cause: a wait is charged with as much as the host lost by it (`charges`).
     - op_row: row of `device_ops` that ended the gap. host_op_row, range_row, frame_row: innermost operator, range and
       Python frame around the stretch's start (for `sync`: around the blocking call), rows of their tables.
 
@@ -151,8 +152,34 @@ def _blame_rank(trace: Trace, rank: int, work: RankWork, first_thread: int) -> I
     activity = host_activity(trace, work, _host_late_gaps(trace, rank))
     migrates = matches(trace[DEVICE_OPS]["name"], MIGRATION).to_numpy()[work.ops.row]
     cutter = GapCutter.of(work, activity, migrates)
+    charges = _charges(trace, rank, cutter)
     for gaps in device_gaps(trace).slices(rank):
-        yield _stretches(first_thread, gaps, cutter.cut(gaps), activity)
+        if gaps.height:
+            pieces = charges[gaps.item(0, "device")].charge(cutter.cut(gaps))
+            yield _stretches(first_thread, gaps, pieces, activity)
+
+
+def _charges(trace: Trace, rank: int, cutter: GapCutter) -> dict[int, Charges]:
+    """What the stretches of each device of a rank are charged to.
+
+    Where a replay without the waits wins back half of the host's time after them, they are the root of all of it; else
+    each is charged with what it lost, or its part of what the replay wins.
+    """
+    ahead = {device: ahead_ns for (of_rank, device), ahead_ns in launched_ahead(trace).items() if of_rank == rank}
+    drained, behind_ns, behind_per_step = [np.empty(0, np.int64)], 0, 0.0
+    for gaps in device_gaps(trace).slices(rank):
+        if gaps.height:
+            device = gaps.item(0, "device")
+            drained.append(cutter.drained_at(gaps))
+            late = behind(gaps, drained[-1], ahead[device])
+            behind_ns += late.total_ns
+            behind_per_step += per_step_ns(trace, (rank, device), late)
+    won_ns = won_without_waits_ns(trace, rank) if behind_ns else 0.0
+    per_wait_ns = won_ns / max(begun_per_step(trace, rank, pl.Series(np.concatenate(drained))), 1.0)
+    each_ns = behind_ns if won_ns > assumed.EFFECTIVE_SHARE.value * behind_per_step else int(per_wait_ns)
+    called = wait_causes(trace), trace.get(API_CALLS)["start_ns"].to_numpy()
+    prepared = input_prepared(trace, rank)
+    return {device: Charges(prepared, ahead_ns, *called, each_ns) for device, ahead_ns in ahead.items()}
 
 
 def _host_late_gaps(trace: Trace, rank: int) -> Intervals:
@@ -198,8 +225,7 @@ def _gathered(names: pl.Series, rows: pl.Series) -> pl.Series:
     return names[rows.cast(pl.UInt32)]
 
 
-PREPARING = "loader"
-_ALWAYS = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_ALWAYS: Final = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -231,44 +257,24 @@ def _shares(trace: Trace, device: Device) -> Iterator[IdleShare]:
 
 def by_cause(trace: Trace, device: Device, within: Intervals) -> Iterator[tuple[str, int, int]]:
     """Each cause of a device's idle time with its time and its number of stretches inside `within`."""
-    frame, loading, prepared = idle_blame(trace).on(device), CAUSES.index(PREPARING), input_prepared(trace, device[0])
-    prepared &= within
+    frame = idle_blame(trace).on(device)
     sums, counts = np.zeros(len(CAUSES), np.int64), np.zeros(len(CAUSES), np.int64)
     for rows in slices(0, frame.height):
         some = frame[rows]
-        preparing_ns, code = prepared_ns(prepared, some), some["cause"].to_physical().to_numpy()
-        own_ns = within.covered_ns(some["start_ns"], some["end_ns"]) - preparing_ns
-        sums += summed(code, own_ns, len(CAUSES))
-        counts += np.bincount(code[own_ns > 0], minlength=len(CAUSES))
-        sums[loading] += preparing_ns.sum()
-        counts[loading] += np.count_nonzero(preparing_ns > 0)
+        code = some["cause"].to_physical().to_numpy()
+        inside_ns = within.covered_ns(some["start_ns"], some["end_ns"])
+        sums += summed(code, inside_ns, len(CAUSES))
+        counts += np.bincount(code[inside_ns > 0], minlength=len(CAUSES))
     for cause, idle_ns, stretches in zip(CAUSES, sums.tolist(), counts.tolist(), strict=True):
         if stretches:
             yield cause, idle_ns, stretches
 
 
-def prepared_ns(prepared: Intervals, frame: pl.DataFrame) -> Int64Array:
-    """How much of each stretch of a device lies in the preparation of input, while the host is to blame."""
-    return np.where(_is_of(frame, HOST_CAUSES), prepared.covered_ns(frame["start_ns"], frame["end_ns"]), 0)
-
-
 @remembered
 def idle_places(trace: Trace) -> pl.DataFrame:
-    """The stretches of the idle blame with the cause as text and `idle_ns`; a stretch that lies in the preparation of
-    input only in part is two rows."""
-    parts = []
-    for device in device_timeline(trace).by_device:
-        blame = idle_blame(trace)
-        frame = blame.told(blame.on(device), *NAMED).with_columns(pl.col("cause").cast(pl.String))
-        length = frame["end_ns"] - frame["start_ns"]
-        inside = pl.Series(prepared_ns(input_prepared(trace, device[0]), blame.on(device)))
-        parts += [
-            frame.with_columns(pl.lit(PREPARING).alias("cause"), inside.alias("idle_ns")),
-            frame.with_columns((length - inside).alias("idle_ns")),
-        ]
-    if not parts:
-        return idle_blame(trace).frame.with_columns(pl.col("cause").cast(pl.String), pl.lit(0).alias("idle_ns"))
-    return pl.concat(parts).filter(pl.col("idle_ns") > 0)
+    """The stretches of the idle blame with the cause as text and `idle_ns`, their length."""
+    length = (pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns")
+    return idle_blame(trace).frame.with_columns(pl.col("cause").cast(pl.String), length)
 
 
 def input_prepared(trace: Trace, rank: int) -> Intervals:
@@ -281,23 +287,9 @@ def idle_by_step(trace: Trace, device: Device) -> dict[str, Int64Array]:
     """Idle time of a device by cause, the largest first, in each of its steady steps."""
     windows = step_windows(trace, device)
     causes = [share.cause for share in idle_shares(trace) if (share.rank, share.device) == device]
-    return {cause: _stood(trace, device, cause).covered_ns(*windows) for cause in causes}
+    return {cause: _of(trace, device, cause).covered_ns(*windows) for cause in causes}
 
 
-def _stood(trace: Trace, device: Device, cause: str) -> Intervals:
-    frame, prepared = idle_blame(trace).on(device), input_prepared(trace, device[0])
-    of_cause = _of(frame, (cause,))
-    if cause == PREPARING:
-        return of_cause | (_of(frame, HOST_CAUSES) & prepared)
-    return of_cause - prepared if cause in HOST_CAUSES else of_cause
-
-
-def _of(frame: pl.DataFrame, causes: Iterable[str]) -> Intervals:
-    chosen = _is_of(frame, causes)
-    return Intervals.union_of(frame["start_ns"].to_numpy()[chosen], frame["end_ns"].to_numpy()[chosen])
-
-
-def _is_of(frame: pl.DataFrame, causes: Iterable[str]) -> BoolArray:
-    """Which stretches have one of these causes."""
-    wanted = np.isin(CAUSES, list(causes))
-    return np.asarray(wanted[frame["cause"].to_physical().to_numpy()], np.bool_)
+def _of(trace: Trace, device: Device, cause: str) -> Intervals:
+    frame = idle_blame(trace).on(device)
+    return Intervals.of(picked(frame, frame["cause"] == cause))

@@ -17,7 +17,15 @@ import polars as pl
 from timesink._native import first_places, holding, innermost
 from timesink.knowledge import ranges
 from timesink.knowledge.assumptions import idle as assumed
-from timesink.knowledge.calls import LOADS_MODULE, READS_OR_WRITES, SLEEPS, WAITS_FOR_THREAD, CallKind, call_kinds
+from timesink.knowledge.calls import (
+    LOADS_MODULE,
+    READS_OR_WRITES,
+    SLEEPS,
+    STREAM_ORDERED,
+    WAITS_FOR_THREAD,
+    CallKind,
+    call_kinds,
+)
 from timesink.measures.timeline.attribution import host_nesting, range_nesting
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
@@ -93,6 +101,8 @@ CAUSES: Final = (
 )  # fmt: skip
 IdleCause: Final = pl.Enum(list(CAUSES))
 HOST_CAUSES: Final = CAUSES[1:15]
+LAUNCHING_CAUSES: Final = ("dispatch", "cuda_call", "launch_latency", "untraced", "python", "optimizer")
+"""What launching work looks like: a wait before it may have made it late (`charges`)."""
 CAUSE_CODE: Final = {name: code for code, name in enumerate(CAUSES)}
 _INNERMOST_COUNTS: Final = CAUSE_CODE["dispatch"]
 
@@ -262,7 +272,9 @@ def _call_causes(names: pl.Series, pageable: BoolArray) -> Int64Array:
     kinds = call_kinds(names)
     codes = np.full(kinds.size, CAUSE_CODE["cuda_call"], np.int64)
     codes[np.isin(kinds, [CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC])] = CAUSE_CODE["sync"]
-    codes[np.isin(kinds, [CallKind.ALLOCATE, CallKind.FREE])] = CAUSE_CODE["allocator"]
+    codes[np.isin(kinds, [CallKind.ALLOCATE, CallKind.FREE]) | matches(names, STREAM_ORDERED).to_numpy()] = CAUSE_CODE[
+        "allocator"
+    ]
     codes[pageable | (kinds == CallKind.COPY_BLOCKING)] = CAUSE_CODE["copy_staging"]
     codes[matches(names, LOADS_MODULE).to_numpy()] = CAUSE_CODE["compile"]
     return codes

@@ -3,7 +3,7 @@
 Of a gap from `start` to `end`, ended by an op that was launched within it, the parts are in this order, any of them
 possibly empty::
 
-    sync                            from the start: what a blocking call, now over, cost the host
+    sync                            from the start, until a blocking call that drained the device returned
     the host's activity, untraced   up to the start of the launch call
     launch_latency                  up to the latest that a launch onto an idle device usually takes
     cuda_call                       up to the return of the launch call, where it takes longer than that
@@ -52,6 +52,20 @@ class Pieces:
     call_row: IntArray
     sync_row: IntArray
     asked_ns: IntArray
+
+    def cut_at(self, edges_ns: IntArray) -> tuple[IntArray, Pieces]:
+        """The pieces cut at ascending instants, and which piece each is of: [0, 9) at 4 is [0, 4) and [4, 9)."""
+        first, last = np.searchsorted(edges_ns, self.start_ns, "right"), np.searchsorted(edges_ns, self.end_ns)
+        count = np.maximum(last - first, 0) + 1
+        row = np.repeat(np.arange(count.size), count)
+        if row.size == count.size:
+            return row, self
+        edge = first[row] + np.arange(row.size) - np.repeat(np.cumsum(count) - count, count)
+        after, bounds = edge > first[row], np.append(edges_ns, 0)
+        start = np.where(after, bounds[edge - 1], self.start_ns[row])
+        end = np.where(edge < last[row], bounds[edge], self.end_ns[row])
+        others = (getattr(self, name)[row] for name in self.__slots__ if name not in ("gap", "start_ns", "end_ns"))
+        return row, Pieces(self.gap[row], start, end, *others)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +124,12 @@ class GapCutter:
         """What a rank's calls waited for, and what they and its blocks did."""
         return cls(work, activity, _waits_by_device(work), *_last_sources(work), migrates)
 
+    def drained_at(self, frame: pl.DataFrame) -> IntArray:
+        """When blocking calls drained one device: the start of the first gap that follows each of them."""
+        gaps = _Gaps.of(frame, self.work, self.activity)
+        call = _drains(gaps, self)[0]
+        return gaps.start_ns[(call >= 0) & (np.diff(call, prepend=-1) != 0)]
+
     def cut(self, frame: pl.DataFrame) -> Pieces:
         """Cut every gap of one device, given as `device_gaps` has them, into stretches of one cause, in order of start.
 
@@ -152,17 +172,14 @@ def _waits_by_device(work: RankWork) -> dict[int, tuple[IntArray, IntArray]]:
 
 
 def _drains(gaps: _Gaps, known: GapCutter) -> tuple[IntArray, IntArray]:
-    """The call whose wait drained the device before each gap (-1: none), and until when the gap is charged to it.
+    """The call whose wait drained the device before each gap (-1: none), and until when it had not returned.
 
-    Without the wait the host would have come to the next launch earlier by as long as it waited: that much of the gap,
-    after the call returned, is the wait's doing. What the host needs beyond it would keep the device idle anyway. Such
-    a call is released by work that ends up to 20 us before the gap, and returns before the next launch. For
-    a gap [100, 190) with the launch at 180::
+    Such a call is released by work that ends up to 20 us before the gap, and returns before the next launch. For a gap
+    [100, 190) with the launch at 180::
 
-        waits from  released at  returns at  charged until
-        40          100          105         165 = 105 + 60 that the host lost
-        90          100          105         115
-        10          100          105         180, no further than the launch
+        waits from  released at  returns at  in the gap until
+        40          100          105         105
+        40          85           95          100: it was over
         110         100          120         none: it did not wait for that work
     """
     calls, timeline_of = known.work.calls, known.activity.timeline_of
@@ -172,21 +189,21 @@ def _drains(gaps: _Gaps, known: GapCutter) -> tuple[IntArray, IntArray]:
         return drain, until
     released, waiting = known.drained[device]
     before = places(released, gaps.start_ns, True) - 1  # the last one before the gap began
-    call, released_ns = waiting[np.maximum(before, 0)], released[np.maximum(before, 0)]
-    drains = (before >= 0) & (gaps.start_ns - released_ns <= replay.CLOCK_SLACK_US.ns)
+    call = waiting[np.maximum(before, 0)]
+    drains = (before >= 0) & (gaps.start_ns - released[np.maximum(before, 0)] <= replay.CLOCK_SLACK_US.ns)
     drains &= calls.end_ns[call] <= gaps.host_end_ns
     drains &= timeline_of[calls.thread[call]] == gaps.timeline
     gap, call = np.flatnonzero(drains), call[drains]
-    lost = released_ns[gap] - calls.start_ns[call]
-    returned = np.maximum(calls.end_ns[call], gaps.start_ns[gap])
-    drain[gap], until[gap] = call, np.minimum(returned + lost, gaps.host_end_ns[gap])
+    drain[gap], until[gap] = call, np.maximum(calls.end_ns[call], gaps.start_ns[gap])
     return drain, until
 
 
 def _device_parts(gaps: _Gaps, known: GapCutter) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
     """Until when each gap is latency, the rest of the launch call, and a dependency; the two causes that follow."""
     work = known.work
-    usual_start = gaps.launch_ns + work.costs.latency_late_ns(gaps.op)
+    # However often a trace shows it, a start so late is no latency of a launch: nothing on the host explains it.
+    longest = int(replay.LATE_AT_MOST.value * replay.LATENCY_AT_MOST_US.ns)
+    usual_start = gaps.launch_ns + np.minimum(work.costs.latency_late_ns(gaps.op), longest)
     latency_end = np.clip(np.where(gaps.launched, usual_start, gaps.start_ns), gaps.host_end_ns, gaps.end_ns)
     # A launch call that has not returned is still being made: it loads a module, or waits for a lock.
     returned = np.where(gaps.launched, found_at(work.calls.end_ns, gaps.call), gaps.start_ns)

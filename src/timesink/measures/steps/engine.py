@@ -22,7 +22,6 @@ from timesink.knowledge.calls import ALLOCATION, FREE, WAITS_FOR_THREAD, CallKin
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.ranges import ENGINE_STEP, EXECUTE_MODEL
 from timesink.measures.idle.blame import idle_blame, intervals_of
-from timesink.measures.idle.blamed_time import sync_gain
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.kernels.facts import multiprocessors
 from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops
@@ -210,9 +209,8 @@ def engine_late(trace: Trace) -> tuple[EngineLate, ...]:
     """By device of an engine with steady steps and recorded calls; nothing for other programs."""
     if not is_engine(trace) or not steps(trace).windows.height or not launch_links(trace).linked_count:
         return ()
-    stretches = idle_blame(trace).stretches.with_columns(sync_gain(trace).root.alias("root"))
-    stretches = stretches.filter(pl.col("cause").is_in(list(_LATE)))
-    late, drained = intervals_of(stretches), intervals_of(stretches.filter(pl.col("root").is_not_null()))
+    stretches = idle_blame(trace).stretches.filter(pl.col("cause").is_in(list(_LATE)))
+    late, drained = intervals_of(stretches), intervals_of(stretches.drop_nulls("sync_row"))
     devices = sorted(set(steps(trace).windows.select("rank", "device").iter_rows()))
     none = Intervals.none()
     return tuple(_engine(trace, device, late.get(device, none), drained.get(device, none)) for device in devices)

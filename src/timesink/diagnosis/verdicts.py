@@ -29,6 +29,7 @@ class Bottleneck(StrEnum):
     OPERATING_SYSTEM = "operating_system"
     GARBAGE_COLLECTION = "garbage_collection"
     ALLOCATOR = "allocator"
+    LATE_START = "late_start"
     MEMORY_CAPACITY = "memory_capacity"
     OPTIMIZER_UNFUSED = "optimizer_unfused"
     POINTWISE_UNFUSED = "pointwise_unfused"

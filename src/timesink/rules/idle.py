@@ -275,6 +275,11 @@ def _slowed_by_profiler(trace: Trace) -> Rows:
     return rows
 
 
+def _starting_late(trace: Trace) -> Iterator[Row]:
+    for blamed in blamed_time(trace, ("unexplained",)):
+        yield waiting_row(blamed, longest_ns=int(blamed.intervals.lengths_ns.max(initial=0)))
+
+
 _HOST_SYNC: Final = waiting_rule(
     "IDL102",
     "host-sync",
@@ -309,6 +314,7 @@ RULES: Final = (
         Bottleneck.OPERATING_SYSTEM,
         needs=(DEVICE_OPS, API_CALLS, OS_CALLS),
     ),
+    waiting_rule("IDL109", "late-start", _starting_late, Bottleneck.LATE_START),
     declare(
         "PRF101",
         "profiler-overhead",

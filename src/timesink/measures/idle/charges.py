@@ -151,7 +151,7 @@ class Charges:
         lost[begins] = np.maximum(start_ns[begins] - self.call_start_ns[called], self.won_ns)
         free = self.left_ns + np.cumsum(lost - asked_ns)
         left = free - np.minimum(np.minimum.accumulate(free), 0)
-        granted = np.append(self.left_ns, left[:-1]) + lost - left
+        granted: Int64Array = np.append(self.left_ns, left[:-1]) + lost - left
         self.left_ns = int(left[-1])
         return granted
 

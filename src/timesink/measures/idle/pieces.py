@@ -128,7 +128,7 @@ class GapCutter:
         """When blocking calls drained one device: the start of the first gap that follows each of them."""
         gaps = _Gaps.of(frame, self.work, self.activity)
         call = _drains(gaps, self)[0]
-        return gaps.start_ns[(call >= 0) & (np.diff(call, prepend=-1) != 0)]
+        return np.asarray(gaps.start_ns[(call >= 0) & (np.diff(call, prepend=-1) != 0)], np.int64)
 
     def cut(self, frame: pl.DataFrame) -> Pieces:
         """Cut every gap of one device, given as `device_gaps` has them, into stretches of one cause, in order of start.

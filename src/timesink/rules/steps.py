@@ -60,7 +60,7 @@ def _row(trace: Trace, device: Device, kind: Spike) -> Row:
     return Row(
         device,
         figures,
-        claim=Claim({device: Intervals.union_all(Intervals.one(*spike.stretch_ns) for spike in slow)}),
+        claim=Claim({device: Intervals.union_all(spike.of_cause for spike in slow)}),
         stated=Quantity.ms(worth_ns, 0.0, worth_ns),
         where=Where(*device, step=worst.label, kernel=worst.operation or None),
         variant=kind,

@@ -41,6 +41,12 @@ def test_kernels_slower_by_one_factor_are_a_matter_of_clocks() -> None:
     assert right >= LEAST_RIGHT * TRACES, f"{right} of {TRACES}"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_slow_step_claims_what_its_cause_carries(kind: str) -> None:
+    for spike in spikes(simulated(0, kind)[0]).found:
+        assert spike.carried_ns <= spike.of_cause.total_ns <= spike.period_ns
+
+
 @pytest.mark.slow
 def test_steps_that_are_alike_have_no_spike() -> None:
     for seed in range(TRACES):

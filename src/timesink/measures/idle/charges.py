@@ -98,7 +98,8 @@ class Charges:
     """Charges the pieces of one device, which come a slice at a time, in order.
 
     `prepared`: when its host prepared input. `ahead_ns`: when work began whose launch was far ahead, ascending.
-    `cause`: `wait_causes`. `call_start_ns`: of each of `api_calls`. `won_ns`: the least that a wait cost.
+    `cause`: `wait_causes`. `call_start_ns`: of each of `api_calls`. `won_ns`: the least that a wait cost, its own
+    idle time included.
     The rest is of the last wait: its call, the timeline of it, when it drained the device; and how much of what the
     host lost by waits is not charged yet.
     """
@@ -130,7 +131,10 @@ class Charges:
         length = pieces.end_ns - pieces.start_ns
         short = np.isin(pieces.cause, _FRAMEWORK) | (length < fixes.CAPTURED_WITHIN_US.ns)
         restart = behind & short & np.isin(pieces.cause, _LAUNCHING)
-        charged = self._spend(begins, called, pieces.start_ns, np.where(restart, length, 0))
+        own_ns = np.bincount(number[own], length[own], begins.size + 1)[1:]
+        lost_ns = np.zeros(length.size, np.int64)
+        lost_ns[begins] = np.maximum(pieces.start_ns[begins] - self.call_start_ns[called], self.won_ns - own_ns)
+        charged = self._spend(lost_ns, np.where(restart, length, 0))
         self.call, self.timeline, self.drained_ns = int(call[-1]), int(timeline[-1]), int(drained[-1])
         late = behind & (np.isin(pieces.cause, _OF_HOST) | restart) & (pieces.cause != CAUSE_CODE["os_call"])
         pieces = replace(
@@ -141,17 +145,15 @@ class Charges:
         row, pieces = pieces.cut_at((pieces.start_ns + charged)[(charged > 0) & (charged < length)])
         return self._blamed(pieces, (charged[row] > 0) & (np.diff(row, prepend=-1) > 0))
 
-    def _spend(self, begins: Int64Array, called: Int64Array, start_ns: Int64Array, asked_ns: Int64Array) -> Int64Array:
+    def _spend(self, lost_ns: Int64Array, asked_ns: Int64Array) -> Int64Array:
         """How much of what each piece asks for is left of what the host lost by all waits so far; the rest is dropped.
 
         Without any of the waits the host would be earlier by all that it lost by them. Waits that lose 50 and 5 before
         the first and third of four pieces that ask for 30, 10, 40 and 20 grant 30, 10, 15 and 0.
         """
-        lost = np.zeros(start_ns.size, np.int64)
-        lost[begins] = np.maximum(start_ns[begins] - self.call_start_ns[called], self.won_ns)
-        free = self.left_ns + np.cumsum(lost - asked_ns)
+        free = self.left_ns + np.cumsum(lost_ns - asked_ns)
         left = free - np.minimum(np.minimum.accumulate(free), 0)
-        granted: Int64Array = np.append(self.left_ns, left[:-1]) + lost - left
+        granted: Int64Array = np.append(self.left_ns, left[:-1]) + lost_ns - left
         self.left_ns = int(left[-1])
         return granted
 

@@ -31,6 +31,7 @@ from timesink.measures.steps.slow_steps import usual_and_deviation
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int8Array, Int64Array, IntArray, median
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of
 from timesink.model.tables import DEVICE_OPS
@@ -65,8 +66,8 @@ class SpikeStep:
     """One slow step of one device. `step` is numbered as in `steps().frame`, `label` its mark.
 
     `excess_ns` is its length beyond the median step's; `carried_ns` is how much of it the class accounts for.
-    `operation` is the operation at which most of the excess is. `stretch_ns` is the longest stretch of the cause in
-    time; the whole window where the cause runs on the device.
+    `operation` is the operation at which most of the excess is. `of_cause` is the time of the cause in the step: idle
+    stretches and work of its kind; the whole window where the cause is that kernels take longer.
     """
 
     device: Device
@@ -77,7 +78,7 @@ class SpikeStep:
     excess_ns: int
     carried_ns: int
     operation: str
-    stretch_ns: tuple[int, int]
+    of_cause: Intervals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,15 +155,16 @@ def _named_spike(device: Device, slow: _Step, usual: _Step) -> SpikeStep:
     excess = slow.period_ns - usual.period_ns
     kind, carried, evidence = _kind(slow, usual, aligned, excess)
     shown = np.flatnonzero(np.isin(slow.idle.cause, [CAUSE_CODE[name] for name in evidence if name in CAUSE_CODE]))
-    step, label, stretch = slow.number, slow.label, slow.window_ns
+    step, label, of_cause = slow.number, slow.label, Intervals.one(*slow.window_ns)
     if shown.size:
-        longest = shown[np.lexsort((slow.idle.start_ns[shown], slow.idle.length_ns[shown]))[-1]]
-        stretch = int(slow.idle.start_ns[longest]), int(slow.idle.start_ns[longest] + slow.idle.length_ns[longest])
-        step, label = slow.contents.host_step(sum(stretch) // 2)
+        start, end = slow.idle.start_ns[shown], slow.idle.start_ns[shown] + slow.idle.length_ns[shown]
+        longest = np.lexsort((start, end - start))[-1]
+        step, label = slow.contents.host_step(int(start[longest] + end[longest]) // 2)
+        of_cause = Intervals.union_of(start, end) | slow.busy_of(evidence)
     if kind is Spike.ALLOCATOR_GROWTH and matches(slow.contents.calls_of_idle(slow.idle.row[shown]), FREE).any():
         kind = Spike.ALLOCATOR_RETRY
     operation = _operation(slow, aligned)
-    return SpikeStep(device, step, label, kind, slow.period_ns, excess, min(carried, excess), operation, stretch)
+    return SpikeStep(device, step, label, kind, slow.period_ns, excess, min(carried, excess), operation, of_cause)
 
 
 def _causes(slow: _Step, usual: _Step, aligned: Alignment) -> dict[str, int]:
@@ -296,6 +298,12 @@ class _Step:
         self.idle = self._idle()
         self.idle_of_cause = np.zeros(len(CAUSE_CODE), np.int64)
         np.add.at(self.idle_of_cause, self.idle.cause, self.idle.length_ns)
+
+    def busy_of(self, names: tuple[str, ...]) -> Intervals:
+        """When operations of these classes ran in the window."""
+        wanted = np.isin(self.op_class, [code for code, name in enumerate(OpClass.categories) if name in names])
+        end = np.minimum(self.ops.finish_ns, self.window_ns[1])
+        return Intervals.union_of(self.ops.start_ns[wanted], end[wanted])
 
     def _idle(self) -> _Idle:
         """Idle stretches cut to the window; they do not overlap."""

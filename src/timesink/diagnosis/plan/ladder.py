@@ -24,6 +24,8 @@ from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Diagnosis, Finding, Quantity
 from timesink.diagnosis.words import guessed_steps
 from timesink.fixes.fix import Fix
+from timesink.knowledge.programs import ProgramKind
+from timesink.measures.timeline.known import known
 from timesink.measures.timeline.replay import pricers
 from timesink.model.trace import Trace
 from timesink.startup import dataclass, field
@@ -148,6 +150,7 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
     notes = (
         *told, *_notes(rungs, joint.claimed, unsure), *_costly(rungs, singles, lost),
         *_superfluous(joint, chosen, won, least_ms), *filter(None, (none, guessed_steps(joint.trace))),
+        *_to_measure(joint.trace, rungs),
     )  # fmt: skip
     return Plan(joint.step_ms, tuple(rungs), singles, left, floor_ms, said, "", unpriced, notes, batches, free)
 
@@ -218,6 +221,14 @@ def _superfluous(joint: Joint, chosen: Sequence[str], won: Quantity, least_ms: f
         if gain is not None and won.value - gain.value < least_ms:
             more_ms = max(won.value - gain.value, 0.0)
             yield f"{name} adds {more_ms:.3g} ms to the rungs after it: leave it out where those are made anyway"
+
+
+def _to_measure(trace: Trace, rungs: Sequence[Rung]) -> list[str]:
+    """What of the ladder a trial can measure in the program itself."""
+    names = [rung.id for rung in rungs if rung.fix.switch]
+    if not names or known(trace).program is not ProgramKind.PYTORCH:
+        return []
+    return [f"measured, not foretold: timesink try --only {','.join(names)} -- python train.py"]
 
 
 def _notes(rungs: Sequence[Rung], claimed: Chosen, unsure: Mapping[str, Quantity]) -> tuple[str, ...]:

@@ -71,18 +71,23 @@ TYPED = [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else ())
 @pytest.mark.parametrize("page", TYPED, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, called: Typist, request: pytest.FixtureRequest) -> None:
     environment = workplace(tmp_path)
-    for line in RUN[page]:
+    for shown in RUN[page]:
+        line = shown
         entry = resolve(line.split()[1:])[1]
         name = entry.partition(" ")[0]
         if entry in ("report --open", "report --export FORMAT", "query"):
             pytest.importorskip("duckdb" if name == "query" else "perfetto")
+        if name == "try":
+            if find_spec("torch") is None:
+                continue
+            line = line.replace("timesink try ", "timesink try --budget 9 ")
         opens = entry == "report --open"
         if opens:
             request.getfixturevalue("port_of_perfetto")
         typed = f"{line} --no-browser --timeout 1" if opens else line
         here = (
             not {name, entry} & {*SHELLED}
-            and (page.name != "README.md" or line != RUN[page][0])
+            and (page.name != "README.md" or shown != RUN[page][0])
             and not OF_A_SHELL.search(line)
         )
         ran = (called if here else shelled)(typed, tmp_path, environment)

@@ -79,6 +79,7 @@ FP16: Final = Fix(
     change=replays.to_bf16,
     beside=partial(replays.to_16_bits_beside, kind="fp16"),
     does_more=True,
+    switch=True,
 )
 COMPILE: Final = Fix(
     "compile",
@@ -386,8 +387,6 @@ LESS_HOST_WORK: Final = Fix("less_host_work", change=lambda host: ScaleHost(host
 KEEP_MEMORY: Final = Fix("keep_memory", change=KeepMemory)
 PREPARE_NEXT_STEP: Final = Fix("prepare_next_step")
 
-# No trace tells what these win: they are tried, not foretold.
-_TRIED = partial(Fix, effort=Effort.FLAG, switch=True)
 COMPILE_BLOCKS: Final = Fix(
     "compile_blocks",
     "torch.compile each repeated block by itself",
@@ -396,25 +395,20 @@ COMPILE_BLOCKS: Final = Fix(
     costs="seconds to minutes at the first step and at each new shape: not in its price",
     switch=True,
 )
-BENCHMARK_CONVOLUTIONS: Final = _TRIED(
-    "benchmark_convolutions", "let cuDNN try its algorithms: torch.backends.cudnn.benchmark = True"
+TRIED: Final = tuple(
+    Fix(name, what_to_type, Effort.FLAG, costs=costs, switch=True)
+    for name, what_to_type, costs in (
+        ("benchmark_convolutions", "let cuDNN try its algorithms: torch.backends.cudnn.benchmark = True", ""),
+        ("set_to_none", "zero gradients with set_to_none=True", "gradients that are None"),
+        ("frozen_garbage", "collect no garbage in the loop: gc.freeze(), gc.disable()", "memory of cycles"),
+        ("bucket_views", "let gradients be views of buckets: gradient_as_bucket_view=True", ""),
+        ("static_graph", "say that every step is alike: static_graph=True", "wrong gradients where steps differ"),
+        ("local_buffers", "broadcast no buffers: broadcast_buffers=False", "running statistics of each rank's own"),
+        ("expandable_segments", "let memory grow: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", ""),
+    )
 )
-SET_TO_NONE: Final = _TRIED("set_to_none", "zero gradients with set_to_none=True", costs="gradients that are None")
-FROZEN_GARBAGE: Final = _TRIED(
-    "frozen_garbage", "collect no garbage in the loop: gc.freeze(), gc.disable()", costs="memory of cycles"
-)
-BUCKET_VIEWS: Final = _TRIED("bucket_views", "let gradients be views of buckets: gradient_as_bucket_view=True")
-STATIC_GRAPH: Final = _TRIED(
-    "static_graph", "say that every step is alike: static_graph=True", costs="wrong gradients where steps differ"
-)
-LOCAL_BUFFERS: Final = _TRIED(
-    "local_buffers", "broadcast no buffers: broadcast_buffers=False", costs="running statistics of each rank's own"
-)
-EXPANDABLE_SEGMENTS: Final = _TRIED(
-    "expandable_segments", "let segments of memory grow: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-)
+"""No trace tells what these win: they are tried, not foretold."""
 
-
-FIXES: Final = tuple(row for row in tuple(globals().values()) if isinstance(row, Fix))
+FIXES: Final = (*(row for row in tuple(globals().values()) if isinstance(row, Fix)), *TRIED)
 """All rows."""
 BY_NAME: Final = {fix.name: fix for fix in FIXES}

@@ -129,3 +129,33 @@ EMITTED_SHAPES: Final = Pattern(
     "aten::mm, op_id = 7, sizes = [[64, 512], [512, 8]], input_op_ids = [(0,-1), (0,-1)]", "aten::mm, op_id = 7",
     "torch.autograd.profiler.emit_nvtx",
 )  # fmt: skip
+
+
+# Files of several ranks in one, as servers and scripts merge them: where an event names its process, and its rank.
+PROCESS_OF_EVENT: Final = Pattern(
+    r'"pid"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)',
+    "the process of an event in JSON, a number or words",
+    ('"pid": 4242', '"pid": "[TP01-DP00] 4242"'),
+    '"tid": 4242',
+)
+EVENTS_BEGIN: Final = Pattern(
+    r'"traceEvents"\s*:\s*\[|^\s*\[',
+    "where the list of events begins",
+    ('"traceEvents": [', " ["),
+    '"events": [',
+)
+BETWEEN_EVENTS: Final = Pattern(r"^[\s,]*$", "what stands between two events", (", ", ""), "}")
+RANK_IN_BRACKETS: Final = Pattern(
+    r"\s*[\[(<]([^\])>]*\d[^\])>]*)[\])>]",
+    "a rank in brackets before the process",
+    ("[TP01-DP00] 4242", "(rank 1) python"),
+    "python [main]",
+)
+RANK_NAMED: Final = Pattern(
+    r"(?i)(?<![a-z])rank[\W_]{0,3}(\d+)",
+    "a rank by its number",
+    ("rank1/4242", "Rank 1: 4242"),
+    "frank1",
+)
+LAST_NUMBER: Final = Pattern(r"(\d+)\D*$", "the number that a text ends in", ("python 4242", "4242 (main)"), "python")
+DIGITS: Final = Pattern(r"(\d+)", "a number", "rank12", "rank")

@@ -390,9 +390,9 @@ def begin(text: str) -> None:
     if start.is_bystander(sys.orig_argv):
         return
     trial = Trial(TrialPlan.from_json(text))
-    in_program.listeners.append(trial.explicit_step)
 
     def install() -> None:
+        in_program.listeners.append(trial.explicit_step)
         trial.program.install()
         torch_hooks.install(trial)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from timesink.trials.program import RunningProgram
 from timesink.trials.switching import (
@@ -41,7 +41,7 @@ def allow_tf32(program: RunningProgram) -> Undo:
     return undo_all(set_attributes(matmul, allow_tf32=True), set_attributes(cudnn, allow_tf32=True))
 
 
-def autocast_model(program: RunningProgram) -> Undo:
+def autocast_model(name: Literal["bf16", "fp16"], program: RunningProgram) -> Undo:
     """Around the calls of root modules; results are cast back to what the program expects."""
     import torch
 
@@ -50,9 +50,14 @@ def autocast_model(program: RunningProgram) -> Undo:
         raise Refusal(f"the model is in {', '.join(sorted(str(kind) for kind in kinds))}, not in float32")
     if program.autocasts:
         raise Refusal("the program runs autocast itself")
-    kind = torch.bfloat16 if device == "cpu" or _capability(torch) >= (8, 0) else torch.float16
-    if kind is torch.float16 and program.step_optimizer is not None:
-        raise Refusal("this GPU has no bf16, and fp16 training needs a loss scaler in the program")
+    has_bf16 = device == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
+    if name == "bf16" and not has_bf16:
+        raise Refusal(f"{torch.cuda.get_device_name()} computes no bf16")
+    if name == "fp16" and has_bf16:
+        raise Refusal("bf16, which needs no loss scaler, is to be had")
+    if name == "fp16" and program.step_optimizer is not None:
+        raise Refusal("training in fp16 needs a loss scaler in the program")
+    kind = torch.bfloat16 if name == "bf16" else torch.float16
 
     def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
         def called(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -62,8 +67,8 @@ def autocast_model(program: RunningProgram) -> Undo:
 
         return called
 
-    program.around["bf16"] = wrap
-    return lambda: program.around.pop("bf16", None)
+    program.around[name] = wrap
+    return lambda: program.around.pop(name, None)
 
 
 def _as_float32(torch: Any, result: Any) -> Any:

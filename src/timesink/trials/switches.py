@@ -44,7 +44,8 @@ SWITCHES: Final = {
     switch.name: switch
     for switch in (
         Switch("loader_workers", training.load_in_workers, "other batches", "loader", *_WORKERS),
-        Switch("bf16", model.autocast_model, "lower precision", "model", 3),
+        Switch("bf16", partial(model.autocast_model, "bf16"), "lower precision", "model", 3),
+        Switch("fp16", partial(model.autocast_model, "fp16"), "lower precision", "model", 3),
         Switch("tf32", model.allow_tf32, "lower precision"),
         Switch("channels_last", model.lay_channels_last, "rounding", "model", 4),
         Switch("fused_attention", model.fuse_attention, "rounding", "model"),

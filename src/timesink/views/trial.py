@@ -108,6 +108,8 @@ def _charts(answer: TrialAnswer) -> tuple[LadderChart, ...]:
     steps = _steps_ms(answer)
     if not steps:
         return ()
-    rungs = (LadderRung(name, before * NS_PER_MS, *[after * NS_PER_MS] * 3) for name, before, after in steps)
+    rungs = (
+        LadderRung(name, *(ms * NS_PER_MS for ms in (before, after, after, after))) for name, before, after in steps
+    )
     title = "What is left of the step after each change, measured"
     return (LadderChart(title, steps[0][1] * NS_PER_MS, tuple(rungs), conclusion(answer)),)

@@ -253,7 +253,8 @@ def _range_marks(
                 steps = steps.gather_every(_optimizers(steps["start_ns"], calls))
             begun_ns = steps["start_ns"].to_numpy()
             if launched is None:
-                is_own = not re.search(f"{LIBRARY}|{GENERATED}", family["stem"]) and family["domain"] is None
+                is_foreign = any(re.search(pattern, family["stem"]) for pattern in (LIBRARY, GENERATED))
+                is_own = not is_foreign and family["domain"] is None
             elif positions is None:
                 is_own = home_share(launched.kinds, launched.next_to(begun_ns)) >= assumed.KINDS_AT_HOME.value
             else:

@@ -22,7 +22,7 @@ from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass, field
 from timesink.units import NS_PER_MS
 
-_NEVER = 1 << 62
+_NEVER = 1 << 62  # ns, later than any clock's time
 _SETS_UP = (CallKind.OTHER, CallKind.ALLOCATE, CallKind.FREE)  # the others wait for the device, copies too
 
 

@@ -18,6 +18,15 @@ from typing import Final
 import polars as pl
 
 from timesink.errors import UnreadableTrace
+from timesink.knowledge.profiler_texts import (
+    BETWEEN_EVENTS,
+    DIGITS,
+    EVENTS_BEGIN,
+    LAST_NUMBER,
+    PROCESS_OF_EVENT,
+    RANK_IN_BRACKETS,
+    RANK_NAMED,
+)
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
 from timesink.model.trace import NoteKind, Trace, noted
 from timesink.readers.kineto.decoded import decode
@@ -31,13 +40,10 @@ _ONE_EACH: Final = "give the file of each rank: timesink diagnose rank0.json ran
 _HELD_BYTES: Final = 1 << 30  # such a file is held as text
 _LEAST_OFFSET: Final = 1000  # no machine has as many GPUs
 _LONGEST, _BY_CHANCE = 40, 8
-_OWNER = re.compile(r'"pid"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')
-_EVENTS = re.compile(r'"traceEvents"\s*:\s*\[|^\s*\[')
-_BETWEEN = re.compile(r"[\s,]*")
-_BRACKETS = re.compile(r"\s*[\[(<]([^\])>]*\d[^\])>]*)[\])>]")
-_RANK = re.compile(r"(?i)(?<![a-z])rank[\W_]{0,3}(\d+)")
+_OWNER, _EVENTS = re.compile(PROCESS_OF_EVENT), re.compile(EVENTS_BEGIN)
+_BETWEEN = re.compile(BETWEEN_EVENTS.strip("^$"))
+_BRACKETS, _RANK, _LAST_NUMBER = re.compile(RANK_IN_BRACKETS), re.compile(RANK_NAMED), re.compile(LAST_NUMBER)
 _AROUND: Final = " \t/:;,.-_|#@="
-_LAST_NUMBER = re.compile(r"(\d+)\D*$")
 _ON_DEVICE: Final = frozenset(("kernel", "gpu_memcpy", "gpu_memset"))
 _CALLS: Final = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "Runtime"))
 
@@ -198,4 +204,4 @@ def _named(text: str, number: str | int) -> str:
 
 def _in_order(mark: str) -> list[tuple[int, str]]:
     """A key that sorts numbers in words by their value."""
-    return [(int(part[:9]) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", mark)]
+    return [(int(part[:9]) if part.isdigit() else -1, part) for part in re.split(DIGITS, mark)]

@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 

@@ -47,6 +47,12 @@ def share_text(ratio: float) -> str:
     return f"{_three_digits(100 * ratio)} %"
 
 
+def share_range_text(low: float, high: float) -> str:
+    """Two shares as a range: ``64.0 to 92.0 %``; as one where they read the same."""
+    one = share_text(low)
+    return one if one == share_text(high) else f"{one[:-2]} to {share_text(high)}"
+
+
 def ms(value_ns: float) -> float:
     """Nanoseconds to milliseconds, for the JSON contract."""
     return value_ns / NS_PER_MS

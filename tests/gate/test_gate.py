@@ -65,13 +65,6 @@ OWED = {
         ("ns_resolution_rank0.json.gz", "resnet50_workers0.json.gz", "resnet50_workers4.json.gz"),
         ("one_price_for_all_doors",),
     ),
-    **dict.fromkeys(
-        (
-            *("h200_torch_kernels.ncu-rep", "h200_torch_kernels.raw.csv"),
-            *("a100_cutlass.ncu-rep", "a10g_sgemm_ladder.ncu-rep"),
-        ),
-        ("gain_within_share",),
-    ),
 }
 
 

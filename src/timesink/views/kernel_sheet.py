@@ -29,8 +29,8 @@ _VERDICT_FIELDS = {
     field.key: field
     for field in declare(
         Field("limiter", "limiter", is_name=True, words=LIMITER_WORDS),
-        "limiter_pct: of its time [%], roof: nearest roof [text], roof_pct: of roof [%], roof_speedup: x to roof, "
-        "bound_speedup: x without limiter",
+        "limiter_pct: of its time [%], limiter_most_pct: at most [%], roof: nearest roof [text], "
+        "roof_pct: of roof [%], roof_speedup: x to roof, bound_speedup: x without limiter",
     )
 }
 Least = Mapping[tuple[int, int], LeastBytes]

@@ -47,8 +47,8 @@ def kernels_page(trace: Trace, order: Sequence[int] | None = None) -> Page:
     columns = declare(
         "id, kernel [kernel], time_ns: time",
         _LIMITER,
-        "limiter_ratio: of its time, roof: nearest roof [text], roof_ratio: of roof, roof_speedup: x to roof, "
-        "bound_speedup: x without limiter",
+        "limiter_ratio: of its time, limiter_most_ratio: at most, roof: nearest roof [text], roof_ratio: of roof, "
+        "roof_speedup: x to roof, bound_speedup: x without limiter",
     )
     note = (
         "x to roof: how many times as fast at the nearest roof, with the same bytes and operations; x without limiter: "
@@ -65,7 +65,6 @@ def kernels_page(trace: Trace, order: Sequence[int] | None = None) -> Page:
 
 def _row(kernel: KernelCounters, limits: KernelLimits | None) -> tuple[Cell, ...]:
     known = kernel_entry(kernel, limits)
-    share = None if limits is None else limits.shares[limits.limiter]
     speedups = (factor and round(factor, 2) for factor in (known["roof_speedup"], known["bound_speedup"]))
     limiter = known["limiter"] or "undecided"
     return (
@@ -73,7 +72,8 @@ def _row(kernel: KernelCounters, limits: KernelLimits | None) -> tuple[Cell, ...
         kernel.name,
         kernel.duration_ns,
         limiter,
-        share,
+        known["limiter_share"],
+        known["limiter_share_at_most"],
         known["roof"],
         known["roof_share"],
         *speedups,
@@ -164,6 +164,8 @@ def kernel_entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[st
         "id": kernel.profile,
         "time_us": None if kernel.duration_ns is None else kernel.duration_ns / 1e3,
         "limiter": None if limits is None else bottleneck_of(limits).value,
+        "limiter_share": limits and limits.shares[limits.limiter],
+        "limiter_share_at_most": limits and limits.most_share(limits.limiter),
         "roof": roof,
         "roof_share": share,
         "roof_speedup": limits and limits.roof_speedup,

@@ -145,6 +145,12 @@ class KernelLimits:
         bound = self.bounds[self.limiter]
         return bound if isfinite(bound) else None
 
+    def most_share(self, cause: Cause) -> float:
+        """The largest part of the time that may be the cause's: `shares` has what surely is, `bounds` the speedup
+        without it, 1 / (1 - this). The same as its share where no other unit was measured."""
+        bound = self.bounds[cause]
+        return max(self.shares[cause], 1 - 1 / bound) if isfinite(bound) else self.shares[cause]
+
     @property
     def bound_of_hidden_waits(self) -> float:
         """The largest speedup while it does what it does now: its waits are hidden, none of them is saved."""

@@ -36,7 +36,7 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, KERN
 from timesink.model.trace import Trace
 from timesink.rules.ncu._tiny import is_tiny, together
 from timesink.startup import dataclass, replace
-from timesink.units import share_text, time_text
+from timesink.units import share_range_text, share_text, time_text
 
 _CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
 ALLOW_TF32: Final = (
@@ -229,6 +229,7 @@ def _finding(group: LaunchGroup, cause: Cause, explain: Explain, limit: float | 
     explanation = explain(limits)
     compared_with = _compared_with(limits, cause, limit)
     compared = f" (next cause {share_text(compared_with)})" if limit is None and not limits.has_levels_only else ""
+    spent = share_range_text(limits.shares[cause], limits.most_share(cause))
     count = len(group.profiles)
     times = f"{count} launches, {time_text(group.total_ns)}" if count > 1 else time_text(group.total_ns)
     evidence = Evidence(
@@ -240,8 +241,8 @@ def _finding(group: LaunchGroup, cause: Cause, explain: Explain, limit: float | 
         rows=group.profiles,
     )
     return Finding(
-        message=f"kernel {short_name(limits.kernel.name)} ({times}) spends {share_text(limits.shares[cause])} "
-        f"of its time {explanation.because}{compared}; {_to_roof(limits, cause) or _without(limits, cause)}",
+        message=f"kernel {short_name(limits.kernel.name)} ({times}) spends {spent} of its "
+        f"time {explanation.because}{compared}; {_to_roof(limits, cause) or _without(limits, cause)}",
         bottleneck=explanation.bottleneck or Bottleneck(cause.value),
         where=Where(kernel=limits.kernel.name),
         evidence=(evidence, *explanation.evidence),

@@ -25,7 +25,7 @@ from timesink.startup import dataclass
 from timesink.units import bytes_text, share_text
 
 SHEETS_DOC: Final = "Derived: one row per profiled launch: its limiter, roof and bound, and every figure of its sheet."
-VERDICT: Final = ("limiter", "limiter_pct", "roof", "roof_pct", "roof_speedup", "bound_speedup")
+VERDICT: Final = ("limiter", "limiter_pct", "limiter_most_pct", "roof", "roof_pct", "roof_speedup", "bound_speedup")
 """Keys of `verdict_of`, the columns before a sheet's figures."""
 _WAITING: Final = (Cause.OCCUPANCY, Cause.LATENCY)
 _HANDBOOKS: Final = "profiling guides"
@@ -34,13 +34,14 @@ _NCU_SOL: Final = "ncu's SOLBottleneck"
 
 
 def verdict_of(limits: KernelLimits | None) -> dict[str, Value]:
-    """Limiter, its percentage of the time, the nearest roof, the percentage of it, how many times as fast the kernel
-    is there, and at most without the limiter. Every value None where nothing is known."""
+    """Limiter, its percentage of the time, surely and at most, the nearest roof, the percentage of it, how many times
+    as fast the kernel is there, and at most without the limiter. Every value None where nothing is known."""
     if limits is None:
         return dict.fromkeys(VERDICT)
     return {
         "limiter": bottleneck_of(limits).value,
         "limiter_pct": 100 * limits.shares[limits.limiter],
+        "limiter_most_pct": 100 * limits.most_share(limits.limiter),
         "roof": limits.roof[0],
         "roof_pct": 100 * limits.roof[1],
         "roof_speedup": limits.roof_speedup,

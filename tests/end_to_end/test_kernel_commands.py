@@ -49,8 +49,11 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
 def test_kernels_as_json_are_a_list_in_report_order(report: Path, capsys: pytest.CaptureFixture[str]) -> None:
     listed = json.loads(output(capsys, "kernels", report, "--format", "json"))["kernels"]
     assert [one["id"] for one in listed] == [0, 1, 2, 3]
-    keys = {"kernel", "id", "time_us", "limiter", "roof", "roof_share", "roof_speedup", "bound_speedup", "action"}
-    assert all(set(one) == keys for one in listed)
+    keys = {"kernel", "id", "time_us", "limiter", "limiter_share", "limiter_share_at_most", "action"}
+    assert all(set(one) == keys | {"roof", "roof_share", "roof_speedup", "bound_speedup"} for one in listed)
+    assert all(
+        one["limiter_share_at_most"] >= max(one["limiter_share"], 1 - 1 / one["bound_speedup"]) for one in listed
+    )
     assert all(Bottleneck(one["limiter"]) for one in listed)
     assert [one["limiter"] for one in listed if "_fault" in one["kernel"]] == ["register_spills"] * 2
     assert all(one["bound_speedup"] >= 1 and 0 <= one["roof_share"] <= 1.05 for one in listed)

@@ -87,12 +87,24 @@ def test_a_finding_under_one_percent_of_the_step_is_reported_but_is_not_the_bott
     diagnosis = diagnose(trace(), rules=[rule("AAA101", nearly)])
     assert len(diagnosis.findings) == 1
     assert diagnosis.statement == (
-        "The device is busy 80.0 % of the 100 ms window; no rule names a cause, and what the host did in that time is "
-        "not all recorded."
+        "The device is busy 80.0 % of the 100 ms window; no CUDA calls were recorded, though GPU work was. "
+        "To decide: timesink capture nsys -- python train.py."
     )
 
 
-FULL = "| device_ops | stream | name | start_us | end_us |\n| a | 7 | a | 0 | 100000 |"
+def full(start_us: int, each_us: int, last_us: int = 0) -> Trace:
+    """Ten kernels of ten names, one after the other, each with its launch; and a call that ends later."""
+    at = [start_us + each_us * i for i in range(10)]
+    ops = "".join(
+        f"| {n} | 7 | {n} | {i} | {t} | {t + each_us} |\n"
+        for i, (n, t) in enumerate(zip("abcdefghij", at, strict=True))
+    )
+    calls = "".join(
+        f"| {i} | cudaLaunchKernel | {i} | {start_us - 20 + i} | {start_us - 19 + i} |\n" for i in range(10)
+    )
+    last = f"| last | cudaGetDevice | 99 | {start_us - 10} | {last_us} |\n" if last_us else ""
+    head = "stream | name | correlation | start_us | end_us |"
+    return trace_of(f"| device_ops | {head}\n{ops}\n| api_calls | {head[9:]}\n{calls}{last}")
 
 
 @pytest.mark.parametrize(
@@ -121,36 +133,25 @@ def test_a_bound_is_the_headline_where_no_price_is_more_than_what_is_expected_of
     rules = [rule("BBB101", Found((stated("a bound", 0.0, 0.0, bound_ms),)))]
     if priced_ms:
         rules.append(rule("AAA101", Found((stated("a price", 0.5, priced_ms, 7.0),))))
-    assert said in diagnose(trace_of(FULL), rules=rules).statement
+    assert said in diagnose(full(20, 10_000), rules=rules).statement
 
 
 def test_without_a_finding_the_verdict_is_none_only_where_a_step_was_seen_to_be_full() -> None:
     clear = [rule("AAA101", Clear(()))]
     assert diagnose(trace(), rules=clear).bottleneck is Bottleneck.UNDECIDED  # idle 20 %, and nobody knows why
-    full = trace_of("| device_ops | stream | name | start_us | end_us |\n| a | 7 | a | 0 | 100 |")
-    assert diagnose(full, rules=clear).bottleneck is Bottleneck.NONE
+    assert diagnose(full(20, 10_000), rules=clear).bottleneck is Bottleneck.NONE
     assert diagnose(trace_of("| host_ops | name | start_us | end_us |\n| a | a | 0 | 9 |"), rules=clear).statement == (
         "The trace holds no device work, so no bottleneck of the device can be named."
     )
 
 
 def test_a_device_that_works_for_a_moment_of_what_was_recorded_is_not_called_healthy() -> None:
-    def recorded(until_us: int) -> Trace:
-        return trace_of(f"""
-            | device_ops | stream | name | start_us | end_us |
-            | a          | 7      | a    | 1000     | 2000   |
-
-            | api_calls  | name             | start_us | end_us     |
-            | first      | cudaLaunchKernel | 990      | 995        |
-            | last       | cudaGetDevice    | 990      | {until_us} |
-        """)
-
-    found = diagnose(recorded(2991), rules=[rule("AAA101", Clear(()))])
+    found = diagnose(full(1000, 100, 2981), rules=[rule("AAA101", Clear(()))])
     assert found.bottleneck is Bottleneck.UNDECIDED
     assert found.statement == (
         "The device is busy 100 % of the 1.00 ms window; it has no work in the rest of the 2.00 ms that were recorded."
     )
-    assert diagnose(recorded(2989), rules=[rule("AAA101", Clear(()))]).bottleneck is Bottleneck.NONE
+    assert diagnose(full(1000, 100, 2979), rules=[rule("AAA101", Clear(()))]).bottleneck is Bottleneck.NONE
 
 
 def test_what_recording_costs_is_the_bottleneck_and_no_saving() -> None:

@@ -19,7 +19,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
-from timesink.diagnosis.words import of_period, of_step
+from timesink.diagnosis.words import number, of_period, of_step
 from timesink.fixes import table as fixes
 from timesink.knowledge.assumptions import fixes as assumed
 from timesink.measures.communication.collectives import (
@@ -119,7 +119,7 @@ def _contended(trace: Trace) -> Iterator[Row]:
         figures = {
             "excess_ratio": share,
             "rank": device[0],
-            "kernels": row["kernels"],
+            "kernels": number(row["kernels"], "kernel takes", "kernels take"),
             "slower_ratio": row["excess_ns"] / max(row["beside_ns"] - row["excess_ns"], 1),
             "lost": of_period(trace, device, lost_ns),
         }

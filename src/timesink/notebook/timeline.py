@@ -20,7 +20,7 @@ class TimelinePicture:
 
     >>> trace = timesink.read("run.json.gz")
     >>> trace.timeline()
-    <TimelinePicture of 148 ms: 1 rank, 8 lanes, 36,095 events>
+    <TimelinePicture of 148 ms: 1 rank, 8 lanes, 34,054 events>
     """
 
     timeline: figures.Timeline

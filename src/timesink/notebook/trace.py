@@ -135,7 +135,7 @@ class AnsweringTrace(model.Trace):
         `full` keeps each by itself.
 
         >>> trace.timeline(trace.diagnose())
-        <TimelinePicture of 148 ms: 1 rank, 9 lanes, 37,101 events>
+        <TimelinePicture of 148 ms: 1 rank, 9 lanes, 35,060 events>
         """
         from timesink.diagnosis.undiagnosable import check_device_work
         from timesink.notebook.timeline import TimelinePicture

@@ -259,7 +259,8 @@ def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) ->
     if not steps(trace).windows.height:
         span_ns = max(line.span_ns for line in device_timeline(trace))
         if ops < _LEAST_OPS or span_ns < _LEAST_NS:
-            what = f"{ops:,} records of {vendor.unit} work within {time_text(span_ns)} are all there is"
+            records = "1 record" if ops == 1 else f"{ops:,} records"
+            what = f"all there is of {vendor.unit} work is {records} within {time_text(span_ns)}"
             yield _Loss(DEVICE_OPS, _VISIBLY, Lack(what, "record ten steps of the program"))
 
 

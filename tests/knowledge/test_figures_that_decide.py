@@ -20,6 +20,7 @@ from timesink.measures.communication.pipelines import Schedule
 from timesink.measures.compile import graphs
 from timesink.measures.counters import bounds
 from timesink.measures.counters.counters import Resource
+from timesink.measures.idle.blame import is_effective
 from timesink.measures.idle.causes import os_time
 from timesink.measures.idle.pieces import ordinary_gap_ns
 from timesink.measures.kernels import fusion
@@ -396,6 +397,11 @@ def test_ranges_that_keep_their_pace_two_times_in_three_mark_steps(uneven: int, 
     rows = pl.DataFrame({"thread": 1, "stem": "round", "domain": None, "depth": 0, "start_ns": start})
     families = mark._families(rows.with_columns(end_ns=pl.col("start_ns") + 50)).filter("steady")
     assert families["stem"].to_list() == ([marks] if marks else [])
+
+
+@pytest.mark.parametrize(("gain_ns", "root"), [(151, True), (149, False)])
+def test_waits_are_the_root_where_half_of_the_time_after_them_goes_with_them(gain_ns: int, root: bool) -> None:
+    assert is_effective(gain_ns, 300) is root
 
 
 def test_writes_up_to_two_milliseconds_apart_are_one_piece_of_work() -> None:

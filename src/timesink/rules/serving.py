@@ -13,7 +13,7 @@ from timesink.diagnosis.rule import Limits, applicable, make_rule, rule_texts
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
 from timesink.diagnosis.words import number, of_period
 from timesink.fixes import table as fixes
-from timesink.knowledge.assumptions import idle as assumed
+from timesink.measures.idle.blame import is_effective
 from timesink.measures.steps.engine import EngineLate, Root, blocked_tokens, engine_late, full_batches, is_engine
 from timesink.measures.steps.per_step import per_step_ns, share_of_step, step_windows
 from timesink.measures.timeline.device_timeline import device_timeline
@@ -80,7 +80,7 @@ def _find_root(trace: Trace, engine: EngineLate) -> tuple[Root, Quantity] | None
     priced = {root: price_change(change, engine.device[0], trace) for root, change in engine.changes.items()}
     gains = {root: worth.gain for root, worth in priced.items() if worth is not None}
     most = max((gain.value for gain in gains.values()), default=0.0)
-    if most * NS_PER_MS <= assumed.EFFECTIVE_SHARE.value * engine.late_ns:
+    if not is_effective(most * NS_PER_MS, engine.late_ns):
         return None
     least = {root: (_LOCKED if root is Root.LOCK else _NEARLY) * most for root in Root}
     return next((root, gains[root]) for root in Root if root in gains and gains[root].value >= least[root])

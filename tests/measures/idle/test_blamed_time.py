@@ -196,7 +196,7 @@ def test_short_untraced_stretches_are_dispatch_and_long_ones_python() -> None:
 KERNELS = ("gemm_a", "relu_b", "gemm_c", "softmax_d", "gemm_e", "loss_f", "gemm_g", "add_h")
 
 
-def program(prepares_us: int, bytes_: int) -> Trace:
+def program(prepares_us: int, bytes_: int, prefix: str = "at::native::") -> Trace:
     """Six steps: the host works for so long, copies a batch, and launches eight kernels 20 us apart."""
     ops, calls, now = [], [], 0
     for _ in range(6):
@@ -204,7 +204,8 @@ def program(prepares_us: int, bytes_: int) -> Trace:
         for at, name in enumerate(("batch", *KERNELS)):
             kind, copied, moved = ("kernel", "", "") if at else ("copy", "h2d", str(bytes_))
             call = "cudaLaunchKernel" if at else "cudaMemcpyAsync"
-            ops.append(f"| k | {kind} | `{name}` | {copied} | {moved} | {now + 10} | {now + 25} | {len(ops) + 1} |")
+            times = f"{now + 10} | {now + 25}"
+            ops.append(f"| k | {kind} | `{prefix}{name}` | {copied} | {moved} | {times} | {len(ops) + 1} |")
             calls.append(f"| c | {call} | {now} | {now + 5} | {len(ops)} |")
             now += 20
     return trace_of(
@@ -215,13 +216,19 @@ def program(prepares_us: int, bytes_: int) -> Trace:
 
 
 @pytest.mark.parametrize(
-    ("prepares_us", "bytes_", "stretches"), [(2000, 65_536, 5), (2000, 4_096, 0), (400, 65_536, 0)]
+    ("prepares_us", "bytes_", "prefix", "stretches"),
+    [
+        (2000, 65_536, "at::native::", 5),
+        (2000, 65_536, "", 0),  # nothing shows a framework, whose programs have an input
+        (2000, 4_096, "at::native::", 0),
+        (400, 65_536, "at::native::", 0),
+    ],
 )
 def test_without_marks_long_host_work_before_a_copy_of_more_than_a_value_prepares_input(
-    prepares_us: int, bytes_: int, stretches: int
+    prepares_us: int, bytes_: int, prefix: str, stretches: int
 ) -> None:
     """From the end of the last launch, 15 us before, to the copy; before the first copy none is known."""
-    trace = program(prepares_us, bytes_)
+    trace = program(prepares_us, bytes_, prefix)
     assert step_marks(trace).marker is StepMarker.KERNEL_PATTERN
     found = input_pipeline(trace)
     assert found.frame.height == stretches

@@ -176,10 +176,15 @@ def _charges(trace: Trace, rank: int, cutter: GapCutter) -> dict[int, Charges]:
             behind_per_step += per_step_ns(trace, (rank, device), late)
     won_ns = won_without_waits_ns(trace, rank) if behind_ns else 0.0
     per_wait_ns = won_ns / max(begun_per_step(trace, rank, pl.Series(np.concatenate(drained))), 1.0)
-    each_ns = behind_ns if won_ns > assumed.EFFECTIVE_SHARE.value * behind_per_step else int(per_wait_ns)
+    each_ns = behind_ns if is_effective(won_ns, behind_per_step) else int(per_wait_ns)
     called = wait_causes(trace), trace.get(API_CALLS)["start_ns"].to_numpy()
     prepared = input_prepared(trace, rank)
     return {device: Charges(prepared, ahead_ns, *called, each_ns) for device, ahead_ns in ahead.items()}
+
+
+def is_effective(won_ns: float, after_ns: float) -> bool:
+    """Whether what a replay wins is a good part of the time after what it leaves out, which then is its root."""
+    return won_ns > assumed.EFFECTIVE_SHARE.value * after_ns
 
 
 def _host_late_gaps(trace: Trace, rank: int) -> Intervals:

@@ -70,7 +70,7 @@ def try_(
     time for everything, `check` (`MODULE:FUNCTION`) makes a number of what the model returns where there is no loss.
     `CaptureError` where the program fails by itself or makes no step.
 
-    >>> timesink.try_(["python", "train.py"], only=["tf32", "fused_optimizer"])
+    Such as ``timesink.try_(["python", "train.py"], only=["tf32", "fused_optimizer"])``.
     """
     from pathlib import Path
     from tempfile import TemporaryDirectory

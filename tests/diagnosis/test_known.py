@@ -20,7 +20,7 @@ from timesink.diagnosis.verdicts import Undecided
 from timesink.knowledge.vendors import AMD, HUAWEI, INTEL, META, NVIDIA, VENDORS, Vendor, vendor_of_calls
 from timesink.knowledge.vendors import vendor_of_product as of_product
 from timesink.measures.timeline.known import known, program_kind
-from timesink.model.tables import DEVICE_OPS
+from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.readers import read
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
@@ -269,7 +269,7 @@ def test_a_device_outside_of_the_list_is_what_all_listed_are(
 ) -> None:
     events = called(40) + [{**one, "args": {**one["args"], "device": 6}} for one in kernels(40)]
     trace = read(written(tmp_path, OPERATORS + events, *listed), cache=False)
-    assert known(trace).devices[0, 6].name == name
+    assert trace[DEVICES].filter(rank=0, device=6)["name"].to_list() == [name]
 
 
 def test_frames_of_libraries_only_are_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,6 @@ def try_changes(
     """
     from timesink.trials.patch import write_patch
     from timesink.trials.run import try_changes as run_trial
-    from timesink.trials.switches import SWITCHES
     from timesink.untrusted.masking import stored_command
     from timesink.untrusted.whole_file import write_whole
     from timesink.views.trial import trial_page
@@ -43,8 +42,6 @@ def try_changes(
     if not program:
         raise UsageError("no program to try changes on", remedy="write it after --, such as: -- python train.py")
     names = [name.strip() for part in only or () for name in part.split(",") if name.strip()]
-    if absent := [name for name in names if name not in SWITCHES]:
-        raise UsageError(f"{absent[0]!r} is no change that can be tried", remedy=f"choose from {', '.join(SWITCHES)}")
     with translated(), TemporaryDirectory(prefix="timesink-try-") as folder:
         answer = run_trial(program, Path(folder), names=names, budget_s=_seconds(budget), check=check, quiet=quiet)
     notes = []
@@ -70,13 +67,13 @@ def _seconds(text: str) -> float:
 
 
 def _enter(path: Path, answer: TrialAnswer) -> int:
-    """Open and close an entry of the ledger for what is kept: foretold is the sum of nothing, measured in processes of
-    their own."""
+    """The number of a ledger entry for what is kept, with what it won in processes of its own; nothing was foretold of
+    it together."""
     from timesink.verify.ledger import Gain, add, close
     from timesink.verify.outcomes import Outcome
 
     proof = answer.confirmed[answer.kept]
     pairs = [before - after for before, after in zip(proof.base_ms, proof.with_ms, strict=False)]
-    gain = Gain(sum(pairs) / len(pairs), min(pairs), max(pairs), sum(proof.base_ms) / len(proof.base_ms))
+    gain = Gain(sum(pairs) / len(pairs), min(pairs), max(pairs), proof.mean_base_ms)
     entry = add(path, " + ".join(answer.kept), "timesink try", change=" ".join(answer.kept))
     return close(path, entry.number, Outcome.FASTER, gain, "measured by timesink try").number

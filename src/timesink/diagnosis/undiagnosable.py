@@ -101,7 +101,7 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
         why = f"{asked}: {'; '.join(trace.damage)}, and no GPU work is in that part"
         return UnreadableTrace(trace.source, why, remedy="record or copy the file again")
     is_seen, vendor, calls = known(trace), known(trace).vendor, _rows(trace, API_CALLS)
-    names = ", ".join(dict.fromkeys(one.name for one in is_seen.devices.values() if one.name))
+    names = ", ".join(is_seen.products)
     skipped = [note for note in trace.notes if note.kind is NoteKind.SKIPPED and note.count]
     elsewhere = [note.message for note in skipped if note.table == DEVICE_OPS.name]
     has_rows = any(frame.height for table, frame in trace.tables.items() if table not in (SOURCES, SETTINGS, DEVICES))

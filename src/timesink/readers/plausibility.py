@@ -30,7 +30,6 @@ from timesink.units import NS_PER_MS, NS_PER_S, NS_PER_US, time_text
 
 _MOST_DEVICES, _MOST_USERS = 64, 128  # of one file; a user is a process on a device
 _FAR_NS: Final = 6 * 3600 * NS_PER_S  # from the middle nine tenths of a table's rows, besides ten times their length
-_OFF_NS: Final = 10 * NS_PER_S  # the same of GPU work and the host's calls
 _EARLY_NS: Final = NS_PER_MS  # clocks of GPU and host differ by some us; roctracer's drift by some hundred
 _LATE_NS: Final = NS_PER_S
 _ASIDE, _MIXED = 0.02, 0.1  # of a device's launches, the earliest and the latest: other damage may be theirs

@@ -116,9 +116,19 @@ class Confirmed:
     receipt: Receipt | None
 
     @property
+    def mean_base_ms(self) -> float:
+        """Milliseconds a step of the program as it is."""
+        return fmean(self.base_ms)
+
+    @property
+    def mean_with_ms(self) -> float:
+        """The same with the changes."""
+        return fmean(self.with_ms)
+
+    @property
     def ratio(self) -> float:
         """The step with the changes over the step without."""
-        return fmean(self.with_ms) / fmean(self.base_ms) if self.with_ms else float("nan")
+        return self.mean_with_ms / self.mean_base_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from timesink.capture.errors import failure
 from timesink.capture.processes import Watch, run
 from timesink.capture.running import agent_environment
-from timesink.errors import TimesinkError
+from timesink.errors import TimesinkError, UsageError
 from timesink.trials.agent import VARIABLE
 from timesink.trials.records import Confirmed, Foretold, Receipt, TrialAnswer, TrialPlan, TrialResult, Tried
 from timesink.trials.switches import EXCLUDED_BY, SWITCHES, Drift
@@ -129,8 +129,10 @@ def try_changes(
     """Try each change of `names` (all where empty) on a program, and confirm what wins together.
 
     `budget_s` is for everything: what the first run of the program took is kept back for those that confirm.
-    `CaptureError` where the program fails by itself or no step is seen in it.
+    `CaptureError` where the program fails by itself or no step is seen in it, `UsageError` for what is no change.
     """
+    if absent := [name for name in names if name not in SWITCHES]:
+        raise UsageError(f"{absent[0]!r} is no change that can be tried", remedy=f"choose from {', '.join(SWITCHES)}")
     began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     runs, capture = ProgramRuns(program, folder, check, quiet), folder / "rank0.json.gz"
@@ -150,11 +152,12 @@ def try_changes(
     left_out: dict[str, str] = {}
     kept = found.kept
     while kept:
-        confirmed[kept] = proof = _confirm(runs, kept)
+        proof = _confirm(runs, kept)
         if not proof.with_ms:
             left_out |= dict.fromkeys(kept, "a fresh process with all that won made no step")
             kept = ()
             break
+        confirmed[kept] = proof
         if proof.receipt is None or proof.receipt.holds:
             break
         blamed = _most_drifting(kept)

@@ -44,8 +44,7 @@ def conclusion(answer: TrialAnswer) -> str:
     if not answer.kept:
         return "Nothing that was tried makes the step at least 2 % shorter and does so again in a fresh process."
     proof = answer.confirmed[answer.kept]
-    base_ms, with_ms = (sum(times) / len(times) for times in (proof.base_ms, proof.with_ms))
-    base, changed = time_text(base_ms * NS_PER_MS), time_text(with_ms * NS_PER_MS)
+    base, changed = time_text(proof.mean_base_ms * NS_PER_MS), time_text(proof.mean_with_ms * NS_PER_MS)
     return f"{' + '.join(answer.kept)}: a step of {base} takes {changed} ({share_text(1 - proof.ratio)} less)."
 
 
@@ -97,10 +96,10 @@ def _rungs(answer: TrialAnswer) -> list[tuple[Cell, ...]]:
 def _fresh(answer: TrialAnswer) -> list[tuple[Cell, ...]]:
     rows: list[tuple[Cell, ...]] = []
     for names, proof in answer.confirmed.items():
-        base_ms, with_ms = (sum(times) / len(times) if times else 0.0 for times in (proof.base_ms, proof.with_ms))
         receipt = proof.receipt
         drift = (receipt.apart, receipt.base_apart, receipt.tolerated) if receipt else (None, None, None)
-        rows.append((" + ".join(names), base_ms * NS_PER_MS, with_ms * NS_PER_MS, 1 - proof.ratio, *drift))
+        step_ns = (proof.mean_base_ms * NS_PER_MS, proof.mean_with_ms * NS_PER_MS)
+        rows.append((" + ".join(names), *step_ns, 1 - proof.ratio, *drift))
     return rows
 
 

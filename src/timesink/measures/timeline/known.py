@@ -8,19 +8,17 @@ advice to a program of OpenMP.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from typing import Final, NamedTuple
 
 import polars as pl
 
 from timesink.knowledge.calls import LAUNCH, CallKind, call_kinds
-from timesink.knowledge.gpus import GpuPeaks, peaks
 from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.knowledge.programs import SIGNS, ProgramKind
 from timesink.knowledge.vendors import Vendor, vendor_of_calls, vendor_of_product
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.quality import graph_capture, head_count
 from timesink.measures.timeline.start_up import StartUp, start_up
 from timesink.model.names import matches
@@ -30,9 +28,7 @@ from timesink.model.tables import (
     DEVICE_OPS,
     DEVICES,
     FRAMES,
-    GPU_METRICS,
     HOST_OPS,
-    HOST_STACKS,
     KERNEL_METRICS,
     KERNEL_PROFILES,
     MEMORY_EVENTS,
@@ -41,7 +37,7 @@ from timesink.model.tables import (
     THREADS,
 )
 from timesink.model.trace import NoteKind, Trace, remembered
-from timesink.startup import dataclass, field
+from timesink.startup import dataclass
 from timesink.units import NS_PER_US, share_text, time_text
 
 _MOSTLY: Final = 0.5
@@ -54,57 +50,24 @@ class Lack(NamedTuple):
     to_decide: str
 
 
-class Recorded(StrEnum):
-    """What a capture may hold."""
-
-    GPU_WORK = "GPU work"
-    CALLS = "runtime calls"
-    OPERATORS = "operators"
-    SHAPES = "shapes"
-    STACKS = "stacks"
-    SAMPLES = "counters over time"
-    COUNTERS = "counters of kernels"
-    MEMORY = "device memory"
-
-
-@dataclass(frozen=True, slots=True)
-class KnownDevice:
-    """A device of the capture: its product where the file names it, compute capability, maker and datasheet; None
-    where not known."""
-
-    device: Device
-    name: str | None
-    capability: tuple[int, int] | None
-    vendor: Vendor | None
-    peaks: GpuPeaks | None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
     """What is known of a capture.
 
-    `launches` are calls that launch a kernel, a graph or a copy; `without_record` of them have no device work in the
-    file, though later ones have. `start` and `captured_share` say how much of it is start-up and capture of a graph.
-    `bar` is why no rule may look at all, `lacks` why a table cannot be judged from, `doubts` why it proves nothing that
-    no rule found anything.
+    `products` are the devices that the file names, `vendor` is the maker of the first. `is_of_device` says whether it
+    holds anything of a device: what it lacks then takes another kind of capture. `launches` are calls that launch a
+    kernel, a graph or a copy. `bar` is why no rule may look at all, `lacks` why a table cannot be judged from, `doubts`
+    why it proves nothing that no rule found anything.
     """
 
-    devices: Mapping[Device, KnownDevice]
+    products: tuple[str, ...]
     vendor: Vendor
     program: ProgramKind
-    recorded: frozenset[Recorded]
+    is_of_device: bool
     launches: int
-    without_record: int
-    start: StartUp
-    captured_share: float
     bar: Lack | None
     lacks: Mapping[Table, Lack]
-    doubts: tuple[Lack, ...] = field(default=())
-
-    @property
-    def is_of_device(self) -> bool:
-        """Whether it holds anything of a device: what it lacks then takes another kind of capture."""
-        return bool(self.recorded & {Recorded.GPU_WORK, Recorded.COUNTERS, Recorded.MEMORY})
+    doubts: tuple[Lack, ...]
 
     def unmet(self, needs: tuple[Table, ...]) -> Lack | None:
         """Why a rule that needs these tables cannot look; None where it can."""
@@ -114,53 +77,28 @@ class Known:
 @remembered
 def known(trace: Trace) -> Known:
     """Decide it."""
-    recorded = frozenset(what for what, tables in _HELD.items() if any(_rows(trace, table) for table in tables))
-    if trace.get(HOST_OPS)["input_shapes"].null_count() < _rows(trace, HOST_OPS):
-        recorded |= {Recorded.SHAPES}
-    devices = {one.device: one for one in _devices(trace)}
-    launches, without_record = _launches(trace)
-    capture, start = graph_capture(trace), start_up(trace)
-    vendor = next((one.vendor for one in devices.values() if one.vendor), None)
+    products = tuple(filter(None, trace.get(DEVICES)["name"].unique(maintain_order=True)))
+    vendor = next(filter(None, map(vendor_of_product, products)), None)
     vendor = vendor or vendor_of_calls(trace.get(API_CALLS)["name"].unique().to_list())
+    launches, without_record = _launches(trace)
     losses = tuple(_losses(trace, vendor, launches, without_record))
-    lacks = {loss.table: loss.lack for loss in reversed(losses) if loss.share >= _MOSTLY}
     return Known(
-        devices=devices,
+        products=products,
         vendor=vendor,
         program=program_kind(trace),
-        recorded=recorded,
+        is_of_device=any(_rows(trace, table) for table in _OF_DEVICE),
         launches=launches,
-        without_record=without_record,
-        start=start,
-        captured_share=capture.share,
-        bar=_bar(trace, capture.share, start),
-        lacks=lacks,
+        bar=_bar(trace),
+        lacks={loss.table: loss.lack for loss in reversed(losses) if loss.share >= _MOSTLY},
         doubts=tuple(loss.lack for loss in losses if loss.share >= _VISIBLY),
     )
 
 
-_HELD: Final = {
-    Recorded.GPU_WORK: (DEVICE_OPS,),
-    Recorded.CALLS: (API_CALLS,),
-    Recorded.OPERATORS: (HOST_OPS,),
-    Recorded.STACKS: (FRAMES, HOST_STACKS),
-    Recorded.SAMPLES: (GPU_METRICS,),
-    Recorded.COUNTERS: (KERNEL_PROFILES, KERNEL_METRICS),
-    Recorded.MEMORY: (MEMORY_EVENTS, MEMORY_SEGMENTS),
-}
+_OF_DEVICE: Final = (DEVICE_OPS, KERNEL_PROFILES, KERNEL_METRICS, MEMORY_EVENTS, MEMORY_SEGMENTS)
 
 
 def _rows(trace: Trace, table: Table) -> int:
     return trace.tables[table].height if table in trace.tables else 0
-
-
-def _devices(trace: Trace) -> Iterator[KnownDevice]:
-    columns = ("rank", "device", "name", "compute_major", "compute_minor")
-    for rank, device, name, major, minor in trace.get(DEVICES).select(columns).iter_rows():
-        capability = None if major is None or minor is None else (major, minor)
-        product = peaks(name) if name else None
-        vendor = vendor_of_product(name) if name else None
-        yield KnownDevice((rank, device), name, capability, vendor, product)
 
 
 def _launches(trace: Trace) -> tuple[int, int]:
@@ -193,7 +131,8 @@ def program_kind(trace: Trace) -> ProgramKind:
 _NAMED: Final = (DEVICE_OPS, RANGES, KERNEL_PROFILES, THREADS)
 
 
-def _bar(trace: Trace, captured_share: float, start: StartUp) -> Lack | None:
+def _bar(trace: Trace) -> Lack | None:
+    captured_share, start = graph_capture(trace).share, start_up(trace)
     if captured_share >= _MOSTLY:
         return Lack(
             f"{share_text(captured_share)} of the trace records how a CUDA graph is captured: "

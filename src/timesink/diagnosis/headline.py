@@ -34,13 +34,13 @@ from timesink.measures.ranks.parity import differences, parity_facts
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, share_of_step, step_windows
 from timesink.measures.steps.steps import STANDS_OUT, StepTimes, covered_ratio, step_times, steps
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline.device_timeline import Device, device_names, device_timeline
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns
 from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, KERNEL_PROFILES, SOURCES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, KERNEL_PROFILES, SOURCES
 from timesink.model.trace import Trace
 from timesink.startup import replace
 from timesink.units import NS_PER_MS, share_text, time_text
@@ -140,8 +140,7 @@ def step_ms(trace: Trace) -> float | None:
 
 def device_figures(trace: Trace) -> tuple[DeviceFigures, ...]:
     """The time budget of every device over its whole span."""
-    devices = trace.get(DEVICES).select("rank", "device", "name").iter_rows()
-    names = {(rank, device): name or "" for rank, device, name in devices}
+    names = device_names(trace)
     return tuple(
         DeviceFigures(
             rank=budget.rank,

@@ -31,7 +31,7 @@ from timesink.measures.timeline.attribution import (
     names_at,
     range_nesting,
 )
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline.device_timeline import Device, device_names
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, median
 from timesink.model.intervals import Intervals
@@ -203,8 +203,7 @@ def multiprocessors(trace: Trace) -> dict[Device, int]:
 @remembered
 def device_peaks(trace: Trace) -> dict[Device, GpuPeaks]:
     """The datasheet peaks of each device whose product is known."""
-    rows = trace.get(DEVICES).select("rank", "device", "name").iter_rows()
-    return {(rank, device): gpu for rank, device, name in rows if name and (gpu := peaks(name)) is not None}
+    return {device: gpu for device, name in device_names(trace).items() if (gpu := peaks(name)) is not None}
 
 
 def rows_of(frame: pl.DataFrame) -> Int64Array:

@@ -20,12 +20,12 @@ from timesink.knowledge.gpus import RESIDENT_THREADS, lanes_of
 from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.measures.kernels.facts import NO_FAULT, all_rows, kernel_facts, multiprocessors, rows_of
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline.device_timeline import Device, device_names
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.schema import picked
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS
+from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
 from timesink.whatif.change import Selection
@@ -139,10 +139,7 @@ def unused_lanes(trace: Trace) -> tuple[Selection, ...]:
     warps, and of less than one warp the share of a usual block, which leaves no scheduler without work.
     """
     facts, ops = kernel_facts(trace), trace.get(DEVICE_OPS)
-    names = {
-        (rank, device): name or "" for rank, device, name in trace.get(DEVICES)["rank", "device", "name"].iter_rows()
-    }
-    devices = []
+    names, devices = device_names(trace), []
     for device in facts.devices:
         kernels = facts.on(device).filter((pl.col("length") > assumed.TINY_US.ns) & ~pl.col("family").is_in(NO_FAULT))
         sizes = ops.select("block_x", "block_y", "block_z")[kernels["row"].to_numpy()]

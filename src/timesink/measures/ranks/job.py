@@ -24,7 +24,7 @@ from timesink.knowledge.op_class import COMMUNICATION, class_of_ops
 from timesink.measures.ranks.parity import PARITY, parity_facts
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import Device, covered_by_device, device_timeline
+from timesink.measures.timeline.device_timeline import Device, covered_by_device, device_names, device_timeline
 from timesink.measures.timeline.synchronisations import blocking_calls
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
@@ -161,7 +161,7 @@ def _members(trace: Trace) -> pl.DataFrame:
     """One row per GPU that did any work, and per source without one, so that a rank that did nothing is not lost."""
     sources = sorted(trace.get(SOURCES).iter_rows(named=True), key=lambda row: (row["rank"], row["path"]), reverse=True)
     source_of = {row["rank"]: _source_columns(row) for row in sources}  # of several of a rank the first by its path
-    names = {(rank, device): name for rank, device, name in trace.get(DEVICES).select("rank", "device", "name").rows()}
+    names = device_names(trace)
     visible = Counter(trace.get(DEVICES)["rank"])
     peer_copies = _peer_copies(trace)
     rows = []

@@ -18,7 +18,7 @@ from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
-from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, release_after, remembered
 from timesink.startup import dataclass
 
@@ -141,6 +141,12 @@ class DeviceTimelines:
 
     def __len__(self) -> int:
         return len(self.by_device)
+
+
+def device_names(trace: Trace) -> dict[Device, str]:
+    """The product of each device that the trace names."""
+    rows = trace.get(DEVICES).select("rank", "device", "name").iter_rows()
+    return {(rank, device): name for rank, device, name in rows if name is not None}
 
 
 @remembered

@@ -10,10 +10,12 @@ from timesink.capture.choice import STEP, UNSURE, choose, command_of, tool_named
 from timesink.cli.app import run
 
 QUESTIONS = {
+    "line": (
+        "which line is slow?", "which operator takes most of the step?", "what is the slow line in my training loop",
+    ),
     "step": (
-        "which line is slow?", "my training step is slow", "which operator takes most of the step?",
-        "which layer of the model is slowest", "throughput is half of what I expected", "MFU is only 28 %",
-        "what is the slow line in my training loop", "is F.gelu slow?",
+        "my training step is slow", "which layer of the model is slowest", "throughput is half of what I expected",
+        "MFU is only 28 %", "is F.gelu slow?",
     ),
     "gaps": (
         "where are the gaps?", "GPU utilisation is 45 %", "the GPU sits idle between steps",
@@ -74,7 +76,7 @@ def test_no_part_of_a_word_is_taken_for_one(question: str, never: str) -> None:
 def test_who_says_nothing_is_asked_three_questions(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["which", "hmm"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert UNSURE.partition(". ")[0] in shown
+    assert UNSURE in shown
     assert shown.count("?") == 3
 
 

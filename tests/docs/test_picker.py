@@ -11,7 +11,7 @@ import pytest
 from tests.browser.pages import launched, needs_browser
 from tests.docs.commands import ROOT
 
-from timesink.capture.choice import ANSWERS, GAUGES, UNSURE, choose, command_of
+from timesink.capture.choice import ANSWERS, GAUGES, as_data, choose, command_of
 from timesink.cli.which import KnownFigures
 
 SYMPTOMS = (
@@ -24,6 +24,8 @@ SYMPTOMS = (
     "torch.compile recompiles at every step",
     "a C++ program without Python",
     "is overlap real, or do the stages run one after the other?",
+    "which line is slow",
+    "multi-GPU overlap",
     "training is slow",
     "",
     "constructor",
@@ -101,7 +103,7 @@ def test_the_sliders_answer_as_the_command_does(tmp_path: Path) -> None:
                 expected = choose(symptom, gauges=known)
                 lines = page.locator("#which-answer p").all_inner_texts()
                 assert lines[0] == f"type: {' '.join(command_of(expected.answer, ['python', 'train.py']))}", known
-                assert lines[1].removeprefix("because of: ") == (", ".join(expected.matched) or UNSURE)
+                assert lines[1].removeprefix("because of: ") == (", ".join(expected.matched) or as_data()["unsure"])
         assert page.get_by_label("ranks", exact=True).count() == 1
 
 

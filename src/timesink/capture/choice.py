@@ -86,6 +86,7 @@ ANSWERS = tuple(CaptureAdvice(**{**rule, "options": tuple(rule["options"])}) for
 GAUGES = tuple(Gauge(**gauge) for gauge in _RULES["gauges"])
 COSTS: Mapping[str, str] = _RULES["costs"]
 UNSURE: str = _RULES["unsure"]
+QUESTIONS: Sequence[str] = _RULES["questions"]  # for who knows no word of it: each leads to a profiler
 _SLOW_STEP_MS: float = _RULES["slow_step_ms"]
 _FEWER_STEPS: tuple[str, ...] = tuple(_RULES["fewer_steps"])
 _BUSY, STEP = GAUGES[0], ANSWERS[-1]
@@ -145,7 +146,7 @@ def as_data() -> dict[str, Any]:
         "slow_step_ms": _SLOW_STEP_MS,
         "fewer_steps": list(_FEWER_STEPS),
         "percent": _PERCENT.pattern,
-        "unsure": UNSURE,
+        "unsure": f"{UNSURE}: {' '.join(QUESTIONS)}",
         "speaks_of_use": list(_SPEAKS_OF_USE),
     }
 

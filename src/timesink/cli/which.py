@@ -84,11 +84,15 @@ def which(
 
 def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, program: str) -> Page:
     """The chosen capture as a page."""
-    from timesink.capture.choice import COSTS, UNSURE, choose, command_of
-    from timesink.views.page import Page, Sheet, texts
+    from timesink.capture.choice import COSTS, QUESTIONS, UNSURE, choose, command_of
+    from timesink.views.page import Field, Page, Sheet, texts
 
     chosen = choose(symptom, kernel, gauges)
-    answer = chosen.answer
+    answer, command = chosen.answer, shlex.split(program)
+    if not (chosen.matched or gauges):
+        asked = tuple((text, shlex.join(command_of(choose(text).answer, command))) for text in QUESTIONS)
+        columns = (Field("question", "is it"), Field("command", "then", is_command=True))
+        return Page(UNSURE, (Sheet("questions", "Questions", columns, asked),))
     rows = (
         ("because of", ", ".join(chosen.matched) or UNSURE),
         ("why", answer.why),
@@ -96,9 +100,12 @@ def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, p
         ("cost", COSTS[answer.tool]),
         ("read first", answer.read_first),
     )
+    notes = ["later: timesink doctor --from TRACE names the next capture"]
+    if answer.name == "kernel" and kernel is None:
+        notes.append("no kernel is named: it profiles the first three launches of a step; --kernels NAME chooses one")
     sheet = Sheet("answer", "Answer", texts(what="", text=""), rows)
-    title = shlex.join(command_of(answer, shlex.split(program)))  # on a line of its own, to be copied
-    return Page(title, (sheet,), ("later: timesink doctor --from TRACE names the next capture",), is_command=True)
+    title = shlex.join(command_of(answer, command))  # on a line of its own, to be copied
+    return Page(title, (sheet,), tuple(notes), is_command=True)
 
 
 def undecided_of(source: Path) -> Sequence[Mapping[str, Any]]:

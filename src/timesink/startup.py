@@ -262,12 +262,15 @@ _FEW: Final = 16  # objects are made sooner than a function is compiled
 
 def _first_init(cls: type) -> Callable[..., None]:
     """An `__init__` for the first few objects; for more, and for a call that is wrong, the compiled one."""
-    count = 0
+    count, declared, by_place = 0, list[Any](), list[str]()
 
     def first(self: Any, *args: Any, **kwargs: Any) -> None:
         nonlocal count
+        if not count:
+            declared.extend(one for one in fields(cls) if one.init)
+            by_place.extend(one.name for one in declared if not one.kw_only)
         count += 1
-        if count > _FEW or not _filled(self, cls, args, kwargs):
+        if count > _FEW or not _filled(self, declared, dict(zip(by_place, args, strict=False)), len(args), kwargs):
             made = _compiled_init(cls)
             cls.__init__ = made  # type: ignore[misc]
             made(self, *args, **kwargs)
@@ -275,11 +278,9 @@ def _first_init(cls: type) -> Callable[..., None]:
     return first
 
 
-def _filled(self: Any, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the arguments are those of the fields, which now have them."""
-    declared = [one for one in cls.__dataclass_fields__.values() if one._field_type is _FIELD and one.init]
-    values = dict(zip([one.name for one in declared if not one.kw_only], args, strict=False))
-    if len(values) < len(args) or not values.keys().isdisjoint(kwargs):
+def _filled(self: Any, declared: list[Any], values: dict[str, Any], given: int, kwargs: dict[str, Any]) -> bool:
+    """Whether arguments, of which so many were `given` by place, are those of the fields, which now have them."""
+    if len(values) < given or not values.keys().isdisjoint(kwargs):
         return False
     values |= kwargs
     for one in declared:
@@ -291,7 +292,7 @@ def _filled(self: Any, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return False
     for one in declared:
         object.__setattr__(self, one.name, values[one.name])
-    if hasattr(cls, "__post_init__"):
+    if hasattr(self, "__post_init__"):
         self.__post_init__()
     return True
 

@@ -52,13 +52,13 @@ def test_the_ridge_is_rate_over_bandwidth() -> None:
 def test_fp32_is_two_operations_per_lane_and_clock(name: str, lanes: int, ghz: float) -> None:
     found = peaks(name)
     assert found is not None
-    assert found.flops_of(Precision.FP32) == pytest.approx(2 * lanes * found.sm_count * ghz * 1e9, rel=0.005)
+    assert found.flops.get(Precision.FP32) == pytest.approx(2 * lanes * found.sm_count * ghz * 1e9, rel=0.005)
 
 
 def test_every_entry_has_a_source_and_dense_rates_double_from_16_to_8_bit() -> None:
     for _, entry in ENTRIES:
         assert entry.source
-        half, eighth = entry.flops_of(Precision.FP16), entry.flops_of(Precision.FP8)
+        half, eighth = entry.flops.get(Precision.FP16), entry.flops.get(Precision.FP8)
         if half and eighth:
             assert eighth == pytest.approx(2 * half, rel=0.02)
 

@@ -119,14 +119,14 @@ def _judged(
     """The ruling of each rule, in their order; with a second thread each takes the next rule that nobody has begun."""
     if thread is not None:
         return [judge() for judge in [begun(thread, partial(ruling, rule)) for rule in rules]]
+    if not _is_long(trace):
+        return [*map(ruling, rules)]
     judged = []
     for topic, of_topic in groupby(rules, key=lambda rule: rule.code.rstrip(digits)):
         for rule in of_topic:
             judged.append(ruling(rule))
-            if _is_long(trace):
-                give_back()
-        if _is_long(trace):
-            release(topic, trace)
+            give_back()
+        release(topic, trace)
     return judged
 
 

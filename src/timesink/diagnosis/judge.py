@@ -93,27 +93,25 @@ class DeclaredRule:
 
     def judge(self, trace: Trace, limits: Limits) -> Verdict:
         """The verdict on a trace, in words of its kind of program."""
-        return replace(self, texts=self.texts.told_to(known(trace).program))._verdict(trace, limits)
-
-    def _verdict(self, trace: Trace, limits: Limits) -> Verdict:
         rows = self.rows(trace)
         if isinstance(rows, Clear | NotApplicable | Undecided):
             return rows
+        told = replace(self, texts=self.texts.told_to(known(trace).program))
         findings: list[Finding] = []
         missed: list[tuple[Evidence, ...]] = []
-        subject = fill_figures(self.texts.said.get("subject", ""))
+        subject = fill_figures(told.texts.said.get("subject", ""))
         for row in rows:
-            of_variant = self.texts.variants.get(row.variant, {})
+            of_variant = told.texts.variants.get(row.variant, {})
             figures = {"device": row.device[1], "subject": subject, **of_variant, **row.figures}
             figures["noun"] = figures["subject"].rstrip(",")
-            if not row.is_certain and (facts := self._miss(limits, figures)):
-                missed.append(tuple([self._evidence(trace, limits, row, figures, fact) for fact in facts]))
+            if not row.is_certain and (facts := told._miss(limits, figures)):
+                missed.append(tuple([told._evidence(trace, limits, row, figures, fact) for fact in facts]))
             else:
-                findings.append(self._finding(trace, limits, row, figures))
+                findings.append(told._finding(trace, limits, row, figures))
         if findings:
             return Found(tuple(findings))
-        if self.texts.said.get("otherwise", "") and not missed:
-            return NotApplicable(fill_template(self.texts.said["otherwise"], {"noun": subject.rstrip(",")}))
+        if told.texts.said.get("otherwise", "") and not missed:
+            return NotApplicable(fill_template(told.texts.said["otherwise"], {"noun": subject.rstrip(",")}))
         return Clear(tuple(dict.fromkeys(chain.from_iterable(missed[: self.most]))))
 
     def _miss(self, limits: Limits, figures: dict[str, Any]) -> tuple[Fact, ...]:

@@ -96,13 +96,14 @@ class Rule:
         """The verdict on a trace, with the limits named in `overrides` (by their names in this rule) set to those."""
         from timesink.measures.timeline.known import known
 
-        missing = [table.name for table in self.needs if table not in trace]
+        missing = [table.name for table in self.needs if table not in trace.tables]
         if missing:
             what = "table" if len(missing) == 1 else "tables"
             elsewhere = missing != ["api_calls"] and known(trace).is_of_device
             return Undecided(f"the trace has no {what} {', '.join(missing)}", self.capture, elsewhere)
-        if lack := known(trace).unmet(self.needs):
-            return Undecided(*lack)
+        lacks = known(trace).lacks
+        if not lacks.keys().isdisjoint(self.needs):
+            return Undecided(*next(lacks[table] for table in self.needs if table in lacks))
         return self.check(trace, Limits(self.limits, overrides))
 
 

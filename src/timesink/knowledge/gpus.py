@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -68,23 +69,20 @@ class GpuPeaks:
     sm_count: int
     dram_bytes_per_s: float
     l2_bytes: int
-    flops: Mapping[Precision, float] = field(default_factory=dict)
+    flops: Mapping[str, float] = field(default_factory=dict)
     source: str = ""
     note: str = ""
     specified_dram_bytes_per_s: float | None = None
     measured: Mapping[str, float] = field(default_factory=dict)
     nvlink_bytes_per_s: float | None = None
 
-    def flops_of(self, precision: Precision) -> float | None:
-        """Operations per second of that format, or None where no dense figure is known."""
-        return self.flops.get(precision)
-
     def ridge(self, precision: Precision) -> float | None:
         """Operations per DRAM byte above which that format is compute-bound."""
-        rate = self.flops_of(precision)
+        rate = self.flops.get(precision)
         return None if rate is None else rate / self.dram_bytes_per_s
 
 
+@lru_cache(256)
 def peaks(product_name: str) -> GpuPeaks | None:
     """The peaks of the GPU that calls itself `product_name` ("NVIDIA H100 80GB HBM3"), or None where it is not known.
 
@@ -113,6 +111,7 @@ _UNITS_OF_CHIP: Final = {
 _AMD: Final = regex(r"(?i)\bAMD\b|Radeon|Instinct|\bMI\d{2,3}")
 
 
+@lru_cache(256)
 def matrix_types(product_name: str, capability: tuple[int, int] | None) -> frozenset[str] | None:
     """The types that the GPU's tensor or matrix cores compute; empty where it has none, None where that is not known.
 
@@ -143,6 +142,7 @@ def lanes_of(product_name: str) -> int:
 _GRAPHICS_CHIPS: Final = ((8, 6), (8, 9), (12, 0))
 
 
+@lru_cache(256)
 def plain_of(kind: str, product_name: str, capability: tuple[int, int] | None) -> float | None:
     """The peak rate of fp32 over that of TF32, bf16 or fp16: of the product where it is known, else of its chip, else
     None.
@@ -151,7 +151,7 @@ def plain_of(kind: str, product_name: str, capability: tuple[int, int] | None) -
     (12.7 and 12.7 TFLOP/s), RTX 3090 (35.6, 35.6) and RTX 4090, of A10 (31.2, 62.5), RTX A6000 (38.7, 77.4) and L40S.
     """
     known = peaks(product_name)
-    plain, tensor = (known.flops_of(each) if known else None for each in (Precision.FP32, Precision(kind)))
+    plain, tensor = (known.flops.get(each) if known else None for each in (Precision.FP32, Precision(kind)))
     if plain is not None and tensor is not None:
         return plain / tensor
     chip = known.compute_capability if known else capability

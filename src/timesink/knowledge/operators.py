@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import cache
 from math import prod
 from typing import Final
 
@@ -121,6 +122,7 @@ def _tensor(shape: object, dtype: object, strides: object) -> Tensor | None:
     return Tensor(tuple(shape), short, itemsize, steps) if itemsize else None
 
 
+@cache
 def operand_type(dtypes: str) -> str | None:
     """The floating type that all floating operands have, of the recorded types of an operator's arguments."""
     try:

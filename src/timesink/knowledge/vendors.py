@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from timesink.knowledge.pattern import Pattern
@@ -80,6 +81,7 @@ VENDORS: Final = (NVIDIA, AMD, INTEL, HUAWEI, META)
 PATTERNS: Final = tuple(pattern for vendor in VENDORS for pattern in (vendor.calls, vendor.products))
 
 
+@lru_cache(256)
 def vendor_of_product(name: str) -> Vendor | None:
     """Who makes the device that calls itself so; None where nobody is known to."""
     return next((vendor for vendor in reversed(VENDORS) if regex(vendor.products).search(name)), None)

@@ -132,4 +132,8 @@ def numbered_rows(frame: pl.DataFrame) -> tuple[Int64Array, Int64Array]:
 
 def slice_of(frame: pl.DataFrame, keys: Sequence[str], wanted: tuple[int, ...]) -> tuple[int, int]:
     """First row of one combination of the `keys` and the row after its last, as in `key_slices`; (0, 0) for none."""
-    return next(((first, last) for key, first, last in key_slices(frame, keys) if key == wanted), (0, 0))
+    first, last = 0, frame.height
+    for key, value in zip(keys, wanted, strict=True):
+        column = frame[key].to_numpy()[first:last]
+        first, last = first + int(np.searchsorted(column, value)), first + int(np.searchsorted(column, value, "right"))
+    return (first, last) if first < last else (0, 0)

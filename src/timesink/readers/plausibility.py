@@ -42,11 +42,14 @@ _DEPENDENT_LAUNCH: Final = 9  # compute capability from which a kernel may start
 def make_plausible(trace: Trace) -> Trace:
     """The trace without what cannot be; the same trace where all of it can. `UnreadableTrace` where its GPUs are more
     than a machine has, or than can be gone through."""
-    users = trace.get(DEVICE_OPS).select("rank", "device").unique()
-    if users["device"].n_unique() > _MOST_DEVICES or users.height > _MOST_USERS:
+    rank, device = (trace.get(DEVICE_OPS)[name].to_numpy() for name in ("rank", "device"))
+    is_first = np.ones(rank.size, bool)
+    is_first[1:] = (rank[1:] != rank[:-1]) | (device[1:] != device[:-1])
+    of_user = device[is_first]
+    if of_user.size > _MOST_USERS or np.unique(of_user).size > _MOST_DEVICES:
         remedy = "capture it again, and give the file of each machine or rank by itself"
         raise UnreadableTrace(
-            trace.source, f"its GPU work is of {users.height} GPUs: no machine has as many", remedy=remedy
+            trace.source, f"its GPU work is of {of_user.size} GPUs: no machine has as many", remedy=remedy
         )
     trace = within_ranges(trace)
     for table in (DEVICE_OPS, API_CALLS, HOST_OPS):
@@ -105,6 +108,8 @@ def _without_twins(trace: Trace, table: Table) -> Trace:
         return trace
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     same_place = (start[1:] == start[:-1]) & (end[1:] == end[:-1])  # as equal rows have, one after the other
+    if not same_place.any():
+        return trace
     rows = np.flatnonzero(np.append(same_place, False) | np.append(False, same_place))
     identity = "correlation" if "correlation" in frame.columns else "external_id"
     suspects = frame[rows].with_columns(row=pl.Series(rows, dtype=pl.UInt32)).drop_nulls(identity)
@@ -238,14 +243,17 @@ class _Work:
 
     def _by_stream(self, chosen: BoolArray) -> tuple[Int64Array, Int64Array]:
         """The chosen rows stream by stream, each in the order of starts, and the number of each one's stream."""
-        rows = np.flatnonzero(chosen)
-        keys = [self.ops[name].fill_null(-1).to_numpy()[rows] for name in _STREAM]
-        keys = [key for key in keys if key.size and (key != key[0]).any()]
-        order = np.lexsort((self.start[rows], *keys))
-        changes = np.zeros(rows.size, np.int64)
+        rows, keys = np.flatnonzero(chosen), self.ops.select(pl.col(_STREAM).fill_null(-1)).get_columns()
+        for key in keys if rows.size else ():
+            held = key.to_numpy()[rows]
+            least, most = int(held.min()), int(held.max())
+            if least < most:  # rows are in order of start, and stay so: sorts are stable, of small numbers by radix
+                rows = rows[np.argsort((held - least).astype(np.min_scalar_type(most - least)), kind="stable")]
+        is_next = np.zeros(rows.size, bool)
         for key in keys:
-            changes[1:] |= np.diff(key[order]) != 0
-        return rows[order], np.cumsum(changes)
+            held = key.to_numpy()[rows]
+            is_next[1:] |= held[1:] != held[:-1]
+        return rows, np.cumsum(is_next)
 
     def _running_over(self, order: Int64Array, stream: Int64Array) -> tuple[BoolArray, Int64Array, BoolArray]:
         """Of rows stream by stream: whether each outlasts a later one; where the next starts; whether its device

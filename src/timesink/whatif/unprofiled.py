@@ -7,7 +7,7 @@ Without one, what recording costs is taken off by count.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -94,11 +94,10 @@ def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
     called = program.points.call[edges.src[host]]
     in_call = (called >= 0) & (called == program.points.call[edges.dst[host]])
     taken = {case: np.zeros(host.size) for case in cases}
-    for thread, shortened in near.items():
-        own = thread_of == thread
+    for thread, (sides_ns, cost_us) in _sides(recorded, program.rank, program.calls.threads).items():
+        own, shortened = thread_of == thread, near[thread]
         within = shortened.covered_ns(begin[own], end[own])
         around = np.maximum(shortened.covered_ns(begin[own] - near_ns, end[own] + near_ns), 1)
-        sides_ns, cost_us = _sides(recorded, program.rank, program.calls.threads[thread])
         first, last = np.searchsorted(sides_ns, begin[own] - near_ns), np.searchsorted(sides_ns, end[own] + near_ns)
         for case, of_case in taken.items():
             slower = NS_PER_US * slowness ** replay.SLOW_HOST_POWER.at(case)
@@ -112,10 +111,7 @@ def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
 
 def _recorded(table: Callable[[Table], pl.DataFrame], rank: int) -> list[tuple[pl.DataFrame, Assumption]]:
     """What a rank's host paid for to be recorded, and what each row cost: by torch.profiler, if there are operators."""
-    calls, operators, ranges, frames = (
-        table(of).filter((pl.col("rank") == rank) & (pl.col("process") >= 0))
-        for of in (API_CALLS, HOST_OPS, RANGES, FRAMES)
-    )
+    calls, operators, ranges, frames = (_of_host(table(of), rank) for of in (API_CALLS, HOST_OPS, RANGES, FRAMES))
     if not table(HOST_OPS).height:
         return [(rows, replay.CALL_COST_US) for rows in (calls, ranges, frames)]
     return [
@@ -126,6 +122,12 @@ def _recorded(table: Callable[[Table], pl.DataFrame], rank: int) -> list[tuple[p
         (ranges, replay.RANGE_COST_US),
         (ranges.filter(matches(ranges["name"], PROFILER_STEP)), replay.STEP_COST_US),
     ]
+
+
+def _of_host(rows: pl.DataFrame, rank: int) -> pl.DataFrame:
+    """A rank's rows in a host table, of processes that are known."""
+    first, last = np.searchsorted(rows["rank"], (rank, rank + 1)).tolist()
+    return rows[first + int(np.searchsorted(rows["process"][first:last], 0)) : last]
 
 
 def recording_us(table: Callable[[Table], pl.DataFrame], rank: int) -> tuple[float, ...]:
@@ -142,19 +144,22 @@ def recording_us(table: Callable[[Table], pl.DataFrame], rank: int) -> tuple[flo
 
 
 def _sides(
-    recorded: list[tuple[pl.DataFrame, Assumption]], rank: int, thread: tuple[int, int]
-) -> tuple[Int64Array, Float64Array]:
-    """When a thread's records begin and end, in order; and by case what was paid for them before each, in us."""
-    sides, costs = [np.empty(0, np.int64)], [np.empty((len(Case), 0))]
+    recorded: list[tuple[pl.DataFrame, Assumption]], rank: int, threads: Sequence[tuple[int, int]]
+) -> dict[int, tuple[Int64Array, Float64Array]]:
+    """By number of a thread when its records begin and end, in order, and by case what was paid for them before each,
+    in us."""
+    parts: dict[int, list[tuple[pl.DataFrame, Assumption]]] = {}
     for rows, cost in recorded:
-        for _, first, last in thread_rows(rows, rank, [thread]):
-            part = rows[first:last]
-            sides += part["start_ns"].to_numpy(), part["end_ns"].to_numpy()
-            halves = np.array([[cost.at(case) / 2] for case in Case])
-            costs.append(np.broadcast_to(halves, (len(Case), 2 * part.height)))
-    order = np.argsort(sides_ns := np.concatenate(sides), kind="stable")
-    paid_us = np.concatenate(costs, axis=1)[:, order].cumsum(axis=1)
-    return sides_ns[order], np.concatenate((np.zeros((len(Case), 1)), paid_us), axis=1)
+        for thread, first, last in thread_rows(rows, rank, threads):
+            parts.setdefault(thread, []).append((rows[first:last], cost))
+    sides = {}
+    for thread, of_thread in parts.items():
+        side = np.concatenate([part[name].to_numpy() for part, _ in of_thread for name in ("start_ns", "end_ns")])
+        order = np.argsort(side, kind="stable")
+        halves = np.array([(cost.low, cost.value, cost.high) for _, cost in of_thread]).T / 2
+        paid_us = np.repeat(halves, [2 * part.height for part, _ in of_thread], axis=1)[:, order].cumsum(axis=1)
+        sides[thread] = side[order], np.concatenate((np.zeros((len(Case), 1)), paid_us), axis=1)
+    return sides
 
 
 def host_slowness(calls: pl.DataFrame, rank: int) -> float:

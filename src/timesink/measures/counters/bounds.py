@@ -45,7 +45,7 @@ def bound_in_tf32(kernel: KernelCounters, roofline: KernelRoofline | None) -> fl
     with DRAM stay (of a convolution they do not: it may have gone by way of transforms), its instructions and its way
     through the caches are other ones. 1 where that is not known."""
     sheet = peaks(kernel.gpu)
-    rate = None if sheet is None else sheet.flops_of(Precision.TF32)
+    rate = None if sheet is None else sheet.flops.get(Precision.TF32)
     if rate is None or roofline is None or not roofline.flops:
         return 1.0
     dram = None if decode(kernel.name).family is KernelFamily.CONVOLUTION else roofline.memory_of("dram")

@@ -79,7 +79,7 @@ def _arithmetic(
     """A roof of arithmetic. `rates`: at the profiled clock, and boost over that clock."""
     profiled, faster = rates
     boost = profiled * faster if profiled and faster else None
-    specified = sheet.flops_of(precision) if sheet else None
+    specified = sheet.flops.get(precision) if sheet else None
     measured = sheet.measured.get(precision.value) if sheet else None
     return MachineRoof(gpu, label, None, precision, profiled, boost, specified, measured)
 

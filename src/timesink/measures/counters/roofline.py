@@ -289,7 +289,7 @@ def cuda_core_peak(kernel: KernelCounters, letter: str, sheet: GpuPeaks | None) 
         return 4 * lanes32 * clock  # packed halves on the fp32 lanes
     if letter == "h" or sheet is None:
         return None
-    return sheet.flops_of(_CUDA_CORE[letter])
+    return sheet.flops.get(_CUDA_CORE[letter])
 
 
 def _tensor(kernel: KernelCounters, sheet: GpuPeaks | None) -> Iterator[ComputeRoof]:
@@ -315,4 +315,4 @@ def _tensor_peak(kernel: KernelCounters, work: TensorWork, sheet: GpuPeaks | Non
     rate = tensor_rate(kernel.compute_capability, work.precision, work.path)
     if rate and sms and clock:
         return rate * sms * clock
-    return sheet.flops_of(work.precision) if sheet else None
+    return sheet.flops.get(work.precision) if sheet else None

@@ -65,7 +65,7 @@ def blamed_time(trace: Trace, causes: Collection[str], wanted: pl.Expr | None = 
     chosen = pl.col("cause").is_in(list(causes))
     stretches = idle_blame(trace).stretches
     rows = stretches.select(chosen if wanted is None else chosen & wanted).to_series()
-    stretches = picked(stretches.select(READ), rows)
+    stretches = picked(stretches[READ], rows)
     by_device = intervals_of(stretches)
     blamed = []
     for device in device_timeline(trace).by_device:

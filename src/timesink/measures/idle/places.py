@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from timesink._native import summed
@@ -22,15 +23,15 @@ from timesink.model.arrays import slices
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import numbered_rows
-from timesink.model.schema import SHOWN_ROWS, picked
+from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import FRAMES, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 
 _PLACE: Final = ["thread", "call", "host_op", "range", "frame"]
-READ: Final = (
+READ: Final = [
     *("rank", "device", "start_ns", "end_ns", "host", "op_row"),
     *("call_row", "os_call_row", "host_op_row", "range_row", "frame_row"),
-)  # fmt: skip
+]  # fmt: skip
 """Columns of `IdleBlame.stretches` that are read here."""
 NOWHERE: Final[dict[str, Any]] = {"host": {}, "rows": (), **dict.fromkeys(_PLACE)}
 
@@ -69,9 +70,9 @@ def _by_place(trace: Trace, stretches: pl.DataFrame) -> pl.DataFrame:
     parts = []
     for rows in slices(0, stretches.height):
         told = _told(trace, stretches[rows])
-        number, first = numbered_rows(told.select(_PLACE))
+        number, first = numbered_rows(told[_PLACE])
         total_ns = pl.Series("length", summed(number, told["length"].to_numpy(), first.size))
-        parts.append(told.select(_PLACE)[first].with_columns(total_ns))
+        parts.append(told[_PLACE][first].with_columns(total_ns))
     return parts[0] if len(parts) == 1 else pl.concat(parts).group_by(_PLACE).agg(pl.col("length").sum())
 
 
@@ -102,11 +103,12 @@ def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -
 
 
 def _by_thread(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int, int], Intervals]:
-    host, times = stretches["host"], stretches.select("start_ns", "end_ns")
+    host, (start, end) = stretches["host"], (stretches[name].to_numpy() for name in ("start_ns", "end_ns"))
+    numbers = (host.fill_null(-1) if host.null_count() else host).to_numpy()
     return {
         idle_blame(trace).threads[number]: inside
-        for number in host.drop_nulls().unique().sort()
-        if len(inside := Intervals.of(picked(times, (host == number).fill_null(False))) & intervals)
+        for number in np.unique(numbers[numbers >= 0]).tolist()
+        if len(inside := Intervals.union_of(start[own := numbers == number], end[own]) & intervals)
     }
 
 

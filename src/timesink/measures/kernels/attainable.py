@@ -13,7 +13,7 @@ others are work for a kernel profiler: `far_operators`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -127,12 +127,12 @@ def grouped_calls(calls: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     )
 
 
-def _figures(row: dict[str, object], gpu: GpuPeaks) -> dict[str, object] | None:
+def _figures(row: dict[str, Any], gpu: GpuPeaks) -> dict[str, object] | None:
     """Bound of a group of equal calls, or None where the operator's work or the rate it needs is unknown."""
     texts = [None if row[name] is None else str(row[name]) for name in SIGNATURE]
     work = recorded_work(texts[0] or "", texts[1] or "", texts[2] or "", texts[3], texts[4])
-    calls, kernels, device_ns = (int(str(row[name])) for name in ("calls", "kernels", "device_ns"))
-    if work is None or not device_ns or (work.kind in _OF_UNITS and not _rate(str(row["math"]) or work.dtype, gpu)):
+    calls, kernels, device_ns = int(row["calls"]), int(row["kernels"]), int(row["device_ns"])
+    if work is None or not device_ns or (work.kind in _OF_UNITS and not gpu.flops.get(str(row["math"]) or work.dtype)):
         return None
     found = bound_of(work, gpu, calls=calls, kernels=kernels, math=str(row["math"]))
     return {
@@ -157,14 +157,10 @@ def bound_of(work: OperatorWork, gpu: GpuPeaks, *, calls: int = 1, kernels: int 
     """The bound of `calls` operators that launch `kernels` kernels together, in the arithmetic `math` (the operands',
     where that is not known). Operations in a format without a rate on that GPU take no time here."""
     path = math or work.dtype
-    rate = _rate(path, gpu)
+    rate = gpu.flops.get(path)
     compute_ns = calls * work.flops / rate * 1e9 if rate and work.flops else 0.0
     memory_ns = calls * work.bytes / gpu.dram_bytes_per_s * 1e9
     return bound_at_peak(memory_ns, compute_ns, is_tensor=path in TENSOR_FORMATS, kernels=kernels)
-
-
-def _rate(path: str, gpu: GpuPeaks) -> float | None:
-    return gpu.flops_of(Precision(path)) if path in set(Precision) else None
 
 
 def bound_at_peak(memory_ns: float, compute_ns: float, *, is_tensor: bool, kernels: int = 1) -> Bound:
@@ -174,7 +170,7 @@ def bound_at_peak(memory_ns: float, compute_ns: float, *, is_tensor: bool, kerne
         "compute": compute_ns / (machines.TENSOR_SHARE.value if is_tensor else 1.0),
         "latency": kernels * machines.KERNEL_FLOOR_US.ns,
     }
-    limiter = max(parts, key=lambda name: parts[name])
+    limiter = max(parts, key=parts.__getitem__)
     return Bound(parts[limiter], limiter)
 
 

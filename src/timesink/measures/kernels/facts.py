@@ -107,8 +107,8 @@ def kernel_facts(trace: Trace) -> KernelFacts:
         "start_ns",
         (pl.col("end_ns") - pl.col("start_ns")).alias("length"),
         pl.col("name").to_physical(),
-        of_each(ops["name"], lambda name: decode(name).family.value, Family).alias("family"),
-        _math(trace, ops["name"], host_op),
+        family := of_each(ops["name"], lambda name: decode(name).family.value, Family).alias("family"),
+        _math(trace, ops["name"], family, host_op),
         of_each(ops["name"], lambda name: decode(name).fused, pl.Categorical()).alias("fused"),
         of_each(ops["name"], casts, pl.Boolean).alias("casts"),
         pl.when(blocks > 0).then(blocks.clip(0, BLOCKS[1]).cast(pl.UInt32)).alias("blocks"),  # none: not recorded
@@ -122,7 +122,7 @@ def kernel_facts(trace: Trace) -> KernelFacts:
     return KernelFacts(pl.DataFrame([lean(column) for column in kernels]))
 
 
-def _math(trace: Trace, names: pl.Series, host_op: Int32Array) -> pl.Series:
+def _math(trace: Trace, names: pl.Series, families: pl.Series, host_op: Int32Array) -> pl.Series:
     """The arithmetic of each kernel: that of its operator's operands where they were recorded and have one floating
     type, else what its name says. Of fp32 operands only the name tells whether they are multiplied as TF32."""
     named = of_each(names, lambda name: decode(name).math, pl.String)
@@ -131,7 +131,7 @@ def _math(trace: Trace, names: pl.Series, host_op: Int32Array) -> pl.Series:
         return named.cast(pl.Categorical()).alias("math")
     types = host.select(pl.when(pl.col("name").cast(pl.String).str.starts_with("aten::")).then("input_dtypes"))
     recorded = of_each(names_at(types.to_series(), host_op, "types"), operand_type, pl.String)
-    product = of_each(names, lambda name: decode(name).family in PRODUCTS, pl.Boolean)
+    product = families.is_in(PRODUCTS)
     wide = pl.when(named.is_in(["fp32", "tf32"])).then(named).when(~product).then(pl.lit("fp32"))
     math = pl.when(recorded.is_null()).then(named).when(recorded == "fp32").then(wide).otherwise(recorded)
     return pl.select(math.cast(pl.Categorical()).alias("math")).to_series()

@@ -133,10 +133,7 @@ def _kernels(trace: Trace) -> Iterator[tuple[Device, str | None, pl.DataFrame]]:
 
 def _types(trace: Trace, device: Device) -> frozenset[str] | None:
     """What the tensor cores of a device compute, by its product and capability; None where the trace names neither."""
-    for name, capability in _named(trace, device):
-        if (types := matrix_types(name, capability)) is not None:
-            return types
-    return None
+    return matrix_types(*_described(trace).get(device, ("", None)))
 
 
 def _narrower(trace: Trace, device: Device) -> str | None:
@@ -154,18 +151,18 @@ def _narrower(trace: Trace, device: Device) -> str | None:
 
 def _peak_ratio(trace: Trace, device: Device, kind: str) -> float:
     """The peak rate of fp32 over that of another type; NaN where they are not known."""
-    ratios = (plain_of(kind, name, capability) for name, capability in _named(trace, device))
-    return next((ratio for ratio in ratios if ratio is not None), np.nan)
+    ratio = plain_of(kind, *_described(trace).get(device, ("", None)))
+    return np.nan if ratio is None else ratio
 
 
-def _named(trace: Trace, device: Device) -> Iterator[tuple[str, tuple[int, int] | None]]:
-    """Product and compute capability of a device, as far as the trace says."""
-    for name, major, minor in _of_device(trace, device).select("name", "compute_major", "compute_minor").iter_rows():
-        yield name or "", None if major is None else (major, minor or 0)
-
-
-def _of_device(trace: Trace, device: Device) -> pl.DataFrame:
-    return trace.get(DEVICES).filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
+@remembered
+def _described(trace: Trace) -> Mapping[Device, tuple[str, tuple[int, int] | None]]:
+    """Product and compute capability of each device, as far as the trace says."""
+    rows = trace.get(DEVICES).select("rank", "device", "name", "compute_major", "compute_minor").iter_rows()
+    return {
+        (rank, device): (name or "", None if major is None else (major, minor or 0))
+        for rank, device, name, major, minor in rows
+    }
 
 
 def _streaming(kernels: pl.DataFrame, *wide: str) -> Int64Array:

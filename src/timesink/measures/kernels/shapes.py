@@ -15,7 +15,7 @@ import polars as pl
 
 from timesink.knowledge import gpus, kernel_traits
 from timesink.knowledge.assumptions import machines
-from timesink.knowledge.gpus import GpuPeaks, Precision
+from timesink.knowledge.gpus import GpuPeaks
 from timesink.knowledge.operators import PRODUCTS, Operator, Tensor
 from timesink.knowledge.work import matmul
 from timesink.measures.kernels.facts import device_peaks, kernel_facts
@@ -157,7 +157,7 @@ def _unaligned(matrix: Tensor) -> bool:
 
 
 def _bound_ns(work: tuple[bool, float, float], math: str | None, gpu: GpuPeaks) -> float | None:
-    rate = gpu.flops_of(Precision(math)) if math in set(Precision) else None
+    rate = gpu.flops.get(math or "")
     if rate is None:
         return None
     _, flops, moved = work

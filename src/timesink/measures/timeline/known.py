@@ -1,6 +1,6 @@
 """What a capture shows and what it cannot, decided once and before any rule.
 
-Rules ask it for what they need (`Known.unmet`): device time of an empty device is not "clear". Where it has `doubts`,
+Rules ask it for what they need (`Known.lacks`): device time of an empty device is not "clear". Where it has `doubts`,
 that no rule found anything proves nothing. Words for what the program is come from here too: a loader of PyTorch is no
 advice to a program of OpenMP.
 """
@@ -68,10 +68,6 @@ class Known:
     bar: Lack | None
     lacks: Mapping[Table, Lack]
     doubts: tuple[Lack, ...]
-
-    def unmet(self, needs: tuple[Table, ...]) -> Lack | None:
-        """Why a rule that needs these tables cannot look; None where it can."""
-        return next((self.lacks[table] for table in needs if table in self.lacks), None)
 
 
 @remembered

@@ -58,8 +58,9 @@ def _part_warps(trace: Trace) -> Rows:
         return _NO_GRIDS
     rows = []
     for kernels in fixes.FILL_WARPS.replay(trace):
-        threads = trace[DEVICE_OPS].select(pl.col("block_x") * pl.col("block_y") * pl.col("block_z"))
-        sizes = threads[kernels.rows].to_series().value_counts(sort=True).to_series().head(SHOWN_ROWS).to_list()
+        blocks = trace[DEVICE_OPS].select("block_x", "block_y", "block_z")[kernels.rows]
+        threads = blocks.select(pl.col("block_x") * pl.col("block_y") * pl.col("block_z")).to_series()
+        sizes = threads.value_counts(sort=True).to_series().head(SHOWN_ROWS).to_list()
         rows.append(kernel_row(trace, kernels, sizes=", ".join(map(str, sizes))))
     return rows
 

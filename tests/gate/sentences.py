@@ -153,8 +153,9 @@ def _attribution(text: str, trace: Trace) -> Iterator[str]:
     shares = [float(share) for share in re.findall(rf"{_SHARE}(?=,|$| of the GPU time)", body)]
     if abs(sum(shares) - 100) > 0.06 * max(len(shares), 2):
         yield f"shares sum to {sum(shares):.2f} %: {text}"
-    said, known = _BACKWARD.search(body.partition("busy")[2]), backward_share(trace)
-    if said and known is not None and abs(float(said[1]) / 100 - known) > 0.03:
+    said, known, idle = _BACKWARD.search(body), backward_share(trace), re.search(r", idle ([\d.]+) %", body)
+    busy = 100 - (float(idle[1]) if idle else 0.0)  # `known` is a share of it
+    if said and known is not None and abs(float(said[1]) / busy - known) > 0.03:
         yield f"by sequence numbers backward is {100 * known:.1f} %: {text}"
 
 

@@ -35,14 +35,14 @@ def test_time_and_throughput_are_stated_with_their_scope(demo: tuple[Trace, Trac
     lines = said(named, before)
     assert lines["attribution"].endswith("(at resolution=512, as profiled)")
     assert lines["throughput"] == (
-        "the median step takes 9.32 ms (11 steady steps, as profiled, resolution=512), 12.3 ms before "
+        "the median step takes 9.32 ms, 107 steps/s (11 steady steps, as profiled, resolution=512), 12.3 ms before "
         "(-24.5 %; one run each)"
     )
 
 
 def test_steps_without_a_profiler_count_where_they_were_timed(demo: tuple[Trace, Trace]) -> None:
     timed = replace(demo[0], unprofiled_steps_ns=(10e6, 11e6, 12e6))
-    assert said(timed)["throughput"] == "the median step takes 11.0 ms (3 steps without a profiler)"
+    assert said(timed)["throughput"] == "the median step takes 11.0 ms, 90.9 steps/s (3 steps without a profiler)"
 
 
 def test_graph_breaks_are_stated_as_a_change_with_the_first_place() -> None:

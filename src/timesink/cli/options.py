@@ -260,7 +260,11 @@ class Reading(Stepping):
     no_cache: bool = False
 
     def trace(self, paths: Sequence[Path]) -> Trace:
-        """The files as one trace, cut down to what was asked for, with what its graphs were made of."""
+        """The files as one trace, cut down to what was asked for, with what is known of its graphs and of its run."""
+        return of_run(self.recorded(paths), None, paths)
+
+    def recorded(self, paths: Sequence[Path]) -> Trace:
+        """The same without what only the run beside the files knows."""
         read = read_traces(
             paths,
             ranks=self.ranks,
@@ -280,7 +284,7 @@ class PricedReading(Reading):
 
     def trace(self, paths: Sequence[Path]) -> Trace:
         """As `Reading.trace`, with what is known of the run."""
-        return of_run(Reading.trace(self, paths), self.unprofiled, paths)
+        return of_run(self.recorded(paths), self.unprofiled, paths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +295,7 @@ class DescribedReading(PricedReading):
 
     def trace(self, paths: Sequence[Path]) -> Trace:
         """As `PricedReading.trace`, with these facts. `UsageError` for what is no fact."""
-        return of_run(Reading.trace(self, paths), self.unprofiled, paths, facts_of(self.fact))
+        return of_run(self.recorded(paths), self.unprofiled, paths, facts_of(self.fact))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,18 +158,25 @@ def statement(
     steps, facts of the run (--fact of capture), as profiled or not. What a trace does not show is left out.
     """
     target = writing.sink([*paths, *(before or [])])
-    trace = reading.trace(paths)
-    unchanged = reading.trace(before) if before else None
-    with working("writing the statement"):
-        from timesink.views.statement import statement_page
-
-        page = statement_page(trace, unchanged)
+    page = _stated(paths, before, reading)
     if target.form is Format.TEXT:
         said = (": ".join(str(cell) for cell in row) for row in page.sheets[0].rows)
         target.write("".join(f"{scrub(line)}\n" for line in said))
     else:
         target.show(page)
     return 0
+
+
+def _stated(paths: list[Path], before: list[Path] | None, reading: Reading) -> Page:
+    """The statement of traces, or of logs of stages."""
+    from timesink.views.pipeline import Staged, are_records
+    from timesink.views.statement import logged_statement_page, statement_page
+
+    if are_records([*paths, *(before or [])]):
+        return logged_statement_page(Staged.logged(paths), Staged.logged(before) if before else None)
+    trace, unchanged = reading.trace(paths), reading.trace(before) if before else None
+    with working("writing the statement"):
+        return statement_page(trace, unchanged)
 
 
 Format16 = Literal["bf16", "fp16", "fp32"]

@@ -14,7 +14,7 @@ from timesink.measures.counters.sampled import sampled
 from timesink.measures.steps.engine import engine_late
 from timesink.measures.steps.parts import step_parts
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
-from timesink.measures.steps.phases import StepPhases, host_phases, micro_batches, phases
+from timesink.measures.steps.phases import host_phases, micro_batches, phases
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.ranges import Phase, serving_phases
@@ -72,7 +72,8 @@ def _phase_shares(trace: Trace) -> str:
 
 
 def _range_shares(trace: Trace) -> str:
-    """What of the busy time the program's largest ranges launched; '' where fewer than two of them did."""
+    """What of the step the GPU spent on work of the program's largest ranges, and idle; '' where fewer than two of them
+    launched work."""
     found = phases(trace)
     named = found.frame.drop_nulls("phase")
     if named.height < 2:
@@ -80,25 +81,23 @@ def _range_shares(trace: Trace) -> str:
     shown = named.head(_PARTS_SHOWN)
     outside_ns = int(found.frame.filter(pl.col("phase").is_null())["time_ns"].sum())
     others_ns = int(named["time_ns"].sum()) - int(shown["time_ns"].sum())
-    rest = [("other ranges", others_ns), ("outside ranges", outside_ns)]
-    return _shares([*shown.iter_rows(), *rest], found.busy_ns, f"the {_busy_time(found)}")
-
-
-def _busy_time(found: StepPhases) -> str:
-    return f"{time_text(found.busy_ns / max(found.step_count, 1))} that the device is busy"
+    idle_ns = step_parts(trace).span_ns - found.busy_ns
+    rest = [("other ranges", others_ns), ("outside ranges", outside_ns), ("idle", idle_ns)]
+    return _shares(trace, [*shown.iter_rows(), *rest])
 
 
 def _part_shares(trace: Trace) -> str:
     """The kinds of device work, and the idle time."""
+    totals = step_parts(trace).frame.group_by("kind").agg(pl.col("total_ns").sum())
+    return _shares(trace, list(totals.sort("total_ns", "kind", descending=[True, False]).iter_rows()))
+
+
+def _shares(trace: Trace, times: list[tuple[str, int]]) -> str:
+    """``of the 2.79 ms step, forward is 40.0 %, backward 52.1 %, idle 7.9 %``: together all of it."""
     parts = step_parts(trace)
-    totals = parts.frame.group_by("kind").agg(pl.col("total_ns").sum())
-    rows = totals.sort("total_ns", "kind", descending=[True, False]).iter_rows()
-    return _shares(list(rows), parts.span_ns, f"the {time_text(parts.span_ns / max(parts.step_count, 1))}")
-
-
-def _shares(times: list[tuple[str, int]], total_ns: int, of: str) -> str:
-    """``of the 2.79 ms that ..., forward is 40.0 %, backward 60.0 %``: together all of it."""
-    named = [f"{name} {share_text(ns / total_ns)}" for name, ns in times if ns > _LEAST_SHOWN * total_ns]
+    mean = "mean step of " if steps(trace).times.count > 1 else ""
+    of = f"the {mean}{time_text(parts.span_ns / max(parts.step_count, 1))}"
+    named = [f"{name} {share_text(ns / parts.span_ns)}" for name, ns in times if ns > _LEAST_SHOWN * parts.span_ns]
     return f"of {of}, {', '.join(named)}".replace(f", {times[0][0]} ", f", {times[0][0]} is ", 1)
 
 

@@ -14,13 +14,14 @@ from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.profiler_texts import STAGE_RUN
 from timesink.measures.communication.depths import Depths, Stage, depths
-from timesink.measures.communication.pipelines import OverlapScore, Schedule, ideal_bubble, schedule
+from timesink.measures.communication.pipelines import Schedule, ideal_bubble, schedule
 from timesink.measures.communication.stage_logs import Part, StageLogs, read_stage_logs
 from timesink.measures.communication.stage_traces import traced_stages
 from timesink.measures.steps.steps import step_times
 from timesink.model.trace import Trace
+from timesink.readers.formats import recognised
 from timesink.startup import dataclass, replace
-from timesink.units import share_text, time_text
+from timesink.units import NS_PER_S, share_text, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.limits import STEP_THRESHOLD
 from timesink.verify.outcomes import ChangeVerdict
@@ -58,12 +59,19 @@ class PipelineGate:
 
 
 _FORETOLD: Final = (2, 4)  # times as many items, or micro-batches, as now
-_LOGS: Final = (".jsonl", ".ndjson", ".csv", ".log", ".txt")
+_RECORDS: Final = (".jsonl", ".ndjson")
+_LOGS: Final = (*_RECORDS, ".csv", ".log", ".txt")
 
 
 def are_logs(paths: Sequence[Path]) -> bool:
     """Whether files are logs of stages, by their names; else they are traces."""
     return all(path.suffix.lower() in _LOGS for path in paths)
+
+
+def are_records(paths: Sequence[Path]) -> bool:
+    """The same where other files may be meant: a compiler's log has a name like that, and a kernel report is CSV."""
+    reports = [path for path in paths if path.suffix.lower() == ".csv" and path.is_file() and recognised(path)]
+    return not reports and all(path.suffix.lower() in (*_RECORDS, ".csv") for path in paths)
 
 
 def logs_of_ranks(paths: Sequence[Path]) -> list[Path]:
@@ -216,13 +224,10 @@ def parts_of(columns: str) -> list[Part]:
 
 def statement(logs: StageLogs) -> str:
     """``period 450 ms at depth=2 is the longest stage (rank 0 (A + decode), 450 ms): OverlapScore 1.00``."""
-    return period_statement(logs.overlap, logs.score, logs.facts)
-
-
-def period_statement(overlap: OverlapScore, score: float | None, facts: Mapping[str, str]) -> str:
-    """What the period of a pipeline is, by its usual stages and its score."""
-    at = ", ".join(f"{name}={value}" for name, value in facts.items())
-    period = f"period {time_text(overlap.period_ns)}{f' at {at}' if at else ''}"
+    overlap, score = logs.overlap, logs.score
+    at = ", ".join(f"{name}={value}" for name, value in logs.facts.items())
+    rate = rate_text(overlap.period_ns, logs.facts, "item")
+    period = f"period {time_text(overlap.period_ns)}{f' at {at}' if at else ''} ({rate})"
     longest = f"the longest stage ({overlap.longest.name}, {time_text(overlap.longest.time_ns)})"
     if score is None:
         return f"{period}: one stage alone, {time_text(overlap.longest.time_ns)}, overlaps with nothing"
@@ -235,6 +240,22 @@ def period_statement(overlap: OverlapScore, score: float | None, facts: Mapping[
     if score <= _NONE:
         return f"{period} is {serial}: OverlapScore {score:.2f}"
     return f"{period} lies between {longest} and {serial}: OverlapScore {score:.2f}"
+
+
+_COUNTED: Final = {
+    "frames": "frames",
+    "tokens": "tokens",
+    "images": "images",
+    "batch": "samples",
+    "batch_size": "samples",
+}
+
+
+def rate_text(period_ns: float, facts: Mapping[str, str], item: str = "step") -> str:
+    """How many in a second: ``97.8 frames/s`` where a fact of the run counts those of a step, else ``32.6 steps/s``."""
+    many = ((facts.get(name, ""), what) for name, what in _COUNTED.items())
+    count, what = next(((int(text), what) for text, what in many if text.isdecimal() and int(text)), (1, f"{item}s"))
+    return f"{count * NS_PER_S / period_ns:,.3g} {what}/s" if period_ns else f"no {what}"
 
 
 def notes(logs: StageLogs) -> tuple[str, ...]:

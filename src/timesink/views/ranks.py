@@ -61,7 +61,6 @@ def ranks_page(run: Run, top: int) -> Page:
     if (line := pipeline_of(job)) is not None:
         stages = [(stage.name, stage.time_ns) for stage in line.overlap.stages][:top]
         note = f"step {time_text(line.overlap.period_ns)}; stages stand still {100 * line.overlap.bubble_ratio:.1f} %"
-        note += "" if line.overlap.score is None else f"; OverlapScore {line.overlap.score:.2f}"
         sheets.append(sheet_of("pipeline", "Pipeline", stages, "stage [name], time_ns: works per step", note))
     title = f"{len(job.ranks)} rank{'s' if len(job.ranks) != 1 else ''} of {run.file_count} files"
     charts = () if (heat := heat_of(waits)) is None else (heat,)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from timesink.diagnosis.in_short import statements
 from timesink.errors import UsageError
-from timesink.measures.communication.pipelines import pipeline
+from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.compile.summary import compile_summary
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.spikes import spikes
@@ -16,7 +16,8 @@ from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
 from timesink.views.page import Page, sheet_of
-from timesink.views.pipeline import period_statement
+from timesink.views.pipeline import Staged, rate_text
+from timesink.views.pipeline import statement as pipeline_statement
 
 
 def statement_page(trace: Trace, before: Trace | None = None) -> Page:
@@ -24,8 +25,8 @@ def statement_page(trace: Trace, before: Trace | None = None) -> Page:
 
     What the trace does not show is left out. Raises `UsageError` where it shows nothing of it.
     """
-    line = pipeline(trace)
-    overlaps = [f"pipeline: {period_statement(line.overlap, line.overlap.score, trace.facts)}"] if line else []
+    stages = stages_of(trace)
+    overlaps = [] if stages is None else [f"pipeline: {pipeline_statement(stages)}, as profiled"]
     lines = [*statements(trace), *_throughput(trace, before), *_spikes(trace), *overlaps]
     lines += _graph_breaks(trace, before)
     if not lines:
@@ -33,8 +34,25 @@ def statement_page(trace: Trace, before: Trace | None = None) -> Page:
             "the trace shows no steps, no ranges and no compilation to state anything of",
             remedy="record steps: timesink capture torch -- python train.py",
         )
+    return _page(lines)
+
+
+def logged_statement_page(staged: Staged, before: Staged | None = None) -> Page:
+    """What the logs of a program's stages say of its period; the change from `before`."""
+    change = ""
+    if before is not None:
+        now_ns, old_ns = (side.logs.overlap.period_ns for side in (staged, before))
+        change = _change(now_ns, old_ns)
+    return _page([f"pipeline: {pipeline_statement(staged.logs)}{change}"])
+
+
+def _page(lines: list[str]) -> Page:
     rows = (tuple(line.split(": ", 1)) for line in lines)
     return Page("statement", (sheet_of("statements", "statements", rows, "about [name], statement [text]"),))
+
+
+def _change(now_ns: float, old_ns: float) -> str:
+    return f", {time_text(old_ns)} before ({100 * (now_ns / old_ns - 1):+.1f} %; one run each)" if old_ns else ""
 
 
 def _throughput(trace: Trace, before: Trace | None) -> Iterator[str]:
@@ -45,8 +63,9 @@ def _throughput(trace: Trace, before: Trace | None) -> Iterator[str]:
     facts = "".join(f", {name}={value}" for name, value in trace.facts.items())
     change = ""
     if before is not None and (old := _step(before)) is not None:
-        change = f", {time_text(old[0])} before ({100 * (now[0] / old[0] - 1):+.1f} %; one run each)"
-    yield f"throughput: the median step takes {time_text(now[0])} ({now[1]}{facts}){change}"
+        change = _change(now[0], old[0])
+    rate = rate_text(now[0], trace.facts)
+    yield f"throughput: the median step takes {time_text(now[0])}, {rate} ({now[1]}{facts}){change}"
 
 
 def _step(trace: Trace) -> tuple[float, str] | None:

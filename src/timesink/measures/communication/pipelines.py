@@ -95,7 +95,8 @@ class OverlapScore:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A job whose `ranks` mostly send and receive (`labelled`: the profiler says so, else kernel names do).
+    """A job whose `ranks` are stages: they mostly send and receive, or ranges of the program name a stage on each
+    (`labelled`: the profiler or the ranges say so, else kernel names do).
 
     `overlap.period_ns` is the median step, a stage's time the median computation in its steps. Computation during
     communication counts as it ran, so a stage slowed by its own transfers makes the score too high, never too low.
@@ -112,12 +113,13 @@ class Pipeline:
 @remembered
 def pipeline(trace: Trace) -> Pipeline | None:
     """The pipeline of a trace of several ranks; None where its ranks are no stages."""
-    return pipeline_of(job(trace)) if len(ranks_of(trace)) > 1 else None
+    return pipeline_of(job(trace), _named_ranks(trace)) if len(ranks_of(trace)) > 1 else None
 
 
-def pipeline_of(job: Job) -> Pipeline | None:
-    """The pipeline of a job; None where its ranks are no stages or no steady step is known."""
-    ranks = _stage_ranks(job.calls)
+def pipeline_of(job: Job, named: tuple[int, ...] = ()) -> Pipeline | None:
+    """The pipeline of a job; None where its ranks are no stages or no steady step is known. `named`: ranks whose
+    ranges say that they are stages."""
+    ranks = named or _stage_ranks(job.calls)
     steps = job.steps.filter(pl.col("rank").is_in(ranks))
     if len(ranks) < 2 or steps["rank"].n_unique() < len(ranks):
         return None
@@ -129,7 +131,7 @@ def pipeline_of(job: Job) -> Pipeline | None:
     )
     stages = tuple(PipelineStage(f"rank {rank}", compute) for rank, compute in each.select("rank", "compute_ns").rows())
     period = each["period_ns"].median()
-    labelled = bool(job.calls.filter(pl.col("rank").is_in(ranks))["labelled"].any())
+    labelled = bool(named) or bool(job.calls.filter(pl.col("rank").is_in(ranks))["labelled"].any())
     assert isinstance(period, float)
     return Pipeline(ranks, OverlapScore(stages, period), _count_micro_batches(job, steps), labelled)
 
@@ -142,6 +144,13 @@ def _stage_ranks(calls: pl.DataFrame) -> tuple[int, ...]:
     return tuple(shares.filter(pl.col("share") > assumed.PIPELINE_SHARE.value)["rank"].sort().to_list())
 
 
+def _named_ranks(trace: Trace) -> tuple[int, ...]:
+    """Ranks on which ranges name stages, each rank stages of its own; none where ranks share a stage."""
+    named = stage_ranges(trace).select("rank", "stage").unique()
+    shared = named["stage"].n_unique() < named.height
+    return () if shared or named["rank"].n_unique() < 2 else tuple(named["rank"].unique().sort().to_list())
+
+
 def _count_micro_batches(job: Job, steps: pl.DataFrame) -> int | None:
     received = job.calls.filter(pl.col("kind") == "recv")
     most: dict[int, int] = {}
@@ -151,13 +160,19 @@ def _count_micro_batches(job: Job, steps: pl.DataFrame) -> int | None:
     return min(filter(None, most.values()), default=None)
 
 
+_TIMES = dict.fromkeys(("start_ns", "first_ns", "last_ns"), pl.Int64)
+_STAGE_RANGES = pl.Schema({"rank": pl.Int32, "stage": pl.Int64, "part": pl.String, **_TIMES})
+
+
 @remembered
 def stage_ranges(trace: Trace) -> pl.DataFrame:
     """One row per range that names a stage and launched device work: rank, stage, part, start_ns (of the host),
     first_ns and last_ns (of the device). `part` names the stage and what is done: ``stage0:A``, ``stage2:F``."""
-    ranges = range_projection(trace).select("rank", "name", "host_start_ns", "first_ns", "last_ns")
-    names = ranges["name"].unique().to_list()
+    names = trace.get(RANGES)["name"].unique().to_list()
     rows = [(name, *part) for name in names if (part := _parse_part(name)) is not None]
+    if not rows:
+        return pl.DataFrame(schema=_STAGE_RANGES)
+    ranges = range_projection(trace).select("rank", "name", "host_start_ns", "first_ns", "last_ns")
     schema = pl.Schema({"name": ranges.schema["name"], "stage": pl.Int64(), "part": pl.String()})
     known = pl.DataFrame(rows, schema, orient="row")
     joined = ranges.join(known, on="name", how="inner", maintain_order="left")

@@ -18,12 +18,12 @@ from timesink.errors import UnreadableTrace
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.pipelines import pipeline, stage_ranges
 from timesink.measures.communication.stage_logs import ITEMS, SPANS, LoggedRank, StageLogs, stage_logs
-from timesink.measures.ranks.job import job
+from timesink.measures.ranks.job import job, ranks_of
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.arrays import median
 from timesink.model.intervals import Intervals
-from timesink.model.trace import Trace
+from timesink.model.trace import Trace, remembered
 
 
 def traced_stages(trace: Trace, skip: int = 0) -> StageLogs:
@@ -41,6 +41,15 @@ def traced_stages(trace: Trace, skip: int = 0) -> StageLogs:
         )
     clocks = job(trace).members.filter(pl.col("rank").is_in([rank.rank for rank in ranks]))["clock"]
     return stage_logs(path, ranks, clocks.n_unique() == 1 and clocks.null_count() == 0, skip, trace.facts)
+
+
+@remembered
+def stages_of(trace: Trace) -> StageLogs | None:
+    """The stages of a trace of several ranks, whose `score` every answer prints; None where it shows none."""
+    try:
+        return traced_stages(trace) if len(ranks_of(trace)) > 1 else None
+    except UnreadableTrace:
+        return None
 
 
 def _hold_the_work(trace: Trace, ranks: Sequence[LoggedRank]) -> bool:

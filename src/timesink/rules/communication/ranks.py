@@ -20,6 +20,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.depths import depths, waiting_slowdown
 from timesink.measures.communication.pipelines import Pipeline, Schedule, ideal_bubble, pipeline, schedule, trains
+from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.communication.waits import (
     Detour,
     SlowLink,
@@ -246,7 +247,9 @@ def _check_bubble(trace: Trace, limits: Limits) -> Verdict:
     """Found where the bubble is larger than its limit."""
     line = pipeline(trace)
     if line is None:
-        return NotApplicable("no two ranks mostly send to and receive from each other in steady steps")
+        return NotApplicable(
+            "no ranges name stages, and no two ranks mostly send to and receive from each other in steady steps"
+        )
     evidence = Evidence(
         "share of the step in which stages do not compute",
         Quantity(line.overlap.bubble_ratio, "ratio"),
@@ -261,7 +264,8 @@ def _bubble(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:
     overlap, plan = line.overlap, schedule(trace)
     assert plan is not None  # there is a pipeline
     found = _better(trace, line, plan)
-    score = overlap.score if overlap.score is not None else 0.0
+    stages = stages_of(trace)
+    score = 0.0 if stages is None or stages.score is None else stages.score
     lines = device_timeline(trace).by_device
     standing = {
         key: Intervals.one(part.span_start_ns, part.span_end_ns) - part.compute

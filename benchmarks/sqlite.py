@@ -34,12 +34,12 @@ SEEDS = (
     ROOT.parent / "shared" / "data" / "own" / "nsys" / "gpt_before.sqlite",
     ROOT / "tests" / "data" / "nsys" / "gpt_before_5_steps.sqlite",
 )
-KERNEL, CALL = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
+KERNEL, CALL, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 REPEATED = (
     "CUPTI_ACTIVITY_KIND_MEMCPY",
     "CUPTI_ACTIVITY_KIND_MEMSET",
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-    "NVTX_EVENTS",
+    RANGES,
 )
 # Two calls per kernel, as asked: the seed's many look-ups of kernel names are left out.
 NO_LOOKUPS = "nameId NOT IN (SELECT id FROM StringIds WHERE value LIKE 'cuKernelGetName%' OR value LIKE 'cuGetProc%')"
@@ -53,7 +53,9 @@ def grow(seed: Path, target: Path, kernels: int, calls: int) -> None:
     db = sqlite3.connect(partial)
     db.execute("PRAGMA journal_mode=OFF")
     db.execute("PRAGMA synchronous=OFF")
-    period = db.execute(f"SELECT max(end) - min(start) + 1000 FROM {CALL}").fetchone()[0]
+    begin, end = db.execute(f"SELECT min(start), max(end) FROM {CALL}").fetchone()
+    marked = db.execute(f"SELECT min(start), max(end) FROM {RANGES} WHERE end > {begin}").fetchone()
+    period = max(end, marked[1]) - min(begin, marked[0]) + 1000  # ranges of copies that overlap would nest
     ids = db.execute(f"SELECT max(correlationId) + 1 FROM {CALL}").fetchone()[0]
     db.execute(f"DELETE FROM {CALL} WHERE NOT ({NO_LOOKUPS})")
     events = {KERNEL: kernels, CALL: calls, **dict.fromkeys(REPEATED, 1 << 62)}

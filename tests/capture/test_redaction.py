@@ -226,7 +226,7 @@ def test_what_software_says_is_kept() -> None:
 def test_the_command_checks_and_says_what_it_removed(command_line: Callable[..., object], tmp_path: Path) -> None:
     source = tmp_path / "log.txt"
     source.write_text("/home/ann-smith/train.py\n")
-    done = command_line("redact", source, "--check")
+    done = command_line("redact", source, "--dry-run")
     assert done.returncode == 1  # type: ignore[attr-defined]
     assert [*tmp_path.iterdir()] == [source]
     done = command_line("redact", source)

@@ -51,7 +51,7 @@ def test_both_threads_apply_rules_and_each_rule_is_applied_once(trace: Trace) ->
     def seen(rule: Rule) -> Rule:
         def check(*given: object) -> Verdict:
             applied.append((rule.code, current_thread() is main_thread()))
-            sleep(0.001)
+            sleep(0.005)
             return Clear(())
 
         return replace(rule, check=check, needs=())

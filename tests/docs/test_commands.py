@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import pytest
 import typer
-from tests.docs.commands import NEEDS_MORE, PAGES, VERDICTS, fenced, inline, needs_more, workplace
+from tests.docs.commands import NEEDS_MORE, PAGES, TRAIN, VERDICTS, fenced, inline, needs_more, workplace
+from tests.trials.program import PROGRAM
 
 from timesink.cli.app import run
 from timesink.cli.commands import FORMER, resolve
@@ -82,6 +83,7 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, called: Typist, 
             if find_spec("torch") is None:
                 continue
             line = line.replace("timesink try ", "timesink try --budget 9 ")
+            (tmp_path / "train.py").write_text(PROGRAM)
         opens = entry == "report --open"
         if opens:
             request.getfixturevalue("port_of_perfetto")
@@ -92,6 +94,7 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, called: Typist, 
             and not OF_A_SHELL.search(line)
         )
         ran = (called if here else shelled)(typed, tmp_path, environment)
+        (tmp_path / "train.py").write_text(TRAIN)
         if opens:
             assert "no page took the trace" in ran.stderr
             assert ran.stdout.startswith("https://ui.perfetto.dev/#!/?url=http%3A%2F%2F127.0.0.1%3A9001")

@@ -178,7 +178,7 @@ def test_tables_and_examples_are_asked_back(capsys: Captured, tmp_path: Path) ->
         capsys, "report", "--export", "table", demo, "--table", "device_op", "-o", str(tmp_path / "t.csv")
     )
     pytest.importorskip("duckdb", reason="pip install 'timesink[query]'")
-    assert "did you mean longest-gaps?" in refused(capsys, "query", demo, "--example", "longest-gap")
+    assert "did you mean longest-gaps?" in refused(capsys, "query", demo, "longest-gap")
 
 
 def test_a_name_like_no_other_gets_the_list_where_that_is_short_and_who_lists_it_where_it_is_long() -> None:
@@ -272,7 +272,7 @@ def completed(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> Callable[[st
         ("diagnose x --limit IDL101.idle_r", ["IDL101.idle_ratio="]),
         ("diagnose x --format j", ["json"]),
         ("report x --export table --table device_o", ["device_ops"]),
-        ("query x --example longest", ["longest-gaps"]),
+        ("query x longest", ["longest-gaps"]),
         ("kernels --metrics x --chip sm_9", ["sm_90"]),
         ("capture ncu --replay app", ["application", "app-range"]),
         ("ranks x --engine th", ["threads"]),

@@ -74,7 +74,7 @@ CASES = {
     "memory show": Case("memory show snapshot.pickle", "memory show kernels.ncu-rep"),
     "memory plan": Case("memory plan --hf-config config.json", "memory plan broken.json"),
     "memory diff": Case("memory diff snapshot.pickle snapshot.pickle", "memory diff snapshot.pickle no-such-file"),
-    "query": Case("query before.json.gz --example steps", "query before.json.gz --example stepz", library="duckdb"),
+    "query": Case("query before.json.gz steps", "query before.json.gz stepz", alone=0, library="duckdb"),
     "open": Case("open no-such-file", "open before.json.gz --origin nowhere", code=2),
     "serve": Case("serve no-such-file", "serve before.json.gz --port 65536", code=2),
     "export": Case("export before.json.gz --table device_ops -o ops.csv", "export before.json.gz -o trace.xyz"),

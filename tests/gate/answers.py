@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Diagnosis
-from timesink.errors import TimesinkError
+from timesink.errors import TimesinkError, UsageError
 from timesink.mcp.captures import OpenCapture
 from timesink.mcp.figures import plan_document
 from timesink.mcp.findings import diagnosis_document
-from timesink.model.tables import KERNEL_PROFILES
+from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.render import Format, render
 from timesink.render.html import html_report
@@ -110,7 +110,12 @@ class Answers:
 
     @cached_property
     def plan_of_server(self) -> dict[str, Any]:
-        return plan_document(OpenCapture("cap_0", self.paths, self.trace, self.diagnosis))
+        """Empty where there is no GPU work to plan for, and the plan is refused."""
+        try:
+            return plan_document(OpenCapture("cap_0", self.paths, self.trace, self.diagnosis))
+        except UsageError:
+            assert not self.trace.get(DEVICE_OPS).height
+            return {}
 
     @cached_property
     def report(self) -> str:

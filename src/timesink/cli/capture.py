@@ -346,7 +346,7 @@ def redact(
     from timesink.views.page import Field, Page, Sheet
 
     if check and output is not None:
-        raise UsageError("--check writes nothing", remedy="leave --output out")
+        raise UsageError("--dry-run writes nothing", remedy="leave --output out")
     with translated():
         if check:
             removed, title = redaction.check(file, names or ()), f"To remove from {file}"

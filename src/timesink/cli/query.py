@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from timesink.cli.options import PageOutput, read_traces
 from timesink.cli.output import working
-from timesink.errors import UsageError, unknown
+from timesink.errors import unknown
 from timesink.startup import dataclass
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _UNITS = {"_ns": "ns", "_bytes": "bytes", "_ratio": "ratio"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instead:
-    """What is shown, or asked, where nobody writes a query."""
+    """Former spellings of what a trace alone, no trace, and a word in place of a query do."""
 
     listing: bool = False
     examples: bool = False
@@ -43,31 +43,29 @@ def query(
     else. Columns whose names end in _ns, _bytes or _ratio are shown in such units.
     """
     target = writing.sink([path] if path else [])
-    if instead.examples:
+    if path is None or instead.examples:
         target.show(_examples_page())
         return 0
-    if path is None:
-        raise UsageError("there is no trace to query", remedy="timesink query TRACE 'SELECT ...'")
     trace = read_traces([path], cache=not no_cache, window=window)
-    if instead.listing:
+    asked = instead.example or sql
+    if instead.listing or not asked:
         target.show(_tables_page(trace))
         return 0
     with working("querying"):
-        target.show(_answer_page(trace, _chosen(sql, instead.example), rows, timeout))
+        target.show(_answer_page(trace, _find_query(asked), rows, timeout))
     return 0
 
 
-def _chosen(sql: str | None, example: str | None) -> str:
+def _find_query(asked: str) -> str:
+    """The SQL that is asked: a word alone is the name of an example."""
     from timesink.export.sql import EXAMPLES
 
-    if example is None:
-        if not sql:
-            raise UsageError("there is no query", remedy="give a SELECT, --example NAME, --examples or --list")
-        return sql
+    if len(asked.split()) > 1:
+        return asked
     known = {one.name: one.sql for one in EXAMPLES}
-    if example not in known:
-        raise unknown("example", example, list(known), "timesink query --examples")
-    return known[example]
+    if asked not in known:
+        raise unknown("example", asked, list(known), "timesink query")
+    return known[asked]
 
 
 def _answer_page(trace: Trace, sql: str, rows: int, timeout: float) -> Page:

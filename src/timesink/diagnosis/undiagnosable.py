@@ -26,6 +26,7 @@ from timesink.model.tables import (
     DEVICE_OPS,
     DEVICES,
     HOST_OPS,
+    KERNEL_METRICS,
     KERNEL_PROFILES,
     MEMORY_EVENTS,
     SETTINGS,
@@ -60,7 +61,7 @@ def check_diagnosis(trace: Trace, diagnosis: Diagnosis) -> None:
         lacking = f"{count} profiled kernels without the counters that say what limits them"
         if len({ruling.card.code for ruling in diagnosis.rulings if ruling.card.code.startswith("NCU")}) > 1:
             remedy = "profile them with these counters: timesink capture ncu --set rules -- python train.py"
-            if any(lacks_units(kernel) for kernel in kernel_counters(trace)):
+            if _rows(trace, KERNEL_METRICS) and any(lacks_units(kernel) for kernel in kernel_counters(trace)):
                 remedy = "give the report itself, or its raw page: ncu --import REPORT --csv --page raw"
             raise UsageError(f"nothing to diagnose in {trace.source}: it holds {lacking}", remedy=remedy)
         return

@@ -1,7 +1,7 @@
 """SQL over the tables of a trace: one SELECT in a database of its own, with no way to a file or a network.
 
 A query can read the canonical tables, and steps, idle time, kernels, ranges and calls as the measures see them. Eleven
-questions with the queries that answer them are in `examples.sql`; `timesink query --examples` prints them, and a test
+questions with the queries that answer them are in `examples.sql`; `timesink query` prints them, and a test
 runs them.
 """
 
@@ -141,12 +141,12 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or "DuckDB gives no reason"
 
 
-_HELP = "write SELECT ...; --list shows the tables and their columns, --examples shows queries"
+_HELP = "write SELECT ...; a trace alone lists its tables and columns, no trace shows queries"
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A question and its SQL; `name` is what `--example` takes."""
+    """A question and its SQL; `name` is what the command takes in place of a query."""
 
     name: str
     question: str

@@ -65,7 +65,7 @@ _TENSILE_LETTER = {
 _FAMILY_PATTERNS = (
     (KernelFamily.DELAY, Pattern(
         r"(?:^|::|_)(?:spin|nano_?sleep|sleep|busy_?wait|delay|clock_?block)(?:_?(?:kernel|for|cycles|ns))*$",
-        "lets time pass on purpose", ("at::cuda::spin_kernel", "nanosleep_kernel", "delayKernel", "clockBlock"),
+        "lets time pass on purpose", ("at::cuda::spin_kernel", "nanosleep_kernel", "delay_kernel", "clock_block"),
         ("spinor_kernel", "delayed_scaling", "sleepless"), "torch.cuda._sleep, tests, benchmarks",
     )),
     (KernelFamily.ATTENTION, Pattern(

@@ -192,7 +192,7 @@ def table_of(sheets: Sequence[KernelSheet], columns: Sequence[str]) -> Sheet:
 
 def _check_column(key: str) -> None:
     if key not in ALL_COLUMNS:
-        raise unknown("column", key, list(ALL_COLUMNS), "timesink query REPORT --list")
+        raise unknown("column", key, list(ALL_COLUMNS), "timesink query REPORT")
 
 
 def _field(figure: Figure) -> Field:

@@ -317,7 +317,7 @@ def _read_times(file: _File) -> Iterator[tuple[int, Times]]:
         rank = int(numbers.get("rank", file.rank))
         about = {key: value for key, value in numbers.items() if key in _ITEM}
         times = {key: value * file.factor for key, value in numbers.items() if key not in (*_ITEM, "rank")}
-        if any(abs(time) > _FARTHEST_NS for time in times.values()):
+        if any(abs(number) > _FARTHEST_NS for number in (rank, *about.values(), *times.values())):
             raise UnreadableTrace(
                 file.path, "a time is centuries away", place=f"line {line}", remedy="state the unit of the times"
             )
@@ -376,9 +376,9 @@ def _keep_numbers(record: Mapping[str, object]) -> dict[str, float]:
         try:
             number = int(value) if isinstance(value, str) and value.strip().lstrip("-").isdigit() else value
             number = float(number) if isinstance(number, str) else number
-            usable = math.isfinite(number) and abs(number) < _FARTHEST_NS
+            is_finite = math.isfinite(number)
         except (ValueError, OverflowError):
             continue
-        if usable:
+        if is_finite:
             numbers[key] = number
     return numbers

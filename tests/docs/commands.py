@@ -24,7 +24,7 @@ NEEDS_MORE = {
     "timesink capture --loop": "PyTorch and a GPU",
     "timesink diagnose report.nsys-rep": "Nsight Systems, to export its report",
     "timesink ranks 's3://": "an object store",
-    'timesink ranks "$1" --scheduler': "a batch job; test_batch_script.py runs it",
+    'timesink ranks "$1" --engine': "a batch job; test_batch_script.py runs it",
     "timesink mcp": "an agent that speaks the protocol; tests/mcp runs it",
     "timesink compare a.json.gz b.json.gz --calibration": "a calibration made on the GPU of the captures",
     "timesink gate --suite train --capture": "a capture of each run",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from timesink.trials.patch import write_patch
+from timesink.trials.patch import copy_edited, write_patch
 
 SCRIPT = """import torch
 from torch import nn
@@ -60,3 +60,21 @@ def test_all_that_is_an_argument_or_a_line_is_written(tmp_path: Path) -> None:
 def test_what_cannot_be_written_safely_is_left(tmp_path: Path, script: str, name: str) -> None:
     assert patched(tmp_path, script, name) == (script, [])
     assert write_patch([name], {}) == ("", [])
+
+
+def test_a_copy_holds_the_edited_file_and_links_to_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere.py"
+    (here / "model" / "parts").mkdir(parents=True)
+    (here / "data").mkdir()
+    (here / "model" / "parts" / "net.py").write_text(SCRIPT)
+    (here / "model" / "other.py").write_text("x = 1\n")
+    elsewhere.write_text(SCRIPT)
+    monkeypatch.chdir(here)
+    places = {"model": f"{elsewhere}:11", "optimizer": "model/parts/net.py:5"}
+    edited = copy_edited(tmp_path / "copy", ("bf16", "fused_optimizer", "compile"), places)
+    assert edited == {here / "model" / "parts" / "net.py": ("fused_optimizer",)}
+    copy = tmp_path / "copy"
+    assert "fused=True" in (copy / "model" / "parts" / "net.py").read_text()
+    assert (here / "model" / "parts" / "net.py").read_text() == SCRIPT == elsewhere.read_text()
+    assert (copy / "data").is_symlink() and (copy / "model" / "other.py").resolve() == here / "model" / "other.py"
+    assert not (copy / "model").is_symlink() and not (copy / "model" / "parts").is_symlink()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
 from typing import IO
@@ -50,11 +50,19 @@ class Watch:
     grace_s: float = 120.0
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where a program runs: `variables` beside those of this process, and a folder other than ours."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+
+
 def run(
     argv: Sequence[str],
     log: Path,
     *,
-    extra: Mapping[str, str],
+    setting: Setting,
     timeout_s: float,
     quiet: bool = False,
     watch: Watch | None = None,
@@ -70,7 +78,8 @@ def run(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **extra},
+            env={**os.environ, **setting.variables},
+            cwd=setting.folder,
             start_new_session=True,
         )
     except FileNotFoundError as absent:

@@ -17,7 +17,7 @@ from timesink.capture import manifest as manifests
 from timesink.capture import running
 from timesink.capture.errors import failure, refused
 from timesink.capture.manifest import Capture, Checked, check
-from timesink.capture.processes import Ended, run
+from timesink.capture.processes import Ended, Setting, run
 from timesink.capture.running import CaptureSettings, explain_failure, is_python
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.capture.tools import Tool, check_torch, find_installed
@@ -257,7 +257,7 @@ class NsysOptions:
         database = report.with_suffix(".sqlite")
         argv = [str(tool.path), "export", "--type", "sqlite", "--force-overwrite", "true", "--output", str(database)]
         argv += ["--include-json", "true"] if tool.knows("--python-sampling") else []  # the stacks that it samples
-        exported = run([*argv, str(report)], log, extra={}, timeout_s=_EXPORT_TIMEOUT_S, quiet=True)
+        exported = run([*argv, str(report)], log, setting=Setting(), timeout_s=_EXPORT_TIMEOUT_S, quiet=True)
         if exported.status != 0 or not database.is_file():
             link = importer_link(tool.path)
             remedy = f"create its importer's link: ln -sfn {link[1]} {link[0]}" if link else f"look at {log}"

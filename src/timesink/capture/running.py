@@ -23,7 +23,7 @@ from timesink.capture import manifest as manifests
 from timesink.capture.agent.recording import RANKS
 from timesink.capture.errors import CaptureError, failure, refused
 from timesink.capture.manifest import Capture, Checked
-from timesink.capture.processes import Ended, Watch, run
+from timesink.capture.processes import Ended, Setting, Watch, run
 from timesink.capture.recorded_run import MANIFEST, fact_fault
 from timesink.capture.schedule import VARIABLE, AgentPlan, Mode, StepSchedule
 from timesink.knowledge import profiler_texts
@@ -220,7 +220,14 @@ def run_watched(argv: Sequence[str], plan: AgentPlan | None, settings: CaptureSe
     folder = settings.out if plan is None else Path(plan.folder)
     watch = Watch(Progress(plan, what, settings.quiet).is_done, settings.grace_s) if plan is not None else None
     extra = {} if plan is None else agent_environment(plan)
-    return run(argv, folder / "log.txt", extra=extra, timeout_s=settings.timeout_s, quiet=settings.quiet, watch=watch)
+    return run(
+        argv,
+        folder / "log.txt",
+        setting=Setting(extra),
+        timeout_s=settings.timeout_s,
+        quiet=settings.quiet,
+        watch=watch,
+    )
 
 
 def explain_failure(ended: Ended, what: str, folder: Path) -> CaptureError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from timesink.cli.capture import translated
@@ -23,6 +22,7 @@ def try_changes(
     check: str = "",
     ledger: Path | None = None,
     patch: Path | None = None,
+    apply: Path | None = None,
     quiet: bool = False,
     *,
     writing: PageOutput,
@@ -42,8 +42,8 @@ def try_changes(
     if not program:
         raise UsageError("no program to try changes on", remedy="write it after --, such as: -- python train.py")
     names = [name.strip() for part in only or () for name in part.split(",") if name.strip()]
-    with translated(), TemporaryDirectory(prefix="timesink-try-") as folder:
-        answer = run_trial(program, Path(folder), names=names, budget_s=_seconds(budget), check=check, quiet=quiet)
+    with translated():
+        answer = run_trial(program, names=names, budget_s=_seconds(budget), check=check, quiet=quiet, apply=apply)
     notes = []
     if ledger is not None and answer.kept:
         notes.append(f"entered in {ledger}: {_enter(ledger, answer)}")

@@ -53,7 +53,9 @@ class Engine(Protocol):
 
 
 def engine_of(name: str, workers: int = 0, scheduler: str | None = None) -> Engine:
-    """The engine of that name; a scheduler's address means Dask."""
+    """The engine of that name; the address of a scheduler, or the file that holds it, means Dask."""
+    if "://" in name or Path(name).is_file():
+        scheduler = name
     match name:
         case _ if scheduler is not None or name == "dask":
             return Dask(workers, scheduler)

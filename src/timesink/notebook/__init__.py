@@ -72,15 +72,11 @@ def try_(
 
     Such as ``timesink.try_(["python", "train.py"], only=["tf32", "fused_optimizer"])``.
     """
-    from pathlib import Path
-    from tempfile import TemporaryDirectory
-
     from timesink.trials.run import try_changes
     from timesink.untrusted.masking import stored_command
     from timesink.views.trial import trial_page
 
-    with TemporaryDirectory(prefix="timesink-try-") as folder:
-        answer = try_changes(program, Path(folder), names=only, budget_s=budget_s, check=check, quiet=quiet)
+    answer = try_changes(program, names=only, budget_s=budget_s, check=check, quiet=quiet)
     return trial_page(answer, stored_command(program))
 
 

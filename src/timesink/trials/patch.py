@@ -7,7 +7,7 @@ else of the file moves. A change whose call cannot be found, stands in a library
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import unified_diff
 from itertools import groupby
 from pathlib import Path
@@ -34,15 +34,53 @@ _AROUND: Final = {"bf16": 'with torch.autocast("cuda", dtype=torch.bfloat16):'}
 def write_patch(names: Iterable[str], places: Mapping[str, str]) -> tuple[str, list[str]]:
     """A unified diff that makes the changes of `names`, and those that it makes. `places` are `file:line`, by what of
     the program is made or called there."""
-    found = [(name, *_find(name, places)) for name in names]
     lines: list[str] = []
+    made: list[str] = []
+    for file, before, after, of_file in _edit(names, places):
+        lines += unified_diff(before.splitlines(True), after.splitlines(True), f"a/{file.name}", f"b/{file.name}")
+        made += of_file
+    return "".join(lines), made
+
+
+def copy_edited(folder: Path, names: Iterable[str], places: Mapping[str, str]) -> dict[Path, tuple[str, ...]]:
+    """A copy of the current folder in `folder` (new) with the edits of `names` made: the edited files, each with the
+    changes made in it. All else of the copy are links, so that a program in it finds its modules and data and nothing
+    large is copied. A file outside of the current folder is left as it is.
+    """
+    here, edited = Path.cwd(), {}
+    _link(here, folder)
+    for file, _, after, made in _edit(names, places):
+        if not file.is_relative_to(here):
+            continue
+        place = folder
+        for part in file.relative_to(here).parts[:-1]:
+            place /= part
+            if place.is_symlink():
+                place.unlink()
+                _link(here / place.relative_to(folder), place)
+        place /= file.name
+        place.unlink()
+        place.write_text(after, encoding="utf-8")
+        edited[file] = tuple(made)
+    return edited
+
+
+def _link(folder: Path, copy: Path) -> None:
+    entries = list(folder.iterdir())
+    copy.mkdir(parents=True)
+    for entry in entries:
+        (copy / entry.name).symlink_to(entry.resolve())
+
+
+def _edit(names: Iterable[str], places: Mapping[str, str]) -> Iterator[tuple[Path, str, str, list[str]]]:
+    """Each file that is edited, its text before and after, and the changes made in it."""
+    found = [(name, *_find(name, places)) for name in names]
     made = sorted((file, name, edits) for name, file, edits in found if edits)
     for file, group in groupby(made, key=lambda one: one[0]):
+        of_file = list(group)
         before = Path(file).read_text(encoding="utf-8")
-        after = _insert(before, [edit for _, _, edits in group for edit in edits])
-        name = Path(file).name
-        lines += unified_diff(before.splitlines(True), after.splitlines(True), f"a/{name}", f"b/{name}")
-    return "".join(lines), [name for _, name, _ in made]
+        after = _insert(before, [edit for _, _, edits in of_file for edit in edits])
+        yield Path(file).resolve(), before, after, [name for _, name, _ in of_file]
 
 
 def _find(name: str, places: Mapping[str, str]) -> tuple[str, list[Insertion]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import fmean
 
 
@@ -132,6 +133,17 @@ class Confirmed:
 
 
 @dataclass(frozen=True, slots=True)
+class Applied:
+    """The edited copy of a program in `folder`: the changes that were made there, and how the copy ran beside the
+    program as it is; `why_not` says why it was not measured."""
+
+    folder: Path
+    made: tuple[str, ...]
+    proof: Confirmed | None
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Foretold:
     """What the plan of a capture says a change wins alone, as a share of the step: `value` between `low` and `high`."""
 
@@ -143,7 +155,7 @@ class Foretold:
 @dataclass(frozen=True, slots=True)
 class TrialAnswer:
     """All that a trial found. `confirmed` holds each set of changes that was run in fresh processes, `kept` last;
-    `foretold` what the plan said before, by change."""
+    `foretold` what the plan said before, by change; `applied` the copy in which they are edits."""
 
     result: TrialResult
     seconds: float
@@ -151,3 +163,4 @@ class TrialAnswer:
     confirmed: dict[tuple[str, ...], Confirmed] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     foretold: dict[str, Foretold] = field(default_factory=dict)
+    applied: Applied | None = None

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, median, stdev
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from timesink.capture.errors import failure
-from timesink.capture.processes import Watch, run
+from timesink.capture.processes import Setting, Watch, run
 from timesink.capture.running import agent_environment
 from timesink.errors import TimesinkError, UsageError
 from timesink.trials.agent import VARIABLE
-from timesink.trials.records import Confirmed, Foretold, Receipt, TrialAnswer, TrialPlan, TrialResult, Tried
+from timesink.trials.patch import copy_edited
+from timesink.trials.records import Applied, Confirmed, Foretold, Receipt, TrialAnswer, TrialPlan, TrialResult, Tried
 from timesink.trials.switches import EXCLUDED_BY, SWITCHES, Drift
 from timesink.units import NS_PER_MS
 
@@ -57,11 +59,15 @@ class _Patience:
 
 
 class ProgramRuns:
-    """ProgramRuns of one program with the agent in it, one after another. `base` are those of the program as it is."""
+    """Runs of one program with the agent in it, one after another, in `place` or where we are. `base` are those of the
+    program as it is."""
 
-    def __init__(self, program: Sequence[str], folder: Path, check: str, quiet: bool) -> None:
-        self._program, self._folder, self._check, self._quiet = program, folder, check, quiet
+    def __init__(
+        self, program: Sequence[str], folder: Path, check: str, quiet: bool, place: Path | None = None
+    ) -> None:
+        self._program, self._folder, self._check, self._quiet, self._place = program, folder, check, quiet, place
         self.base: list[TrialResult] = []
+        self.capture = folder / "rank0.json.gz"
 
     def once(self, plan: TrialPlan) -> tuple[TrialResult, str]:
         """One process: what it found, and what ended it before it was done: that it hung, or its status and last words;
@@ -69,10 +75,10 @@ class ProgramRuns:
         file = self._folder / "result.json"
         file.unlink(missing_ok=True)
         plan, patience = replace(plan, file=str(file), check=self._check), _Patience(file, plan.budget_s + 600)
-        extra = agent_environment(plan.to_json(), variable=VARIABLE)
+        setting = Setting(agent_environment(plan.to_json(), variable=VARIABLE), self._place)
         watch, limit_s = Watch(patience.tick, 2.0), plan.budget_s + 900
         log = self._folder / "log.txt"
-        ended = run(self._program, log, extra=extra, timeout_s=limit_s, quiet=self._quiet, watch=watch)
+        ended = run(self._program, log, setting=setting, timeout_s=limit_s, quiet=self._quiet, watch=watch)
         last = " / ".join(ended.tail()[-2:]) or "it said nothing"
         words = f"the program ended with status {ended.status}: {last}"[:400]
         if not file.exists():
@@ -91,6 +97,15 @@ class ProgramRuns:
                 raise failure(f"no step could be timed: {broke or 'the program made too few'}", "run it alone")
             self.base.append(result)
         return result
+
+    def edited(self, folder: Path, files: Collection[Path]) -> ProgramRuns:
+        """Runs of the copy in `folder`, in which `files` are edited: a word that is one of them means the copy's."""
+        here = Path.cwd()
+        words = [
+            str(folder / path.relative_to(here)) if (path := Path(word).resolve()) in files else word
+            for word in self._program
+        ]
+        return ProgramRuns(words, self._folder, self._check, self._quiet, folder)
 
     def in_place(self, names: Sequence[str], budget_s: float) -> TrialResult:
         """Each of the changes tried in one process; after one that hangs or ends it, the others in a new one."""
@@ -119,27 +134,36 @@ def _read(file: Path) -> TrialResult:
 
 def try_changes(
     program: Sequence[str],
-    folder: Path,
     *,
     names: Sequence[str] = (),
     budget_s: float = 180.0,
     check: str = "",
     quiet: bool = False,
+    apply: Path | None = None,
 ) -> TrialAnswer:
     """Try each change of `names` (all where empty) on a program, and confirm what wins together.
+
+    With `apply`, a folder that is not there yet, what is kept and can be written as an edit is made in a copy of the
+    current folder, and the copy is measured against the program as it is.
 
     `budget_s` is for everything: what the first run of the program took is kept back for those that confirm.
     `CaptureError` where the program fails by itself or no step is seen in it, `UsageError` for what is no change.
     """
     if absent := [name for name in names if name not in SWITCHES]:
         raise UsageError(f"{absent[0]!r} is no change that can be tried", remedy=f"choose from {', '.join(SWITCHES)}")
+    if apply and apply.exists():
+        raise UsageError(f"{apply} is there already", remedy="name a folder that is not, for the edited copy")
+    with TemporaryDirectory(prefix="timesink-try-") as folder:
+        runs = ProgramRuns(program, Path(folder), check, quiet)
+        return _try(runs, names or tuple(SWITCHES), budget_s, apply and apply.resolve())
+
+
+def _try(runs: ProgramRuns, names: Sequence[str], budget_s: float, apply: Path | None) -> TrialAnswer:
     began = time.monotonic()
-    folder.mkdir(parents=True, exist_ok=True)
-    runs, capture = ProgramRuns(program, folder, check, quiet), folder / "rank0.json.gz"
-    base = runs.fixed(capture=capture)
+    base = runs.fixed(capture=runs.capture)
     run_s = time.monotonic() - began
-    foretold = _foretell(capture, base)
-    order = sorted(names or SWITCHES, key=lambda name: -_promise(name, foretold))
+    foretold = _foretell(runs.capture, base)
+    order = sorted(names, key=lambda name: -_promise(name, foretold))
     left_s = budget_s - (time.monotonic() - began) - _CONFIRMING * run_s
     found = runs.in_place(order, max(left_s, _LEAST_S))
     worth = TrialPlan("").worth
@@ -168,7 +192,24 @@ def try_changes(
     if kept and confirmed[kept].ratio > 1 - worth:
         left_out |= dict.fromkeys(kept, "what it won in one process was not won again in fresh ones")
         kept = ()
-    return TrialAnswer(found, time.monotonic() - began, kept, confirmed, left_out, foretold)
+    applied = _apply(runs, apply, kept, found.places) if apply and kept else None
+    return TrialAnswer(found, time.monotonic() - began, kept, confirmed, left_out, foretold, applied)
+
+
+def _apply(runs: ProgramRuns, folder: Path, names: tuple[str, ...], places: Mapping[str, str]) -> Applied:
+    """The edited copy in turns with the program as it is. `CaptureError` where the copy makes no step."""
+    edits = copy_edited(folder, names, places)
+    made = tuple(name for name in names if any(name in of_file for of_file in edits.values()))
+    if not made:
+        return Applied(folder, (), None, "none of what is kept can be written as an edit of a file below this folder")
+    copy = runs.edited(folder, edits)
+    changed = [copy.fixed(), copy.fixed()]
+    elsewhere = {Path(place.rpartition(":")[0]) for result in changed for place in result.places.values()}
+    if run_as_is := sorted(str(file) for file in elsewhere if file.is_absolute() and file.resolve() in edits):
+        return Applied(
+            folder, made, None, f"the program in the copy still ran {run_as_is[0]}: it is installed, not found here"
+        )
+    return Applied(folder, made, _compare(runs, changed, made))
 
 
 def _promise(name: str, foretold: Mapping[str, Foretold]) -> float:
@@ -220,6 +261,11 @@ def _confirm(runs: ProgramRuns, names: tuple[str, ...]) -> Confirmed:
     if len(runs.base) < 2:
         runs.fixed()
     changed.append(runs.fixed(names))
+    return _compare(runs, changed, names)
+
+
+def _compare(runs: ProgramRuns, changed: list[TrialResult], names: tuple[str, ...]) -> Confirmed:
+    """The runs of the base beside those with these changes."""
     base_ms, with_ms = (
         tuple(median(result.steps_ms) for result in results if result.steps_ms) for results in (runs.base, changed)
     )

@@ -17,6 +17,7 @@ from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.steps.phases import host_phases, micro_batches, phases
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline.known import is_silent
 from timesink.measures.timeline.ranges import Phase, serving_phases
 from timesink.measures.timeline.synchronisations import synchronised_ranges
 from timesink.model.intervals import Intervals
@@ -193,6 +194,7 @@ def _compilation(trace: Trace) -> str:
     counts, per = [], "per step" if period_name(trace) == "step" else "in the window"
     if COMPILE_EVENTS in trace:
         counts.append(f"graph breaks {counters['graph_breaks']:.0f}, recompilations {counters['recompilations']:.0f}")
+        counts += ["if TORCH_LOGS named them"] if is_silent(trace) else []
     if "regions_per_step" in counters:
         regions, graphs = counters["regions_per_step"], counters["graphs_per_step"]
         counts.append(f"{number(regions, 'compiled region')} of {number(graphs, 'graph')} {per}")

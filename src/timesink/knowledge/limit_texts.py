@@ -25,3 +25,12 @@ FILTER: Final = Pattern(
     ("name~gemm", "device=0,", 'name!~"[12]$, x"'),
     ("name", "name~", "name~[12]", 'name="open'),
 )
+NCU_METRIC: Final = Pattern(
+    r"(?:^|: )[a-z0-9]+__\w+(?:\.[a-z]\w*)*$", "a metric of Nsight Compute, after its kernel or alone",
+    ("dram__throughput.avg.pct_of_peak_sustained_elapsed", "gemm: gpu__time_duration.sum"),
+    ("tokens/s", "graph breaks"),
+)  # fmt: skip
+MORE_IS_BETTER: Final = Pattern(
+    r"pct_of_peak|throughput|per_second|hit_rate|hit\.pct|warps_active", "metrics of which more is better",
+    ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "dram__bytes.sum.per_second"), "gpu__time_duration.sum",
+)  # fmt: skip

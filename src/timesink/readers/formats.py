@@ -78,8 +78,14 @@ def readers() -> tuple[Reader, ...]:
 
 
 def reader_of(path: Path) -> Reader:
-    """The reader that takes the file, or `UnreadableTrace` that says what the file looks like."""
+    """The reader that takes the file, or `UnreadableTrace` that says what the file looks like.
+
+    A text that is named like a log, and was given by its name, is the output of a program: of a compiler that had
+    nothing to say, or said it late.
+    """
     reader = recognised(path)
+    if reader is None and is_text_log(path):
+        return next(one for one in readers() if one.format == "torch_logs")
     if reader is None:
         why, way_out = _looks_like(path)
         raise UnreadableTrace(path, why, remedy=way_out)
@@ -137,6 +143,15 @@ def is_profile(path: Path) -> bool:
         return recognised(path) is not None and (not is_json or any(word in head_of(path) for word in _TRACE_WORDS))
     except UnreadableTrace:
         return False
+
+
+_TEXT_LOGS = (".log", ".err", ".stderr", ".out", ".txt")
+
+
+def is_text_log(path: Path) -> bool:
+    """Whether the file is named like a log of text, and holds text or nothing."""
+    head = head_of(path)
+    return path.suffix.lower() in _TEXT_LOGS and path.is_file() and b"\0" not in head and not head.startswith(b"{")
 
 
 def _looks_like(path: Path) -> tuple[str, str]:

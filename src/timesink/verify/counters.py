@@ -7,15 +7,17 @@ memory, deterministic hardware counters. A capture's times are never gated: one 
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timesink.errors import UsageError
+from timesink.knowledge.limit_texts import MORE_IS_BETTER, NCU_METRIC
 from timesink.startup import dataclass
 from timesink.untrusted.plain_json import parsed
-from timesink.verify.limits import EXACT_TOLERANCE, SHARE_TOLERANCE
+from timesink.verify.limits import EXACT_TOLERANCE, KERNEL_THRESHOLD, SHARE_TOLERANCE
 from timesink.verify.outcomes import Better, ChangeVerdict, GateRow, How, Outcome, Reason, inconclusive, invalid
 from timesink.verify.records import round_floats
 
@@ -42,7 +44,8 @@ def gate_counters(
         before, after = stored.get(name), measured.get(name)
         either = after or before
         assert either is not None
-        tolerance = share_tolerance if either.how is How.SHARE else EXACT_TOLERANCE
+        exact = KERNEL_THRESHOLD if _is_measured(name) else EXACT_TOLERANCE
+        tolerance = share_tolerance if either.how is How.SHARE else exact
         if after is None:
             why, remedy = "in the baseline, not measured now", "measure it, or update the baseline"
             verdict = invalid(tolerance, Reason.NOT_MEASURED, why, remedy)
@@ -76,7 +79,11 @@ _KEYS = {"value", "unit", "how", "better"}
 
 
 def read_counters(path: Path) -> dict[str, Counter]:
-    """``{"graph breaks": 3, "tokens/s": {"value": 812, "better": "higher", "how": "exact", "unit": "tokens/s"}}``."""
+    """``{"graph breaks": 3, "tokens/s": {"value": 812, "better": "higher", "how": "exact", "unit": "tokens/s"}}``.
+
+    A metric of Nsight Compute needs no more than its number: its name says whether more is better, and it may differ by
+    5 % where it depends on clocks and caches.
+    """
     content = _json(path, path.read_text("utf-8", "replace") if path.is_file() else None)
     if not isinstance(content, dict):
         raise UsageError(f"{path} holds no object", remedy='write {"name": {"value": 1, "unit": "launches"}}')
@@ -91,7 +98,8 @@ def _counter_of(path: Path, name: str, entry: Any) -> Counter:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise UsageError(f"{place} has no number: {value!r}", remedy="give a number or an object with 'value'")
     try:
-        how, better = How(fields.get("how", "exact")), Better(fields.get("better", "lower"))
+        usual = Better.HIGHER if _is_measured(name) and re.search(MORE_IS_BETTER, name) else Better.LOWER
+        how, better = How(fields.get("how", "exact")), Better(fields.get("better", usual))
     except ValueError as wrong:
         raise UsageError(f"{place}: {wrong}", remedy="how: exact or share; better: lower or higher") from None
     if how is How.RUNS:
@@ -105,6 +113,13 @@ _DETERMINISTIC = (
     *(f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in ("fadd", "fmul", "ffma")),
     "launch__grid_size", "launch__block_size", "launch__registers_per_thread", "launch__shared_mem_per_block",
 )  # fmt: skip
+
+
+def _is_measured(name: str) -> bool:
+    """Whether it is a metric of Nsight Compute that replays of one kernel do not repeat exactly."""
+    return re.search(NCU_METRIC, name) is not None and not name.endswith(_DETERMINISTIC)
+
+
 _SHARES = {"exposed communication": "exposed_communication_ns", "exposed copy": "exposed_copy_ns", "idle": "idle_ns"}
 
 

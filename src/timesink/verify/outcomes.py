@@ -258,10 +258,9 @@ class FindingChange:
 class GateResult(Presentable):
     """Everything a gate has to say; every renderer works from this and nothing else.
 
-    `procedure` is one of "same-job A/B", "stored baseline", "trunk history", "two captures", "table limits".
-    `differences` maps an
-    environment or manifest key to its two values. `budget` is `contributions` summed by kind. `sides` are the captures
-    that were compared, where a page can show what changed in them.
+    `procedure` is one of "same-job A/B", "stored baseline", "trunk history", "two captures", "table limits",
+    "counters". `differences` maps an environment or manifest key to its two values. `budget` is `contributions` summed
+    by kind. `sides` are the captures that were compared, where a page can show what changed in them.
 
     >>> result = timesink.compare("before.json.gz", "after.json.gz")
     >>> result

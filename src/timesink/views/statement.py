@@ -12,6 +12,7 @@ from timesink.measures.compile.summary import compile_summary
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.spikes import spikes
 from timesink.measures.steps.steps import step_times, steps
+from timesink.measures.timeline.known import is_silent
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
@@ -103,4 +104,5 @@ def _graph_breaks(trace: Trace, before: Trace | None) -> Iterator[str]:
     found, old = compile_summary(trace), compile_summary(before)
     first = next((part for part in found.breaks if part.file is not None), None)
     place = f", first at {first.file}:{first.line}" if first is not None else ""
-    yield f"graph: graph_breaks {old.graph_breaks} -> {found.graph_breaks}{place}"
+    doubt = "; none only if TORCH_LOGS named them" if is_silent(before) or is_silent(trace) else ""
+    yield f"graph: graph_breaks {old.graph_breaks} -> {found.graph_breaks}{place}{doubt}"

@@ -23,6 +23,7 @@ from timesink.measures.timeline.attribution import attribution, operator_kernels
 from timesink.measures.timeline.copies import copies
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.host_times import call_times, range_times
+from timesink.measures.timeline.known import known
 from timesink.measures.timeline.launches import DeviceLaunches, launches
 from timesink.measures.timeline.quality import quality
 from timesink.measures.timeline.synchronisations import synchronisations
@@ -294,6 +295,7 @@ def _places(trace: Trace, top: int) -> Sheet:
 def compile_page(trace: Trace, top: int) -> Page:
     """Exact counts first; then what the log says, where there is one: graph breaks, functions, caches, phases."""
     note = "" if COMPILE_EVENTS in trace else "no log beside the trace: TORCH_TRACE=folder names every break and guard"
+    note = silent.why if (silent := known(trace).lacks.get(COMPILE_EVENTS)) else note
     counts = compile_counters(trace).items()
     sheets = [sheet_of("counts", "Counts", counts, "name: count of [text], value", note)]
     if COMPILE_EVENTS in trace:

@@ -44,6 +44,11 @@ class GatedCounters:
     share_tolerance: str = "2%"
 
     @property
+    def are_two(self) -> bool:
+        """Whether both sides are in files, so that nothing has to run."""
+        return bool(self.metrics or self.capture) and bool(self.metrics_before or self.capture_before)
+
+    @property
     def files(self) -> list[Path]:
         """Every file that is read."""
         named = [file for file in (self.metrics, self.metrics_before) if file is not None]
@@ -89,7 +94,8 @@ def gate(
     """Fail where a change makes the program slower, and only then.
 
     With --before and --after (or --toggle) both builds run here, in turns: the best gate. With a program after -- it is
-    held against the stored baseline of its suite. With --history a lasting change in the trunk is looked for.
+    held against the stored baseline of its suite. With --history a lasting change in the trunk is looked for. With
+    --capture or --metrics and the same of before, and no program, only what they count is compared.
 
     Exits with 0: nothing over the gate; 1: slower, or over a limit; 2: wrong request; 3: nothing can be said (with
     --strict); 4: the comparison is invalid (no baseline, another machine, other work, another result, no such number);
@@ -102,7 +108,13 @@ def gate(
     if history is not None and (sides.are_two or sides.program):
         raise UsageError("--history: runs nothing", remedy="leave the commands out, or leave that out")
     new, tolerance = counters(measured.metrics, measured.capture), share(measured.share_tolerance)
-    if history is not None:
+    if measured.are_two and not (history or sides.are_two or sides.program):
+        from timesink.verify.counters import gate_counters
+        from timesink.verify.outcomes import GateResult
+
+        old = counters(measured.metrics_before, measured.capture_before)
+        result = GateResult(stored.suite, "counters", tuple(gate_counters(old, new, tolerance)))
+    elif history is not None:
         from timesink.verify.changepoint import gate_history
 
         result = gate_history(history, stored.suite, share(looks.threshold))

@@ -25,6 +25,7 @@ from timesink.model.names import matches
 from timesink.model.schema import Table
 from timesink.model.tables import (
     API_CALLS,
+    COMPILE_EVENTS,
     DEVICE_OPS,
     DEVICES,
     FRAMES,
@@ -85,7 +86,7 @@ def known(trace: Trace) -> Known:
         is_of_device=any(_rows(trace, table) for table in _OF_DEVICE),
         launches=launches,
         bar=_bar(trace),
-        lacks={loss.table: loss.lack for loss in reversed(losses) if loss.share >= _MOSTLY},
+        lacks={loss.table: loss.lack for loss in reversed(losses) if loss.share >= _MOSTLY} | _silence(trace),
         doubts=tuple(loss.lack for loss in losses if loss.share >= _VISIBLY),
     )
 
@@ -206,4 +207,20 @@ def _unlaunched(trace: Trace) -> int:
 
 
 _NOT_ALL: Final = 0.49  # copies are not all that rules over device time look at
+
+
+_SILENT: Final = "the log has no graph break and no recompilation, which means none if TORCH_LOGS named them"
+
+
+def is_silent(trace: Trace) -> bool:
+    """Whether the trace has a compiler's log that tells no event: TORCH_LOGS may not have asked for any."""
+    return COMPILE_EVENTS in trace and not trace[COMPILE_EVENTS].height
+
+
+def _silence(trace: Trace) -> dict[Table, Lack]:
+    """A compiler's log that says nothing is no proof that nothing happened."""
+    logged = "TORCH_LOGS=graph_breaks,recompiles python train.py"
+    return {COMPILE_EVENTS: Lack(_SILENT, logged)} if is_silent(trace) else {}
+
+
 _AGAIN: Final = "timesink capture nsys -- python train.py"

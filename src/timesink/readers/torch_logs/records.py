@@ -18,6 +18,7 @@ from timesink.errors import UnreadableTrace
 from timesink.knowledge import logs
 from timesink.model.tables import COMPILE_EVENTS, GENERATED_KERNELS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
+from timesink.readers.formats import is_text_log
 from timesink.readers.ranks import rank_in_name
 from timesink.readers.torch_logs.events import (
     Events,
@@ -330,7 +331,8 @@ class Text:
 
 
 def read_log(path: Path, format_name: str, limits: ReadLimits) -> Trace:
-    """Every record of the log. `UnreadableTrace` where there is none, or the file cannot be read."""
+    """Every record of the log; a log of text without any holds no event, if its author set TORCH_LOGS, as a note says.
+    `UnreadableTrace` where another file has none, or the file cannot be read."""
     losses, events, ranks, count = Losses(), Events(), set[int](), 0
     structured, text = Structured(events), Text(events)
     file = UnpackedFile(path, limits)
@@ -342,7 +344,7 @@ def read_log(path: Path, format_name: str, limits: ReadLimits) -> Trace:
             structured.take(record)
         else:
             text.take(record)
-    if not count:
+    if not count and (file.problem or not is_text_log(path)):
         raise UnreadableTrace(path, "no record of PyTorch's loggers can be read", remedy="give the log as written")
     structured.finish()
     text.finish()
@@ -381,7 +383,7 @@ def _notes(damage: str, losses: Losses, events: Events, ranks: set[int]) -> tupl
         (NoteKind.ASSUMED, several, len(ranks) if len(ranks) > 1 else 0),
     )
     notes = [note for row in counted for note in noted(*row, COMPILE_EVENTS)]
-    if not events.offsets_ns:
+    if events.rows and not events.offsets_ns:
         place = len(notes) - (len(ranks) > 1)
         notes.insert(place, ImportNote(NoteKind.ASSUMED, unclocked, len(events.rows), COMPILE_EVENTS.name))
     return tuple(notes)

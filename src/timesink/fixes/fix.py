@@ -41,8 +41,8 @@ _LAUNCH_RULES: Final = frozenset({"launch_bound", "tiny_kernels", "host_python"}
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a fix is made beside in a plan: the names of the fixes that are `chosen`, itself among them, whether they
-    leave the device less to do (`eased`), and the `rules` that found something in the trace."""
+    """What a fix is made beside in a plan: the names of `chosen` fixes, of those that it `minds`; whether others leave
+    the device less to do (`eased`); and the `rules` that found something in the trace."""
 
     chosen: frozenset[str]
     eased: bool
@@ -92,7 +92,8 @@ class Fix:
 
     `find` is what it would change in a trace, as a measure selects it; `change` makes of each the change that the
     what-if engine replays, and of a target where `aim` does not say what is changed there; `beside` makes the changes
-    in a plan, where what else is made matters. So a finding, `what-if` and a plan have one price.
+    in a plan, where what else is made matters: the fixes that it `minds`. So a finding, `what-if` and a plan have one
+    price.
 
     `does_more` says that it does more than the findings it repairs ask for, `of_launches` that it changes launches
     themselves, `same_kernels` that the kernels stay those that they are.
@@ -116,6 +117,7 @@ class Fix:
     aim: Callable[..., Iterable[Change]] | None = None
     change: Callable[..., Any] = _as_found
     beside: Callable[[Trace, Beside], Iterable[Change]] | None = None
+    minds: tuple[str, ...] = ()
     offer: Offer = Offer.ASKED
     does_more: bool = False
     of_launches: bool = False

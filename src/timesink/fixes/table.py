@@ -62,6 +62,7 @@ BF16: Final = Fix(
     aim=lambda trace, target: map(replays.to_bf16, replays.named_kernels("fp32", trace, target)),
     change=replays.to_bf16,
     beside=partial(replays.to_16_bits_beside, kind="bf16"),
+    minds=("compile", "compile_graph", "padding", "drop_debugging"),
     offer=Offer.ALWAYS,
     does_more=True,
     switch=True,
@@ -78,6 +79,7 @@ FP16: Final = Fix(
     aim=lambda trace, target: map(replays.to_bf16, replays.named_kernels("fp16", trace, target)),
     change=replays.to_bf16,
     beside=partial(replays.to_16_bits_beside, kind="fp16"),
+    minds=("compile", "compile_graph", "padding", "drop_debugging"),
     does_more=True,
     switch=True,
 )
@@ -135,6 +137,7 @@ FUSED_ATTENTION: Final = Fix(
     find=unfused_attention,
     change=replays.fuse_attention,
     beside=replays.fuse_attention_beside,
+    minds=("bf16", "fp16"),
     offer=Offer.ALWAYS,
     switch=True,
 )

@@ -10,6 +10,7 @@ from 9 to 4, at most 3 ms.
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import zip_longest
 from typing import Final, assert_never
 
 import numpy as np
@@ -18,7 +19,7 @@ from timesink.knowledge.assumptions import idle, replay
 from timesink.knowledge.op_class import COPY
 from timesink.model.arrays import Float64Array, Int64Array, IntArray, median
 from timesink.startup import dataclass, replace
-from timesink.whatif.change import Case, Change, Touches
+from timesink.whatif.change import Case, Change, Together, Touches
 from timesink.whatif.critical_path import PathShare, path_shares
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import DISABLED, EdgeKind, Replay
@@ -34,6 +35,7 @@ _DRAWS: Final = (
     (Case.CAUTIOUS, True, 0.2),
     (Case.HOPEFUL, False, 0.2),
 )
+_KEPT_EDGES: Final = 2_000_000  # of the graphs that a pricer keeps, all together: some 60 MB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +73,8 @@ class Pricer:
         self._base = graph.replay()
         self.periods_ns = self.anchors.periods(self._base)
         self.residual_ratio = self._residual_ratio() if residual_ratio is None else residual_ratio
-        self._last: tuple[Change, Price] | None = None
+        self._priced: dict[tuple[int, ...], tuple[tuple[Change, ...], Price]] = {}
+        self._begun: dict[tuple[int, ...], tuple[tuple[Change, ...], Graph]] = {}
         self._gained: tuple[Change, float] | None = None
 
     def weighing(self, weight: Float64Array) -> Pricer:
@@ -101,7 +104,7 @@ class Pricer:
 
     def host_after_ns(self, change: Change) -> float:
         """The same once a change is made."""
-        return _host_only_ns(change.rewrite(self.graph), self.anchors)
+        return _host_only_ns(self._changed(change), self.anchors)
 
     @cached_property
     def device_ns(self) -> float:
@@ -138,14 +141,29 @@ class Pricer:
 
     def price(self, change: Change) -> Price:
         """Replay the change at every case, resample steps, and hold the result against the bounds."""
-        last = self._last
-        if last is not None and last[0] is change:  # asked for its gain first, then for what to say of it
-            return last[1]
         if self.unreplayable is not None:
             return Price(self.step_ns, refused=self.unreplayable, replayed=False)
-        price = replace(self._replayed(change), refused=self._slowed(change))
-        self._last = (change, price)
-        return price
+        parts = _parts(change)
+        key = tuple(map(id, parts))
+        if key not in self._priced:  # asked for its gain first, then for what to say of it, and by a plan again
+            self._priced[key] = parts, replace(self._replayed(change), refused=self._slowed(change))
+        return self._priced[key][1]
+
+    def _changed(self, change: Change, case: Case = Case.EXPECTED, *, usual: bool = False) -> Graph:
+        """The graph after a change, at usual costs if need be. Of several changes what the first ones make of it is
+        kept, as long as there is room: a plan asks for many sets that begin alike."""
+        graph, parts = self._usual[0] if usual else self.graph, _parts(change)
+        keys = [(case.value, usual, *map(id, parts[:count])) for count in range(1, len(parts))]
+        known = [(count, self._begun[key][1]) for count, key in enumerate(keys, 1) if key in self._begun]
+        done, graph = known[-1] if known else (0, graph)
+        for part, key in zip_longest(parts[done:], keys[done:]):
+            graph = part.rewrite(graph, case)
+            if key is not None:
+                self._begun[key] = parts, graph
+        room = _KEPT_EDGES // max(len(self.graph.network.edges), 1)
+        for key in [*self._begun][: max(len(self._begun) - room, 0)]:
+            self._begun.pop(key, None)
+        return graph
 
     def gain_ns(self, change: Change) -> float:
         """The gain that `price` gives, alone: of one replay."""
@@ -160,7 +178,7 @@ class Pricer:
 
     def _expected(self, change: Change) -> tuple[Float64Array, Bounds] | None:
         """What each step gains as expected, and the bounds of that; None where the change finds nothing to change."""
-        changed = change.rewrite(self.graph, _DRAWS[0][0])
+        changed = self._changed(change, _DRAWS[0][0])
         if changed.network.same_costs(self.graph.network):
             return None
         replay = changed.replay()
@@ -174,8 +192,8 @@ class Pricer:
             return Price(self.step_ns, matched=False)
         gains, bounds = [expected[0]], expected[1]
         for case, usual, _ in _DRAWS[1:]:
-            graph, before = self._usual if usual else (self.graph, self.periods_ns)
-            gains.append(before - self.anchors.periods(change.rewrite(graph, case).replay()))
+            before = self._usual[1] if usual else self.periods_ns
+            gains.append(before - self.anchors.periods(self._changed(change, case, usual=usual).replay()))
         windows = self.anchors.windows
         gain, (low, high) = windows.mean(gains[0]), _interval(gains, self.step_ns, windows.weight)
         limit, why = bounds.limit_ns(change.touches, self.step_ns)
@@ -185,7 +203,7 @@ class Pricer:
 
     def next_path(self, change: Change) -> tuple[PathShare, ...]:
         """What the critical path consists of, per step, once the change is made: what limits the step next."""
-        changed = change.rewrite(self.graph)
+        changed = self._changed(change)
         return path_shares(changed, changed.replay(), self.anchors)
 
     @property
@@ -212,6 +230,11 @@ class Pricer:
                 "capture again without stacks and shapes"
             )
         return None
+
+
+def _parts(change: Change) -> tuple[Change, ...]:
+    """The changes that one consists of, made one after another."""
+    return change.changes if isinstance(change, Together) else (change,)
 
 
 def _handed_over_ns(graph: Graph, path: IntArray) -> Int64Array:

@@ -54,6 +54,9 @@ class Joint:
         self.offered = {candidate.fix.name: candidate for candidate in offered}
         self.claimed: Chosen = frozenset()
         self._known: dict[tuple[Chosen, bool], Quantity | None] = {}
+        self._parts: dict[tuple[str, Chosen, bool], tuple[Change, ...]] = {}
+        self._merged: dict[tuple[int, ...], ShortenKernels] = {}
+        self._priced: dict[tuple[int, ...], Quantity | None] = {}
 
     def gain(self, chosen: Iterable[str], eased: bool | None = None) -> Quantity | None:
         """What these changes win together; None where the trace cannot be replayed. Their order is of no account.
@@ -87,7 +90,10 @@ class Joint:
     def _replayed(self, chosen: Chosen, eased: bool) -> Quantity | None:
         own = [candidate for name, candidate in self.offered.items() if name in chosen]  # in one order, always
         changes = self.parts(chosen, eased)
-        worth = self._of_changes(changes) if changes else NOTHING
+        alike = tuple(map(id, changes))  # `_parts` and findings keep them
+        if alike not in self._priced:
+            self._priced[alike] = self._of_changes(changes) if changes else NOTHING
+        worth = self._priced[alike]
         unreplayed = [finding for candidate in own for finding in candidate.unreplayed(self.rank)]
         if worth is None:  # then, as in a diagnosis, a gain is what its findings claim
             unreplayed = [finding for candidate in own for finding in candidate.on_rank(self.rank)]
@@ -116,13 +122,15 @@ class Joint:
         shorter = [c for c in changes if isinstance(c, ShortenKernels) and c.touches is Touches.DEVICE]
         if len(shorter) == len(changes):
             return self._by_time(shorter)
-        every = (*_by_device(shorter), *(change for change in changes if change.touches is not Touches.DEVICE))
+        every = (*self._by_device(shorter), *(change for change in changes if change.touches is not Touches.DEVICE))
         replayed = price_change(every[0] if len(every) == 1 else Together(every), self.rank, self.trace, signed=True)
         return replayed and replayed.gain
 
     def _by_time(self, shorter: Sequence[ShortenKernels]) -> Quantity | None:
         """The kernel time that goes, as far as the host leaves room for it; None where none goes."""
-        priced = [worth.gain for part in _by_device(shorter) if (worth := price_change(part, self.rank, self.trace))]
+        priced = [
+            worth.gain for part in self._by_device(shorter) if (worth := price_change(part, self.rank, self.trace))
+        ]
         if not priced:
             return None
         host_ms = self.step_ms * self.pricer.host_after_ns(Together(tuple(shorter))) / max(self.pricer.step_ns, 1.0)
@@ -159,8 +167,26 @@ class Joint:
         effective = self.effective(chosen)
         eased = self._eased(effective) if eased is None else eased
         own = [candidate for name, candidate in self.offered.items() if name in effective]
-        made = [part for one in own for part in one.parts(self.trace, self.rank, effective, eased)]
+        made = [part for one in own for part in self._made(one, effective, eased)]
         return sorted(made, key=lambda part: isinstance(part, UnderAutocast))
+
+    def _made(self, one: Candidate, effective: Chosen, eased: bool) -> tuple[Change, ...]:
+        """The parts of one of these changes: the same objects wherever what it minds is the same."""
+        key = one.fix.name, effective.intersection(one.fix.minds), eased
+        if key not in self._parts:
+            self._parts[key] = one.parts(self.trace, self.rank, *key[1:])
+        return self._parts[key]
+
+    def _by_device(self, changes: Sequence[ShortenKernels]) -> list[ShortenKernels]:
+        """One change for the kernels of each device."""
+        parts = []
+        for device in sorted({change.device for change in changes}):
+            own = [change for change in changes if change.device == device]
+            key = tuple(map(id, own))
+            if key not in self._merged:
+                self._merged[key] = own[0] if len(own) == 1 else together(own)
+            parts.append(self._merged[key])
+        return parts
 
     def bound_by(self, chosen: Iterable[str]) -> str:
         """What most of the critical path consists of once these changes are made."""
@@ -175,12 +201,6 @@ class Joint:
         ):
             return None
         return known.attained_ratio
-
-
-def _by_device(changes: Sequence[ShortenKernels]) -> list[ShortenKernels]:
-    devices = sorted({change.device for change in changes})
-    parts = ([change for change in changes if change.device == device] for device in devices)
-    return [own[0] if len(own) == 1 else together(own) for own in parts]
 
 
 def _take(claim: Claim, taken: dict[tuple[int, int], Intervals]) -> None:
@@ -227,10 +247,10 @@ class Candidate:
         own = [finding for _, finding in self.findings]
         return not self.fix.does_more and bool(own) and all(_is_replayed(f) and f.claim.total_ns for f in own)
 
-    def parts(self, trace: Trace, rank: int, chosen: Chosen, eased: bool) -> tuple[Change, ...]:
+    def parts(self, trace: Trace, rank: int, minded: Chosen, eased: bool) -> tuple[Change, ...]:
         """What it changes on a rank beside the others (`Beside`); empty where its gain is stated or a bound."""
         if self.is_replayed:
-            return on_rank(self.fix.replay(trace, Beside(chosen, eased, self.rules)), rank)
+            return on_rank(self.fix.replay(trace, Beside(minded, eased, self.rules)), rank)
         own = self.on_rank(rank)
         return tuple(finding.change for finding in own if finding.change is not None)
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import html
+import json
 import sys
 import tempfile
 from collections import Counter
@@ -25,7 +27,7 @@ from benchmarks.redaction.values import VALUES, Secret
 from timesink.capture.errors import CaptureError
 from timesink.capture.redaction import redact
 
-_SPLIT = "planted-1"
+_SPLIT = "planted-2"
 _VALUES_A_PLACE = 6
 _ONE_IN = 5  # of the places, and of the values; together a little over a third of the kinds
 _KINDS_A_FILE = 12
@@ -95,7 +97,8 @@ def _found(content: bytes, part: str, escaped: bool = False) -> bool:
     small = content.lower()
     spelled = "".join(f"\\u{ord(letter):04x}" for letter in part).lower()
     forms = {part.lower(), part.lower().replace("\\", "\\\\"), part.lower().replace("/", "\\/"), spelled}
-    forms |= {form.replace("'", "''") for form in forms}
+    forms |= {form.replace("'", "''") for form in forms} | {html.escape(form) for form in forms}
+    forms |= {json.dumps(form)[1:-1] for form in forms}
     return escaped or any(form.encode() in small or form.encode("utf-16-le") in small for form in forms)
 
 

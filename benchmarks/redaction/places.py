@@ -6,6 +6,7 @@ A document of a format is opened from a small capture of the repository, changed
 
 from __future__ import annotations
 
+import html
 import json
 import pickle
 import sqlite3
@@ -429,6 +430,79 @@ SNAPSHOT: dict[str, Place] = {
     ),
 }
 
+
+class Document:
+    """A plain JSON document, as of a job."""
+
+    name, file = "JSON", "job.json"
+
+    def __init__(self) -> None:
+        self.value: dict[str, Any] = {"steps": [1, 2], "args": {}}
+
+    def written(self) -> bytes:
+        return json.dumps(self.value).encode()
+
+
+DOCUMENT: dict[str, Place] = {
+    **{
+        key: lambda p, s, r, key=key: p.value["args"].setdefault(key, []).append(s)  # type: ignore[misc]
+        for key in ("cmd", "password", "user", "name", "n", "notes", "api_key", "metadata")
+    },
+    "key of a document": lambda p, s, r: p.value.update({s: 1}),
+    "sentence": lambda p, s, r: p.value.setdefault("message", []).append(_said(s, r)),
+    "number": lambda p, s, r: p.value.setdefault("job", []).append(int(s) if s.isdecimal() else s),
+}
+
+
+class Settings:
+    """A job's file in YAML."""
+
+    name, file = "YAML", "job.yaml"
+
+    def __init__(self) -> None:
+        self.lines = ["steps: 3", "env:"]
+
+    def written(self) -> bytes:
+        return "\n".join(self.lines).encode()
+
+
+SETTINGS: dict[str, Place] = {
+    "value": lambda p, s, r: p.lines.append(f"  name: {s}"),
+    "quoted": lambda p, s, r: p.lines.append(f'  note{r.randint(0, 9)}: "{s}"'),
+    "item": lambda p, s, r: p.lines.append(f"  - {s}"),
+    "comment": lambda p, s, r: p.lines.append(f"# {_said(s, r)}"),
+    "private block": lambda p, s, r: p.lines.extend(["password: |", f"  {s}"]),
+    "command": lambda p, s, r: p.lines.append(f"command: [python, train.py, {s}]"),
+    "TOML": lambda p, s, r: p.lines.append(f"host = '{s}'"),
+}
+
+
+class WebPage:
+    """A report for a browser."""
+
+    name, file = "HTML", "report.html"
+
+    def __init__(self) -> None:
+        self.parts, self.data = list[str](), dict[str, Any](names=[])
+
+    def written(self) -> bytes:
+        island = json.dumps(self.data).replace("<", "\\u003c")
+        body = "".join(self.parts)
+        script = f'<script type="application/json">{island}</script>'
+        return f'<!doctype html><html lang="en"><body>{body}{script}</body></html>'.encode()
+
+
+HTML: dict[str, Place] = {
+    "text": lambda p, s, r: p.parts.append(f"<p>{html.escape(_said(s, r))}</p>"),
+    "title": lambda p, s, r: p.parts.append(f'<rect title="{html.escape(s)}"></rect>'),
+    "unknown attribute": lambda p, s, r: p.parts.append(f'<b onclick="{html.escape(s)}">x</b>'),
+    "comment of a page": lambda p, s, r: p.parts.append(f"<!-- {html.escape(s)} -->"),
+    "script": lambda p, s, r: p.parts.append(f"<script>var x = {json.dumps(s)}</script>"),
+    "island": lambda p, s, r: p.data["names"].append(s),
+    "island's key": lambda p, s, r: p.data.update({s: 1}),
+}
+
 FORMATS: dict[type, dict[str, Place]] = {
     Trace: TRACE, Database: EXPORT, Report: REPORT, Page: PAGE, Details: DETAILS, Log: LOG, Snapshot: SNAPSHOT,
+    Document: DOCUMENT, Settings: SETTINGS, WebPage: HTML,
 }  # fmt: skip

@@ -103,6 +103,40 @@ def _private_key(rng: Random) -> Secret:
     return Secret(f"-----BEGIN OPENSSH PRIVATE KEY-----{body}-----END OPENSSH PRIVATE KEY-----", (body,))
 
 
+def _digits(count: int) -> Callable[[Random], str]:
+    return lambda rng: rng.choice("123456789") + _some(rng, string.digits, count - 1)
+
+
+_NUMBERED = {
+    "job": ("job {}", 7), "SLURM_JOB_ID": ("SLURM_JOB_ID={}", 6), "PBS": ("PBS job id: {}", 5), "task": ("task {}", 6),
+    "serial no": ("serial no {}", 8), "ticket": ("ticket #{}", 5), "account no": ("account: {}", 8),
+    "employee": ("employee {}", 6), "badge": ("badge {}", 5), "uid": ("uid={}", 5), "asset": ("asset {}", 7),
+    "run": ("run_{}", 7), "bare six": ("{}", 6), "bare seven": ("{}", 7),
+    "bare eight": ("{}", 8), "bare twelve": ("{}", 12),
+}  # fmt: skip
+_VARIABLES = (
+    "MYSQL_PWD",
+    "DB_PASSWORD",
+    "WANDB_API_KEY",
+    "AWS_SECRET_ACCESS_KEY",
+    "AZURE_CLIENT_SECRET",
+    "GH_TOKEN",
+    "NGC_API_KEY",
+)
+_ISSUERS = ("gho_", "glpat-", "nvapi-", "npm_", "pypi-", "dckr_pat_", "github_pat_", "xoxp-", "AIza", "SG.")
+_ROOTS = (
+    "/scratch",
+    "/nfs",
+    "/data",
+    "/work",
+    "/srv/home",
+    "/export/home",
+    "/lustre/orion",
+    "/gpfs/alpine",
+    "/Volumes/x",
+    "/workspaces",
+)
+
 VALUES: dict[str, Maker] = {
     "user": _whole(_person),
     "host": _whole(_machine),
@@ -155,4 +189,40 @@ VALUES: dict[str, Maker] = {
     "HOSTNAME": _pair("HOSTNAME={}", _machine),
     "MASTER_ADDR": _pair("MASTER_ADDR={}", _domain),
     "project": _whole(lambda rng: f"project {_word(rng)}{_word(rng, 2)}"),
+    **{name: _pair(form, _digits(count)) for name, (form, count) in _NUMBERED.items()},
+    **{f"{name}=": _pair(name + "={}", _password) for name in _VARIABLES},
+    **{f"{start}...": _whole(lambda rng, start=start: start + _some(rng, _ALNUM, 32)) for start in _ISSUERS},  # type: ignore[misc]
+    **{root: _folder(root) for root in _ROOTS},
+    "SSN": _whole(lambda rng: f"{_digits(3)(rng)}-{_digits(2)(rng)}-{_digits(4)(rng)}"),
+    "phone US": _whole(lambda rng: f"+1 ({_digits(3)(rng)}) {_digits(3)(rng)}-{_digits(4)(rng)}"),
+    "phone US plain": _whole(lambda rng: f"{_digits(3)(rng)}-{_digits(3)(rng)}-{_digits(4)(rng)}"),
+    "phone DE": _whole(lambda rng: f"+49-30-{_digits(6)(rng)}"),
+    "phone bare": _whole(_digits(10)),
+    "card": _whole(lambda rng: " ".join("4" + _digits(3)(rng) for _ in range(4))),
+    "card with dashes": _whole(lambda rng: "-".join("5" + _digits(3)(rng) for _ in range(4))),
+    "IBAN": _whole(lambda rng: f"DE{_digits(2)(rng)} " + " ".join(_digits(4)(rng) for _ in range(4)) + " 00"),
+    "commit": _whole(lambda rng: f"{rng.choice('abcdef')}{_hex(5)(rng)}{rng.randint(0, 9)}"),
+    "commit whole": _whole(_hex(40)),
+    "SHA-256": _whole(_hex(64)),
+    "MAC with dashes": _whole(lambda rng: "-".join(_hex(2)(rng).upper() for _ in range(6))),
+    "MAC with dots": _whole(lambda rng: ".".join(f"{rng.randint(0, 9)}{_hex(3)(rng)}" for _ in range(3))),
+    "MAC behind ::": _pair("::{}", lambda rng: ":".join(_hex(2)(rng) for _ in range(6))),
+    "MAC bare": _whole(lambda rng: f"b{rng.randint(0, 9)}{_hex(10)(rng)}"),
+    "date": _whole(lambda rng: f"20{rng.randint(10, 29)}/{rng.randint(1, 12):02}/{rng.randint(1, 28):02}"),
+    "date US": _whole(lambda rng: f"{rng.randint(1, 12):02}/{rng.randint(1, 28):02}/20{rng.randint(10, 29)}"),
+    "date in a name": _whole(lambda rng: f"20{rng.randint(10, 29)}{rng.randint(1, 12):02}{rng.randint(1, 28):02}"),
+    "node": _whole(lambda rng: f"node{rng.randint(10, 9999):04}"),
+    "host:port": _whole(lambda rng: f"{_machine(rng)}:{rng.randint(1024, 65000)}"),
+    "Azure": _pair(
+        "DefaultEndpointsProtocol=https;AccountName=x;AccountKey={}", lambda rng: _some(rng, _ALNUM, 44) + "=="
+    ),
+    "webhook": _whole(lambda rng: f"https://hooks.example.com/services/{_some(rng, _ALNUM, 24)}"),
+    "presigned": _pair("https://b.s3.amazonaws.com/k?X-Amz-Signature={}", _hex(64)),
+    "DSN": _pair("postgres://svc:{}@db/x", _password),
+    "curl -u": _pair("curl -u bot:{}@box", _password),
+    "ssh key": _pair("ssh-rsa AAAAB3NzaC1yc2E{}", lambda rng: _some(rng, _ALNUM, 60)),
+    "cookie": _pair("Cookie: session={}", lambda rng: _some(rng, _ALNUM, 32)),
+    "customer": _pair("for customer {}", lambda rng: f"{_word(rng)} {_word(rng, 2)}".title()),
+    "python line": _pair("python train.py --secret {}", _password),
+    "UNC": _folder("\\\\\\\\filer", "C:\\{user}\\{project}\\x.py"),
 }

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timesink.capture.errors import CaptureError
-from timesink.capture.redaction import check, default_target, redact
+from timesink.capture.redaction import default_target, proof, redact
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.knowledge import private_texts
 from timesink.readers.nsys import export
@@ -42,7 +42,7 @@ def test_nothing_that_was_planted_survives_and_a_second_redaction_finds_nothing(
     for content, file, held in planted(chosen, seed=1):
         assert survivors(content, file, held, tmp_path) == []
         once = tmp_path / f"out-{file}"
-        assert check(once) == ()
+        assert proof(once).removed == ()
         assert redact(once, tmp_path / f"twice-{file}").path.read_bytes() == once.read_bytes()
 
 
@@ -226,7 +226,7 @@ def test_what_software_says_is_kept() -> None:
 def test_the_command_checks_and_says_what_it_removed(command_line: Callable[..., object], tmp_path: Path) -> None:
     source = tmp_path / "log.txt"
     source.write_text("/home/ann-smith/train.py\n")
-    done = command_line("redact", source, "--dry-run")
+    done = command_line("redact", source, "--proof")
     assert done.returncode == 1  # type: ignore[attr-defined]
     assert [*tmp_path.iterdir()] == [source]
     done = command_line("redact", source)
@@ -234,3 +234,60 @@ def test_the_command_checks_and_says_what_it_removed(command_line: Callable[...,
     assert "folders: 1" in done.stdout  # type: ignore[attr-defined]
     assert (tmp_path / "log.redacted.txt").read_text() == "train.py\n"
     assert command_line("redact", tmp_path / "absent").returncode == 2  # type: ignore[attr-defined]
+
+
+def test_what_stays_is_listed_with_the_class_that_lets_it_stay(tmp_path: Path) -> None:
+    source = tmp_path / "run.json"
+    kernel = {"ph": "X", "cat": "kernel", "name": "acme_kernel_of_mine", "ts": 1, "dur": 1, "pid": 0, "tid": 7}
+    label = {"ph": "X", "cat": "cpu_op", "name": "aten::add of ann-smith", "ts": 1, "dur": 1, "pid": 0, "tid": 7}
+    source.write_text(json.dumps({"traceEvents": [kernel, label]}))
+    stayed = {text: means for means, text in proof(source).stayed}
+    assert stayed["acme_kernel_of_mine"] == "name of a kernel or function"
+    assert stayed["traceEvents"] == "key or column that a reader takes"
+    assert [*tmp_path.iterdir()] == [source]
+
+
+def test_a_text_that_no_class_lets_stay_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cleaner, "words", lambda _, text: text)
+    for name, text in (("a.json", '{"name": "zorbax"}'), ("a.txt", "of zorbax"), ("a.html", "<p>zorbax</p>")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(CaptureError, match="no class lets stay"):
+            redact(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("job.yaml", "password: |\n  zorbax\nenv:\n  USER: zorbax\nname: zorbax"),
+        ("job.toml", "[run]\napi_key = 'zorbax'\njob_id = 90417\nnote = \"zorbax\""),
+        ("all.ranks", "https://zorbax.example.com/rank0.json.gz?sig=90417\n/home/zorbax/rank1.json"),
+        ("page.html", "<p title='zorbax'>zorbax</p><script>var zorbax = 90417</script><!-- zorbax -->"),
+        (
+            "log.txt",
+            "job 90417 of zorbax, +1 (555) 010-4477, 078-05-1120, BD-08-16-AA-BB-01, ::bd:08:16:aa:bb:01",
+        ),
+    ],
+)
+def test_files_around_a_job_are_taken(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    left = redact(tmp_path / name).path.read_text().lower()
+    for secret in ("zorbax", "90417", "555", "1120", "08:16", "08-16", "9041"):
+        assert secret not in left
+
+
+def test_a_folder_is_copied_file_by_file_in_the_words_of_one_cleaner(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    for name in ("zorbax-17_1.json", "rank1.json"):
+        (tmp_path / "job" / name).write_text(json.dumps({"name": "forward zorbax-17"}))
+    (tmp_path / "job" / "notes.py").write_text("zorbax")
+    (tmp_path / "job" / "rank2.json").write_text(json.dumps({"hostName": "zorbax-17", "traceEvents": []}))
+    done = redact(tmp_path / "job")
+    files = sorted(done.path.iterdir())
+    assert len(files) == 3
+    assert "zorbax" not in "".join(path.name + path.read_text() for path in files)
+    assert "files of kinds that are not taken: 1" in done.removed
+
+
+@pytest.mark.parametrize("name", ["SubTensorOpWithScalar1d", "nvjet_sm90_tst_256x128_64x4_2x1_v_bz_TNT"])
+def test_kernels_named_by_words_of_software_are_no_keys(name: str) -> None:
+    assert Cleaner().symbol(name) == name

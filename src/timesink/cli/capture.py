@@ -329,7 +329,7 @@ def redact(
     file: Path,
     output: Path | None = None,
     names: list[str] | None = None,
-    check: bool = False,
+    proof: bool = False,
     form: Format | None = None,
     no_color: bool = False,
 ) -> int:
@@ -337,23 +337,25 @@ def redact(
 
     Known keys, tables and columns are kept, and in them numbers, kernels, operators, metrics and words that software
     says; every other word becomes a placeholder, the same one wherever it stands (name3). The diagnosis stays the same.
-    The copy is searched for what was learnt and for the shapes of secrets; where one is found, none is written. Takes
-    Nsight Systems exports (.sqlite), PyTorch profiler traces (.json, .json.gz), memory snapshots (.pickle), logs of
-    torch.compile, Nsight Compute reports (.ncu-rep) and pages (.csv), and text or JSON. Kernels keep their names.
+    Every text of the copy is read back: one that no class lets stay, a name that was learnt or the shape of a secret,
+    and none is written; --proof lists what would stay and why. Takes Nsight Systems exports (.sqlite), PyTorch profiler
+    traces (.json, .json.gz), memory snapshots (.pickle), logs of torch.compile, Nsight Compute reports (.ncu-rep) and
+    pages (.csv), reports (.html), settings (YAML, TOML), text, JSON, and folders of these. Kernels keep their names.
     """
     from timesink.capture import redaction
     from timesink.errors import UsageError
     from timesink.views.page import Field, Page, Sheet
 
-    if check and output is not None:
-        raise UsageError("--dry-run writes nothing", remedy="leave --output out")
+    if proof and output is not None:
+        raise UsageError("--proof writes no copy", remedy="leave --output out")
     with translated():
-        if check:
-            removed, title = redaction.check(file, names or ()), f"To remove from {file}"
-        else:
-            done = redaction.redact(file, output, names or ())
-            removed, title = done.removed, f"Redacted copy: {done.path}"
-    rows = tuple((text,) for text in removed) or (("nothing was found",),)
-    sheet = Sheet("removed", "Removed", (Field("what", "what"),), rows)
-    sink(form, None, no_color, [file]).show(Page(title, (sheet,)))
-    return 1 if check and removed else 0
+        done = redaction.proof(file, names or ()) if proof else redaction.redact(file, output, names or ())
+    title = f"To remove from {file}, and what stays" if proof else f"Redacted copy: {done.path}"
+    rows = tuple((text,) for text in done.removed) or (("nothing was found",),)
+    sheets = [Sheet("removed", "Removed", (Field("what", "what"),), rows)]
+    if proof:
+        stayed = tuple((means, text, count) for (means, text), count in sorted(done.stayed.items()))
+        columns = (Field("class", "why it stays"), Field("text", "text"), Field("count", "times", "1"))
+        sheets.append(Sheet("stayed", "What stays", columns, stayed))
+    sink(form, None, no_color, [file]).show(Page(title, tuple(sheets)))
+    return 1 if proof and done.removed else 0

@@ -51,7 +51,7 @@ PRIVATE_SHAPES: Final = (
         "an IPv4 address, with its port", ("10.1.2.3", "tcp 192.168.0.7:29500"), ("2025.3.1.0", "127.0.0.1", "1.2.3"),
     ),
     Pattern(
-        r"(?i)(?<![\w:])(?:[0-9a-f]{1,4}:){2,7}(?::?[0-9a-f]{1,4}){1,7}(?![\w:])(?<=[0-9a-f]{2})|(?<![\w:])(?:[0-9a-f]{1,4}:){1,6}:(?:[0-9a-f]{1,4}:?){1,6}(?![\w:])",
+        r"(?i)(?<![\w:])(?:[0-9a-f]{1,4}:){2,7}(?::?[0-9a-f]{1,4}){1,7}(?![\w:])(?<=[0-9a-f]{2})|(?<![\w:])(?=[a-f:]*\d)(?=[0-9a-f:]{9})(?:[0-9a-f]{1,4}:){1,6}:(?:[0-9a-f]{1,4}:?){1,6}(?![\w:])",
         "an IPv6 or a MAC address", ("fe80:0:1::12ab", "02:42:ac:11:00:02", "fd00::1:2f"), ("c10::BFloat16", "at::native"),
     ),
     Pattern(
@@ -73,8 +73,42 @@ PRIVATE_SHAPES: Final = (
     ),
     Pattern(r"(?i)(?<![0-9a-z.])(?=[0-9a-f]*\d)(?!0x)[0-9a-f]{16,}(?![0-9a-z])", "a digest or a key", "0123456789abcdef0123", "0x7f03be8de000"),
     Pattern(r"(?<![\w.])\d{9,}(?![\w.]*\d)", "a serial number", "1654722012345", ("12345", "1.123456789012")),
+    Pattern(
+        r"(?i)(?<![0-9a-z])(?:[0-9a-f]{2}([-:_. ]))(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}(?![0-9a-z])|(?<![0-9a-z.])(?:[0-9a-f]{4}\.){2}[0-9a-f]{4}(?![0-9a-z.])",
+        "a MAC address in any spelling", ("BD-08-16-aa-bb-01", "::02:42:ac:11:00:02", "0242.ac11.0002"), "12-34",
+    ),
 )  # fmt: skip
 """What is private by its shape, wherever it stands."""
+
+IDENTIFYING_NUMBERS: Final = (
+    Pattern(
+        r"(?i)(?<![0-9a-z])(?=[a-f]*\d)(?=\d*[a-f])(?!0x)[0-9a-f]{7,}(?![0-9a-z])", "a digest, short as of a commit",
+        ("a1b2c3d", "12ab345"), ("1234567", "deadbee", "0x7f03be8"),
+    ),
+    Pattern(r"(?<![\w.-])\d{3}[- ]\d{2}[- ]\d{4}(?![\w-])", "a social security number", "078-05-1120", "1-2-3"),
+    Pattern(
+        r"(?<![\w.])(?:\+\d{1,3}|\(\d{2,5}\)|0\d{1,4}(?=[ ./-]))(?:[ ./-]?\(?\d{1,5}\)?){2,6}(?![\w])|(?<![\w.-])(?:\d{3}[ .-])?\d{3}[.-]\d{4}(?![\w.-])",
+        "a phone number", ("+1 (555) 010-4477", "+49-30-901820", "030 901820 11", "555-0104"), ("(128, 1, 1)", "1.5", "2025.3.1"),
+    ),
+    Pattern(
+        r"(?<![\w.])\d{4}(?:[ -]\d{4}){2,4}(?!\w)|(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])", "the number of a card or an account",
+        ("4111 1111 1111 1111", "DE89 3704 0044 0532 0130 00"), "1024",
+    ),
+    Pattern(
+        r"(?<!\d)(?:[0-3]?\d([/.-])[0-3]?\d\1(?:19|20)\d\d|(?:19|20)\d\d([/.])[01]?\d\2[0-3]?\d)(?![\d.])", "a date",
+        ("11/20/2026", "20.11.2026", "2026/11/20"), ("2026.1.1.0", "1/2"),
+    ),
+    Pattern(
+        r"(?i)(?<![a-z])(?:job|jobs|slurm|pbs|lsf|task|run|phone|tel|fax|ssn|serial|account|acct|employee|badge|ticket|case|order|invoice|customer|patient|passport|tenant|uid|gid|imei|vin|asset|po|pin)"
+        r"(?:[\s_-]?(?:array|id|no|nr|num|number))?[\s:=#._-]{1,3}(?P<value>\d{4,})(?![\w]*\.\d)", "the number of a job, an account or a person",
+        ("job 44712", "SLURM_JOB_ID=4471", "serial: 0042", "ticket #1234"), ("job 7", "step 44712"),
+    ),
+    Pattern(
+        r"(?i)(?<![\w.,-])\d{6,}(?![\w.])(?!\s?(?:[kmgt]?i?(?:b|bytes?)|[nmu]?s(?:ec(?:ond)?s?)?|[kmg]?hz|%|[kmgt]?flops?|elements?|items?|events?|rows?|cycles?|instructions?|threads?|blocks?|tokens?|samples?|kernels?)\b)",
+        "a long number that nothing says to be an amount", ("1654722", "seen 471120 ."), ("1654722 bytes", "12345", "0.1234567"),
+    ),
+)  # fmt: skip
+"""Numbers that stand for somebody or something of somebody's, in free text; kernels' names may hold such."""
 
 CERTAIN_SHAPES: Final = (
     PRIVATE_SHAPES[0], PRIVATE_SHAPES[1],
@@ -145,9 +179,17 @@ PRINTABLE: Final = Pattern(r"[\x20-\x7e]{20,}", "a text among other bytes", "/ho
 
 PRIVATE_KEY: Final = Pattern(
     r"(?i)token(?!s)|secret|passw|passphrase|credential|authori[sz]ation|api_?key|access_?key|cookie|^host$|host_?name|^user(?:_?name)?$|^login|logname"
-    r"|mail|_addr|^addr_|home|^cwd$|working_?dir|environ|^cmd|command|^argv?s?$|serial|uuid|bus_?id|account|owner|metadata$|^tw_|^mast_",
+    r"|mail|_addr|^addr_|home|^cwd$|working_?dir|environ|^cmd|command|^argv?s?$|serial|uuid|bus_?id|account|acct|owner|metadata$|^tw_|^mast_"
+    r"|job_?(?:id|name|nr|no|number|array)|^job$|slurm|phone|^tel$|^fax$|ssn|social|passport|birth|iban|card_?n|badge|employee|ticket|customer|patient|tenant"
+    r"|subscription|(?:^|_)mac$|(?:^|_)sha(?:1|256)?$|(?:^|_)commit(?:_?(?:id|sha|hash))?$|revision|webhook|^dsn$|connection_?string|private|signature|session_?id|^pin$|imei|asset",
     "a key whose text names a person, a machine, a command or a secret", ("hostName", "HF_TOKEN", "cmd", "user_metadata"),
-    ("tokens", "name", "addr"),
+    ("tokens", "name", "addr", "committed", "job_count"),
+)  # fmt: skip
+QUANTITY_KEY: Final = Pattern(
+    r"(?i)(?:^|[_ ]|(?<=[a-z]))(?:ns|us|ms|secs?|seconds|nanoseconds|bytes|[kmgt]i?b|sizes?|counts?|total|totals|values?|low|high|min|max|mean|median|p\d\d|sum|starts?|ends?|begin"
+    r"|dur|durations?|times?|timestamps?|ts|addr|address|ptr|pointers?|offsets?|from|to|periods?|cycles|[kmg]?hz|[kmgt]?flops?|ops|elements|numel|length|memory|mem|capacity|limits?|widths?|heights?"
+    r"|lines?|seq|sequence|steps?|versions?|per_?sm|per_?block|rate|bandwidth|dims?|strides?|shapes?|nelems|allocated|reserved|index|frames?|pool_id)$",
+    "a key whose number is an amount, a time or a place in memory", ("start_ns", "totalGlobalMem", "total_size", "time_us"), ("job", "n", "phone"),
 )  # fmt: skip
 NAMING: Final = Pattern(
     r"(?:(?<![\w.])/(?:home|users|Users|u|fsx|scratch|nfs|nvme\d*|data|work|cluster/work|global/homes/\w|net/home|srv/home|export/home)/|\\{1,2}Users\\{1,2}|(?<![\w])~)"
@@ -179,6 +221,21 @@ ENVIRONMENT: Final = Pattern(
     "HOME=/root PATH=/bin LANG=C TERM=x", "lr=0.1 beta=0.9", "nsys",
 )  # fmt: skip
 
+SETTING: Final = Pattern(
+    r"^(?P<head>\s*(?:- |export )?[\"']?(?P<key>[A-Za-z_][\w.-]*)[\"']?\s*[:=]\s*)(?P<value>.*)$", "a line of YAML, TOML or an environment file",
+    ("password: x", "- name: y", "export KEY=1", 'host = "a"'), ("[section]", "- item"),
+)  # fmt: skip
+DRAWING: Final = Pattern(
+    r"[MLHVCSQTAZmlhvcsqtazretnslcu0-9 (),.e+-]*",
+    "a path or a place in SVG",
+    ("M0,5L10 3Z", "0 0 1000 44", "translate(3 4)"),
+    "ann@x",
+)
+COLOUR: Final = Pattern(r"#[0-9a-f]{3,8}\b", "a colour of a style", "#2f74c0", "#section")
+PAGE_POLICY: Final = Pattern(
+    r"default-src 'none'; [a-z0-9A-Z '+/=;:-]*|light dark|no-referrer|width=device-width, initial-scale=1", "what a page may load, by digests",
+    "default-src 'none'; script-src 'sha256-abc='", "ann",
+)  # fmt: skip
 MARKED_NUMBER: Final = Pattern(
     r'"\\u0000([^"]*)"', "a number that waits to be written in its own digits", r'"\u000012.50"', '"12.50"'
 )
@@ -188,6 +245,8 @@ _KEPT: Final = json.loads(Path(__file__).with_suffix(".json").read_text(encoding
 TRACE_KEYS: Final = frozenset(_KEPT["trace keys"])
 EVENT_KEYS: Final = frozenset(_KEPT["event keys"])
 ARGUMENT_KEYS: Final = frozenset(_KEPT["argument keys"])
+PAGE_TAGS: Final = frozenset(_KEPT["page tags"])
+PAGE_ATTRIBUTES: Final = frozenset(_KEPT["page attributes"])
 KERNEL_KINDS: Final = frozenset(("kernel", "Kernel", "cuda_profiler_range"))
 """Categories of events whose names are kernels."""
 KERNEL_ARGUMENTS: Final = frozenset(("kernel", "kernel_name"))

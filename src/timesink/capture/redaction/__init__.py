@@ -6,71 +6,116 @@ Redact any capture file, by its kind: into a new file, never over the old one. S
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from timesink.capture.errors import failure, refused
+from timesink.capture.errors import CaptureError, failure, refused
 from timesink.capture.redaction.binary_files import redact_ncu, redact_snapshot
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.capture.redaction.nsys_sqlite import redact_sqlite
 from timesink.capture.redaction.packed import Unpacked, find_leaks
-from timesink.capture.redaction.text_files import redact_json, redact_text
+from timesink.capture.redaction.pages import redact_page
+from timesink.capture.redaction.proof import prove
+from timesink.capture.redaction.text_files import redact_json, redact_settings, redact_text
 from timesink.untrusted.whole_file import whole_file
 
 Redaction = Callable[[Path, Path, Cleaner], list[str]]
 _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 _BY_SUFFIX: dict[str, Redaction] = {
     **dict.fromkeys((".json", ".jsonl"), redact_json),
-    **dict.fromkeys((".txt", ".md", ".markdown", ".csv", ".log"), redact_text),
+    **dict.fromkeys((".txt", ".md", ".markdown", ".csv", ".log", ".ranks", ".out", ".err"), redact_text),
+    **dict.fromkeys((".yaml", ".yml", ".toml", ".ini", ".cfg", ".env"), redact_settings),
+    **dict.fromkeys((".html", ".htm"), redact_page),
     **dict.fromkeys((".pickle", ".pkl"), redact_snapshot),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """The new file, and one phrase per kind of thing that was taken out of it."""
+    """The new file or folder, one phrase per kind of thing that was taken out of it, and what stayed: how often each
+    text stands in the copy, by the class that lets it stay and the text."""
 
     path: Path
     removed: tuple[str, ...]
+    stayed: Counter[tuple[str, str]]
 
 
 def redact(source: Path, target: Path | None = None, names: Iterable[str] = ()) -> Redacted:
     """Copy a capture or a text with nothing but what is known to be software's. `names`: hosts and users to look for.
 
-    The new file is searched for every name that was learnt and for the shapes of secrets; where one is found, there is
-    no new file. Kernels keep their names: one that is called after a customer says so.
+    Every text of the new file is read back and has to belong to a class that may stay, and the file is searched for
+    every name that was learnt and for the shapes of secrets; where one is found, there is no new file. A folder is
+    copied file by file, in the words of one cleaner. Kernels keep their names: one that is called after a customer says
+    so.
     """
-    _check_there(source)
+    if not source.exists():
+        raise refused(f"there is no file {source}", "check the path")
     where = target if target is not None else default_target(source)
     if where.exists() and where.samefile(source):
         raise refused(f"{source} would be overwritten", "choose another --output")
-    kind, cleaner = _kind(source), Cleaner(names)
+    if source.is_dir():
+        return _redact_folder(source, where, names)
+    cleaner = Cleaner(names)
+    return Redacted(where, *_redact_file(source, where, cleaner))
+
+
+def _redact_file(source: Path, where: Path, cleaner: Cleaner) -> tuple[tuple[str, ...], Counter[tuple[str, str]]]:
+    """What was taken out of one file, and what stayed."""
+    kind = _kind(source)
     Unpacked(source).refuse_bomb()
     with whole_file(where) as part:
         removed = kind(source, part, cleaner)
-        if left := find_leaks(part, cleaner.names):
+        stayed, unknown = prove(part, cleaner)
+        left = find_leaks(part, cleaner.names)
+        if unknown:
+            left.append(f"{len(unknown)} texts that no class lets stay")
+        if left:
             what = f"{source.name} was not redacted: its copy would still hold {', '.join(left)}"
             raise failure(what, "report this as a bug, with the kind of file")
-    return Redacted(where, tuple(removed))
+    return tuple(removed), stayed
 
 
-def check(source: Path, names: Iterable[str] = ()) -> tuple[str, ...]:
-    """What `redact` would take out of the file, or would refuse it for; nothing where it may be shared as it is."""
-    _check_there(source)
-    with tempfile.TemporaryDirectory(prefix="timesink-check-") as folder:
-        return redact(source, Path(folder) / source.name, names).removed
+def _redact_folder(source: Path, where: Path, names: Iterable[str]) -> Redacted:
+    """Copy each file of the folder, by a cleaner that has learnt the names of all of them. `where` must not exist."""
+    if where.exists():
+        raise refused(f"{where} exists already", "choose another --output")
+    files = [path for path in sorted(source.rglob("*")) if path.is_file() and not path.is_symlink()]
+    learning, left_out = Cleaner(names), 0
+    with tempfile.TemporaryDirectory(prefix=f".writing-{where.name}", dir=where.absolute().parent) as scratch:
+        for path in files:
+            with suppress(CaptureError):  # said below
+                _redact_file(path, Path(scratch) / f"{len(learning.names)}{path.name}", learning)
+        cleaner, stayed = Cleaner(learning.names), Counter[tuple[str, str]]()
+        copy = Path(scratch) / "copy"
+        copy.mkdir()
+        for path in files:
+            try:
+                _kind(path)
+            except CaptureError:
+                left_out += 1
+                continue
+            inside = copy.joinpath(*(cleaner.words(part) for part in path.relative_to(source).parts))
+            inside.parent.mkdir(parents=True, exist_ok=True)
+            stayed += _redact_file(path, inside, cleaner)[1]
+        copy.rename(where)
+    if left_out:
+        cleaner.removed["files of kinds that are not taken"] += left_out
+    return Redacted(where, tuple(cleaner.summary()), stayed)
+
+
+def proof(source: Path, names: Iterable[str] = ()) -> Redacted:
+    """What `redact` would take out and what would stay, by class; nothing is written beside the source."""
+    with tempfile.TemporaryDirectory(prefix="timesink-proof-") as folder:
+        return redact(source, Path(folder) / source.name, names)
 
 
 def default_target(source: Path) -> Path:
     """`run.json.gz` becomes `run.redacted.json.gz`."""
     stem, dot, rest = source.name.partition(".")
     return source.with_name(f"{stem}.redacted{dot}{rest}")
-
-
-def _check_there(source: Path) -> None:
-    if not source.is_file():
-        raise refused(f"there is no file {source}", "check the path")
 
 
 def _kind(source: Path) -> Redaction:
@@ -93,5 +138,6 @@ def _kind(source: Path) -> Redaction:
         )
     raise refused(
         f"{source.name} is no kind of file that timesink can redact",
-        "give an nsys .sqlite, a .json or .json.gz trace, a .ncu-rep, a memory snapshot, a log or a text report",
+        "give an nsys .sqlite, a .json or .json.gz trace, a .ncu-rep, a memory snapshot, a log, a text or HTML report, "
+        "settings (YAML, TOML), or a folder of them",
     )

@@ -1,6 +1,7 @@
 """Texts without names of people and machines, folders and secrets: what is not known to be software's is replaced.
 
-A replacement is a stable placeholder: the same text is `name3` wherever it stands in a file. Numbers are left alone.
+A replacement is a stable placeholder: the same text is `name3` wherever it stands in a file. Numbers that measure stay;
+those that identify (jobs, serials, phones, commits) go.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ _PRIVATE_KEY = re.compile(private_texts.PRIVATE_KEY)
 _RANDOM = re.compile(private_texts.RANDOM_TEXT)
 _CHANGES = re.compile(private_texts.CHANGES_OF_KIND)
 _SIZES = re.compile(private_texts.SIZES)
+_IDENTIFYING = tuple(re.compile(shape) for shape in private_texts.IDENTIFYING_NUMBERS)
+_QUANTITY_KEY = re.compile(private_texts.QUANTITY_KEY)
 _SECRETS, _ADDRESSES = "secret", "address"
-_KINDS = (_SECRETS, _SECRETS, _SECRETS, *[_ADDRESSES] * 9, _SECRETS, _SECRETS)
+_KINDS = (_SECRETS, _SECRETS, _SECRETS, *[_ADDRESSES] * 9, _SECRETS, _SECRETS, _ADDRESSES)
 _SAID: Final = {
     "name": "names and words that no software is known to write",
     _SECRETS: "secrets and random texts",
@@ -62,6 +65,8 @@ class Cleaner:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.removed: Counter[str] = Counter()
+        self.symbols: set[str] = set()  # what stays as the name of a kernel or function
+        self.has_known_numbers = False  # of a format whose numbers are all figures
         self.names: set[str] = set()
         self._known: dict[tuple[Callable[[str], str], str], str] = {}
         self._placeholders: dict[str, str] = {}
@@ -93,7 +98,9 @@ class Cleaner:
 
     def symbol(self, text: str) -> str:
         """The name of a kernel or function: kept as it is, but for names learnt, addresses, folders and secrets."""
-        return self._kept(self._symbol, text)
+        kept = self._kept(self._symbol, text)
+        self.symbols.add(kept)
+        return kept
 
     def label(self, text: str) -> str:
         """The name of an operator, a call, a metric or an instruction where it is one; else free text."""
@@ -102,10 +109,11 @@ class Cleaner:
 
     def value(self, value: Any, key: str = "") -> Any:
         """A value of JSON or of a pickle: texts as labels, members whose keys are no software's left out."""
-        if isinstance(value, Number) or value is None or isinstance(value, (bool, int, float)):
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, (Number, int, float)):
             digits = str(value).lstrip(NUMBER_MARK + "-")
-            is_long = digits.isdecimal() and len(digits) > _LONGEST_NUMBER_OF_A_WORD
-            return self.private(digits) if is_long and _is_private(key) else value
+            return value if self._is_figure(digits, key) else self.private(digits)
         if isinstance(value, str):
             return self.private(value) if _is_private(key) else self.label(value)
         if isinstance(value, dict):
@@ -116,12 +124,23 @@ class Cleaner:
         self.removed["values of unknown types"] += 1
         return None
 
+    def _is_figure(self, digits: str, key: str) -> bool:
+        """Whether a number under this key measures something, and is nobody's."""
+        if self.has_known_numbers or not key:
+            return True
+        is_short = not digits.isdecimal() or len(digits) <= _LONGEST_NUMBER_OF_A_WORD
+        return not _is_private(key) and (is_short or _QUANTITY_KEY.search(key) is not None)
+
     def keeps(self, key: Any) -> bool:
         """Whether a key is one that software writes."""
         if not isinstance(key, str) or (NUMBER_MARK not in key and self.label(key) == key):
             return True
         self.removed["members of unknown names"] += 1
         return False
+
+    def is_private_key(self, key: str) -> bool:
+        """Whether what stands at this key goes whole."""
+        return _is_private(key)
 
     def is_metric(self, key: str) -> bool:
         """Whether a key is the name of a counter."""
@@ -150,6 +169,8 @@ class Cleaner:
         if len(text) > _LONG:
             text = _LONG_WORD.sub(lambda found: self._placeholder("name", found.group()), text)
         text = self._shapes(_ABSOLUTE.sub(self._path, self._named(text)))
+        for shape in _IDENTIFYING:
+            text = shape.sub(lambda found: self._shape(found, _SECRETS), text)
         return _WORD.sub(self._word, text)
 
     def _symbol(self, text: str) -> str:
@@ -177,7 +198,7 @@ class Cleaner:
         value = found.groupdict().get("value")
         if value is None:
             return self._placeholder(kind, found.group())
-        if is_placeholder(value) or (value.isdecimal() and len(value) <= _LONGEST_NUMBER_OF_A_WORD):
+        if is_placeholder(value):
             return found.group()
         return found.group().removesuffix(value) + self._placeholder(kind, value)
 
@@ -193,7 +214,8 @@ class Cleaner:
         return word if is_common(word) else self._placeholder("name", word)
 
     def _random(self, found: re.Match[str]) -> str:
-        return self._placeholder(_SECRETS, found.group()) if is_random(found.group()) else found.group()
+        text = found.group()
+        return self._placeholder(_SECRETS, text) if is_random(text) and not is_common(text) else text
 
     def _placeholder(self, kind: str, text: str) -> str:
         if is_placeholder(text):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from timesink.capture.errors import refused
-from timesink.capture.redaction.cleaner import Cleaner, Number
+from timesink.capture.redaction.cleaner import NUMBER_MARK, Cleaner, Number
 from timesink.capture.redaction.packed import Unpacked, writing
 from timesink.knowledge import private_texts, profiler_texts
 from timesink.untrusted.plain_csv import read_rows
@@ -208,6 +208,35 @@ def _clean_arguments(given: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
     return kept
 
 
+def redact_settings(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
+    """Write YAML, TOML and the like: what stands at a private key goes whole, whatever is below it too."""
+    unpacked = Unpacked(source)
+    for piece in unpacked.pieces():
+        cleaner.learn_from(piece)
+    private_indent: int | None = None
+    with writing(target) as file:
+        for line in unpacked.lines():
+            found = _SETTING.match(line)
+            indent = len(line) - len(line.lstrip())
+            if private_indent is not None and (not line.strip() or indent > private_indent):
+                new = " " * indent + cleaner.private(line.strip())
+            elif found is None:
+                new, private_indent = cleaner.words(line), None
+            else:
+                private = cleaner.is_private_key(found["key"])
+                private_indent = indent if private else None
+                given = found["value"].strip()
+                kept = cleaner.private(given) if private and given else cleaner.value(_plain_value(given), found["key"])
+                new = f"{cleaner.words(found['head'])}{kept}".replace(NUMBER_MARK, "")
+            file.write(f"{new}\n".encode("utf-8", "replace"))
+    return [*([unpacked.damage] if unpacked.damage else []), *cleaner.summary()]
+
+
+def _plain_value(given: str) -> Any:
+    return Number(given) if given.isdecimal() else given
+
+
+_SETTING = re.compile(private_texts.SETTING)
 _LINE = re.compile(private_texts.LOG_LINE)
 _HEADER = re.compile(profiler_texts.PAGE_HEADER)
 _DIGEST = "has_payload"

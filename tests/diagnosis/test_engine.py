@@ -87,7 +87,7 @@ def test_a_finding_under_one_percent_of_the_step_is_reported_but_is_not_the_bott
     diagnosis = diagnose(trace(), rules=[rule("AAA101", nearly)])
     assert len(diagnosis.findings) == 1
     assert diagnosis.statement == (
-        "The device is busy 80.0 % of the 100 ms window; no CUDA calls were recorded, though GPU work was. "
+        "The GPU is busy 80.0 % of the 100 ms window; no CUDA calls were recorded, though GPU work was. "
         "To decide: timesink capture nsys -- python train.py."
     )
 
@@ -141,7 +141,7 @@ def test_without_a_finding_the_verdict_is_none_only_where_a_step_was_seen_to_be_
     assert diagnose(trace(), rules=clear).bottleneck is Bottleneck.UNDECIDED  # idle 20 %, and nobody knows why
     assert diagnose(full(20, 10_000), rules=clear).bottleneck is Bottleneck.NONE
     assert diagnose(trace_of("| host_ops | name | start_us | end_us |\n| a | a | 0 | 9 |"), rules=clear).statement == (
-        "The trace holds no device work, so no bottleneck of the device can be named."
+        "The trace holds no GPU work, so no bottleneck of the GPU can be named."
     )
 
 
@@ -149,7 +149,7 @@ def test_a_device_that_works_for_a_moment_of_what_was_recorded_is_not_called_hea
     found = diagnose(full(1000, 100, 2981), rules=[rule("AAA101", Clear(()))])
     assert found.bottleneck is Bottleneck.UNDECIDED
     assert found.statement == (
-        "The device is busy 100 % of the 1.00 ms window; it has no work in the rest of the 2.00 ms that were recorded."
+        "The GPU is busy 100 % of the 1.00 ms window; it has no work in the rest of the 2.00 ms that were recorded."
     )
     assert diagnose(full(1000, 100, 2979), rules=[rule("AAA101", Clear(()))]).bottleneck is Bottleneck.NONE
 
@@ -160,7 +160,7 @@ def test_what_recording_costs_is_the_bottleneck_and_no_saving() -> None:
     assert found.bottleneck is Bottleneck.PROFILER_OVERHEAD
     assert found.statement == finding.message
     assert card.code == "PRF101"
-    assert "costs the host most of it;" in finding.message
+    assert "costs the CPU most of it;" in finding.message
     assert finding.recoverable is None
     assert saving_text(finding) == "saves nothing without the profiler"
 
@@ -207,7 +207,7 @@ def test_a_marked_step_without_its_device_work_is_neither_healthy_nor_planned() 
     found = diagnose(marked)
     assert found.bottleneck is Bottleneck.UNDECIDED
     assert found.statement == (
-        "The trace marks 1 step of 13.3 s, and holds the device work of no whole one: "
+        "The trace marks 1 step of 13.3 s, and holds the GPU work of no whole one: "
         "all there is lies within 2.00 us. To decide: record ten steps."
     )
     assert plan(marked).refused == "no complete step was found, and a plan is per step"
@@ -302,5 +302,5 @@ def test_two_steps_do_not_tell_which_is_the_usual_one(load_ns: int, expected: Bo
     found = diagnose(simulated(3, "gc", 3, load_ns=load_ns, kernels=1 if load_ns > MS else 20)[0])
     assert (found.steps.count, found.bottleneck) == (2, expected)
     assert found.statement.startswith("two steady steps, of ")
-    assert any("stands out: findings are of the other steps" in note.message for note in found.notes)
+    assert any("is an outlier: findings are of the other steps" in note.message for note in found.notes)
     assert "garbage" not in found.statement.partition("; ")[2]

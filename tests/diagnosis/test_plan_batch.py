@@ -69,4 +69,4 @@ def test_a_device_that_is_hardly_busy_says_nothing_of_larger_batches(monkeypatch
     for limit, said in ((share * 1.01, True), (share * 0.99, False)):
         monkeypatch.setattr(batch, "BUSY", replace(batch.BUSY, default=limit))
         _, why = batch.larger_batches(joint(), ("loader_workers",), joint().step_ms)
-        assert ("the device is busy for less than" in why) is said
+        assert ("the GPU is busy for less than" in why) is said

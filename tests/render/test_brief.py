@@ -127,10 +127,10 @@ def test_profiled_kernels_are_not_called_no_gpu_work() -> None:
 @pytest.mark.parametrize(
     ("advice", "short"),
     [
-        ("Capture the step in a CUDA graph (torch.compile), fuse.", "Capture the step in a CUDA graph"),
+        ("Capture the step in a CUDA graph: torch.compile; fuse.", "Capture the step in a CUDA graph"),
         ("Pass fused=True to Adam, SGD or Adagrad; compile it.", "Pass fused=True to Adam, SGD or Adagrad"),
         ('Allow TF32: torch.set_float32_matmul_precision("high").', "Allow TF32"),
-        ("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or keep sizes.",
+        ("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; or keep sizes.",
          "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
     ],
 )  # fmt: skip

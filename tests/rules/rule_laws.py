@@ -15,9 +15,11 @@ from timesink.diagnosis.judge import DeclaredRule
 from timesink.diagnosis.rule import Limit, Rule, applicable, found_or_clear, page_paths
 from timesink.diagnosis.verdicts import Card, Clear, Found, NotApplicable, Undecided, Verdict
 from timesink.measures.timeline.known import known
+from timesink.render.brief import short_advice
 
 HEADINGS = ("What it detects", "Why it matters", "How it is measured", "What to do", "When it misleads")
 NEAR = 1.25
+ADVICE = 60  # characters that a table has room for
 COUNTED = ("", "1", "steps", "calls", "kernels", "copies", "launches", "gaps", "devices", "ranks", "events", "samples")
 WORDS = ("very", "significant", "huge", "massive", "extreme", "excessive", "dramatic", "severe", "poor")
 DEGREE = re.compile(rf"\b(?:{'|'.join(WORDS)})\w*", re.IGNORECASE)
@@ -119,6 +121,8 @@ def style_faults(verdict: Verdict) -> list[str]:
         faults += [f"adjective of degree {word.group()!r} in {sentences!r}" for word in DEGREE.finditer(sentences)]
         if not re.search(r"\d (%|ns|us|ms|s|B|kB|MB|GB|TB|GB/s)\b|\d %", finding.message):
             faults.append(f"no number with a unit in {finding.message!r}")
+        if len(first := short_advice(finding.advice)) > ADVICE or first.count("(") != first.count(")"):
+            faults.append(f"the first clause of an advice takes one line and is whole: {first!r}")
         if not any(fact.limit for fact in finding.evidence):
             faults.append(f"no evidence names its limit: {finding.message!r}")
         faults += [f"{name} is empty" for name in ("message", "advice", "verify") if not getattr(finding, name).strip()]

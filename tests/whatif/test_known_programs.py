@@ -58,7 +58,7 @@ def test_python_between_operators_is_the_critical_path() -> None:
         [("cudaLaunchKernel", s + 190, s + 200) for s in starts], [(n, s + 195, s + 295) for n, s in enumerate(starts)]
     )
     pricer = _pricer(trace, 47_200)
-    assert _on_path(pricer, "host") == 9 * 5_200 * US  # from the first launch to the last
+    assert _on_path(pricer, "CPU") == 9 * 5_200 * US  # from the first launch to the last
     faster = pricer.price(ScaleKernels(KERNELS, Range.exact(0.01)))
     assert faster.gain_ns <= 100 * US
     without_python = pricer.price(ScaleHost(Target(), 0.04))
@@ -87,8 +87,8 @@ def test_a_blocked_copy_is_waiting_and_not_work_of_the_host() -> None:
     assert (typed["kind"].dtype, typed["copy_kind"].dtype, typed["dst_memory"].dtype) == (OpKind, CopyKind, MemoryKind)
     trace = Trace("test", {API_CALLS: trace[API_CALLS], DEVICE_OPS: DEVICE_OPS.build(typed)})
     pricer = _pricer(trace, 5_020)
-    assert _on_path(pricer, "device") == 5_003 * US
-    assert _on_path(pricer, "host") == 0
+    assert _on_path(pricer, "GPU") == 5_003 * US
+    assert _on_path(pricer, "CPU") == 0
     halved = pricer.price(ScaleKernels(KERNELS, Range.exact(0.5)))
     assert 2_490 * US <= halved.gain_ns <= 2_500 * US
 
@@ -107,9 +107,9 @@ def test_the_critical_path_goes_back_and_forth_between_host_and_device() -> None
     ]
     assert shown == [
         (0, 5, "launch latency", ""),
-        (5, 115, "device", "gemm"),
+        (5, 115, "GPU", "gemm"),
         (115, 120, "return from a wait", ""),
-        (120, 200, "host", "untraced"),
+        (120, 200, "CPU", "untraced"),
         (200, 204, "launch latency", ""),
-        (204, 300, "device", "gemm"),
+        (204, 300, "GPU", "gemm"),
     ]

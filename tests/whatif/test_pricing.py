@@ -21,8 +21,8 @@ from timesink.whatif.network import EdgeKind
 from timesink.whatif.periods import StepWindows
 from timesink.whatif.pricing import Bounds, Floor, Price, Pricer
 
-DEVICE_BUSY = "the device is busy for the rest of the step"
-HOST_BUSY = "the host needs the rest of the step"
+DEVICE_BUSY = "the GPU is busy for the rest of the step"
+HOST_BUSY = "the CPU needs the rest of the step"
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ HOST_BUSY = "the host needs the rest of the step"
      (Touches.BOTH, 5, DEVICE_BUSY, 10)],
 )  # fmt: skip
 def test_a_step_keeps_its_busy_device_and_its_host(touches: Touches, limit: float, why: str, most: float) -> None:
-    """A step of 10: the device is busy for 7, after the change for 5; the host needs 9 and then 4."""
+    """A step of 10: the GPU is busy for 7, after the change for 5; the CPU needs 9 and then 4."""
     bounds = Bounds(Floor(7.0, 9.0), Floor(5.0, 4.0))
     assert bounds.limit_ns(touches, 10.0) == (limit, why)
     assert bounds.most_ns(touches, 10.0) == most
@@ -71,7 +71,7 @@ def loop(host_us: int, kernel_us: int, steps: int = 8, start_ns: int = 1_000_000
 
 
 def test_floors_of_a_step_by_hand() -> None:
-    """100 us of Python, two launches of 6 us, two kernels of 40 us and a wait: the host needs 112 us and its return."""
+    """100 us of Python, two launches of 6 us, two kernels of 40 us and a wait: the CPU needs 112 us and its return."""
     pricer = loop(100, 40)
     assert pricer._floor.busy_ns == pytest.approx(80_000)
     assert pricer.host_ns == pytest.approx(112_000, abs=5_500)

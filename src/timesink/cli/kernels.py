@@ -227,7 +227,7 @@ def metrics(
     *,
     writing: PageOutput,
 ) -> int:
-    """Say which names exist on the chip, which do not, and what to use instead.
+    """Show which names exist on the chip, which do not, and what to use instead.
 
     Exits with 2 where a name is wrong or absent. Of names in no table nothing is claimed.
     """

@@ -32,7 +32,7 @@ def ranks(
     *,
     writing: PageOutput,
 ) -> int:
-    """Say which rank is late, and what is waiting and what is transfer.
+    """Find the late rank, and split communication into waiting and transfer.
 
     Clocks are aligned on the collectives; how well they are known is shown. Each file is summed up by itself, so a
     thousand ranks need no more memory than a few. Files that cannot be read are set aside and named.
@@ -131,7 +131,7 @@ def pipeline(
     limits: PipelineLimits,
     writing: PageOutput,
 ) -> int:
-    """Say whether the period of a pipeline is its longest stage or their sum.
+    """Tell whether a pipeline's period is its longest stage or their sum.
 
     OverlapScore = hidden time / (sum of stages - longest stage), item by item. All that a rank works on an item is one
     stage; the clocks of ranks are not compared. timesink.stages() writes such logs; in traces of all ranks, ranges name

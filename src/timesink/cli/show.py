@@ -152,7 +152,7 @@ def statement(
     writing: PageOutput,
     reading: Reading,
 ) -> int:
-    """Print the sentences that a team writes down of a run.
+    """Print one-line results to quote.
 
     Where the time goes, how long a step takes, what overlaps and what the compiler made of it, each with its scope:
     steps, facts of the run (--fact of capture), as profiled or not. What a trace does not show is left out.
@@ -211,7 +211,7 @@ def ops(
     reading: Reading,
     writing: PageOutput,
 ) -> int:
-    """Say of every operator what bounds it, how near it comes, and what to do.
+    """Show the roofline of each operator, and what to do about it.
 
     Operations and bytes are those of the recorded shapes (record_shapes=True), of the counters of a Nsight Compute
     report, or of a model's configuration: with --model-config and --gpu no trace is needed.
@@ -259,7 +259,7 @@ def plan(
     writing: PageOutput,
     reading: PricedReading,
 ) -> int:
-    """Say what to change, in which order, and where it ends; price a change.
+    """Rank the changes to make, each with its price; price one change.
 
     Changes that people make, one after another, each replayed in the program that those before it leave: the step
     before and after, low and high, and what the step is bound by then. With --change: the price of changes that you

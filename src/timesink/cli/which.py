@@ -64,7 +64,7 @@ def which(
     figures: KnownFigures,
     writing: PageOutput,
 ) -> int:
-    """Say which profiler answers a question, and its exact command.
+    """Show which profiler answers a question, with its exact command.
 
     Also why not the others, what it costs and what to read first. A list of rules, each with its words; what
     matched is shown. `timesink doctor "ranks wait for each other"`.
@@ -75,8 +75,8 @@ def which(
         return 0
     if not symptom and not figures.gauges and kernel is None:
         raise UsageError(
-            "there is no symptom",
-            remedy='say what is wrong, such as: timesink doctor "step slow, GPU utilisation 60 %"',
+            "no symptom given",
+            remedy='say what is wrong, such as: timesink doctor "step slow, GPU utilization 60 %"',
         )
     target.show(answer_page(" ".join(symptom or ()), figures.gauges, kernel, program))
     return 0
@@ -94,7 +94,7 @@ def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, p
         columns = (Field("question", "is it"), Field("command", "then", is_command=True))
         return Page(UNSURE, (Sheet("questions", "Questions", columns, asked),))
     rows = (
-        ("because of", ", ".join(chosen.matched) or UNSURE),
+        ("matched", ", ".join(chosen.matched) or UNSURE),
         ("why", answer.why),
         ("why not the others", answer.not_others),
         ("cost", COSTS[answer.tool]),

@@ -47,7 +47,7 @@ from timesink.units import NS_PER_MS, share_text, time_text
 
 QUIET: Final = Limit.ratio(
     0.10,
-    "a device that idles less is busy whatever its host does; one that idles more wants a cause",
+    "a GPU that idles less is busy whatever its CPU does; one that idles more wants a cause",
     "docs/explanation/science.md, whose fault an idle GPU is",
 )
 FEW: Final = Limit.ratio(
@@ -63,7 +63,7 @@ _DIFFERENCES_SHOWN: Final = 6  # more is no headline; the ranks page has all
 _DROPPED: Final = {
     "warm_up": "warm-up",
     "truncated": "cut off by the end of the window",
-    "no_device_work": "without device work",
+    "no_device_work": "without GPU work",
     "begun_before": "begun before the window",
 }
 
@@ -84,7 +84,7 @@ def too_few_steps(trace: Trace) -> str:
     if len(periods) != 2:
         return ""
     short, long = map(time_text, periods)
-    return f"two steady steps, of {short} and {long}, do not tell which is the usual one: this is what both have; "
+    return f"only two steady steps, of {short} and {long}, too few to say which is typical: this is what both have; "
 
 
 def steps_apart(usual: Trace | None) -> tuple[Note, ...]:
@@ -92,8 +92,10 @@ def steps_apart(usual: Trace | None) -> tuple[Note, ...]:
     if usual is None:
         return ()
     labels = steps(usual).frame.filter(pl.col("status") == STANDS_OUT)["label"].unique(maintain_order=True).to_list()
-    verb = "stands" if len(labels) == 1 else "stand"
-    return (Note(f"{', '.join(labels)} {verb} out: findings are of the other steps, and what it lost is said apart"),)
+    are = "is an outlier" if len(labels) == 1 else "are outliers"
+    return (
+        Note(f"{', '.join(labels)} {are}: findings are of the other steps, and this lost time is reported separately"),
+    )
 
 
 def sources(trace: Trace) -> tuple[Mapping[str, str | int | None], ...]:
@@ -169,7 +171,7 @@ def notes(trace: Trace) -> tuple[Note, ...]:
         found = "no steady step" if steps(trace).dropped else "no steps found"
         collected.append(Note(f"{found}: figures per step are for the whole window"))
     elif has_empty_steps(trace) and len(device_timeline(trace)):
-        collected.append(Note("no device work of a whole step was found: figures per step are for the whole window"))
+        collected.append(Note("no GPU work of a whole step was found: figures per step are for the whole window"))
     if guessed := guessed_steps(trace):
         collected.append(Note(guessed))
     if step_ns and profiled_ns:
@@ -201,8 +203,8 @@ def _estimated_step(trace: Trace) -> str:
         return ""
     low, expected, high = map(time_text, (*likely[:2], min(likely[2], profiled_ns)))
     return (
-        f"recording slows the host: without the profiler a step of {time_text(profiled_ns)} takes an estimated "
-        f"{expected} ({low} to {high}); host savings are parts of that step, exact with --unprofiled-step-ms"
+        f"the profiler slows this run: without it a step of {time_text(profiled_ns)} takes an estimated "
+        f"{expected} ({low} to {high}); CPU savings are relative to that, exact with --unprofiled-step-ms"
     )
 
 
@@ -229,7 +231,7 @@ def _one_engine_step(trace: Trace) -> str:
     name = serving_phases(trace)[0].phase.value
     return (
         f"The trace holds one {name} step of a serving engine: {step['op_count']} operations in {time_text(span_ns)}"
-        f"{by_graph}, and the device is busy {share_text(busy_ns / max(span_ns, 1))} of it. What the device waits for "
+        f"{by_graph}, and the GPU is busy {share_text(busy_ns / max(span_ns, 1))} of it. What the GPU waits for "
         "between steps cannot be told from one: record ten or more."
     )
 
@@ -249,7 +251,7 @@ def without_finding(
             return Bottleneck.UNDECIDED, f"{profiled} profiled one by one, without the counters that any rule needs."
         return Bottleneck.NONE, f"{profiled} profiled one by one, and no rule finds a change worth making."
     busy = sum(share_of_step(trace, device, line.busy) for device, line in timelines.items()) / len(timelines)
-    devices = "The device is" if len(timelines) == 1 else f"The {len(timelines)} devices are"
+    devices = "The GPU is" if len(timelines) == 1 else f"The {len(timelines)} GPUs are"
     cause = "" if share_text(busy) == share_text(1.0) else _main_cause(trace)
     said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_attained(trace)}{cause}"
     if unearned := _unearned(trace, busy, has_findings):
@@ -270,7 +272,7 @@ def _unearned(trace: Trace, busy: float, has_findings: bool) -> str:
     if not has_findings and (outside := _mostly_without_device(trace)):
         return outside
     if 1 - busy * _lengthened(trace) > QUIET.default:
-        return "no rule names a cause, and what the host did in that time is not all recorded"
+        return "no rule names a cause, and not all that the CPU did in that time was recorded"
     return ""
 
 
@@ -300,12 +302,12 @@ def _untold(trace: Trace) -> str:
     if one_step := _one_engine_step(trace):
         return one_step
     if not device_timeline(trace).by_device and not trace.get(KERNEL_PROFILES).height:
-        return "The trace holds no device work, so no bottleneck of the device can be named."
+        return "The trace holds no GPU work, so no bottleneck of the GPU can be named."
     if has_empty_steps(trace):
         marked = steps(trace).times
         held = time_text(max((budget.span_ns for budget in device_timeline(trace)), default=0))
         return (
-            f"The trace marks {number(marked.count, 'step')} of {time_text(marked.p50_ns or 0)}, and holds the device "
+            f"The trace marks {number(marked.count, 'step')} of {time_text(marked.p50_ns or 0)}, and holds the GPU "
             f"work of no whole one: all there is lies within {held}. To decide: record ten steps."
         )
     return ""
@@ -359,7 +361,7 @@ def _main_cause(trace: Trace) -> str:
     if not totals.total():
         return ""
     cause = min(totals, key=lambda cause: (-totals[cause], cause))
-    return f"; {share_text(totals[cause] / totals.total())} of its idle time is {IDLE_WORDS[cause]}"
+    return f"; {share_text(totals[cause] / totals.total())} of the idle time is {IDLE_WORDS[cause]}"
 
 
 def _ms(value_ns: float | None) -> float | None:

@@ -138,7 +138,7 @@ def _host_parts(trace: Trace) -> str:
     waits = f"waits {time_text(one.late_ns)} for it" if one.late_ns >= NS_PER_US else "does not wait for it"
     return (
         f"; on average its thread is {time_text(one.host_ns)} of a step in code between CUDA calls and "
-        f"{time_text(one.blocked_ns)} in blocking calls, and the device {waits}"
+        f"{time_text(one.blocked_ns)} in blocking calls, and the GPU {waits}"
     )
 
 
@@ -151,7 +151,7 @@ def _host(trace: Trace) -> str:
     period = "mean step" if steps(trace).times.count else "window"
     each = max(found.step_count, 1)
     return (
-        f"host: the program's thread is in {name} for {time_text(time_ns / each)} of the {period} of "
+        f"CPU: the program's thread is in {name} for {time_text(time_ns / each)} of the {period} of "
         f"{time_text(found.busy_ns / each)} ({_with_facts(trace, share_text(time_ns / found.busy_ns))})"
     )
 
@@ -163,7 +163,7 @@ def _counters(trace: Trace) -> str:
         if means := sampled(trace, device, Intervals(start, end)):
             shares = ", ".join(f"{mean.what} {share_text(mean.share)}" for mean in means)
             samples = number(max(mean.samples for mean in means), "sample")
-            return f"counters: on average over {period_text(trace, device)}, {shares} ({samples}, device {device[1]})"
+            return f"counters: on average over {period_text(trace, device)}, {shares} ({samples}, GPU {device[1]})"
     return ""
 
 

@@ -60,7 +60,7 @@ _DERIVED: tuple[tuple[str, Table, str, Callable[[Trace], pl.DataFrame]], ...] = 
     ),
     (
         "range_times", RANGES,
-        "Derived: one row per name of a range: host time, the GPU work launched inside, and its backward's.",
+        "Derived: one row per name of a range: CPU time, the GPU work launched inside, and its backward's.",
         range_times,
     ),
     (

@@ -120,7 +120,7 @@ CUDA_GRAPH: Final = Fix(
     excludes=("compile",),
     costs="the memory of a graph's own pool, and shapes that stay the same",
     memory="working",
-    verb=Verb("capture-graph", "[range:REGEX]", "host time between waits as graph launches"),
+    verb=Verb("capture-graph", "[range:REGEX]", "CPU time between waits as graph launches"),
     find=lambda _: (EVERYTHING,),
     change=CaptureGraph,
     beside=lambda _, beside: (CaptureGraph(),) if beside.launches_count else (),
@@ -133,7 +133,7 @@ FUSED_ATTENTION: Final = Fix(
     "call scaled_dot_product_attention",
     Effort.LINES,
     answers=("attention_unfused",),
-    verb=Verb("fuse-attention", "", "attention written out as one kernel"),
+    verb=Verb("fuse-attention", "", "attention as one fused kernel"),
     find=unfused_attention,
     change=replays.fuse_attention,
     beside=replays.fuse_attention_beside,
@@ -174,7 +174,7 @@ LOADER_WORKERS: Final = Fix(
     "load batches in worker processes (num_workers)",
     Effort.FLAG,
     answers=("input_pipeline",),
-    costs="cores of the host, and batches held in its memory",
+    costs="cores of the CPU, and batches held in its memory",
     verb=Verb("feed-loader", "[range:REGEX] [workers=N]", "batches that come from workers", options=take_workers),
     find=lambda _: (LOADER,),
     change=FeedLoader,
@@ -186,11 +186,11 @@ PIN_MEMORY: Final = Fix(
     "copy from pinned memory with non_blocking=True",
     Effort.FLAG,
     answers=("pageable_copies",),
-    costs="memory of the host that cannot be paged out",
+    costs="host memory that cannot be paged out",
     verb=Verb(
         "pin-copies",
         "[d2h] [TARGET]",
-        "pageable copies to the device (or host) by pinned memory, overlapped",
+        "pageable copies to the GPU (or CPU) by pinned memory, overlapped",
         options=take_direction,
     ),
     find=lambda _: (EVERYTHING,),
@@ -229,7 +229,7 @@ BUCKETS: Final = Fix(
 )
 REMOVE_SYNC: Final = Fix(
     "remove_sync",
-    "keep values on the device; read them every so many steps",
+    "keep values on the GPU; read them every N steps",
     Effort.LINES,
     answers=("host_sync", "collective_awaited"),
     verb=Verb("remove-sync", "[op:REGEX | range: | call:]", "waits that go"),
@@ -320,7 +320,7 @@ BUILD_ONCE: Final = Fix(
 )
 EVALUATE_RARELY: Final = Fix(
     "evaluate_rarely",
-    "evaluate every so many steps",
+    "evaluate every N steps",
     Effort.LINES,
     answers=("forward_repeated",),
     change=replays.drop_extra_work,

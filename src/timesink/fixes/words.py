@@ -22,7 +22,7 @@ _WORK: Final = "kernel:REGEX FACTOR, or collective:, op:, range:, frame:"
 EDITS: Final = (
     Fix(
         "scale",
-        verb=Verb("scale", _WORK, "how long its device work runs", options=take_factor),
+        verb=Verb("scale", _WORK, "how long its GPU work runs", options=take_factor),
         change=lambda target, factor: ScaleKernels(target, Range.exact(factor)),
     ),
     Fix(
@@ -30,7 +30,7 @@ EDITS: Final = (
         verb=Verb(
             "scale-host",
             "op:REGEX FACTOR, or range:, frame:, call:",
-            "how long its host time takes",
+            "how long its CPU time takes",
             options=take_factor,
         ),
         change=ScaleHost,

@@ -33,7 +33,7 @@ class CallKind(IntEnum):
 # nsys appends a version (`_v3020`) or a stream mode (`_ptsz`) to names, so patterns are anchored at the front only.
 DEVICE_SYNC: Final = Pattern(
     r"^(?:(?:cuda|hip)DeviceSynchronize|(?:cu|hip)CtxSynchronize|cudaThreadSynchronize)",
-    "waits for all work of a device", ("cudaDeviceSynchronize_v3020", "cuCtxSynchronize"), "cudaStreamSynchronize",
+    "waits for all work of a GPU", ("cudaDeviceSynchronize_v3020", "cuCtxSynchronize"), "cudaStreamSynchronize",
 )  # fmt: skip
 STREAM_SYNC: Final = Pattern(
     r"^(?:cuda|cu|hip)StreamSynchronize", "waits for a stream", "cudaStreamSynchronize_ptsz", "cudaStreamWaitEvent"
@@ -45,7 +45,7 @@ EVENT_QUERY: Final = Pattern(
     r"^(?:cuda|cu|hip)EventQuery", "asks for an event, without waiting", "cudaEventQuery", "cudaEventSynchronize"
 )
 STREAM_WAIT: Final = Pattern(
-    r"^(?:cuda|cu|hip)StreamWaitEvent", "makes a stream wait, not the host", "cudaStreamWaitEvent",
+    r"^(?:cuda|cu|hip)StreamWaitEvent", "makes a stream wait, not the CPU", "cudaStreamWaitEvent",
     "cudaStreamSynchronize",
 )  # fmt: skip
 CAPTURE_BEGIN: Final = Pattern(
@@ -78,7 +78,7 @@ FREE: Final = Pattern(
     "gives memory back to the driver", ("cudaFree", "cuMemUnmap", "cudaFreeHost"), "cudaMalloc",
 )  # fmt: skip
 DEVICE_MEMORY: Final = Pattern(
-    r"^cuda(?:Malloc|Free)(?:_v\d+)?$", "takes memory of a CUDA device or gives it back at once",
+    r"^cuda(?:Malloc|Free)(?:_v\d+)?$", "takes GPU memory or gives it back at once",
     ("cudaMalloc", "cudaFree_v3020"), ("cudaMallocHost", "hipFree", "cudaFreeAsync"),
 )  # fmt: skip
 LOADS_MODULE: Final = Pattern(

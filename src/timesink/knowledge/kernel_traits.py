@@ -52,7 +52,7 @@ UPDATES_ONE: Final = Pattern(
     "vectorized_elementwise_kernel<4, at::native::addcmul_cuda_kernel(at::TensorIteratorBase&, c10::Scalar const&)>",
 )  # fmt: skip
 GROUP_NORM: Final = Pattern(
-    r"GroupNorm|RowwiseMoments|group_?norm", "a normalisation over groups of channels",
+    r"GroupNorm|RowwiseMoments|group_?norm", "a normalization over groups of channels",
     ("GroupNormKernelImplInternal<float>", "RowwiseMomentsCUDAKernel<float>"),
     ("vectorized_layer_norm_kernel<float>", "batch_norm_collect_statistics_kernel"),
 )  # fmt: skip

@@ -100,7 +100,7 @@ _FAMILY_PATTERNS = (
     )),
     (KernelFamily.NORM, Pattern(
         r"layer_?norm|rms_?norm|group_?norm|batch_?norm|GammaBeta|bn_(?:fw|bw)|RowwiseMoments|instance_norm",
-        "a normalisation", ("vectorized_layer_norm_kernel", "bn_fw_tr_1C11_kernel_NCHW", "rmsnorm_kernel"),
+        "a normalization", ("vectorized_layer_norm_kernel", "bn_fw_tr_1C11_kernel_NCHW", "rmsnorm_kernel"),
         "vectorized_elementwise_kernel",
     )),
     (KernelFamily.LOSS, Pattern(

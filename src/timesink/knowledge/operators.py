@@ -169,7 +169,7 @@ SHAPED: Final = Pattern(
     ("aten::mm", "aten::_scaled_dot_product_flash_attention"), ("aten::linear", "aten::all_gather"),
 )  # fmt: skip
 READS_A_VALUE: Final = Pattern(
-    r"^aten::(item|_local_scalar_dense|is_nonzero)$", "it exists to hand a value to the host", "aten::item",
+    r"^aten::(item|_local_scalar_dense|is_nonzero)$", "it exists to hand a value to the CPU", "aten::item",
     "aten::items",
 )  # fmt: skip
 REENTRANT_CHECKPOINT: Final = Pattern(

@@ -124,7 +124,7 @@ OPTIMIZER_STEP: Final = Pattern(
 )  # fmt: skip
 OPTIMIZER_WORK: Final = Pattern(
     r"(?i)^Optimizer\.(step|zero_grad)#|torch/optim/|(^|[^a-z])optim(izer)?([^a-z]|$|_step)|zero_grad",
-    "host work of an optimizer: a range or a frame",
+    "CPU work of an optimizer: a range or a frame",
     ("Optimizer.step#SGD.step", "torch/optim/adamw.py(220): step", "optim"), "optimum",
 )  # fmt: skip
 LOSS: Final = Pattern(
@@ -210,7 +210,7 @@ SETTING_UP: Final = Pattern(
 COMPILE_WORK: Final = Pattern(
     r"(?i)dynamo_timed|\bautotun|compile_fx|_compile_inner|inductor_compile|triton.*compile"
     r"|async_compile|TorchDynamo Start|entire_frame_compile|backend_compile|cudagraph.*(record|warmup)",
-    "host work of a compiler: a range or a frame",
+    "CPU work of a compiler: a range or a frame",
     ("backend_compile (dynamo_timed)", "torch/_inductor/compile_fx.py(900): compile_fx"), "Torch-Compiled Region: 0/1",
 )  # fmt: skip
 OWN_RANGES: Final = Pattern(

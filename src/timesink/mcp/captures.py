@@ -151,7 +151,7 @@ def open_document(capture: OpenCapture) -> dict[str, Any]:
             "handle": capture.handle,
             "verdict": {"bottleneck": diagnosis.bottleneck.value, f"statement{MARK}": statement_of(diagnosis)},
             "steps": steps_of(capture),
-            "unprofiled_step_ms": rounded(capture.unprofiled_step_ms) or "not known: gains of host time are estimates",
+            "unprofiled_step_ms": rounded(capture.unprofiled_step_ms) or "not known: gains of CPU time are estimates",
             "findings": len(diagnosis.findings),
             "undecided_rules": sum(isinstance(ruling.verdict, Undecided) for ruling in diagnosis.rulings),
             "sources": [_source(source) for source in diagnosis.sources[:4]],

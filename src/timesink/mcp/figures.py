@@ -31,7 +31,7 @@ def summary_document(capture: OpenCapture) -> dict[str, Any]:
         {
             "handle": capture.handle,
             "steps": steps_of(capture),
-            "how": "mean over steady steps; parts sum to the step; idle time by what the device waited for",
+            "how": "mean over steady steps; parts sum to the step; idle time by what the GPU waited for",
             "devices": [
                 {
                     "rank": budget.rank,
@@ -112,7 +112,7 @@ def kernel_rows(capture: OpenCapture, sort: str, contains: str, cursor: int) -> 
     if cost is None:
         raise UsageError(f"kernels cannot be sorted by {sort!r}", remedy=f"choose one of: {', '.join(SORTS)}")
     if DEVICE_OPS not in capture.trace:
-        raise UsageError("the capture holds no device work", remedy="capture_plan(question) says how to record it")
+        raise UsageError("the capture holds no GPU work", remedy="capture_plan(question) says how to record it")
     numbered = [
         (number, kernel) for number, kernel in enumerate(kernel_times(capture.trace)) if contains in kernel.name
     ]

@@ -229,7 +229,7 @@ def _serving_candidates(config: Configuration) -> Iterator[tuple[str, Configurat
         yield "halve the batch", _with_batch(config, serve.batch // 2), "half the sequences at once"
     if serve.precision == "bf16":
         kept = config.with_serve(precision="fp8", kv_bytes=kv_number_bytes(serve))
-        yield "quantise weights to 8 bits", kept, "rounding of weights"
+        yield "quantize weights to 8 bits", kept, "rounding of weights"
 
 
 def _training_candidates(config: Configuration) -> Iterator[tuple[str, Configuration, str]]:

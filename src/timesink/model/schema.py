@@ -166,7 +166,7 @@ END = Column(pl.Int64, "first instant after the interval", unit="ns", within=CLO
 TIME = Column(pl.Int64, "instant", unit="ns", within=CLOCK)
 CORRELATION = Column(
     pl.Int64,
-    "links a call to the device work it caused, within one process",
+    "links a call to the GPU work it caused, within one process",
     nullable=True,
     refers_to="api_calls.correlation",
 )

@@ -180,7 +180,7 @@ class AnsweringTrace(model.Trace):
         from timesink.views.plan import what_if_page
 
         if not changes:
-            raise UsageError("there is no change to price", remedy='name one, such as what_if("remove-sync")')
+            raise UsageError("no change to price given", remedy='name one, such as what_if("remove-sync")')
         parsed = tuple(parse_change(text) for text in changes)
         check_device_work(self, "step to replay")
         page = what_if_page(self, parsed, unprofiled_step_ms, False)

@@ -167,4 +167,4 @@ def _looks_like(path: Path) -> tuple[str, str]:
         return "a folder that is no export timesink knows", _KNOWN
     if head.startswith(b"version https://git-lfs.github.com/spec/"):
         return "this is a git-LFS pointer, not the file itself (run `git lfs pull`)", _KNOWN
-    return (f"no reader takes a file that begins with {head[:16]!r}" if head else "the file is empty"), _KNOWN
+    return (f"unknown file format: it begins with {head[:16]!r}" if head else "the file is empty"), _KNOWN

@@ -25,7 +25,7 @@ from timesink.untrusted.scrub import scrub, scrub_sentence, shortened
 
 MOST_LINES: Final = 24
 WIDEST: Final = 100
-_STATEMENT_LINES, _NOTE_LINES, _CELL_LINES = 4, 3, 2
+_STATEMENT_LINES, _NOTE_LINES, _CELL_LINES = 4, 3, 3
 _SHOWN_NOTES, _BAR_LINES = 2, 2
 _SAVES, _SHARE, _GAP = 9, 11, 2
 _BLOCKS: Final = "█▓▒░"
@@ -35,8 +35,7 @@ _PATH = 4_000  # characters
 _NOTHING_MS = 1e-6
 _NOTHING = 0.000_05  # a share that would read 0.00 %
 _SMALL = 0.01  # parts of the step below it are told together
-# Where a sentence can end early: it looks at what follows.
-_CLAUSE: Final = re.compile(r"[;:.](?=\s)| \((?!.*\) )|, (?=or |and |give |ask |keep |split )")
+_CLAUSE_END: Final = re.compile(r"[;:.](?=\s|$)")
 _LOST: Final = "data_loss"
 _ASSUMED_OF_GPU: Final = "assumed", "device_ops"
 _DEVICE_BOUND: Final = 0.9  # of the step: the rest is too short to be what to look at
@@ -89,7 +88,9 @@ def brief_lines(diagnosis: Diagnosis, width: int) -> list[StyledLine]:
 def _verdict(diagnosis: Diagnosis, width: int) -> list[StyledLine]:
     colour, name = verdict_colour(diagnosis.bottleneck), diagnosis.bottleneck.value.replace("_", " ")
     first = f"{'no bottleneck' if diagnosis.bottleneck is Bottleneck.NONE else name}: "
-    lines = _few_lines(first + scrub_sentence(diagnosis.statement), width, _STATEMENT_LINES)
+    told = scrub_sentence(diagnosis.statement)
+    told = told[:1].lower() + told[1:] if told[1:2].islower() else told  # it goes on after a colon
+    lines = _few_lines(first + told, width, _STATEMENT_LINES)
     head = StyledLine(((lines[0][: len(first)], f"bold {colour}"), (lines[0][len(first) :], "bold")))
     return [head, *(StyledLine.of(line, "bold") for line in lines[1:])]
 
@@ -219,10 +220,8 @@ def _saved_ms(finding: Finding) -> tuple[str, float]:
 
 
 def short_advice(advice: str) -> str:
-    """The first clause of an advice: `Capture the step in a CUDA graph`."""
-    sentence = scrub_sentence(advice)
-    cut = _CLAUSE.search(sentence)
-    return sentence[: cut.start()].rstrip(".") if cut else sentence.rstrip(".")
+    """Its first clause, which is whole by itself: `Capture the step in a CUDA graph`."""
+    return _CLAUSE_END.split(scrub_sentence(advice), maxsplit=1)[0]
 
 
 def _counts(diagnosis: Diagnosis) -> list[StyledLine]:

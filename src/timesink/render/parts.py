@@ -112,7 +112,7 @@ def place_text(where: Where) -> str:
     file, line = fields.pop("file", None), fields.pop("line", None)
     opened = [] if file is None else [f"{file}:{line}" if line is not None else str(file)]
     inner = [f"{name} {fields.pop(name)}" for name in ("op", "kernel", "range", "step") if name in fields]
-    places = [*opened, *inner, *(f"{name} {value}" for name, value in fields.items())]
+    places = [*opened, *inner, *(f"{name.replace('device', 'GPU')} {value}" for name, value in fields.items())]
     if "thread" in fields and not opened and not inner:
         places[-1] += ": a capture with stacks names the line"
     return ", ".join(places)

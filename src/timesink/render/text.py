@@ -117,7 +117,6 @@ def _finding(group: Group) -> RenderableType:
 
 
 def _rest(console: Console, diagnosis: Diagnosis) -> None:
-    skipped = sum(note.kind == _SKIPPED for note in diagnosis.notes)
     clear = clear_text(diagnosis)
     parts = [
         *(("in short", statement) for statement in diagnosis.statements),
@@ -128,7 +127,6 @@ def _rest(console: Console, diagnosis: Diagnosis) -> None:
             for rules, why, how in undecided_parts(diagnosis)
         ),
         *(("note", str(note)) for note in diagnosis.notes if note.kind != _SKIPPED),
-        *([("note", f"{skipped} kinds of rows that say nothing new were skipped (see JSON)")] if skipped else []),
     ]
     if parts:
         console.print()

@@ -54,8 +54,8 @@ def _name_breaks(trace: Trace, row: Row, _: object) -> tuple[Mapping[str, Any], 
         f"{logged.file}:{logged.line} ({logged.reason})" for logged in compile_summary(trace).breaks if logged.file
     ]
     named = "; ".join(dict.fromkeys(breaks[:_SHOWN]))
-    advice = "Run with TORCH_LOGS=graph_breaks and remove what it names; fullgraph=True makes a break an error."
-    return {"advice": f"Remove the breaks that the log names: {named}." if named else advice}, ()
+    advice = "Remove the graph breaks that TORCH_LOGS=graph_breaks names; fullgraph=True makes a break an error."
+    return {"advice": f"Remove the graph breaks that the log names: {named}." if named else advice}, ()
 
 
 def _logged_breaks(trace: Trace) -> Rows:
@@ -101,7 +101,7 @@ def _guards(trace: Trace) -> Iterator[Row]:
 def _islands(trace: Trace) -> Iterator[Row]:
     given_up = [f"{frame.function} ({frame.eager})" for frame in compile_summary(trace).frames if frame.eager]
     logged = f"By the log, these run eagerly: {'; '.join(dict.fromkeys(given_up))}."
-    advice = "Record TORCH_TRACE: timesink show compile lists the functions that run eagerly, and why."
+    advice = "Set TORCH_TRACE to see which functions run eagerly: timesink show compile lists them, with the reasons."
     for islands in eager_islands(trace):
         figures = {
             "kernel_ratio": islands.share,

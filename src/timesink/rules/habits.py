@@ -90,8 +90,8 @@ def _debugging(trace: Trace) -> Iterator[Row]:
     checks = nan_checks(trace)
     for work in checks.work if checks else ():
         count = work.per_step / checks.operations if checks else 0.0
-        on = f"anomaly mode is on: {count:.0f} checks for NaN run in the backward pass, and the host waits for each"
-        read = f"{count:.0f} checks for NaN are read by the host one by one, as anomaly mode makes them"
+        on = f"anomaly mode is on: {count:.0f} checks for NaN run in the backward pass, and the CPU waits for each"
+        read = f"{count:.0f} checks for NaN are read by the CPU one by one, as anomaly mode makes them"
         change = fixes.DROP_DEBUGGING.change(work, waits=True)
         what = on if checks and checks.proven else read
         yield replace(_extra_row(trace, work, fixes.DROP_DEBUGGING, change, what=what), variant="checks")
@@ -114,7 +114,7 @@ def _judge_blocking(trace: Trace, blocking: BlockingLaunches, limit: float, aske
     takes the longer of the two. A profiler lengthens the idle time, not the waits."""
     device = blocking.device
     evidence = Evidence(
-        f"launches of device {device[1]} that return after their kernel's end",
+        f"launches of GPU {device[1]} that return after their kernel's end",
         Quantity(blocking.ratio, "ratio"),
         f"of {blocking.count} kernels with a launch of their own",
         limit=Quantity(limit, "ratio"),
@@ -131,11 +131,11 @@ def _judge_blocking(trace: Trace, blocking: BlockingLaunches, limit: float, aske
     cause = "CUDA_LAUNCH_BLOCKING is set" if asked else "as CUDA_LAUNCH_BLOCKING makes them"
     return Finding(
         message=f"launches are blocking ({cause}): {share_text(blocking.ratio)} return after their kernel's end, and "
-        f"device {device[1]} waits {of_period(trace, device, within_ns)} meanwhile",
+        f"GPU {device[1]} waits {of_period(trace, device, within_ns)} meanwhile",
         bottleneck=Bottleneck.LAUNCHES_BLOCKING,
         where=Where(*device),
         evidence=(evidence, Evidence("idle time within those launches", Quantity.ms(within_ns), "per steady step")),
-        advice="Unset CUDA_LAUNCH_BLOCKING (job script, shell profile, os.environ in the program).",
+        advice="Unset CUDA_LAUNCH_BLOCKING: job script, shell profile, os.environ in the program.",
         verify="Capture again: launches return in a few microseconds, before their kernels start.",
         claim=Claim({device: blocking.idle}),
         stated=Quantity.ms(gain_ns, gain_ns / 2, max(idle_ns, gain_ns)),

@@ -148,7 +148,7 @@ def from_first(parts: Intervals, windows: Intervals) -> Intervals:
 
 
 _PICKLED: Final = "collectives that send a length of 8 bytes and then bytes, as all_gather_object does"
-_TENSORS: Final = "Gather metrics as one tensor every so many steps, not as objects (all_gather_object waits twice)."
+_TENSORS: Final = "Gather metrics as one tensor every N steps; all_gather_object waits twice."
 _SLOWED: Final = ("dispatch", "cuda_call", "python", "untraced", "launch_latency", "optimizer", "profiler")
 
 
@@ -163,10 +163,9 @@ def _prepared(trace: Trace) -> Rows:
         rank = blamed.device[0]
         longest = pipeline.by_rank.get(rank)
         preparing_ns = per_step_ns(trace, blamed.device, longest.loading) if longest else 0.0
-        thread = f"on thread {longest.thread}" if longest else ""
-        named = f"{longest.name} {thread}" if longest and longest.name is not None else ""
+        thread = f"thread {longest.thread}" if longest else "the CPU"
+        what = f"{longest.name} on {thread}" if longest and longest.name is not None else thread
         change = fixes.LOADER_WORKERS.change(Target("windows", windows=loading_windows(trace, rank)))
-        what = named or f"host work {thread} before the batch is copied to the device"
         figures = {"what": what, "preparing_ns": preparing_ns, "preparing_ms": preparing_ns / NS_PER_MS}
         whole = "each step" if period_name(trace) == "step" else "the recorded window"
         rows.append(waiting_row(blamed, fixes.LOADER_WORKERS, change, whole=whole, **figures))
@@ -175,7 +174,7 @@ def _prepared(trace: Trace) -> Rows:
 
 def _after_waits(trace: Trace) -> Rows:
     if not synchronisations(trace).calls.height:
-        return NotApplicable("no call in the trace blocks the host")
+        return NotApplicable("no call in the trace blocks the CPU")
     waits = blamed_time(trace, ("sync",))
     return [waiting_row(blamed, fixes.REMOVE_SYNC, fixes.REMOVE_SYNC.change()) for blamed in waits]
 
@@ -201,7 +200,7 @@ def _check_waits(trace: Trace, limits: Limits) -> Verdict:
         verdict
         if not hidden
         else Undecided(
-            "recording slows the host so much that it is late at every launch, and waits cost nothing in the trace; "
+            "recording slows the CPU so much that it is late at every launch, and waits cost nothing in the trace; "
             f"without the profiler they may cost up to {share_text(hidden)} of the step",
             "time a step without the profiler and pass --unprofiled-step-ms",
         )
@@ -221,7 +220,7 @@ def _hidden_share(trace: Trace, limit: float, rank: int) -> float:
 def _before_launches(trace: Trace) -> Rows:
     """Devices whose median kernel is shorter than the median interval between launches."""
     if launches_block(trace):
-        why = "launches are blocking, so that the host is never ahead of the device"
+        why = "launches are blocking, so that the CPU is never ahead of the GPU"
         return Undecided(why, "unset CUDA_LAUNCH_BLOCKING and capture again")
     queues, kernel_ns = launches(trace), median_kernel_ns(trace)
     starved = [

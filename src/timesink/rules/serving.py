@@ -38,9 +38,9 @@ def _check_late(trace: Trace, limits: Limits) -> Verdict:
 
 def _judge_late(trace: Trace, engine: EngineLate, limit: float) -> Finding | Evidence:
     evidence = Evidence(
-        f"idle time before engine steps of device {engine.device[1]}",
+        f"idle time before engine steps of GPU {engine.device[1]}",
         Quantity(engine.share, "ratio"),
-        "idle stretches that the host is to blame for, over the steady steps",
+        "idle stretches that the CPU is to blame for, over the steady steps",
         limit=Quantity(limit, "ratio"),
         table="device_ops",
     )
@@ -54,19 +54,19 @@ def _judge_late(trace: Trace, engine: EngineLate, limit: float) -> Finding | Evi
     of_root = rule_texts("engine-late").variants[root]
     copied = root is Root.HOST and engine.copied_bytes > 0
     host = Evidence(
-        "host time between CUDA calls",
+        "CPU time between CUDA calls",
         Quantity.ms(engine.host_ns),
         "stretches of the engine's thread longer than operators take, per step",
     )
     return Finding(
-        message=f"between engine steps device {engine.device[1]} waits "
-        f"{of_period(trace, engine.device, engine.late_ns)} for the host: {_describe(engine, root)}; the step is the "
+        message=f"between engine steps GPU {engine.device[1]} waits "
+        f"{of_period(trace, engine.device, engine.late_ns)} for the CPU: {_describe(engine, root)}; the step is the "
         "time per output token",
         bottleneck=Bottleneck(of_root["bottleneck"]),
         where=Where(*engine.device),
         evidence=(evidence, host),
         advice=of_root["advice"],
-        verify="Capture again: the next step is launched before the device is done with this one.",
+        verify="Capture again: the next step is launched before the GPU is done with this one.",
         claim=Claim({engine.device: engine.late | engine.busy_copies if copied else engine.late}),
         change=engine.changes[root],
         fix=fixes.PREPARE_NEXT_STEP,
@@ -100,12 +100,12 @@ def _describe(engine: EngineLate, root: Root) -> str:
     """What the host does, in the words of the root."""
     host, copied = time_text(engine.host_ns), bytes_text(engine.copied_bytes)
     late = "the next step is launched only when the tokens of this one were read"
-    out = f"{copied} are copied out of the device in each step, and code on the host, such as sampling, runs for {host}"
+    out = f"{copied} are copied out of the GPU in each step, and code on the CPU, such as sampling, runs for {host}"
     return {
         Root.WAITS: f"it reads {engine.waits:.0f} values one by one" if engine.waits > _MANY_WAITS else late,
         Root.LOCK: f"its thread waits {time_text(engine.locked_ns)} of each step for a lock that another thread holds",
         Root.HOST: out if engine.copied_bytes else f"code between CUDA calls runs for {host} of each step",
-        Root.ALLOCATION: "it gives memory back and allocates it anew, which waits for the device",
+        Root.ALLOCATION: "it gives memory back and allocates it anew, which waits for the GPU",
         Root.COPY_OUT: f"it waits for {copied} copied out through pageable memory",
         Root.COPY_IN: "it waits for inputs to be copied from pageable memory",
         Root.LAUNCHES: f"it launches {engine.launches:.0f} kernels and copies one by one",

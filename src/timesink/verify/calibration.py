@@ -202,5 +202,5 @@ def _batch_notes(series: Sequence[Float64Array], batches: Sequence[Float64Array]
     if size < limits.MSER_BATCH:
         notes.append(f"batches of {size} steps: the noise within a run is known roughly")
     if max(lag1_correlation(logs - logs.mean()) for logs in batches) > limits.BATCH_LAG1:
-        notes.append("neighbouring batches are alike: the noise within a run is understated")
+        notes.append("consecutive batches are alike: the noise within a run is understated")
     return tuple(notes)

@@ -95,9 +95,9 @@ def judge_history(
     logs = np.log(values)
     correlation = lag1(logs)
     if correlation > limits.HISTORY_LAG1_UNSTABLE:
-        why = f"neighbouring points correlate by {correlation:.2f} (limit {limits.HISTORY_LAG1_UNSTABLE})"
+        why = f"adjacent points correlate by {correlation:.2f} (limit {limits.HISTORY_LAG1_UNSTABLE})"
         return undecided(
-            Reason.UNSTABLE_HISTORY, why, "find what wanders: clocks, neighbours, the machine itself"
+            Reason.UNSTABLE_HISTORY, why, "find what wanders: clocks, other jobs, the machine itself"
         ), None
     change = change_point(logs, _BLOCK if correlation >= limits.HISTORY_LAG1_FREE else 1)
     points_after = len(values) - change.index

@@ -110,7 +110,7 @@ def _notes(
     """How many steps of each side were taken apart, and where; how much is new; whether it was one change."""
     notes = []
     for side, part in zip(("before", "after"), parts, strict=True):
-        places = [f"{count} on rank {rank} device {device}" for (rank, device), count in part.paced_by.items()]
+        places = [f"{count} on rank {rank} GPU {device}" for (rank, device), count in part.paced_by.items()]
         notes.append(f"{side}: " + (f"{part.step_count} steps, {', '.join(places)}" if places else "no GPU work"))
     if moved:
         new, gone = (sum(part.name.endswith(fate) for part in moved) for fate in ("(new)", "(vanished)"))

@@ -31,7 +31,7 @@ def _lines(trace: Trace, folder: Path) -> Sheet:
     total_ns, several = max(sum(time.gpu_ns for time in times), 1), len({time.rank for time in times}) > 1
     columns = declare(
         *("rank",) * several,
-        "gpu_ns: GPU time [bar], gpu_ratio: share, operations: ops, idle_ns: GPU idle, host_ns: host time, "
+        "gpu_ns: GPU time [bar], gpu_ratio: share, operations: ops, idle_ns: GPU idle, host_ns: CPU time, "
         "place: line [name], function [name]",
         Field("known", "known by", words=_KNOWN),
         "source [name]",

@@ -209,7 +209,7 @@ def _allocator(trace: Trace, used_bytes: int | None) -> Sheet:
         ]
         if used_bytes is not None:
             parts.append(("outside torch: context, NCCL, libraries", view.outside_bytes(used_bytes)))
-            parts.append(("in use on the device", used_bytes))
+            parts.append(("in use on the GPU", used_bytes))
         parts += [("of it in private pools (graphs)", view.private_bytes)] if view.private_bytes else []
         rows += [(*key, name, size) for name, size in parts]
         notes.append(

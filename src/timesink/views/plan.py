@@ -268,7 +268,7 @@ def _paths(ranks: Mapping[int, Pricer], changes: Mapping[int, Change], key: str,
 
 def _trust(by_rank: Mapping[int, Pricer]) -> Sheet:
     columns = (
-        "rank, steps: steps replayed, residual_ratio: unexplained, kappa: host time left by calibration, "
+        "rank, steps: steps replayed, residual_ratio: unexplained, kappa: CPU time left by calibration, "
         "inferred: waits inferred, dropped: edges dropped"
     )
     rows = []

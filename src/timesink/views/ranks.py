@@ -117,7 +117,7 @@ def ranks_verdict(waits: CollectiveWaits, late: Lateness) -> str:
     worst = latest_rank(late, waits.job.ranks)
     if worst.gain_ratio <= limits["gain_ratio"].default or not worst.has_most:
         of = f"without the lateness of rank {worst.rank} the job gains {share_text(worst.gain_ratio)}"
-        return f"no one rank holds the others up ({of}); {waiting}"
+        return f"no straggler ({of}); {waiting}"
     row = late.ranks.filter(late.ranks["rank"] == worst.rank).row(0, named=True)
     side, _ = SIDES[max(SIDES, key=lambda name: row[name])]
     return (
@@ -136,7 +136,7 @@ def _budgets(waits: CollectiveWaits, top: int) -> Sheet:
         .sort("exposed_communication_ns", "rank", "device", descending=[True, False, False], nulls_last=True)
     )
     columns = (
-        "rank, device: device, span_ns: span, compute_ns: compute, "
+        "rank, device, span_ns: span, compute_ns: compute, "
         "exposed_communication_ns: exposed communication, exposed_wait_ns: of it waiting, "
         "exposed_transfer_ns: of it transfer, exposed_copy_ns: exposed copies, idle_ns: idle"
     )
@@ -219,7 +219,7 @@ def _arrivals(waits: CollectiveWaits, top: int) -> Sheet:
 
 def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
     columns = (
-        "rank, own_ns: own lateness, host_ns: of it host, device_ns: of it GPU work, network_ns: of it transfer, "
+        "rank, own_ns: own lateness, host_ns: of it CPU, device_ns: of it GPU work, network_ns: of it transfer, "
         "late_count: late, anchors: of, last_count: came last, gain_ratio: job gains without"
     )
     frame = late.ranks.sort("own_ns", "last_count", "rank", descending=[True, True, False]).head(top)

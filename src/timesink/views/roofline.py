@@ -64,8 +64,8 @@ def _machine(trace: Trace) -> Sheet:
         figures = (roof.profiled, roof.boost, roof.specified, roof.measured)
         rows.append((roof.gpu, roof.label, unit, *(figure and figure / _TERA for figure in figures)))
     note = (
-        "dense; at the clock of the longest launch and at the highest the device names; specified: the datasheet; "
-        "measured: what a device of the kind said of itself, by its clocks and bus"
+        "dense; at the clock of the longest launch and at the highest the GPU names; specified: the datasheet; "
+        "measured: what a GPU of the kind said of itself, by its clocks and bus"
     )
     return sheet_of("roofs", "roofs of the GPU", rows, _ROOFS, note)
 

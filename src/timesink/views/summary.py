@@ -52,7 +52,8 @@ def _budget(trace: Trace) -> Sheet:
         "rank, device, span_ns: span, busy_ratio: busy, compute_ns: compute, exposed_comm_ns: exposed comm., "
         "exposed_copy_ns: exposed copy, idle_ns: idle time, idle_ratio: idle"
     )
-    note = "compute hides communication, both hide copies; compute + exposed communication + exposed copy + idle = span"
+    note = "overlap counts as compute first, then as communication; "
+    "compute + exposed communication + exposed copy + idle = span"
     exposed = attrgetter("exposed_communication_ns")
     return sheet_of("budget", "Time budget", device_timeline(trace), columns, note, exposed_comm_ns=exposed)
 
@@ -71,13 +72,13 @@ def _kernels(trace: Trace) -> Sheet:
     columns = (
         "rank, device, time_ratio: share, total_ns: total, count, mean_ns: mean, max_ns: longest, name: kernel [kernel]"
     )
-    note = "share of the kernel durations of the device, summed; kernels that ran at once count in full"
+    note = "share of the kernel durations of the GPU, summed; kernels that ran at once count in full"
     return sheet_of("kernels", "Kernels", kernels(trace), columns, note)
 
 
 def _operators(trace: Trace) -> Sheet:
     columns = (
-        "rank, self_device_ns: self GPU, total_device_ns: total GPU, calls, kernels, self_host_ns: self host, "
+        "rank, self_device_ns: self GPU, total_device_ns: total GPU, calls, kernels, self_host_ns: self CPU, "
         "name: operator [name]"
     )
     attributed = attribution(trace)
@@ -113,13 +114,13 @@ def _launches(trace: Trace) -> Sheet:
     columns = (
         "rank, device, launch_count: launches, launches_per_step: per step, run_ahead_p50_ns: run-ahead p50, "
         "latency_p50_ns: latency p50, interval_p50_ns: interval p50, empty_queue_ratio: onto empty queue, "
-        "host_late_ratio: GPU waits for host"
+        "host_late_ratio: GPU waits for CPU"
     )
 
     def empty_ratio(device: DeviceLaunches) -> Cell:
         return device.empty_queue_ratio if device.launch_count else None
 
-    note = "run-ahead: from the launch call to the start of its work; GPU waits for host: gaps whose launch came late"
+    note = "run-ahead: from the launch call to the start of its work; GPU waits for CPU: gaps whose launch came late"
     return sheet_of("launches", "Launches", launches(trace).values(), columns, note, empty_queue_ratio=empty_ratio)
 
 

@@ -88,7 +88,7 @@ class Touches(Enum):
 
     HOST = "host"
     DEVICE = "device"
-    BOTH = "host and device"
+    BOTH = "CPU and GPU"
     COMMUNICATION = "communication"
 
 
@@ -155,7 +155,7 @@ class Target:
                 return "everything"
             case "windows":
                 total = sum(part.total_ns for part in self.windows.values())
-                return f"{total / 1e6:.3f} ms of host time"
+                return f"{total / 1e6:.3f} ms of CPU time"
             case _:
                 return f"{self.kind}:{self.pattern}"
 

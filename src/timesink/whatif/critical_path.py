@@ -22,8 +22,8 @@ from timesink.whatif.network import EdgeKind, Replay
 from timesink.whatif.periods import Anchors
 
 _KINDS: Final = {
-    EdgeKind.HOST: "host", EdgeKind.FORK: "host", EdgeKind.JOIN: "host", EdgeKind.LAUNCH: "launch latency",
-    EdgeKind.RUN: "device", EdgeKind.STREAM: "gap behind the previous op", EdgeKind.EVENT: "event wait",
+    EdgeKind.HOST: "CPU", EdgeKind.FORK: "CPU", EdgeKind.JOIN: "CPU", EdgeKind.LAUNCH: "launch latency",
+    EdgeKind.RUN: "GPU", EdgeKind.STREAM: "gap behind the previous op", EdgeKind.EVENT: "event wait",
     EdgeKind.RELEASE: "return from a wait", EdgeKind.QUEUE: "full launch queue",
 }  # fmt: skip
 

@@ -313,7 +313,7 @@ class Bounds:
         busy = self.before.busy_ns if touches is Touches.HOST else self.after.busy_ns
         of_device = touches in (Touches.DEVICE, Touches.COMMUNICATION)
         host = self.before.host_ns if of_device else self.after.host_ns
-        why = "the device is busy for the rest of the step" if busy >= host else "the host needs the rest of the step"
+        why = "the GPU is busy for the rest of the step" if busy >= host else "the CPU needs the rest of the step"
         return max(step_ns - max(busy, host), 0.0), why
 
     def most_ns(self, touches: Touches, step_ns: float) -> float:

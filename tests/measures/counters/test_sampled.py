@@ -49,7 +49,7 @@ def test_the_means_are_said_in_short_and_stand_beside_the_kernels_they_are_of() 
     diagnosis = diagnose(metered())
     assert (
         "counters: on average over the 10.0 ms window, SMs active 80.0 %, tensor cores active 40.0 %, DRAM read 24.0 % "
-        "(500 samples, device 0)"
+        "(500 samples, GPU 0)"
     ) in diagnosis.statements
     (finding,) = (finding for card, finding in diagnosis.findings if card.code == "KRN101")
     facts = {fact.label: fact.measured.value for fact in finding.evidence if fact.table == "gpu_metrics"}

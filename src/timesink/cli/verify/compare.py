@@ -53,7 +53,7 @@ def compare(
     stepping: Stepping,
     writing: GateOutput,
 ) -> int:
-    """Say what moved between two captures, and why.
+    """Show what changed between two captures, and why.
 
     The parts of the step sum to its change, to the nanosecond. One capture per side is no basis for a verdict: without
     a calibration it is inconclusive, and `timesink verify` decides.

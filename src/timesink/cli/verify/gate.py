@@ -97,7 +97,7 @@ def gate(
     held against the stored baseline of its suite. With --history a lasting change in the trunk is looked for. With
     --capture or --metrics and the same of before, and no program, only what they count is compared.
 
-    Exits with 0: nothing over the gate; 1: slower, or over a limit; 2: wrong request; 3: nothing can be said (with
+    Exits with 0: nothing over the gate; 1: slower, or over a limit; 2: wrong request; 3: inconclusive (with
     --strict); 4: the comparison is invalid (no baseline, another machine, other work, another result, no such number);
     5: a program failed.
     """

@@ -60,12 +60,12 @@ def verify(
     session: RunSession,
     writing: GateOutput,
 ) -> int:
-    """Say whether one change made the steps slower or faster.
+    """Tell whether a change made the steps faster or slower.
 
     Runs both sides in fresh processes, taking turns, and looks after 6, 12 and 18 pairs. The programs need no edits:
     steps are found as `timesink capture` finds them and timed without a profiler; --whole compares programs without
     steps. Exits with 1 where the change is slower, or the speed-up of --at-least not proven; 4 where the two sides do
-    different work; 3 (with --strict) where nothing can be said; else 0.
+    different work; 3 (with --strict) if inconclusive; else 0.
     """
     target = writing.sink()
     plan = replace(looks.plan(), warm_up_pairs=warm_up_pairs)

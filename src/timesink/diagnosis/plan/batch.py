@@ -42,14 +42,14 @@ from timesink.whatif.graph import Graph
 
 FACTORS: Final = (2, 4, 8, 16, 32)  # doublings, as people try them
 ASSUMED: Final = (
-    "time of as many items as a step has today, which no rung of a step can be compared with. Assumed: the host needs "
-    "what it needs today, kernels that fill the device grow with the batch and smaller ones once they fill it, the "
+    "time of as many items as a step has today, which no rung of a step can be compared with. Assumed: the CPU needs "
+    "what it needs today, kernels that fill the GPU grow with the batch and smaller ones once they fill it, the "
     "optimizer and collectives not at all. Another batch trains otherwise"
 )
 BUSY: Final = Limit.ratio(
     0.05,
-    "what a host does for which the device waits nearly all the time is not the launching that stays as it is",
-    "programs whose larger batches were measured (benchmarks/ladders, H100) keep the device busy for 59 to 97 %",
+    "what a CPU does for which the GPU waits nearly all the time is not the launching that stays as it is",
+    "programs whose larger batches were measured (benchmarks/ladders, H100) keep the GPU busy for 59 to 97 %",
 )
 _OF_WEIGHTS: Final = ("communication", "foreach")
 
@@ -87,9 +87,9 @@ def _unknown(joint: Joint, chosen: Sequence[str]) -> str:
     """Why nothing can be foretold, if so."""
     asked = {card.name for one in joint.offered.values() for card, _ in one.findings if one.fix.name not in chosen}
     if "input-pipeline" in asked:
-        return "larger_batch has no price: the device waits for batches, and loading them grows with them"
+        return "larger_batch has no price: the GPU waits for batches, and loading them grows with them"
     if joint.pricer.busy_ns < BUSY.default * joint.pricer.step_ns:
-        return f"larger_batch has no price: the device is busy for less than {100 * BUSY.default:g} % of the step"
+        return f"larger_batch has no price: the GPU is busy for less than {100 * BUSY.default:g} % of the step"
     if np.bincount(joint.pricer.graph.program.ops.block, minlength=1).max(initial=0) > 1:
         return "larger_batch has no price: the replay cannot make kernels of a CUDA graph longer"
     return ""

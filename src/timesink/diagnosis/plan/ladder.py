@@ -93,7 +93,7 @@ def plan(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = WORTH.
     step_ms = headline.step_ms(trace)
     refused = _refused(trace, diagnosis)
     if refused or step_ms is None:
-        return Plan(step_ms, refused=refused or "the trace has no device work")
+        return Plan(step_ms, refused=refused or "the trace has no GPU work")
     rank = _rank(trace, diagnosis)
     joint = Joint(trace, rank, step_ms, candidates(diagnosis))
     return _climbed(joint, worth, next(iter(diagnosis.findings), None))
@@ -156,8 +156,8 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
 
 
 _MORE: Final = {
-    "device": "the device bounds the step then{attained}: more takes another algorithm, better kernels or another GPU",
-    "host": "the host bounds the step then: more takes less work on the host, or more work for the device per step",
+    "GPU": "the GPU bounds the step then{attained}: more takes another algorithm, better kernels or another GPU",
+    "CPU": "the CPU bounds the step then: more takes less work on the CPU, or more work for the GPU per step",
 }
 
 
@@ -220,7 +220,7 @@ def _superfluous(joint: Joint, chosen: Sequence[str], won: Quantity, least_ms: f
         gain = None if any(name in (*fix.needs, *fix.after) for fix in fixes) else joint.gain(others)
         if gain is not None and won.value - gain.value < least_ms:
             more_ms = max(won.value - gain.value, 0.0)
-            yield f"{name} adds {more_ms:.3g} ms to the rungs after it: leave it out where those are made anyway"
+            yield f"{name} adds {more_ms:.3g} ms once the later rungs are applied: leave it out if you apply those"
 
 
 def _to_measure(trace: Trace, rungs: Sequence[Rung]) -> list[str]:

@@ -93,7 +93,7 @@ def check_name(name: str, chip: str) -> NameVerdict:
         why = f"{CHIPS[chip][0]} has no such counter"
         return NameVerdict(name, Standing.ABSENT, why, known_on, _with(_REPLACED.get(_root(base), ""), suffix))
     if base.startswith(_DEVICE):
-        return NameVerdict(name, Standing.EXISTS, "an attribute of the device, in every report", tuple(CHIPS))
+        return NameVerdict(name, Standing.EXISTS, "an attribute of the GPU, in every report", tuple(CHIPS))
     if known_on and base.startswith("launch__") and "cluster" not in base:
         return NameVerdict(name, Standing.EXISTS, "describes the launch, which no chip counts", known_on)
     why, instead = (f"not known on {CHIPS[chip][0]}", "") if known_on else _find_meant(base)
@@ -275,7 +275,7 @@ INTERNAL: Final = Pattern(
     r"internal_activity", "a unit that NVIDIA does not name", "breakdown:sm__internal_activity", "sm__pipe_alu"
 )
 DRAM: Final = Pattern(
-    r"^(gpu__)?(dram|fbpa)_|sectors_fill_device", "device memory",
+    r"^(gpu__)?(dram|fbpa)_|sectors_fill_device", "GPU memory",
     ("gpu__dram_throughput", "lts__t_sectors_fill_device"), "lts__t_sectors",
 )  # fmt: skip
 L2: Final = Pattern(
@@ -333,28 +333,28 @@ SAMPLED: Final = {
         "nsys --gpu-metrics-devices",
     ),
     "DRAM read": Pattern(
-        r"^DRAM Read( Bandwidth)? \[Throughput %\]$", "reads, of the peak of the device's memory",
+        r"^DRAM Read( Bandwidth)? \[Throughput %\]$", "reads, of the peak of the GPU's memory",
         "DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
     ),
     "DRAM written": Pattern(
-        r"^DRAM Write( Bandwidth)? \[Throughput %\]$", "writes, of the peak of the device's memory",
+        r"^DRAM Write( Bandwidth)? \[Throughput %\]$", "writes, of the peak of the GPU's memory",
         "DRAM Write Bandwidth [Throughput %]", "DRAM Read Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
     ),
     "PCIe received": Pattern(
-        r"^PCIe (RX|Read) Throughput \[Throughput %\]$", "what the device receives over PCIe, of its peak",
+        r"^PCIe (RX|Read) Throughput \[Throughput %\]$", "what the GPU receives over PCIe, of its peak",
         "PCIe RX Throughput [Throughput %]", "PCIe TX Throughput [Throughput %]", "nsys --gpu-metrics-devices",
     ),
     "PCIe sent": Pattern(
-        r"^PCIe (TX|Write) Throughput \[Throughput %\]$", "what the device sends over PCIe, of its peak",
+        r"^PCIe (TX|Write) Throughput \[Throughput %\]$", "what the GPU sends over PCIe, of its peak",
         "PCIe TX Throughput [Throughput %]", "PCIe RX Throughput [Throughput %]", "nsys --gpu-metrics-devices",
     ),
     "NVLink received": Pattern(
-        r"^NVLink RX (Bandwidth|.*User Data.*) \[Throughput %\]$", "what the device receives over NVLink, of its peak",
+        r"^NVLink RX (Bandwidth|.*User Data.*) \[Throughput %\]$", "what the GPU receives over NVLink, of its peak",
         ("NVLink RX Bandwidth [Throughput %]", "NVLink RX Requests User Data [Throughput %]"),
         "NVLink TX Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
     ),
     "NVLink sent": Pattern(
-        r"^NVLink TX (Bandwidth|.*User Data.*) \[Throughput %\]$", "what the device sends over NVLink, of its peak",
+        r"^NVLink TX (Bandwidth|.*User Data.*) \[Throughput %\]$", "what the GPU sends over NVLink, of its peak",
         ("NVLink TX Bandwidth [Throughput %]", "NVLink TX Requests User Data [Throughput %]"),
         "NVLink RX Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
     ),

@@ -139,7 +139,7 @@ def _bar(trace: Trace) -> Lack | None:
         )
     if start.is_most and steps(trace).times.count < 2:
         return Lack(
-            f"{share_text(start.share)} of the trace is the program's start: {_setting_up(start)} while the device "
+            f"{share_text(start.share)} of the trace is the program's start: {_setting_up(start)} while the GPU "
             "waits, to load kernels and set it up, which happens once",
             "let the first steps pass before recording: wait and warmup of torch.profiler.schedule, --delay of nsys, "
             "or timesink capture, which does it",

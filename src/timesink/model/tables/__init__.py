@@ -77,7 +77,7 @@ DEVICES = Table(
         "compute_major": optional(pl.Int32, "compute capability, major"),
         "compute_minor": optional(pl.Int32, "compute capability, minor"),
         "sm_count": optional(pl.Int32, "streaming multiprocessors", within=(0, 65_536)),
-        "memory_bytes": optional(pl.Int64, "device memory", "bytes", SIZES),
+        "memory_bytes": optional(pl.Int64, "GPU memory", "bytes", SIZES),
         "bandwidth_bytes_per_s": optional(pl.Float64, "peak DRAM bandwidth the file states", "bytes/s", SIZES),
         "l2_bytes": optional(pl.Int64, "L2 cache", "bytes", SIZES),
         "clock_hz": optional(pl.Int64, "maximum SM clock", "Hz", (0, 1 << 40)),
@@ -123,9 +123,7 @@ API_CALLS = Table(
     "One row per call into the CUDA or HIP runtime or driver.",
     {
         **NAMED_SPAN,
-        "correlation": Column(
-            pl.Int64, "links the call to the device work it caused, within one process", nullable=True
-        ),
+        "correlation": Column(pl.Int64, "links the call to the GPU work it caused, within one process", nullable=True),
     },
     sorted_by=_BY_THREAD,
 )
@@ -151,7 +149,7 @@ RangeKind = pl.Enum(["push_pop", "start_end"])
 
 RANGES = Table(
     "ranges",
-    "One row per NVTX or user range on the host (record_function, ProfilerStep, torch.cuda.nvtx).",
+    "One row per NVTX or user range on the CPU (record_function, ProfilerStep, torch.cuda.nvtx).",
     {
         **CALLER,
         "domain": optional(pl.Categorical(), "NVTX domain; null for the default domain and for PyTorch's own ranges"),
@@ -186,7 +184,7 @@ StackKind = pl.Enum(["sample", "call"])
 
 HOST_STACKS = Table(
     "host_stacks",
-    "One row per stack that was taken of a host thread: at regular intervals, or where it called CUDA.",
+    "One row per stack that was taken of a CPU thread: at regular intervals, or where it called CUDA.",
     {
         **CALLER,
         "time_ns": TIME,
@@ -214,7 +212,7 @@ THREAD_STATES = Table(
 
 THREADS = Table(
     "threads",
-    "One row per host thread that has a name.",
+    "One row per CPU thread that has a name.",
     {
         "rank": RANK,
         "process": PROCESS,
@@ -246,7 +244,7 @@ SyncKind = pl.Enum(["device", "stream", "event", "stream_wait_event", "unknown"]
 
 SYNCS = Table(
     "syncs",
-    "One row per synchronisation that the profiler recorded beside the API call that asked for it.",
+    "One row per synchronization that the profiler recorded beside the API call that asked for it.",
     {
         "rank": RANK,
         "process": PROCESS,
@@ -285,8 +283,8 @@ COLLECTIVES = Table(
     {
         "rank": RANK,
         "process": PROCESS,
-        "device": optional(pl.Int32, "GPU ordinal, where the device work was found"),
-        "stream": optional(pl.Int64, "stream of the device work"),
+        "device": optional(pl.Int32, "GPU ordinal, where the GPU work was found"),
+        "stream": optional(pl.Int64, "stream of the GPU work"),
         "correlation": CORRELATION,
         "group": optional(pl.Categorical(), "process group name"),
         "group_ranks": optional(pl.Categorical(), "members of the group, as the profiler wrote them"),
@@ -298,7 +296,7 @@ COLLECTIVES = Table(
         "out_bytes": optional(pl.Int64, "bytes this rank gets out", "bytes", SIZES),
         "dtype": optional(pl.Categorical(), "element type"),
         "start_ns": Column(
-            pl.Int64, "start of its device op; of the host call where no device op was found", unit="ns", within=CLOCK
+            pl.Int64, "start of its GPU op; of the CPU call where no GPU op was found", unit="ns", within=CLOCK
         ),
         "end_ns": END,
         "external_id": EXTERNAL_ID,

@@ -132,7 +132,7 @@ def _sync_rows(session: ExportReading, calls: pl.DataFrame) -> pl.DataFrame:
     asked = asked.unique(["process", "correlation"], keep="first", maintain_order=True)
     frame = frame.join(asked, on=["process", "correlation"], how="left", maintain_order="left")
     kind = frame["called"].fill_null(frame["stated"])
-    message = "synchronisations that nsys numbers as another kind than the call that asked for them; the call counts"
+    message = "synchronizations that nsys numbers as another kind than the call that asked for them; the call counts"
     session.note(NoteKind.ASSUMED, message, int((kind != frame["stated"]).sum()), canonical.SYNCS)
     return frame.with_columns(kind.alias("kind"))
 

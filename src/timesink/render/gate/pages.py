@@ -126,8 +126,8 @@ def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:
 def ranges(result: GateResult) -> Sheet:
     """The mean range of each name before and after; what only one side has is named and has no change."""
     columns = (
-        "range [name], count_before: before, count_after: after, host_before_ns: host before, "
-        "host_after_ns: host after, host_delta_ns: change [change], device_before_ns: GPU before, "
+        "range [name], count_before: before, count_after: after, host_before_ns: CPU before, "
+        "host_after_ns: CPU after, host_delta_ns: change [change], device_before_ns: GPU before, "
         "device_after_ns: GPU after, device_delta_ns: change [change]"
     )
     rows = []

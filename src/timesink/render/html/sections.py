@@ -58,7 +58,7 @@ _KERNELS = (
 )
 _OPERATORS = (
     "rank, name: operator [name], self_device_ns: self GPU [bar], total_device_ns: total GPU, calls, kernels, "
-    "self_host_ns: self host"
+    "self_host_ns: self CPU"
 )
 
 
@@ -67,7 +67,7 @@ def kernel_sheet(report: Report) -> Sheet | None:
     if not report.kernels:
         return None
     note = (
-        "share: of the kernel durations of the device, summed; kernels that ran at once count in full; "
+        "share: of the kernel durations of the GPU, summed; kernels that ran at once count in full; "
         "work: as far as the name tells; how long: its launches, from half the median to twice it, or further"
     )
 

@@ -149,7 +149,7 @@ def _judge_small(
     small_bytes = int(limits["small_bytes"]) if measured is None else measured
     small = collectives.of(device, small_bytes)
     count = Evidence(
-        f"small collectives per step of rank {device[0]}, device {device[1]}",
+        f"small collectives per step of rank {device[0]}, GPU {device[1]}",
         Quantity(small.per_step, "calls"),
         f"collectives of less than {bytes_text(small_bytes)}{_MEASURED if measured else ''} over the steady steps",
         limit=Quantity(limits["per_step"], "calls"),
@@ -171,7 +171,7 @@ def _judge_small(
         bottleneck=Bottleneck.COMMUNICATION_SMALL,
         where=Where(rank=device[0], device=device[1]),
         evidence=(count, share),
-        advice="Send them together: larger buckets (bucket_cap_mb), flattened tensors, one reduction for all metrics.",
+        advice="Merge small collectives: larger buckets (bucket_cap_mb), flattened tensors, one for all metrics.",
         verify="Capture again: fewer collectives per step, and the exposed transfer falls.",
         claim=Claim({device: small.exposed}),
         stated=Quantity.ms(small.exposed_step_ns, 0.0, small.exposed_step_ns + small.launch_step_ns),
@@ -208,7 +208,7 @@ def _judge_repeated(trace: Trace, limits: Limits, exchange: RepeatedExchange) ->
             evidence,
             Evidence("exchanges per step", Quantity(exchange.times, "calls"), "equal lists of all-reduces"),
         ),
-        advice="Run every micro-batch but the last under model.no_sync().",
+        advice="Run all micro-batches but the last under model.no_sync().",
         verify="Capture again: one exchange per step.",
         claim=Claim({exchange.device: claim}),
         change=change,
@@ -219,16 +219,16 @@ def _judge_repeated(trace: Trace, limits: Limits, exchange: RepeatedExchange) ->
 def _check_units(trace: Trace, limits: Limits) -> Verdict:
     """Found per device that waits while the host launches many small collectives."""
     units = (part for part in collective_units(trace) if part.per_step > limits["per_step"])
-    otherwise = f"no host launches more than {limits['per_step']:.0f} collectives a step between products"
+    otherwise = f"no CPU launches more than {limits['per_step']:.0f} collectives a step between products"
     return applicable((_judge_units(trace, limits, part) for part in units), otherwise)
 
 
 def _judge_units(trace: Trace, limits: Limits, units: CollectiveUnits) -> Finding | Evidence:
     unit_bytes = None if units.step_bytes is None else units.step_bytes / units.per_step
     evidence = Evidence(
-        f"idle time of device {units.device[1]} while collectives are launched between products",
+        f"idle time of GPU {units.device[1]} while collectives are launched between products",
         Quantity(share_of_step(trace, units.device, units.idle), "ratio"),
-        "idle stretches while the host is between two products with a collective, over the steady steps",
+        "idle stretches while the CPU is between two products with a collective, over the steady steps",
         limit=Quantity(limits["idle_ratio"], "ratio"),
         table="device_ops",
     )
@@ -236,7 +236,7 @@ def _judge_units(trace: Trace, limits: Limits, units: CollectiveUnits) -> Findin
         return evidence
     size = "" if unit_bytes is None else f" of {bytes_text(unit_bytes)} each on average"
     return Finding(
-        message=f"device {units.device[1]} waits {of_step(trace, units.device, units.idle)} while the host launches "
+        message=f"GPU {units.device[1]} waits {of_step(trace, units.device, units.idle)} while the CPU launches "
         f"{units.per_step:.0f} collectives{size} between products",
         bottleneck=Bottleneck.COMMUNICATION_SMALL,
         where=Where(rank=units.device[0], device=units.device[1]),
@@ -249,8 +249,8 @@ def _judge_units(trace: Trace, limits: Limits, units: CollectiveUnits) -> Findin
                 limit=Quantity(limits["per_step"], "calls"),
             ),
         ),
-        advice="Gather larger units: fully_shard whole transformer layers and nothing finer; a larger bucket_cap_mb.",
-        verify="Capture again: fewer collectives per step, and the device waits less for the host.",
+        advice="Shard whole transformer layers, nothing finer: fully_shard on layers; a larger bucket_cap_mb.",
+        verify="Capture again: fewer collectives per step, and the GPU waits less for the CPU.",
         claim=Claim({units.device: units.idle}),
         change=fixes.BUCKETS.change(units.host, unit_bytes),
         fix=fixes.BUCKETS,

@@ -45,7 +45,7 @@ _CAPTURE: Final = "timesink capture torch -- torchrun train.py"
 
 # What a rank is late by: where it shows, and what to ask next. The first of equals is named.
 SIDES = {
-    "host_ns": ("its host", "what does its host do between collectives?"),
+    "host_ns": ("its CPU", "what does its CPU do between collectives?"),
     "device_ns": ("more work on its GPU", "which kernels does it run beyond theirs?"),
     "network_ns": ("slower transfers to and from it", "which link, adapter or route do its transfers take?"),
 }
@@ -103,7 +103,7 @@ def _straggler(trace: Trace, rank: int, gain: float, evidence: Evidence) -> Find
                 "exposed, in collectives and messages of some ranks, beyond that of its peers",
             ),
         ),
-        advice=f"Compare rank {rank} with a peer (`timesink show idle --rank {rank}`): {question}",
+        advice=f"Find what makes rank {rank} late: {question} `timesink show idle --rank {rank}`, beside a peer.",
         verify="Capture all ranks again: this rank comes late no more, and the waits of the others go.",
         claim=Claim(claim),
         stated=Quantity.ms(worth.gain_ns, worth.low_ns, worth.high_ns),
@@ -111,7 +111,7 @@ def _straggler(trace: Trace, rank: int, gain: float, evidence: Evidence) -> Find
 
 
 _SHARED_SIDES = {
-    "host_ns": "on the host",
+    "host_ns": "on the CPU",
     "device_ns": "in what their GPUs compute",
     "network_ns": "in transfers among some of them",
 }
@@ -150,11 +150,11 @@ def _check_imbalance(trace: Trace, limits: Limits) -> Verdict:
         where=Where(rank=latest[0]),
         evidence=(
             evidence,
-            Evidence("own lateness, host", Quantity.ms(sums["host_ns"]), "summed over ranks"),
+            Evidence("own lateness, CPU", Quantity.ms(sums["host_ns"]), "summed over ranks"),
             Evidence("own lateness, computation", Quantity.ms(sums["device_ns"]), "summed over ranks"),
             Evidence("own lateness, transfer", Quantity.ms(sums["network_ns"]), "summed over ranks"),
         ),
-        advice="Give every rank the same work per step (balance tokens, lengths, experts); run garbage collection and "
+        advice="Give every rank the same work per step: balance tokens, lengths, experts; run garbage collection and "
         "logging of all ranks at the same step.",
         verify="Capture all ranks again: the waits in collectives shrink on every rank.",
         claim=Claim(exposed_waits(trace)),
@@ -211,9 +211,7 @@ def _better(trace: Trace, line: Pipeline, plan: Schedule) -> _Filled:
     evened = (
         f"Even out the stages: the longest takes {time_text(max(plan.stage_ns))}, the mean {time_text(plan.mean_ns)}"
     )
-    best, advice = (
-        (more, f"Cut the batch into more micro-batches: {cut}.") if more[1] >= even[1] else (even, f"{evened}; {cut}.")
-    )
+    best, advice = (more, f"Use more micro-batches: {cut}.") if more[1] >= even[1] else (even, f"{evened}; {cut}.")
     least, expected, most = (max(0.0, ns) for ns in best)
     return _Filled((least, expected, most), advice)
 
@@ -326,7 +324,7 @@ def _detour(slow: Sequence[Detour], evidence: Evidence) -> Finding:
         bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
         where=Where(rank=first.ranks[0]),
         evidence=(evidence, Evidence("transfers", Quantity(first.count, "calls"), "large ones of the group")),
-        advice="NCCL_DEBUG=INFO says via P2P or via SHM: unset NCCL_P2P_DISABLE, and let each process see all GPUs.",
+        advice="Unset NCCL_P2P_DISABLE, let each process see all GPUs; NCCL_DEBUG=INFO then says via P2P.",
         verify="Capture again: the transfers reach a quarter of NVLink and more.",
         stated=Quantity(0.0, "ms", low=0.0, high=0.0),
         counted_in=("COM101", 1.0),
@@ -379,7 +377,7 @@ def _slow_link(trace: Trace, slow: tuple[SlowLink, ...], evidence: Evidence) -> 
             evidence,
             Evidence("transfers compared", Quantity(first.count, "calls"), "of that size, of the slowest"),
         ),
-        advice="Run nccl-tests between these hosts and between others; look at link widths and error counters.",
+        advice="Run nccl-tests between these hosts and between others; check link widths and error counters.",
         verify="Capture again: the transfer takes as long as elsewhere.",
         claim=Claim(_stood(trace, slow)),
         stated=Quantity.ms(saved_ns, 0.0, min(saved_ns, step_ns(waits.job))),

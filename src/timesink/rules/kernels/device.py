@@ -138,7 +138,7 @@ def _check_one_stream(trace: Trace, limits: Limits) -> Verdict:
     ask = f"timesink plan TRACE --change 'streams {_STREAMS}', for the part of the program that is independent"
     most = of_period(trace, runs.device, won.measured.value * period_ns(trace, runs.device))
     return Undecided(
-        f"{runs.rows.size} small kernels of device {runs.device[1]} follow each other on one stream, and whether one "
+        f"{runs.rows.size} small kernels of GPU {runs.device[1]} follow each other on one stream, and whether one "
         f"needs another the trace does not say: if none does, {_STREAMS} streams win at most {most}",
         ask if runs.device[0] in pricers(trace) else "mark the steps and record ten: a price is per step",
     )
@@ -148,7 +148,7 @@ def _won(trace: Trace, runs: OneStreamRuns, limit: float) -> Evidence:
     change, step_ns = fixes.INDEPENDENT_STREAMS.change(runs, _STREAMS), period_ns(trace, runs.device)
     share = saved_per_step_ns(trace, change, Case.EXPECTED) / step_ns if step_ns else 0.0
     return Evidence(
-        f"time that {_STREAMS} streams would win of small kernels of device {runs.device[1]}",
+        f"time that {_STREAMS} streams would win of small kernels of GPU {runs.device[1]}",
         Quantity(share, "ratio"),
         "independent kernels on several streams; over the steady steps",
         Quantity(limit, "ratio"),

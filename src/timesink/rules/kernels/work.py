@@ -44,33 +44,33 @@ def _misaligned(trace: Trace) -> Rows:
 _WIDE: Final = {
     "fp32": (
         fixes.TF32,
-        "fp32 products without tensor cores",
-        'Allow TF32: torch.set_float32_matmul_precision("high"); or run the products in bf16 under autocast.',
+        "fp32 matmuls that do not use tensor cores",
+        'Allow TF32: torch.set_float32_matmul_precision("high"); or run the matmuls in bf16 under autocast.',
     ),
     "fp32 alone": (
         fixes.BF16,
-        "fp32 products (this GPU is no faster in TF32)",
-        "Run the products in bf16 or fp16: autocast, or parameters of that type.",
+        "fp32 matmuls (this GPU is no faster in TF32)",
+        "Run the matmuls in bf16 or fp16: autocast, or parameters of that dtype.",
     ),
     "fp32 to fp16": (
         fixes.FP16,
-        "fp32 products (the tensor cores of this GPU take fp16 alone)",
+        "fp32 matmuls (the tensor cores of this GPU only take fp16)",
         'Run in fp16: torch.autocast("cuda", torch.float16), with a GradScaler in training.',
     ),
     "emulated": (
         fixes.FP16,
-        "bf16 products, which this GPU emulates,",
+        "bf16 matmuls, which this GPU emulates,",
         'Run in fp16, which it has: torch.autocast("cuda", torch.float16), with a GradScaler in training.',
     ),
     "tf32": (
         fixes.BF16,
-        "TF32 products, and fp32 kernels around them,",
-        "Run in bf16: autocast, or parameters in bf16 where the optimizer keeps what it needs.",
+        "TF32 matmuls, and fp32 kernels around them,",
+        "Run in bf16: autocast, or bf16 parameters with an optimizer that keeps fp32 copies.",
     ),
     "fp64": (
         fixes.FP32,
-        "kernels in float64",
-        "Find where float64 enters (a NumPy array, a Python constant made a tensor) and give it float32.",
+        "float64 kernels",
+        "Find where float64 enters and make it float32. Look at NumPy arrays and Python numbers.",
     ),
 }
 """By kind of kernels: the fix, what they are called, what to do."""
@@ -100,7 +100,7 @@ def _optimizer_row(trace: Trace, kernels: OptimizerKernels) -> Row:
         change,
         per_step=kernels.per_step,
         in_step=None if period_name(trace) == "window" else kernels.per_step,
-        kind=f"{single:.0f} of them for one parameter each" if single else "over lists of parameters",
+        kind=f"{single:,.0f} of them for one parameter each" if single else "over lists of parameters",
         idle_ms=idle_ns / NS_PER_MS,
         waited_ns=idle_ns if idle_ns > fixed_ns else None,
     )

@@ -136,14 +136,12 @@ def bottleneck_of(limits: KernelLimits) -> Bottleneck:
 
 
 # What keeps tensor cores from their operands, by the largest stall reason.
-_OF_MEMORY: Final = (
-    "Tensor cores wait for operands from memory: more stages in the pipeline (asynchronous copies, TMA), larger tiles."
-)
+_OF_MEMORY: Final = "Add pipeline stages to feed the tensor cores from memory: asynchronous copies, TMA, larger tiles."
 _OF_SHARED: Final = (
-    "Tensor cores wait for shared memory: swizzle its layout, load whole matrices, larger tiles per warp."
+    "Swizzle the shared-memory layout: tensor cores wait for it; load whole matrices, use larger tiles per warp."
 )
 _OF_OTHERS: Final = (
-    "Warps wait for each other: let some load and others multiply, so that one tile's end overlaps the next products."
+    "Specialize warps: let some load and others multiply, so that one tile's end overlaps the next products."
 )
 _OPERANDS: Final = {
     **dict.fromkeys(("long_scoreboard", "lg_throttle"), _OF_MEMORY),

@@ -20,9 +20,7 @@ WAITING: Final = (Cause.OCCUPANCY, Cause.LATENCY)
 _ALONE_US: Final = rule_texts("occupancy").limits["alone_us"].default
 _NO_BLOCKS: Final = 0.9  # of the SMs' time
 _FEW_SMS: Final = 2  # times as long
-FUSE: Final = (
-    "Too small to profile alone: fuse it with its neighbours (torch.compile, a fused operator), or replay a CUDA graph."
-)
+FUSE: Final = "Fuse it with its neighbors, or replay a CUDA graph; alone it is too small to matter."
 
 
 def is_tiny(limits: KernelLimits, alone_us: float = _ALONE_US) -> bool:

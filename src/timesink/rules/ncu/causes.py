@@ -31,12 +31,12 @@ def _explain_uncoalesced(limits: KernelLimits) -> Explanation:
         how = f"{access.sectors:.0f} sectors touched by global loads and stores"
         evidence = counted(limits, ("sectors beyond the ideal", access.excess_ratio, "ratio", how))
     else:
-        how = "utilisation of the L1 data pipe over that of its requests"
+        how = "utilization of the L1 data pipe over that of its requests"
         evidence = counted(limits, ("L1 passes per request", access.wavefronts_per_request, "passes", how))
     return Explanation(
         "on sectors that coalesced accesses would not touch",
         evidence,
-        "Let neighbouring threads touch neighbouring addresses: swap the roles of the indices, stage through shared "
+        "Let adjacent threads access adjacent addresses: swap the roles of the indices, stage through shared "
         "memory, store the field as an array of its own, or sort the indices first.",
     )
 
@@ -49,8 +49,8 @@ def _explain_bank_conflicts(limits: KernelLimits) -> Explanation:
     return Explanation(
         "on passes that shared memory repeats because lanes meet in one bank",
         counted(limits, ("passes per pass needed", ratio, "passes", how)),
-        "Pad each row of the shared tile by one word, or swizzle the column by the row, so that the lanes of a warp "
-        "touch 32 different banks.",
+        "Pad or swizzle the shared tile: one more word per row, or columns swizzled by the row, so that lanes of "
+        "a warp access 32 different banks.",
     )
 
 
@@ -63,7 +63,7 @@ def _explain_register_spills(limits: KernelLimits) -> Explanation:
             ("local instructions", limits.waste.local_instructions, "ratio", "of the instructions executed"),
             ("registers per thread", registers, "registers", "as launched"),
         ),
-        "Allow more registers (launch bounds, -maxrregcount), keep fewer values alive, unroll loops over small arrays "
+        "Allow more registers, or keep fewer values alive: launch bounds, -maxrregcount; unroll loops over arrays "
         "so that their indices are constants, or move the array to shared memory.",
     )
 
@@ -74,7 +74,7 @@ def _explain_divergence(limits: KernelLimits) -> Explanation:
     return Explanation(
         "on lanes that are idle while their warp executes",
         counted(limits, ("active lanes", lanes, "lanes", how)),
-        "Deal the work so that the lanes of a warp take the same branch and loop equally often: sort or bucket it, or "
+        "Let all lanes of a warp take the same branch: sort or bucket the work, loop equally often, or "
         "spread one item over the lanes of a warp.",
     )
 
@@ -93,7 +93,7 @@ def _explain_atomics(limits: KernelLimits) -> Explanation:
                 "of shared-memory instructions",
             ),
         ),
-        "Combine before updating: within the warp by shuffles, within the block in shared memory, then one atomic per "
+        "Combine values before the atomic update: by shuffles in a warp, then in shared memory, and one atomic per "
         "block; give each warp or lane its own copy of a small histogram.",
     )
 
@@ -120,39 +120,39 @@ def _advise_occupancy(limits: KernelLimits) -> str:
     sms = f" on {occupancy.sm_count:.0f} SMs" if occupancy.sm_count else ""
     if idle > 1 - achieved or (occupancy.waves or 1.0) < 1:
         return (
-            "Launch enough blocks for whole waves (smaller tiles, split-K, persistent blocks with a queue): the grid "
+            "Launch enough blocks for whole waves: smaller tiles, split-K, or persistent blocks with a queue. The grid "
             f"has {kernel.blocks} blocks{sms}."
         )
     if operands := operands_advice(limits):
         return operands
     limited = " and ".join(occupancy.limited_by) or "the blocks that are running"
     return (
-        f"Let more warps in: {limited} limits them; or keep more loads in flight per warp (unroll, wider loads, "
+        f"Let more warps in; {limited} limits them. Or keep more loads in flight per warp (unroll, wider loads, "
         "asynchronous copies)."
     )
 
 
 _LATENCY_ADVICE = {
-    "barrier": "Synchronise less: balance the warps of a block, use smaller blocks, warp-level reductions, or barriers "
+    "barrier": "Synchronize less: balance the warps of a block, use smaller blocks, warp-level reductions, or barriers "
     "that split arrive from wait.",
-    "membar": "Drop or weaken the fences: one at the end of a phase instead of one per store.",
+    "membar": "Use fewer or weaker fences: one at the end of a phase instead of one per store.",
     "no_instruction": "Unroll less and keep cold paths out of line: the code does not fit the instruction caches.",
     "no_instructions": "Unroll less and keep cold paths out of line: the code does not fit the instruction caches.",
-    "long_scoreboard": "More loads in flight per warp: unroll, load ahead, copy asynchronously; reuse what was read.",
-    "short_scoreboard": "Fewer and wider shared-memory accesses, fast-math versions of special functions.",
+    "long_scoreboard": "Keep more loads in flight per warp: unroll, load ahead, copy asynchronously; reuse data.",
+    "short_scoreboard": "Use fewer, wider shared-memory accesses; fast-math versions of special functions.",
     "wait": "Give each warp independent work: several accumulators, unrolled loops.",
-    "lg_throttle": "Fewer and wider global accesses; remove spills.",
-    "mio_throttle": "Fewer and wider shared accesses; keep values in registers.",
-    "imc_miss": "Read constants by an index that is the same for the whole warp, or from global memory.",
-    "warpgroup_arrive": "Keep more asynchronous matrix groups in flight before waiting for one.",
-    "gmma": "Keep more asynchronous matrix groups in flight before waiting for one.",
+    "lg_throttle": "Use fewer, wider global accesses; remove spills.",
+    "mio_throttle": "Use fewer, wider shared-memory accesses; keep values in registers.",
+    "imc_miss": "Index constants uniformly per warp; or read them from global memory.",
+    "warpgroup_arrive": "Keep more wgmma groups in flight before waiting for one.",
+    "gmma": "Keep more wgmma groups in flight before waiting for one.",
 }
 
 
-_STAGES = "More stages: ask for several asynchronous copies before the first is waited for."
+_STAGES = "Add pipeline stages: issue several asynchronous copies before waiting for the first."
 
 
-_OTHERWISE = "Look at the instruction the warps stop at: the source page of the profile shows the samples per line."
+_OTHERWISE = "Find the instruction that warps stall on: the source page of the profile shows the samples per line."
 
 
 def _explain_latency(limits: KernelLimits) -> Explanation:
@@ -189,8 +189,8 @@ _MEMORIES = {
 }
 
 
-_FEWER = "move fewer bytes: fuse with the neighbouring kernels, store narrower types, read each byte once."
-_REUSE = "Reuse through shared memory and registers: larger tiles, fewer passes over the same data."
+_FEWER = "move fewer bytes: fuse with neighboring kernels, store narrower types, read each byte once."
+_REUSE = "Reuse data in shared memory and registers: larger tiles, fewer passes over the same data."
 
 
 def _explain_memory(limits: KernelLimits) -> Explanation:
@@ -213,22 +213,20 @@ def _explain_memory(limits: KernelLimits) -> Explanation:
 
 def _advise_memory(limits: KernelLimits) -> str:
     if limits.has_levels_only:
-        return (
-            "Let neighbouring threads touch neighbouring addresses, if they do not (--page raw tells); then " + _FEWER
-        )
+        return "Coalesce accesses, if they are not (--page raw tells); then " + _FEWER
     if limits.top.resource is Resource.L1 and is_fp32_product(limits.kernel):
         return ALLOW_TF32
     match limits.top.resource:
         case Resource.L1:
-            return "Reuse in registers: larger tiles per thread, 16-byte loads per lane, matrix loads for tensor cores."
+            return "Use larger register tiles: 16-byte loads per lane, matrix loads for tensor cores."
         case Resource.L2:
             return " ".join(filter(None, (_REUSE, operands_advice(limits))))
         case Resource.DRAM | Resource.HIDDEN:
             return _FEWER.capitalize()
         case _:
             return (
-                "Fewer instructions per byte, then fewer bytes: 16-byte loads per lane, packed arithmetic, fusion with "
-                "the neighbouring kernels."
+                "Use fewer instructions per byte, then fewer bytes: 16-byte loads per lane, packed arithmetic, "
+                "fusion with neighboring kernels."
             )
 
 
@@ -245,13 +243,13 @@ _PIPES = {
 
 _COMPUTE_ADVICE = {
     Resource.FP64: "Use fp32 where the accuracy allows: this GPU does {ratio:.0f} times as much of it.",
-    Resource.FMA: "Fuse multiply and add, compute less, or move the products to tensor cores (tf32, bf16).",
-    Resource.ALU: "Fewer integer operations: strength-reduce indices, divide by constants or powers of two.",
-    Resource.XU: "Fewer special functions: hoist them, replace powers by products, approximate by polynomials.",
-    Resource.TENSOR: "Narrower operands (bf16, fp8) or fewer products; short of the peak, other tiles: torch.compile "
+    Resource.FMA: "Move the products to tensor cores (tf32, bf16); or fuse multiply and add, or compute less.",
+    Resource.ALU: "Use fewer integer operations: strength-reduce indices, divide by constants or powers of two.",
+    Resource.XU: "Use fewer special functions: hoist them, replace powers by products, approximate by polynomials.",
+    Resource.TENSOR: "Use narrower operands (bf16, fp8) or fewer products; below the peak, other tiles: torch.compile "
     'with mode="max-autotune", or the heuristics of cuBLASLt.',
-    Resource.ISSUE: "Fewer instructions: wider loads, packed arithmetic, tensor cores for products, less index work.",
-    Resource.CONTROL: "Fewer branches and less uniform index work: unroll, hoist.",
+    Resource.ISSUE: "Issue fewer instructions: wider loads, packed arithmetic, tensor cores, less index work.",
+    Resource.CONTROL: "Use fewer branches and less uniform index work: unroll, hoist.",
 }
 
 
@@ -272,7 +270,7 @@ def _advise_compute(limits: KernelLimits) -> str:
     roofs = limits.roofline.compute if limits.roofline is not None else ()
     of_mma = limits.kernel.compute_capability == HOPPER and any(roof.path == "mma" for roof in roofs)
     if limits.top.resource is Resource.TENSOR and of_mma:
-        return "Move the products from mma.sync to wgmma, which has 1.5 times its rate on this GPU."
+        return "Move the products from mma.sync to wgmma; it has 1.5 times the rate on this GPU."
     if is_fp32_product(limits.kernel):
         return ALLOW_TF32
     if limits.top.resource is Resource.TENSOR and (operands := operands_advice(limits)):

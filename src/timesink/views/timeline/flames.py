@@ -46,7 +46,7 @@ SHOWN_PATHS: Final = 15  # a screenful
 _TREES: Final = (
     ("device", "GPU time by what launched it", device_tree),
     ("idle", "Idle time by cause and by who kept the GPU waiting", idle_tree),
-    ("host", "Host time by thread", host_tree),
+    ("host", "CPU time by thread", host_tree),
 )
 
 
@@ -117,7 +117,7 @@ def path(tree: CallTree | TreeChange, node: int) -> list[str]:
 _TREES_OF_STEPS: Final = (
     ("device", "GPU time by what launched it", "GPU", step_device_tree, step_count),
     ("idle", "Idle time by cause and by who kept the GPU waiting", "GPU", step_idle_tree, step_count),
-    ("host", "Host time of all threads by who called whom", "rank", step_host_tree, host_step_count),
+    ("host", "CPU time of all threads by who called whom", "rank", step_host_tree, host_step_count),
 )
 
 

@@ -1,0 +1,64 @@
+"""What users read keeps to the words of the glossary: texts of rules, options, and every sentence in the program."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from timesink.diagnosis.rule import page_paths
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "timesink"
+_FOREIGN = ("readers", "knowledge/profiler_texts.py", "knowledge/kernel_traits.py", "capture/redaction")
+_TABLE = (ROOT / "docs/explanation/glossary.md").read_text(encoding="utf-8").partition("## Not said")[2]
+NOT_SAID = {pattern: re.compile(pattern) for pattern in re.findall(r"^\| `([^`]+)` \|", _TABLE, re.MULTILINE)}
+
+
+def of_source(path: Path) -> Iterator[str]:
+    """Every text of a module that is no docstring."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documents:
+            yield node.value
+
+
+def of_options(told: object) -> Iterator[str]:
+    if isinstance(told, str):
+        yield told
+    elif isinstance(told, dict | list):
+        for part in told.values() if isinstance(told, dict) else told:
+            yield from of_options(part)
+
+
+def said() -> Iterator[tuple[str, str]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        if not name.startswith(_FOREIGN):
+            yield from ((name, text) for text in of_source(path))
+    yield from (("options.json", text) for text in of_options(json.loads((SOURCE / "cli/options.json").read_bytes())))
+    for name, path in page_paths().items():
+        yield name, path.read_text(encoding="utf-8").partition("# Cases")[0]
+
+
+@pytest.fixture(scope="module")
+def sentences() -> list[tuple[str, str]]:
+    return [(name, text) for name, text in said() if " " in text]
+
+
+@pytest.mark.parametrize("pattern", NOT_SAID)
+def test_words_that_the_glossary_replaces_are_not_said(pattern: str, sentences: list[tuple[str, str]]) -> None:
+    looked_for = NOT_SAID[pattern]
+    assert [(name, found.group()) for name, text in sentences if (found := looked_for.search(text))] == []
+
+
+@pytest.mark.parametrize(
+    "sentence", ["device 0 waits", "for which the host waits", "GPU utilisation", "every so many steps"]
+)
+def test_a_sentence_of_before_is_seen(sentence: str) -> None:
+    assert any(pattern.search(sentence) for pattern in NOT_SAID.values())

@@ -193,7 +193,7 @@ class _Work:
             self.start[first:last] -= least
             self.end[first:last] -= least
             off = f"{time_text(abs(least))} {'behind' if least < 0 else 'ahead of'}"
-            moved = f"the clock of GPU {device} is {off} the host's: its times are moved to their launches"
+            moved = f"the clock of GPU {device} is {off} the CPU's: its times are moved to their launches"
             self.say(NoteKind.ASSUMED, moved, last - first)
 
     def leave_out_early_rows(self) -> None:

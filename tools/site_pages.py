@@ -15,42 +15,34 @@ from timesink.render.markdown import code, escaped
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 SITE = DOCS.parent / "mkdocs.yml"
-GROUPS = {
-    "Tutorial": ("tutorial", "first-step"),
-    "How to": (
-        "how-to",
-        "install which-tool capture trainer diagnose-a-trace report perfetto query read-a-kernel-report memory "
-        "compile-and-spikes many-ranks verify ci-gate configure agents agents-in-a-repository python write-a-rule",
-    ),
-    "Explanation": ("explanation", "life-of-a-datum what-a-trace-cannot-say science accuracy other-tools"),
-    "Commands": ("commands", "index"),
-    "Rules": ("rules", "index"),
-    "Tables": ("tables", "index"),
-    "Python": ("python", "index Trace Diagnosis Finding Page GateResult"),
-    "JSON": ("json", "index"),
-    "Decisions": ("decisions", ""),
+NAVIGATION = {
+    "Start": "tutorial/quickstart tutorial/first-step tutorial/gpt2-step tutorial/transformer-layer how-to/coming-from "
+    "explanation/faq explanation/glossary",
+    "How to": "how-to/install how-to/which-tool how-to/capture how-to/trainer how-to/diagnose-a-trace how-to/report "
+    "how-to/query how-to/read-a-kernel-report how-to/memory how-to/compile-and-spikes how-to/many-ranks "
+    "how-to/try-changes how-to/verify how-to/ci-gate how-to/configure how-to/agents how-to/python",
+    "Understand": "explanation/what-a-trace-cannot-say explanation/accuracy explanation/speed explanation/other-tools",
+    "Reference": "commands/index rules/index tables/index python/index json/index assumptions",
+    "Internals": "explanation/internals explanation/design",
 }
-TITLES = {"which-tool": "Which tool first?: "}  # the others are called as their heading says
+"""Group of the navigation: its pages. Every other page is linked from one of them."""
+TITLES = {"how-to/which-tool": "Which tool first?: "}  # the others are called as their heading says
 VERDICTS = DOCS / "how-to" / "verify.md"
 _COUNTED = DOCS.parent / "benchmarks" / "false_verdicts.json"
 _SIMULATED = re.compile(r"(?<=<!-- simulated -->\n).*?(?=<!-- end of simulated -->)", re.DOTALL)
 _NAVIGATION = re.compile(r"^nav:\n(?:  .*\n)*", re.MULTILINE)
 _PICKER = """<div id="which"><p><label for="which-symptom">What is wrong?</label><br>
-<input id="which-symptom" type="text" size="60" value="step slow, GPU utilisation 60 %"></p>
+<input id="which-symptom" type="text" size="60" value="step slow, GPU utilization 60 %"></p>
 <div id="which-gauges"></div>
 <div id="which-answer" role="status" aria-live="polite"></div></div>
 """
 
 
 def with_navigation(text: str) -> str:
-    """mkdocs.yml with every page of docs/ in its navigation: those named here first, then the others by name."""
+    """mkdocs.yml with the pages that a reader looks for in its navigation."""
     lines = ["nav:", "  - index.md"]
-    for group, (folder, first) in GROUPS.items():
-        names = sorted(path.stem for path in (DOCS / folder).glob("*.md"))
-        ordered = [name for name in first.split() if name in names]
-        ordered += [name for name in names if name not in ordered]
-        lines += [f"  - {group}:", *(f"      - {TITLES.get(name, '')}{folder}/{name}.md" for name in ordered)]
-    lines.append("  - assumptions.md")
+    for group, pages in NAVIGATION.items():
+        lines += [f"  - {group}:", *(f"      - {TITLES.get(page, '')}{page}.md" for page in pages.split())]
     return _NAVIGATION.sub("\n".join(lines) + "\n", text)
 
 
@@ -112,7 +104,7 @@ def which_page() -> str:
 
 Say what is wrong, and move the sliders whose figures you know. The answer is the capture to begin with: that of the
 rule below of which most words stand in your sentence. In a terminal the same rules answer
-`timesink doctor "step slow, GPU utilisation 60 %"`, with `--short-kernels`, `--one-kernel`, `--ranks` and `--step-ms`.
+`timesink doctor "step slow, GPU utilization 60 %"`, with `--short-kernels`, `--one-kernel`, `--ranks` and `--step-ms`.
 
 {_PICKER}
 <script type="application/json" id="which-rules">{data}</script>

@@ -270,14 +270,14 @@ def test_a_decompression_bomb_is_refused(written: Any) -> None:
     [
         (b"", "the file is empty"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 3\n", "git-LFS pointer"),
-        (b"hello", "no reader takes a file that begins with b'hello'"),
+        (b"hello", "unknown file format: it begins with b'hello'"),
         (b'{"a": 1, "b": []}', "JSON without traceEvents is no profiler trace (its members: 'a', 'b')"),
         (b'{"traceEvents": 5}', "traceEvents is no array"),
         (b"[1, 2, 3]", "none of its 3 array elements is a trace event"),
         (b'[{"id": 1}]', "none of its 1 array elements is a trace event"),
         (b'{"schemaVersion": 1, "device', "breaks off before its traceEvents"),
-        (gzip.compress(b"", mtime=0), "no reader takes"),
-        (gzip.compress(b"SQLite format 3\0", mtime=0), "no reader takes"),
+        (gzip.compress(b"", mtime=0), "unknown file format"),
+        (gzip.compress(b"SQLite format 3\0", mtime=0), "unknown file format"),
     ],
 )
 def test_what_is_no_trace_is_refused_with_the_reason(written: Any, content: bytes, says: str) -> None:

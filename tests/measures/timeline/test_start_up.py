@@ -84,7 +84,7 @@ def test_a_trace_of_the_start_is_not_diagnosed_and_says_what_to_record() -> None
     diagnosis = diagnose(begun("hipLaunchKernel", 500, 7_000))
     assert diagnosis.statement == (
         "Nothing can be diagnosed: 64.4 % of the trace is the program's start: hipLaunchKernel takes 6.50 ms while the "
-        "device waits, to load kernels and set it up, which happens once. To decide: let the first steps pass before "
+        "GPU waits, to load kernels and set it up, which happens once. To decide: let the first steps pass before "
         "recording: wait and warmup of torch.profiler.schedule, --delay of nsys, or timesink capture, which does it."
     )
     assert all(isinstance(ruling.verdict, Undecided) for ruling in diagnosis.rulings)

@@ -158,10 +158,15 @@ class KernelLimits:
 
     @property
     def ranked(self) -> tuple[Cause, ...]:
-        """Causes that have a share, the largest first; the work of a unit that is `is_half_busy` comes last."""
+        """Causes that have a share, first that whose removal saves most: its share, but no more than its bound allows.
+        Necessary work counts by its share; that of a unit that is `is_half_busy` comes last."""
         order, last = list(Cause), PRODUCT_WORK if self.is_half_busy else ()
-        found = (cause for cause in Cause if self.shares[cause] > 0)
-        return tuple(sorted(found, key=lambda cause: (cause in last, -self.shares[cause], order.index(cause))))
+        saved = {
+            cause: share if cause in PRODUCT_WORK else min(share, 1 - 1 / self.bounds[cause])
+            for cause, share in self.shares.items()
+            if share > 0
+        }
+        return tuple(sorted(saved, key=lambda cause: (cause in last, -saved[cause], order.index(cause))))
 
 
 @remembered

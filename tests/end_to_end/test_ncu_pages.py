@@ -23,13 +23,15 @@ from tests.readers.ncu_pages import (
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.errors import UnreadableTrace
-from timesink.measures.counters.counters import Resource
-from timesink.measures.counters.limiter import KernelLimits, kernel_limits
+from timesink.measures.counters.counters import KernelCounters, Resource, kernel_counters
+from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
 from timesink.measures.counters.sheet import kernel_sheets
 from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.readers.ncu.csv_pages import _labels
 from timesink.rules.ncu._sheet import verdict_of
+from timesink.startup import replace
 from timesink.views.kernels import kernel_entries
 
 STYLES = {
@@ -72,7 +74,28 @@ def test_what_ncu_printed_says_the_same_or_that_it_does_not_say(report: Path, pa
         assert found == wanted
         return
     for said, full in zip(kernel_limits(reading(page)), kernel_limits(reading(report)), strict=True):
-        assert said is None or full is None or is_the_same_side(said, full)
+        assert said is None or full is None or said.limiter is full.limiter or is_the_same_side(said, full)
+
+
+def test_what_a_details_page_holds_decides_as_the_report_does_or_not(reading: Reading) -> None:
+    decided = every = 0
+    for report in REPORTS:
+        for kernel, full in zip(kernel_counters(reading(report)), kernel_limits(reading(report)), strict=True):
+            said = limits_of(as_details(kernel))
+            decided, every = decided + (said is not None), every + (full is not None)
+            if said is not None and full is not None:
+                assert said.limiter is full.limiter or is_the_same_side(said, full), kernel.name
+                assert said.bound is None or full.bound is None or said.bound >= 0.98 * full.bound, kernel.name
+    assert decided >= 0.4 * every
+
+
+def as_details(kernel: KernelCounters) -> KernelCounters:
+    """What the details page prints of a launch: some figures, with two digits, and the messages of ncu's rules."""
+    printed = {name: float(f"{value:.2f}") for name, value in kernel.values.items() if name in LABELLED}
+    return replace(kernel, values=printed, texts={})
+
+
+LABELLED = frozenset(_labels().values())
 
 
 def is_the_same_side(said: KernelLimits, full: KernelLimits) -> bool:

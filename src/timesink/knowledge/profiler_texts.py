@@ -159,3 +159,86 @@ RANK_NAMED: Final = Pattern(
 )
 LAST_NUMBER: Final = Pattern(r"(\d+)\D*$", "the number that a text ends in", ("python 4242", "4242 (main)"), "python")
 DIGITS: Final = Pattern(r"(\d+)", "a number", "rank12", "rank")
+
+
+# What ncu's rules say in words, on reports and details pages.
+EXCESS_SECTORS: Final = Pattern(
+    r"uncoalesced global accesses resulting in a total of (\d[\d,]*) excessive sectors \(\d+% of the total (\d[\d,]*) ",
+    "sectors beyond need, and all of them",
+    "This kernel has uncoalesced global accesses resulting in a total of 946176 excessive sectors (88% of the total "
+    "1081344 sectors).", "uncoalesced shared accesses", "UncoalescedGlobalAccess",
+)  # fmt: skip
+EXCESS_PASSES: Final = Pattern(
+    r"uncoalesced shared accesses resulting in a total of (\d[\d,]*) excessive wavefronts \(\d+% of the total "
+    r"(\d[\d,]*) ",
+    "passes of shared memory beyond need, and all of them",
+    "uncoalesced shared accesses resulting in a total of 262144 excessive wavefronts (1% of the total 25766822 "
+    "wavefronts)",
+    "uncoalesced global accesses", "UncoalescedSharedAccess",
+)  # fmt: skip
+USED_BYTES: Final = Pattern(
+    r"pattern for (?P<space>global|local) (?P<op>loads|stores) (?:from|to) L1TEX .{0,60}only "
+    r"(?P<bytes>[\d.]+) of the 32",
+    "bytes used of each sector",
+    "The memory access pattern for global loads from L1TEX might not be optimal. On average, only 4.0 of the 32 bytes",
+    "The memory access pattern for global loads from L2 might not be optimal.", "MemoryCacheAccessPattern",
+)  # fmt: skip
+STALLED: Final = Pattern(
+    r"each warp of this \w+ spends ([\d.]+) cycles being stalled", "cycles of a warp between two instructions",
+    "On average, each warp of this workload spends 54.9 cycles being stalled waiting for",
+    "Check the Warp Stall Sampling", "CPIStall",
+)  # fmt: skip
+STALL_WORDS: Final = {
+    "long_scoreboard": Pattern(
+        r"dependency on a L1TEX", "a load", "scoreboard dependency on a L1TEX (local", "on a MIO"
+    ),
+    "short_scoreboard": Pattern(
+        r"dependency on an? MIO", "shared memory or a special function", "dependency on a MIO (memory", "on a L1TEX"
+    ),
+    "mio_throttle": Pattern(
+        r"waiting for the MIO .{0,40}queue", "a full queue",
+        "waiting for the MIO (memory input/output) instruction queue",
+        "dependency on a MIO",
+    ),
+    "lg_throttle": Pattern(
+        r"queue for local and global", "a full queue", "the L1 instruction queue for local and global (LG)", "MIO queue"
+    ),
+    "tex_throttle": Pattern(
+        r"queue for texture", "a full queue", "the L1 instruction queue for texture operations", "queue for local"
+    ),
+    "math_pipe_throttle": Pattern(
+        r"execution pipe to be", "a full pipe", "the execution pipe to be available", "a pipe"
+    ),
+    "barrier": Pattern(
+        r"at a CTA barrier", "other warps", "waiting for sibling warps at a CTA barrier", "on a memory barrier"
+    ),
+    "wait": Pattern(r"fixed latency", "the instruction before", "on a fixed latency execution dependency", "a latency"),
+    "no_instruction": Pattern(
+        r"instruction cache miss", "the code", "waiting on an instruction cache miss", "constant cache miss"
+    ),
+    "drain": Pattern(r"after EXIT", "stores at the end", "stalled after EXIT waiting for", "at EXIT"),
+    "not_selected": Pattern(
+        r"micro scheduler to select", "another warp was chosen",
+        "waiting for the micro scheduler to select the warp", "chosen",
+    ),
+    "membar": Pattern(r"on a memory barrier", "a fence", "waiting on a memory barrier", "at a CTA barrier"),
+    "imc_miss": Pattern(
+        r"immediate constant", "constants", "waiting for an immediate constant cache (IMC) miss", "cache"
+    ),
+    "branch_resolving": Pattern(r"branch target", "a branch", "waiting for a branch target to be computed", "branches"),
+    "dispatch_stall": Pattern(r"dispatch stall", "the dispatcher", "waiting on a dispatch stall", "a stall"),
+    "sleeping": Pattern(r"sleeping|sleep interval", "its own pause", "while being in the sleeping state", "a pause"),
+}  # fmt: skip
+"""What a warp is stalled for, by how the rule says it."""
+HOT_SLICES: Final = Pattern(
+    r"L2 Slices have a much higher", "some slices of L2 work longer than others",
+    "One or more L2 Slices have a much higher number of active cycles", "L2 Slices have a much lower number",
+    "WorkloadImbalance",
+)  # fmt: skip
+BUSIEST_PIPE: Final = Pattern(
+    r"(?P<pipe>\w+) is the highest-utilized pipeline \((?P<percent>[\d.]+)%\)"
+    r"(?:.{0,330}dominated by its (?P<part>\w+))?",
+    "the busiest arithmetic pipe, and of several in one which",
+    ("FMA is the highest-utilized pipeline (74.3%) based on", "Shared is the highest-utilized pipeline (9.5%)"),
+    "All compute pipelines are under-utilized.", "HighPipeUtilization",
+)  # fmt: skip

@@ -21,7 +21,7 @@ import polars as pl
 
 from timesink.knowledge import metric_names
 from timesink.knowledge.metric_names import units_of
-from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES
+from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass, regex
 
@@ -35,6 +35,7 @@ class KernelCounters:
 
     `values` holds finite numbers only; a name in `failed` was asked for and its pass failed; any other name was not
     collected. `duration_ns` is the time while profiled, at the profiler's clock, None where it failed or is absent.
+    `messages` are those of the profiler's own rules.
     """
 
     rank: int
@@ -49,6 +50,7 @@ class KernelCounters:
     values: Mapping[str, float]
     texts: Mapping[str, str]
     failed: frozenset[str]
+    messages: tuple[str, ...] = ()
 
     def get(self, name: str) -> float | None:
         """The counter's value, None where it failed or was not collected."""
@@ -85,11 +87,15 @@ def kernel_counters(trace: Trace) -> tuple[KernelCounters, ...]:
     profiles = trace.get(KERNEL_PROFILES)
     devices = {(row["rank"], row["device"]): row for row in trace.get(DEVICES).iter_rows(named=True)}
     grouped = _by_profile(trace.get(KERNEL_METRICS))
+    messages: dict[tuple[int, int], list[str]] = {}
+    for rank, profile, message in trace.get(KERNEL_RULES).select("rank", "profile", "message").iter_rows():
+        messages.setdefault((rank, profile), []).append(message or "")
     return tuple(
         _one(
             row,
             devices.get((row["rank"], row["device"] or 0), {}),
             grouped.get((row["rank"], row["profile"]), _NOTHING),
+            tuple(messages.get((row["rank"], row["profile"]), ())),
         )
         for row in profiles.iter_rows(named=True)
     )
@@ -126,7 +132,9 @@ def _grouped(rows: pl.DataFrame, column: str) -> dict[tuple[int, int], dict[str,
     return grouped
 
 
-def _one(row: Mapping[str, object], device: Mapping[str, object], grouped: _Grouped) -> KernelCounters:
+def _one(
+    row: Mapping[str, object], device: Mapping[str, object], grouped: _Grouped, messages: tuple[str, ...]
+) -> KernelCounters:
     values, texts, failed = grouped
     major, minor = row["compute_major"], row["compute_minor"]
     duration = row["duration_ns"]
@@ -143,6 +151,7 @@ def _one(row: Mapping[str, object], device: Mapping[str, object], grouped: _Grou
         values=values,
         texts=texts,
         failed=failed,
+        messages=messages,
     )
 
 

@@ -13,7 +13,7 @@ for 0.1 of the time, and the stalls of the other 0.1 are waits that more warps w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
+from math import inf, isfinite
 
 from timesink.knowledge.gpus import LANES
 from timesink.measures.counters.bounds import (
@@ -44,15 +44,13 @@ from timesink.measures.counters.counters import (
     is_complete,
     kernel_counters,
     lacks_units,
-    leaves,
-    occupancy_of,
-    stalls_of,
 )
-from timesink.measures.counters.load_waits import LoadWait, load_wait
-from timesink.measures.counters.roofline import KernelRoofline, roofline_of
-from timesink.measures.counters.waste import Cause, Waste, waste_of
+from timesink.measures.counters.load_waits import LoadWait
+from timesink.measures.counters.pages import Given, given_of
+from timesink.measures.counters.roofline import KernelRoofline
+from timesink.measures.counters.waste import Cause, Waste
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.startup import dataclass, replace
 from timesink.units import share_text
 
 # In this order they take their part of the busy time; of latency that is what runs along to barriers without work.
@@ -177,66 +175,76 @@ def kernel_limits(trace: Trace) -> tuple[KernelLimits | None, ...]:
 
 def limits_of(kernel: KernelCounters) -> KernelLimits | None:
     """The explanation of one kernel, None where `why_unexplained` says so."""
-    if why_unexplained(kernel):
-        return None
-    roofline = roofline_of(kernel)
-    units = _units(kernel, roofline)
-    waste, occupancy, stalls = waste_of(kernel), occupancy_of(kernel), stalls_of(kernel)
+    found = _decided(kernel)
+    return found if isinstance(found, KernelLimits) else None
+
+
+def why_unexplained(kernel: KernelCounters) -> str:
+    """Why nothing can be said of a kernel's limiter; empty where it can."""
+    found = _decided(kernel)
+    return found if isinstance(found, str) else ""
+
+
+def _decided(kernel: KernelCounters) -> KernelLimits | str:
+    """The one explanation of all that its counters allow, with the least that its limiter surely takes and the most
+    that could be won; or why there are several, or none."""
+    if kernel.is_failed:
+        return f"{len(kernel.failed)} counters are NaN (failed passes)"
+    has_all, has_levels = is_complete(kernel), lacks_units(kernel)
+    allowed = [_explained(kernel, given, has_all, has_levels) for given in given_of(kernel) if given.units]
+    if not allowed:
+        return f"no unit's throughput was collected: {_TELLS}"
+    if len(allowed) == 1:
+        return allowed[0]
+    limiters = {one.limiter for one in allowed}
+    if not kernel.messages and all(_moves_bytes_at_peak(one) for one in allowed):
+        limiters, allowed = {Cause.MEMORY}, [one for one in allowed if one.limiter is Cause.MEMORY]
+    if len(limiters) > 1:
+        named = [cause.value.replace("_kernel", "").replace("_", " ") for cause in Cause if cause in limiters]
+        top = allowed[0].top
+        unit = "SM" if top.resource is Resource.ISSUE else _UNIT_ROOFS[top.resource]
+        return f"{' or '.join(named)}, by what this page tells (its {unit} is {share_text(top.busy)} busy): {_TELLS}"
+    least = min(allowed, key=lambda one: one.shares[one.limiter])
+    return replace(least, bounds={cause: max(one.bounds[cause] for one in allowed) for cause in Cause})
+
+
+def _moves_bytes_at_peak(one: KernelLimits) -> bool:
+    """Whether DRAM is its busiest unit and near its peak: memory is the limit, whether or not its bytes are needed."""
+    return one.top.resource is Resource.DRAM and used(one.top) >= FAR_FROM_FULL
+
+
+def _explained(kernel: KernelCounters, given: Given, has_all: bool, has_levels: bool) -> KernelLimits:
+    """The kernel as these units, wastes and waits explain it."""
+    units, waste, stalls, roofline = given.units, given.waste, given.stalls, given.roofline
     top = _top(units, waste)
     busy = used(top)
     shares = dict.fromkeys(Cause, 0.0)
     left = _share_out_busy(shares, busy, top, waste)
-    wait = load_wait(kernel, units, stalls) if busy < FAR_FROM_FULL else None
-    queue = wait if wait is not None and wait.queued else None
+    queue = given.queue if given.queue is not None and busy < FAR_FROM_FULL and given.queue.queued else None
     is_waiting = (queue is None and _is_under_waits(top, stalls)) or is_between_barriers(top, units, stalls)
-    shares[Cause.LATENCY if is_waiting else _work(top, roofline)] += left
-    _share_out_idle(shares, 1 - busy, waste, occupancy, stalls, queue)
+    shares[Cause.LATENCY if is_waiting else _work(top, given.dram_side)] += left
+    _share_out_idle(shares, 1 - busy, waste, given.occupancy, stalls, queue)
     bounds = {cause: bound_without(cause, units, waste) if shares[cause] > 0 else 1.0 for cause in Cause}
     if shares[Cause.LATENCY] > 0:
         fewer = bound_of_fewer_waits(units, waste, top, stalls, roofline)
         bounds[Cause.LATENCY] = max(bounds[Cause.LATENCY], min(fewer, bound_of_any(kernel)))
     if is_fp32_product(kernel):
-        in_tf32 = bound_in_tf32(kernel, roofline)
+        in_tf32 = inf if has_levels else bound_in_tf32(kernel, roofline)
         bounds |= {cause: max(bounds[cause], in_tf32) for cause in PRODUCT_WORK if shares[cause] > 0}
     return KernelLimits(
         kernel,
         units,
-        is_complete(kernel),
-        lacks_units(kernel),
+        has_all,
+        has_levels,
         shares,
         bounds,
         roofline,
-        occupancy,
+        given.occupancy,
         stalls,
         waste,
         top,
         queue,
     )
-
-
-def why_unexplained(kernel: KernelCounters) -> str:
-    """Why nothing can be said of a kernel's limiter; empty where it can."""
-    if kernel.is_failed:
-        return f"{len(kernel.failed)} counters are NaN (failed passes)"
-    units = _units(kernel, roofline_of(kernel))
-    if not units:
-        return f"no unit's throughput was collected: {_TELLS}"
-    top = max(units, key=used)
-    if not lacks_units(kernel) or (top.resource is Resource.DRAM and used(top) >= FAR_FROM_FULL):
-        return ""
-    name = f"its {'SM' if top.resource is Resource.ISSUE else _UNIT_ROOFS[top.resource]}"
-    if used(top) < FAR_FROM_FULL:
-        return f"no unit is 60 % busy ({name}: {share_text(top.busy)}), what it waits for is not here: {_TELLS}"
-    return f"{name} is {share_text(top.busy)} busy, with useful work or with waste: {_TELLS}"
-
-
-def _units(kernel: KernelCounters, roofline: KernelRoofline | None) -> tuple[Leaf, ...]:
-    """The units that were measured, and DRAM by its bytes where it is none of them."""
-    units = leaves(kernel)
-    dram = roofline.memory_of("dram") if roofline is not None else None
-    if dram is None or any(leaf.resource is Resource.DRAM for leaf in units):
-        return units
-    return (*units, Leaf("dram__bytes", Resource.DRAM, dram.share, dram.share))
 
 
 def _top(units: tuple[Leaf, ...], waste: Waste) -> Leaf:
@@ -267,7 +275,7 @@ def _share_out_busy(shares: dict[Cause, float], busy: float, top: Leaf, waste: W
     return left
 
 
-def _work(top: Leaf, roofline: KernelRoofline | None) -> Cause:
+def _work(top: Leaf, dram_side: float | None) -> Cause:
     """Necessary work of the busiest unit. Issue slots serve both sides: there the roofline tells which it is, if
     DRAM is at least half as busy. What executes barriers works for warps that wait for each other."""
     if BARRIERS in top.name:
@@ -275,8 +283,7 @@ def _work(top: Leaf, roofline: KernelRoofline | None) -> Cause:
     if top.resource in MEMORY:
         return Cause.MEMORY
     is_shared = top.resource in (Resource.ISSUE, Resource.CONTROL)
-    dram = roofline.memory_of("dram") if roofline is not None and roofline.is_memory_side else None
-    return Cause.MEMORY if is_shared and dram is not None and dram.share >= top.busy / 2 else Cause.COMPUTE
+    return Cause.MEMORY if is_shared and dram_side is not None and dram_side >= top.busy / 2 else Cause.COMPUTE
 
 
 def _is_under_waits(top: Leaf, stalls: Stalls | None) -> bool:

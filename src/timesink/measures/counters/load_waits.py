@@ -33,7 +33,7 @@ _OTHERS: Final = (
 )
 _FEW: Final = 0.05  # of the loads: others than those of global memory
 _QUEUED: Final = 1.5  # times an idle memory's wait; of loads that wait for each other it was 0.7 to 1.1
-_TRAFFIC: Final = 0.2  # of some memory unit's peak: with less, waits have another reason (first touches, page look-ups)
+TRAFFIC: Final = 0.2  # of some memory unit's peak: with less, waits have another reason (first touches, page look-ups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def load_wait(kernel: KernelCounters, units: tuple[Leaf, ...], stalls: Stalls | 
         return None
     if stalls.of(FOR_LOADS) < MOSTLY or (kernel.total(*_OTHERS) or 0.0) > _FEW * loads:
         return None
-    if max((leaf.busy for leaf in units if leaf.resource in MEMORY), default=0.0) < _TRAFFIC:
+    if max((leaf.busy for leaf in units if leaf.resource in MEMORY), default=0.0) < TRAFFIC:
         return None
     hits = kernel.share("l1tex__t_sector_hit_rate.pct"), kernel.share("lts__t_sector_hit_rate.pct")
     return None if None in hits else LoadWait(waiting * issued / loads, _idle_cycles(hits[0] or 0.0, hits[1] or 0.0))

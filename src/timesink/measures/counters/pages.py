@@ -1,0 +1,235 @@
+"""What is given of a launch to explain it: of a report what it measured; of a page everything that it allows.
+
+A details page holds throughputs of whole levels, occupancy and ncu's own messages, but neither units nor all stalls.
+Where every kernel that a page allows has the same limiter, the page decides it; where not, it is undecided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from timesink.knowledge.gpus import ISSUES_OF_CYCLE, LOAD_CYCLES, SECTORS_OF_PASS
+from timesink.measures.counters.bounds import FAR_FROM_FULL, FOR_LOADS, MOSTLY
+from timesink.measures.counters.counters import (
+    MEMORY,
+    KernelCounters,
+    Leaf,
+    Occupancy,
+    Resource,
+    Stalls,
+    lacks_units,
+    leaves,
+    occupancy_of,
+    resource_of,
+    stalls_of,
+)
+from timesink.measures.counters.load_waits import TRAFFIC, LoadWait, load_wait
+from timesink.measures.counters.roofline import KernelRoofline, roofline_of
+from timesink.measures.counters.told import TOLD_FROM, Told, told_in
+from timesink.measures.counters.waste import Cause, Waste, waste_of
+from timesink.startup import dataclass, replace
+
+_ROUNDED: Final = 0.005  # of a peak: figures of a page beside each other
+# A reason that stands for its kind, and another of the kind, of waits that the messages do not name.
+_KINDS_OF_WAITS: Final = (
+    ("wait", "branch_resolving"),
+    ("barrier", "sleeping"),
+    ("math_pipe_throttle", "tex_throttle"),
+    ("long_scoreboard", "drain"),
+    ("short_scoreboard", "mio_throttle"),
+    ("membar", "lg_throttle"),
+)
+_QUEUED: Final = LoadWait(1e6, 1.0)  # loads that do nothing but queue
+_SM: Final = "sm__inst_executed"  # the schedulers
+_OF_LOADS: Final = ("sm__inst_executed_pipe_lsu", "sm__inst_executed_pipe_adu")  # the other executes barriers
+_L2: Final = ("lts__t_sectors", "lts__xbar2lts_cycles_active", "lts__lts2xbar_cycles_active")
+_PER_CYCLE: Final = (("issued", "active"), ("executed", "elapsed"))
+_OF_LOCAL: Final = "derived__local_spilling_requests"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One launch as it may have run. `units` as `leaves` of a report; `queue`: its loads, if they queue; `dram_side`:
+    the share of DRAM's roof where its bytes take longer than its operations, by the roofline."""
+
+    units: tuple[Leaf, ...]
+    waste: Waste
+    occupancy: Occupancy
+    stalls: Stalls | None
+    roofline: KernelRoofline | None
+    queue: LoadWait | None
+    dram_side: float | None
+
+
+def given_of(kernel: KernelCounters) -> Iterator[Given]:
+    """Every launch that the counters allow: one where units were measured."""
+    roofline = roofline_of(kernel)
+    if lacks_units(kernel):
+        yield from _allowed(kernel, roofline)
+        return
+    units, stalls = leaves(kernel), stalls_of(kernel)
+    dram = roofline.memory_of("dram") if roofline is not None else None
+    if dram is not None and not any(leaf.resource is Resource.DRAM for leaf in units):
+        units = (*units, Leaf("dram__bytes", Resource.DRAM, dram.share, dram.share))
+    side = dram.share if dram is not None and roofline is not None and roofline.is_memory_side else None
+    wait = load_wait(kernel, units, stalls)
+    yield Given(units, waste_of(kernel), occupancy_of(kernel), stalls, roofline, wait, side)
+
+
+def _allowed(kernel: KernelCounters, roofline: KernelRoofline | None) -> Iterator[Given]:
+    told = told_in(kernel.messages)
+    kernel = replace(kernel, values={**told.counters, **kernel.values})
+    occupancy = occupancy_of(kernel)
+    wastes, waits = list(_wastes(kernel, told)), list(_stalls(kernel, told))
+    for units in _units(kernel, told, occupancy):
+        dram = next((leaf.busy for leaf in units if leaf.resource is Resource.DRAM), 0.0)
+        sides = (dram,) if told.pipe is not None and told.pipe[1] < dram else (None, dram)
+        for stalls in waits:
+            for waste in wastes:
+                for queue in _queues(units, stalls):
+                    yield from (Given(units, waste, occupancy, stalls, roofline, queue, side) for side in sides)
+
+
+def _units(kernel: KernelCounters, told: Told, occupancy: Occupancy) -> Iterator[tuple[Leaf, ...]]:
+    """The levels with the unit that may be their busiest. The SM's is the schedulers, a pipe, or that of loads; what is
+    busier than the levels is some unit of memory."""
+    levels = leaves(kernel)
+    sm = next((leaf.busy for leaf in levels if leaf.resource is Resource.ISSUE), 0.0)
+    memory = [leaf for leaf in levels if leaf.resource in MEMORY]
+    for name in _of_sm(kernel, told, occupancy, sm):
+        of_sm = [Leaf(name, resource_of(name) or Resource.ISSUE, sm, sm)]
+        if name != _OF_LOADS[1] and _may_wait_at_barriers(told) and (pipes := kernel.share("sm__memory_throughput")):
+            of_sm.append(Leaf(_OF_LOADS[1], Resource.L1, pipes, pipes))
+        for l2 in _L2 if any(name.startswith("memory_l2") for name in told.counters) else _L2[:1]:
+            for hidden in _named(memory):
+                named = (replace(leaf, name=l2) if leaf.resource is Resource.L2 else leaf for leaf in hidden)
+                yield tuple(sorted((*named, *of_sm), key=lambda leaf: (-leaf.busy, leaf.name)))
+
+
+def _named(memory: list[Leaf]) -> Iterator[list[Leaf]]:
+    """The levels, what is hidden beyond them as part of L1 or of L2. A level that is cut off at what the summary of all
+    says is so busy at most: where another is as busy by its own figure, it may be less."""
+    hidden = [leaf for leaf in memory if leaf.resource is Resource.HIDDEN]
+    known = [leaf for leaf in memory if leaf.resource is not Resource.HIDDEN]
+    yield from ([*known, replace(hidden[0], resource=of)] for of in (Resource.L1, Resource.L2) if hidden)
+    if not hidden:
+        yield known
+        most = max((leaf.busy for leaf in known), default=0.0)
+        if any(leaf.resource is Resource.DRAM and leaf.busy >= most - _ROUNDED for leaf in known):
+            yield [leaf for leaf in known if leaf.resource is Resource.DRAM or leaf.busy < most - _ROUNDED]
+
+
+def _of_sm(kernel: KernelCounters, told: Told, occupancy: Occupancy, sm: float) -> tuple[str, ...]:
+    """Counters that the SM's busiest unit may have, by the figures that are as large as the SM's own."""
+    issued, executed = (kernel.get(f"sm__inst_{done}.avg.per_cycle_{over}") for done, over in _PER_CYCLE)
+    active = 1 - (occupancy.sm_idle or 0.0)
+    pipes = kernel.share("sm__memory_throughput")
+    slots = [rate / ISSUES_OF_CYCLE for rate in (issued and issued * active, executed) if rate is not None]
+    found = [_SM] if any(abs(busy - sm) < _ROUNDED for busy in slots) else []
+    if told.pipe is not None and abs(told.pipe[1] - sm) < _ROUNDED:
+        found.append(f"sm__inst_executed_pipe_{told.pipe[0]}")
+    if pipes is not None and abs(pipes - sm) < _ROUNDED:
+        found += _OF_LOADS
+    return tuple(found) or (_SM, "sm__inst_executed_pipe_alu", *_OF_LOADS)
+
+
+def _may_wait_at_barriers(told: Told) -> bool:
+    """Whether barriers may be what warps wait for most: named as such, or no reason is named."""
+    named = {reason: waited for reason, waited in told.stalls.items() if reason != "not_selected"}
+    return not named or max(named, key=lambda reason: named[reason]) == "barrier"
+
+
+def _stalls(kernel: KernelCounters, told: Told) -> Iterator[Stalls | None]:
+    """The reasons that the messages name, with what is left given to each kind of waits in turn. No reason that they do
+    not name takes `TOLD_FROM` of a warp's cycles."""
+    cycles = kernel.get("smsp__average_warp_latency_per_inst_issued.ratio")
+    eligible = kernel.get("smsp__warps_eligible.avg.per_cycle_active")
+    issued = kernel.get("smsp__issue_active.avg.per_cycle_active")
+    if (found := stalls_of(kernel)) is not None:
+        yield found
+        return
+    healthy = eligible / issued if eligible and issued else 0.0
+    named = {reason: waited for reason, waited in told.stalls.items() if reason != "not_selected"}
+    waiting = max(0.0 if cycles is None else cycles - healthy, sum(named.values()))
+    for one, other in _KINDS_OF_WAITS:
+        if not waiting:
+            yield Stalls({one: 1.0}, None, None, is_sampled=False)
+            continue
+        rest = waiting - sum(named.values())
+        most = min(rest, TOLD_FROM * (cycles or waiting)) if told.stalls else rest
+        shares = dict(named)
+        for reason, part in ((one if one not in named else other, most), (other, rest - most)):
+            shares[reason] = shares.get(reason, 0.0) + part
+        yield Stalls({reason: part / waiting for reason, part in shares.items()}, cycles, None, is_sampled=False)
+
+
+def _queues(units: tuple[Leaf, ...], stalls: Stalls | None) -> Iterable[LoadWait | None]:
+    """Whether loads may queue though no unit is 60 % busy: in L2 or on the way to it; a DRAM that is not full has no
+    queue."""
+    busiest = max((leaf for leaf in units if leaf.resource in MEMORY), key=lambda leaf: leaf.busy, default=None)
+    if busiest is None or busiest.resource is Resource.DRAM or not TRAFFIC <= busiest.busy < FAR_FROM_FULL:
+        return (None,)
+    return (None, _QUEUED) if stalls is not None and stalls.of(FOR_LOADS) >= MOSTLY else (None,)
+
+
+def _wastes(kernel: KernelCounters, told: Told) -> Iterator[Waste]:
+    """No waste but what the page tells, then each kind at its most. Of DRAM's bytes it tells what is beyond need."""
+    least = waste_of(kernel)
+    excess, hits = least.access.excess_ratio or 0.0, kernel.share("l1tex__t_sector_hit_rate.pct")
+    of_dram = least.of(Cause.UNCOALESCED, Resource.DRAM) if told.counters else 0.0
+    missed = 0.0 if hits is None else 1 - hits  # of the sectors: so many go on to L2
+    of_l2 = max(0.0, 1 - (1 - excess) / missed) if missed > 0 and excess else 0.0
+    shares = {**least.shares, Cause.UNCOALESCED: {Resource.DRAM: of_dram, Resource.L2: of_l2}}
+    uses_shared = kernel.total("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic") != 0
+    for ahead in (False, True) if uses_shared else (False,):
+        yield replace(least, shares=shares, copies_ahead=ahead, memory_instructions=1.0)
+        for most, atomic in _most(kernel, told, least):
+            some = replace(least, shares={**shares, **most}, atomic_requests=atomic)
+            yield replace(some, copies_ahead=ahead, memory_instructions=1.0)
+
+
+def _most(
+    kernel: KernelCounters, told: Told, least: Waste
+) -> Iterator[tuple[Mapping[Cause, Mapping[Resource, float]], float]]:
+    """Shares of each kind of waste at most, and of atomic requests."""
+    sees_source = told.has_spoken and kernel.get("smsp__inst_executed_op_branch.sum") is not None
+    excess = least.access.excess_ratio
+    if excess or not sees_source:
+        passes = 1.0 if excess is None else _passes(excess)
+        dram = {} if excess is None else {Resource.DRAM: least.of(Cause.UNCOALESCED, Resource.DRAM)}
+        yield {Cause.UNCOALESCED: {**dict.fromkeys(MEMORY, passes), **dram}}, 0.0
+    shared, ideal = least.access.shared_wavefronts, least.access.ideal_shared_wavefronts
+    conflicts = 0.0 if sees_source or not least.access.uses_shared else 1.0
+    if shared and ideal is not None:
+        conflicts = 1 - ideal / shared
+    if conflicts:
+        yield {Cause.BANK_CONFLICTS: {Resource.L1: conflicts}}, 0.0
+    spilled = kernel.share(f"{_OF_LOCAL}_pct")
+    if kernel.get(_OF_LOCAL) != 0 or told.names_local:
+        most = 1.0 if spilled is None or told.names_local else _passes(min(1.0, spilled))
+        yield {Cause.REGISTER_SPILLS: {**dict.fromkeys(MEMORY, most), Resource.ISSUE: most / 2}}, 0.0
+    atomics: dict[Cause, Mapping[Resource, float]] = {Cause.ATOMICS: {Resource.L1: conflicts, Resource.L2: 1.0}}
+    of_plain = any(name.endswith(".ratio") for name in told.counters)  # loads or stores are told to waste theirs
+    yield atomics if of_plain else {**atomics, Cause.UNCOALESCED: {}}, float(_may_contend(kernel, told))
+    if idle := least.of(Cause.DIVERGENCE, Resource.ISSUE):
+        yield {Cause.DIVERGENCE: {**least.shares[Cause.DIVERGENCE], Resource.L1: idle}}, 0.0
+    executing = kernel.get("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio")
+    if least.active_lanes and executing is not None and executing < least.active_lanes and _may_wait_at_barriers(told):
+        off = 1 - executing / least.active_lanes
+        yield {Cause.LATENCY: {**dict.fromkeys(Resource, off), Resource.L1: 1.0}}, 0.0
+
+
+def _passes(excess: float) -> float:
+    """The share of passes that this share of sectors takes at most: each a pass of its own, of the others four one."""
+    return SECTORS_OF_PASS * excess / (1 + (SECTORS_OF_PASS - 1) * excess)
+
+
+def _may_contend(kernel: KernelCounters, told: Told) -> bool:
+    """Whether atomics may wait for each other: they keep L2, or some slices of it, busier than the rest, and who waits
+    for them waits longer than an idle memory takes, even if every instruction were a load."""
+    levels = leaves(kernel)
+    l2 = next((leaf.busy for leaf in levels if leaf.resource is Resource.L2), 1.0)
+    others = max((leaf.busy for leaf in levels if leaf.resource is not Resource.L2), default=0.0)
+    is_even = told.has_spoken and kernel.get("lts__cycles_active.avg") is not None and not told.has_hot_slices
+    return l2 > others + _ROUNDED or not is_even or told.stalls.get("long_scoreboard", 0.0) > LOAD_CYCLES[-1]

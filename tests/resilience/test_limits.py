@@ -19,6 +19,7 @@ from timesink.capture.redaction.cleaner import Cleaner
 from timesink.cli.app import run
 from timesink.errors import UnreadableTrace
 from timesink.readers import cache, read
+from timesink.untrusted.budget import UNPACKING_RATIO
 
 PAGE = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream"\n'
@@ -68,12 +69,27 @@ def test_more_devices_or_processes_than_a_machine_has(tmp_path: Path, column: st
 def test_a_bomb_is_not_redacted(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + text + b"]}", 1))
-    if len(text) > 300 * path.stat().st_size:
+    if len(text) > UNPACKING_RATIO * path.stat().st_size:
         with pytest.raises(CaptureError, match="bomb"):
             redact(path)
     path.write_bytes(gzip.compress(text, 9))
     with pytest.raises(CaptureError, match="bomb"):
         redact(path)
+
+
+def test_a_small_file_of_very_many_events_is_a_bomb_to_readers_and_redaction(tmp_path: Path) -> None:
+    path = tmp_path / "events.json.gz"
+    event = b'{"ph":"X","cat":"cpu_op","name":"x","ts":1,"dur":1,"pid":0,"tid":1},'
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + event * (1 << 20) + event[:-1] + b"]}", 9))
+    assert 150 < event_ratio(path, event) < 300
+    with pytest.raises(CaptureError, match="bomb"):
+        redact(path)
+    with pytest.raises(UnreadableTrace, match="bomb"):
+        read(path, cache=False)
+
+
+def event_ratio(path: Path, event: bytes) -> float:
+    return (len(event) << 20) / path.stat().st_size
 
 
 PRIVATE: dict[str, Any] = {

@@ -22,6 +22,7 @@ from typing import Any
 
 from timesink._native import usual_threads
 from timesink.errors import UnreadableTrace
+from timesink.untrusted.budget import TRUSTED, UNPACKING_RATIO, most_unpacked
 
 GZIP_MAGIC = b"\x1f\x8b"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
@@ -32,8 +33,6 @@ _PACKED_BYTES = 256 << 10  # read at once; what a damaged stream may take with i
 _BLOCK_MAGIC, _BLOCK_HEAD_BYTES, _BLOCK_TEXT_BYTES = b"\x1f\x8b\x08\x04", 18, 1 << 16  # of BGZF
 _BLOCKS_AT_ONCE, _MOST_THREADS = 16, 4
 _WINDOW_BYTES = 128 << 20  # the largest dictionary allowed to a stream: what zstd itself takes without being asked to
-_BOMB_FROM_BYTES = 64 << 20  # less may be a repetitive trace
-_TRUSTED = "raise the limit if you trust the file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class ReadLimits:
     """What a reader may spend on one file before it refuses; a file somebody mailed may be a bomb."""
 
     unpacked_bytes: int = 64 << 30
-    unpacking_ratio: int = 300
+    unpacking_ratio: int = UNPACKING_RATIO
     # Formats that must be held in memory whole may take no more than this, packed or not.
     held_bytes: int = 4 << 30
 
@@ -51,8 +50,8 @@ class ReadLimits:
         return min(self.held_bytes, self.unpacked_bytes)
 
     def is_bomb(self, unpacked_bytes: int, packed_bytes: int) -> bool:
-        """Whether so much out of so little is no repetitive trace: 52 to 1 was seen, 1,032 is deflate's maximum."""
-        return unpacked_bytes > max(_BOMB_FROM_BYTES, self.unpacking_ratio * packed_bytes)
+        """Whether so much out of so little is no repetitive trace."""
+        return unpacked_bytes > most_unpacked(packed_bytes, self.unpacking_ratio)
 
 
 def unpacked_head(head: bytes, most_bytes: int) -> bytes:
@@ -176,10 +175,10 @@ class UnpackedFile:
         self.unpacked_bytes += count
         if self.unpacked_bytes > self.limits.unpacked_bytes:
             message = f"the file unpacks to more than {self.limits.unpacked_bytes:,} bytes"
-            raise UnreadableTrace(self.path, message, remedy=_TRUSTED)
+            raise UnreadableTrace(self.path, message, remedy=TRUSTED)
         if packed_bytes is not None and self.limits.is_bomb(self.unpacked_bytes, packed_bytes):
             size = f"{packed_bytes:,} bytes of {packing} unpack to more than {self.unpacked_bytes:,}"
-            raise UnreadableTrace(self.path, f"{size}: a decompression bomb", remedy=_TRUSTED)
+            raise UnreadableTrace(self.path, f"{size}: a decompression bomb", remedy=TRUSTED)
 
 
 def _decompressor(packing: str) -> tuple[bytes, Any, Callable[[], Any]]:

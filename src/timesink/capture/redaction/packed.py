@@ -17,9 +17,9 @@ from typing import IO, Any
 
 from timesink.capture.errors import refused
 from timesink.knowledge import private_texts
+from timesink.untrusted.budget import TRUSTED, most_unpacked
 
 _PIECE_BYTES = 1 << 22
-_BOMB_FROM_BYTES, _BOMB_RATIO = 64 << 20, 300  # as `ReadLimits` has them
 _MAGICS = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
@@ -32,12 +32,12 @@ class Unpacked:
 
     def refuse_bomb(self) -> None:
         """Refuse a file that unpacks to more than any capture does: unpacking alone is quick, and stops there."""
-        most, unpacked_bytes = max(_BOMB_FROM_BYTES, _BOMB_RATIO * self.path.stat().st_size), 0
+        most, unpacked_bytes = most_unpacked(self.path.stat().st_size), 0
         for piece in self.raw() if _opener(self.path) is not open else ():
             unpacked_bytes += len(piece)
             if unpacked_bytes > most:
                 what = f"{self.path.name} unpacks to more than {most:,} bytes: a decompression bomb"
-                raise refused(what, "unpack it yourself if you trust it")
+                raise refused(what, TRUSTED)
 
     def pieces(self) -> Iterator[str]:
         """Pieces of some megabytes. Bytes that are no UTF-8 become replacement characters."""

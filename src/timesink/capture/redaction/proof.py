@@ -80,7 +80,7 @@ def _of_lines(unpacked: Unpacked) -> Texts:
     for line in unpacked.lines():
         plain, opening, json_part = _DIGEST_OF_PAYLOAD.sub("", line).partition('{"')
         yield from next(csv.reader([plain])) if plain.startswith('"') and plain.endswith('"') else [plain]
-        yield from _literals(opening + json_part)
+        yield from _literals([opening + json_part])
 
 
 def _of_tables(path: Path) -> Texts:
@@ -92,16 +92,22 @@ def _of_tables(path: Path) -> Texts:
             for row in rows:
                 for cell in row:
                     if isinstance(cell, str):
-                        yield from _literals(cell) if cell[:2] in ('{"', "[{") else (cell,)
+                        yield from _literals([cell]) if cell[:2] in ('{"', "[{") else (cell,)
 
 
 def _of_json(unpacked: Unpacked) -> Texts:
-    return _literals("".join(unpacked.pieces()))
+    return _literals(unpacked.pieces())
 
 
-def _literals(text: str) -> Texts:
+def _literals(pieces: Iterable[str]) -> Texts:
     """Every text that JSON holds, keys too, of a damaged document as well."""
-    return (json.loads(literal, strict=False) for literal in _LITERAL.findall(text))
+    waiting = ""
+    for piece in pieces:
+        text, end = waiting + piece, 0
+        for found in _LITERAL.finditer(text):
+            yield json.loads(found.group(), strict=False)
+            end = found.end()
+        waiting = text[end:]
 
 
 def _of_page(unpacked: Unpacked) -> Texts:

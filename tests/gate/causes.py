@@ -15,18 +15,24 @@ from timesink.model.intervals import Intervals
 
 OWED: Final = 0.05  # of the step: what takes more has a finding, a bound, or a reason why not
 _GREATER_PART: Final = 0.5
-_LATE: Final = ("launch latency", "CUDA calls")
-"""What follows a wait: the next launch is late, whatever the host waited for."""
-_OF_COPIES: Final = ("exposed copies", "staging of copies", "waits for a copy", "blocking waits", *_LATE)
+_OF_COPIES: Final = ("exposed copies", "staging of copies", "waits for a copy", "blocking waits")
 _BLAMED: Final[Mapping[Bottleneck, tuple[str, ...]]] = {
-    Bottleneck.HOST_SYNC: ("blocking waits", "waits for a copy", "staging of copies", *_LATE),
-    Bottleneck.ALLOCATOR: ("memory allocation", *_LATE),
-    Bottleneck.GARBAGE_COLLECTION: ("garbage collection", *_LATE),
-    Bottleneck.INPUT_PIPELINE: ("input pipeline", *_LATE),
+    Bottleneck.HOST_SYNC: ("blocking waits",),
+    Bottleneck.ALLOCATOR: ("memory allocation",),
+    Bottleneck.GARBAGE_COLLECTION: ("garbage collection",),
+    Bottleneck.INPUT_PIPELINE: ("input pipeline",),
+    Bottleneck.RECOMPILATION: ("compilation",),
+    Bottleneck.OPERATING_SYSTEM: ("the operating system",),
+    Bottleneck.LATE_START: ("unexplained",),
+    Bottleneck.HOST_PYTHON: ("Python", "untraced host time", "logging", "checkpoint"),
+    Bottleneck.LAUNCH_BOUND: (
+        *("framework dispatch", "CUDA calls", "launch latency"),
+        *("untraced host time", "Python", "optimizer on the host"),
+    ),
     Bottleneck.HOST_TO_DEVICE_COPY: _OF_COPIES,
     Bottleneck.DEVICE_TO_HOST_COPY: _OF_COPIES,
 }
-_SHOWN: Final = re.compile(rf"(?:waits|hold it for) {TIME} of [^(]*(?:\(median [^)]*\) )?\({SHARE}\)")
+_SHOWN: Final = re.compile(rf"(?:waits|hold it for|idle device \d+:) {TIME} of [^(]*(?:\(median [^)]*\) )?\({SHARE}\)")
 
 
 def causes_are_owned(of: Answers) -> Iterator[str]:
@@ -49,12 +55,12 @@ def causes_are_owned(of: Answers) -> Iterator[str]:
 
 
 def one_cause(of: Answers) -> Iterator[str]:
-    """A finding that names a cause charges no more to it than the bar, and the lateness that follows it."""
+    """A finding that names a cause charges no more to it than the bar does."""
     for card, finding in of.diagnosis.findings:
         found = _SHOWN.search(finding.message)
         if found is None or finding.bottleneck not in _BLAMED or len(of.diagnosis.devices) != 1 or not of.bar:
             continue
         causes = [of.bar.get(name, 0.0) for name in _BLAMED[finding.bottleneck]]
-        most = sum(causes) + of.bar.get("other", 0.0) * any(not share for share in causes)
-        if float(found[3]) > 1.1 * most + 1.0:
+        most = sum(causes) + of.bar.get("other", of.bar["idle"]) * any(not share for share in causes)
+        if float(found[3]) > 1.02 * most + 0.1:
             yield f"{card.name} charges {found[3]} %, the bar {most:.3g} %: {dict(of.bar)}"

@@ -51,7 +51,6 @@ MICRO_BATCHES = {
     "printed_loss.high": 6, "printed_loss.low": 4, "collected_per_microbatch": 4, "exchanged_per_microbatch": 4,
 }  # fmt: skip
 # What does not hold yet: a law leaves this list when it does.
-OWED_BY_ALL = ("one_cause",)  # host-sync charges what other causes have on the bar
 OWED = {
     "gpt_before.json.gz": ("one_budget", "causes_are_owned"),
     "saxpy_mpi.sqlite": ("one_budget",),
@@ -80,8 +79,7 @@ def check(of: Answers, *, pages: bool = False) -> None:
     micro_batches = next((count for name, count in MICRO_BATCHES.items() if of.name.startswith(name)), 1)
     faults = broken(of, (*LAWS, *OF_PAGES) if pages else LAWS)
     faults += [f"sentences: {fault}" for fault in false_sentences(of.diagnosis, of.trace, micro_batches)]
-    owed = (*OWED.get(of.name, ()), *OWED_BY_ALL)
-    assert [fault for fault in faults if fault.partition(":")[0] not in owed] == []
+    assert [fault for fault in faults if fault.partition(":")[0] not in OWED.get(of.name, ())] == []
 
 
 def answers_of_file(path: Path, folder: Path) -> Answers | None:

@@ -27,7 +27,6 @@ from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
-    Clear,
     Diagnosis,
     Finding,
     Found,
@@ -94,23 +93,35 @@ def diagnose(
         said = begun(thread, lambda: () if barred else statements(trace))
         ranked = _ranked_findings(judged, trace, usual, thread)
     findings = tuple((found.card, _told(found.finding)) for found in ranked)
-    looked = any(isinstance(ruling.verdict, Clear | Found) for ruling, _ in judged)
-    bottleneck, statement = _conclusion(ranked, trace, usual, looked)
+    rulings = tuple(ruling for ruling, _ in judged)
+    bottleneck, statement = _conclusion(ranked, trace, usual, rulings)
     return Diagnosis(
         sources=headline.sources(trace),
         steps=headline.step_figures(trace),
         devices=headline.device_figures(trace),
-        rulings=tuple(ruling for ruling, _ in judged),
+        rulings=rulings,
         findings=findings,
         bottleneck=bottleneck,
         statement=statement,
         partial="; ".join(trace.damage),
-        notes=(*headline.notes(trace), *headline.steps_apart(usual), *(Note(sentence) for sentence in changed())),
+        notes=(
+            *headline.notes(trace),
+            *headline.steps_apart(usual),
+            *(Note(sentence) for sentence in (*_left_open(rulings), *changed())),
+        ),
         budgets=budgets(),
         profiled_kernels=trace.get(KERNEL_PROFILES).height,
         statements=said(),
         facts=trace.facts,
     )
+
+
+def _left_open(rulings: Iterable[Ruling]) -> Iterator[str]:
+    """What no rule could decide though it may be worth a change, and what decides it."""
+    for ruling in rulings:
+        left = ruling.verdict
+        if isinstance(left, Undecided) and left.most_ratio >= MATERIAL.default:
+            yield f"{ruling.card.name} is undecided: {left.why}. To decide: {left.to_decide}"
 
 
 def _judged(
@@ -221,7 +232,7 @@ def _rank(entry: _Ranked) -> tuple[float, float, str, str]:
 
 
 def _conclusion(
-    ranked: Sequence[_Ranked], trace: Trace, usual: Trace | None, looked: bool = True
+    ranked: Sequence[_Ranked], trace: Trace, usual: Trace | None, rulings: Sequence[Ruling] = ()
 ) -> tuple[Bottleneck, str]:
     """The first finding decides, if it is worth at least the material share of a step.
 
@@ -236,7 +247,7 @@ def _conclusion(
         saving = f"; a fix {saving_text(first, interval=False)}" if worth and worth.most else ""
         return first.bottleneck, f"{of_two}{apart}{first.message}{saving}"
     bounds = [(card, found) for card, found, is_apart in ranked if not is_apart and _may_save(found)]
-    verdict, said = headline.without_finding(usual or trace, bool(ranked), bounds, looked)
+    verdict, said = headline.without_finding(usual or trace, bool(ranked), bounds, rulings)
     return verdict, f"{of_two}{said[:1].lower()}{said[1:]}" if of_two else said
 
 

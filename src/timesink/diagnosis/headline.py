@@ -17,9 +17,12 @@ from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
+    Clear,
     DeviceFigures,
     Finding,
+    Found,
     Note,
+    Ruling,
     StepBudget,
     StepFigures,
     StepPart,
@@ -237,24 +240,24 @@ def _one_engine_step(trace: Trace) -> str:
 
 
 def without_finding(
-    trace: Trace, has_findings: bool, bounds: Sequence[tuple[Card, Finding]] = (), looked: bool = True
+    trace: Trace, has_findings: bool, bounds: Sequence[tuple[Card, Finding]] = (), rulings: Sequence[Ruling] = ()
 ) -> tuple[Bottleneck, str]:
     """The verdict on a trace in which no finding is worth a change: nothing limits it, or nobody can tell, and why.
 
-    `bounds` are findings that may save a hundredth of the step, or nothing; `looked` says that a rule could decide.
+    `bounds` are findings that may save a hundredth of the step, or nothing; `rulings` are what all rules said.
     """
     if why := _untold(trace):
         return Bottleneck.UNDECIDED, why
     if not (timelines := device_timeline(trace).by_device):
         profiled = number(trace.get(KERNEL_PROFILES).height, "kernel")
-        if not looked:
+        if not any(isinstance(ruling.verdict, Clear | Found) for ruling in rulings):
             return Bottleneck.UNDECIDED, f"{profiled} profiled one by one, without the counters that any rule needs."
         return Bottleneck.NONE, f"{profiled} profiled one by one, and no rule finds a change worth making."
     busy = sum(share_of_step(trace, device, line.busy) for device, line in timelines.items()) / len(timelines)
     devices = "The GPU is" if len(timelines) == 1 else f"The {len(timelines)} GPUs are"
     cause = "" if share_text(busy) == share_text(1.0) else _main_cause(trace)
     said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_attained(trace)}{cause}"
-    if unearned := _unearned(trace, busy, has_findings):
+    if unearned := _unearned(trace, busy, has_findings, rulings):
         return Bottleneck.UNDECIDED, f"{said}; {unearned}."
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
     if bounds:
@@ -265,9 +268,12 @@ def without_finding(
     return Bottleneck.NONE, f"{said}; {what}."
 
 
-def _unearned(trace: Trace, busy: float, has_findings: bool) -> str:
-    """Why nobody may say that nothing limits the step: what the file lacks, or what is idle for no known cause."""
-    if doubt := next(iter(known(trace).doubts), None):
+def _unearned(trace: Trace, busy: float, has_findings: bool, rulings: Sequence[Ruling]) -> str:
+    """Why nobody may say that nothing limits the step: what the file lacks, what a rule leaves open, or what is idle
+    for no known cause."""
+    undecided = [ruling.verdict for ruling in rulings if isinstance(ruling.verdict, Undecided)]
+    wide = [verdict for verdict in undecided if verdict.most_ratio > QUIET.default]
+    if doubt := next(iter((*known(trace).doubts, *wide)), None):
         return f"{doubt.why}. To decide: {doubt.to_decide}"
     if not has_findings and (outside := _mostly_without_device(trace)):
         return outside

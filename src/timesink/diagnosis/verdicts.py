@@ -229,11 +229,13 @@ class NotApplicable:
 @dataclass(frozen=True, slots=True)
 class Undecided:
     """The rule could not look. `to_decide` is what to capture, or the command that would decide it. `elsewhere` says
-    that it takes another kind of capture, of which this one is not a part."""
+    that it takes another kind of capture, of which this one is not a part; `most_ratio` is how much of the step it may
+    be about, where that is known."""
 
     why: str
     to_decide: str
     elsewhere: bool = False
+    most_ratio: float = 0.0
 
 
 Verdict = Found | Clear | NotApplicable | Undecided

@@ -15,7 +15,17 @@ import polars as pl
 
 from timesink.diagnosis.judge import Row, Rows, declare, fill_template
 from timesink.diagnosis.rule import Limits, rule_texts
-from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, NotApplicable, Quantity, Undecided, Verdict, Where
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Clear,
+    Evidence,
+    Found,
+    NotApplicable,
+    Quantity,
+    Undecided,
+    Verdict,
+    Where,
+)
 from timesink.diagnosis.words import per_period, period_text
 from timesink.fixes import table as fixes
 from timesink.fixes.fix import Fix
@@ -23,6 +33,7 @@ from timesink.knowledge.kernel_traits import OF_PYTHON
 from timesink.knowledge.ranges import COMPILE_WORK, GARBAGE_COLLECTION, OPERATOR
 from timesink.measures.communication.collectives import pickled_per_step
 from timesink.measures.habits.debugging import launches_block
+from timesink.measures.idle.blame import is_effective
 from timesink.measures.idle.blamed_time import (
     BlamedTime,
     blamed_time,
@@ -32,7 +43,7 @@ from timesink.measures.idle.blamed_time import (
 )
 from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows
 from timesink.measures.kernels.kernels import median_kernel_ns
-from timesink.measures.steps.per_step import begun_per_step, per_step_ns, period_name, period_ns
+from timesink.measures.steps.per_step import begun_per_step, per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.launches import DeviceLaunches, launches
 from timesink.measures.timeline.quality import profiler_cost
@@ -191,30 +202,32 @@ def _count_waits(trace: Trace, row: Row, _: object) -> tuple[dict[str, Any], tup
 
 
 def _check_waits(trace: Trace, limits: Limits) -> Verdict:
-    """Undecided where waits cost little in the trace, and more than the limit with the profiler's cost taken off."""
+    """Undecided where waits may cost more with the profiler's cost taken off, and in the trace little of that."""
     verdict = _HOST_SYNC.check(trace, limits)
-    if not isinstance(verdict, Clear) or trace.unprofiled_step_ns is not None:
+    if isinstance(verdict, NotApplicable | Undecided) or trace.unprofiled_step_ns is not None:
         return verdict
     hidden = max((_hidden_share(trace, limits["idle_ratio"], rank) for rank in pricers(trace)), default=0.0)
-    return (
-        verdict
-        if not hidden
-        else Undecided(
-            "recording slows the CPU so much that it is late at every launch, and waits cost nothing in the trace; "
-            f"without the profiler they may cost up to {share_text(hidden)} of the step",
-            "time a step without the profiler and pass --unprofiled-step-ms",
-        )
+    if not hidden:
+        return verdict
+    return Undecided(
+        "recording slows the CPU so much that it is late at every launch, and waits cost little in the trace; "
+        f"without the profiler they may cost up to {share_text(hidden)} of the step",
+        "time a step without the profiler and pass --unprofiled-step-ms",
+        most_ratio=hidden,
     )
 
 
 def _hidden_share(trace: Trace, limit: float, rank: int) -> float:
-    """What the waits of a rank cost of a step whose host is as fast as it may be without the profiler, where that
-    passes the limit and what they cost in the trace does not; else 0."""
-    profiled, fastest = pricers(trace)[rank], deflated_pricers(trace)[rank][-1]
+    """What the waits of a rank cost of a step whose CPU is as fast as it may be without the profiler, where that
+    passes the limit and no good part of it is seen in the trace, nor expected; else 0."""
+    _, expected, fastest = deflated_pricers(trace)[rank]
     if not fastest.step_ns or fastest.step_ns - fastest.busy_ns <= limit * fastest.step_ns:
         return 0.0  # without its waits the host still leaves the device its work
-    hidden = fastest.gain_ns(RemoveSyncs()) / fastest.step_ns
-    return hidden if hidden > limit and profiled.gain_ns(RemoveSyncs()) <= limit * profiled.step_ns else 0.0
+    profiled, likely, hidden = (
+        pricer.gain_ns(RemoveSyncs()) / pricer.step_ns for pricer in (pricers(trace)[rank], expected, fastest)
+    )
+    seen = [part.share for part in blamed_time(trace, ("sync",)) if part.device[0] == rank]
+    return 0.0 if hidden <= limit or is_effective(max(profiled, likely, *seen), hidden) else hidden
 
 
 def _before_launches(trace: Trace) -> Rows:
@@ -279,6 +292,32 @@ def _starting_late(trace: Trace) -> Iterator[Row]:
         yield waiting_row(blamed, longest_ns=int(blamed.intervals.lengths_ns.max(initial=0)))
 
 
+def _check_late_start(trace: Trace, limits: Limits) -> Verdict:
+    """Undecided where most of it is one delay and no step comes back that could have another: it is of the start, or
+    the device waits for what was launched before the recording."""
+    verdict = _LATE_START.check(trace, limits)
+    lone = [part for part in blamed_time(trace, ("unexplained",)) if _is_one_delay(trace, part)]
+    if not isinstance(verdict, Found) or not lone:
+        return verdict
+    again = tuple(found for found in verdict.findings if all(part.device not in found.claim.intervals for part in lone))
+    longest = max(lone, key=lambda part: part.share)
+    return (
+        Found(again)
+        if again
+        else Undecided(
+            f"work starts late once, by {time_text(int(longest.intervals.lengths_ns.max()))}, on idle GPU "
+            f"{longest.device[1]}, and no step shows that this comes back",
+            "record ten steps after some that are not recorded",
+            most_ratio=longest.share,
+        )
+    )
+
+
+def _is_one_delay(trace: Trace, blamed: BlamedTime) -> bool:
+    delays_ns = blamed.intervals.lengths_ns
+    return step_windows(trace, blamed.device)[0].size < 2 and bool(2 * delays_ns.max(initial=0) > delays_ns.sum())
+
+
 _HOST_SYNC: Final = waiting_rule(
     "IDL102",
     "host-sync",
@@ -287,6 +326,8 @@ _HOST_SYNC: Final = waiting_rule(
     details=_count_waits,
     reads=(*BLAME_READS, COLLECTIVES),
 )
+
+_LATE_START: Final = waiting_rule("IDL109", "late-start", _starting_late, Bottleneck.LATE_START)
 
 RULES: Final = (
     waiting_rule("IDL101", "input-pipeline", _prepared, Bottleneck.INPUT_PIPELINE),
@@ -313,7 +354,7 @@ RULES: Final = (
         Bottleneck.OPERATING_SYSTEM,
         needs=(DEVICE_OPS, API_CALLS, OS_CALLS),
     ),
-    waiting_rule("IDL109", "late-start", _starting_late, Bottleneck.LATE_START),
+    replace(_LATE_START, check=_check_late_start),
     declare(
         "PRF101",
         "profiler-overhead",

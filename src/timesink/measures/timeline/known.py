@@ -180,7 +180,7 @@ def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) ->
     copies = int((trace[DEVICE_OPS]["kind"] == "copy").sum())
     for note in trace.notes:
         is_loss = note.kind is NoteKind.DATA_LOSS and note.table == DEVICE_OPS.name
-        if is_loss and note.count and "as a whole" not in note.message:  # which a sentence about graphs says
+        if is_loss and note.count:
             if note.message.startswith("copies"):
                 share = min(note.count / max(copies, 1), _NOT_ALL)
             else:

@@ -121,7 +121,7 @@ def _graphs(session: ExportReading, frame: pl.DataFrame) -> Mapping[str, Any]:
         "CUDA graph replays were recorded as a whole: which kernels ran in them is unknown "
         "(nsys profile --cuda-graph-trace=node records each)"
     )
-    session.note(NoteKind.DATA_LOSS, message, frame.height, DEVICE_OPS)
+    session.note(NoteKind.DATA_LOSS, message, frame.height, GRAPH_NODES)
     graphs = graph.to_frame("graph")
     distinct = graphs.unique(maintain_order=True)
     texts = [f"CUDA graph {'?' if number is None else number}" for number in distinct["graph"]]

@@ -52,14 +52,10 @@ MICRO_BATCHES = {
 }  # fmt: skip
 # What does not hold yet: a law leaves this list when it does.
 OWED = {
-    "gpt_before.json.gz": ("one_budget", "causes_are_owned"),
+    "gpt_before.json.gz": ("one_budget",),
     "saxpy_mpi.sqlite": ("one_budget",),
     "offload_loop.sqlite": ("one_budget",),
     "04_frees_short_and_long_hip.json": ("every_cause_owned",),
-    "h100_2gpu_after.sqlite": ("causes_are_owned",),
-    "h100_2gpu_before.sqlite": ("causes_are_owned",),
-    "adamw_one_by_one.high.fix": ("causes_are_owned",),
-    "needless_contiguous.high.fault": ("causes_are_owned",),
     **dict.fromkeys(
         ("ns_resolution_rank0.json.gz", "resnet50_workers0.json.gz", "resnet50_workers4.json.gz"),
         ("one_price_for_all_doors",),

@@ -24,6 +24,7 @@ from timesink.diagnosis.pricing import in_order, price, share_claims, within_cla
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Limit, Rule
 from timesink.diagnosis.saving import saving_text
+from timesink.diagnosis.unclaimed import unclaimed
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
@@ -93,7 +94,8 @@ def diagnose(
         said = begun(thread, lambda: () if barred else statements(trace))
         ranked = _ranked_findings(judged, trace, usual, thread)
     findings = tuple((found.card, _told(found.finding)) for found in ranked)
-    rulings = tuple(ruling for ruling, _ in judged)
+    rulings, parts = tuple(ruling for ruling, _ in judged), budgets()
+    looked_at = not barred and len(rules) == len(all_rules())
     bottleneck, statement = _conclusion(ranked, trace, usual, rulings)
     return Diagnosis(
         sources=headline.sources(trace),
@@ -107,9 +109,11 @@ def diagnose(
         notes=(
             *headline.notes(trace),
             *headline.steps_apart(usual),
-            *(Note(sentence) for sentence in (*_left_open(rulings), *changed())),
+            *(Note(sentence) for sentence in _left_open(rulings)),
+            *(unclaimed(trace, parts, [finding for _, finding in findings]) if looked_at else ()),
+            *(Note(sentence) for sentence in changed()),
         ),
-        budgets=budgets(),
+        budgets=parts,
         profiled_kernels=trace.get(KERNEL_PROFILES).height,
         statements=said(),
         facts=trace.facts,

@@ -272,9 +272,10 @@ def _unearned(trace: Trace, busy: float, has_findings: bool, rulings: Sequence[R
     """Why nobody may say that nothing limits the step: what the file lacks, what a rule leaves open, or what is idle
     for no known cause."""
     undecided = [ruling.verdict for ruling in rulings if isinstance(ruling.verdict, Undecided)]
-    wide = [verdict for verdict in undecided if verdict.most_ratio > QUIET.default]
-    if doubt := next(iter((*known(trace).doubts, *wide)), None):
-        return f"{doubt.why}. To decide: {doubt.to_decide}"
+    doubts = [(lack.why, lack.to_decide) for lack in known(trace).doubts]
+    doubts += [(left.why, left.to_decide) for left in undecided if left.most_ratio > QUIET.default]
+    if doubts:
+        return "{}. To decide: {}".format(*doubts[0])
     if not has_findings and (outside := _mostly_without_device(trace)):
         return outside
     if 1 - busy * _lengthened(trace) > QUIET.default:

@@ -292,9 +292,10 @@ def idle_by_step(trace: Trace, device: Device) -> dict[str, Int64Array]:
     """Idle time of a device by cause, the largest first, in each of its steady steps."""
     windows = step_windows(trace, device)
     causes = [share.cause for share in idle_shares(trace) if (share.rank, share.device) == device]
-    return {cause: _of(trace, device, cause).covered_ns(*windows) for cause in causes}
+    return {cause: idle_of_cause(trace, device, cause).covered_ns(*windows) for cause in causes}
 
 
-def _of(trace: Trace, device: Device, cause: str) -> Intervals:
+def idle_of_cause(trace: Trace, device: Device, cause: str) -> Intervals:
+    """When a device was idle for one cause."""
     frame = idle_blame(trace).on(device)
     return Intervals.of(picked(frame, frame["cause"] == cause))

@@ -9,30 +9,28 @@ from typing import Final
 from tests.gate.answers import SHARE, TIME, Answers
 
 from timesink.diagnosis.verdicts import Bottleneck
-from timesink.knowledge.step_parts import IDLE_WORDS
+from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
 from timesink.measures.idle.blamed_time import blamed_time
+from timesink.measures.idle.causes import LAUNCHING_CAUSES
 from timesink.model.intervals import Intervals
 
 OWED: Final = 0.05  # of the step: what takes more has a finding, a bound, or a reason why not
 _GREATER_PART: Final = 0.5
-_OF_COPIES: Final = ("exposed copies", "staging of copies", "waits for a copy", "blocking waits")
+_OF_COPIES: Final = ("copy", "copy_staging", "dependency_copy", "sync")
 _BLAMED: Final[Mapping[Bottleneck, tuple[str, ...]]] = {
-    Bottleneck.HOST_SYNC: ("blocking waits",),
-    Bottleneck.ALLOCATOR: ("memory allocation",),
-    Bottleneck.GARBAGE_COLLECTION: ("garbage collection",),
-    Bottleneck.INPUT_PIPELINE: ("input pipeline",),
-    Bottleneck.RECOMPILATION: ("compilation",),
-    Bottleneck.OPERATING_SYSTEM: ("the operating system",),
+    Bottleneck.HOST_SYNC: ("sync",),
+    Bottleneck.ALLOCATOR: ("allocator",),
+    Bottleneck.GARBAGE_COLLECTION: ("garbage_collection",),
+    Bottleneck.INPUT_PIPELINE: ("loader",),
+    Bottleneck.RECOMPILATION: ("compile",),
+    Bottleneck.OPERATING_SYSTEM: ("os_call",),
     Bottleneck.LATE_START: ("unexplained",),
-    Bottleneck.HOST_PYTHON: ("Python", "untraced host time", "logging", "checkpoint"),
-    Bottleneck.LAUNCH_BOUND: (
-        *("framework dispatch", "CUDA calls", "launch latency"),
-        *("untraced host time", "Python", "optimizer on the host"),
-    ),
+    Bottleneck.HOST_PYTHON: ("python", "untraced", "logging", "checkpoint"),
+    Bottleneck.LAUNCH_BOUND: LAUNCHING_CAUSES,
     Bottleneck.HOST_TO_DEVICE_COPY: _OF_COPIES,
     Bottleneck.DEVICE_TO_HOST_COPY: _OF_COPIES,
 }
-_SHOWN: Final = re.compile(rf"(?:waits|hold it for|idle device \d+:) {TIME} of [^(]*(?:\(median [^)]*\) )?\({SHARE}\)")
+_SHOWN: Final = re.compile(rf"(?:waits|hold it for|is idle for) {TIME} of [^(]*(?:\(median [^)]*\) )?\({SHARE}\)")
 
 
 def causes_are_owned(of: Answers) -> Iterator[str]:
@@ -60,7 +58,7 @@ def one_cause(of: Answers) -> Iterator[str]:
         found = _SHOWN.search(finding.message)
         if found is None or finding.bottleneck not in _BLAMED or len(of.diagnosis.devices) != 1 or not of.bar:
             continue
-        causes = [of.bar.get(name, 0.0) for name in _BLAMED[finding.bottleneck]]
+        causes = [of.bar.get({**WORK_WORDS, **IDLE_WORDS}[kind], 0.0) for kind in _BLAMED[finding.bottleneck]]
         most = sum(causes) + of.bar.get("other", of.bar["idle"]) * any(not share for share in causes)
         if float(found[3]) > 1.02 * most + 0.1:
             yield f"{card.name} charges {found[3]} %, the bar {most:.3g} %: {dict(of.bar)}"

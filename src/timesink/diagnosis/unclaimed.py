@@ -20,7 +20,7 @@ OWED: Final = Limit.ratio(
 )
 _GREATER_PART: Final = 0.5
 _OF_DEVICE: Final = ("kernel_gap", "graph_gap")
-_BETWEEN: Final = "which the device leaves between kernels: fewer and longer kernels leave less"
+_BETWEEN: Final = "which the GPU leaves between kernels: fewer and longer kernels leave less"
 _BELOW: Final = "and no rule that could decide passes its limit on the rest"
 
 

@@ -51,7 +51,18 @@ def test_no_bound_is_a_slowdown_and_none_passes_the_units_that_stay(one: KernelC
     assert all(bound >= 1 for bound in found.bounds.values())
     busiest = max(leaf.busy for leaf in found.leaves)
     if busiest > 0 and found.shares[Cause.OCCUPANCY] > 0:
-        assert found.bounds[Cause.OCCUPANCY] <= max(1.0, 1 / busiest) + 1e-9
+        assert found.bounds[Cause.OCCUPANCY] <= max(1.0, 1 / busiest / found.waste.filled_lanes) + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("block", "bound"), [((1, 1, 1), 64), ((9, 1, 1), 64 / 9), ((4, 4, 1), 4), ((48, 1, 1), 8 / 3), ((64, 2, 1), 2)]
+)
+def test_a_block_without_whole_warps_could_do_its_work_with_fewer(block: tuple[int, int, int], bound: float) -> None:
+    values = {"sm__inst_executed": 50, "sm__cycles_active.avg": 10, "sm__cycles_elapsed.max": 100}
+    found = limits_of(replace(kernel(values), block=block))
+    assert found is not None
+    assert found.bounds[Cause.OCCUPANCY] == pytest.approx(bound, rel=0.01)
+    assert ("whole warps" in explain_limiter(found).advice) is (block[0] * block[1] % 32 != 0)
 
 
 @given(kernels())

@@ -129,8 +129,8 @@ def _kept(cause: Cause, leaf: Leaf, waste: Waste) -> float:
     match cause:
         case Cause.MEMORY | Cause.COMPUTE:
             return _kept_of_other_side(cause, leaf, waste, is_request)
-        case Cause.OCCUPANCY:
-            return 1.0
+        case Cause.OCCUPANCY:  # whole warps do the same with fewer instructions, and then with more of them at work
+            return 1.0 if leaf.resource is Resource.DRAM else waste.filled_lanes
         case Cause.LATENCY:
             return 0.0 if BARRIERS in leaf.name else 1 - waste.of(cause, leaf.resource)
         case Cause.DIVERGENCE:

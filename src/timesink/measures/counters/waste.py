@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from math import ceil, prod
 
 from timesink.knowledge import gpus
 from timesink.measures.counters.counters import ARITHMETIC, KernelCounters, Resource, stalls_of
@@ -91,6 +92,7 @@ class Waste:
     `local_instructions` and `memory_instructions` are the shares (0 to 1) of executed instructions that access local
     memory and that go through load-store; `atomic_requests` is the share of global memory requests that are atomic.
     `copies_ahead`: global memory is read by asynchronous copies into shared memory rather than by loads.
+    `filled_lanes`: the share of its warps' lanes that a block of this size has threads for; 1 for whole warps.
     """
 
     shares: Mapping[Cause, Mapping[Resource, float]]
@@ -100,6 +102,7 @@ class Waste:
     atomic_requests: float
     memory_instructions: float
     copies_ahead: bool
+    filled_lanes: float = 1.0
 
     def of(self, cause: Cause, resource: Resource) -> float:
         """The share of the resource's busy time that this cause wastes."""
@@ -130,7 +133,21 @@ def waste_of(kernel: KernelCounters) -> Waste:
         Cause.LATENCY: _empty(kernel),
     }
     copies, loads = kernel.total(*_COPIES) or 0.0, kernel.get("smsp__sass_inst_executed_op_global_ld.sum") or 0.0
-    return Waste(shares, access, lanes, local, _atomic_requests(kernel), _memory_instructions(kernel), copies > loads)
+    return Waste(
+        shares,
+        access,
+        lanes,
+        local,
+        _atomic_requests(kernel),
+        _memory_instructions(kernel),
+        copies > loads,
+        _filled(kernel),
+    )
+
+
+def _filled(kernel: KernelCounters) -> float:
+    threads = prod(kernel.block)
+    return threads / (gpus.LANES * ceil(threads / gpus.LANES)) if threads else 1.0
 
 
 def access_of(kernel: KernelCounters) -> Access:

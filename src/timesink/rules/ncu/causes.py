@@ -68,6 +68,13 @@ def _explain_register_spills(limits: KernelLimits) -> Explanation:
     )
 
 
+_WHOLE_WARPS = "Launch whole warps: blocks of a multiple of 32 threads, say 128 to 256; lanes stay empty here."
+_SAME_WAY = (
+    "Deal the work so that the lanes of a warp take the same branch and loop equally often: sort or bucket it, or "
+    "spread one item over the lanes of a warp."
+)
+
+
 def _explain_divergence(limits: KernelLimits) -> Explanation:
     lanes = limits.waste.active_lanes or 0.0
     how = "threads executed (not switched off, where most are) over warp instructions; a warp has 32"
@@ -116,6 +123,8 @@ def _advise_occupancy(limits: KernelLimits) -> str:
     if is_tiny(limits):
         return FUSE
     occupancy, kernel = limits.occupancy, limits.kernel
+    if limits.waste.filled_lanes < 1:
+        return _WHOLE_WARPS
     idle, achieved = occupancy.sm_idle or 0.0, occupancy.achieved or 0.0
     sms = f" on {occupancy.sm_count:.0f} SMs" if occupancy.sm_count else ""
     if idle > 1 - achieved or (occupancy.waves or 1.0) < 1:

@@ -244,3 +244,11 @@ PYTHON_LOCK: Final = Pattern(
     r"^(?:Holding|Waiting for) GIL", "a thread's state as to Python's lock, recorded as a range", "Holding GIL", "GIL",
     "nsys --trace=python-gil",
 )  # fmt: skip
+NVTX_FILE: Final = Pattern(
+    r"(^|[/\\])nvtx(\.py|[/\\]nvtx\.py)$", "source of the NVTX functions of PyTorch and of the package nvtx",
+    ("torch/cuda/nvtx.py", "/usr/lib/python3/site-packages/nvtx/nvtx.py", r"C:\env\nvtx\nvtx.py"), "my_nvtx.py",
+)  # fmt: skip
+NVTX_OPENS: Final = Pattern(
+    r"(range_push|push_range|range_start|start_range|__enter__)$", "functions that open a range",
+    ("range_push", "__enter__"), ("range_pop", "__exit__"),
+)  # fmt: skip

@@ -11,7 +11,7 @@ import polars as pl
 from timesink.diagnosis.words import guessed_steps
 from timesink.errors import UsageError, did_you_mean
 from timesink.knowledge.metric_names import SAMPLED
-from timesink.knowledge.ranges import NUMBER
+from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP, NVTX_FILE, NVTX_OPENS, STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.compile.summary import compile_counters, compile_summary
 from timesink.measures.counters.sampled import counter_means
@@ -27,9 +27,19 @@ from timesink.measures.timeline.known import known
 from timesink.measures.timeline.launches import DeviceLaunches, launches
 from timesink.measures.timeline.quality import quality
 from timesink.measures.timeline.synchronisations import synchronisations
-from timesink.model.names import mapped
+from timesink.model.names import mapped, matches
 from timesink.model.schema import Table
-from timesink.model.tables import ALL, API_CALLS, COMPILE_EVENTS, DEVICE_OPS, GPU_METRICS, HOST_OPS, OS_CALLS, RANGES
+from timesink.model.tables import (
+    ALL,
+    API_CALLS,
+    COMPILE_EVENTS,
+    DEVICE_OPS,
+    FRAMES,
+    GPU_METRICS,
+    HOST_OPS,
+    OS_CALLS,
+    RANGES,
+)
 from timesink.model.trace import Trace
 from timesink.views.page import Cell, Field, Page, Sheet, declare, first_rows, sheet_of
 
@@ -164,7 +174,19 @@ _NO_OPERATORS = "record operators: timesink capture torch, or torch.autograd.pro
 
 def ranges_page(trace: Trace, top: int, *, tree: bool) -> Page:
     """The ranges alone, by name or by path."""
-    return Page(f"Ranges of {trace.source}", (first_rows(ranges_sheet(trace, tree=tree), top),))
+    return Page(f"Ranges of {trace.source}", (first_rows(ranges_sheet(trace, tree=tree), top),), _lost_ranges(trace))
+
+
+def _lost_ranges(trace: Trace) -> tuple[str, ...]:
+    """That stacks show calls into NVTX, of which torch.profiler recorded no range; none where it did."""
+    frames = trace.get(FRAMES)
+    opened = int((matches(frames["file"], NVTX_FILE) & matches(frames["name"], NVTX_OPENS)).sum())
+    if not opened or not matches(trace.get(RANGES)["name"], f"{STEP}|{NUMBERED_STEP}").all():
+        return ()
+    return (
+        f"the program opens NVTX ranges ({opened} calls), which torch.profiler does not record: "
+        "`timesink capture torch` records them as ranges, as does torch.profiler.record_function",
+    )
 
 
 def operator_kernels_page(trace: Trace, top: int, pattern: str) -> Page:

@@ -40,6 +40,8 @@ def begin() -> None:
     agent = StepTimer(plan) if plan.mode is Mode.STEPS else Agent(plan)
     in_program.listeners.append(agent.explicit_step)
     when_imported("torch", lambda: torch_hooks.install(agent))
+    if plan.mode is Mode.TORCH:
+        when_imported("nvtx", torch_hooks.mirror_package)
 
 
 def is_bystander(arguments: list[str]) -> bool:

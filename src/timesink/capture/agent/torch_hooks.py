@@ -6,12 +6,14 @@ around data loading, forward, backward, optimizer and checkpoint. Nothing here r
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
-from timesink.capture.agent.nvtx import find_nvtx
+from timesink.capture.agent.nvtx import Mirror, find_nvtx
 from timesink.capture.agent.recording import Agent, StepMark
 from timesink.capture.schedule import Mode
 
@@ -25,12 +27,30 @@ def install(agent: Agent) -> None:
     """
     if agent.plan.auto_ranges and agent.plan.mode in (Mode.TORCH, Mode.RANGE):
         _mark_phases(agent.plan.mode)
+    if agent.plan.mode is Mode.TORCH:
+        import torch
+
+        _MIRROR.torch(torch.cuda.nvtx)
     _watch_optimizers(agent)
     _watch_profilers(agent)
     _watch_forward(agent)
     _watch_loaders(agent)
     _watch_graphs(agent)
     agent.record_whole()
+
+
+def _mirrored(name: str) -> Callable[[], object]:
+    """A range of torch.profiler, in processes that use torch."""
+    return _record_function(name) if "torch" in sys.modules else lambda: None
+
+
+_MIRROR = Mirror(_mirrored)
+
+
+def mirror_package() -> None:
+    """The program has imported the package `nvtx`: its ranges are ranges of torch.profiler too."""
+    with suppress(AttributeError):  # another module of that name
+        _MIRROR.package(sys.modules["nvtx"])
 
 
 def _watch_optimizers(agent: Agent) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, Literal, Protocol, get_args
+from typing import Final, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from timesink.whatif.host import thread_rows
 HostWindows = Mapping[int, Intervals]
 """Host time by thread number."""
 
+_Found = TypeVar("_Found")
 Kind = Literal["any", "kernel", "collective", "op", "range", "frame", "call", "windows"]
 _HOST_TABLES: Final = {"op": HOST_OPS, "range": RANGES, "frame": FRAMES, "call": API_CALLS}
 
@@ -171,7 +172,18 @@ def chosen_ops(graph: Graph, target: Target) -> BoolArray:
     if target.kind in ("kernel", "collective"):
         named = matches(graph.names_of_ops(), target.pattern).to_numpy()
         return named & (ops.op_class == COMMUNICATION) if target.kind == "collective" else named
-    return np.append(calls_within(graph, host_windows(graph, target)), False)[ops.call]
+    return np.append(calls_of(graph, target), False)[ops.call]
+
+
+def calls_of(graph: Graph, target: Target) -> BoolArray:
+    """Calls that begin inside the host time that a target names; one flag per call."""
+    return _once(graph, "calls", target, lambda: calls_within(graph, host_windows(graph, target)))
+
+
+def _once(graph: Graph, what: str, target: Target, work_out: Callable[[], _Found]) -> _Found:
+    """What a target names, worked out once for all costs of a graph. Its windows are kept: they tell it from others."""
+    key = (what, target.kind, target.pattern, id(target.windows) if target.kind == "windows" else None)
+    return graph.once(key, lambda: (work_out(), target.windows))[0]
 
 
 def calls_within(graph: Graph, windows: HostWindows) -> BoolArray:
@@ -184,11 +196,15 @@ def calls_within(graph: Graph, windows: HostWindows) -> BoolArray:
     return inside
 
 
-def host_windows(graph: Graph, target: Target) -> dict[int, Intervals]:
+def host_windows(graph: Graph, target: Target) -> HostWindows:
     """Host time that a target names, by thread number. A worker thread's time counts with that of its owner.
 
     For `kernel` and `collective` it is the time of the calls that launched them.
     """
+    return _once(graph, "windows", target, lambda: _host_windows(graph, target))
+
+
+def _host_windows(graph: Graph, target: Target) -> dict[int, Intervals]:
     program = graph.program
     calls, bursts = program.calls, program.bursts
     match target.kind:
@@ -205,7 +221,7 @@ def host_windows(graph: Graph, target: Target) -> dict[int, Intervals]:
                 own = launched[calls.thread[launched] == n]
                 windows[n] = Intervals.union_of(calls.start_ns[own], calls.end_ns[own])
         case "op" | "range" | "frame" | "call":
-            windows = dict(graph.once((target.kind, target.pattern), lambda: _named_windows(graph, target)))
+            windows = _named_windows(graph, target)
     # a range of the thread that waits for a worker encloses what the worker does on its behalf
     for owner, worker in sorted(set(zip(bursts.owner.tolist(), bursts.worker.tolist(), strict=True))):
         if owner in windows:

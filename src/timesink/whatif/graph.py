@@ -313,7 +313,7 @@ class Graph:
 
     def names_of_ops(self) -> pl.Series:
         """The name of each op of the program, in its order; untrusted text."""
-        return self.table(DEVICE_OPS)["name"][self.program.ops.row]
+        return self.once("names", lambda: self.table(DEVICE_OPS)["name"][self.program.ops.row])
 
     def edges_of(self, *kinds: EdgeKind) -> IntArray:
         """Numbers of the edges of these kinds."""

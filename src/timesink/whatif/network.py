@@ -176,6 +176,15 @@ class Network:
         """The same nodes with further edges, whose weights are taken as they are."""
         if not len(more):
             return self
-        edges = Edges.concat([self.edges, more])
+        key = more.src.tobytes(), more.dst.tobytes(), more.kind.tobytes()
+        network, in_edges = self.once(key, lambda: self._scheduled(Edges.concat([self.edges, more])))
+        return network.with_costs(
+            np.concatenate((self.edges.weight_ns, more.weight_ns))[in_edges],
+            np.concatenate((self.edges.unexplained_ns, more.unexplained_ns))[in_edges],
+        )
+
+    def _scheduled(self, edges: Edges) -> tuple[Network, Int64Array]:
+        """The network of these edges, and where each of its edges stood."""
         order, first, in_edges, dropped = _native.schedule(edges.src, edges.dst, self.observed_ns)
-        return Network(self.observed_ns, edges.take(in_edges), order, first, self.dropped + int(dropped.size))
+        dropped_of_all = self.dropped + int(dropped.size)
+        return Network(self.observed_ns, edges.take(in_edges), order, first, dropped_of_all), in_edges

@@ -24,6 +24,7 @@ from timesink.whatif.change import (
     Range,
     Target,
     Touches,
+    calls_of,
     calls_within,
     chosen_ops,
     host_windows,
@@ -48,7 +49,7 @@ class RemoveSyncs(EditedChange):
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         calls = graph.program.calls
-        waits = calls_within(graph, host_windows(graph, self.target)) & graph.program.releases.blocking
+        waits = calls_of(graph, self.target) & graph.program.releases.blocking
         edit.drop_waits(waits)
         if case is not Case.CAUTIOUS and waits.any():
             edit.drop_ops(_values_read(graph, waits))
@@ -162,9 +163,8 @@ class DropOperator(EditedChange):
     target: Target
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
-        windows = host_windows(graph, self.target)
-        edit.drop_waits(calls_within(graph, windows) & graph.program.releases.blocking)
-        edit.save_host(windows, 1.0)
+        edit.drop_waits(calls_of(graph, self.target) & graph.program.releases.blocking)
+        edit.save_host(host_windows(graph, self.target), 1.0)
         edit.drop_ops(chosen_ops(graph, self.target))
 
 

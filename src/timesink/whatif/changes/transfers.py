@@ -57,12 +57,7 @@ class PinCopies(EditedChange):
     def _copies(self, graph: Graph, case: Case) -> tuple[BoolArray, Float64Array]:
         """Pageable copies of the target, and the factor by which the time of each op changes."""
         ops = graph.program.ops
-        frame = graph.tables[DEVICE_OPS][ops.row].select("copy_kind", "src_memory", "dst_memory", "bytes")
-        towards = (frame["copy_kind"] == self.direction).fill_null(False)
-        memory = frame["src_memory" if self.direction == "h2d" else "dst_memory"]
-        pageable = (towards & (memory == "pageable").fill_null(False)).to_numpy()
-        pinned = (towards & (memory == "pinned").fill_null(False)).to_numpy()
-        size = frame["bytes"].fill_null(0).to_numpy()
+        pageable, pinned, size = graph.once(("copies", self.direction), lambda: _copies_of(graph, self.direction))
         length = np.maximum(ops.end_ns - ops.start_ns, 1)
         rated = pinned & (size > fixes.RATED_BYTES.whole)
         if rated.any():
@@ -71,6 +66,15 @@ class PinCopies(EditedChange):
         else:
             factor = np.full(length.size, self.ratio.at(case))
         return pageable & chosen_ops(graph, self.target), np.where(size > fixes.STAGED_BYTES.whole, factor, 1.0)
+
+
+def _copies_of(graph: Graph, direction: str) -> tuple[BoolArray, BoolArray, Int64Array]:
+    """Whether each op is a copy of that direction of pageable memory, whether of pinned, and the bytes of each op."""
+    memory = "src_memory" if direction == "h2d" else "dst_memory"
+    frame = graph.tables[DEVICE_OPS].select("copy_kind", memory, "bytes")[graph.program.ops.row]
+    towards = frame["copy_kind"].eq_missing(direction)
+    pageable, pinned = ((towards & frame[memory].eq_missing(kind)).to_numpy() for kind in ("pageable", "pinned"))
+    return pageable, pinned, frame["bytes"].fill_null(0).to_numpy()
 
 
 def _free_the_host(edit: Edit, graph: Graph, copies: Int64Array) -> None:

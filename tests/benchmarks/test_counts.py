@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from benchmarks.counts import GROWTH, MODULES, MOST, counted, every_count, imported
+from benchmarks.runs import run
 
 from benchmarks import shapes
 
@@ -24,6 +26,10 @@ def test_help_imports_no_large_library_and_a_diagnosis_only_those_it_works_with(
     (helped, for_help), (diagnosed, for_diagnosis) = (imported(*words.split()) for words in MODULES)
     assert helped <= MODULES["--help"] and for_help == []
     assert diagnosed <= MODULES["diagnose nothing.json"] and for_diagnosis == ["numpy", "polars"]
+
+
+def test_a_report_is_drawn_without_the_statistics_of_experiments() -> None:
+    run([sys.executable, "-c", "import sys, timesink.render.html as _; assert 'scipy' not in sys.modules"])
 
 
 @pytest.mark.slow

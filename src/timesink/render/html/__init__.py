@@ -28,11 +28,11 @@ from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.untrusted.scrub import scrub_sentence, scrub_values
 from timesink.views.figures import Timeline
 from timesink.views.page import Page, Report
-from timesink.views.verify import Watched
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
     from timesink.views.timeline.flames import Compared
+    from timesink.views.verify import Watched
 
 
 __all__ = ["html_report", "render", "render_comparison", "render_diagnosis", "render_page", "render_prose"]

@@ -54,7 +54,7 @@ class Row:
     called where the figure is asked for. `time` is the device time that a sentence is about; without it, that in which
     any of `kernels` runs. A finding claims `claim`, or else what `kernels` save at best (without kernels, `time`) and
     `also`. `where` may be found when it is asked for; without it, it is the place of most of the time that the kernels
-    lose. Texts of the rule's `variant` are figures too; of a row that `is_certain` no limit is asked. `fix` and
+    lose. Texts of the rule's `variant` are figures too, and are said in place of the rule's of that name; of a row that `is_certain` no limit is asked. `fix` and
     `bottleneck` are there where they are others than the rule's. `rows` of the first fact's table are the longest of
     the kernels by default.
     """
@@ -138,20 +138,21 @@ class DeclaredRule:
             others, more = self.details(trace, row, figures)
             figures |= others
         facts = [fact for fact in self.texts.facts if fact.shown != "missed" and figures.get(fact.figure) is not None]
+        said = {**self.texts.said, **self.texts.variants.get(row.variant, {})}
         where = row.where() if callable(row.where) else row.where
         if where is None:
             rank, device = row.device
             where = place_of(trace, row.kernels) if row.kernels is not None else Where(rank=rank, device=device)
         return Finding(
-            message=fill_template(self.texts.said["message"], figures),
+            message=fill_template(said["message"], figures),
             bottleneck=row.bottleneck or Bottleneck(figures.get("bottleneck", self.bottleneck)),
             where=where,
             evidence=(*[self._evidence(trace, limits, row, figures, fact) for fact in facts], *more),
-            advice=fill_template(self.texts.said["advice"], figures),
-            verify=fill_template(self.texts.said["verify"], figures),
+            advice=fill_template(said["advice"], figures),
+            verify=fill_template(said["verify"], figures),
             claim=row.claim or _claim(trace, row),
             change=row.change,
-            fix=row.fix or self.fix if row.change is not None else None,
+            fix=row.fix or (self.fix if row.change is not None else None),
             stated=row.stated,
         )
 

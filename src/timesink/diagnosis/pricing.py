@@ -255,9 +255,11 @@ def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:
 
 
 def at_most(worth: Quantity, left_ms: float, step_ms: float) -> Quantity:
-    """The gain as far as earlier findings leave any of the step; no end of the interval exceeds the whole step."""
+    """The gain as far as earlier findings leave any of the step; no end of the interval exceeds the whole step. What is
+    known as a bound alone stays one."""
     value, low = min(worth.value, left_ms), min(worth.low or 0.0, left_ms)
-    return replace(worth, value=value, low=low, high=max(min(worth.most, step_ms), value))
+    is_bound = worth.value >= worth.most
+    return replace(worth, value=value, low=low, high=value if is_bound else max(min(worth.most, step_ms), value))
 
 
 def scaled(worth: Quantity, ratio: float) -> Quantity:

@@ -203,9 +203,24 @@ PREFETCH: Final = Fix(
     "prefetch",
     "copy the next batch on a stream of its own while this one computes",
     Effort.LINES,
-    answers=("copies_exposed",),
+    answers=("copies_exposed/prefetch",),
     costs="the memory of one more batch",
     memory="sent",
+    same_kernels=True,
+)
+PREFETCH_PAGES: Final = Fix(
+    "prefetch_pages",
+    "move unified memory before it is touched: cudaMemPrefetchAsync",
+    Effort.LINES,
+    answers=("copies_exposed/prefetch_pages",),
+    same_kernels=True,
+)
+KEEP_ON_DEVICE: Final = Fix(
+    "keep_on_device",
+    "keep data on the GPU from one kernel to the next, not copied to the CPU and back",
+    Effort.LINES,
+    answers=("copies_exposed/keep_on_device",),
+    costs="right only where the CPU hands the data on as it is, which a capture does not show",
     same_kernels=True,
 )
 NO_SYNC: Final = Fix(

@@ -76,6 +76,11 @@ MIGRATION: Final = Pattern(
     r"^Unified memory ", "a copy that the driver makes of unified memory, where it is touched or told to",
     "Unified memory Memcpy HtoD (Managed -> Device)", "Memcpy HtoD (Managed -> Device)", "the reader of nsys",
 )  # fmt: skip
+TOUCHED: Final = Pattern(
+    r"^Unified memory Memcpy", "a migration that begins where a page is touched, and holds up who touches it",
+    "Unified memory Memcpy HtoD (Managed -> Device)", "Unified memory Prefetch HtoD (Managed -> Device)",
+    "the reader of nsys",
+)  # fmt: skip
 LOADS_AT_ONCE: Final = Pattern(
     r"_ldg(\d+)_|align(?:a)?(\d+)", "how many elements it loads at once: operands need that alignment",
     ("cutlass_80_tensorop_bf16_s16816gemm_128x256_32x3_nn_align8", "sm80_xmma_gemm_ldg8_f2f"), "nvjet_tst_128x64",

@@ -23,7 +23,7 @@ from timesink.measures.idle.charges import pageable_calls
 from timesink.measures.lines.stacks import longest_line
 from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline.copies import CopyGroup, exposed_copies
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
@@ -32,34 +32,40 @@ from timesink.rules.idle import BLAME_READS
 _BOTTLENECKS: Final = {"h2d": Bottleneck.HOST_TO_DEVICE_COPY, "d2h": Bottleneck.DEVICE_TO_HOST_COPY}
 """The bottleneck that a direction of copies makes. Copies of other directions never cross between host and device."""
 
+_FIXES: Final = {"copies": fixes.PREFETCH, "migrations": fixes.PREFETCH_PAGES, "trips": fixes.KEEP_ON_DEVICE}
+"""What repairs exposed copies, by `CopyGroup.kind`."""
+
 
 def _exposed_rows(trace: Trace) -> Rows:
-    """A row per device, direction, and whether unified memory migrates."""
-    sides: dict[tuple[Device, str, bool], list[CopyGroup]] = {}
+    """A row per device, kind of copy and direction; trips are of both."""
+    sides: dict[tuple[Device, str, str], list[CopyGroup]] = {}
     for group in exposed_copies(trace):
-        if group.direction in _BOTTLENECKS and not (group.direction == "h2d" and group.pageable):
-            sides.setdefault((group.device, group.direction, group.migrated), []).append(group)
+        is_trip = group.kind == "trips"
+        if group.direction in _BOTTLENECKS and (is_trip or not (group.direction == "h2d" and group.pageable)):
+            sides.setdefault((group.device, group.kind, "" if is_trip else group.direction), []).append(group)
     return [_exposed_row(trace, *side, groups) for side, groups in sides.items()]
 
 
-def _exposed_row(trace: Trace, device: Device, direction: str, migrated: bool, groups: list[CopyGroup]) -> Row:
-    gaps = _gaps_before(trace, device, direction) if migrated else Intervals.none()
+def _exposed_row(trace: Trace, device: Device, kind: str, direction: str, groups: list[CopyGroup]) -> Row:
+    gaps = _gaps_before(trace, device, direction) if kind == "migrations" else Intervals.none()
     exposed = Intervals.union_all([*(group.exposed for group in groups), gaps])
-    things, rows = "migrations" if migrated else "copies", groups[0].rows
-    towards = "host-to-device" if direction == "h2d" else "device-to-host"
+    groups = sorted(groups, key=lambda group: -group.exposed.total_ns)
+    kernels, rows = device_timeline(trace)[device].compute, groups[0].rows
     rates = [group.gigabytes_per_s for group in groups if group.gigabytes_per_s is not None]
     figures = {
         "exposed_ratio": share_of_step(trace, device, exposed),
-        "copies": f"{towards} {things}{' of unified memory' * migrated}",
+        "towards": {"h2d": "host-to-device", "d2h": "device-to-host"}.get(direction),
         "gaps": "the gaps before them" if len(gaps) else None,
         "gaps_too": "idle time that a migration ends" if len(gaps) else None,
-        "things": things,
+        "within": (exposed & kernels).total_ns / kernels.total_ns if len(exposed & kernels) else None,
         "count": sum(group.count for group in groups),
         "moved": sum(group.bytes for group in groups),
         "rate": max(rates, default=None),
     }
-    where, bottleneck = partial(_place_of, trace, device, rows), _BOTTLENECKS[direction]
-    return Row(device, figures, time=exposed, where=where, rows=rows, bottleneck=bottleneck, variant=things)
+    where, bottleneck = partial(_place_of, trace, device, rows), _BOTTLENECKS[groups[0].direction]
+    return Row(
+        device, figures, time=exposed, fix=_FIXES[kind], where=where, rows=rows, bottleneck=bottleneck, variant=kind
+    )
 
 
 def _gaps_before(trace: Trace, device: Device, direction: str) -> Intervals:

@@ -81,15 +81,13 @@ BLAME_READS: Final = (
 
 
 def waiting_row(blamed: BlamedTime, fix: Fix | None = None, change: Change | None = None, /, **figures: Any) -> Row:
-    """A device and its idle time of some causes; `place` is the innermost name of where most of it is:
-    ``aten::item in range forward on thread 12``, '' where nothing is known."""
-    rank, device = blamed.device
-    inner, thread = blamed.host_op or blamed.frame or blamed.call or "", blamed.thread
-    outer = (f"range {blamed.range}" if blamed.range else "", "" if thread is None else f"thread {thread}")
-    for name, joint in zip(outer, ("in", "on"), strict=True):
-        inner = f"{inner} {joint} {name}" if inner and name else inner or name
+    """A device and its idle time of some causes; `place` is where most of it is: ``at aten::item in range forward on
+    thread 12``, '' where nothing is known."""
+    (rank, device), thread = blamed.device, blamed.thread
+    names = {"at": blamed.host_op or blamed.frame or blamed.call, "in range": blamed.range, "on thread": thread}
+    place = " ".join(f"{joint} {name}" for joint, name in names.items() if name not in (None, ""))
     where = Where(rank, device, None, thread, None, blamed.range, blamed.host_op, None, blamed.file, blamed.line)
-    known = {"idle_ratio": blamed.share, "place": inner}
+    known = {"idle_ratio": blamed.share, "place": place}
     return Row(
         blamed.device, {**known, **figures}, blamed.intervals, change=change, fix=fix, where=where, rows=blamed.rows
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
-from timesink.knowledge.kernel_traits import MIGRATION
+from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.kernel_traits import TOUCHED
 from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.model.arrays import BoolArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.schema import SHOWN_ROWS
@@ -52,10 +55,11 @@ def copies(trace: Trace) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopyGroup:
-    """Copies of one device in one direction through one kind of host memory; `migrated` are those that the driver makes
-    of unified memory, where it is touched or told to.
+    """Copies of one device in one direction through one kind of host memory.
 
-    `exposed` is the time in which such a copy ran and no kernel did; `bytes` leaves out copies without a recorded size;
+    Of the `kind` migrations are those that the driver makes of unified memory where a page of it is touched; of trips,
+    those of data that leaves the device and comes back (`_on_trips`); of copies, all others. `exposed` is the time in
+    which such a copy ran and no kernel did; a kernel beside a migration to the device waits for its page; `bytes` leaves out copies without a recorded size;
     `gigabytes_per_s` is bytes over summed durations (1e9), None where no size is known; `rows` are rows of device_ops,
     the longest first.
     """
@@ -63,7 +67,7 @@ class CopyGroup:
     device: Device
     direction: str
     pageable: bool
-    migrated: bool
+    kind: str
     count: int
     bytes: int
     gigabytes_per_s: float | None
@@ -73,13 +77,14 @@ class CopyGroup:
 
 @remembered
 def exposed_copies(trace: Trace) -> tuple[CopyGroup, ...]:
-    """Every copy of the trace, grouped by device, direction, whether pageable memory is involved and whether unified
-    memory migrates, in that order."""
+    """Every copy of the trace, grouped by device, direction, whether pageable memory is involved and kind, in that
+    order."""
     ops = _copy_ops(trace)
     read = ("row", "rank", "device", "bytes", "start_ns", "end_ns", _PAGEABLE, _LENGTH.alias("length_ns"))
     direction = pl.col("copy_kind").fill_null("unknown").cast(pl.String)
-    rows = ops.select(*read, direction=direction, migrated=matches(ops["name"], MIGRATION))
-    keys = ["rank", "device", "direction", "pageable", "migrated"]
+    kind = pl.when(matches(ops["name"], TOUCHED)).then(pl.lit("migrations")).when(_on_trips(ops))
+    rows = ops.select(*read, direction=direction, kind=kind.then(pl.lit("trips")).otherwise(pl.lit("copies")))
+    keys = ["rank", "device", "direction", "pageable", "kind"]
     parts = rows.sort(keys, maintain_order=True).partition_by(keys, as_dict=True, maintain_order=True)
     return tuple(
         _build_group(part, ((rank, device), *kind), device_timeline(trace)[rank, device].exposed_copy)
@@ -87,17 +92,47 @@ def exposed_copies(trace: Trace) -> tuple[CopyGroup, ...]:
     )
 
 
+def _on_trips(ops: pl.DataFrame) -> pl.Series:
+    """Whether each copy is of data that leaves the device and comes back, time and again: at least `fixes.trips_least`
+    copies to the host of more than a value are each followed by one of as many bytes to the device, none by two.
+
+    Of copies h2d, d2h, d2h, h2d, d2h of one size the third leaves for the fourth; the first and the last are alone.
+    """
+    leaves, comes = (ops["copy_kind"] == way for way in ("d2h", "h2d"))
+    data = ((leaves | comes) & (ops["bytes"] > fixes.STAGED_BYTES.whole)).fill_null(False)
+    rows = ops.with_row_index("at").filter(data).sort("rank", "device", "bytes", "start_ns", "at")
+    ways = rows.group_by("rank", "device", "bytes", maintain_order=True).agg("at", pl.col("copy_kind") == "d2h")
+    found = np.zeros(ops.height, np.bool_)
+    for at, out in zip(ways["at"], ways["copy_kind"], strict=True):
+        paired = _paired(out.to_numpy())
+        if np.count_nonzero(paired) >= 2 * fixes.TRIPS_LEAST.whole:
+            found[at.to_numpy()[paired]] = True
+    return pl.Series(found)
+
+
+def _paired(opens: BoolArray) -> BoolArray:
+    """Which of opening and closing brackets have a partner: of ``)(()(`` the third and fourth."""
+    depth = np.cumsum(np.where(opens, 1, -1))
+    least = np.minimum.accumulate(np.minimum(depth, 0))
+    closed = ~opens & (np.diff(least, prepend=0) == 0)
+    inside = depth - least
+    later = np.append(np.minimum.accumulate(inside[::-1])[::-1][1:], inside[-1:])
+    paired: BoolArray = closed | (opens & (later < inside))
+    return paired
+
+
 def _copy_ops(trace: Trace) -> pl.DataFrame:
     return trace.get(DEVICE_OPS).with_row_index("row").filter(pl.col("kind") == "copy")
 
 
-def _build_group(part: pl.DataFrame, kind: tuple[Device, str, bool, bool], exposed: Intervals) -> CopyGroup:
+def _build_group(part: pl.DataFrame, kind: tuple[Device, str, bool, str], exposed: Intervals) -> CopyGroup:
     moved, sized_ns = int(part["bytes"].sum()), int(part.drop_nulls("bytes")["length_ns"].sum())
+    own = Intervals.of(part)
     return CopyGroup(
         *kind,
         count=part.height,
         bytes=moved,
         gigabytes_per_s=moved / sized_ns if sized_ns and moved else None,
-        exposed=Intervals.of(part) & exposed,
+        exposed=own if kind[1:] == ("h2d", False, "migrations") else own & exposed,
         rows=tuple(part.sort("length_ns", "row", descending=[True, False])["row"].head(SHOWN_ROWS).to_list()),
     )

@@ -16,6 +16,8 @@ from timesink.readers.nsys.identifiers import COPY, MEMORY, process_of
 from timesink.readers.nsys.session import ExportReading, combined
 
 _COPY_NAME = {"h2d": "HtoD", "d2h": "DtoH", "d2d": "DtoD", "h2h": "HtoH", "p2p": "PtoP", "unknown": "unknown"}
+_ASKED = 1  # CUPTI_ACTIVITY_UNIFIED_MEMORY_MIGRATION_CAUSE_USER, as of cudaMemPrefetchAsync
+_BY = ("Memcpy", "Unified memory Memcpy", "Unified memory Prefetch")  # the program, a page that is touched, the program
 _CLONES_OF_CLONES = 8  # a graph within a graph is cloned once more
 
 FrameByTable = dict[str, pl.DataFrame]
@@ -76,24 +78,25 @@ def _kernels(session: ExportReading, frame: pl.DataFrame) -> Mapping[str, Any]:
 def _copies(session: ExportReading, frame: pl.DataFrame) -> Mapping[str, Any]:
     source, target = (MEMORY.words_of(session.export, frame[column]) for column in ("srcKind", "dstKind"))
     kind = COPY.words_of(session.export, frame["copyKind"])
-    migrated = frame["copyKind"].is_in(sorted(identifiers.migrations(session.export)))
+    moved = frame["copyKind"].is_in(sorted(identifiers.migrations(session.export)))
+    asked = moved & (frame["migrationCause"] == _ASKED).fill_null(False)
     return {
         "kind": "copy",
-        "name": _copy_names(kind, source, target, migrated),
+        "name": _copy_names(kind, source, target, moved.cast(pl.Int8) + asked),
         "copy_kind": kind,
         "src_memory": source,
         "dst_memory": target,
     }
 
 
-def _copy_names(kind: pl.Series, source: pl.Series, target: pl.Series, migrated: pl.Series) -> pl.Series:
+def _copy_names(kind: pl.Series, source: pl.Series, target: pl.Series, by: pl.Series) -> pl.Series:
     """As PyTorch's profiler writes them: ``Memcpy HtoD (Pageable -> Device)``; nsys keeps no name for a copy."""
-    parts = pl.DataFrame({"kind": kind, "source": source, "target": target, "migrated": migrated})
+    parts = pl.DataFrame({"kind": kind, "source": source, "target": target, "by": by})
     distinct = parts.unique(maintain_order=True)
     texts = [
-        f"{'Unified memory ' if migrated else ''}Memcpy {_COPY_NAME[kind or 'unknown']}"
+        f"{_BY[by]} {_COPY_NAME[kind or 'unknown']}"
         + (f" ({source.capitalize()} -> {target.capitalize()})" if source and target else "")
-        for kind, source, target, migrated in distinct.iter_rows()
+        for kind, source, target, by in distinct.iter_rows()
     ]
     return _named_alike(parts, distinct, texts)
 

@@ -92,7 +92,7 @@ KERNELS = _source(
     f"{_WORK} demangledName staticSharedMemory dynamicSharedMemory graphNodeId graphId registersPerThread:int32 "
     "gridX:int32 gridY:int32 gridZ:int32 blockX:int32 blockY:int32 blockZ:int32",
 )
-COPIES = _source("CUPTI_ACTIVITY_KIND_MEMCPY", f"{_WORK} bytes copyKind srcKind dstKind graphNodeId")
+COPIES = _source("CUPTI_ACTIVITY_KIND_MEMCPY", f"{_WORK} bytes copyKind srcKind dstKind migrationCause graphNodeId")
 SETS = _source("CUPTI_ACTIVITY_KIND_MEMSET", f"{_WORK} bytes memKind graphNodeId")
 GRAPHS = _source("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", f"{_WORK} graphId graphExecId")
 SYNCHRONISATIONS = _source(

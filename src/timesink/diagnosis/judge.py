@@ -54,9 +54,9 @@ class Row:
     called where the figure is asked for. `time` is the device time that a sentence is about; without it, that in which
     any of `kernels` runs. A finding claims `claim`, or else what `kernels` save at best (without kernels, `time`) and
     `also`. `where` may be found when it is asked for; without it, it is the place of most of the time that the kernels
-    lose. Texts of the rule's `variant` are figures too, and are said in place of the rule's of that name; of a row that `is_certain` no limit is asked. `fix` and
-    `bottleneck` are there where they are others than the rule's. `rows` of the first fact's table are the longest of
-    the kernels by default.
+    lose. Texts of the rule's `variant` are figures too, and are said in place of the rule's of that name; of a row that
+    `is_certain` no limit is asked. `fix` and `bottleneck` are there where they are others than the rule's. `rows` of
+    the first fact's table are the longest of the kernels by default.
     """
 
     device: Device

@@ -11,15 +11,18 @@ from timesink.model.trace import Trace
 
 STEP = 1000
 KERNELS = "\n| k | kernel | solve | | | | 7 | | 400 | 500 | {times} | 1000 |"
-COLUMNS = "| device_ops | kind | name | copy_kind | src_memory | dst_memory | stream | bytes | start_us | end_us | times | every_us |"
+COLUMNS = (
+    "| device_ops | kind | name | copy_kind | src_memory | dst_memory | stream | bytes | start_us | end_us | times "
+    "| every_us |"
+)
 
 
 def loop(*copies: tuple[str, str, str, int], times: int = 12) -> Trace:
     """Steps of a millisecond, each with a kernel from 400 to 500 us and these copies: (direction, host's memory, bytes,
     start in us), of 100 us."""
     rows = [
-        f"| c{at} | copy | Memcpy | {way} | {host if way == 'h2d' else 'device'} | {'device' if way == 'h2d' else host} "
-        f"| 7 | {size} | {start} | {start + 100} | {times} | {STEP} |"
+        f"| c{at} | copy | Memcpy | {way} | {host if way == 'h2d' else 'device'} "
+        f"| {'device' if way == 'h2d' else host} | 7 | {size} | {start} | {start + 100} | {times} | {STEP} |"
         for at, (way, host, size, start) in enumerate(copies)
     ]
     return trace_of("\n".join([COLUMNS, *rows]) + KERNELS.format(times=times))

@@ -59,9 +59,9 @@ class CopyGroup:
 
     Of the `kind` migrations are those that the driver makes of unified memory where a page of it is touched; of trips,
     those of data that leaves the device and comes back (`_on_trips`); of copies, all others. `exposed` is the time in
-    which such a copy ran and no kernel did; a kernel beside a migration to the device waits for its page; `bytes` leaves out copies without a recorded size;
-    `gigabytes_per_s` is bytes over summed durations (1e9), None where no size is known; `rows` are rows of device_ops,
-    the longest first.
+    which such a copy ran and no kernel did; a kernel beside a migration to the device waits for its page. `bytes`
+    leaves out copies without a recorded size; `gigabytes_per_s` is bytes over summed durations (1e9), None where no
+    size is known; `rows` are rows of device_ops, the longest first.
     """
 
     device: Device

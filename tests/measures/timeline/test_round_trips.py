@@ -58,7 +58,7 @@ ONE_WAY = {
 def test_data_that_leaves_and_comes_back_each_step_could_stay(copies: tuple[tuple[str, str, str, int], ...]) -> None:
     whole, *_ = found = exposed(loop(*copies))
     assert "round-trip copies take" in whole.message
-    assert "Keep the data on the device" in whole.advice
+    assert "Keep the data on the GPU" in whole.advice
     assert whole.fix is not None
     assert whole.fix.name == "keep_on_device"
     assert whole.recoverable is not None

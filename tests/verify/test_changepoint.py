@@ -1,10 +1,21 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import signal, stats
 
-from timesink.verify.changepoint import block_permutations, change_point, judge_history, lag1, split_statistic
+from timesink.render.gate.pages import headline
+from timesink.verify.changepoint import (
+    block_permutations,
+    change_point,
+    gate_history,
+    judge_history,
+    lag1,
+    split_statistic,
+)
 from timesink.verify.outcomes import Outcome, Reason
 
 
@@ -71,7 +82,7 @@ def test_a_lasting_change_in_a_history_with_one_percent_noise_is_found(change: f
 
 def test_an_alert_is_tagged_so_that_it_fails_no_gate() -> None:
     verdict, found = judge_history([1.0, 1.001] * 10 + [1.1, 1.101] * 5)
-    assert (verdict.outcome, verdict.tagged) == (Outcome.SLOWER, True)
+    assert (verdict.outcome, verdict.tagged, verdict.is_alert) == (Outcome.SLOWER, False, True)
     assert found is not None
     assert found.index == 20
 
@@ -89,3 +100,15 @@ def test_what_cannot_be_judged_says_why(means: list[float], reason: Reason) -> N
 
 def test_constant_history_is_no_difference() -> None:
     assert judge_history([1.0] * 30)[0].outcome is Outcome.NO_DIFFERENCE
+
+
+@pytest.mark.parametrize(("factor", "said"), [(1.105, "slower"), (1 / 1.105, "faster"), (1.0, "no difference")])
+def test_a_lasting_change_is_proven_and_fails_nothing(tmp_path: Path, factor: float, said: str) -> None:
+    means = np.random.default_rng(7).normal(1, 0.004, 36) * np.where(np.arange(36) < 20, 1, factor)
+    path = tmp_path / "means.jsonl"
+    path.write_text("".join(json.dumps({"mean": float(mean)}) + "\n" for mean in means))
+    result = gate_history(path, "trunk", 0.02)
+    assert (result.outcome, result.exit_code(), result.exit_code(strict=True)) == (said, 0, 0)
+    assert said in headline(result)
+    assert "not proven" not in headline(result)
+    assert "inconclusive" not in headline(result)

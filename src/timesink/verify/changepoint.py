@@ -84,7 +84,7 @@ def block_permutations(rng: np.random.Generator, count: int, block: int, permuta
 def judge_history(
     means: npt.ArrayLike, threshold_ratio: float = limits.STEP_THRESHOLD
 ) -> tuple[ChangeVerdict, ChangePoint | None]:
-    """What a history of run means (oldest first, any unit) says: an alert at most, never a failed gate (`tagged`)."""
+    """What a history of run means (oldest first, any unit) says: an alert at most, never a failed gate."""
     values = np.asarray(means, dtype=np.float64)[-limits.HISTORY_MAX :]
     undecided = partial(inconclusive, threshold_ratio, tagged=True)
     if not np.all(np.isfinite(values) & (values > 0)):
@@ -120,7 +120,7 @@ def _describe_change(logs: Float64Array, change: ChangePoint, threshold_ratio: f
     explanation = f"lasting change {len(after)} points ago, p = {change.p:.3f} by permutation"
     effect = Effect(change.ratio, low, high, level)
     return ChangeVerdict(
-        outcome, threshold_ratio, effect, explanation=explanation, false_alarm_ratio=change.p, tagged=True
+        outcome, threshold_ratio, effect, explanation=explanation, false_alarm_ratio=change.p, is_alert=True
     )
 
 

@@ -74,7 +74,8 @@ class ChangeVerdict:
     `threshold_ratio` is the practical threshold (0.02: differences under 2 % do not matter). `effect` is None where the
     comparison is invalid or no number exists. `reason` and `to_resolve` are set exactly where nothing can be said.
     `false_alarm_ratio` is the chance of this outcome if nothing had changed. `tagged` marks a verdict that rests on an
-    assumption and must not fail a gate. `least_speed_up` is the speed-up that was asked for (1.1: a tenth more steps in
+    assumption and must not fail a gate; `is_alert` one that is proven and told, and fails none either: the history of a
+    trunk is nobody's change. `least_speed_up` is the speed-up that was asked for (1.1: a tenth more steps in
     the same time), None where any change will do.
     """
 
@@ -88,6 +89,7 @@ class ChangeVerdict:
     run_sd_ratio: float | None = None
     false_alarm_ratio: float | None = None
     tagged: bool = False
+    is_alert: bool = False
     notes: tuple[str, ...] = ()
     least_speed_up: float | None = None
 
@@ -165,7 +167,7 @@ class GateRow:
     def failed(self) -> bool:
         """Whether this row alone fails the gate: worse beyond the threshold, and not resting on an assumption; or short
         of the speed-up that was asked for."""
-        slower = self.verdict.outcome is Outcome.SLOWER and not self.verdict.tagged
+        slower = self.verdict.outcome is Outcome.SLOWER and not (self.verdict.tagged or self.verdict.is_alert)
         return self.gated and (slower or self.verdict.falls_short)
 
 
@@ -303,6 +305,6 @@ class GateResult(Presentable):
         invalid."""
         if self.outcome is Outcome.INVALID:
             return 4
-        if self.outcome is Outcome.SLOWER or any(row.verdict.falls_short for row in self.rows if row.gated):
+        if any(row.failed for row in self.rows):
             return 1
         return 3 if strict and self.outcome is Outcome.INCONCLUSIVE else 0

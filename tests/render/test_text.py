@@ -12,6 +12,7 @@ from tests.render.diagnoses import card, diagnosis, healthy
 from timesink.diagnosis.verdicts import DeviceFigures, Quantity, Ruling, StepFigures, Undecided, Where
 from timesink.render import Format, render
 from timesink.render.tables import limit_value_text, quantity_text, value_text
+from timesink.render.text import console_text, text_console
 
 
 def flat(text: str) -> str:
@@ -108,3 +109,10 @@ def test_a_limit_keeps_the_digits_it_was_written_with() -> None:
     assert limit_value_text(0.025, "ratio") == "2.5 %"
     assert limit_value_text(2.0, "ms") == "2 ms"
     assert quantity_text(Quantity(5.0, "ms", high=6.0)) == "5.00 ms (… to 6.00 ms)"
+
+
+def test_text_in_a_notebook_is_returned_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    console = text_console(80, colour=False)
+    console.print("busy")
+    assert console_text(console) == "busy\n"

@@ -68,6 +68,7 @@ def text_console(width: int, colour: bool) -> Console:
         file=StringIO(),
         width=width,
         force_terminal=colour,
+        force_jupyter=False,  # else Rich shows the text in the notebook, and returns none
         color_system="standard" if colour else None,
         markup=False,
         emoji=False,

@@ -7,12 +7,6 @@
   if (!figures.length || !captureOf(figures[0])) return;
   const data = JSON.parse(document.getElementById("data").textContent);
   const ROW = 15, LABEL = 17, AXIS = 20, GAP = 5, PAPER = 760, MINI = 36, SOLID = 1.5, FAINT = 0.3, SHORTEST = 20;
-  const FAMILY = {
-    sync: "wait", copy_staging: "wait2", allocator: "wait2", loader: "wait2", dispatch: "host2", optimizer: "host2", profiler: "host2",
-    untraced: "host", python: "host", os_call: "host3", cuda_call: "host3", compile: "host3", checkpoint: "host3", garbage_collection: "host3", logging: "host3",
-    launch_latency: "gpu", kernel_gap: "gpu2", graph_gap: "gpu2", migration: "gpu2", unexplained: "gpu3", dependency_compute: "gpu3",
-    dependency_communication: "communication", dependency_copy: "copy",
-  };
   const WORDS = {
     product: "matrix products, convolutions", attention: "attention", reduction: "reductions, norms, softmax", pointwise: "element-wise, layout", kernel: "other kernels",
     communication: "communication", copy: "copies",
@@ -22,7 +16,7 @@
     const all = getComputedStyle(document.documentElement), known = new Map();
     return (name) => { if (!known.has(name)) known.set(name, all.getPropertyValue(name).trim()); return known.get(name); };
   };
-  const colours = (model, colour) => model.kinds.map((kind) => colour(`--k-${FAMILY[kind] || kind}`) || colour("--k-gpu"));
+  const colours = (model, colour) => model.kinds.map((kind) => colour(`--k-${kind}`) || colour("--k-gpu"));
   const same = (a, b) => a && b && a.lane === b.lane && a.depth === b.depth && a.start === b.start && a.end === b.end;
   const tall = (lane) => (lane.kind === "ranks" ? Math.min(ROW, Math.max(3, Math.floor(512 / lane.rows.length))) : ROW);
   const plain = (folded, lane) => (folded ? 1 : Math.max(lane.rows.length, 1));

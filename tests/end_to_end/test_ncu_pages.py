@@ -89,6 +89,16 @@ def test_what_a_details_page_holds_decides_as_the_report_does_or_not(reading: Re
     assert decided >= 0.4 * every
 
 
+def test_the_first_finding_of_a_launch_names_the_limiter_of_its_row(reading: Reading) -> None:
+    for report in REPORTS:
+        first: dict[int, str] = {}
+        for _, finding in diagnose(reading(report)).findings:
+            for row in finding.evidence[0].rows:
+                first.setdefault(row, finding.bottleneck.value)
+        entries = {entry["id"]: entry["limiter"] for entry in kernel_entries(reading(report))}
+        assert {row: entries[row] for row in first} == first, report.name
+
+
 def as_details(kernel: KernelCounters) -> KernelCounters:
     """What the details page prints of a launch: some figures, with two digits, and the messages of ncu's rules."""
     printed = {name: float(f"{value:.2f}") for name, value in kernel.values.items() if name in LABELLED}

@@ -31,7 +31,7 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     for why, kinds in ((_BETWEEN, lost.keys() & {*_OF_DEVICE}), (_BELOW, lost.keys() - {*_OF_DEVICE})):
         named = [f"{IDLE_WORDS[kind]} {share_text(lost[kind])}" for kind in lost if kind in kinds]
         if named:
-            yield Note(f"no finding claims most of {', '.join(named)} of the step, {why}")
+            yield Note(f"{', '.join(named)} of the step, {why}", "unclaimed")
 
 
 def _lost(trace: Trace, budget: StepBudget, findings: Sequence[Finding]) -> dict[str, float]:

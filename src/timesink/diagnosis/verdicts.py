@@ -335,7 +335,8 @@ class StepBudget:
 @dataclass(frozen=True, slots=True)
 class Note:
     """One thing to know before believing the figures. `kind` is the reader's word for a note on the import (data loss,
-    an assumption, rows left out) of `count` rows of `table`; it is empty where the diagnosis itself has the note."""
+    an assumption, rows left out) of `count` rows of `table`, or "unclaimed" where no finding claims a cause; it is
+    empty where the diagnosis itself has another note."""
 
     message: str
     kind: str = ""

@@ -185,7 +185,8 @@ def _after_waits(trace: Trace) -> Rows:
     if not synchronisations(trace).calls.height:
         return NotApplicable("no call in the trace blocks the CPU")
     waits = blamed_time(trace, ("sync",))
-    return [waiting_row(blamed, fixes.REMOVE_SYNC, fixes.REMOVE_SYNC.change()) for blamed in waits]
+    removed = fixes.REMOVE_SYNC.change()
+    return [waiting_row(blamed, fixes.REMOVE_SYNC, removed) for blamed in waits]
 
 
 def _count_waits(trace: Trace, row: Row, _: object) -> tuple[dict[str, Any], tuple[Evidence, ...]]:
@@ -242,11 +243,12 @@ def _before_launches(trace: Trace) -> Rows:
     ]
     if not starved:
         return Clear(tuple(map(_queue_fact, queues.values())))
+    captured = fixes.CUDA_GRAPH.change()  # of the whole host, whatever the device: one price for all of them
     return [
         waiting_row(
             blamed,
             fixes.CUDA_GRAPH,
-            fixes.CUDA_GRAPH.change(),
+            captured,
             interval_ns=interval_ns,
             launches=queue.launches_per_step,
             empty_ratio=queue.empty_queue_ratio,

@@ -66,7 +66,8 @@ def given_of(kernel: KernelCounters) -> Iterator[Given]:
     """Every launch that the counters allow: one where units were measured."""
     roofline = roofline_of(kernel)
     if lacks_units(kernel):
-        yield from _allowed(kernel, roofline)
+        if leaves(kernel):
+            yield from _allowed(kernel, roofline)
         return
     units, stalls = leaves(kernel), stalls_of(kernel)
     dram = roofline.memory_of("dram") if roofline is not None else None

@@ -201,19 +201,27 @@ def test_scaled_figures_without_their_units_are_refused(reading: Reading, tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["label", "name"])
-def test_a_details_page_names_no_limiter_and_the_page_that_does(
+def test_a_details_page_names_the_limiter_of_its_report_or_none_and_the_page_that_does(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = tmp_path / "details.csv"
+    page, report = tmp_path / "details.csv", tmp_path / "report.ncu-rep"
     page.write_bytes(unpacked(SUITE / f"atomics.details_{kind}.csv.xz"))
-    assert run(["kernels", str(page), "--format", "json"]) == 0
-    text = capsys.readouterr().out
-    listed = json.loads(text)["kernels"]
-    assert {(one["limiter"], one["roof"], one["bound_speedup"]) for one in listed} == {(None, None, None)}
-    assert all("use --page raw" in one["action"] for one in listed)
-    assert run(["diagnose", str(page)]) == 2
-    assert "or its raw page: ncu --import REPORT --csv --page raw" in capsys.readouterr().err
-    assert "inf" not in text.lower()
+    report.write_bytes(unpacked(SUITE / "atomics.ncu-rep.xz"))
+    found = []
+    for file in (page, report):
+        assert run(["kernels", str(file), "--format", "json"]) == 0
+        text = capsys.readouterr().out
+        assert "inf" not in text.lower()
+        found.append(json.loads(text)["kernels"])
+    listed, known = found
+    assert len(listed) == len(known) == 6
+    for one, same in zip(listed, known, strict=True):
+        if one["limiter"] is None:
+            assert (one["roof"], one["bound_speedup"]) == (None, None)
+            assert "use --page raw" in one["action"]
+        else:
+            assert one["limiter"] == same["limiter"]
+    assert {one["limiter"] for one in listed} == {None, "occupancy", "compute_bound_kernel"}
 
 
 LONG = (

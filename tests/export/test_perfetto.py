@@ -146,7 +146,7 @@ def test_the_critical_path_is_on_a_track_of_its_own_without_a_gap() -> None:
     assert [(start, end) for _, start, end in shown] == list(zip(path.start_ns, path.end_ns, strict=True))
     assert all(earlier[2] == later[1] for earlier, later in pairwise(shown))
     starts, ends = set(trace[DEVICE_OPS]["start_ns"]), set(trace[DEVICE_OPS]["end_ns"])
-    on_device = [(start, end) for name, start, end in shown if name.startswith("device: ")]
+    on_device = [(start, end) for name, start, end in shown if name.startswith("GPU: ")]
     assert len(on_device) > 100
     assert all(start in starts and end in ends for start, end in on_device)
 

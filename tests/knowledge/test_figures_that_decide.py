@@ -176,7 +176,9 @@ def copied(sizes: list[int], pinned: list[int], rates: list[float]) -> list[floa
     rows = np.arange(size.size)
     frame = pl.DataFrame({"copy_kind": ["h2d"] * size.size, "src_memory": memory, "dst_memory": memory, "bytes": size})
     ops = Copies(rows, np.zeros(size.size, np.int64), length)
-    graph = SimpleNamespace(program=SimpleNamespace(ops=ops), tables={DEVICE_OPS: frame})
+    graph = SimpleNamespace(
+        program=SimpleNamespace(ops=ops), tables={DEVICE_OPS: frame}, once=lambda _, work_out: work_out()
+    )
     return transfers.PinCopies()._copies(graph, Case.EXPECTED)[1][: len(sizes)].tolist()  # type: ignore[arg-type]
 
 

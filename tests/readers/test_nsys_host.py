@@ -112,7 +112,7 @@ def test_the_call_that_asked_decides_what_was_waited_for(export):
         ("stream_wait_event", 8, 5),
         ("device", None, None),
     ]
-    assert [count for message, count in messages(trace, NoteKind.ASSUMED) if "synchronisations" in message] == [1]
+    assert [count for message, count in messages(trace, NoteKind.ASSUMED) if "synchronizations" in message] == [1]
 
 
 def test_a_stream_waits_for_the_last_record_of_the_event_before_the_wait(export):

@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from timesink.errors import UnreadableTrace
+from timesink.cli.app import run
 from timesink.model.tables import COMPILE_EVENTS
-from timesink.readers import read, reader_of
+from timesink.readers import read
 from timesink.readers.torch_logs.events import graph_break, recompilation
 from timesink.readers.torch_logs.records import Losses, records
 
@@ -170,11 +170,12 @@ def test_a_log_beside_a_trace_claims_no_rank_of_its_own(tmp_path: Path) -> None:
     assert not [note for note in both.notes if "claim rank" in note.message]
 
 
-def test_a_program_s_own_output_is_no_log(tmp_path: Path) -> None:
+def test_a_program_s_own_output_alone_gives_no_diagnosis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A log of graph breaks without a break holds nothing else; so it is read, and says that it has no record."""
     path = tmp_path / "out.log"
     path.write_text("epoch 1\nepoch 2\n")
-    with pytest.raises(UnreadableTrace):
-        reader_of(path)
+    assert run(["diagnose", str(path)]) == 2
+    assert "only lines that are no record of PyTorch's loggers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ SETTING: Final = Pattern(
     ("password: x", "- name: y", "export KEY=1", 'host = "a"'), ("[section]", "- item"),
 )  # fmt: skip
 DRAWING: Final = Pattern(
-    r"[MLHVCSQTAZmlhvcsqtazretnslcu0-9 (),.e+-]*",
+    r"^[MLHVCSQTAZmlhvcsqtazretnslcu0-9 (),.e+-]*$",
     "a path or a place in SVG",
     ("M0,5L10 3Z", "0 0 1000 44", "translate(3 4)"),
     "ann@x",

@@ -484,7 +484,12 @@ def test_nan_counters_leave_their_kernel_unexplained_and_no_other(shared_data: P
 
 @pytest.mark.parametrize(
     ("reason", "word"),
-    [("long_scoreboard", "more stages"), ("short_scoreboard", "swizzle"), ("barrier", "let some load"), ("wait", "")],
+    [
+        ("long_scoreboard", "pipeline stages"),
+        ("short_scoreboard", "Swizzle"),
+        ("barrier", "let some load"),
+        ("wait", ""),
+    ],
 )
 def test_a_product_is_told_what_its_tensor_cores_wait_for(reason: str, word: str) -> None:
     values = {

@@ -62,6 +62,20 @@ class BlamedTime:
 
 def blamed_time(trace: Trace, causes: Collection[str], wanted: pl.Expr | None = None) -> tuple[BlamedTime, ...]:
     """Per device that did any work, in order: the idle stretches of these causes, and of them those `wanted`."""
+    if wanted is not None:
+        return _blame_devices(trace, causes, wanted)
+    known, key = _by_causes(trace), tuple(causes)
+    if key not in known:
+        known[key] = _blame_devices(trace, causes)
+    return known[key]
+
+
+@remembered
+def _by_causes(_: Trace) -> dict[tuple[str, ...], tuple[BlamedTime, ...]]:
+    return {}
+
+
+def _blame_devices(trace: Trace, causes: Collection[str], wanted: pl.Expr | None = None) -> tuple[BlamedTime, ...]:
     chosen = pl.col("cause").is_in(list(causes))
     stretches = idle_blame(trace).stretches
     rows = stretches.select(chosen if wanted is None else chosen & wanted).to_series()

@@ -239,6 +239,11 @@ PAGE_POLICY: Final = Pattern(
 MARKED_NUMBER: Final = Pattern(
     r'"\\u0000([^"]*)"', "a number that waits to be written in its own digits", r'"\u000012.50"', '"12.50"'
 )
+LITERAL: Final = Pattern(r'"(?:[^"\\]|\\.)*"', "a string of JSON or of a script", ('"a"', '"a\\"b"'), "'a'")
+DIGEST_OF_PAYLOAD: Final = Pattern(
+    r'"has_payload": "[0-9a-f]{1,32}"', "the digest of what follows a record of a structured log",
+    '"has_payload": "8d59"', '"has_payload": "no"',
+)  # fmt: skip
 _KEPT: Final = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 """Keys, tables and columns by what readers take."""
 # Kineto: https://github.com/pytorch/kineto, and what other writers of its format add.

@@ -35,7 +35,7 @@ _PATH = 4_000  # characters
 _NOTHING_MS = 1e-6
 _NOTHING = 0.000_05  # a share that would read 0.00 %
 _SMALL = 0.01  # parts of the step below it are told together
-_CLAUSE_END: Final = re.compile(r"[;:.](?=\s|$)")
+_CLAUSE_END: Final = re.compile(r"[;:.](?=\s|$)")  # of an advice
 _LOST: Final = "data_loss"
 _ASSUMED_OF_GPU: Final = "assumed", "device_ops"
 _DEVICE_BOUND: Final = 0.9  # of the step: the rest is too short to be what to look at

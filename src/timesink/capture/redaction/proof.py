@@ -33,8 +33,8 @@ _OF_FORMATS = frozenset(
      *private_texts.KERNEL_ARGUMENTS, *private_texts.NSYS_COLUMNS,
      *(name for kinds in private_texts.NSYS_COLUMNS.values() for names in kinds for name in names.split()))
 )  # fmt: skip
-_LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_DIGEST_OF_PAYLOAD = re.compile(r'"has_payload": "[0-9a-f]{1,32}"')
+_LITERAL = re.compile(private_texts.LITERAL, re.DOTALL)
+_DIGEST_OF_PAYLOAD = re.compile(private_texts.DIGEST_OF_PAYLOAD)
 Texts = Iterator[str]
 
 

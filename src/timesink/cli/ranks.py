@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def ranks(
     places: list[str],
-    engine: Literal["threads", "serial", "processes", "dask"] = "threads",
+    engine: str = "threads",
     workers: int = 0,
     scheduler: str | None = None,
     top: int = 16,

@@ -203,9 +203,8 @@ def ordered_intervals(of: Answers) -> Iterator[str]:
         if not low <= value * 1.012 or not value <= high * 1.012 or value > recorded * 1.012:
             yield f"estimated step: {step[0]}"
         # A collective runs until the last rank comes, which recording may make late: that part of it shortens too.
-        own = WORK_WORDS.keys() - (
-            {"communication"} if len({one["rank"] for one in of.json["step_parts"]}) > 1 else set()
-        )
+        has_peers = len({one["rank"] for one in of.json["step_parts"]}) > 1
+        own = WORK_WORDS.keys() - {"communication" if has_peers else ""}
         works = [[part["ms"] for part in one["parts"] if part["kind"] in own] for one in of.json["step_parts"]]
         busy = max(map(sum, works), default=0.0)
         if value < 0.97 * busy:

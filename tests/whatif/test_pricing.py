@@ -13,7 +13,7 @@ from tests.whatif.programs import Host, Launch, Step, Wait, simulate
 from timesink.knowledge.assumptions import idle, replay
 from timesink.knowledge.op_class import COPY
 from timesink.whatif import pricing
-from timesink.whatif.change import Case, Range, Target, Touches
+from timesink.whatif.change import Case, Range, Target, Together, Touches
 from timesink.whatif.changes.host import RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import ScaleKernels
 from timesink.whatif.graph import Graph
@@ -93,6 +93,34 @@ def test_a_price_by_hand() -> None:
     assert pricer.price(RemoveSyncs()).gain_ns > 0
 
 
+def test_an_uncertain_change_has_an_interval_around_its_gain() -> None:
+    kernels = Target("kernel", "gemm")
+    sure, unsure = (
+        loop(100, 40).price(ScaleKernels(kernels, factor)) for factor in (Range.exact(0.5), Range(0.9, 0.5, 0.1))
+    )
+    assert sure.gain_ns == unsure.gain_ns
+    assert 0 < unsure.low_ns < sure.low_ns < sure.gain_ns < sure.high_ns < unsure.high_ns < sure.step_ns
+
+
+def test_changes_that_begin_alike_share_what_the_first_ones_make_of_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels, rewrite, rewritten = ScaleKernels(Target("kernel", "gemm"), Range.exact(0.5)), ScaleHost.rewrite, []
+
+    def count(self: ScaleHost, graph: Graph, case: Case) -> Graph:
+        rewritten.append(case)
+        return rewrite(self, graph, case)
+
+    monkeypatch.setattr(ScaleHost, "rewrite", count)
+    pricer, host, syncs = loop(100, 40), ScaleHost(Target(), 0.5), RemoveSyncs()
+    two = pricer.price(Together((host, kernels)))
+    begun = len(rewritten)
+    three = pricer.price(Together((host, kernels, syncs)))
+    assert len(rewritten) == begun
+    assert str(three) == str(loop(100, 40).price(Together((host, kernels, syncs))))
+    assert len(rewritten) == 2 * begun
+    assert str(pricer.price(Together((syncs, host)))) == str(loop(100, 40).price(Together((syncs, host))))
+    assert three.gain_ns > two.gain_ns > pricer.price(host).gain_ns > 0
+
+
 def test_what_cannot_be_replayed_has_no_price() -> None:
     pricer = loop(100, 40)
     limit = replay.RESIDUAL_LIMIT.value
@@ -101,6 +129,8 @@ def test_what_cannot_be_replayed_has_no_price() -> None:
     unexplained = Pricer(pricer.graph, pricer.anchors.windows, limit + 0.01).price(change)
     assert (unexplained.gain_ns, unexplained.replayed, unexplained.low_ns) == (0.0, False, 0.0)
     assert f"{100 * limit + 1:.1f} % of the step" in str(unexplained.refused)
+    assert Pricer(pricer.graph, pricer.anchors.windows, limit + 0.01).refused(change) == unexplained.refused
+    assert pricer.refused(change) is None
     none = Pricer(pricer.graph, StepWindows.alike(np.empty(0, np.int64), np.empty(0, np.int64))).price(change)
     assert (none.replayed, none.gain_ns) == (False, 0.0)
     assert "no complete step" in str(none.refused)

@@ -19,7 +19,6 @@ from timesink.measures.steps.per_step import largest_per_step_ns, period_ns
 from timesink.measures.timeline.replay import (
     calibrated_pricers,
     deflated_pricers,
-    least_step_ns,
     pricers,
     step_without_profiler_ns,
 )
@@ -158,11 +157,11 @@ def share_claims(
     """Findings that claim the same device time share it: each keeps what those before it leave.
 
     A finding whose claim is taken by a third already is worth two thirds of its price. Prices of one rank together
-    never exceed the least that the step may take, nor does the upper end of any exceed the step; what recording costs
-    is a part of the recorded step, and counts in neither. Those of several ranks do not add up: ranks wait for each
-    other, so a change that wins 2 ms on each of eight wins 2 ms.
+    never exceed the step, nor does the upper end of any; what recording costs is a part of the recorded step, and
+    counts in neither. Those of several ranks do not add up: ranks wait for each other, so a change that wins 2 ms on
+    each of eight wins 2 ms.
     """
-    least_ns, left_ms = least_step_ns(trace) or math.inf, dict[int, float]()
+    left_ms = dict[int, float]()
     taken: dict[tuple[int, int], Intervals] = {}
     before: list[tuple[str, Claim]] = []
     shared = []
@@ -177,7 +176,7 @@ def share_claims(
         worth = scaled(finding.recoverable, ratio) if finding.recoverable else None
         if worth is not None and step_ms is not None and finding.bottleneck is not Bottleneck.PROFILER_OVERHEAD:
             rank = finding.where.rank or 0
-            left_of_step = left_ms.setdefault(rank, min(least_ns / NS_PER_MS, step_ms))
+            left_of_step = left_ms.setdefault(rank, step_ms)
             if counted is None and worth.value > left_of_step and before:
                 counted = before[0][0], 1.0 - left_of_step / worth.value
             worth = at_most(worth, left_of_step, step_ms)
@@ -201,9 +200,8 @@ def _taker(claim: Claim, before: Iterable[tuple[str, Claim]], trace: Trace) -> s
 def _price_by_estimate(change: Change, rank: int, trace: Trace) -> Quantity | None:
     """The gain in replays with the profiler's cost taken off by estimate; None where the trace cannot be replayed.
 
-    The expected cost gives the value, which does not exceed the least that a step at much cost may take in another run:
-    the program may be that fast. The interval holds the intervals at little and at much cost, and does not exceed the
-    step.
+    The expected cost gives the value. The interval holds the intervals at little and at much cost. Neither exceeds the
+    step at the expected cost, of which they are shown as a share.
     """
     if change.touches is Touches.DEVICE:  # the device is not slowed, but what it gains is a part of the same step
         replay, step_ns = pricers(trace)[rank].price(change), step_without_profiler_ns(trace, rank)
@@ -213,10 +211,9 @@ def _price_by_estimate(change: Change, rank: int, trace: Trace) -> Quantity | No
     if not all(replay.replayed for replay in replays):
         return None
     low_ns, high_ns = min(replay.low_ns for replay in replays), max(replay.high_ns for replay in replays)
-    least_ns = replays[Case.HOPEFUL.value].step_ns * assumed.ANOTHER_RUN.low
-    gain_ns = min(replays[Case.EXPECTED.value].gain_ns, least_ns)
-    high_ns = min(high_ns, replays[Case.EXPECTED.value].step_ns)
-    return _quantity(gain_ns, min(low_ns, gain_ns), max(high_ns, gain_ns))
+    expected = replays[Case.EXPECTED.value]
+    gain_ns = expected.gain_ns
+    return _quantity(gain_ns, min(low_ns, gain_ns), max(min(high_ns, expected.step_ns), gain_ns))
 
 
 def _price_without_profiler(change: Change, rank: int, bound: Quantity, trace: Trace) -> Quantity | None:

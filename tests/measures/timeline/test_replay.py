@@ -163,17 +163,12 @@ def test_a_job_takes_as_long_as_its_shortest_rank_or_the_slowest_by_itself(monke
     other = assumed.ANOTHER_RUN
     likely = (6 * NS_PER_MS * other.low, 10 * NS_PER_MS * other.value, 11 * NS_PER_MS * other.high)
     assert replay.likely_step_ns(trace) == likely
-    assert replay.least_step_ns(trace) == likely[0]
     assert replay.step_without_profiler_ns(trace, 1) == 10.5 * NS_PER_MS
     told = Trace("made", {}).with_unprofiled_step(5.0 * NS_PER_MS)
-    assert (replay.least_step_ns(told), replay.step_without_profiler_ns(told, 1)) == (5 * NS_PER_MS, 5 * NS_PER_MS)
+    assert replay.step_without_profiler_ns(told, 1) == 5 * NS_PER_MS
     monkeypatch.setattr(replay, "deflated_pricers", lambda _: {})
     empty = Trace("made", {})
-    assert (replay.estimated_step_ns(empty), replay.likely_step_ns(empty), replay.least_step_ns(empty)) == (
-        None,
-        None,
-        None,
-    )
+    assert (replay.estimated_step_ns(empty), replay.likely_step_ns(empty)) == (None, None)
 
 
 def test_an_excerpt_is_stretches_of_steps_with_the_step_before_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,11 +23,10 @@ from timesink.fixes.fix import Beside, Fix, Offer, on_rank
 from timesink.fixes.table import FIXES
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, least_step_ns
+from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.startup import dataclass, replace
-from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case, Change, Together, Touches
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, together
 from timesink.whatif.critical_path import longest_kind
@@ -50,7 +49,6 @@ class Joint:
 
     def __init__(self, trace: Trace, rank: int, step_ms: float, offered: Sequence[Candidate]) -> None:
         self.trace, self.rank, self.step_ms = trace, rank, step_ms
-        self.least_ms = min((least_step_ns(trace) or step_ms * NS_PER_MS) / NS_PER_MS, step_ms)
         self.offered = {candidate.fix.name: candidate for candidate in offered}
         self.claimed: Chosen = frozenset()
         self._known: dict[tuple[Chosen, bool], Quantity | None] = {}
@@ -107,7 +105,7 @@ class Joint:
             worth = in_order(max(_sum(worth, apart), whole, key=lambda gain: gain.value))
         if len(own) == 1 and own[0].claims:
             worth = at_most(worth, self._claimed_ms(own[0], changes), self.step_ms)
-        return at_most(worth, self.least_ms, self.step_ms)
+        return at_most(worth, self.step_ms, self.step_ms)
 
     def _claimed_ms(self, one: Candidate, changes: Sequence[Change]) -> float:
         """The most that a change wins alone: what its findings claim of the device's time, and the host's own time that

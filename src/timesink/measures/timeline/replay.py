@@ -164,13 +164,6 @@ def likely_step_ns(trace: Trace) -> tuple[float, float, float] | None:
     return estimated and (estimated[0] * other.low, estimated[1] * other.value, estimated[2] * other.high)
 
 
-def least_step_ns(trace: Trace) -> float | None:
-    """The least that the mean step of the job may be without a profiler: as told, else by estimate; None where neither
-    is known."""
-    likely = likely_step_ns(trace)
-    return likely[0] if likely and trace.unprofiled_step_ns is None else trace.unprofiled_step_ns
-
-
 def step_without_profiler_ns(trace: Trace, rank: int) -> float:
     """The mean step of a rank without a profiler, in ns: as told, else as estimated. `KeyError` for a rank without
     steps to replay."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import venv
 import zipfile
 from pathlib import Path
 
@@ -32,22 +31,20 @@ def missing(wheel: Path) -> list[str]:
     return [name for name in needed() if name not in names] + licences + native
 
 
-def used(wheel: Path, folder: Path) -> None:
-    """Raises `CalledProcessError` where the installed command fails."""
-    venv.create(folder / "venv", with_pip=True)
-    python = folder / "venv" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", wheel.resolve()], check=True)
-    command, report = folder / "venv" / "bin" / "timesink", folder / "report.html"
-    subprocess.run([command, "--version"], check=True, cwd=folder)
-    subprocess.run([command, "demo"], check=True, cwd=folder, stdout=subprocess.DEVNULL)
-    where = subprocess.run(
-        [python, "-c", "import timesink; print(timesink.__path__[0])"],
-        check=True, cwd=folder, capture_output=True, text=True,
-    ).stdout.strip()  # fmt: skip
-    trace = Path(where) / "cli" / "demo" / "gpt_before.json.gz"
-    subprocess.run([command, "diagnose", trace, "--format", "html", "--output", report], check=True, cwd=folder)
-    if "uPlot" not in report.read_text("utf-8"):
+def used(wheel: Path, folder: Path) -> str:
+    """The answer that a fresh machine gives after three commands in an empty folder: make an environment, install, ask.
+
+    Raises `CalledProcessError` where a command fails.
+    """
+    programs, trace = folder / "env" / "bin", SOURCE / "timesink" / "cli" / "demo" / "gpt_before.json.gz"
+    asked = [programs / "timesink", trace]
+    for command in ([sys.executable, "-m", "venv", "env"], [programs / "pip", "install", "-qq", wheel.resolve()]):
+        subprocess.run(command, check=True, cwd=folder)
+    answer = subprocess.run(asked, check=True, cwd=folder, capture_output=True, text=True).stdout
+    subprocess.run([*asked, "--output", "report.html"], check=True, cwd=folder)
+    if "uPlot" not in (folder / "report.html").read_text("utf-8"):
         raise SystemExit("the report holds no chart library")
+    return answer
 
 
 def main(folder: Path) -> None:
@@ -55,7 +52,7 @@ def main(folder: Path) -> None:
     if lacks := missing(wheel):
         raise SystemExit(f"{wheel.name} lacks {', '.join(lacks)}")
     with tempfile.TemporaryDirectory() as scratch:
-        used(wheel, Path(scratch))
+        print(used(wheel, Path(scratch)))
     print(f"{wheel.name}: installed, ran, reported")
 
 

@@ -8,6 +8,8 @@ import pytest
 from tests.gate.answers import Answers
 from tests.gate.test_gate import ROOT, answers_of_file
 
+from timesink.diagnosis.plan.ladder import plan
+
 
 @pytest.fixture
 def answers(request: pytest.FixtureRequest, tmp_path: Path) -> Answers:
@@ -50,3 +52,21 @@ def test_data_that_goes_to_and_fro_each_step_stays_on_the_device(answers: Answer
     assert "round-trip copies take 523 ms" in answers.verdict
     assert "keep_on_device" in answers.plan
     assert "graph" not in answers.plan
+
+
+@pytest.mark.parametrize(
+    ("answers", "busy_ms"),
+    [("device_delay.sqlite.xz", 13.26), ("host_after_copy.sqlite.xz", 2.82), ("offload_loop.sqlite.xz", 8.0),
+     ("13_one_wait_then_starved_by_host.json.gz", 3.45)],
+    indirect=["answers"],
+)  # fmt: skip
+def test_no_plan_falls_below_what_the_gpu_has_to_run(answers: Answers, busy_ms: float) -> None:
+    """A wait and a bound on the same idle time win it once."""
+    assert plan(answers.trace, answers.diagnosis).rungs[-1].after_ms >= 0.995 * busy_ms
+
+
+@pytest.mark.parametrize("answers", ["13_one_wait_then_starved_by_host.json.gz"], indirect=True)
+def test_a_model_that_one_process_copies_to_all_gpus_is_told_no_cuda_graph(answers: Answers) -> None:
+    assert "Use DistributedDataParallel, one process" in answers.screen
+    assert "one_process_per_gpu" in answers.plan
+    assert "graph" not in answers.plan.partition("What each change wins alone")[0].replace("/graph", "")

@@ -15,6 +15,7 @@ import polars as pl
 from timesink.fixes.fix import Beside
 from timesink.knowledge.assumptions import Assumption, fixes
 from timesink.measures.communication.pipelines import trains
+from timesink.measures.compile.graph_obstacles import graph_obstacle
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.repeated_calls import layers, repeated_calls
 from timesink.measures.habits.repeated_kernels import parameter_loops
@@ -99,11 +100,18 @@ def compile_model(trace: Trace, beside: Beside) -> Iterator[Change]:
     yield from map(align_products, misaligned_products(trace))
 
 
+def capture_beside(trace: Trace, beside: Beside) -> tuple[Change, ...]:
+    """One launch for all, where launches hold the device up and nothing but memory, which has a fix, forbids it."""
+    obstacle = graph_obstacle(trace)
+    holds = obstacle is None or obstacle.kind == "allocates"
+    return (CaptureGraph(),) if beside.launches_count and holds else ()
+
+
 def compile_to_graph(trace: Trace, beside: Beside) -> Iterator[Change]:
-    """The same, and one launch for all, where launches hold the device up."""
-    if beside.launches_count:
+    """A compiled model, and one launch for all."""
+    if captured := capture_beside(trace, beside):
         yield from compile_model(trace, beside)
-        yield CaptureGraph()
+        yield from captured
 
 
 def batch_calls_beside(trace: Trace, beside: Beside) -> Iterator[Change]:

@@ -87,7 +87,7 @@ COMPILE: Final = Fix(
     "compile",
     "torch.compile the model",
     Effort.LINES,
-    answers=("pointwise_unfused", "tiny_kernels", "launch_bound", "eager_islands"),
+    answers=("pointwise_unfused", "tiny_kernels", "launch_bound/cuda_graph", "eager_islands"),
     subsumes=("padding",),
     costs="seconds to minutes at the first step and at each new shape: not in its price",
     beside=replays.compile_model,
@@ -100,8 +100,8 @@ COMPILE_GRAPH: Final = Fix(
     "compile_graph",
     'torch.compile with mode="reduce-overhead"',
     Effort.LINES,
-    answers=("launch_bound", "tiny_kernels"),
-    after=("remove_sync",),
+    answers=("launch_bound/cuda_graph", "tiny_kernels"),
+    after=("remove_sync", "keep_memory"),
     subsumes=("compile", "cuda_graph", "padding"),
     costs="the memory of a graph's own pool, and shapes that stay the same",
     memory="working",  # its pool holds a step's tensors beside those of eager steps
@@ -115,15 +115,15 @@ CUDA_GRAPH: Final = Fix(
     "cuda_graph",
     "capture the step in a CUDA graph",
     Effort.LINES,
-    answers=("launch_bound",),
-    after=("remove_sync",),
+    answers=("launch_bound/cuda_graph",),
+    after=("remove_sync", "keep_memory"),
     excludes=("compile",),
     costs="the memory of a graph's own pool, and shapes that stay the same",
     memory="working",
     verb=Verb("capture-graph", "[range:REGEX]", "CPU time between waits as graph launches"),
     find=lambda _: (EVERYTHING,),
     change=CaptureGraph,
-    beside=lambda _, beside: (CaptureGraph(),) if beside.launches_count else (),
+    beside=replays.capture_beside,
     offer=Offer.ALWAYS,
     of_launches=True,
     same_kernels=True,
@@ -252,6 +252,21 @@ REMOVE_SYNC: Final = Fix(
     change=RemoveSyncs,
     offer=Offer.ALWAYS,
     same_kernels=True,
+)
+KEEP_MEMORY: Final = Fix(
+    "keep_memory",
+    "take memory once and reuse it in every step",
+    Effort.LINES,
+    answers=("allocator",),
+    change=KeepMemory,
+    same_kernels=True,
+)
+ONE_PROCESS_PER_GPU: Final = Fix(
+    "one_process_per_gpu",
+    "use DistributedDataParallel, one process per GPU",
+    Effort.LINES,
+    answers=("launch_bound/one_process_per_gpu",),
+    costs="gradients that are exchanged in each step, not in its price",
 )
 CHANNELS_LAST: Final = Fix(
     "channels_last",
@@ -402,7 +417,6 @@ REACH_BOUND: Final = Fix("reach_bound", change=replays.reach_bound)
 CACHE_IN_PLACE: Final = Fix("cache_in_place", change=replays.drop_work)
 NO_RECOMPILATION: Final = Fix("no_recompilation", change=DropCompiler)
 LESS_HOST_WORK: Final = Fix("less_host_work", change=lambda host: ScaleHost(host, 0.0))
-KEEP_MEMORY: Final = Fix("keep_memory", change=KeepMemory)
 PREPARE_NEXT_STEP: Final = Fix("prepare_next_step")
 
 COMPILE_BLOCKS: Final = Fix(

@@ -202,6 +202,15 @@ COMPILING: Final = Pattern(
     r"\(dynamo_timed\)|" + _COMPILED_ONCE, "time in the compiler, of any phase",
     ("inductor_compile (dynamo_timed)", "entire_frame_compile"), "Torch-Compiled Region: 0/1", "torch.compile",
 )  # fmt: skip
+DATA_PARALLEL: Final = Pattern(
+    r"^(?:Broadcast|ReduceAddCoalesced)(?:Backward)?(?:$|,)|^DataParallel\.forward|\bnn\.Module: DataParallel(?:_\d+)?$"
+    r"|torch/nn/parallel/(?:data_parallel|replicate|parallel_apply)\.py",
+    "one process copies a model to all its GPUs in each step",
+    ("Broadcast", "BroadcastBackward", "DataParallel.forward", "torch/nn/parallel/replicate.py(92): replicate"),
+    ("DistributedDataParallel.forward", "c10d::broadcast_", "nccl:broadcast", "nn.Module: DistributedDataParallel_0",
+     "torch/nn/parallel/distributed.py(1500): forward"),
+    "torch.nn.DataParallel",
+)  # fmt: skip
 SETTING_UP: Final = Pattern(
     r"\(dynamo_timed\)|(?i)autotun|cudnn.*benchmark|ncclCommInit|init_process_group",
     "work of the first steps: compiling, tuning, connecting",

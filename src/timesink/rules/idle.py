@@ -32,6 +32,7 @@ from timesink.fixes.fix import Fix
 from timesink.knowledge.kernel_traits import OF_PYTHON
 from timesink.knowledge.ranges import COMPILE_WORK, GARBAGE_COLLECTION, OPERATOR
 from timesink.measures.communication.collectives import pickled_per_step
+from timesink.measures.compile.graph_obstacles import graph_obstacle
 from timesink.measures.habits.debugging import launches_block
 from timesink.measures.idle.blame import is_effective
 from timesink.measures.idle.blamed_time import (
@@ -243,18 +244,21 @@ def _before_launches(trace: Trace) -> Rows:
     ]
     if not starved:
         return Clear(tuple(map(_queue_fact, queues.values())))
-    captured = fixes.CUDA_GRAPH.change()  # of the whole host, whatever the device: one price for all of them
-    return [
+    obstacle = graph_obstacle(trace)
+    captured = fixes.CUDA_GRAPH, fixes.CUDA_GRAPH.change()  # of the whole host: one price for all devices
+    fix = (fixes.ONE_PROCESS_PER_GPU,) if obstacle and obstacle.kind == "data_parallel" else captured
+    rows = [
         waiting_row(
             blamed,
-            fixes.CUDA_GRAPH,
-            captured,
+            *fix,
             interval_ns=interval_ns,
             launches=queue.launches_per_step,
             empty_ratio=queue.empty_queue_ratio,
+            held=obstacle and obstacle.name,
         )
         for blamed, queue, interval_ns in starved
     ]
+    return [replace(row, variant=obstacle.kind if obstacle else "") for row in rows]
 
 
 def _queue_fact(queue: DeviceLaunches) -> Evidence:

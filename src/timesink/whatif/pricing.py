@@ -106,6 +106,11 @@ class Pricer:
         """The same once a change is made."""
         return _host_only_ns(self._changed(change), self.anchors)
 
+    def busy_after_ns(self, change: Change) -> float:
+        """The time per step in which the busiest device runs anything, once a change is made."""
+        changed = self._changed(change)
+        return self.anchors.busy_ns(changed.replay())
+
     @cached_property
     def device_ns(self) -> float:
         """The step if the host took no time, but for its waits."""

@@ -23,6 +23,7 @@ from timesink.fixes.fix import Beside, Fix, Offer, on_rank
 from timesink.fixes.table import FIXES
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
@@ -88,11 +89,14 @@ class Joint:
     def _replayed(self, chosen: Chosen, eased: bool) -> Quantity | None:
         own = [candidate for name, candidate in self.offered.items() if name in chosen]  # in one order, always
         changes = self.parts(chosen, eased)
+        unreplayed = [finding for candidate in own for finding in candidate.unreplayed(self.rank)]
+        stated = {one.fix.name for one in own if one.unreplayed(self.rank) and not self._made(one, chosen, eased)}
         alike = tuple(map(id, changes))  # `_parts` and findings keep them
         if alike not in self._priced:
             self._priced[alike] = self._of_changes(changes) if changes else NOTHING
         worth = self._priced[alike]
-        unreplayed = [finding for candidate in own for finding in candidate.unreplayed(self.rank)]
+        if stated and chosen - stated and worth is not None:  # as those without a claim win alone, no more
+            worth = self.gain(chosen - stated, eased)
         if worth is None:  # then, as in a diagnosis, a gain is what its findings claim
             unreplayed = [finding for candidate in own for finding in candidate.on_rank(self.rank)]
             if not unreplayed:
@@ -103,9 +107,22 @@ class Joint:
             others = [finding for candidate in own for _, finding in candidate.findings if finding not in unreplayed]
             apart, whole = (self._stated(unreplayed, beside) for beside in (others, ()))
             worth = in_order(max(_sum(worth, apart), whole, key=lambda gain: gain.value))
+            room_ms = self._room_ms(changes, unreplayed)
+            worth = at_most(worth, room_ms, room_ms)
         if len(own) == 1 and own[0].claims:
             worth = at_most(worth, self._claimed_ms(own[0], changes), self.step_ms)
         return at_most(worth, self.step_ms, self.step_ms)
+
+    def _room_ms(self, changes: Sequence[Change], unreplayed: Sequence[Finding]) -> float:
+        """The most that is won where claims without a replay count: the idle time that is left beside the GPU's work
+        after the changes, which a wait and a claim have in common, and the work that is claimed itself."""
+        busy_ms = self.step_ms * self.pricer.busy_after_ns(Together(tuple(changes))) / max(self.pricer.step_ns, 1.0)
+        lines = device_timeline(self.trace)
+        work = [
+            Claim({device: part & lines[device].busy for device, part in finding.claim.intervals.items()})
+            for finding in unreplayed
+        ]
+        return self.step_ms - busy_ms + sum(claimed_ms_per_step(claim, self.trace) for claim in work)
 
     def _claimed_ms(self, one: Candidate, changes: Sequence[Change]) -> float:
         """The most that a change wins alone: what its findings claim of the device's time, and the host's own time that

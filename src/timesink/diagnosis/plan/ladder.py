@@ -330,7 +330,7 @@ def allowed(joint: Joint, name: str, chosen: Sequence[str]) -> bool:
 
 def _waits_first(joint: Joint, name: str, chosen: Sequence[str]) -> bool:
     """Whether one comes before it that wins something: a graph cannot hold a step that still waits for the device."""
-    first = [joint.gain({other}) for other in joint.offered[name].fix.after if other not in chosen]
+    first = [joint.gain({one}) for one in joint.offered[name].fix.after if one in joint.offered and one not in chosen]
     return any(gain is not None and gain.value >= WORTH.default * joint.step_ms for gain in first)
 
 

@@ -104,7 +104,8 @@ def look_at(path: Path) -> None:
 
 def unpack(path: Path) -> None:
     """Unpack the file, in the pieces of the reader."""
-    from timesink.untrusted.unpack import ReadLimits, UnpackedFile
+    from timesink.untrusted.budget import ReadLimits
+    from timesink.untrusted.unpack import UnpackedFile
 
     for _ in UnpackedFile(path, ReadLimits()):
         pass

@@ -3,7 +3,8 @@
 Each target gets so many minutes of CPU time (`--in-all`: all of them together), in slices that take turns, each in a
 process of its own under the invariants of `fuzz.guard`. Every slice writes a line into LOG/log.jsonl: its target,
 inputs, what broke, CPU seconds. The same command again goes on where the log ends. What breaks an invariant is kept
-under LOG/found and the run ends with status 1.
+under LOG/found and the run ends with status 1. With `--guided`, an input that takes a way through the code of timesink
+that none before it took is kept under LOG/corpus and mutated further.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ import tempfile
 import traceback
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from fuzz.coverage import Corpus
 from fuzz.guard import Broken, holds
 from fuzz.seeds import ROOT
 from fuzz.targets import Target, groups
@@ -40,12 +43,15 @@ def tried(target: Target, data: bytes) -> str:
         return holds(target.work, target.placed(data, Path(folder)))
 
 
-def fuzz(name: str, log: Path, seconds: float, cases: int, seed: int) -> tuple[int, int, dict[str, Broken]]:
+def fuzz(
+    name: str, log: Path, seconds: float, cases: int, seed: int, *, guided: bool = False
+) -> tuple[int, int, dict[str, Broken]]:
     """Cases run, cases refused, and what broke, by the place it broke at."""
     group = groups()[name]
     for target in group:
         for data in target.seeds()[:2]:
             tried(target, data)  # imports done, and no seed is broken itself
+    kept = {target.name: Corpus(log / "corpus" / target.name) for target in group if guided}
     rng, run, refused, broken = random.Random(seed), 0, 0, {}
     until = cpu_s() + seconds
     current = log / "found" / f"current.{name}"
@@ -53,11 +59,15 @@ def fuzz(name: str, log: Path, seconds: float, cases: int, seed: int) -> tuple[i
     while run < cases and cpu_s() < until and len(broken) < MOST_FOUND:
         target = rng.choice(group)
         seeds = target.seeds()
-        data = target.change(rng.choice(seeds), rng, seeds)
+        corpus = kept.get(target.name)
+        data = target.change(
+            rng.choice(corpus.grown if corpus and corpus.grown and rng.random() < 0.7 else seeds), rng, seeds
+        )
         current.write_bytes(data)  # what is left if the process dies
         run += 1
         try:
-            refused += bool(tried(target, data))
+            with corpus.noting(data) if corpus else nullcontext():
+                refused += bool(tried(target, data))
         except Broken as found:
             place = place_of(found)
             if place not in broken:
@@ -117,10 +127,10 @@ def logged(log: Path, seed: int) -> tuple[Counter[str], Counter[str], int]:
     return spent, taken, broken
 
 
-def apart(one: Slice, log: Path, cases: int) -> bool:
+def apart(one: Slice, log: Path, cases: int, *, guided: bool = False) -> bool:
     """The slice in a process of its own; whether it ended well."""
     command = [sys.executable, "-m", "fuzz", "--here", "--log", str(log), "--minutes", str(one.seconds / 60)]
-    command += ["--cases", str(cases), "--seed", str(one.seed), one.name]
+    command += ["--cases", str(cases), "--seed", str(one.seed), one.name, *(["--guided"] if guided else [])]
     status = subprocess.run(command, cwd=ROOT, check=False).returncode
     if status not in (0, 1):
         current, died = (log / "found" / f"{state}.{one.name}" for state in ("current", "died"))
@@ -131,11 +141,11 @@ def apart(one: Slice, log: Path, cases: int) -> bool:
     return status == 0
 
 
-def here(one: Slice, log: Path, cases: int) -> bool:
+def here(one: Slice, log: Path, cases: int, *, guided: bool = False) -> bool:
     """The slice in this process; whether nothing broke."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, resource.RLIM_INFINITY))
     before = cpu_s()
-    run, refused, broken = fuzz(one.name, log, one.seconds, cases, one.seed)
+    run, refused, broken = fuzz(one.name, log, one.seconds, cases, one.seed, guided=guided)
     took_s = cpu_s() - before
     _write(log, one, run, refused, len(broken), took_s)
     print(f"{one.name}: {run} inputs, {refused} refused, {len(broken)} broken, {took_s:.0f} s of CPU", flush=True)
@@ -159,16 +169,17 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=1 << 60, help="at most so many inputs in a slice")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="0 to 999: another run")
     parser.add_argument("--log", type=Path, default=LOG, metavar="DIR", help="where the log and what broke go")
+    parser.add_argument("--guided", action="store_true", help="led by the lines of timesink that inputs reach")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     names, log = options.targets or list(groups()), options.log.resolve()
     minutes = options.minutes if options.in_all is None else options.in_all / len(names)
     if options.here:
-        return 0 if here(Slice(names[0], 60 * minutes, options.seed), log, options.cases) else 1
+        return 0 if here(Slice(names[0], 60 * minutes, options.seed), log, options.cases, guided=options.guided) else 1
     spent, taken, broken = logged(log, options.seed)
     slices = left_of(spent, taken, minutes, names, options.seed)
     with ThreadPoolExecutor(options.jobs) as pool:
-        held = [*pool.map(lambda one: apart(one, log, options.cases), slices)]
+        held = [*pool.map(lambda one: apart(one, log, options.cases, guided=options.guided), slices)]
     return 0 if all(held) and not broken else 1
 
 

@@ -116,7 +116,7 @@ def test_a_folder_that_unpacks_beyond_the_limit_is_refused(tmp_path):
     rows = {"start": [0] * 1_000_000, "end": [1] * 1_000_000, "eventType": [59] * 1_000_000}
     folder = folder_of(tmp_path / "export", {"NVTX_EVENTS": pl.DataFrame(rows)}, "parquet")
     assert sum(file.stat().st_size for file in folder.iterdir()) < 100_000
-    with pytest.raises(UnreadableTrace, match="unpacks to more than 1000000 bytes"):
+    with pytest.raises(UnreadableTrace, match="unpacks to more than 1,000,000 bytes"):
         READERS[2].read(folder, ReadLimits(unpacked_bytes=1_000_000))
 
 

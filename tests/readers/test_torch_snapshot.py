@@ -18,7 +18,7 @@ import pytest
 from timesink.errors import UnreadableTrace
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS
 from timesink.readers import ReadLimits, read, reader_of
-from timesink.readers.torch_snapshot import READERS, Budget, columns_of
+from timesink.readers.torch_snapshot import READERS, columns_of
 
 FRAMES = [{"name": "forward", "filename": "/home/me/train.py", "line": 7}, {"name": "run", "filename": "??", "line": 0}]
 MB = 1 << 20
@@ -69,11 +69,11 @@ def written(folder: Path, content: Any, name: str = "snapshot.pickle") -> Path:
     return path
 
 
-def refusal(path: Path, match: str, budget: Budget | None = None) -> float:
+def refusal(path: Path, match: str, limits: ReadLimits | None = None) -> float:
     """Seconds until the file is refused with those words."""
     started = time.monotonic()
     with pytest.raises(UnreadableTrace, match=match):
-        columns_of(path, budget or Budget.of(path, ReadLimits()))
+        columns_of(path, limits or ReadLimits())
     return time.monotonic() - started
 
 
@@ -189,27 +189,26 @@ def test_one_shared_record_unfolds_only_as_far_as_the_budget(tmp_path: Path) -> 
     content = {"segments": [{"blocks": [block] * 5000}] * 5000}  # 25 million rows in a small file
     path = written(tmp_path, content)
     assert path.stat().st_size < 100_000
-    budget = Budget(address_space_bytes=1 << 30, cpu_s=30, wall_s=60.0, rows=100_000)
-    assert refusal(path, "more nodes than the budget", budget) < 20
+    limits = ReadLimits(base_events=100_000, events_per_byte=0)
+    assert refusal(path, "more nodes than the budget", limits) < 20
 
 
 def test_processor_time_is_bounded(tmp_path: Path) -> None:
     path = written(tmp_path, {"segments": [{"blocks": [{"size": 1, "frames": []}] * 3000}] * 3000})
-    budget = Budget(address_space_bytes=1 << 30, cpu_s=1, wall_s=60.0, rows=1 << 40)
-    assert refusal(path, "exceeds its budget of 1 s|bytes of memory", budget) < 20
+    limits = ReadLimits(base_cpu_s=1, cpu_s_per_mb=0, base_memory_bytes=1 << 30, base_events=1 << 40)
+    assert refusal(path, "exceeds its budget of 1 s|bytes of memory", limits) < 20
 
 
 def test_a_packed_bomb_stops_at_the_unpacked_limit(tmp_path: Path) -> None:
     path = written(tmp_path, gzip.compress(b"\x80\x02" + bytes(64 * MB)), "bomb.pickle.gz")
-    budget = Budget(address_space_bytes=1 << 30, cpu_s=20, wall_s=60.0, unpacked_bytes=MB)
-    refusal(path, "unpacks to more than", budget)
+    refusal(path, "unpacks to more than", ReadLimits(unpacked_bytes=MB))
 
 
 def test_a_memory_hog_meets_its_limit(tmp_path: Path) -> None:
     hog = b"\x80\x02" + b"]q\x00" + b"".join(b"r" + struct.pack("<I", 1 << n) for n in range(20, 31)) + b"."
     path = written(tmp_path, hog)
-    budget = Budget(address_space_bytes=256 * MB, cpu_s=20, wall_s=60.0)
-    assert refusal(path, "bytes of memory|plain containers", budget) < 20
+    limits = ReadLimits(base_memory_bytes=256 * MB, memory_per_byte=0)
+    assert refusal(path, "bytes of memory|plain containers", limits) < 20
 
 
 def test_strange_values_in_known_places_do_no_harm(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from timesink.capture.redaction.cleaner import Cleaner
 from timesink.cli.app import run
 from timesink.errors import UnreadableTrace
 from timesink.readers import cache, read
-from timesink.untrusted.budget import UNPACKING_RATIO
+from timesink.untrusted.budget import VARIABLE, ReadLimits, usual_limits
 
 PAGE = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream"\n'
@@ -69,7 +69,7 @@ def test_more_devices_or_processes_than_a_machine_has(tmp_path: Path, column: st
 def test_a_bomb_is_not_redacted(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + text + b"]}", 1))
-    if len(text) > UNPACKING_RATIO * path.stat().st_size:
+    if len(text) > ReadLimits().unpacking_ratio * path.stat().st_size:
         with pytest.raises(CaptureError, match="bomb"):
             redact(path)
     path.write_bytes(gzip.compress(text, 9))
@@ -86,6 +86,47 @@ def test_a_small_file_of_very_many_events_is_a_bomb_to_readers_and_redaction(tmp
         redact(path)
     with pytest.raises(UnreadableTrace, match="bomb"):
         read(path, cache=False)
+
+
+EVENT = '{"ph":"X","cat":"cpu_op","name":"x","ts":%d,"dur":1,"pid":0,"tid":1}'
+
+
+def test_more_events_than_a_file_of_that_size_may_hold(tmp_path: Path) -> None:
+    path = tmp_path / "events.json"
+    path.write_text(f'{{"traceEvents": [{",".join(EVENT % at for at in range(400))}]}}')
+    assert read(path, cache=False, limits=ReadLimits(base_events=400, events_per_byte=0))
+    with pytest.raises(UnreadableTrace, match=f"400 events in {path.stat().st_size:,} bytes, and 150 .*BUDGET=3"):
+        read(path, cache=False, limits=ReadLimits(base_events=150, events_per_byte=0))
+
+
+def test_one_variable_raises_every_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "2.5")
+    for name in ReadLimits.__slots__:
+        assert getattr(usual_limits(), name) == 2.5 * getattr(ReadLimits(), name)
+    for nonsense in ("", "many", "-1", "0", "nan", "inf"):
+        monkeypatch.setenv(VARIABLE, nonsense)
+        assert usual_limits() == ReadLimits()
+
+
+@pytest.mark.parametrize(("limit", "said"), [("base_cpu_s", "s of CPU time"), ("base_memory_bytes", "MB of memory")])
+def test_a_command_ends_once_it_spent_more_than_its_files_allow(
+    limit: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.sqlite"
+    path.write_bytes(nsys_sqlite()[0])
+    small = ReadLimits(**{limit: 1}, cpu_s_per_mb=0, memory_per_byte=0)
+    monkeypatch.setattr("timesink.untrusted.spending.usual_limits", lambda: small)
+    monkeypatch.setattr("timesink.diagnosis.engine.diagnose", endless)
+    code, told = answer(capsys, "diagnose", str(path), "--no-cache")
+    assert code == 2
+    assert said in told
+    assert f"{path.stat().st_size:,} bytes of files" in told
+    assert f"set {VARIABLE}=" in told
+
+
+def endless(*_: Any, **__: Any) -> None:
+    while True:
+        pass
 
 
 def event_ratio(path: Path, event: bytes) -> float:

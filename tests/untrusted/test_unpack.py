@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from timesink.errors import UnreadableTrace
 from timesink.untrusted import unpack
-from timesink.untrusted.unpack import ReadLimits, UnpackedFile
+from timesink.untrusted.budget import ReadLimits
+from timesink.untrusted.unpack import UnpackedFile
 
 
 def block(text: bytes) -> bytes:

@@ -344,10 +344,13 @@ def redact(
     """
     from timesink.capture import redaction
     from timesink.errors import UsageError
+    from timesink.untrusted.unpack import plain_files
     from timesink.views.page import Field, Page, Sheet
 
     if proof and output is not None:
         raise UsageError("--proof writes no copy", remedy="leave --output out")
+    for _ in plain_files(file):  # each allows what it may cost
+        pass
     with translated():
         done = redaction.proof(file, names or ()) if proof else redaction.redact(file, output, names or ())
     title = f"To remove from {file}, and what stays" if proof else f"Redacted copy: {done.path}"

@@ -17,6 +17,7 @@ from timesink.cli.commands import (
     ENTRIES,
     FORMER,
     OPTIONS_OF_MOST,
+    UNWATCHED,
     entry_of,
     help_page,
     modes,
@@ -27,6 +28,7 @@ from timesink.cli.help import ShownGroup
 from timesink.cli.options import Commands
 from timesink.cli.output import begin, partial_answers, show_error
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
+from timesink.untrusted.spending import watched
 
 WRONG_INPUT = 2
 INTERRUPTED = 130
@@ -116,6 +118,8 @@ def loaded(entry: str, name: str = "") -> Any:
         group.command(entry)(made)
     command: Any = typer.main.get_command(group)
     command.name = name or entry
+    if entry not in UNWATCHED:
+        command.invoke = watched()(command.invoke)
     command.modes = [(choice, ENTRIES[mode][1]) for mode, choice in modes(entry)]
     return command
 

@@ -27,6 +27,7 @@ from timesink.cli.output import working
 from timesink.errors import TimesinkError, UsageError
 from timesink.startup import dataclass
 from timesink.untrusted.scrub import scrub
+from timesink.untrusted.spending import stop_watching
 from timesink.views.timeline.lanes import MOST_STRIPS
 from timesink.views.timeline.tiles import Place, Tile, Tiles
 
@@ -276,6 +277,7 @@ def serve(
             Thread(target=_add_report, args=(server, trace), daemon=True).start()
         if not no_browser:
             webbrowser.open(server.address)
+        stop_watching()
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.notebook.timeline import TimelinePicture
-    from timesink.untrusted.unpack import ReadLimits
+    from timesink.untrusted.budget import ReadLimits
     from timesink.verify.outcomes import GateResult
     from timesink.views.page import Page
 

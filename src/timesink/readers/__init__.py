@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timesink.readers.formats import Reader, WindowReader, head_of, reader_of, readers, trace_files
-from timesink.untrusted.unpack import ReadLimits
+from timesink.untrusted.budget import ReadLimits, usual_limits
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
@@ -91,7 +91,7 @@ def _read(
     from timesink.readers.ranks import join_traces
     from timesink.readers.window import read_window
 
-    allowed = limits or ReadLimits()
+    allowed = limits or usual_limits()
     if window is not None:
         span = Span.parse(window) if isinstance(window, str) else window
         return read_window(files, span, allowed, cache=cache)

@@ -33,7 +33,7 @@ from timesink.untrusted.unpack import refuse_special
 
 if TYPE_CHECKING:
     from timesink.readers.formats import Reader
-    from timesink.untrusted.unpack import ReadLimits
+    from timesink.untrusted.budget import ReadLimits
 
 # Changes with the tables' declarations and with this file's layout.
 LAYOUT = 6
@@ -63,7 +63,7 @@ def read_file(path: Path, limits: ReadLimits, *, cache: bool) -> Trace:
 
 
 def _read(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
-    return make_plausible(reader.read(path, limits))
+    return make_plausible(reader.read(path, limits), limits)
 
 
 def read_through(reader: Reader, path: Path, limits: ReadLimits) -> Trace:

@@ -14,7 +14,8 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from timesink.errors import UnreadableTrace
-from timesink.untrusted.unpack import ReadLimits, refuse_special
+from timesink.untrusted.budget import ReadLimits
+from timesink.untrusted.unpack import refuse_special
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import profiler_texts
 from timesink.readers.formats import Reader
-from timesink.untrusted.unpack import ReadLimits, unpacked_head, unpacked_whole
+from timesink.untrusted.budget import ReadLimits
+from timesink.untrusted.unpack import unpacked_head, unpacked_whole
 
 if TYPE_CHECKING:
     from timesink.model.arrays import Int64Array

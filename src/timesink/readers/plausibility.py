@@ -27,8 +27,9 @@ from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, F
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.startup import dataclass, field, replace
 from timesink.units import NS_PER_MS, NS_PER_S, NS_PER_US, time_text
+from timesink.untrusted.budget import ReadLimits, way_out
 
-_MOST_DEVICES, _MOST_USERS = 64, 128  # of one file; a user is a process on a device
+_LIMITS: Final = ReadLimits()
 _FAR_NS: Final = 6 * 3600 * NS_PER_S  # from the middle nine tenths of a table's rows, besides ten times their length
 _EARLY_NS: Final = NS_PER_MS  # clocks of GPU and host differ by some us; roctracer's drift by some hundred
 _LATE_NS: Final = NS_PER_S
@@ -39,18 +40,19 @@ _OUTLYING: Final = 2.0  # times the median of the same kernel
 _DEPENDENT_LAUNCH: Final = 9  # compute capability from which a kernel may start before the one before it ends
 
 
-def make_plausible(trace: Trace) -> Trace:
+def make_plausible(trace: Trace, limits: ReadLimits = _LIMITS) -> Trace:
     """The trace without what cannot be; the same trace where all of it can. `UnreadableTrace` where its GPUs are more
     than a machine has, or than can be gone through."""
     rank, device = (trace.get(DEVICE_OPS)[name].to_numpy() for name in ("rank", "device"))
     is_first = np.ones(rank.size, bool)
     is_first[1:] = (rank[1:] != rank[:-1]) | (device[1:] != device[:-1])
     of_user = device[is_first]
-    if of_user.size > _MOST_USERS or np.unique(of_user).size > _MOST_DEVICES:
-        remedy = "capture it again, and give the file of each machine or rank by itself"
-        raise UnreadableTrace(
-            trace.source, f"its GPU work is of {of_user.size} GPUs: no machine has as many", remedy=remedy
-        )
+    devices = np.unique(of_user).size
+    if of_user.size > limits.processes or devices > limits.devices:
+        over = max((devices, limits.devices), (of_user.size, limits.processes), key=lambda pair: pair[0] / pair[1])
+        what = f"its GPU work is of {devices} GPUs in {of_user.size} processes: no machine has as many"
+        each = "give the file of each machine or rank by itself"
+        raise UnreadableTrace(trace.source, what, remedy=f"{each}; {way_out(*over)}")
     trace = within_ranges(trace)
     for table in (DEVICE_OPS, API_CALLS, HOST_OPS):
         trace = _without_twins(trace, table)

@@ -26,39 +26,14 @@ from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.readers.formats import Reader
 from timesink.startup import dataclass
 from timesink.units import NS_PER_US
-from timesink.untrusted.unpack import ReadLimits, UnpackedFile
+from timesink.untrusted.budget import VARIABLE, ReadLimits
+from timesink.untrusted.unpack import unpacked_whole
 
 MAGIC = b"TSNP"
 CHILD = Path(__file__).with_name("_snapshot_child.py")
 REMEDY = "write it again with torch.cuda.memory._dump_snapshot(path), and open no pickle from a source you do not trust"
 
-# Measured on real snapshots: a built record of an event takes about ten times its pickled bytes.
-_BASE_BYTES, _BYTES_PER_BYTE, _MOST_BYTES = 1 << 30, 40, 16 << 30
-_BASE_S, _BYTES_PER_S = 20, 2 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What one snapshot may cost: address space, processor time, wall time, rows and frames, unpacked bytes."""
-
-    address_space_bytes: int
-    cpu_s: int
-    wall_s: float
-    rows: int = 30_000_000
-    file_bytes: int = 4 << 30
-    unpacked_bytes: int = 4 << 30
-
-    @classmethod
-    def of(cls, path: Path, limits: ReadLimits) -> Budget:
-        """In proportion to the file's size; a packed one counts ten times."""
-        size = path.stat().st_size * (10 if path.suffix in (".gz", ".xz") else 1)
-        cpu_s = _BASE_S + size // _BYTES_PER_S
-        return cls(
-            address_space_bytes=min(_BASE_BYTES + _BYTES_PER_BYTE * size, _MOST_BYTES),
-            cpu_s=cpu_s,
-            wall_s=5.0 * cpu_s,
-            unpacked_bytes=min(limits.unpacked_bytes, 4 << 30),
-        )
+_SHARE = 3  # of the command's CPU time that reading may take: the rest is for what is said of it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,36 +47,35 @@ class SnapshotColumns:
         return self.numbers.get(name, np.empty(0, np.int64))
 
 
-def columns_of(path: Path, budget: Budget) -> SnapshotColumns:
-    """The snapshot's columns; `UnreadableTrace` where the child refuses it or exceeds its budget."""
+def columns_of(path: Path, limits: ReadLimits) -> SnapshotColumns:
+    """The snapshot's columns; `UnreadableTrace` where the child refuses it or exceeds its limits."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise UnreadableTrace(path, "it is no regular file")
-    if path.stat().st_size > budget.file_bytes:
-        raise UnreadableTrace(path, f"it has more than {budget.file_bytes} bytes", remedy="record fewer events")
-    file = UnpackedFile(path, ReadLimits(unpacked_bytes=budget.unpacked_bytes))
-    content = b"".join(file) if file.packing else path.read_bytes()
-    if file.problem:
-        raise UnreadableTrace(path, file.problem, remedy=REMEDY)
-    limits = (budget.address_space_bytes, budget.cpu_s, budget.rows)
-    command = [sys.executable, "-I", "-S", str(CHILD), *map(str, limits)]
+    content, problem = unpacked_whole(path, limits, "record fewer events")
+    if problem:
+        raise UnreadableTrace(path, problem, remedy=REMEDY)
+    memory_bytes = min(limits.most_memory(len(content)), 4 * limits.held_bytes)
+    cpu_s = max(1, int(limits.most_cpu_s(len(content)) / _SHARE))
+    command = [sys.executable, "-I", "-S", str(CHILD)]
+    command += map(str, (memory_bytes, cpu_s, limits.most_events(len(content))))
     try:
-        done = subprocess.run(command, input=content, capture_output=True, timeout=budget.wall_s, check=False, env={})
+        done = subprocess.run(command, input=content, capture_output=True, timeout=5.0 * cpu_s, check=False, env={})
     except subprocess.TimeoutExpired as late:
-        raise UnreadableTrace(path, f"it takes longer than {budget.wall_s:.0f} s", remedy=REMEDY) from late
+        raise UnreadableTrace(path, f"it takes longer than {5 * cpu_s} s", remedy=REMEDY) from late
     if done.returncode != 0 or not done.stdout.startswith(MAGIC):
-        raise UnreadableTrace(path, _why(done, budget), remedy=REMEDY)
+        raise UnreadableTrace(path, _why(done, memory_bytes, cpu_s), remedy=REMEDY)
     return _decoded(done.stdout)
 
 
-def _why(done: subprocess.CompletedProcess[bytes], budget: Budget) -> str:
+def _why(done: subprocess.CompletedProcess[bytes], memory_bytes: int, cpu_s: int) -> str:
     try:
         return str(json.loads(done.stdout)["refused"])
     except (ValueError, KeyError, TypeError):
         pass
     if done.returncode < 0:
-        return f"it exceeds its budget of {budget.cpu_s} s or {budget.address_space_bytes} bytes"
+        return f"it exceeds its budget of {cpu_s} s or {memory_bytes:,} bytes ({VARIABLE}=2 allows twice as much)"
     if b"MemoryError" in done.stderr:
-        return f"it needs more than {budget.address_space_bytes} bytes of memory"
+        return f"it needs more than {memory_bytes:,} bytes of memory"
     if b"resource" in done.stderr:
         return "this system cannot limit what a pickle may use; read it on Linux or macOS"
     return f"the process that reads it ended with status {done.returncode}"
@@ -309,7 +283,7 @@ class TorchSnapshot(Reader):
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """Events, segments and blocks. `UnreadableTrace` names what a hostile or damaged pickle asked for."""
-        return trace_of(path, columns_of(path, Budget.of(path, limits)))
+        return trace_of(path, columns_of(path, limits))
 
 
 READERS = (TorchSnapshot(),)

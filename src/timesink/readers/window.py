@@ -24,7 +24,7 @@ from timesink.units import time_text
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
-    from timesink.untrusted.unpack import ReadLimits
+    from timesink.untrusted.budget import ReadLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,5 +88,5 @@ def _window(files: Sequence[_File], span: Span) -> Window:
 
 def _read(file: _File, window: Window, limits: ReadLimits, cache: bool) -> Trace:
     opened = file.opened
-    trace = make_plausible(opened.within(window)) if opened else store.read_file(file.path, limits, cache=cache)
+    trace = make_plausible(opened.within(window), limits) if opened else store.read_file(file.path, limits, cache=cache)
     return trace if store.state_of(file.path) == file.state else trace.with_notes(store.CHANGED)

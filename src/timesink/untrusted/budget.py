@@ -1,17 +1,86 @@
-"""What unpacking one file may cost, for all that open one: readers and redaction. Standard library only."""
+"""What one file of unknown origin may cost, for all that open one: every reader, redaction, every command.
+
+Each limit stands here and nowhere else. What exceeds one is refused with the figure and `TIMESINK_BUDGET=N`, which
+allows N times as much of everything. Standard library only.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import math
+import os
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-BOMB_FROM_BYTES: Final = 64 << 20
-"""Less may be a repetitive trace."""
-UNPACKING_RATIO: Final = 150
-"""52 to 1 was seen of traces, three times as much is allowed; deflate's maximum is 1,032."""
-TRUSTED: Final = "unpack it yourself if you trust it"
-"""The way out: a plain file has no ratio."""
+VARIABLE: Final = "TIMESINK_BUDGET"
+TRUSTED: Final = f"unpack it yourself if you trust it, or set {VARIABLE}=2 for twice as much"
+"""The way out of a bomb: a plain file has no ratio."""
+TEXT_CHARACTERS: Final = 65_536
+"""A longer name is cut, and a note says so; the longest that was seen has 5,123."""
 
 
-def most_unpacked(packed_bytes: int, ratio: int = UNPACKING_RATIO) -> int:
-    """Bytes that so many packed ones may unpack to; more are a decompression bomb."""
-    return max(BOMB_FROM_BYTES, ratio * packed_bytes)
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """What a reader may spend on one file before it refuses; a file somebody mailed may be a bomb."""
+
+    unpacked_bytes: int = 64 << 30
+    unpacking_ratio: int = 150
+    """52 to 1 was seen of traces, three times as much is allowed; deflate's maximum is 1,032."""
+    held_bytes: int = 4 << 30
+    """Of formats that must be in memory whole, packed or not."""
+    repetitive_bytes: int = 64 << 20
+    """So much may come of any packed file: less may be a repetitive trace."""
+    devices: int = 64
+    """GPUs of one file: no machine has as many."""
+    processes: int = 128
+    """Processes on a GPU, summed over the GPUs of one file."""
+    base_events: int = 1_000_000
+    events_per_byte: float = 0.5
+    """Of the file as it lies on the disk; 0.18 was seen of packed traces."""
+    base_cpu_s: float = 60.0
+    cpu_s_per_mb: float = 10.0
+    """CPU time of all threads, by the size of the file; what costs most, kernels by their details page, takes 4."""
+    base_memory_bytes: int = 2 << 30
+    memory_per_byte: int = 40
+    """A fifth of that was seen of packed traces."""
+
+    @property
+    def most_held_bytes(self) -> int:
+        """What a format that is held in memory whole may take."""
+        return min(self.held_bytes, self.unpacked_bytes)
+
+    def most_unpacked(self, packed_bytes: int) -> int:
+        """Bytes that so many packed ones may unpack to; more are a decompression bomb."""
+        return max(self.repetitive_bytes, self.unpacking_ratio * packed_bytes)
+
+    def most_events(self, file_bytes: int) -> int:
+        """Events that a file of so many bytes may hold."""
+        return self.base_events + int(self.events_per_byte * file_bytes)
+
+    def most_cpu_s(self, file_bytes: int) -> float:
+        """Seconds of CPU time that a command may take for a file of so many bytes."""
+        return self.base_cpu_s + self.cpu_s_per_mb * file_bytes / 1e6
+
+    def most_memory(self, file_bytes: int) -> int:
+        """Bytes of memory that a command may take for a file of so many bytes."""
+        return self.base_memory_bytes + self.memory_per_byte * file_bytes
+
+
+def usual_limits() -> ReadLimits:
+    """The limits, all of them times `TIMESINK_BUDGET`."""
+    limits, factor = ReadLimits(), _factor()
+    values = {name: getattr(limits, name) for name in ReadLimits.__slots__}
+    times: dict[str, Any] = {name: type(value)(value * factor) for name, value in values.items()}
+    return replace(limits, **times)
+
+
+def _factor() -> float:
+    try:
+        factor = float(os.environ.get(VARIABLE, ""))
+    except ValueError:
+        return 1.0
+    return factor if 0 < factor < math.inf else 1.0
+
+
+def way_out(needed: float, allowed: float) -> str:
+    """What to type where so much was needed and so much allowed."""
+    return f"if you trust the file, set {VARIABLE}={math.ceil(_factor() * max(needed / allowed, 1.0) + 1e-9)}"

@@ -8,6 +8,7 @@ to more than its budget, or to more than any real trace would (a decompression b
 
 from __future__ import annotations
 
+import errno
 import stat
 import zlib
 from collections import deque
@@ -22,7 +23,9 @@ from typing import Any
 
 from timesink._native import usual_threads
 from timesink.errors import UnreadableTrace
-from timesink.untrusted.budget import TRUSTED, UNPACKING_RATIO, most_unpacked
+from timesink.untrusted import spending
+from timesink.untrusted.budget import TRUSTED, ReadLimits, way_out
+from timesink.untrusted.scrub import shortened
 
 GZIP_MAGIC = b"\x1f\x8b"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
@@ -33,25 +36,6 @@ _PACKED_BYTES = 256 << 10  # read at once; what a damaged stream may take with i
 _BLOCK_MAGIC, _BLOCK_HEAD_BYTES, _BLOCK_TEXT_BYTES = b"\x1f\x8b\x08\x04", 18, 1 << 16  # of BGZF
 _BLOCKS_AT_ONCE, _MOST_THREADS = 16, 4
 _WINDOW_BYTES = 128 << 20  # the largest dictionary allowed to a stream: what zstd itself takes without being asked to
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLimits:
-    """What a reader may spend on one file before it refuses; a file somebody mailed may be a bomb."""
-
-    unpacked_bytes: int = 64 << 30
-    unpacking_ratio: int = UNPACKING_RATIO
-    # Formats that must be held in memory whole may take no more than this, packed or not.
-    held_bytes: int = 4 << 30
-
-    @property
-    def most_held_bytes(self) -> int:
-        """What a format that is held in memory whole may take."""
-        return min(self.held_bytes, self.unpacked_bytes)
-
-    def is_bomb(self, unpacked_bytes: int, packed_bytes: int) -> bool:
-        """Whether so much out of so little is no repetitive trace."""
-        return unpacked_bytes > most_unpacked(packed_bytes, self.unpacking_ratio)
 
 
 def unpacked_head(head: bytes, most_bytes: int) -> bytes:
@@ -74,7 +58,7 @@ def unpacked_whole(path: Path, limits: ReadLimits, remedy: str) -> tuple[bytes, 
     """
     most_bytes = limits.most_held_bytes
     if path.stat().st_size > most_bytes:
-        raise UnreadableTrace(path, f"larger than {most_bytes} bytes", remedy=remedy)
+        raise UnreadableTrace(path, f"larger than {most_bytes:,} bytes", remedy=remedy)
     file = UnpackedFile(path, replace(limits, unpacked_bytes=most_bytes))
     return (b"".join(file) if file.packing else path.read_bytes()), file.problem
 
@@ -175,8 +159,8 @@ class UnpackedFile:
         self.unpacked_bytes += count
         if self.unpacked_bytes > self.limits.unpacked_bytes:
             message = f"the file unpacks to more than {self.limits.unpacked_bytes:,} bytes"
-            raise UnreadableTrace(self.path, message, remedy=TRUSTED)
-        if packed_bytes is not None and self.limits.is_bomb(self.unpacked_bytes, packed_bytes):
+            raise UnreadableTrace(self.path, message, remedy=way_out(self.unpacked_bytes, self.limits.unpacked_bytes))
+        if packed_bytes is not None and self.unpacked_bytes > self.limits.most_unpacked(packed_bytes):
             size = f"{packed_bytes:,} bytes of {packing} unpack to more than {self.unpacked_bytes:,}"
             raise UnreadableTrace(self.path, f"{size}: a decompression bomb", remedy=TRUSTED)
 
@@ -260,16 +244,21 @@ _REMEDY = "give a plain file or a folder"
 def refuse_special(path: Path) -> None:
     """`UnreadableTrace` for what is neither a file nor a folder, and for a name that no file can have.
 
+    Every file that somebody else may have written comes by here; what it may cost is added to what the command may.
+
     What is not there is left for whoever opens it to say.
     """
     try:
-        mode = path.stat().st_mode
+        status = path.stat()
     except (ValueError, UnicodeError) as error:  # a null character, half of a surrogate pair
         raise UnreadableTrace(ascii(str(path)), "no file can have this name", remedy=_REMEDY) from error
-    except OSError:
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise UnreadableTrace(shortened(str(path), 200), error.strerror or "", remedy=_REMEDY) from error
         return
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise UnreadableTrace(path, "it is no plain file", remedy=_REMEDY)
+    spending.allow_for(path, status.st_size)
 
 
 def plain_files(path: Path, roots: Sequence[Path] = ()) -> Iterator[Path]:

@@ -17,9 +17,10 @@ from typing import IO, Any
 
 from timesink.capture.errors import refused
 from timesink.knowledge import private_texts
-from timesink.untrusted.budget import TRUSTED, most_unpacked
+from timesink.untrusted.budget import TRUSTED, usual_limits
 
 _PIECE_BYTES = 1 << 22
+_EVENT = b'"ph"'  # a member that every event of a trace has
 _MAGICS = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
@@ -32,12 +33,14 @@ class Unpacked:
 
     def refuse_bomb(self) -> None:
         """Refuse a file that unpacks to more than any capture does: unpacking alone is quick, and stops there."""
-        most, unpacked_bytes = most_unpacked(self.path.stat().st_size), 0
+        limits, size, unpacked_bytes, events = usual_limits(), self.path.stat().st_size, 0, 0
         for piece in self.raw() if _opener(self.path) is not open else ():
             unpacked_bytes += len(piece)
-            if unpacked_bytes > most:
-                what = f"{self.path.name} unpacks to more than {most:,} bytes: a decompression bomb"
-                raise refused(what, TRUSTED)
+            events += piece.count(_EVENT)
+            most = limits.most_unpacked(size), limits.most_events(size)
+            if unpacked_bytes > most[0] or events > most[1]:
+                what = f"{self.path.name} unpacks to more than {most[0]:,} bytes or {most[1]:,} events"
+                raise refused(f"{what}: a decompression bomb", TRUSTED)
 
     def pieces(self) -> Iterator[str]:
         """Pieces of some megabytes. Bytes that are no UTF-8 become replacement characters."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timesink.readers.formats import HEAD_BYTES, OpenedFile, Reader
-from timesink.untrusted.unpack import ReadLimits, unpacked_head
+from timesink.untrusted.budget import ReadLimits
+from timesink.untrusted.unpack import unpacked_head
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace

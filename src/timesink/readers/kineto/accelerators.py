@@ -21,8 +21,9 @@ from timesink.model.trace import ImportNote, NoteKind, noted
 from timesink.readers.kineto.decoded import DecodedTrace
 from timesink.startup import regex
 from timesink.units import NS_PER_US, time_text
+from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.plain_json import parsed
-from timesink.untrusted.unpack import ReadLimits, unpacked_whole
+from timesink.untrusted.unpack import unpacked_whole
 
 _LOOKED_THROUGH: Final = ReadLimits(held_bytes=64 << 20)  # of a larger file the tracks are not named
 _IS_ACCELERATOR: Final = regex(NO_GPU)

@@ -19,10 +19,12 @@ from timesink.model.schema import ColumnValues, Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, noted
 from timesink.startup import dataclass, regex
+from timesink.untrusted.budget import ReadLimits, way_out
 from timesink.untrusted.plain_json import parsed
-from timesink.untrusted.unpack import ReadLimits, UnpackedFile
+from timesink.untrusted.unpack import UnpackedFile
 
 TEXT_BUDGET_BYTES = 1 << 30
+_COUNTED_EACH = 16  # pieces of a megabyte
 
 
 @dataclass(slots=True)
@@ -89,16 +91,27 @@ def feed(path: Path, limits: ReadLimits, decoder: _native.KinetoDecoder) -> tupl
     """
     file, head = UnpackedFile(path, limits), b""
     try:
-        for piece in file:
+        for number, piece in enumerate(file, 1):
             head = head or bytes(piece[:_HEAD_BYTES])
             if not decoder.feed(piece):
                 break
+            if number % _COUNTED_EACH == 0:
+                _refuse_too_many(path, decoder, limits)
     except OSError as error:
         raise UnreadableTrace(path, error.strerror or str(error), remedy="check the file") from error
     decoder.finish()
+    _refuse_too_many(path, decoder, limits)
     properties = _parsed(decoder.properties())
     _refuse(path, decoder, properties, file.problem, head)
     return file, properties
+
+
+def _refuse_too_many(path: Path, decoder: _native.KinetoDecoder, limits: ReadLimits) -> None:
+    """`UnreadableTrace` where the decoder found more events than a file of that size may hold."""
+    events, most = decoder.counts()["events"], limits.most_events(path.stat().st_size)
+    if events > most:
+        what = f"it holds more than {events:,} events in {path.stat().st_size:,} bytes, and {most:,} may be"
+        raise UnreadableTrace(path, what, remedy=way_out(events, most))
 
 
 def decode(path: Path, limits: ReadLimits, stretches: Stretches | None = None) -> DecodedTrace:

@@ -33,8 +33,9 @@ from timesink.readers.kineto.decoded import decode
 from timesink.readers.kineto.tables import to_trace
 from timesink.readers.ranks import join_traces
 from timesink.startup import dataclass, replace
+from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.scrub import shortened
-from timesink.untrusted.unpack import ReadLimits, unpacked_whole
+from timesink.untrusted.unpack import unpacked_whole
 
 _ONE_EACH: Final = "give the file of each rank: timesink diagnose rank0.json rank1.json"
 _HELD_BYTES: Final = 1 << 30  # such a file is held as text
@@ -57,7 +58,7 @@ def read_merged(path: Path, limits: ReadLimits, whole: Trace) -> Trace:
     if not whole.get(DEVICE_OPS).height or not calls.height:
         return whole
     if seems_shared(calls["process"].unique().to_list()) and (merged := _Merged.read(path, limits)):
-        return merged.split(path)
+        return merged.split(path, limits)
     if _stand_twice(calls):
         message = "it holds the GPU work of several ranks, and nothing tells whose is whose"
         raise UnreadableTrace(path, message, remedy=_ONE_EACH)
@@ -111,7 +112,7 @@ class _Merged:
         marked = _by_words(events) or _by_offsets(events)
         return cls(marked, text[: begun.end()], text[end:]) if marked else None
 
-    def split(self, path: Path) -> Trace:
+    def split(self, path: Path, limits: ReadLimits) -> Trace:
         """Each rank's events read by themselves, as one trace."""
         marks = sorted({mark for _, mark, _ in self.events}, key=_in_order)
         stated = [int(found[1]) for mark in marks if (found := _RANK.fullmatch(mark))]
@@ -121,7 +122,7 @@ class _Merged:
             for mark, rank in zip(marks, ranks, strict=True):
                 own = (_named(event.text, number) for event, its, number in self.events if its == mark)
                 part.write_text(f"{self.head}{','.join(own)}{self.tail}", "utf-8")
-                traces.append(to_trace(decode(part, ReadLimits()), "kineto_json").with_rank(rank))
+                traces.append(to_trace(decode(part, limits), "kineto_json").with_rank(rank))
         trace = join_traces(traces, [path] * len(traces))
         size = pl.lit(path.stat().st_size, dtype=pl.Int64)
         sources = trace[SOURCES].with_columns(path=pl.lit(str(path)), size_bytes=size)

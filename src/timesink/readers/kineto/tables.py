@@ -25,7 +25,7 @@ from timesink.readers.kineto.decoded import DecodedTrace, Stretches
 from timesink.startup import dataclass
 
 if TYPE_CHECKING:
-    from timesink.untrusted.unpack import ReadLimits
+    from timesink.untrusted.budget import ReadLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from timesink.readers.formats import Reader
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
-    from timesink.untrusted.unpack import ReadLimits
+    from timesink.untrusted.budget import ReadLimits
 
 _REPORT_MAGIC = b"NVR\0"
 _REPORT_SUFFIXES = (".ncu-rep", ".ncu-repz", ".nsight-cuprof-report")

@@ -25,8 +25,8 @@ from timesink.model.trace import NoteKind, Trace, noted
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
 from timesink.readers.ncu.wire import MetricColumns
 from timesink.startup import dataclass, field
+from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.plain_csv import read_rows
-from timesink.untrusted.unpack import ReadLimits
 
 _HEADER = re.compile(profiler_texts.PAGE_HEADER)
 _OTHER_PAGE = re.compile(profiler_texts.OTHER_PAGE)

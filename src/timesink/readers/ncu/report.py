@@ -20,8 +20,9 @@ from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.readers.ncu import wire
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
 from timesink.readers.ncu.wire import MAGIC, Ending, blocks, count, real, text
+from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.protobuf import BYTES, FIXED32, FIXED64, DamagedMessage, WireField, fields
-from timesink.untrusted.unpack import ReadLimits, unpacked_whole
+from timesink.untrusted.unpack import unpacked_whole
 
 # The metrics of a ProfileResult: field 13, taken by `wire.collect`.
 METRIC_TAG = 13 << 3 | BYTES

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from timesink.model.trace import Trace
     from timesink.readers.nsys.folder import Folder
     from timesink.readers.nsys.sqlite import Database
-    from timesink.untrusted.unpack import ReadLimits
+    from timesink.untrusted.budget import ReadLimits
 
 _SQLITE_MAGIC = b"SQLite format 3\x00"
 _REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
@@ -102,7 +102,7 @@ class NsysArrow(NsysSqlite):
         """The tables of the folder."""
         from timesink.readers.nsys.folder import open_folder
 
-        return open_folder(path, limits.unpacked_bytes)
+        return open_folder(path, limits)
 
 
 READERS = (NsysSqlite(), NsysReport(), NsysArrow())

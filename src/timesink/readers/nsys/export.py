@@ -158,7 +158,6 @@ KNOWN = frozenset(source.name for source in DECLARED)
 # Without these a trace would look idle, or its kernels nameless, where it is only unreadable.
 INDISPENSABLE = frozenset(source.name for source in (*DEVICE_WORK, CALLS, STRINGS))
 EVENT_TABLE = re.compile(profiler_texts.EVENT_TABLE)
-TEXT_CHARACTERS = 65_536
 EXPORT_AGAIN = "export the report again: nsys export --type sqlite REPORT.nsys-rep"
 
 

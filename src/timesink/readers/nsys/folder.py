@@ -15,6 +15,7 @@ from timesink.model.trace import ImportNote
 from timesink.readers.nsys import export as declared
 from timesink.readers.nsys.export import KNOWN, POLARS_TYPE, ExportTable, Keep
 from timesink.startup import dataclass, field
+from timesink.untrusted.budget import TEXT_CHARACTERS, ReadLimits, way_out
 
 if TYPE_CHECKING:
     import pyarrow
@@ -30,7 +31,7 @@ class Folder:
     path: Path
     files: Mapping[str, Path]
     tables: Mapping[str, frozenset[str]]
-    most_bytes: int
+    limits: ReadLimits
     notes: list[ImportNote] = field(default_factory=list)
 
     def read(self, source: ExportTable, keep: Keep | None = None) -> pl.DataFrame:
@@ -44,12 +45,9 @@ class Folder:
             for batch in _batches(self.files[source.name], wanted):
                 batch.validate(full=True)
                 size += batch.get_total_buffer_size()  # `nbytes` knows no string views before Arrow 22
-                if size > self.most_bytes:
-                    raise UnreadableTrace(
-                        self.files[source.name],
-                        f"it unpacks to more than {self.most_bytes} bytes",
-                        remedy="raise the limit if you trust the file",
-                    )
+                if size > (most := self.limits.unpacked_bytes):
+                    what = f"it unpacks to more than {most:,} bytes"
+                    raise UnreadableTrace(self.files[source.name], what, remedy=way_out(size, most))
                 frame = pl.DataFrame(_bare(batch))
                 typed = _typed(frame, source)
                 damaged_cells += _nulls(typed) - _nulls(frame)
@@ -70,7 +68,7 @@ def is_export_folder(path: Path) -> bool:
     return path.is_dir() and bool(KNOWN & set(table_files(path)))
 
 
-def open_folder(path: Path, most_bytes: int) -> Folder:
+def open_folder(path: Path, limits: ReadLimits) -> Folder:
     """Look at the schema of every known table. `UnreadableTrace` where a file is damaged."""
     every = table_files(path)
     files = {name: file for name, file in every.items() if name in KNOWN}
@@ -82,7 +80,7 @@ def open_folder(path: Path, most_bytes: int) -> Folder:
         )
     tables = {name: _columns(file) for name, file in files.items()}
     unread = [name for name in every if name not in KNOWN and declared.EVENT_TABLE.fullmatch(name)]
-    return Folder(path, files, tables, most_bytes, list(declared.unread_note(unread)))
+    return Folder(path, files, tables, limits, list(declared.unread_note(unread)))
 
 
 def _columns(file: Path) -> frozenset[str]:
@@ -165,7 +163,7 @@ def _as(name: str, dtype: pl.DataType, source: ExportTable) -> pl.Expr:
     if dtype.is_nested() or dtype == pl.Binary:  # casting would reach into the parts
         return pl.repeat(None, pl.len(), dtype=wanted).alias(name)
     if wanted == pl.String:
-        return pl.col(name).cast(pl.String, strict=False).str.slice(0, declared.TEXT_CHARACTERS)
+        return pl.col(name).cast(pl.String, strict=False).str.slice(0, TEXT_CHARACTERS)
     if dtype == pl.UInt64 and wanted == pl.Int64:
         return pl.col(name).reinterpret(signed=True)  # serialized ids and addresses use the top bit
     return pl.col(name).cast(wanted, strict=False)

@@ -23,6 +23,7 @@ from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys import export as declared
 from timesink.readers.nsys.export import EXPORT_AGAIN, KNOWN, POLARS_TYPE, ColumnKind, ExportTable, Keep, kept_rows
 from timesink.startup import dataclass, field
+from timesink.untrusted.budget import TEXT_CHARACTERS
 
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
@@ -107,7 +108,7 @@ def _value(cell: _Cell, kind: ColumnKind) -> _Value:
         return "" if kind == "text" else None
     if kind == "text":
         text = cell.decode("utf-8", errors="replace") if isinstance(cell, bytes) else str(cell)
-        return text[: declared.TEXT_CHARACTERS]
+        return text[:TEXT_CHARACTERS]
     if isinstance(cell, bytes):
         try:
             cell = float(cell) if kind == "real" else int(cell)
@@ -146,7 +147,7 @@ def read_table(
 
 def _plain_rows(path: Path, source: ExportTable, present: Mapping[str, ColumnKind], keep: Keep | None) -> pl.DataFrame:
     """The rows as their pages have them; `IrregularTable` where SQLite would see more in them than we do."""
-    table = _native.SqliteTable(path, *_layout(path, source.name, present), declared.TEXT_CHARACTERS)
+    table = _native.SqliteTable(path, *_layout(path, source.name, present), TEXT_CHARACTERS)
     parts, unread = [], True
     while unread:
         unread = table.read(_PAGES_AT_ONCE)

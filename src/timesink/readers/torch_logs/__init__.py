@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from timesink.knowledge import logs
 from timesink.readers.formats import HEAD_BYTES, Reader
 from timesink.startup import regex
-from timesink.untrusted.unpack import ReadLimits, unpacked_head
+from timesink.untrusted.budget import ReadLimits
+from timesink.untrusted.unpack import unpacked_head
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace

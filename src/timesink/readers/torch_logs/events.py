@@ -23,8 +23,9 @@ from timesink.model.tables import COMPILE_EVENTS, GENERATED_KERNELS, SOURCES
 from timesink.model.trace import Trace
 from timesink.readers.ranks import rank_in_name
 from timesink.startup import dataclass, field, regex
+from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.plain_json import parsed
-from timesink.untrusted.unpack import ReadLimits, UnpackedFile
+from timesink.untrusted.unpack import UnpackedFile
 
 Row = dict[str, Any]
 _ZONE_NS: Final = 900 * 1_000_000_000  # time zones differ by quarters of an hour

@@ -31,8 +31,9 @@ from timesink.readers.torch_logs.events import (
     recompilation,
 )
 from timesink.startup import dataclass, field
+from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.plain_json import parsed
-from timesink.untrusted.unpack import ReadLimits, UnpackedFile
+from timesink.untrusted.unpack import UnpackedFile
 
 PREFIX: Final = re.compile(logs.LINE)
 _YEAR: Final = 1972  # lines carry none; a leap year, so that every day exists

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.gate.prices import unlike_what_if
 from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
+from timesink.fixes.fix import Fix
 from timesink.fixes.table import BF16, FP16, TF32
 from timesink.measures.habits.repeated_kernels import parameter_loops
 from timesink.readers import read
@@ -53,3 +55,53 @@ def test_gradients_zeroed_one_by_one_are_a_loop_though_all_have_one_size(kernel:
         *calls,
     )
     assert sum(loop.rows.size for loop in parameter_loops(trace_of("\n".join(tables)))) == expected
+
+
+SGEMM, BF16_GEMM = "volta_sgemm_128x64_nn", "turing_bf16_s1688gemm_bf16_128x64_nn"
+GELU = "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl<float>>"
+GEMV = "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false>"
+MIXES = {"products": (SGEMM,), "products and kernels around": (SGEMM, GELU, SGEMM), "vectors": (SGEMM, GEMV, GELU)}
+
+
+@pytest.mark.parametrize("kernels", MIXES.values(), ids=MIXES)
+@pytest.mark.parametrize(
+    ("gpu", "capability", "fix"),
+    [
+        ("Tesla V100-PCIE-32GB", "7 | 0", FP16), ("NVIDIA TITAN V", "7 | 0", FP16), ("Tesla T4", "7 | 5", FP16),
+        ("Quadro RTX 8000", "7 | 5", FP16), ("NVIDIA GeForce RTX 4090", "8 | 9", BF16),
+        ("NVIDIA GeForce RTX 3080", "8 | 6", BF16), ("AMD Instinct MI250X", "9 | 0", BF16),
+        ("NVIDIA A100-SXM4-40GB", "8 | 0", TF32),
+    ],
+)  # fmt: skip
+def test_a_narrower_type_has_one_price_on_every_gpu(
+    gpu: str, capability: str, fix: Fix, kernels: tuple[str, ...]
+) -> None:
+    """The finding is of the kernels that its fix changes: products, and what streams between them."""
+    rows = "\n".join(f"| k | `{name}` | {1000 * at} | {1000 * at + 990} |" for at, name in enumerate(kernels * 8))
+    trace = trace_of(f"""
+| devices | device | name | compute_major | compute_minor |
+| gpu | 0 | {gpu} | {capability} |
+
+| device_ops | name | start_us | end_us |
+{rows}
+""")
+    (finding,) = [finding for card, finding in diagnose(trace).findings if card.name == "precision"]
+    assert finding.fix is fix
+    assert list(unlike_what_if(trace, finding)) == []
+    assert ("around them" in finding.message) is (GELU in kernels and fix is not TF32)
+
+
+@pytest.mark.parametrize("fp32", [1, 5])
+def test_products_of_two_types_are_one_finding_named_by_most_of_them(fp32: int) -> None:
+    names = [SGEMM] * fp32 + [BF16_GEMM] * 3
+    rows = "\n".join(f"| k | `{name}` | {1000 * at} | {1000 * at + 990} |" for at, name in enumerate(names))
+    trace = trace_of(f"""
+| devices | device | name     | compute_major | compute_minor |
+| gpu     |      0 | Tesla T4 |             7 |             5 |
+
+| device_ops | name | start_us | end_us |
+{rows}
+""")
+    (finding,) = [finding for card, finding in diagnose(trace).findings if card.name == "precision"]
+    assert finding.message.startswith("fp32 matmuls" if fp32 > 3 else "bf16 matmuls, which this GPU emulates,")
+    assert list(unlike_what_if(trace, finding)) == []

@@ -50,11 +50,6 @@ SAMPLE = (
 MICRO_BATCHES = {
     "printed_loss.high": 6, "printed_loss.low": 4, "collected_per_microbatch": 4, "exchanged_per_microbatch": 4,
 }  # fmt: skip
-# What does not hold yet: a law leaves this list when it does.
-OWED = dict.fromkeys(
-    ("ns_resolution_rank0.json.gz", "resnet50_workers0.json.gz", "resnet50_workers4.json.gz"),
-    ("one_price_for_all_doors",),
-)
 
 
 def captured(archive: Path, folder: Path) -> Iterator[tuple[str, Trace, list[Path]]]:
@@ -69,7 +64,7 @@ def check(of: Answers, *, pages: bool = False) -> None:
     micro_batches = next((count for name, count in MICRO_BATCHES.items() if of.name.startswith(name)), 1)
     faults = broken(of, (*LAWS, *OF_PAGES) if pages else LAWS)
     faults += [f"sentences: {fault}" for fault in false_sentences(of.diagnosis, of.trace, micro_batches)]
-    assert [fault for fault in faults if fault.partition(":")[0] not in OWED.get(of.name, ())] == []
+    assert faults == []
 
 
 def answers_of_file(path: Path, folder: Path) -> Answers | None:

@@ -15,6 +15,7 @@ from timesink.measures.steps.engine import engine_late
 from timesink.measures.steps.parts import step_parts
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.steps.phases import host_phases, micro_batches, phases
+from timesink.measures.steps.slow_steps import slow_rates
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.known import is_silent
@@ -96,10 +97,15 @@ def _part_shares(trace: Trace) -> str:
 def _shares(trace: Trace, times: list[tuple[str, int]]) -> str:
     """``of the 2.79 ms step, forward is 40.0 %, backward 52.1 %, idle 7.9 %``: together all of it."""
     parts = step_parts(trace)
-    mean = "mean step of " if steps(trace).times.count > 1 else ""
+    mean = f"{_mean_step(trace)} of " if steps(trace).times.count > 1 else ""
     of = f"the {mean}{time_text(parts.span_ns / max(parts.step_count, 1))}"
     named = [f"{name} {share_text(ns / parts.span_ns)}" for name, ns in times if ns > _LEAST_SHOWN * parts.span_ns]
     return f"of {of}, {', '.join(named)}".replace(f", {times[0][0]} ", f", {times[0][0]} is ", 1)
+
+
+def _mean_step(trace: Trace) -> str:
+    """What the mean of the steps as they are is called: not by slow steps as often as they come, as other means."""
+    return "mean recorded step" if slow_rates(trace) else "mean step"
 
 
 def _serving(trace: Trace) -> str:
@@ -148,7 +154,7 @@ def _host(trace: Trace) -> str:
     if not found.frame.height or found.frame["time_ns"][0] <= _DOMINANT * found.busy_ns:
         return ""
     name, time_ns = found.frame.row(0)
-    period = "mean step" if steps(trace).times.count else "window"
+    period = _mean_step(trace) if steps(trace).times.count else "window"
     each = max(found.step_count, 1)
     return (
         f"CPU: the program's thread is in {name} for {time_text(time_ns / each)} of the {period} of "

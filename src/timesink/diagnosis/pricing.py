@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, PricedBy, Quantity
 from timesink.knowledge.assumptions import replay as assumed
+from timesink.measures.communication.pipelines import exposed_transfers
+from timesink.measures.communication.waits import collective_waits
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, period_ns
 from timesink.measures.timeline.replay import (
@@ -28,6 +30,7 @@ from timesink.startup import replace
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels
+from timesink.whatif.changes.transfers import OverlapCollectives
 from timesink.whatif.periods import TO_P90
 from timesink.whatif.pricing import Pricer
 
@@ -85,6 +88,8 @@ def price_change(
         return Priced(_price_by_kernels(change, trace), "kernel_time")
     if rank not in pricers(trace):
         return None
+    if isinstance(change, OverlapCollectives) and not collective_waits(trace).matched.calls.height:
+        return Priced(_exposed_bound(rank, trace), "bound")  # all of it may be waiting for a late rank
     if trace.unprofiled_step_ns is None:
         replayed = _price_by_estimate(change, rank, trace)
     else:
@@ -136,6 +141,15 @@ def claim_bound(finding: Finding, trace: Trace) -> Quantity:
     rank, bound = finding.where.rank or 0, bound_price(finding, trace)
     pricer = pricers(trace).get(rank)
     return bound if pricer is None else scaled(bound, _unprofiled_ratio(pricer, step_without_profiler_ns(trace, rank)))
+
+
+def _exposed_bound(rank: int, trace: Trace) -> Quantity:
+    """At most what a rank's communication takes with no computation beside it, as a part of the step without a
+    profiler."""
+    exposed = {device: part for device, part in exposed_transfers(trace).items() if device[0] == rank}
+    most_ns = largest_per_step_ns(trace, exposed)
+    whole = Quantity.ms(most_ns, 0.0, most_ns)
+    return scaled(whole, _unprofiled_ratio(pricers(trace)[rank], step_without_profiler_ns(trace, rank)))
 
 
 def bound_price(finding: Finding, trace: Trace) -> Quantity:

@@ -309,12 +309,8 @@ def compiled(kernels: Selection, launches: bool = True) -> tuple[ShortenKernels,
 def to_tf32(kernels: Selection) -> ShortenKernels:
     """fp32 products as TF32: `best` is the ratio of peak rates, of which they keep `fixes.TF32_OF_PEAKS` times, and at
     least what their bytes take."""
-    return _by_peaks(kernels, kernels.usual)
-
-
-def _by_peaks(kernels: Selection, moving: Float64Array) -> ShortenKernels:
     best = np.where(np.isnan(kernels.best), fixes.TF32_PEAKS.value, kernels.best)
-    return _moving(ShortenKernels(kernels.device, kernels.rows, _of_peaks(best), floored=True), moving)
+    return _moving(ShortenKernels(kernels.device, kernels.rows, _of_peaks(best), floored=True), kernels.usual)
 
 
 def _of_peaks(best: Float64Array) -> tuple[Float64Array, ...]:
@@ -329,9 +325,7 @@ def _moving(change: ShortenKernels, share: Float64Array) -> ShortenKernels:
 
 def to_bf16(kernels: Selection) -> ShortenKernels:
     """The whole program in bf16: TF32 products at twice the rate, fp32 ones at the ratio of peaks, `streaming` kernels
-    with half the bytes. Products `alone`, of a GPU that computes TF32 no faster than fp32, by the ratio of peaks."""
-    if "alone" in kernels.groups:
-        return _by_peaks(kernels, kernels.usual / _WIDE_OF_NARROW)
+    with half the bytes."""
     return _in_bf16(kernels, fixes.BF16_OF_TF32, fixes.BF16_OF_FP32, fixes.BF16_STREAMING)
 
 

@@ -120,7 +120,7 @@ def _is_measured(name: str) -> bool:
     return re.search(NCU_METRIC, name) is not None and not name.endswith(_DETERMINISTIC)
 
 
-_SHARES = {"exposed communication": "exposed_communication_ns", "exposed copy": "exposed_copy_ns", "idle": "idle_ns"}
+_SHARES = {"exposed communication": "exposed_communication", "exposed copy": "exposed_copy", "idle": "idle"}
 
 
 def captured_metrics(trace: Trace) -> dict[str, Counter]:
@@ -130,16 +130,17 @@ def captured_metrics(trace: Trace) -> dict[str, Counter]:
 
 def step_metrics(trace: Trace) -> dict[str, Counter]:
     """Shares of the step's time and launches per step, of the device where each is worst."""
-    from timesink.measures.steps.per_step import step_budgets
+    from timesink.measures.steps.per_step import share_of_step
+    from timesink.measures.steps.steps import steps
+    from timesink.measures.timeline.device_timeline import device_timeline
     from timesink.measures.timeline.launches import launches
 
     counters: dict[str, Counter] = {}
-    frame = step_budgets(trace)
-    if frame.height:
-        sums = frame.group_by("rank", "device").sum().sort("rank", "device")
-        for name, column in _SHARES.items():
-            worst = max(part / period for part, period in zip(sums[column], sums["period_ns"], strict=True) if period)
-            counters[f"{name} share"] = Counter(float(worst), "share", How.SHARE)
+    stepped = set(steps(trace).windows.select("rank", "device").iter_rows())
+    lines = [(device, line) for device, line in device_timeline(trace).by_device.items() if device in stepped]
+    for name, part in _SHARES.items() if lines else ():
+        worst = max(share_of_step(trace, device, getattr(line, part)) for device, line in lines)
+        counters[f"{name} share"] = Counter(worst, "share", How.SHARE)
     per_step = [device.launches_per_step for device in launches(trace).values() if device.launches_per_step is not None]
     if per_step:
         counters["launches per step"] = Counter(max(per_step), "launches")

@@ -70,8 +70,8 @@ def test_a_trace_without_steps_counts_as_one_window() -> None:
     assert per_step_ns(trace, DEVICE, Intervals.one(10 * US, 30 * US)) == 20 * US
 
 
-def test_the_largest_share_counts_slow_steps_as_often_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A claim of 50 of 100 us in each step; with weights that leave the third of the kept steps alone, its own."""
+def test_every_mean_counts_slow_steps_as_often_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim of 50 of 100 us in each step; with weights of 0, 1, 2 and more, 30 us of the second count for that."""
     trace = trace_of(STEPS)
     busy = device_timeline(trace)[DEVICE].busy
     assert largest_per_step_ns(trace, {DEVICE: busy}) == 50 * US
@@ -87,7 +87,9 @@ def test_the_largest_share_counts_slow_steps_as_often_as_they_come(monkeypatch: 
     claimed = {DEVICE: Intervals.one(start, start + 30 * US), (0, 0): Intervals.one(start, start + 30 * US)}
     kept = per_step.step_windows(trace, DEVICE)[0].size
     assert largest_per_step_ns(trace, claimed) == pytest.approx(30 * US / sum(range(kept)))
-    assert asked == [0.25] + [100 * US] * kept
+    assert asked[: kept + 1] == [0.25] + [100 * US] * kept
+    assert per_step_ns(trace, DEVICE, claimed[DEVICE]) == pytest.approx(30 * US / sum(range(kept)))
+    assert period_ns(trace, DEVICE) == 100 * US
 
 
 def test_instants_are_counted_in_the_kept_steps_of_their_rank_their_ends_left_out() -> None:

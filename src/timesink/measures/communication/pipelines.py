@@ -26,7 +26,9 @@ from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
 from timesink.knowledge.kernel_traits import OF_BACKWARD
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, OPTIMIZER_STEP, SCHEDULED, STAGE
+from timesink.measures.communication.communication import communication
 from timesink.measures.communication.matching import exchanges_alike
+from timesink.measures.communication.waits import waiting_in_collectives
 from timesink.measures.ranks.job import Job, job, ranks_of
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
@@ -200,6 +202,19 @@ def between_stages(trace: Trace) -> dict[Device, Intervals]:
         pl.col("rank").is_in(line.ranks) & pl.col("kind").is_in([*POINT_TO_POINT, EXCHANGE])
     )
     return intervals_by(sends, "rank", "device")
+
+
+@remembered
+def exposed_transfers(trace: Trace) -> dict[Device, Intervals]:
+    """Per GPU that communicates: when it does with no computation beside it, less waiting for the last rank where all
+    ranks were read, and less what the stages of a pipeline send: they wait for each other's computation."""
+    waited, staged, none = waiting_in_collectives(trace), between_stages(trace), Intervals.none()
+    return {
+        (one.rank, one.device): one.exposed
+        - (waited.get((one.rank, one.device), none) | staged.get((one.rank, one.device), none))
+        for one in communication(trace)
+        if one.kernel_count
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from timesink.measures.idle.causes import CAUSE_CODE, CAUSES, HostActivity, Idle
 from timesink.measures.idle.charges import Charges, behind, wait_causes, won_without_waits_ns
 from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.idle.pieces import GapCutter, Pieces
-from timesink.measures.steps.per_step import begun_per_step, per_step_ns, step_windows
+from timesink.measures.steps.per_step import begun_per_step, per_step_ns, step_weights, step_windows
 from timesink.measures.timeline.device_timeline import Device, device_gaps, device_timeline
 from timesink.measures.timeline.launches import launched_ahead
 from timesink.measures.timeline.replay import work_of
@@ -255,9 +255,13 @@ def idle_shares(trace: Trace) -> tuple[IdleShare, ...]:
 def _shares(trace: Trace, device: Device) -> Iterator[IdleShare]:
     """The shares of a device, one for each cause of any idle time."""
     start_ns, end_ns = step_windows(trace, device)
-    kept_ns = {cause: in_steps for cause, in_steps, _ in by_cause(trace, device, Intervals.union_of(start_ns, end_ns))}
+    weight, mean_ns = step_weights(trace, device), dict.fromkeys(CAUSES, 0.0)
+    for each in np.unique(weight):  # slow steps count otherwise than the others
+        alike = Intervals.union_of(start_ns[weight == each], end_ns[weight == each])
+        for cause, in_steps_ns, _ in by_cause(trace, device, alike):
+            mean_ns[cause] += in_steps_ns * float(each) / start_ns.size
     for cause, idle_ns, stretches in by_cause(trace, device, Intervals.one(*_ALWAYS)):
-        yield IdleShare(*device, cause, idle_ns, kept_ns.get(cause, 0) / start_ns.size, stretches)
+        yield IdleShare(*device, cause, idle_ns, mean_ns[cause], stretches)
 
 
 def by_cause(trace: Trace, device: Device, within: Intervals) -> Iterator[tuple[str, int, int]]:

@@ -15,7 +15,7 @@ import polars as pl
 from timesink.knowledge.kernel_symbols import function_name
 from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.steps.per_step import per_step_ns, step_windows
+from timesink.measures.steps.per_step import per_step_ns, period_ns, step_windows
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
@@ -120,7 +120,7 @@ def _target(trace: Trace, device: tuple[int, int], function: str, names: list[st
     first = int(starts[0])
     inside = int(((begin >= first) & (begin < int(ends[0]))).sum())
     shapes = Counter(ops.select("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z").iter_rows())
-    length = float((ends - starts).mean())
+    length = period_ns(trace, device)
     return KernelTarget(
         function,
         f"regex:^{re.escape(function)}$",

@@ -7,7 +7,7 @@ Turing compute fp16 alone, and bf16 is emulated there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -28,31 +28,28 @@ from timesink.whatif.change import Selection
 _PRODUCTS: Final = ("gemm", "convolution")
 _STREAMING: Final = ("pointwise", "reduction", "norm", "softmax", "copy", "concat", "loss", "foreach")
 _OFFERED: Final = ("tf32", "bf16", "fp16")
-_TO_FP16: Final = ("fp32 to fp16", "fp16", "fp16")
+_OF_PRODUCTS: Final = ("fp32", "tf32", "misaligned", "fp16", "emulated")
+_NONE: Final = np.empty(0, np.int64)
 _WIDE_MATH: Final = ("fp32", "fp64")  # fused optimizers of fp32 parameters take scalars as double
 
 
 @remembered
 def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
-    """Per kind and device: `fp32` products without tensor cores, with the ratio of peaks as `best`; those of a GPU that
-    is no faster in TF32, or has none, with the ratio to bf16, as `fp32 alone`; of one whose tensor cores take fp16
-    alone, as `fp32 to fp16`, and bf16 ones that it has to emulate as `emulated`; `tf32` products, with the fp32 kernels
-    around them where most product time is TF32, the `misaligned` ones apart; and `fp64` kernels of any kind. Of
-    products `usual` is the share of their bytes."""
-    kinds: dict[str, list[Selection]] = {
-        kind: [] for kind in ("fp32", "fp32 alone", "fp32 to fp16", "emulated", "tf32", "fp64")
-    }
-    for device, target, kernels in _kernels(trace):
-        fp32, tf32, doubles, emulated = (
-            rows_of(kernels.filter(pl.col("wide") == kind)) for kind in ("fp32", "tf32", "fp64", "emulated")
-        )
-        for kind, role, type_ in (("fp32", "fp32", "tf32"), ("fp32 alone", "alone", "bf16"), _TO_FP16):
-            chosen = fp32 if type_ == target else fp32[:0]
-            best = np.full(chosen.size, _peak_ratio(trace, device, type_))
-            kinds[kind].append(_with_bytes(trace, Selection(device, {role: chosen}, best=best)))
-        kinds["emulated"].append(Selection(device, {"emulated": emulated}))
-        narrow = Selection(device, {"tf32": tf32, "streaming": _streaming(kernels, "tf32")})
-        kinds["tf32"].append(_with_bytes(trace, _misaligned_apart(trace, narrow)))
+    """Per kind and device: `fp32` products without tensor cores, with the ratio of peaks as `best`; `tf32` products,
+    with the fp32 kernels around them where most product time is TF32, the `misaligned` ones apart; and `fp64` kernels
+    of any kind. Of products `usual` is the share of their bytes. Of a GPU that is no faster in TF32, or has none, all
+    that is not `fp64` is the kind `bf16` or `fp16`, by the type that it is offered, as in `four_byte_kernels`."""
+    kinds: dict[str, list[Selection]] = {kind: [] for kind in ("fp32", "tf32", "fp64", "bf16", "fp16")}
+    narrow = {kind: {part.device: part for part in parts} for kind, parts in four_byte_kernels(trace).items()}
+    for device, target, kernels, tf32 in _kernels(trace):
+        if target in narrow and any(narrow[target][device].groups.get(role, _NONE).size for role in _OF_PRODUCTS):
+            kinds[target].append(narrow[target][device])
+        offered = target not in narrow
+        fp32, doubles = (rows_of(kernels.filter(pl.col("wide") == kind)) for kind in ("fp32", "fp64"))
+        fp32 = fp32 if offered else _NONE
+        best = np.full(fp32.size, _peak_ratio(trace, device, "tf32"))
+        kinds["fp32"].append(_with_bytes(trace, Selection(device, {"fp32": fp32}, best=best)))
+        kinds["tf32"].append(tf32 if offered else Selection(device, {"tf32": _NONE}))
         kinds["fp64"].append(Selection(device, {"fp64": doubles}))
     return {kind: tuple(selections) for kind, selections in kinds.items()}
 
@@ -65,7 +62,7 @@ def four_byte_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
     a GPU whose tensor cores take fp16 alone, fp32 products have the role `fp16`, and bf16 ones `emulated`. Of products
     `usual` is the share of their bytes, and of fp32 ones `best` the ratio of peaks to the type."""
     selections: dict[str, list[Selection]] = {"bf16": [], "fp16": []}
-    for tf32, (device, target, kernels) in zip(wide_kernels(trace)["tf32"], _kernels(trace), strict=True):
+    for device, target, kernels, tf32 in _kernels(trace):
         fp32, own, vector, emulated = (
             rows_of(kernels.filter(chosen))
             for chosen in (
@@ -109,10 +106,11 @@ def _misaligned_apart(trace: Trace, kernels: Selection) -> Selection:
     return replace(kernels, groups={**kernels.groups, "tf32": np.setdiff1d(tf32, misaligned), "misaligned": misaligned})
 
 
-def _kernels(trace: Trace) -> Iterator[tuple[Device, str | None, pl.DataFrame]]:
-    """Each device, the type that its fp32 products are offered, and its kernels with `wide`: the type that is wider
-    than it need be, null where it is not."""
-    facts = kernel_facts(trace)
+@remembered
+def _kernels(trace: Trace) -> tuple[tuple[Device, str | None, pl.DataFrame, Selection], ...]:
+    """Each device, the type that its fp32 products are offered, its kernels with `wide`: the type that is wider than it
+    need be, null where it is not; and those that compute in TF32."""
+    facts, found = kernel_facts(trace), []
     for device in facts.devices:
         kernels = facts.on(device).select("row", "length", "family", "math")
         names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
@@ -128,7 +126,11 @@ def _kernels(trace: Trace) -> Iterator[tuple[Device, str | None, pl.DataFrame]]:
             .when(product & (pl.col("math") == "bf16") & (target == "fp16"))
             .then(pl.lit("emulated"))
         )
-        yield device, target, kernels.with_columns(wide.alias("wide"))
+        kernels = kernels.with_columns(wide.alias("wide"))
+        own = rows_of(kernels.filter(pl.col("wide") == "tf32"))
+        narrow = Selection(device, {"tf32": own, "streaming": _streaming(kernels, "tf32")})
+        found.append((device, target, kernels, _with_bytes(trace, _misaligned_apart(trace, narrow))))
+    return tuple(found)
 
 
 def _types(trace: Trace, device: Device) -> frozenset[str] | None:
@@ -170,6 +172,6 @@ def _streaming(kernels: pl.DataFrame, *wide: str) -> Int64Array:
     products, of_types = pl.col("family").is_in(_PRODUCTS), pl.col("wide").is_in(wide)
     wide_ns, total_ns = (kernels.filter(chosen)["length"].sum() for chosen in (products & of_types, products))
     if not wide_ns or wide_ns * 2 < total_ns:
-        return np.empty(0, np.int64)
+        return _NONE
     streaming = pl.col("family").is_in(_STREAMING) & pl.col("math").is_in(_WIDE_MATH) & pl.col("wide").is_null()
     return rows_of(kernels.filter(streaming))

@@ -11,7 +11,7 @@ import polars as pl
 from timesink.measures.steps.slow_steps import slow_rates, weights
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device, device_timeline
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered
 
@@ -39,15 +39,22 @@ def period_name(trace: Trace) -> Literal["step", "window"]:
     return "step" if steps(trace).windows.height else "window"
 
 
-def period_ns(trace: Trace, device: Device) -> float:
-    """Mean length of the device's windows."""
+def step_weights(trace: Trace, device: Device) -> Float64Array:
+    """What each of the device's windows counts for in a mean: slow steps as often as they come (`weights`)."""
     start, end = step_windows(trace, device)
-    return float(np.mean(end - start))
+    return weights(slow_rates(trace).get(device[0]), (end - start).astype(np.float64))
+
+
+def period_ns(trace: Trace, device: Device) -> float:
+    """Mean length of the device's windows, by `step_weights` as every mean per step."""
+    start, end = step_windows(trace, device)
+    return float(np.average(end - start, weights=step_weights(trace, device)))
 
 
 def per_step_ns(trace: Trace, device: Device, intervals: Intervals) -> float:
     """Mean time of a step that the intervals cover."""
-    return float(np.mean(intervals.covered_ns(*step_windows(trace, device))))
+    covered_ns = intervals.covered_ns(*step_windows(trace, device))
+    return float(np.average(covered_ns, weights=step_weights(trace, device)))
 
 
 def share_of_step(trace: Trace, device: Device, intervals: Intervals) -> float:
@@ -77,17 +84,11 @@ def in_most_steps(trace: Trace, rows: pl.DataFrame) -> bool:
 
 
 def largest_per_step_ns(trace: Trace, claimed: Mapping[Device, Intervals]) -> float:
-    """The largest of several devices' times per step, slow steps counted as often as they come (`weights`).
+    """The largest of several devices' times per step.
 
     Ranks of a synchronous job wait for each other, so the device with the most to gain bounds what the job can gain.
     """
-    return max((_weighted_ns(trace, device, part) for device, part in claimed.items()), default=0.0)
-
-
-def _weighted_ns(trace: Trace, device: Device, intervals: Intervals) -> float:
-    start, end = step_windows(trace, device)
-    weight = weights(slow_rates(trace).get(device[0]), (end - start).astype(np.float64))
-    return float(np.average(intervals.covered_ns(start, end), weights=weight))
+    return max((per_step_ns(trace, device, part) for device, part in claimed.items()), default=0.0)
 
 
 @remembered

@@ -59,8 +59,8 @@ def graphs(trace: Trace) -> Mapping[int, Graph]:
 
 @remembered
 def pricers(trace: Trace) -> Mapping[int, Pricer]:
-    """A pricer per rank with steady steps. Of a long trace it replays a few stretches of steps, spread evenly."""
-    worked = set(trace.get(DEVICE_OPS)["rank"].unique())  # a memory snapshot has steps, and nothing to replay
+    """A pricer per rank whose GPU has steady steps. Of a long trace it replays a few stretches, spread evenly."""
+    worked = set(steps(trace).windows["rank"].unique())  # a memory snapshot has steps, and nothing to replay
     windows_by_rank = step_windows(trace)
     found = {
         rank: Pricer(*_select_steps(trace, rank, windows))

@@ -39,8 +39,8 @@ from timesink.measures.communication.communication import (
     unnamed_exchange,
 )
 from timesink.measures.communication.link_curve import link_curve
-from timesink.measures.communication.pipelines import between_stages
-from timesink.measures.communication.waits import collective_waits, waiting_in_collectives
+from timesink.measures.communication.pipelines import exposed_transfers
+from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.job import JOB_READS
 from timesink.measures.steps.per_step import period_ns, share_of_step
 from timesink.measures.timeline.device_timeline import device_timeline
@@ -78,8 +78,7 @@ def _exposed(trace: Trace) -> Rows:
 def _exposed_row(trace: Trace, device: DeviceCommunication) -> Row:
     key = (device.rank, device.device)
     waited = collective_waits(trace).matched.calls.height > 0
-    stood = (waiting_in_collectives(trace).get(key), between_stages(trace).get(key))
-    exposed = device.exposed - Intervals.union_all(part for part in stood if part is not None)
+    exposed = exposed_transfers(trace)[key]
 
     def place() -> Where:
         names = communication(trace).by_name

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
+
 from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.verdicts import Bottleneck, Evidence, NotApplicable, Quantity, Undecided
 from timesink.fixes import table as fixes
@@ -22,6 +24,7 @@ from timesink.rules.idle import BLAME_READS
 from timesink.rules.kernels import LINE_READS, kernel_details, kernel_row, kernel_rule
 from timesink.startup import replace
 from timesink.units import NS_PER_MS
+from timesink.whatif.change import Selection
 
 
 def _cast_pairs(trace: Trace, row: Row, figures: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Evidence, ...]]:
@@ -49,12 +52,12 @@ _WIDE: Final = {
     ),
     "fp32 alone": (
         fixes.BF16,
-        "fp32 matmuls (this GPU is no faster in TF32)",
+        "fp32 matmuls{around} (this GPU is no faster in TF32)",
         "Run the matmuls in bf16 or fp16: autocast, or parameters of that dtype.",
     ),
     "fp32 to fp16": (
         fixes.FP16,
-        "fp32 matmuls (the tensor cores of this GPU only take fp16)",
+        "fp32 matmuls{around} (the tensor cores of this GPU only take fp16)",
         'Run in fp16: torch.autocast("cuda", torch.float16), with a GradScaler in training.',
     ),
     "emulated": (
@@ -76,17 +79,26 @@ _WIDE: Final = {
 """By kind of kernels: the fix, what they are called, what to do."""
 
 
-_LOOKED_FOR: Final = ("fp32", "tf32", "fp64")  # named where none are found
+_NONE: Final = np.empty(0)
 
 
 def _wide(trace: Trace) -> Rows:
-    wide = wide_kernels(trace)
-    return [
-        replace(kernel_row(trace, fix.change(kernels), subject=subject, advice=advice), fix=fix)
-        for kind, (fix, subject, advice) in _WIDE.items()
-        for kernels in wide[kind]
-        if kernels.rows.size or kind in _LOOKED_FOR
-    ]
+    rows = []
+    for kind, selections in wide_kernels(trace).items():
+        for kernels in selections:
+            fix, subject, advice = _WIDE[_kind_told(kind, kernels)]
+            around = " and kernels around them" if kernels.groups.get("streaming", _NONE).size else ""
+            row = kernel_row(trace, fix.change(kernels), subject=subject.format(around=around), advice=advice)
+            rows.append(replace(row, fix=fix))
+    return rows
+
+
+def _kind_told(kind: str, kernels: Selection) -> str:
+    """What kernels that are offered 16 bits are called by: what most of their products are."""
+    fp32, fp16, emulated = (kernels.groups.get(role, _NONE).size for role in ("fp32", "fp16", "emulated"))
+    if kind == "fp16":
+        return "emulated" if emulated > fp16 else "fp32 to fp16"
+    return kind if kind != "bf16" else "fp32 alone" if fp32 else "tf32"
 
 
 def _optimizer_row(trace: Trace, kernels: OptimizerKernels) -> Row:

@@ -33,14 +33,16 @@ from fuzz.targets import Target, groups
 LOG = ROOT / "build" / "fuzz"
 MOST_FOUND = 25  # of one slice; more of the same teaches nothing
 ADDRESS_SPACE_BYTES = 24 << 30  # a bomb ends in MemoryError, not in the machine's memory
+TRACED = 5.0  # times slower, at most, are lines that are noted
 SLICE_S = 60.0  # of CPU time, beside some seconds of imports
 
 
-def tried(target: Target, data: bytes) -> str:
-    """The declared error, or "". `Broken` where an invariant does not hold."""
+def tried(target: Target, data: bytes, slower: float = 1.0) -> str:
+    """The declared error, or "", of something that is made so many times slower. `Broken` where an invariant does not
+    hold."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         os.environ.update(XDG_CACHE_HOME=folder, TIMESINK_CACHE_DIR=folder)
-        return holds(target.work, target.placed(data, Path(folder)))
+        return holds(target.work, target.placed(data, Path(folder)), slower)
 
 
 def fuzz(
@@ -67,7 +69,7 @@ def fuzz(
         run += 1
         try:
             with corpus.noting(data) if corpus else nullcontext():
-                refused += bool(tried(target, data))
+                refused += bool(tried(target, data, TRACED if corpus else 1.0))
         except Broken as found:
             place = place_of(found)
             if place not in broken:

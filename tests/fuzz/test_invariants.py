@@ -22,7 +22,7 @@ from fuzz.seeds import OF_FORMAT, ROOT, files_of, tar_of
 from fuzz.targets import groups, targets
 from typer.core import TyperGroup
 
-from fuzz import answers, written
+from fuzz import answers, guard, written
 from timesink.cli.commands import COMMANDS, FORMER
 from timesink.cli.parser import loaded
 from timesink.errors import UnreadableTrace
@@ -189,6 +189,7 @@ BREAKING: dict[str, Callable[[Path], object]] = {
     "starts a process": lambda path: subprocess.run([sys.executable, "-c", ""], check=True),
     "opens a connection": lambda path: socket.socket().connect(("127.0.0.1", 9)),
     "fails undeclared": lambda path: 1 / 0,
+    "takes more memory than its input explains": lambda path: bytearray(300 << 20),
     "leaves the user without a way out": _refuse,
 }
 
@@ -197,6 +198,14 @@ BREAKING: dict[str, Callable[[Path], object]] = {
 def test_the_guard_sees_work_that(how: str, tmp_path: Path) -> None:
     with pytest.raises(Broken):
         holds(BREAKING[how], _input(tmp_path))
+
+
+def test_the_guard_ends_what_takes_more_time_than_its_input_explains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "BASE_CPU_S", 0.1)
+    with pytest.raises(Broken, match="more CPU time"):
+        holds(lambda path: all(iter(lambda: 1, 2)), _input(tmp_path))
 
 
 def test_the_guard_lets_its_own_folder_be_read_and_written(tmp_path: Path) -> None:

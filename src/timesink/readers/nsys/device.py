@@ -78,7 +78,7 @@ def _kernels(session: ExportReading, frame: pl.DataFrame) -> Mapping[str, Any]:
 def _copies(session: ExportReading, frame: pl.DataFrame) -> Mapping[str, Any]:
     source, target = (MEMORY.words_of(session.export, frame[column]) for column in ("srcKind", "dstKind"))
     kind = COPY.words_of(session.export, frame["copyKind"])
-    moved = frame["copyKind"].is_in(sorted(identifiers.migrations(session.export)))
+    moved = frame["copyKind"].is_in(sorted(identifiers.migrations(session.export))).fill_null(False)
     asked = moved & (frame["migrationCause"] == _ASKED).fill_null(False)
     return {
         "kind": "copy",

@@ -26,7 +26,10 @@ from timesink.views.page import Page
 OBJECTS: tuple[type, ...] = (Trace, Diagnosis, Finding, Page, GateResult, TimelinePicture)
 FUNCTIONS = [
     getattr(functions, name)
-    for name in ("read", "diagnose", "summary", "idle", "kernels", "plan", "what_if", "try_", "compare")
+    for name in (
+        *("read", "diagnose", "summary", "idle", "kernels", "plan", "what_if", "try_", "verify_change", "gate"),
+        "compare",
+    )
 ]
 OF_A_PLAIN_TRACE = ("rank_numbers", "damage", "extent_ns", "between")
 EXAMPLES: tuple[Any, ...] = (*FUNCTIONS, Presentable, *OBJECTS)

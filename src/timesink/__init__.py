@@ -15,6 +15,7 @@ __all__ = [
     "annotate",
     "compare",
     "diagnose",
+    "gate",
     "handler",
     "idle",
     "kernels",
@@ -26,6 +27,7 @@ __all__ = [
     "step",
     "summary",
     "try_",
+    "verify_change",
     "what_if",
 ]
 
@@ -38,6 +40,8 @@ _HOMES = {
     "plan": "timesink.notebook",
     "what_if": "timesink.notebook",
     "try_": "timesink.notebook",
+    "verify_change": "timesink.notebook",
+    "gate": "timesink.notebook",
     "compare": "timesink.notebook.trace",
     "Trace": "timesink.notebook.trace",
     "step": "timesink.capture.in_program",

@@ -7,11 +7,13 @@ from timesink.capture.stage_log import stages as stages
 from timesink.capture.trainer import handler as handler
 from timesink.capture.trainer import recorder as recorder
 from timesink.notebook import diagnose as diagnose
+from timesink.notebook import gate as gate
 from timesink.notebook import idle as idle
 from timesink.notebook import kernels as kernels
 from timesink.notebook import plan as plan
 from timesink.notebook import summary as summary
 from timesink.notebook import try_ as try_
+from timesink.notebook import verify_change as verify_change
 from timesink.notebook import what_if as what_if
 from timesink.notebook.trace import Trace as Trace
 from timesink.notebook.trace import compare as compare
@@ -24,6 +26,7 @@ __all__ = [
     "annotate",
     "compare",
     "diagnose",
+    "gate",
     "handler",
     "idle",
     "kernels",
@@ -35,5 +38,6 @@ __all__ = [
     "step",
     "summary",
     "try_",
+    "verify_change",
     "what_if",
 ]

@@ -121,7 +121,8 @@ ALONE = """selectors => {
     for (const node of around) if (!kept.includes(node)) for (const child of node.children)
         if (!around.has(child) && child.tagName !== "HEAD") child.style.display = "none"; // CSSOM: the policy allows it
 }"""
-DRAWN: Final = "[...document.querySelectorAll('figure.timeline')].every(f => f.querySelector('canvas[data-tops]'))"
+DRAWN: Final = """[...document.querySelectorAll('figure.timeline')].every(
+    f => !f.checkVisibility() || f.querySelector('canvas[data-tops]'))"""
 PLACES: Final = """selectors => selectors.map(one => {
     const { left, top, right, bottom } = document.querySelector(one).getBoundingClientRect();
     return [Math.max(left, 0), top + scrollY, Math.min(right, innerWidth), bottom + scrollY].map(Math.round);
@@ -141,6 +142,7 @@ def opened_alone(page: Any, name: str) -> None:
     until(page, DRAWN)
     until(page, f"{json.dumps(selectors)}.every(one => document.querySelector(one))")
     page.evaluate(ALONE, selectors)
+    until(page, DRAWN)
 
 
 def pictures(page: Any, name: str, width: int, scheme: str, planted: str = "") -> dict[str, Image.Image]:

@@ -2,8 +2,8 @@
 
     python tools/renew_goldens.py          # takes all of them anew; look at every one that git shows as changed
 
-A picture is the top of a page at half its size. Two are compared as a grid of mean colours, in bands that may lie a few
-rows higher or lower: another font moves lines by that much, a lost style, chart or colour scheme changes the colours.
+A picture is the top of a page at half its size, in fonts that are named. Two are compared as a grid of mean colours, in
+bands that may lie a few rows higher or lower: a lost style, chart or colour scheme changes the colours.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ FOLDER = Path(__file__).parent / "goldens"
 TOP = 1600  # pixels of the page from its top
 CELL, BAND, SHIFT = 8, 10, 4  # pixels of the picture; cells; cells
 COLOURS = 64
-# Of full scale, by width. The same page gives 0.0006 at most, other fonts (DejaVu Sans, DejaVu Serif) 0.014 on a
-# wide page and 0.050 on a narrow one, whose lines they break anew. On a wide page a lost style, budget, row of tiles or
-# the timelines give 0.017 and more; on a narrow one a lost style or row of tiles 0.056 and more.
-LIMITS = {1280: 0.016, 390: 0.053}
+# Of full scale: the same page gives 0.0006 at most, a lost style, budget, row of tiles or the timelines 0.017 and more.
+LIMIT = 0.008
+FONTS = "body { font-family: 'DejaVu Sans' !important } code { font-family: 'DejaVu Sans Mono' !important }"
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,6 @@ class Shot:
     @property
     def path(self) -> Path:
         return FOLDER / f"{self.page}-{self.width}-{self.scheme}.png"
-
-    @property
-    def limit(self) -> float:
-        """How unlike its picture the page may be."""
-        return LIMITS[self.width]
 
 
 SHOTS = tuple(
@@ -75,6 +69,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 def taken(page: Any, width: int) -> Image.Image:
     """The top of an open page, half its size."""
+    page.evaluate(gallery.PLANTED, FONTS)
     height = min(TOP, page.evaluate("document.documentElement.scrollHeight"))
     page.set_viewport_size({"width": width, "height": height})
     page.wait_for_timeout(300)  # the canvases follow the size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -43,11 +44,13 @@ FLAGS = (
 )
 
 
-def needs_browser() -> None:
-    """Skip the test where Chromium, or what drives it, is absent."""
+def needs_browser(font: str = "") -> None:
+    """Skip the test where Chromium, what drives it, or a font that it names is absent."""
     if shutil.which("chromium") is None:
         pytest.skip("Chromium is not on this machine (Debian: apt-get install chromium)")
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
+    if font and font not in subprocess.run(["fc-list", font], capture_output=True, text=True, check=False).stdout:
+        pytest.skip(f"{font} is not on this machine (Debian: apt-get install fonts-dejavu-core fontconfig)")
 
 
 @contextmanager

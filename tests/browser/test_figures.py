@@ -22,6 +22,7 @@ Open = Callable[..., Any]
 
 def test_areas_are_as_large_as_the_operators_and_kernels_of_the_tables(opened: Open) -> None:
     shown = opened(demo_report())
+    shown.page.locator("#areas summary").first.click()
     page, canvas = shown.page, shown.page.locator("#areas figure.flame canvas")
     told = page.locator("#areas figure.flame output.picked")
     until(page, "document.querySelector('#areas figure.flame canvas')?.boxes.length > 10")
@@ -53,7 +54,7 @@ def test_areas_are_as_large_as_the_operators_and_kernels_of_the_tables(opened: O
 
 def test_steps_are_bars_of_their_parts_and_keys_lead_to_the_timeline(opened: Open) -> None:
     page = opened(demo_report()).page
-    page.wait_for_selector("figure.timeline canvas[data-to]")
+    page.wait_for_selector("#timeline canvas[data-to]")
     cells = "table => [...table.tBodies[0].rows].map(row => [...row.cells].map(cell => +cell.dataset.value))"
     steps = page.locator("#steps details table").evaluate(cells)
     assert len(steps) == 11

@@ -319,6 +319,7 @@ def test_the_timeline_zooms_and_moves_by_button_key_and_wheel(opened: Open) -> N
 
 def test_a_finding_leads_to_its_place_and_back(opened: Open) -> None:
     page = shown(opened, demo_report()).page
+    page.locator("#finding-1 summary").first.click()
     finding = page.locator("#finding-1 figure")
     finding.get_by_role("button", name="show this place").click()
     assert view(page.locator(WHOLE)) == view(finding)

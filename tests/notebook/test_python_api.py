@@ -12,6 +12,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from packaging.version import Version
+from tests.verify.test_commands import PROGRAM
 
 import timesink
 from timesink import Trace
@@ -19,6 +20,7 @@ from timesink.diagnosis.engine import diagnose as diagnose_plain
 from timesink.errors import UnreadableTrace, UsageError
 from timesink.model.tables import DEVICE_OPS
 from timesink.render.schemas import schema, schemas_of
+from timesink.verify.outcomes import Outcome
 
 DEMO = Path(str(files("timesink.cli"))) / "demo"
 BEFORE, AFTER = DEMO / "gpt_before.json.gz", DEMO / "gpt_after.json.gz"
@@ -174,3 +176,16 @@ def test_a_former_name_works_and_says_what_to_use() -> None:
             assert getattr(timesink, former) is getattr(timesink, now)
         assert former not in timesink.__all__
         assert Version(timesink.__version__) < Version(gone), "its time is over: take it out"
+
+
+def test_two_programs_are_compared_and_a_capture_is_held_to_limits(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    program = f"{sys.executable} program.py"
+    slower = timesink.verify_change(program, f"SCALE=1.2 {program}", pairs=(4,))
+    assert (slower.outcome, slower.exit_code()) == (Outcome.SLOWER, 1)
+    assert timesink.gate(trace, "mean(steps.period_ns) <= 13 ms").exit_code() == 0
+    assert timesink.gate(trace, "mean(steps.period_ns) <= 12 ms").exit_code() == 1
+    assert timesink.gate(AFTER, "mean(steps.period_ns) <= 0.9x", baseline=trace).exit_code() == 0

@@ -101,7 +101,7 @@ def test_a_gain_is_per_window_where_there_are_no_steps() -> None:
     for period in ("step", "window"):
         other = replace(whole, findings=((card, replace(finding, period=period)),))
         text = " ".join(lxml.html.document_fromstring(render(other, Format.HTML)).text_content().split())
-        assert text.count(f"aves 2.10 ms (17.5 % of the {period})") == 2  # the tile and the finding
+        assert text.count(f"aves 2.10 ms (17.5 % of the {period})") == 1
 
 
 def test_bars_are_as_long_as_their_figures_and_changes_have_signs() -> None:

@@ -15,9 +15,22 @@ from timesink.notebook.trace import compare, read, trace_of
 if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.notebook.trace import Capture
+    from timesink.verify.outcomes import GateResult
     from timesink.views.page import Page
 
-__all__ = ("compare", "diagnose", "idle", "kernels", "plan", "read", "summary", "try_", "what_if")
+__all__ = (
+    "compare",
+    "diagnose",
+    "gate",
+    "idle",
+    "kernels",
+    "plan",
+    "read",
+    "summary",
+    "try_",
+    "verify_change",
+    "what_if",
+)
 
 
 def diagnose(
@@ -78,6 +91,51 @@ def try_(
 
     answer = try_changes(program, names=only, budget_s=budget_s, check=check, quiet=quiet)
     return trial_page(answer, stored_command(program))
+
+
+_LONGEST_RUN_S = 1800.0
+
+
+def verify_change(
+    before: str | Sequence[str],
+    after: str | Sequence[str],
+    *,
+    threshold_ratio: float = 0.02,
+    pairs: Sequence[int] = (6, 12, 18),
+    least_speed_up: float | None = None,
+    whole: bool = False,
+) -> GateResult:
+    """Run two programs in turns and tell whether the second makes its steps faster or slower: `timesink verify`.
+
+    A program is its command line, in which ``NAME=value`` may stand first. `pairs` says after how many pairs of runs
+    the verdict is looked at; `whole` times whole runs of programs without steps.
+
+    Such as ``timesink.verify_change("python old.py", "python new.py").outcome``.
+    """
+    from timesink.verify.environment import Command
+    from timesink.verify.experiment import ExperimentPlan
+    from timesink.verify.gate import launching, two_sides
+    from timesink.verify.runs import FoundSteps, Side, WholeRuns
+
+    def command(program: str | Sequence[str]) -> Command:
+        return Command.parse(program) if isinstance(program, str) else Command(tuple(program))
+
+    plan = ExperimentPlan(threshold_ratio, looks=tuple(pairs), least_speed_up=least_speed_up)
+    commands: dict[Side, Command] = {"before": command(before), "after": command(after)}
+    with launching(commands, WholeRuns() if whole else FoundSteps(), _LONGEST_RUN_S) as launcher:
+        return two_sides(plan, launcher, "", lambda _: None)
+
+
+def gate(capture: Capture, *limits: str, baseline: Capture | None = None, suite: str = "") -> GateResult:
+    """Hold numbers of a capture to limits: `timesink gate --limits`. `x` in a limit is the number of the `baseline`.
+
+    >>> timesink.gate("run.json.gz", "mean(steps.period_ns) <= 100 ms").exit_code()
+    0
+    """
+    from timesink.verify.table_limits import gate_tables, parse_limit
+
+    held = None if baseline is None else trace_of(baseline)
+    return gate_tables([parse_limit(text) for text in limits], trace_of(capture), held, suite)
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -160,11 +160,11 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[StyledLine]:
     while shown < len(blocks) and sum(map(len, blocks[: shown + 1])) + 2 + (shown + 1 < len(blocks)) <= room:
         shown += 1
     which = first.which if first.which != "unprofiled" else ""  # for which the column has no room
-    of = f"of {which or first.period}" if any(_share(group.first, first.which) for group in groups) else ""
+    of = f"of {which or first.period}" if any(saved_share(group.first, first.which) for group in groups) else ""
     head = f"{'saves':>{_SAVES}}{of:>{_SHARE}}{' ' * _GAP}{'finding, where':{where_width + _GAP}}what to do"
     lines = [StyledLine(), StyledLine.of(head, "bold"), *(line for block in blocks[:shown] for line in block)]
     if left := groups[shown:]:
-        named = ", ".join(f"{group.card.name} {_saves(group.first)}".strip() for group in left)
+        named = ", ".join(f"{group.card.name} {short_saving(group.first)}".strip() for group in left)
         lines += [StyledLine.of(line, "dim") for line in _few_lines(f"{len(left)} more (-v): {named}", width, 1)]
     return lines
 
@@ -179,7 +179,11 @@ def _row(group: Group, which: str, where_width: int, do_width: int, several: boo
     do = _few_lines(short_advice(finding.advice), do_width, _CELL_LINES)
     lines = []
     for at in range(max(len(where), len(do))):
-        figures = " " * (_SAVES + _SHARE) if at else f"{_saves(finding):>{_SAVES}}{_share(finding, which):>{_SHARE}}"
+        figures = (
+            " " * (_SAVES + _SHARE)
+            if at
+            else f"{short_saving(finding):>{_SAVES}}{saved_share(finding, which):>{_SHARE}}"
+        )
         place = f"{where[at] if at < len(where) else '':{where_width}}"
         rest = f"{' ' * _GAP}{do[at] if at < len(do) else ''}".rstrip()
         place = place if rest else place.rstrip()
@@ -188,7 +192,7 @@ def _row(group: Group, which: str, where_width: int, do_width: int, several: boo
     return lines
 
 
-def _saves(finding: Finding) -> str:
+def short_saving(finding: Finding) -> str:
     """`3.15 ms`; `≤ 3.15 ms` where it is a bound; `in IDL103` where that finding has all of its time; `memory` where a
     fix saves memory and no time."""
     if finding.recoverable is None:
@@ -201,7 +205,7 @@ def _saves(finding: Finding) -> str:
     return "memory" if finding.bottleneck is Bottleneck.MEMORY_CAPACITY else "no time"
 
 
-def _share(finding: Finding, which: str) -> str:
+def saved_share(finding: Finding, which: str) -> str:
     """The saving as a share of the step or of the window; '' where it is of another than `which`: shares of two do not
     stand in one column."""
     bound, saved_ms = _saved_ms(finding)

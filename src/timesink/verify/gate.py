@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, date, datetime
 from functools import partial
 from itertools import count
@@ -24,9 +24,10 @@ from timesink.verify import limits
 from timesink.verify.baseline import Baseline, Unusable, add_runs, find
 from timesink.verify.counters import Counter, gate_counters
 from timesink.verify.environment import Command, Environment, differences, environment, short_hash
+from timesink.verify.experiment import ExperimentPlan, to_result, verify
 from timesink.verify.gpu_watch import GpuWatch, visible_devices
 from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
-from timesink.verify.runs import SIDES, Launcher, StepsFile
+from timesink.verify.runs import SIDES, Launcher, Side, StepsFile, StepSource
 from timesink.verify.statistics import geometric_mean, interval_verdict, t_interval
 
 _STEP_TIME = "step time (mean)"
@@ -208,21 +209,39 @@ class PerfTest:
     @contextmanager
     def _fresh_runs(self) -> Iterator[Callable[[int], list[RunRow]]]:
         """A function that makes so many runs, each in a fresh process. The first run of all is discarded."""
-        with tempfile.TemporaryDirectory(prefix="timesink-") as name:
-            folder = Path(name)
-            commands = dict.fromkeys(SIDES, self.command)
-            with GpuWatch(folder, visible_devices([self.command])) as watch:
-                launcher = Launcher(commands, StepsFile(), folder, watch, self.timeout_s)
-                made: list[RunRow] = []
+        with launching(dict.fromkeys(SIDES, self.command), StepsFile(), self.timeout_s) as launcher:
+            made: list[RunRow] = []
 
-                def make_runs(wanted: int) -> list[RunRow]:
-                    for _ in range(wanted if made else wanted + 1):
-                        made.append(launcher.launch("after", len(made) + 1))
-                    return made[-wanted:]
+            def make_runs(wanted: int) -> list[RunRow]:
+                for _ in range(wanted if made else wanted + 1):
+                    made.append(launcher.launch("after", len(made) + 1))
+                return made[-wanted:]
 
-                yield make_runs
+            yield make_runs
 
 
 def environment_of(command: Command, extra: Mapping[str, str]) -> Environment:
     """Where the tests run, with facts that a project adds by hook."""
     return Environment({**environment(command).hard, **extra})
+
+
+@contextmanager
+def launching(
+    commands: Mapping[Side, Command], source: StepSource, timeout_s: float, keep: Path | None = None
+) -> Iterator[Launcher]:
+    """A launcher with a folder of its own, the GPU watched meanwhile. The folder goes unless it is to be kept."""
+    with ExitStack() as stack:
+        if keep is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="timesink-")))
+        else:
+            keep.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix="session-", dir=keep))
+        watch = stack.enter_context(GpuWatch(folder, visible_devices(commands.values())))
+        yield Launcher(commands, source, folder, watch, timeout_s)
+
+
+def two_sides(plan: ExperimentPlan, launcher: Launcher, suite: str, progress: Callable[[str], None]) -> GateResult:
+    """Both builds, run here in turns."""
+    result = to_result(verify(plan, launcher.launch, progress), suite)
+    remark = launcher.watch.remark
+    return replace(result, notes=(*result.notes, remark)) if remark else result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,9 +27,7 @@ from timesink.startup import dataclass, replace
 if TYPE_CHECKING:
     from timesink.cli.output import Sink
     from timesink.verify.baseline import Baseline
-    from timesink.verify.experiment import ExperimentPlan
     from timesink.verify.outcomes import GateResult
-    from timesink.verify.runs import Launcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +117,7 @@ def gate(
         result = gate_history(history, stored.suite, share(looks.threshold))
     elif sides.are_two:
         from timesink.verify.counters import gate_counters
+        from timesink.verify.gate import two_sides
 
         with session.launcher(sides.commands(), source) as launcher:
             result = two_sides(looks.plan(), launcher, stored.suite, session.tell)
@@ -163,15 +161,6 @@ def limits(
     bounds = [parse_limit(text) for text in limit]
     old = read_traces(baseline) if baseline else None
     return writing.report(gate_tables(bounds, read_traces(held), old, suite), target)
-
-
-def two_sides(plan: ExperimentPlan, launcher: Launcher, suite: str, progress: Callable[[str], None]) -> GateResult:
-    """Both builds, run here in turns."""
-    from timesink.verify.experiment import to_result, verify
-
-    result = to_result(verify(plan, launcher.launch, progress), suite)
-    remark = launcher.watch.remark
-    return replace(result, notes=(*result.notes, remark)) if remark else result
 
 
 app = Commands(help="Keep baselines: run summaries of the trunk, committed beside the code.")

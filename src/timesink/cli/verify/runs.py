@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -188,20 +187,11 @@ class RunSession:
         """A line of progress."""
         tell(line, self.quiet)
 
-    @contextmanager
-    def launcher(self, commands: Mapping[Side, Command], source: StepSource) -> Iterator[Launcher]:
+    def launcher(self, commands: Mapping[Side, Command], source: StepSource) -> AbstractContextManager[Launcher]:
         """A launcher with a folder of its own, the GPU watched meanwhile. The folder goes unless it is to be kept."""
-        from timesink.verify.gpu_watch import GpuWatch, visible_devices
-        from timesink.verify.runs import Launcher
+        from timesink.verify.gate import launching
 
-        with ExitStack() as stack:
-            if self.keep is None:
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="timesink-")))
-            else:
-                self.keep.mkdir(parents=True, exist_ok=True)
-                folder = Path(tempfile.mkdtemp(prefix="session-", dir=self.keep))
-            watch = stack.enter_context(GpuWatch(folder, visible_devices(commands.values())))
-            yield Launcher(commands, source, folder, watch, self.timeout)
+        return launching(commands, source, self.timeout, self.keep)
 
 
 def counters(metrics: Path | None, captures: Sequence[Path] | None) -> dict[str, Counter]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from timesink.diagnosis.verdicts import StepBudget
+from timesink.knowledge.kernel_names import short_names
 from timesink.knowledge.step_parts import part_words
 from timesink.untrusted.scrub import scrub
 from timesink.views.figures import Flame, FlameChange, Runs, StepSeries, Timeline
@@ -76,6 +77,12 @@ def scales(sheet: Sheet) -> tuple[float, ...]:
         else 0.0
         for at, column in enumerate(sheet.columns)
     )
+
+
+def short_kernels(sheet: Sheet) -> Mapping[str, str]:
+    """The short names of the kernels of a table, each of one kernel of it."""
+    columns = [at for at, column in enumerate(sheet.columns) if column.is_kernel]
+    return short_names(row[at] for row in sheet.rows for at in columns if isinstance(row[at], str))
 
 
 def island(report: Report) -> dict[str, Any]:

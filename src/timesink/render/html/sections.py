@@ -10,7 +10,8 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from timesink.knowledge.step_parts import part_words
-from timesink.render.parts import grouped
+from timesink.render.brief import saved_share, short_advice, short_saving
+from timesink.render.parts import grouped, short_place
 from timesink.views.figures import Flame, FlameChange, KernelTime, StepSeries, Timeline
 from timesink.views.page import Field, Report, Sheet, declare, sheet_of, without_columns
 
@@ -35,17 +36,29 @@ def section(doc: str, heading: str) -> str:
 
 
 def shown_findings(report: Report) -> list[Mapping[str, Any]]:
-    """Every group of findings, in the order of the report: the rule's own warning, the `key` of its timeline in the
-    data, the window, and the longest events in it as the timeline's table twin; None where it has no window."""
+    """Every group of findings, in the order of the report: its line of the list as the text has it, the rule's own
+    warning, the `key` of its timeline in the data, the window, and the longest events in it as the timeline's table
+    twin; None where it has no window."""
+    groups, several = grouped(report.diagnosis), len(report.diagnosis.devices) > 1
+    which = groups[0].first.which if groups else ""
     at = {id(finding): position for position, (_, finding) in enumerate(report.diagnosis.findings)}
     columns = "lane [name], name: what [name], start_ns: from window's start, length_ns: length"
     shown: list[Mapping[str, Any]] = []
-    for group in grouped(report.diagnosis):
-        misleads = section(group.card.doc, "When it misleads")
-        known: dict[str, Any] = {"group": group, "misleads": misleads, "key": None, "window": None, "longest": None}
-        if marked := report.windows.get(at[id(group.first)]):
+    for group in groups:
+        first, misleads = group.first, section(group.card.doc, "When it misleads")
+        line = {"saves": short_saving(first), "share": saved_share(first, which), "do": short_advice(first.advice)}
+        line |= {"where": short_place(first.where, several), "of": f"of {which} {first.period}".replace("  ", " ")}
+        known: dict[str, Any] = {
+            "group": group,
+            "misleads": misleads,
+            "key": None,
+            "window": None,
+            "longest": None,
+            **line,
+        }
+        if marked := report.windows.get(at[id(first)]):
             longest = sheet_of("longest", "Longest in this window", marked.longest, columns)
-            known |= {"key": str(at[id(group.first)]), "window": marked.window, "longest": longest}
+            known |= {"key": str(at[id(first)]), "window": marked.window, "longest": longest}
         shown.append(known)
     return shown
 

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis
-from timesink.render.html.figures import scales, shape
+from timesink.render.html.figures import scales, shape, short_kernels
 from timesink.render.html.sections import prose
 from timesink.render.parts import (
     device_sheet,
@@ -93,7 +93,11 @@ def _embedded(data: Mapping[str, Any]) -> str:
 
 @cache
 def _style(plot: bool) -> str:
-    colours = f":root{{{style_of(LIGHT)}}}@media (prefers-color-scheme:dark){{:root{{{style_of(DARK)}}}}}"
+    dark = style_of(DARK)
+    colours = (
+        f":root{{{style_of(LIGHT)}}}@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}"
+        f":root[data-theme=dark]{{{dark};color-scheme:dark}}:root[data-theme=light]{{color-scheme:light}}"
+    )
     return "\n".join([*([_asset("uPlot.min.css")] if plot else []), colours, _asset("report.css")])
 
 
@@ -102,7 +106,7 @@ def _script(assets: Assets) -> str:
     licence = "/*! uPlot 1.6.32, Copyright (c) 2022 Leon Sorokin, MIT licence: https://github.com/leeoniya/uPlot */"
     library = [licence, _asset("uPlot.iife.min.js")] if assets.plot else []
     timeline = ["capture.js", "timeline.js", "flame.js"] if assets.timeline else []
-    ours = ["tables.js", "pictures.js", *timeline, "steps.js"]
+    ours = ["view.js", "tables.js", "pictures.js", *timeline, "steps.js"]
     return "\n".join([*library, *map(_asset, ours)])
 
 
@@ -136,6 +140,7 @@ def _environment() -> Environment:
         saving=saving_text,
         scales=scales,
         shape=shape,
+        short_kernels=short_kernels,
         share=share_text,
         short=lambda text, limit=120: shortened(str(text), limit),
         svg=lambda chart: Markup(chart_svg(chart)),  # of our own making, every name in it escaped

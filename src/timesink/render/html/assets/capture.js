@@ -52,11 +52,17 @@ const Capture = (() => {
     pen.textBaseline = "middle";
     return pen;
   };
+  // A button that shows and hides what the pointer and keys do.
+  const keys = (tools, text) => {
+    const told = made("span", "", text);
+    told.hidden = true;
+    tools.append(button("?", "what the pointer and keys do", () => { told.hidden = !told.hidden; }), told);
+  };
   // What each key does on a picture.
   const onKeys = (node, acts) => node.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !acts[event.key]) return;
     event.preventDefault();
-    acts[event.key]();
+    acts[event.key](event);
   });
   const full = (values, n) => (values.length === n ? new Int32Array(values) : new Int32Array(n).fill(values.length ? values[0] : -1));
   const columns = (row) => {
@@ -104,6 +110,7 @@ const Capture = (() => {
   class Model {
     constructor(plain) {
       Object.assign(this, plain);
+      this.zero = Math.max(-plain.offset, 0); // where the clock of the command line begins: ranges may begin before it
       this.lanes = plain.lanes.map((lane) => ({ ...lane, rows: lazily(lane.rows) }));
       this.firstRank = Math.min(...this.lanes.filter((lane) => lane.rank >= 0).map((lane) => lane.rank));
     }
@@ -238,5 +245,5 @@ const Capture = (() => {
     }
   }
   const open = async (text, isServed) => new (isServed ? Served : Model)(await unpacked(text));
-  return { open, eventOf, unpacked, after, timeText, made, button, searchField, picture, sized, onKeys };
+  return { open, eventOf, unpacked, after, timeText, made, button, searchField, picture, sized, keys, onKeys };
 })();

@@ -12,15 +12,36 @@
 
   class Flame {
     constructor(figure, tree) {
-      Object.assign(this, { figure, tree, root: -1, found: null, at: -1, all: false, boxes: [] });
+      Object.assign(this, { figure, found: null, all: false, boxes: [] });
+      this.plant(tree);
+      this.build();
+      this.draw();
+    }
+
+    plant(tree) {
+      Object.assign(this, { tree, root: -1, at: -1 });
       this.children = tree.names.map(() => []);
       this.roots = [];
       tree.parent.forEach((above, node) => (above < 0 ? this.roots : this.children[above]).push(node));
       this.weigh();
       for (const some of [this.roots, ...this.children]) some.sort((a, b) => tree.total[b] - tree.total[a] || a - b);
       this.whole = this.roots.reduce((sum, node) => sum + tree.total[node], 0);
-      this.build();
-      this.draw();
+    }
+
+    // The same time from below: what spent it by itself stands first, and who called it below that.
+    turn() {
+      const { tree } = this, names = [], parent = [], total = [], known = new Map();
+      const grow = (above, name, by) => {
+        const key = `${above} ${name}`;
+        if (!known.has(key)) { known.set(key, names.length); names.push(name); parent.push(above); total.push(0); }
+        total[known.get(key)] += by;
+        return known.get(key);
+      };
+      tree.names.forEach((_, node) => {
+        const own = this.own(node);
+        for (let at = node, above = -1; own > 0 && at >= 0; at = tree.parent[at]) above = grow(above, tree.names[at], own);
+      });
+      return { names, parent, total, kinds: tree.kinds, turned: tree };
     }
 
     weigh() {}
@@ -32,9 +53,11 @@
       const tools = made("div", "tools"), button = (...given) => tools.append(Capture.button(...given));
       button("reset", "show the whole graph", () => this.zoom(-1));
       if (this.folds()) button("all rows", "show all rows, or the first", () => { this.all = !this.all; this.draw(); });
+      if (this.constructor === Flame) button("callers", "what spent the time by itself, with its callers below; or callers first", () => { this.plant(this.tree.turned || this.turn()); this.search(); });
       this.query = Capture.searchField("search names of this graph", () => this.search());
       this.share = made("output", "found");
-      tools.append(this.query, this.share, made("span", "", "a click zooms; keys: ↑ ↓ ← → choose a box, Enter zooms, 0 goes back"));
+      tools.append(this.query, this.share);
+      Capture.keys(tools, "a click zooms; keys: ↑ ↓ ← → choose a box, Enter zooms, 0 goes back");
       this.canvas = Capture.picture(this.hint());
       this.canvas.tabIndex = 0;
       this.told = made("output", "picked");
@@ -44,7 +67,7 @@
       this.canvas.addEventListener("click", (event) => { const box = at(event); if (box) this.zoom(box.node); });
       Capture.onKeys(this.canvas, { ArrowDown: () => this.go(1, 0), ArrowUp: () => this.go(-1, 0), ArrowLeft: () => this.go(0, -1), ArrowRight: () => this.go(0, 1), Enter: () => this.zoom(this.at), "0": () => this.zoom(-1) });
       new ResizeObserver(() => { if (this.canvas.clientWidth !== this.width) this.draw(); }).observe(this.canvas);
-      matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+      View.themed(() => this.draw());
     }
 
     beside(node) { const above = this.tree.parent[node]; return above < 0 ? this.roots : this.children[above]; }

@@ -9,7 +9,7 @@ const first = [], later = (draw) => Promise.allSettled(first).then(() => (window
     const told = document.createElement("output");
     let at = -1;
     told.className = "picked";
-    told.textContent = "a pointer, or the arrow keys, show what each mark is";
+    told.textContent = "Hover, or use the arrow keys, for details";
     figure.after(told);
     const show = (next) => {
       if (at >= 0) marks[at].classList.remove("on");

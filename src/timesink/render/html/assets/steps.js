@@ -87,5 +87,5 @@
     draw();
     new ResizeObserver(() => { if (plot.width !== wide()) draw(); }).observe(place);
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  View.themed(() => plot && draw());
 })();

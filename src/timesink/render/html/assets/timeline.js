@@ -6,7 +6,7 @@
   const captureOf = (figure) => document.getElementById(figure.dataset.capture || "capture");
   if (!figures.length || !captureOf(figures[0])) return;
   const data = JSON.parse(document.getElementById("data").textContent);
-  const ROW = 15, LABEL = 17, AXIS = 20, GAP = 5, PAPER = 760, MINI = 36, SOLID = 1.5, FAINT = 0.3, SHORTEST = 20;
+  const ROW = 15, LABEL = 17, AXIS = 20, GAP = 5, PAPER = 760, MINI = 36, PIN = 40, SOLID = 1.5, FAINT = 0.3, SHORTEST = 20;
   const WORDS = {
     product: "matrix products, convolutions", attention: "attention", reduction: "reductions, norms, softmax", pointwise: "element-wise, layout", kernel: "other kernels",
     communication: "communication", copy: "copies",
@@ -72,6 +72,41 @@
       this.build();
       this.listen();
       this.show(this.from, this.to);
+      if (place.searches) {
+        this.recall();
+        View.onChange(() => this.recall());
+      }
+    }
+
+    // What the address says is shown: `at` from:to, `find` a text, `lanes` in their order, those with a star pinned.
+    recall() {
+      const [from, to] = View.get("at").split(":").map(Number), order = View.get("lanes").split(",").filter(Boolean);
+      const placed = order.map((text) => this.lanes.find(({ number }) => number === parseInt(text, 10))).filter(Boolean);
+      placed.forEach((lane, at) => { lane.pinned = order[at].endsWith("*"); });
+      this.lanes = [...placed, ...this.lanes.filter((lane) => !placed.includes(lane))];
+      if (to > from) this.show(from, to);
+      if (View.get("find") !== this.query.value) { this.query.value = View.get("find"); this.find(); }
+      this.draw();
+    }
+
+    remember(key, value) { if (this.place.searches) View.set(key, value); }
+
+    // Move a lane to another place among the pinned ones or among the others.
+    put(place, target) {
+      const lane = this.lanes[place], first = this.lanes.filter(({ pinned }) => pinned).length;
+      const to = lane.pinned ? Math.min(Math.max(target, 0), first - 1) : Math.min(Math.max(target, first), this.lanes.length - 1);
+      this.lanes.splice(to, 0, ...this.lanes.splice(place, 1));
+      this.lane = to;
+      this.remember("lanes", this.lanes.map(({ number, pinned }) => `${number}${pinned ? "*" : ""}`).join(","));
+      this.draw();
+      return to;
+    }
+
+    // A pinned lane stands above the others; one that no longer is goes back to where it was among them.
+    pin(place) {
+      const lane = this.lanes[place];
+      lane.pinned = !lane.pinned;
+      this.put(place, lane.pinned ? Infinity : this.lanes.filter((other) => other !== lane && (other.pinned || other.number < lane.number)).length);
     }
 
     build() {
@@ -82,7 +117,7 @@
       button("←", "move left", () => this.move(-0.25));
       button("→", "move right", () => this.move(0.25));
       button("reset", "back to where the picture began", () => this.show(...this.home));
-      button("all", "show the whole capture", () => this.show(0, this.model.length));
+      button("all", "show the whole capture", () => this.show(this.model.zero, this.model.length));
       button("budget", "where the time of this view goes", () => this.account(this.from, this.to));
       if (this.place.ranks) button("all threads", "show or hide the threads of the other ranks", () => { this.threads = !this.threads; this.draw(); });
       if (this.place.elsewhere) button("in the whole timeline", "show this place in the whole timeline", () => this.place.elsewhere(this.from, this.to));
@@ -95,7 +130,7 @@
         button("›", "next match", () => this.next(1));
         tools.append(this.found);
       }
-      tools.append(made("span", "", "drag moves, Shift+drag measures, Ctrl+wheel zooms, a click selects; keys: + − ← → or W A S D, 0, ↑ ↓ choose a lane, n p step through it, Enter folds it, b budget"));
+      Capture.keys(tools, "drag moves, Shift+drag measures (over lanes: tells what is in each), Ctrl+wheel zooms, a click selects, a lane's name folds it or is dragged to another place; keys: + − ← → or W A S D, 0, ↑ ↓ choose a lane, Shift+↑ ↓ move it, t pins it to the top, n p step through it, Enter folds it, b budget");
       this.figure.append(tools);
       if (this.place.searches) {
         this.mini = Capture.picture("The whole capture, with the part that is shown below");
@@ -120,12 +155,12 @@
       const apart = () => { const [a, b] = [...touches.values()]; return Math.max(Math.abs(a - b), 8); };
       canvas.addEventListener("pointerdown", (event) => {
         touches.set(event.pointerId, event.offsetX);
-        drag = touches.size === 1 ? { x: event.offsetX, from: this.from, measures: event.shiftKey, begin: time(event.offsetX), moved: false } : null;
+        drag = touches.size === 1 ? { x: event.offsetX, y: event.offsetY, from: this.from, measures: event.shiftKey, begin: time(event.offsetX), lane: this.labelAt(event.offsetY), moved: false } : null;
         canvas.setPointerCapture(event.pointerId);
       });
       canvas.addEventListener("pointerup", (event) => {
         touches.delete(event.pointerId);
-        if (drag && drag.measures && this.interval) this.account(...this.interval);
+        if (drag && drag.measures && drag.moved) this.account(...this.interval);
         else if (drag && !drag.moved) this.click(event.offsetX, event.offsetY);
         drag = null;
       });
@@ -137,11 +172,15 @@
           const [a, b] = [...touches.values()];
           this.zoom(before / apart(), (a + b) / 2 / canvas.clientWidth);
         } else if (drag) {
-          drag.moved = drag.moved || Math.abs(event.offsetX - drag.x) > 3;
+          drag.moved = drag.moved || Math.abs(event.offsetX - drag.x) > 3 || (drag.lane >= 0 && Math.abs(event.offsetY - drag.y) > 8);
           if (!drag.moved) return;
           if (drag.measures) {
+            this.area = drag.y > AXIS ? [drag.y, event.offsetY].sort((a, b) => a - b) : null;
             this.interval = [drag.begin, time(event.offsetX)].sort((a, b) => a - b);
             this.draw();
+          } else if (drag.lane >= 0 && Math.abs(event.offsetY - drag.y) > Math.abs(event.offsetX - drag.x)) {
+            const target = this.laid().tops.findLastIndex((top) => top >= 0 && event.offsetY >= top);
+            if (target >= 0 && target !== drag.lane) drag.lane = this.put(drag.lane, target);
           } else {
             const span = this.to - this.from;
             const from = drag.from - ((event.offsetX - drag.x) / canvas.clientWidth) * span;
@@ -159,19 +198,23 @@
       Capture.onKeys(canvas, {
         "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), w: () => this.zoom(0.5), "-": () => this.zoom(2), s: () => this.zoom(2), "0": () => this.show(...this.home),
         ArrowLeft: () => this.move(-0.2), a: () => this.move(-0.2), ArrowRight: () => this.move(0.2), d: () => this.move(0.2),
-        ArrowUp: () => this.choose(-1), ArrowDown: () => this.choose(1), n: () => this.step(1), p: () => this.step(-1),
+        ArrowUp: ({ shiftKey }) => (shiftKey ? this.put(this.lane, this.lane - 1) : this.choose(-1)), ArrowDown: ({ shiftKey }) => (shiftKey ? this.put(this.lane, this.lane + 1) : this.choose(1)), t: () => this.pin(this.lane), n: () => this.step(1), p: () => this.step(-1),
         b: () => this.account(this.from, this.to), Enter: () => this.fold(this.lane),
       });
       if (this.mini) {
-        const go = (event) => {
-          const half = (this.to - this.from) / 2, middle = (event.offsetX / this.mini.clientWidth) * this.model.length;
-          if (event.buttons) this.show(middle - half, middle + half);
-        };
-        this.mini.addEventListener("pointerdown", go);
-        this.mini.addEventListener("pointermove", go);
+        // A click shows that place; a drag shows what it went over.
+        let begin = 0;
+        const when = (event) => (event.offsetX / this.mini.clientWidth) * this.model.length;
+        this.mini.addEventListener("pointerdown", (event) => {
+          const half = (this.to - this.from) / 2;
+          begin = when(event);
+          this.mini.setPointerCapture(event.pointerId);
+          this.show(begin - half, begin + half);
+        });
+        this.mini.addEventListener("pointermove", (event) => { if (event.buttons && Math.abs(when(event) - begin) > this.model.length / 200) this.show(...[begin, when(event)].sort((a, b) => a - b)); });
       }
       new ResizeObserver(() => { if (canvas.clientWidth !== this.width) this.draw(); }).observe(canvas);
-      matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.backdrop = null; this.draw(); });
+      View.themed(() => { this.backdrop = null; this.draw(); });
       window.addEventListener("beforeprint", () => this.paint(style(), PAPER)); // paper is as wide whatever the window was
       window.addEventListener("afterprint", () => this.draw());
     }
@@ -199,6 +242,7 @@
       this.to = this.from + span;
       this.canvas.dataset.from = String(this.from);
       this.canvas.dataset.to = String(this.to);
+      this.remember("at", this.from === this.home[0] && this.to === this.home[1] ? "" : `${Math.round(this.from)}:${Math.round(this.to)}`);
       this.draw();
       const { twin } = this; // a timeline that is looked at beside this one
       if (twin && (twin.from !== this.from || twin.to !== this.to)) twin.show(this.from, this.to);
@@ -290,6 +334,7 @@
     async find() {
       const asked = this.query.value, found = await this.model.search(asked);
       if (asked !== this.query.value) return;
+      this.remember("find", asked);
       this.hits = found.hits;
       this.matches = found;
       this.hit = -1;
@@ -343,6 +388,7 @@
     }
 
     async account(from, to) {
+      this.area = this.interval && from === this.interval[0] ? this.area : null;
       this.interval = [from, to];
       const { model } = this, device = this.place.device || model.lanes.filter((lane) => lane.kind === "stream").map((lane) => [lane.rank, lane.device])[0];
       if (!device) return;
@@ -360,11 +406,39 @@
       };
       rows.filter(([, ns]) => ns > 0).forEach(([name, ns]) => line(name, ns, share(ns)));
       kernels.forEach(([name, ns, count]) => line(name, ns, `${count} times`));
-      const cut = (time) => `${((time + model.offset) / 1e6).toFixed(6)}ms`;
+      const cut = (time) => `${(Math.max(time + model.offset, 0) / 1e6).toFixed(6)}ms`;
       const more = made("p", "quiet", "the same, and more: ");
       more.append(made("code", "", `timesink show TRACE --window ${cut(from)}:${cut(to)}`), made("br"), "in Perfetto: ", made("code", "", `timesink report --open TRACE --at ${cut(from)}:${cut(to)}`));
-      this.table.replaceChildren(table, more);
+      this.table.replaceChildren(table, ...this.inLanes(from, to), more);
       this.draw();
+    }
+
+    // What each lane of the area holds: how many events, how long its outermost ones run in it, and the costliest of these.
+    inLanes(from, to) {
+      if (!this.area) return [];
+      const [high, low] = this.area, { tops } = this.laid(), table = made("table", "lanes");
+      table.append(made("caption", "", "In each lane"));
+      const head = table.createTHead().insertRow();
+      for (const [text, className] of [["lane", ""], ["events", "figure"], ["busy", "figure"], ["most time", ""]]) { const cell = made("th", className, text); cell.scope = "col"; head.append(cell); }
+      const body = table.createTBody();
+      this.lanes.forEach(({ lane, number, folded }, place) => {
+        if (lane.kind === "ranks" || tops[place] < 0 || tops[place] > low || tops[place] + LABEL + plain(folded, lane) * tall(lane) < high) return;
+        let events = 0, busy = 0;
+        const names = new Map();
+        lane.rows.forEach((_, depth) => {
+          const row = this.row(number, depth);
+          for (let at = Capture.after(row, from); at < row.n && row.start[at] < to; at += 1) {
+            events += row.count[at];
+            if (depth) continue;
+            const share = (row.busy[at] / Math.max(row.end[at] - row.start[at], 1)) * (Math.min(row.end[at], to) - Math.max(row.start[at], from)), name = this.model.name({ name: row.name[at] });
+            busy += share;
+            names.set(name, (names.get(name) || 0) + share);
+          }
+        });
+        const most = [...names].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([name, ns]) => `${name} ${timeText(ns)}`).join(", "), row = body.insertRow();
+        row.append(made("td", "", lane.label), made("td", "figure", events.toLocaleString("en")), made("td", "figure", timeText(busy)), made("td", "", most));
+      });
+      return [table];
     }
 
     // The tops of the lanes that are shown, and the height of all. A lane that is put away has no height.
@@ -387,9 +461,12 @@
       return null;
     }
 
+    labelAt(y) { return this.laid().tops.findIndex((top) => y >= top && y < top + LABEL); }
+
     click(x, y) {
-      const { tops } = this.laid(), label = tops.findIndex((top) => y >= top && y < top + LABEL), event = this.at(x, y);
-      if (label >= 0) { this.lane = label; this.fold(label); } else if (event) this.select(event); else { this.pick = null; this.say(""); this.draw(); }
+      const label = this.labelAt(y), event = this.at(x, y);
+      if (label >= 0 && x > this.canvas.clientWidth - PIN) this.pin(label);
+      else if (label >= 0) { this.lane = label; this.fold(label); } else if (event) this.select(event); else { this.pick = null; this.say(""); this.draw(); }
     }
 
     hover(x, y) {
@@ -421,8 +498,9 @@
       const band = this.place.band ? this.model.lanes[this.place.band[0]].rows[this.place.band[1]] : { n: 0, end: [] };
       for (let at = Capture.after(band, this.from); at < band.n && band.start[at] < this.to; at += 1) pen.fillRect(x(band.start[at]), AXIS, Math.max((band.end[at] - band.start[at]) * scale, 0.5), height - AXIS);
       if (this.interval) pen.fillRect(x(this.interval[0]), 0, (this.interval[1] - this.interval[0]) * scale, AXIS);
+      if (this.interval && this.area) pen.fillRect(x(this.interval[0]), this.area[0], (this.interval[1] - this.interval[0]) * scale, this.area[1] - this.area[0]);
       const boxes = new Map();
-      this.lanes.forEach(({ lane, number, folded }, place) => {
+      this.lanes.forEach(({ lane, number, folded, pinned }, place) => {
         if (tops[place] < 0) return;
         const high = tall(lane);
         lane.rows.slice(0, folded ? 1 : lane.rows.length).forEach((_, depth) => {
@@ -436,6 +514,7 @@
         pen.fillStyle = colour(place === this.lane && document.activeElement === canvas ? "--accent" : "--quiet");
         const deep = lane.rows.length > 1 ? (folded ? `▸ ${lane.rows.length} rows: ` : "▾ ") : "";
         pen.fillText(`${this.place.ranks && lane.rank >= 0 ? `rank ${lane.rank}, ` : ""}${deep}${lane.label}`, 4, tops[place] + LABEL / 2);
+        if (this.place.searches && !paper) pen.fillText(pinned ? "unpin" : "pin", width - PIN + 8, tops[place] + LABEL / 2);
       });
       this.mark(pen, x, boxes, colour, width);
       if (!paper) this.refine(width);
@@ -556,7 +635,7 @@
         });
       } else {
         legend(figure, model);
-        whole = new Timeline(figure, model, { from: 0, to: model.length, ranks, shows: () => true, searches: true, folded: (lane) => lane.rows.length > 1 && lane.kind !== "ranks" && (lane.kind === "op" || lane.rank !== model.firstRank) });
+        whole = new Timeline(figure, model, { from: model.zero, to: model.length, ranks, shows: () => true, searches: true, folded: (lane) => lane.rows.length > 1 && lane.kind !== "ranks" && (lane.kind === "op" || lane.rank !== model.firstRank) });
       }
     }
     document.addEventListener("timesink-step", ({ detail }) => {

@@ -82,7 +82,7 @@ def scales(sheet: Sheet) -> tuple[float, ...]:
 def short_kernels(sheet: Sheet) -> Mapping[str, str]:
     """The short names of the kernels of a table, each of one kernel of it."""
     columns = [at for at, column in enumerate(sheet.columns) if column.is_kernel]
-    return short_names(row[at] for row in sheet.rows for at in columns if isinstance(row[at], str))
+    return short_names(name for row in sheet.rows for at in columns if isinstance(name := row[at], str))
 
 
 def island(report: Report) -> dict[str, Any]:

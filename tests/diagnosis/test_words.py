@@ -9,10 +9,27 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Where
-from timesink.diagnosis.words import of_period, per_period, period_text, which_step
+from timesink.diagnosis.words import of_period, per_period, period_text, said_of_compilation, which_step
 from timesink.model.trace import Trace
 
+LOG = """
+| compile_events | rank | event | function | file | line | start_ns | end_ns | compilation | reason |
+| one | 0 | compile | fn | a.py | 7 | 0 | 9 | 0 | |
+"""
 PRICED = Finding("m", Bottleneck.HOST_SYNC, Where(), (), "do", "check", of_ms=20.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", "1 compilation, 0 graph breaks, 0 recompilations, and of no GPU work"),
+        ("| failed | 0 | failure | fn | a.py | 7 | 9 | 9 | 0 | broken_backend raised: |",
+         "1 compilation, fn runs uncompiled (failure: broken_backend raised), 0 graph breaks"),
+    ],
+)  # fmt: skip
+def test_a_compilers_log_says_what_it_holds(more: str, said: str) -> None:
+    assert said in said_of_compilation(trace_of(f"{LOG.strip()}\n{more}"))
+    assert said_of_compilation(trace_of("| device_ops | name | start_us | end_us |\n| a | gemm | 0 | 9 |")) == ""
 
 
 @pytest.mark.parametrize(

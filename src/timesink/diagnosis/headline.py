@@ -28,7 +28,7 @@ from timesink.diagnosis.verdicts import (
     StepPart,
     Undecided,
 )
-from timesink.diagnosis.words import guessed_steps, number, period_text
+from timesink.diagnosis.words import guessed_steps, number, period_text, said_of_compilation
 from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_shares
@@ -309,7 +309,8 @@ def _untold(trace: Trace) -> str:
     if one_step := _one_engine_step(trace):
         return one_step
     if not device_timeline(trace).by_device and not trace.get(KERNEL_PROFILES).height:
-        return "The trace holds no GPU work, so no bottleneck of the GPU can be named."
+        compiled = said_of_compilation(trace)
+        return f"{compiled or 'The trace holds no GPU work'}, so no bottleneck of the GPU can be named."
     if has_empty_steps(trace):
         marked = steps(trace).times
         held = time_text(max((budget.span_ns for budget in device_timeline(trace)), default=0))

@@ -6,6 +6,7 @@ from typing import Final
 
 from timesink.diagnosis.verdicts import StepName
 from timesink.knowledge.programs import FRAMEWORKS
+from timesink.measures.compile.summary import compile_summary
 from timesink.measures.steps.launch_sequences import step_candidates
 from timesink.measures.steps.marks import StepMarker
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
@@ -94,3 +95,16 @@ def as_started(trace: Trace, text: str) -> str:
     if program_kind(trace) in FRAMEWORKS:
         return text
     return text.replace("capture torch", "capture nsys").replace("python train.py", "./program")
+
+
+def said_of_compilation(trace: Trace) -> str:
+    """What a compiler's log says, as a clause: how often it compiled, what failed, and what is not in it; '' without a
+    log that tells of anything."""
+    summary = compile_summary(trace)
+    if not summary.frames:
+        return ""
+    compiled = sum(frame.compilations for frame in summary.frames)
+    eager = [frame for frame in summary.frames if frame.eager]
+    failed = f", {eager[0].function} runs uncompiled ({eager[0].eager})" if eager else ""
+    broken = f", {number(summary.graph_breaks, 'graph break')}, {number(summary.recompilations, 'recompilation')}"
+    return f"The log tells of {number(compiled, 'compilation')}{failed}{broken}, and of no GPU work"

@@ -97,6 +97,8 @@ def peaks(product_name: str) -> GpuPeaks | None:
 
 _UNITS: Final = (
     (regex(r"GTX|\bMX\d{3}|\bT(?:4|5|6|10|12|20)00\b|\bT550|\bMI(?:6|8|25|50|60)\b|RX [56]\d{3}|\bW6\d{3}"), ""),
+    (regex(r"\bTITAN V\b|\bG?V100\b"), "fp16"),
+    (regex(r"\bRTX 20[5-8]0\b|\bQuadro RTX\b|\bTITAN RTX\b|\bT4G?\b"), "fp16 int8"),
     (regex(r"\bMI100\b|RX 7\d{3}|\bW7\d{3}"), "fp16 bf16 int8"),
     (regex(r"\bMI2[15]0X?\b"), "fp16 bf16 int8 fp64"),
     (regex(r"\bMI3[02]\d[AX]?\b"), "fp16 bf16 tf32 fp8 int8 fp64"),

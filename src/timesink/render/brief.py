@@ -127,7 +127,8 @@ def _bar(diagnosis: Diagnosis, width: int) -> list[StyledLine]:
     ends = [0, *(round(width * min(sum(in_groups[: at + 1]), 1.0)) for at in range(len(in_groups)))]
     sizes = [end - start for start, end in pairwise(ends)]  # characters, which sum to the width
     bar = StyledLine((block * size, colour) for block, colour, size in zip(_BLOCKS, _COLOURS, sizes, strict=True))
-    of_step = "of the step" if any(budget.steps for budget in diagnosis.budgets) else "of the recorded window"
+    window = time_text(max(budget.period_ns for budget in diagnosis.budgets))
+    of_step = "of the step" if any(budget.steps for budget in diagnosis.budgets) else f"of the {window} window"
     over = f"{of_step}, mean of {len(diagnosis.budgets)} GPUs" if len(diagnosis.budgets) > 1 else of_step
     words = [
         f"{block} {WORK_WORDS.get(group, group)} {share_text(share)}"

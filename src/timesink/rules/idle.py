@@ -46,6 +46,7 @@ from timesink.measures.idle.input_pipeline import input_pipeline, loading_window
 from timesink.measures.kernels.kernels import median_kernel_ns
 from timesink.measures.steps.per_step import begun_per_step, per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.known import known
 from timesink.measures.timeline.launches import DeviceLaunches, launches
 from timesink.measures.timeline.quality import profiler_cost
 from timesink.measures.timeline.replay import deflated_pricers, pricers
@@ -277,9 +278,11 @@ def _slowed_by_profiler(trace: Trace) -> Rows:
         if (cost := heavy.get(blamed.device[0])) is None:
             continue
         whole = cost.cost_ns >= period_ns(trace, blamed.device)
+        explained = cost.cost_ns / blamed.per_step_ns if blamed.per_step_ns else 0.0
         row = waiting_row(
             blamed,
-            explained_ratio=cost.cost_ns / blamed.per_step_ns if blamed.per_step_ns else 0.0,
+            explained_ratio=explained,
+            own="all" if explained >= 1 else share_text(explained),
             frames=cost.frames,
             operators=cost.operators,
             cost_ms=cost.cost_ns / NS_PER_MS,
@@ -297,9 +300,14 @@ def _starting_late(trace: Trace) -> Iterator[Row]:
 
 
 def _check_late_start(trace: Trace, limits: Limits) -> Verdict:
-    """Undecided where most of it is one delay and no step comes back that could have another: it is of the start, or
-    the device waits for what was launched before the recording."""
+    """Undecided where records are missing, since what ran meanwhile may be among them; and where most of it is one
+    delay and no step comes back that could have another: it is of the start, or the device waits for what was launched
+    before the recording."""
     verdict = _LATE_START.check(trace, limits)
+    if isinstance(verdict, Found) and (missing := known(trace).missing):
+        most = max(finding.evidence[0].measured.value for finding in verdict.findings)
+        why = f"GPU work seems to start late, and what runs meanwhile may be missing: {missing[0].why}"
+        return Undecided(why, missing[0].to_decide, most_ratio=most)
     lone = [part for part in blamed_time(trace, ("unexplained",)) if _is_one_delay(trace, part)]
     if not isinstance(verdict, Found) or not lone:
         return verdict

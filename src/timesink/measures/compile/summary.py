@@ -130,7 +130,7 @@ def _frame(part: pl.DataFrame, first_ns: int) -> FrameSummary:
 
 def _first_line(reason: str | None) -> str:
     """What the compiler says before it explains, hints and refers."""
-    return next((line.strip() for line in (reason or "").splitlines() if line.strip()), "no reason given")
+    return next((line.strip().rstrip(":") for line in (reason or "").splitlines() if line.strip()), "no reason given")
 
 
 def _unnumbered(guard: str) -> str:

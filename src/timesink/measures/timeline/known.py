@@ -57,8 +57,8 @@ class Known:
 
     `products` are the devices that the file names, `vendor` is the maker of the first. `is_of_device` says whether it
     holds anything of a device: what it lacks then takes another kind of capture. `launches` are calls that launch a
-    kernel, a graph or a copy. `bar` is why no rule may look at all, `lacks` why a table cannot be judged from, `doubts`
-    why it proves nothing that no rule found anything.
+    kernel, a graph or a copy. `bar` is why no rule may look at all, `lacks` why a table cannot be judged from,
+    `missing` what was visibly lost, and `doubts` why it proves nothing that no rule found anything.
     """
 
     products: tuple[str, ...]
@@ -68,6 +68,7 @@ class Known:
     launches: int
     bar: Lack | None
     lacks: Mapping[Table, Lack]
+    missing: tuple[Lack, ...]
     doubts: tuple[Lack, ...]
 
 
@@ -79,6 +80,7 @@ def known(trace: Trace) -> Known:
     vendor = vendor or vendor_of_calls(trace.get(API_CALLS)["name"].unique().to_list())
     launches, without_record = _launches(trace)
     losses = tuple(_losses(trace, vendor, launches, without_record))
+    missing = tuple(loss.lack for loss in losses if loss.share >= _VISIBLY)
     return Known(
         products=products,
         vendor=vendor,
@@ -87,7 +89,8 @@ def known(trace: Trace) -> Known:
         launches=launches,
         bar=_bar(trace),
         lacks={loss.table: loss.lack for loss in reversed(losses) if loss.share >= _MOSTLY} | _silence(trace),
-        doubts=tuple(loss.lack for loss in losses if loss.share >= _VISIBLY),
+        missing=missing,
+        doubts=(*missing, *_too_little(trace, vendor)),
     )
 
 
@@ -192,12 +195,18 @@ def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) ->
     if calls and (unlaunched := _unlaunched(trace)):
         why = f"{unlaunched:,} of {ops:,} records of {vendor.unit} work have no {vendor.runtime} call for them"
         yield _Loss(API_CALLS, unlaunched / ops, Lack(why, _AGAIN))
-    if not steps(trace).windows.height:
-        span_ns = max(line.span_ns for line in device_timeline(trace))
-        if ops < _LEAST_OPS or span_ns < _LEAST_NS:
-            records = "1 record" if ops == 1 else f"{ops:,} records"
-            what = f"all there is of {vendor.unit} work is {records} within {time_text(span_ns)}"
-            yield _Loss(DEVICE_OPS, _VISIBLY, Lack(what, "record ten steps of the program"))
+
+
+def _too_little(trace: Trace, vendor: Vendor) -> Iterator[Lack]:
+    """What a capture without steps says where it holds next to nothing."""
+    ops = _rows(trace, DEVICE_OPS)
+    if not ops or steps(trace).windows.height:
+        return
+    span_ns = max(line.span_ns for line in device_timeline(trace))
+    if ops < _LEAST_OPS or span_ns < _LEAST_NS:
+        records = "1 record" if ops == 1 else f"{ops:,} records"
+        what = f"all there is of {vendor.unit} work is {records} within {time_text(span_ns)}"
+        yield Lack(what, "record ten steps of the program")
 
 
 def _unlaunched(trace: Trace) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Awaitable, Callable
@@ -245,6 +246,28 @@ def test_the_same_bytes_have_the_same_handle_wherever_they_lie(root: Path, tmp_p
 
     shutil.copy(root / "gpt_after.json.gz", tmp_path / "another_name.json.gz")
     assert Captures([root]).open("gpt_after.json.gz").handle == Captures([tmp_path]).open("another_name.json.gz").handle
+
+
+@pytest.mark.slow
+def test_a_request_with_half_of_a_pair_is_answered(root: Path) -> None:
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+    asked = {"name": "open_capture", "arguments": {"path": "\ud800"}}
+    sent = (
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": asked},
+    )
+    command = [sys.executable, "-m", "timesink", "mcp", "--root", str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin
+        assert server.stdout
+        for one in sent:
+            server.stdin.write(json.dumps({"jsonrpc": "2.0", **one}) + "\n")
+            server.stdin.flush()
+        answers = [json.loads(server.stdout.readline()) for _ in range(2)]
+        server.stdin.close()
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert "does not exist" in answers[1]["result"]["content"][0]["text"]
 
 
 def test_without_the_sdk_one_line_says_what_to_install(

@@ -7,6 +7,7 @@ defect 7) are in `tests/export/test_sql.py`.
 from __future__ import annotations
 
 import io
+import json
 import math
 import os
 import time
@@ -134,12 +135,23 @@ def test_an_agent_opens_no_pipe_and_no_folder_with_a_link_to_outside(tmp_path: P
     os.mkfifo(root / "pipe")
     (root / "export/StringIds.parquet").symlink_to(outside)
     captures = Captures([root])
-    for path in ("pipe", "export", "\ud800", "a\0b"):
+    (root / "loop").symlink_to(root / "loop")
+    for path in ("pipe", "export", "\ud800", "a\0b", "loop", "loop/x", "x" * 5_000, "~" + "z" * 300, "pipe/x"):
         with pytest.raises((UnreadableTrace, UsageError)) as refused:
             captures.open(path)
         str(refused.value).encode()
     with pytest.raises(UnreadableTrace, match="leads outside"):
         list(plain_files(root / "export", (root.resolve(),)))
+
+
+@pytest.mark.parametrize(
+    "text", ["\ud800", "a\udfff\\ud800", "\U0001f600", "\\", '\ud83d"\ude00', "\ud800\U0001f600\udc00"]
+)
+def test_a_request_with_half_of_a_pair_can_be_answered(text: str) -> None:
+    from timesink.mcp.wire import without_halves
+
+    mended = json.loads(without_halves(json.dumps({"path": text}).encode()))["path"]
+    assert mended == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 @pytest.mark.parametrize("text", ["=1", " =1", "\u200b=1", "＝1", "|calc", "\t@a", "−1", "+1", "%1"])

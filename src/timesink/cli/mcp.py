@@ -30,11 +30,13 @@ def mcp(
             raise UsageError(f"{folder} is no folder", remedy="give --root a folder that exists")
     from timesink.mcp.declared import Declared, declared_commands
     from timesink.mcp.server import build
+    from timesink.mcp.wire import mend_requests
 
     known = declared_commands(commands or (), command_file)
     if allow_exec and not known:
         raise UsageError("--allow-exec has nothing to allow", remedy="declare commands with --command NAME=COMMAND")
     if known and not allow_exec:
         raise UsageError("commands are declared, but none may be run", remedy="add --allow-exec, or leave them out")
+    mend_requests()
     build(folders, Declared(known, folders[0], timeout) if known else None).run("stdio")
     return 0

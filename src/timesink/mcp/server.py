@@ -67,7 +67,7 @@ def answering(tool: Callable[Given, dict[str, Any]]) -> Callable[Given, CallTool
     def call(*args: Given.args, **kwargs: Given.kwargs) -> CallToolResult:
         try:
             document = tool(*args, **kwargs)
-        except TimesinkError as error:
+        except (TimesinkError, OSError) as error:
             raise _refused(error) from error
         return CallToolResult(content=[TextContent(type="text", text=text(document))], structured_content=document)
 
@@ -75,7 +75,7 @@ def answering(tool: Callable[Given, dict[str, Any]]) -> Callable[Given, CallTool
     return call
 
 
-def _refused(error: TimesinkError) -> ToolError:
+def _refused(error: Exception) -> ToolError:
     """Our error for the agent: it may quote a file, a query or a database, so it is marked as every such text is."""
     return ToolError(text({f"error{MARK}": scrub_sentence(str(error))}))
 

@@ -17,7 +17,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 SITE = DOCS.parent / "mkdocs.yml"
 NAVIGATION = {
     "Start": "tutorial/quickstart tutorial/first-step tutorial/gpt2-step tutorial/transformer-layer how-to/coming-from "
-    "explanation/faq explanation/glossary",
+    "explanation/faq explanation/glossary explanation/gallery",
     "How to": "how-to/install how-to/which-tool how-to/capture how-to/trainer how-to/diagnose-a-trace how-to/report "
     "how-to/query how-to/read-a-kernel-report how-to/memory how-to/compile-and-spikes how-to/many-ranks "
     "how-to/try-changes how-to/verify how-to/ci-gate how-to/configure how-to/agents how-to/python",

@@ -18,6 +18,7 @@ from pathlib import Path
 import polars as pl
 
 from command_pages import command_pages
+from gallery_page import gallery_page
 from json_pages import json_pages
 from python_pages import python_pages
 from site_pages import DOCS, SITE, VERDICTS, which_page, with_navigation, with_verdicts
@@ -71,6 +72,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield from command_pages()
     yield from json_pages()
     yield from python_pages()
+    yield "explanation/gallery.md", gallery_page()
     yield "rules/index.md", rules_index()
     for rule in all_rules():
         yield f"rules/{rule.card.code}.md", rule_markdown(rule, cases_text(rule))

@@ -50,7 +50,7 @@ def test_a_declared_command_runs_as_it_was_declared_without_a_shell(tmp_path: Pa
     async def talk(client: Any, call: Call) -> None:
         tools = (await client.list_tools()).tools
         (tool,) = (tool for tool in tools if tool.name == "run")
-        assert len(tools) == 20
+        assert len(tools) == 12
         assert not tool.annotations.read_only_hint
         assert tool.annotations.destructive_hint
         assert "train: " in tool.description

@@ -9,6 +9,7 @@ from typing import Any
 from timesink.diagnosis.headline import step_budgets
 from timesink.errors import UsageError
 from timesink.export.sql import Allowance, ask
+from timesink.knowledge.step_parts import part_words
 from timesink.mcp.answers import MARK, fitted, named, paged, quantity, rounded, sentence
 from timesink.mcp.captures import PAGE, OpenCapture, steps_of, words_of
 from timesink.model.tables import DEVICE_OPS
@@ -39,7 +40,7 @@ def summary_document(capture: OpenCapture) -> dict[str, Any]:
                     "steps_averaged": budget.steps,
                     "step_ms": rounded(budget.period_ns / 1e6),
                     "source_table": "device_ops",
-                    "parts_ms": {part.kind: rounded(part.time_ns / 1e6) for part in budget.parts},
+                    "parts_ms": {part_words(part.kind): rounded(part.time_ns / 1e6) for part in budget.parts},
                 }
                 for budget in step_budgets(capture.trace)
             ],
@@ -78,7 +79,9 @@ def limits_document(capture: OpenCapture) -> dict[str, Any]:
     from timesink.views.kernels import kernels_page
 
     if KERNEL_METRICS not in capture.trace:
-        remedy = "list_kernels says what they cost; capture_plan('why is this kernel slow', program) records counters"
+        remedy = (
+            "show(handle, 'kernels') says their cost; capture_plan('why is this kernel slow', program) records counters"
+        )
         raise UsageError("the capture holds no counters of kernels", remedy=remedy)
     return page_document(capture, kernels_page(capture.trace), "kernels")
 
@@ -100,7 +103,9 @@ def page_document(
 
 def _plain_row(sheet: Sheet, row: Sequence[Cell], words: Callable[[str], str | None]) -> dict[str, Any]:
     return {
-        field.key + MARK if isinstance(cell, str) else field.key: words(cell) if isinstance(cell, str) else cell
+        field.key + MARK if isinstance(cell, str) else field.key: (
+            words((field.words or {}).get(cell, cell)) if isinstance(cell, str) else cell
+        )
         for field, cell in zip(sheet.columns, row, strict=True)
         if cell is not None
     }

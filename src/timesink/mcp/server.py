@@ -92,36 +92,35 @@ def _add_reading(server: MCPServer[Any], captures: Captures) -> None:
         """
         return opened.open_document(captures.open(path, unprofiled_step_ms))
 
-    def summary(handle: str) -> dict[str, Any]:
-        """Where the mean step of each GPU goes, in milliseconds that sum to the step. Figures, no judgement."""
-        return figures.summary_document(captures.get(handle))
-
-    def list_kernels(handle: str, sort: str = "total_ns", contains: str = "", cursor: int = 0) -> dict[str, Any]:
-        """Kernels by cost. sort: total_ns, count, mean_ns or max_ns; contains: part of a name."""
-        return figures.kernel_rows(captures.get(handle), sort, contains, max(cursor, 0))
-
-    def idle(handle: str) -> dict[str, Any]:
-        """What each GPU waited for while it was idle: every gap blamed whole and once, then the costliest places."""
-        return figures.idle_document(captures.get(handle))
-
-    def lines(handle: str) -> dict[str, Any]:
-        """GPU, idle and host time by line of the program, where the profile recorded stacks; else by range."""
-        return figures.lines_document(captures.get(handle), captures.roots[0])
-
-    def statement(handle: str, before: str | None = None) -> dict[str, Any]:
-        """The sentences to write down of a run, each with its scope. before: the same program before a change."""
-        return figures.statement_document(captures.get(handle), None if before is None else captures.get(before))
-
-    def kernel_limits(handle: str) -> dict[str, Any]:
-        """What limits each kernel of a Nsight Compute report, and the most that could be gained."""
-        return figures.limits_document(captures.get(handle))
+    def show(
+        handle: str, what: str, contains: str = "", sort: str = "total_ns", cursor: int = 0, before: str | None = None
+    ) -> dict[str, Any]:
+        """Figures of a capture, no judgement. what: one of
+        steps: where the mean step of each GPU goes, in milliseconds that sum to the step;
+        idle: what each GPU waited for, every gap blamed whole and once, then the costliest places;
+        lines: GPU, idle and CPU time by line of the program, where stacks were recorded, else by range;
+        kernels: by cost (sort: total_ns, count, mean_ns, max_ns; contains: part of a name);
+        limits: what limits each kernel of a Nsight Compute report, and the most that could be gained;
+        statement: the sentences to write down of a run (before: the same program before a change).
+        """
+        capture = captures.get(handle)
+        shown: dict[str, Callable[[], dict[str, Any]]] = {
+            "steps": lambda: figures.summary_document(capture),
+            "idle": lambda: figures.idle_document(capture),
+            "lines": lambda: figures.lines_document(capture, captures.roots[0]),
+            "kernels": lambda: figures.kernel_rows(capture, sort, contains, max(cursor, 0)),
+            "limits": lambda: figures.limits_document(capture),
+            "statement": lambda: figures.statement_document(capture, None if before is None else captures.get(before)),
+        }
+        if what not in shown:
+            raise UsageError(f"show has no {what!r}", remedy=f"choose one of: {', '.join(shown)}")
+        return shown[what]()
 
     def query(handle: str, sql: str) -> dict[str, Any]:
         """One SELECT (DuckDB) over the tables of a capture, and over steps and idle. schema://tables lists them."""
         return figures.query_rows(captures.get(handle), sql)
 
-    tools = (list_captures, open_capture, summary, list_kernels, idle, lines, statement, kernel_limits, query)
-    for tool in tools:
+    for tool in (list_captures, open_capture, show, query):
         server.tool(annotations=_READS)(answering(tool))
 
 
@@ -133,15 +132,16 @@ def _add_findings(server: MCPServer[Any], captures: Captures) -> None:
         """
         return findings.diagnosis_document(captures.get(handle), min(max(limit, 1), 20), max(cursor, 0), worth_percent)
 
-    def explain_finding(handle: str, number: int, cursor: int = 0) -> dict[str, Any]:
-        """One finding in full: evidence and its origin, what to do, how to check it, when it misleads."""
+    def explain_finding(handle: str, number: int, cursor: int = 0, window: bool = False) -> dict[str, Any]:
+        """One finding in full: evidence and its origin, what to do, how to check it, when it misleads.
+
+        window: instead what the CPU and the GPU did around it, in the step where it is most typical.
+        """
+        if window:
+            return findings.window_around(captures.get(handle), number)
         return findings.finding_document(captures.get(handle), number, max(cursor, 0))
 
-    def window(handle: str, finding: int) -> dict[str, Any]:
-        """What the host and the GPU did around a finding, in the step where it is most typical."""
-        return findings.window_around(captures.get(handle), finding)
-
-    for tool in (diagnose, explain_finding, window):
+    for tool in (diagnose, explain_finding):
         server.tool(annotations=_READS)(answering(tool))
 
 
@@ -150,13 +150,13 @@ def _add_planning(server: MCPServer[Any], captures: Captures) -> None:
         """What moved between two captures, in parts that sum to the change. No verdict: that is verify's."""
         return changes.compare_captures_of(captures.get(before), captures.get(after))
 
-    def what_if(handle: str, change: str) -> dict[str, Any]:
-        """What one change would win per step, such as 'remove-sync' or 'scale kernel:.*gemm.* 0.5'. Changes nothing."""
-        return changes.priced_change(captures.get(handle), change)
+    def plan(handle: str, change: str = "") -> dict[str, Any]:
+        """What to change, in which order: the step before and after each change, and why it ends. Changes nothing.
 
-    def plan(handle: str) -> dict[str, Any]:
-        """What to change, in which order: the step before and after each change, and why it ends. Changes nothing."""
-        return changes.plan_document(captures.get(handle))
+        change: the price of this one alone, such as 'remove-sync' or 'scale kernel:.*gemm.* 0.5'.
+        """
+        capture = captures.get(handle)
+        return changes.priced_change(capture, change) if change else changes.plan_document(capture)
 
     def capture_plan(question: str, program: str) -> dict[str, Any]:
         """Which profiler answers a question, what it costs, and the exact command. Runs nothing."""
@@ -170,7 +170,7 @@ def _add_planning(server: MCPServer[Any], captures: Captures) -> None:
         """Write a new file for people: kind html (report) or perfetto (timeline)."""
         return opened.export_file(captures, captures.get(handle), kind, path)
 
-    for tool in (compare, plan, what_if, capture_plan, verify_plan):
+    for tool in (compare, plan, capture_plan, verify_plan):
         server.tool(annotations=_READS)(answering(tool))
     server.tool(annotations=_WRITES)(answering(export))
 
@@ -188,17 +188,15 @@ def _add_running(server: MCPServer[Any], declared: Declared) -> None:
             raise _refused(error) from error
         return CallToolResult(content=[TextContent(type="text", text=text(document))], structured_content=document)
 
-    async def run(name: str) -> CallToolResult:
-        return await alone(run_declared, name)
-
-    async def try_changes(name: str) -> CallToolResult:
-        """Measure what changes win in a declared PyTorch program, and which to keep (about 3 minutes)."""
-        return await alone(try_declared, name)
+    async def run(name: str, try_changes: bool = False) -> CallToolResult:
+        return await alone(try_declared if try_changes else run_declared, name)
 
     listed = "; ".join(f"{name}: {shlex.join(words)}" for name, words in declared.commands.items())
-    run.__doc__ = f"Run a command that the person declared, by its name, and wait for it. {scrub(listed, 600)}"
+    run.__doc__ = (
+        "Run a command that the person declared, by its name, and wait for it. try_changes: measure what changes win "
+        f"in that PyTorch program, and which to keep (about 3 minutes). {scrub(listed, 600)}"
+    )
     server.tool(annotations=_RUNS)(run)
-    server.tool(annotations=_RUNS)(try_changes)
 
 
 def _add_reference(server: MCPServer[Any], captures: Captures) -> None:
@@ -263,5 +261,5 @@ def _add_prompts(server: MCPServer[Any]) -> None:
         return (
             f"Call verify_plan({before!r}, {after!r}) and run its argv. Report the outcome in its own words: only "
             '"faster" is a speed-up; "inconclusive" and "invalid" are evidence of nothing, so say what would decide. '
-            "Compare the gain with what diagnose or what_if had promised, and say where they differ."
+            "Compare the gain with what diagnose or plan had promised, and say where they differ."
         )

@@ -66,6 +66,18 @@ def test_a_change_is_replayed_and_held_to_the_claim(trace: Trace) -> None:
     assert part.value == pytest.approx(bound.value, rel=0.02)
 
 
+@pytest.mark.parametrize(("value", "high"), [(0.0, 2.0), (1.0, 5.0), (4.0, 5.0)])
+def test_of_a_gain_that_is_expected_to_be_nothing_no_more_is_said_than_is_claimed(
+    value: float, high: float, trace: Trace
+) -> None:
+    """Claimed are 2 ms of each step; replays win 0, 1 and 4 ms, and 5 at best."""
+    starts = range(0, 54, 9)
+    claim = Intervals.union_all([Intervals.one(start * MS, (start + 2) * MS) for start in starts])
+    replayed = Priced(Quantity(value, "ms", low=0.0, high=5.0), "replay")
+    told = trace.with_unprofiled_step(pricers(trace)[0].step_ns)
+    assert within_claim(replayed, finding(claim), told).most == pytest.approx(high, rel=0.02)
+
+
 def test_a_rank_that_cannot_be_replayed_is_promised_no_more_than_another_wins_by_the_same_change(
     trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

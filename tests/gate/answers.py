@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from html import unescape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,6 +121,12 @@ class Answers:
     @cached_property
     def report(self) -> str:
         return html_report(self.trace, self.diagnosis)
+
+    @cached_property
+    def page(self) -> str:
+        """The words of the report."""
+        bare = re.sub(r"<(script|style).*?</\1>", " ", self.report, flags=re.DOTALL)
+        return flat(unescape(re.sub(r"<[^>]*>", " ", bare)))
 
     @cached_property
     def verdict(self) -> str:

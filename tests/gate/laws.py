@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from html import unescape
 from itertools import pairwise
 from typing import Final
 
 from tests.gate.answers import SHARE, TIME, Answers, Row, alike, flat, ms
 from tests.gate.arithmetic import advice_names_no_type_that_is_lacking, types_by_name_are_those_recorded
 from tests.gate.causes import OWED, causes_are_owned, one_cause
+from tests.gate.doors import (
+    bar_is_the_budget,
+    commands_are_understood,
+    findings_agree,
+    report_agrees,
+    rows_divide,
+    words_of,
+)
 from tests.gate.prices import priced_findings, unlike_what_if
 from tests.gate.screen import faults_of_screen
 
@@ -226,17 +233,12 @@ def first_change_agrees(of: Answers) -> Iterator[str]:
 
 def pages_agree(of: Answers) -> Iterator[str]:
     """The report and the server for agents say the verdict and the plan of the command line."""
-    page = flat(unescape(re.sub(r"<[^>]*>", " ", re.sub(r"<(script|style).*?</\1>", " ", of.report, flags=re.DOTALL))))
-    if _words(of.verdict)[:80] not in _words(page):
+    if words_of(of.verdict)[:80] not in words_of(of.page):
         yield f"the report has another verdict than {of.verdict[:80]}"
-    yield from (f"report: {fault}" for fault in _divided(page) if "sum" not in fault)
+    yield from (f"report: {fault}" for fault in _divided(of.page) if "sum" not in fault)
     said = flat(of.plan_of_server.get("says", ""))
     if said and said not in flat(of.plan):
         yield f"the server's plan is {said}, the command's {of.plan[:80]}"
-
-
-def _words(text: str) -> str:
-    return re.sub(r"\W+", "", text).lower()
 
 
 def one_price_for_all_doors(of: Answers) -> Iterator[str]:
@@ -250,8 +252,9 @@ LAWS: Final[tuple[Law, ...]] = (
     parts_sum, percentages_divide, one_budget, one_price, dearest_first, nothing_above, every_cause_owned,
     clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
     causes_are_owned, one_cause, types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,
+    findings_agree, rows_divide, bar_is_the_budget, commands_are_understood,
 )  # fmt: skip
-OF_PAGES: Final[tuple[Law, ...]] = (first_change_agrees, pages_agree)
+OF_PAGES: Final[tuple[Law, ...]] = (first_change_agrees, pages_agree, report_agrees)
 """Laws of what takes seconds: the plan and the report."""
 
 

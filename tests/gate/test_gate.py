@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import re
 import shlex
 from collections.abc import Iterator
 from importlib.resources import files
@@ -18,6 +17,7 @@ import pytest
 from benchmarks.faults.pack import unpacked
 from benchmarks.faults.score import captures_in
 from tests.gate.answers import Answers, answers_of
+from tests.gate.doors import COMMAND
 from tests.gate.laws import LAWS, OF_PAGES, broken
 from tests.gate.sentences import false_sentences
 from tests.profiles import ABSENT, EACH, PROFILES, swept
@@ -123,7 +123,6 @@ def test_a_public_profile_keeps_every_law(path: Path, tmp_path: Path) -> None:
 
 
 ONE_OF_A_KIND = {path.suffixes[0]: path for path in (*OWN, *DEMO)}.values()
-COMMAND = re.compile(r"(?:next: |^ {6}|`)(timesink [a-z](?:(?!, )[^\n`;])*)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", ONE_OF_A_KIND, ids=lambda path: path.name)

@@ -16,7 +16,7 @@ from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, EVENT_WAITS, HOST_OPS, RANGES, SYNCS
 from timesink.whatif import edit as of_edit
-from timesink.whatif.change import Case, Range, Selection, Target, Touches
+from timesink.whatif.change import EVERYTHING, Case, Range, Selection, Target, Touches
 from timesink.whatif.changes import host as of_host
 from timesink.whatif.changes import kernels as of_kernels
 from timesink.whatif.changes import transfers as of_transfers
@@ -314,6 +314,20 @@ def test_a_value_that_is_only_read_goes_with_its_wait(size: int, case: Case, goe
     changed = RemoveSyncs().rewrite(Graph.from_trace(trace), case)
     assert (lengths_us(changed)[1] == 0) is goes
     assert RemoveSyncs().touches is Touches.HOST
+
+
+@pytest.mark.parametrize(
+    ("blocking", "target", "goes"),
+    [
+        ("cudaStreamSynchronize", EVERYTHING, True), ("cudaFree", EVERYTHING, False), ("hipFree", EVERYTHING, False),
+        ("cudaFreeHost", EVERYTHING, False), ("cudaFree", Target("call", "cudaFree"), True),
+    ],
+)  # fmt: skip
+def test_calls_that_free_memory_go_on_waiting_unless_they_are_named(blocking: str, target: Target, goes: bool) -> None:
+    """The second kernel is launched behind the call that waits for the first, and ends at 140 us."""
+    calls = [call("cudaLaunchKernel", 0, 5, 1), call(blocking, 10, 105, 2), call("cudaLaunchKernel", 120, 125, 3)]
+    trace = made({API_CALLS: calls, DEVICE_OPS: [op(10, 100, 1), op(130, 140, 3)]})
+    assert (ends_us(RemoveSyncs(target).rewrite(Graph.from_trace(trace)))[1] < 139) is goes
 
 
 Stroke = tuple[str, tuple[Any, ...], dict[str, Any]]

@@ -127,13 +127,15 @@ def within_claim(priced: Priced, finding: Finding, trace: Trace) -> Quantity:
     """The part of a replayed gain that is the finding's.
 
     A change may win more than the finding claims, such as time of another finding: that part is not this one's. `high`
-    stays as it is: the replay says that as much is possible.
+    stays as it is, for the replay says that as much is possible; but of a gain that is expected to be nothing it is all
+    that is said, and no more than is claimed.
     """
     if priced.by != "replay" or not finding.claim.total_ns:
         return priced.gain
     bound = claim_bound(finding, trace)
     most = bound.high if bound.high is not None else bound.value
-    return replace(priced.gain, value=min(priced.gain.value, most), low=min(priced.gain.low or 0.0, most))
+    value, low = min(priced.gain.value, most), min(priced.gain.low or 0.0, most)
+    return replace(priced.gain, value=value, low=low, high=priced.gain.most if value else min(priced.gain.most, most))
 
 
 def claim_bound(finding: Finding, trace: Trace) -> Quantity:

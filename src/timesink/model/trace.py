@@ -44,17 +44,19 @@ class NoteKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImportNote:
-    """One thing the reader has to say about the import: `count` rows of `table` are concerned."""
+    """One thing the reader has to say about the import: `count` rows of `table` are concerned, `of` so many: those that
+    were left out too, or those of a kind; 0 for all that the table has."""
 
     kind: NoteKind
     message: str
     count: int = 0
     table: str = ""
+    of: int = 0
 
 
-def noted(kind: NoteKind, message: str, count: int, table: Table | str = "") -> tuple[ImportNote, ...]:
+def noted(kind: NoteKind, message: str, count: int, table: Table | str = "", of: int = 0) -> tuple[ImportNote, ...]:
     """The note on so many rows of the table; none where it concerns none."""
-    return (ImportNote(kind, message, count, str(table)),) if count else ()
+    return (ImportNote(kind, message, count, str(table), of),) if count else ()
 
 
 @dataclass(frozen=True, slots=True)

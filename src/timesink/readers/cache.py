@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from timesink.untrusted.budget import ReadLimits
 
 # Changes with the tables' declarations and with this file's layout.
-LAYOUT = 6
+LAYOUT = 7
 # A smaller file is read anew in less time than its entry would be worth.
 WORTH_BYTES = 8 << 20
 BOUND_BYTES = 8 << 30
@@ -186,7 +186,7 @@ def _write(entry: Path, trace: Trace) -> None:
         file = entry / f"{table.name}.parquet"
         frame.write_parquet(file, compression="lz4", statistics=False)
         checksums[table.name] = _checksum(file)
-    notes = [(note.kind.value, note.message, note.count, note.table) for note in trace.notes]
+    notes = [(note.kind.value, note.message, note.count, note.table, note.of) for note in trace.notes]
     manifest: dict[str, Any] = {"tables": checksums, "notes": notes}
     (entry / _MANIFEST).write_text(json.dumps(manifest), "utf-8")
 

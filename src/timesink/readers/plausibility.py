@@ -95,12 +95,12 @@ def _without(frame: pl.DataFrame, table: Table, name: str, column: Column) -> tu
         fine |= pl.col(name).is_nan()  # a pass that failed, and says so
     count = frame.height - frame.select(fine.sum()).item()
     if column.nullable:
-        kept, done = frame.with_columns(pl.when(fine).then(pl.col(name)).alias(name)), "not used"
+        kept, done, of = frame.with_columns(pl.when(fine).then(pl.col(name)).alias(name)), "not used", 0
     else:
-        kept, done = frame.filter(fine), "rows left out"
+        kept, done, of = frame.filter(fine), "rows left out", frame.height
     unit = f" {column.unit}" if column.unit else ""
     message = f"{count} values of {table.name}.{name} outside {least:,} to {most:,}{unit}: {done}"
-    return kept, ImportNote(NoteKind.DATA_LOSS, message, count, table.name)
+    return kept, ImportNote(NoteKind.DATA_LOSS, message, count, table.name, of)
 
 
 def _without_twins(trace: Trace, table: Table) -> Trace:
@@ -140,7 +140,7 @@ def _without_far_rows(trace: Trace, table: Table) -> Trace:
         return trace
     away = max(int(first - start[~near].min()), int(start[~near].max() - last))
     message = f"rows of {table.name} lie {time_text(away)} from the others: left out"
-    note = ImportNote(NoteKind.DATA_LOSS, message, int((~near).sum()), table.name)
+    note = ImportNote(NoteKind.DATA_LOSS, message, int((~near).sum()), table.name, frame.height)
     return _with_rows(trace, table, frame.filter(pl.Series(near)), note)
 
 
@@ -168,9 +168,9 @@ class _Work:
         self.kept = np.ones(self.ops.height, bool)
         self.call = launching_calls(self.ops, self.trace.get(API_CALLS)).astype(np.int64)
 
-    def say(self, kind: NoteKind, message: str, count: int) -> None:
+    def say(self, kind: NoteKind, message: str, count: int, of: int = 0) -> None:
         """Note something of so many rows, if there are any."""
-        self.notes += noted(kind, message, count, DEVICE_OPS)
+        self.notes += noted(kind, message, count, DEVICE_OPS, of)
 
     def align_clocks(self) -> None:
         """Move each device's times that nearly all of its launches contradict, until hardly any row precedes its own.
@@ -208,7 +208,7 @@ class _Work:
         if early.any():
             self.kept &= ~early
             message = f"rows of GPU work begin up to {time_text(-int(lead.min()))} before their launch: left out"
-            self.say(NoteKind.DATA_LOSS, message, int(early.sum()))
+            self.say(NoteKind.DATA_LOSS, message, int(early.sum()), early.size)
 
     def clip_overlong_rows(self) -> None:
         """End each row that runs over the next ones of its stream where the next one starts.
@@ -292,11 +292,12 @@ class _Work:
             chosen = (self.ops["kind"] == kind).to_numpy() & self.kept
             count = int((timeless & chosen).sum())
             if 2 * count > int(chosen.sum()):
-                self.say(NoteKind.DATA_LOSS, f"{noun} take no time: when they ended was not recorded", count)
+                of = int(chosen.sum()) if kind == "copy" else 0
+                self.say(NoteKind.DATA_LOSS, f"{noun} take no time: when they ended was not recorded", count, of)
         copies = self.ops.filter(pl.col("kind") == "copy")["copy_kind"]
         unknown = int((copies.fill_null("unknown") == "unknown").sum())
         if 2 * unknown > len(copies):
-            self.say(NoteKind.DATA_LOSS, "copies do not say which way they go", unknown)
+            self.say(NoteKind.DATA_LOSS, "copies do not say which way they go", unknown, len(copies))
 
     def mended(self) -> Trace:
         """The trace with the rows as they should be."""

@@ -180,15 +180,11 @@ def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) ->
         return
     if not calls:
         yield _Loss(API_CALLS, 1.0, Lack(f"no {vendor.runtime} calls were recorded, though GPU work was", _AGAIN))
-    copies = int((trace[DEVICE_OPS]["kind"] == "copy").sum())
     for note in trace.notes:
-        is_loss = note.kind is NoteKind.DATA_LOSS and note.table == DEVICE_OPS.name
-        if is_loss and note.count:
-            if note.message.startswith("copies"):
-                share = min(note.count / max(copies, 1), _NOT_ALL)
-            else:
-                share = note.count / (ops + note.count * ("left out" in note.message))
-            yield _Loss(DEVICE_OPS, share, Lack(f"{note.count:,} {note.message}", _AGAIN))
+        if note.kind is NoteKind.DATA_LOSS and note.table == DEVICE_OPS.name and note.count:
+            share, is_of_a_kind = note.count / (note.of or ops), 0 < note.of < ops
+            most = _NOT_ALL if is_of_a_kind else 1.0
+            yield _Loss(DEVICE_OPS, min(share, most), Lack(f"{note.count:,} {note.message}", _AGAIN))
     if launches:
         why = f"{without_record:,} of {launches:,} launches and copies have no record of the {vendor.unit}'s side"
         yield _Loss(DEVICE_OPS, without_record / launches, Lack(why, _AGAIN))
@@ -215,7 +211,7 @@ def _unlaunched(trace: Trace) -> int:
     return max(int(is_own.sum()) - head_count(trace), 0)
 
 
-_NOT_ALL: Final = 0.49  # copies are not all that rules over device time look at
+_NOT_ALL: Final = 0.49  # one kind of rows, such as copies, is not all that rules over device time look at
 
 
 _SILENT: Final = "the log has no graph break and no recompilation, which means none if TORCH_LOGS named them"

@@ -38,7 +38,8 @@ LOADER: Final = Target("range", NEXT_BATCH)
 
 @dataclass(frozen=True, slots=True)
 class RemoveSyncs(EditedChange):
-    """The host no longer waits in the chosen blocking calls.
+    """The host no longer waits in the chosen blocking calls; where none are named, in none but those that free memory,
+    which another change spares (`KeepMemory`).
 
     Copies they waited for still run, asynchronously; but a copy of a few bytes to the host, and the operator around it,
     are there for nothing but the wait, and go with it (cautiously, they stay).
@@ -50,6 +51,7 @@ class RemoveSyncs(EditedChange):
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         calls = graph.program.calls
         waits = calls_of(graph, self.target) & graph.program.releases.blocking
+        waits &= (self.target != EVERYTHING) | (calls.kind != CallKind.FREE)
         edit.drop_waits(waits)
         if case is not Case.CAUTIOUS and waits.any():
             edit.drop_ops(_values_read(graph, waits))

@@ -21,13 +21,10 @@ GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
 STEPS = 8
 
 
-def steps(program: Program, body: Callable[[], None], mark: str | None = "ProfilerStep#{}") -> Program:
-    """The program with so many steps, marked if need be."""
+def steps(program: Program, body: Callable[[], None]) -> Program:
+    """The program with so many marked steps."""
     for number in range(STEPS):
-        if mark is None:
-            body()
-            continue
-        with program.range(mark.format(number)):
+        with program.range(f"ProfilerStep#{number}"):
             body()
     return program
 
@@ -219,9 +216,8 @@ def test_values_that_are_read_one_by_one_are_waits_and_no_chain(
      ("AMD Instinct MI250X", "hipLaunchKernel"), ("NVIDIA H100 80GB HBM3", "cudaLaunchKernelExC"),
      ("AMD Instinct MI300X", "hipModuleLaunchKernel")],
 )  # fmt: skip
-@pytest.mark.parametrize("mark", ["ProfilerStep#{}", None])
 def test_work_that_starts_late_on_an_idle_gpu_is_nobodys_wait(
-    profiler: str, gpu: str, call: str, mark: str | None, tmp_path: Path
+    profiler: str, gpu: str, call: str, tmp_path: Path
 ) -> None:
     program = Program(gpu)
 
@@ -229,7 +225,7 @@ def test_work_that_starts_late_on_an_idle_gpu_is_nobodys_wait(
         program.launch("solve(double *)", 9000, call=call, late_us=4000)
         program.wait()
 
-    trace, diagnosis = told(steps(program, step, mark), profiler, tmp_path)
+    trace, diagnosis = told(steps(program, step), profiler, tmp_path)
     card, first = diagnosis.findings[0]
     assert (card.name, first.bottleneck) == ("late-start", Bottleneck.LATE_START)
     assert first.recoverable is not None and not first.recoverable.low
@@ -243,8 +239,9 @@ NATIVE = [
 
 
 @BOTH
-@pytest.mark.parametrize("kernel", NATIVE)
-@pytest.mark.parametrize("blocking", ["cudaMemcpy", "hipMemcpy", "cuMemcpyDtoH_v2"])
+@pytest.mark.parametrize(
+    ("kernel", "blocking"), zip(NATIVE, ["cudaMemcpy", "hipMemcpy", "cuMemcpyDtoH_v2"] * 2, strict=True)
+)
 def test_code_between_copies_back_and_the_next_copies_is_host_code(
     profiler: str, kernel: str, blocking: str, tmp_path: Path
 ) -> None:
@@ -294,8 +291,16 @@ def test_kernels_that_run_longer_beside_communication_are_a_bound(
 
 
 @BOTH
-@pytest.mark.parametrize("gpu", ["NVIDIA A30", "Tesla T4", "NVIDIA GeForce RTX 4090"])
-@pytest.mark.parametrize("threads", [1, 8, 16, 17, 24])
+@pytest.mark.parametrize(
+    ("gpu", "threads"),
+    [
+        ("NVIDIA A30", 1),
+        ("Tesla T4", 8),
+        ("NVIDIA GeForce RTX 4090", 16),
+        ("NVIDIA L4", 17),
+        ("Tesla V100-SXM2-16GB", 24),
+    ],
+)
 def test_blocks_of_less_than_a_warp_leave_lanes_unused(profiler: str, gpu: str, threads: int, tmp_path: Path) -> None:
     program = Program(gpu)
 

@@ -198,9 +198,15 @@ def _home_shares(kinds: Int64Array, recurring: Int64Array, starts: Int64Array) -
     if not at_home.any():
         return 0.0, 0.0
     rarest = at_home & (usual == usual[at_home].min())
+    round_of_cell = (cells % pieces)[order]
     doubled = rarest[kind_of_cell] & (held >= 2 * usual[kind_of_cell])
-    in_round = np.bincount((cells % pieces)[order][doubled], minlength=pieces)
+    in_round = np.bincount(round_of_cell[doubled], minlength=pieces)
     if (2 * in_round > rarest.sum()).any():  # a round of two steps: this kind is not in every step
+        return 0.0, 0.0
+    in_round = np.bincount(round_of_cell[at_home[kind_of_cell]], minlength=pieces)[1 : rounds + 1]
+    if (
+        in_round < assumed.KINDS_IN_ROUND.value * at_home.sum()
+    ).any():  # this kind comes without steps too, in an evaluation say
         return 0.0, 0.0
     return float(at_home.sum() / comes_back.sum()), float(alike[at_home].mean() / rounds)
 

@@ -18,6 +18,8 @@ from timesink.capture.redaction import redact
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.cli.app import run
 from timesink.errors import UnreadableTrace
+from timesink.knowledge import kernel_names
+from timesink.knowledge.kernels import decode
 from timesink.readers import cache, read
 from timesink.untrusted.budget import VARIABLE, ReadLimits, usual_limits
 
@@ -46,6 +48,21 @@ def test_a_page_with_a_cell_beyond_csv(tmp_path: Path, capsys: pytest.CaptureFix
     path = tmp_path / "page.csv"
     path.write_text(PAGE.format("k" * 131_073))
     assert answer(capsys, *command.split(), str(path))[0] == 2
+
+
+NUMBERED = (
+    "sm90_xmma_gemm_f32_tilesize{0}x{0}x{0}_stage{0}_warpsize{0}x1x1", "nvjet_sm90_tst_{0}x{0}_64x{0}_v_bz_TNT",
+    "Cijk_Ailk_Bljk_HB_MT{0}x{0}x{0}_SN", "ampere_sgemm_{0}x{0}_nn", "cutlass_80_tensorop_s{0}gemm_{0}x{0}_{0}x{0}_tn",
+    "void at::native::vectorized_elementwise_kernel<{0}, f<float>>(int)", "HMMA.{0}x{0}x{0}.F32",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+@pytest.mark.parametrize("digits", ["9" * 20, "9" * 5000, "²", "٣٣٣"])
+def test_numbers_in_names_that_no_kernel_has(name: str, digits: str) -> None:
+    shown = decode(name.format(digits))
+    assert shown.tile is None or max(shown.tile) < 100_000
+    kernel_names.short_name(name.format(digits))
 
 
 def many_devices(path: Path, column: str, number: str) -> Path:

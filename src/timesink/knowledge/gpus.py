@@ -260,7 +260,7 @@ PRODUCT: Final = Pattern(
     ("FFMA", "UTMALDG.3D", "HMUL2.BF16_V2", "DEPBAR.LE"),
 )
 _PRODUCT: Final = regex(PRODUCT)
-_BY_X: Final = regex(r"(\d+)x(\d+)x(\d+)")
+_BY_X: Final = regex(r"(\d{1,5})x(\d{1,5})x(\d{1,5})")
 # M, N and K are written without a sign between them.
 _RUN_TOGETHER: Final = {
     "884": (8, 8, 4),

@@ -201,10 +201,10 @@ _NARROW: tuple[tuple[str, re.Pattern[str]], ...] = (
 _WIDE = regex(r"(?<![\w:])(?:float[24]?|double)(?!\w)")
 
 _TILES = (
-    regex(r"nvjet_(?:sm\d+_)?[a-z]{3,6}_(\d+)x(\d+)_"),
-    regex(r"tilesize(\d+)x(\d+)x\d+"),
-    regex(r"_MT(\d+)x(\d+)x\d+"),
-    regex(r"gemm(?:_[a-z]\w*?)?_(\d+)x(\d+)(?:_|$)"),
+    regex(r"nvjet_(?:sm\d+_)?[a-z]{3,6}_(\d{1,5})x(\d{1,5})_"),
+    regex(r"tilesize(\d{1,5})x(\d{1,5})x\d+"),
+    regex(r"_MT(\d{1,5})x(\d{1,5})x\d+"),
+    regex(r"gemm(?:_[a-z]\w*?)?_(\d{1,5})x(\d{1,5})(?:_|$)"),
 )
 _NVJET = regex(r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2,5}_(?!tf32)")
 _TENSILE = regex(r"Cijk_\w+?_B\w{3}_(4xi8|[FB]8|I8|[SDCZHBX](?![a-z]))[A-Z\d]*_(MX_)?")

@@ -201,10 +201,10 @@ def test_a_served_timeline_shows_every_event_at_close_sight(served: tuple[Any, l
     figure.get_by_role("button", name="where the time").click()
     row = figure.locator(".budget tr").filter(has_text="idle").first
     assert 0 < float(row.get_attribute("data-ns")) <= GAP_LENGTH
-    assert "are being looked for" in page.get_by_role("status").first.inner_text()
+    assert "Analyzing" in page.get_by_role("status").first.inner_text()
     assert wrong == []
     server.show("other", "<h1>the report</h1>", Tiles(timeline))
-    page.get_by_role("link", name="The findings are there").click()
+    page.get_by_role("link", name="Show the report").click()
     assert page.locator("h1").inner_text() == "the report"
 
 

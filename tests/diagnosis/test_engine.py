@@ -262,7 +262,7 @@ def test_where_the_profiler_lengthens_the_step_the_device_is_held_against_both()
     assert "without the profiler" not in alike
 
 
-APART = "the usual step holds nothing worth a change; "
+APART = "typical steps are fine; "
 
 
 def usual_headline(found: Diagnosis) -> Bottleneck:

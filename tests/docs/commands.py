@@ -87,7 +87,7 @@ def workplace(folder: Path) -> dict[str, str]:
             shutil.copy(demo / f"{name}.json.gz", folder / target)
         (folder / "runs" / "plain").mkdir(parents=True)
         shutil.copy(demo / "gpt_before.json.gz", folder / "runs" / "plain" / "trace.json.gz")
-        for job in ("traces", "RUN_FOLDER"):
+        for job in ("traces", "nsys", "RUN_FOLDER"):
             (folder / job).mkdir()
             for rank, name in enumerate(("gpt_before", "gpt_after")):
                 text = gzip.decompress((demo / f"{name}.json.gz").read_bytes())

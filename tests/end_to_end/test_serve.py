@@ -143,7 +143,7 @@ def test_ctrl_c_ends_it_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert len(link.split("/")[3]) >= 43
     assert "Traceback" not in err
     assert all(part in page for part in ("connect-src", "data-live") for page in pages)
-    assert ["are being looked for" in page for page in pages] == [True, False]
+    assert ["Analyzing" in page for page in pages] == [True, False]
     assert ['id="finding-1"' in page for page in pages] == [False, True]
 
 

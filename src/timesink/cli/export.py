@@ -58,11 +58,11 @@ def export(
     if output is None and to not in (None, "table"):
         output = Path(f"trace{NAMED[to][0]}")
     if output is None:
-        raise UsageError("there is no file to write to", remedy="give -o FILE")
+        raise UsageError("missing output file", remedy="give -o FILE")
     fits = to is None or output.name.lower().endswith(NAMED[to])
     if not fits or (table is None) != output.name.lower().endswith(WHOLE):
         raise UsageError(
-            f"{output} is no file to write this to",
+            f"cannot tell a format for this from the name {output}",
             remedy="give -o FILE.pftrace, FILE.speedscope.json or FILE.collapsed, or --table NAME with -o "
             "FILE.parquet, .csv or .json",
         )

@@ -246,7 +246,7 @@ def _conclusion(
     of_two = headline.too_few_steps(trace) if usual else ""
     if ranked and _is_material(ranked[0].finding) and not (of_two and ranked[0].is_apart):
         _, first, is_apart = ranked[0]
-        apart = "the usual step holds nothing worth a change; " if is_apart else ""
+        apart = "typical steps are fine; " if is_apart else ""
         worth = _told(first).recoverable
         saving = f"; a fix {saving_text(first, interval=False)}" if worth and worth.most else ""
         return first.bottleneck, f"{of_two}{apart}{first.message}{saving}"

@@ -80,7 +80,7 @@ def parse_change(text: str) -> Asked:
     if name is None:
         forms = dict.fromkeys(f"{verb.form} — {verb.prices}" for _, verb in GRAMMAR.values())
         near = [form for form in forms if words and form.startswith(f"{words[0]} ")]
-        raise UsageError(f"{names[bool(not near)]!r} is no change", remedy=f"choose from: {'; '.join(near or forms)}")
+        raise UsageError(f"unknown change {names[bool(not near)]!r}", remedy=f"choose from: {'; '.join(near or forms)}")
     fix, verb = GRAMMAR[name]
     rest = words[len(name.split()) :]
     if verb.options:

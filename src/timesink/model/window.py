@@ -98,7 +98,7 @@ def _time_ns(text: str, window: str) -> int:
     whole, point, part = number.partition(".")
     known = text[len(number) :] in _UNITS and text.isascii() and (part.isdigit() or not point)
     if not known or not (whole + part).isdigit() or max(len(whole), len(part)) > _DIGITS:
-        raise UsageError(f"{text!r} in the window {window!r} is no time", remedy=_REMEDY)
+        raise UsageError(f"invalid time {text!r} in the window {window!r}", remedy=_REMEDY)
     time_ns = int(Decimal(number) * _UNITS[text[len(number) :]])
     if time_ns > _LONGEST_NS:
         raise UsageError(f"{text!r} in the window {window!r} is longer than any trace", remedy=_REMEDY)

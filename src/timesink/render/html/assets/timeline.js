@@ -650,7 +650,7 @@
   // A page that came before its findings: where they are, once they are there.
   const awaits = document.querySelector("[data-awaits]");
   const ask = async () => {
-    const { report, failed } = await (await fetch("ready", { cache: "no-store" })).json(), link = made("a", "", "The findings are there: show the report");
+    const { report, failed } = await (await fetch("ready", { cache: "no-store" })).json(), link = made("a", "", "Show the report with its findings");
     link.href = report;
     if (report || failed) awaits.replaceChildren(report ? link : failed); else setTimeout(ask, 1000);
   };

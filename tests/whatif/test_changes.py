@@ -294,7 +294,7 @@ def test_every_form_of_the_grammar_is_a_change(form: str) -> None:
         ("drop", "needs a target"),
         ("scale gemm 0.5", "names no part"),
         ("scale kernel:(( 0.5", "no regular expression"),
-        ("precision int3", "precision int3. is no change"),
+        ("precision int3", "unknown change 'precision int3'"),
         ("feed-loader workers=0", "no number of workers"),
         ("remove-sync 'op:x", "open quotation"),
     ],

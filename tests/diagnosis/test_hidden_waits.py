@@ -22,6 +22,7 @@ def test_waits_that_the_profiler_hides_are_undecided_until_the_step_without_it_i
     hidden = find("host-sync").verdict(traces[wanted], {})
     assert isinstance(hidden, Undecided)
     assert "--unprofiled-step-ms" in hidden.to_decide
+    assert 0.12 < hidden.most_ratio < 0.16, "measured: 14 %, with a CPU quicker than estimates allow"
     assert isinstance(find("host-sync").verdict(traces[wanted].with_unprofiled_step(0.69 * NS_PER_MS), {}), Found)
 
 

@@ -109,6 +109,11 @@ def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
     return tuple(_scaled(graph, 0.0, of_case / length) for of_case in taken.values())
 
 
+def quicken(graph: Graph, kept: float) -> Graph:
+    """The graph with that share of all host time left."""
+    return _scaled(graph, kept, np.ones(graph.host_edges()[0].size))
+
+
 def _recorded(table: Callable[[Table], pl.DataFrame], rank: int) -> list[tuple[pl.DataFrame, Assumption]]:
     """What a rank's host paid for to be recorded, and what each row cost: by torch.profiler, if there are operators."""
     calls, operators, ranges, frames = (_of_host(table(of), rank) for of in (API_CALLS, HOST_OPS, RANGES, FRAMES))

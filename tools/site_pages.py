@@ -55,13 +55,13 @@ def with_verdicts(text: str) -> str:
         f"({kept['seed']}, noise, 0 to {number - 1})):",
         "",
         "| noise | unchanged, called changed | +2 %, any verdict | +5 %, faster or no difference "
-        "| interval without the truth | +5 % found | +2 % found, threshold 1 % |",
+        "| interval without the truth | unchanged, decided in 12 pairs | +5 %, decided in 12 pairs |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for name, found in kept["noise"].items():
         missed = max(found[f"missed at {change}"] for change in ("0%", "2%", "5%"))
         false = [found[f"false at {change}"] for change in ("0%", "2%", "5%")]
-        power = [found.get(key, 0) / number for key in ("slower at 5%", "slower at 2%, threshold 1%")]
+        power = [found[f"soon at {change}"] / number for change in ("0%", "5%")]
         cells = [*(_rate(count, number) for count in (*false, missed)), *(f"{100 * share:.1f} %" for share in power)]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     tried = by_command["experiments"]

@@ -109,10 +109,25 @@ def test_a_shared_gpu_forbids_a_verdict() -> None:
     assert judge(pairs(*[1.05] * 6, foreign=("other (process 9)",)), PLAN).reason is Reason.FOREIGN_PROCESS
 
 
-def test_runs_that_never_settle_or_keep_drifting_forbid_a_verdict() -> None:
-    assert judge(pairs(*[1.05] * 6, settled=False), PLAN).reason is Reason.NOT_STEADY
-    assert judge(pairs(*[1.05] * 6, drift_ratio=0.05), PLAN).reason is Reason.DRIFT
-    assert judge(pairs(*[1.05] * 6, drift_ratio=0.005), PLAN).outcome is Outcome.SLOWER
+@pytest.mark.parametrize(
+    ("unsteady", "reason"), [({"settled": False}, Reason.NOT_STEADY), ({"drift_ratio": 0.05}, Reason.DRIFT)]
+)
+def test_runs_of_one_side_that_never_settle_or_keep_drifting_forbid_a_verdict(
+    unsteady: dict[str, object], reason: Reason
+) -> None:
+    made = pairs(*[1.05] * 6)
+    assert judge([(before, replace(after, **unsteady)) for before, after in made], PLAN).reason is reason
+    assert judge([(replace(before, **unsteady), after) for before, after in made], PLAN).reason is reason
+
+
+def test_a_warm_up_that_outlasts_the_runs_of_both_sides_alike_leaves_their_ratio() -> None:
+    alike = judge(pairs(*[1.05] * 6, settled=False, drift_ratio=-0.07), PLAN)
+    assert alike.outcome is Outcome.SLOWER
+    assert "12 of 12 runs never settle; their second half was used" in alike.notes
+    slow_start = [
+        (before, replace(after, drift_ratio=-0.12)) for before, after in pairs(*[1.05] * 6, drift_ratio=-0.07)
+    ]
+    assert judge(slow_start, PLAN).reason is Reason.DRIFT
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])

@@ -19,7 +19,7 @@ STEPS = 100
 LOOKS = (6, 12, 18)
 SLOWER, FASTER, NO_DIFFERENCE = 1, -1, 0
 TOLD_APART = [kind for kind in KINDS if kind.ar in (0.0, 0.9)]  # what lies between says no more
-SESSIONS = 8  # of each of the harder kinds of noise, run through `verify`: a sample of what the benchmark counts
+SESSIONS = 2  # of each of the harder kinds of noise, run through `verify`: a sample of what the benchmark counts
 
 
 @cache

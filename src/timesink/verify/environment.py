@@ -125,6 +125,20 @@ def last_line(path: Path) -> str:
     return lines[-1][:300] if lines else "no error output"
 
 
+_PROBES, _PROBE_LOOPS = 5, 60_000
+
+
+def probe_host() -> float:
+    """Seconds that a fixed computation takes on this host now, of about 3 ms: the median of five."""
+    taken = []
+    for _ in range(_PROBES):
+        started = time.perf_counter()
+        for _ in range(_PROBE_LOOPS):
+            pass
+        taken.append(time.perf_counter() - started)
+    return sorted(taken)[_PROBES // 2]
+
+
 _GPU_FIELDS = ("name", "memory.total", "mig.mode.current", "power.limit", "driver_version", "compute_cap")
 _PACKAGES = (
     "torch", "triton", "jax", "nvidia-cudnn", "nvidia-nccl", "nvidia-cublas", "transformer-engine", "flash-attn"

@@ -8,6 +8,7 @@ interval decides nothing, or the runs forbid a verdict, the reason and the way o
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -15,8 +16,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from timesink.errors import UsageError
+from timesink.model.arrays import Float64Array
 from timesink.startup import dataclass, replace
 from timesink.verify import limits
+from timesink.verify.explained import carry_over, explanations
 from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
 from timesink.verify.runs import SIDES, WHOLE, Side, pair_order, same_receipt
 from timesink.verify.statistics import (
@@ -60,8 +63,13 @@ class ExperimentPlan:
 
     @property
     def interval_level(self) -> float:
-        """The level of the interval at each look."""
+        """The level at each look: of the plain interval and of those with what explains the spread taken out."""
         return look_level(self.alpha, len(self.looks))
+
+    def plain_level(self, pairs: int) -> float:
+        """The level of the plain interval of so many pairs: all of it where there are too few for any other."""
+        shared = limits.EXPLAINED_SHARE if pairs >= limits.EXPLAINED_PAIRS else 0.0
+        return 1 - (1 - self.interval_level) * (1 - shared)
 
     def time_s(self, run: RunRow) -> float:
         """The one time that a run is condensed to."""
@@ -87,6 +95,8 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
     number = 1
     reference: RunRow | None = None
     pairs: list[Pair] = []
+    planned = look = plan.looks[0]
+    started = time.monotonic()
     for pair in range(-plan.warm_up_pairs, plan.looks[-1]):
         made: dict[str, RunRow] = {}
         for side in pair_order(max(pair, 0)):
@@ -100,12 +110,39 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
         if pair < 0:
             continue
         pairs.append((made[SIDES[0]], made[SIDES[1]]))
-        if len(pairs) in plan.looks:
-            verdict = judge(pairs, plan)
+        if len(pairs) < look:
+            continue
+        verdict = judge(pairs, plan)
+        looks = [later for later in plan.looks if later > planned]
+        if verdict.is_final or not looks or (verdict.reason is Reason.TOO_NOISY and _is_hopeless(verdict, plan)):
             progress(f"{len(pairs)} pairs: {verdict.label}")
-            if verdict.is_final or len(pairs) == plan.looks[-1]:
-                return Verification(plan, tuple(pairs), verdict, _provenance(pairs[-1]))
+            return Verification(plan, tuple(pairs), verdict, _provenance(pairs[-1]))
+        planned, needed = looks[0], _pairs_needed(verdict, plan)
+        look = min(planned, max(math.ceil(limits.LOOK_MARGIN * needed), len(pairs) + 1)) if needed else planned
+        minutes = (time.monotonic() - started) / (len(pairs) + plan.warm_up_pairs) * (look - len(pairs)) / 60
+        about = f", needs about {needed} pairs" if needed else ""
+        progress(f"{len(pairs)} pairs: {verdict.label}{about}; looked at again after {look}, in {minutes:.2g} minutes")
     raise AssertionError("the last look always returns")
+
+
+def _pairs_needed(verdict: ChangeVerdict, plan: ExperimentPlan) -> int | None:
+    """How many pairs would decide if effect and noise stay as these pairs show them; None where too many to advise, or
+    where what is open is a speed-up that was asked for."""
+    if verdict.outcome is not Outcome.INCONCLUSIVE or verdict.effect is None or verdict.run_sd_ratio is None:
+        return None
+    mean, pair_sd = math.log(verdict.effect.ratio), math.sqrt(2) * verdict.run_sd_ratio
+    return pairs_to_decide(
+        mean, pair_sd, plan.plain_level(limits.EXPLAINED_PAIRS), plan.threshold_ratio, limits.MOST_PAIRS
+    )
+
+
+def _is_hopeless(verdict: ChangeVerdict, plan: ExperimentPlan) -> bool:
+    """Whether the runs of the whole plan would decide nothing: neither as they lie, nor if nothing had changed."""
+    if verdict.pairs < limits.HOPELESS_PAIRS or verdict.run_sd_ratio is None:
+        return False
+    most, pair_sd = math.ceil(limits.HOPELESS * plan.looks[-1]), math.sqrt(2) * verdict.run_sd_ratio
+    unchanged = pairs_to_decide(0.0, pair_sd, plan.plain_level(verdict.pairs), plan.threshold_ratio, most)
+    return unchanged is None and (_pairs_needed(verdict, plan) or most + 1) > most
 
 
 def _describe(row: RunRow) -> str:
@@ -220,36 +257,33 @@ def _shown_row(name: str, sides: Sequence[Sequence[RunRow]], field: str, plan: E
 
 def judge(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
     """The verdict on the step time after these pairs. Never raises for bad values: it says what is bad."""
-    verdict = _judge_statistic(pairs, plan)
-    if verdict.reason is Reason.TOO_NOISY and plan.statistic == "mean":
-        other = _judge_statistic(pairs, replace(plan, statistic="median"))
-        if other.outcome is not Outcome.INCONCLUSIVE and other.effect is not None:
-            change = f"{other.outcome}, {100 * (other.effect.ratio - 1):+.1f} %"
-            note = f"the median would decide: {change}; --statistic median judges it, blind to rare slow steps"
-            verdict = replace(verdict, notes=(note, *verdict.notes))
-    return replace(verdict, least_speed_up=plan.least_speed_up)
-
-
-def _judge_statistic(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
-    times = [(plan.time_s(before), plan.time_s(after)) for before, after in pairs]
-    ratios = [math.log(after) - math.log(before) if before > 0 and after > 0 else math.nan for before, after in times]
-    if len(ratios) < limits.MIN_PAIRS:
-        why, remedy = f"{len(ratios)} pairs; a deviation needs two", f"make {plan.looks[0]} pairs"
-        return inconclusive(plan.threshold_ratio, Reason.TOO_FEW_RUNS, why, remedy, pairs=len(ratios))
-    if not np.all(np.isfinite(ratios)):
+    times = np.array([[plan.time_s(run) for run in pair] for pair in pairs], np.float64).reshape(-1, 2)
+    if len(pairs) < limits.MIN_PAIRS:
+        why, remedy = f"{len(pairs)} pairs; a deviation needs two", f"make {plan.looks[0]} pairs"
+        return inconclusive(plan.threshold_ratio, Reason.TOO_FEW_RUNS, why, remedy, pairs=len(pairs))
+    if not (np.all(np.isfinite(times)) and np.all(times > 0)):
         why, remedy = f"a run's {plan.statistic} step time is no positive number", "check the step source"
-        return inconclusive(plan.threshold_ratio, Reason.BAD_VALUES, why, remedy, pairs=len(ratios))
-    interval = paired_interval(ratios, plan.interval_level)
+        return inconclusive(plan.threshold_ratio, Reason.BAD_VALUES, why, remedy, pairs=len(pairs))
+    interval = paired_interval(np.diff(np.log(times))[:, 0], plan.plain_level(len(pairs)))
     pair_sd = float(interval.se) * math.sqrt(len(pairs))
+    verdict = interval_verdict(interval, plan.threshold_ratio, 1 - plan.alpha)
+    explained: tuple[str, ...] = ()
+    carried = carry_over(pairs, times)
+    if carried or verdict.outcome is Outcome.INCONCLUSIVE:
+        cleared, explained = _explain(pairs, times, plan, carried)
+        verdict = cleared or replace(verdict, outcome=Outcome.INCONCLUSIVE)
     verdict = replace(
-        interval_verdict(interval, plan.threshold_ratio, 1 - plan.alpha),
+        verdict,
         pairs=len(pairs),
         run_sd_ratio=pair_sd / math.sqrt(2),  # a pair's log ratio holds the deviations of two runs
-        notes=_warnings(pairs, pair_sd / math.sqrt(2), plan),
+        notes=(*explained, *_warnings(pairs, pair_sd / math.sqrt(2), plan)),
+        least_speed_up=plan.least_speed_up,
     )
     hindrance = _find_hindrance(pairs, plan, verdict.outcome)
     if hindrance is None and verdict.outcome is Outcome.INCONCLUSIVE:
-        hindrance = _explain_noise(float(interval.mean), pair_sd, plan, len(pairs))
+        remedy = f"make {plan.looks[-1]} pairs, or let a run leave nothing behind: files, caches, heat, processes"
+        too_noisy = _explain_noise(verdict, plan)
+        hindrance = Hindrance(Reason.CARRY_OVER, carried, remedy) if carried else too_noisy
     if hindrance is None:
         return verdict
     reason, why, remedy = hindrance
@@ -257,18 +291,35 @@ def _judge_statistic(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdi
     return replace(undecided, reason=reason, explanation=why, to_resolve=remedy)
 
 
-def _explain_noise(mean: float, sd: float, plan: ExperimentPlan, pairs: int) -> Hindrance:
+def _explain(
+    pairs: Sequence[Pair], times: Float64Array, plan: ExperimentPlan, carried: str
+) -> tuple[ChangeVerdict | None, tuple[str, ...]]:
+    """The verdict once what explains how runs differ is taken out, with what that is; None where nothing decides, or
+    reasons contradict each other."""
+    # Where the plain interval is out, its part of the error rate is free.
+    plain = plan.plain_level(len(pairs))
+    found = explanations(pairs, times, plain if carried else plan.interval_level - plain + 1, carried=bool(carried))
+    verdicts = [(interval_verdict(one, plan.threshold_ratio, 1 - plan.alpha), note) for one, note in found]
+    decided = [(verdict, note) for verdict, note in verdicts if verdict.outcome is not Outcome.INCONCLUSIVE]
+    if len({verdict.outcome for verdict, _ in decided}) == 1:
+        return decided[0][0], (f"judged with what explains how runs differ taken out: {decided[0][1]}",)
+    return None, tuple(f"seen, and not enough to decide: {note}" for _, note in found)
+
+
+def _explain_noise(verdict: ChangeVerdict, plan: ExperimentPlan) -> Hindrance:
     """How large a change these pairs could show, and how many more would decide."""
-    least = detectable(sd, pairs, plan.interval_level, plan.threshold_ratio)
-    why = (
-        f"the interval crosses a threshold; {pairs} pairs show a slow-down of {100 * least:.1f} % in half of all trials"
-    )
-    needed = pairs_to_decide(mean, sd, plan.interval_level, plan.threshold_ratio, limits.MOST_PAIRS)
-    if needed is not None:
-        remedy = f"about {max(needed, pairs + 1)} pairs if effect and noise stay as they are"
+    pair_sd, level = math.sqrt(2) * (verdict.run_sd_ratio or 0), plan.plain_level(verdict.pairs)
+    least = detectable(pair_sd, verdict.pairs, level, plan.threshold_ratio)
+    why = f"the interval crosses a threshold; {verdict.pairs} pairs show a slow-down of {100 * least:.1f} % in "
+    why += "half of all trials"
+    if _is_hopeless(verdict, plan):
+        why += f"; {plan.looks[-1]} pairs would decide nothing here"
+    if needed := _pairs_needed(verdict, plan):
+        remedy = f"about {max(needed, verdict.pairs + 1)} pairs if effect and noise stay as they are"
         return Hindrance(Reason.TOO_NOISY, why, remedy)
     at = f"over {limits.MOST_PAIRS} pairs: the effect lies at the threshold of {100 * plan.threshold_ratio:g} %"
-    return Hindrance(Reason.TOO_NOISY, why, f"{at}; decide whether a change of that size matters")
+    remedy = f"{at}; decide whether a change of that size matters"
+    return Hindrance(Reason.TOO_NOISY, why, remedy)
 
 
 # The outcome that slowing one side alone cannot feign: the slowed side is the faster one all the same.
@@ -278,7 +329,7 @@ _DESPITE = {Outcome.SLOWER: 0, Outcome.FASTER: 1}
 def _find_hindrance(pairs: Sequence[Pair], plan: ExperimentPlan, outcome: Outcome) -> Hindrance | None:
     """What forbids a verdict whatever the interval says: unsteady runs, one-sided throttling, a shared GPU."""
     sides = tuple(zip(*pairs, strict=True))
-    for side in sides:
+    for side in () if _drift_alike(pairs, plan) else sides:
         unsettled = sum(not run.settled for run in side)
         of_side = f"of {len(side)} {side[0].side} runs"
         if unsettled > limits.UNSTEADY_RUNS * len(side):
@@ -301,6 +352,14 @@ def _find_hindrance(pairs: Sequence[Pair], plan: ExperimentPlan, outcome: Outcom
         remedy = "take the GPU for yourself, or select one with CUDA_VISIBLE_DEVICES"
         return Hindrance(Reason.FOREIGN_PROCESS, why, remedy)
     return None
+
+
+def _drift_alike(pairs: Sequence[Pair], plan: ExperimentPlan) -> bool:
+    """Whether runs that do not settle change by as much on both sides: their ratio is then the same all along."""
+    unsettled = [sum(not run.settled for run in side) for side in zip(*pairs, strict=True)]
+    drifts = paired_interval([after.drift_ratio - before.drift_ratio for before, after in pairs], plan.interval_level)
+    alike = max(-drifts.low, drifts.high) < plan.threshold_ratio
+    return bool(alike) and min(unsettled) >= limits.UNSTEADY_RUNS * max(unsettled)
 
 
 def _warnings(pairs: Sequence[Pair], run_sd: float, plan: ExperimentPlan) -> tuple[str, ...]:

@@ -16,6 +16,18 @@ MIN_PAIRS: Final = 2  # a standard deviation needs two values
 STEP_COUNTS: Final = 0.1  # where runs make so many more or fewer steps, a step is hardly the same work
 SD_WARNING: Final = 2.0  # a threshold under so many run-to-run deviations is mostly noise; conventions of nvbench users
 MOST_PAIRS: Final = 200  # a plan beyond it is no advice
+LOOK_MARGIN: Final = 1.5  # the pairs needed are estimated: so many times them decide in most cases; simulated
+HOPELESS: Final = 2.0  # where so many times the plan's pairs would be needed, more runs are wasted
+HOPELESS_PAIRS: Final = 12  # fewer tell too little of the noise to stop
+EXPLAINED_PAIRS: Final = 8  # fewer cannot tell what explains a spread from chance
+EXPLAINED_SHARE: Final = (
+    0.15  # of the error rate, for all that explains how runs differ; the plain interval has the rest
+)
+CARRY_PAIRS: Final = 6  # fewer cannot tell a carry-over from chance
+CARRY_P: Final = 0.001  # chance of seeing a carry-over where there is none; it costs pairs, no false verdict
+MOVED_P: Final = 0.02  # a covariate that differs between the sides is part of the change; a convention
+MODE_GAP: Final = 6.0  # deviations within a mode that the gap between modes is wide; simulated
+SPREAD_LEFT: Final = 0.5  # of the deviation, where slow steps explain it
 ONE_SIDED_RUNS: Final = 2  # one run alone may be slowed by chance
 TAIL_RUNS: Final = 10  # below it a tail percentile of runs has no usable interval
 

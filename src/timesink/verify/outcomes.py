@@ -35,6 +35,7 @@ class Reason(StrEnum):
     TOO_NOISY = "too noisy"
     NOT_STEADY = "not steady"
     DRIFT = "drift"
+    CARRY_OVER = "carry-over"
     UNCALIBRATED = "uncalibrated"
     THROTTLED = "throttled"
     FOREIGN_PROCESS = "foreign process"
@@ -176,6 +177,7 @@ class RunRow:
     """One run as a report lists it, in the order in which runs were made. Times are seconds; None was not seen.
 
     `mark` is what ended its steps where they were found and not handed over, or "whole" where the run itself was timed.
+    `probe_s` is what a fixed computation on the host took around the run.
     """
 
     number: int
@@ -191,6 +193,7 @@ class RunRow:
     mark: str = ""
     sm_mhz: float | None = None
     celsius: float | None = None
+    probe_s: float | None = None
     slowed_by: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
 

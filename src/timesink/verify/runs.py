@@ -23,8 +23,8 @@ from timesink.errors import ToolFailed, UsageError
 from timesink.model.arrays import median
 from timesink.startup import asdict, dataclass, replace
 from timesink.untrusted.plain_json import parsed
-from timesink.verify.environment import Command, Finished, run
-from timesink.verify.gpu_watch import GpuState, GpuWatch
+from timesink.verify.environment import Command, Finished, probe_host, run
+from timesink.verify.gpu_watch import GpuWatch
 from timesink.verify.outcomes import RunRow
 from timesink.verify.statistics import steady_part
 
@@ -64,18 +64,20 @@ class Launcher:
         foreign = self.watch.foreign_processes()
         command = self.commands[side]
         extra = self.source.environment(folder, {**os.environ, **command.environment})
+        probed_s = probe_host()
         finished = run(command, folder, extra=extra, timeout_s=self.timeout_s)
-        times = self.source.collect(folder, finished)
-        return summarise(times, side, number, self.watch.state(finished.started_s, finished.ended_s, foreign))
+        probed_s = (probed_s + probe_host()) / 2
+        row = summarise(self.source.collect(folder, finished), side, number)
+        state = asdict(self.watch.state(finished.started_s, finished.ended_s, foreign))
+        return replace(row, probe_s=probed_s, **{name: state[name] for name in state if name != "samples"})
 
 
 _PERCENTILE = 95
 
 
-def summarise(times: RunSteps, side: str, number: int, gpu: GpuState | None = None) -> RunRow:
+def summarise(times: RunSteps, side: str, number: int) -> RunRow:
     """Condense a run to its steady part: mean (what throughput is made of), median, 95th percentile, seconds."""
-    steady, state = steady_part(times.seconds), asdict(gpu or GpuState(0))
-    del state["samples"]
+    steady = steady_part(times.seconds)
     return RunRow(
         number=number,
         side=side,
@@ -88,7 +90,6 @@ def summarise(times: RunSteps, side: str, number: int, gpu: GpuState | None = No
         drift_ratio=steady.drift_ratio,
         mark=times.mark,
         receipt=times.receipt,
-        **state,
     )
 
 

@@ -49,6 +49,7 @@ class LedgerEntry:
 
 
 def verify(
+    adversarial: Path | None = None,
     warm_up_pairs: int = 1,
     suite: str = "",
     openmetrics: Path | None = None,
@@ -74,7 +75,13 @@ def verify(
     from timesink.verify.experiment import to_result, verify
 
     with session.launcher(commands, source) as launcher:
-        verification = verify(plan, launcher.launch, session.tell)
+        launch = launcher.launch
+        if adversarial is not None:
+            from timesink.verify.adversary import CALLS, Judge, Problem
+
+            calls, problem = times.most_steps or CALLS, Problem.read(adversarial)
+            launch = Judge(problem, commands, launcher.folder, launcher.watch, launcher.timeout_s, calls).launch
+        verification = verify(plan, launch, session.tell)
         remark = launcher.watch.remark
     entry.close(verification)
     result = to_result(verification, suite)

@@ -1,0 +1,249 @@
+"""A judge for programs that are rewarded by the clock: nothing that they say of themselves is believed.
+
+The problem is a Python file of whoever judges: `inputs(seed)` draws the arrays of one call, and may be joined by
+`expected(*inputs)`, the right answer (else the unchanged program's), `TOLERANCE`, and `floor_s(*inputs)`, the seconds
+that no device can beat: its bytes and operations at the roof. Each side is a file with `solve(*inputs)`.
+
+A call is timed here, in another process than the one it runs in: from the first byte of its inputs, which are new in
+every call, to the last byte of its answer, every element of which is compared. Memory, files, streams, clocks and
+events of the tested process can thus be what they like. What differs ends the comparison as another result does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import runpy
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from timesink.errors import ToolFailed, UsageError
+from timesink.startup import dataclass, field, replace
+from timesink.verify import contestant
+from timesink.verify.environment import Command, last_line, probe_host
+from timesink.verify.gpu_watch import GpuWatch
+from timesink.verify.outcomes import RunRow
+from timesink.verify.runs import RunSteps, Side, summarise
+
+Arrays = Sequence[npt.NDArray[Any]]
+
+CALLS: Final = 50  # in a run
+RIGHT: Final = "every answer right"
+_MOST_BYTES: Final = 1 << 31  # of an answer
+# Of the size of an answer, by the type it comes in: what another order of operations changes, and half precision does
+# not keep to. Whole numbers are equal.
+_TOLERANCE: Final = {np.dtype("float64"): 1e-10, np.dtype("float32"): 5e-5, np.dtype("float16"): 5e-3}
+_PR_SET_CHILD_SUBREAPER: Final = 36  # of prctl(2): orphans of the tested process become ours
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is to be computed, and how an answer is checked."""
+
+    inputs: Callable[[int], Any]
+    expected: Callable[..., Any] | None
+    floor_s: Callable[..., float] | None
+    tolerance: float | None
+
+    @classmethod
+    def read(cls, path: Path) -> Problem:
+        """From the judge's own file, which is run. `UsageError` where it draws no inputs."""
+        if not path.is_file():
+            raise UsageError(f"there is no problem at {path}", remedy="give a Python file with inputs(seed)")
+        names = runpy.run_path(str(path))
+        if not callable(names.get("inputs")):
+            raise UsageError(f"{path} has no inputs(seed)", remedy="write one that returns the arrays of a call")
+        return cls(names["inputs"], names.get("expected"), names.get("floor_s"), names.get("TOLERANCE"))
+
+
+@dataclass(slots=True)
+class Judge:
+    """Runs both sides on a problem, as `experiment.verify` asks for them. Files must stay as they are at the start."""
+
+    problem: Problem
+    commands: Mapping[Side, Command]
+    folder: Path
+    watch: GpuWatch
+    timeout_s: float = 1800.0
+    calls: int = CALLS
+    _sums: dict[Path, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._sums = {path: _sum(path) for path in map(_program, self.commands.values())}
+
+    def launch(self, side: Side, number: int) -> RunRow:
+        """One run in a fresh process; its receipt says that every answer was right, or what was not."""
+        foreign, started_s, probed_s = self.watch.foreign_processes(), time.time(), probe_host()
+        seconds, wrong = self._play(side)
+        changed = [path.name for path, sum_ in self._sums.items() if _sum(path) != sum_]
+        wrong = f"a change to {changed[0]}" if changed else wrong
+        if side == "before" and wrong:
+            raise ToolFailed(f"the unchanged program is wrong: {wrong}", remedy="judge against a program that is right")
+        row = summarise(RunSteps(tuple(seconds) or (1.0,), wrong or RIGHT, "judged"), side, number)
+        state = self.watch.state(started_s, time.time(), foreign)
+        gpu = {name: getattr(state, name) for name in ("sm_mhz", "celsius", "slowed_by", "foreign")}
+        return replace(row, probe_s=(probed_s + probe_host()) / 2, **gpu)
+
+    def _play(self, side: Side) -> tuple[list[float], str]:
+        """Seconds of each call, and what was wrong with the first that was."""
+        seconds: list[float] = []
+        with ExitStack() as stack:
+            tested = stack.enter_context(self._contestant(side))
+            expected = self.problem.expected
+            if expected is None and side == "after":
+                unchanged = stack.enter_context(self._contestant("before"))
+
+                def expected(*inputs: npt.NDArray[Any]) -> Arrays:
+                    return unchanged.ask(inputs)[0]
+
+            for call in range(self.calls):
+                inputs = _arrays(self.problem.inputs(secrets.randbits(32)))
+                try:
+                    answers, taken_s = tested.ask(inputs)
+                except (OSError, EOFError, ValueError) as broken:
+                    return seconds, f"call {call + 1}: no answer ({tested.last_words() or broken})"
+                floor_s = self.problem.floor_s(*inputs) if self.problem.floor_s else 0.0
+                wrong = f"{taken_s * 1e6:.3g} us is impossible, the floor is {floor_s * 1e6:.3g} us"
+                if taken_s >= floor_s:
+                    wrong = difference(_arrays(expected(*inputs)), answers, self.problem.tolerance) if expected else ""
+                if wrong:
+                    return seconds, f"call {call + 1}: {wrong}"
+                seconds.append(taken_s)
+        return seconds, ""
+
+    def _contestant(self, side: Side) -> Contestant:
+        return Contestant(self.commands[side], self.folder / f"{side}.txt", self.timeout_s)
+
+
+class Contestant:
+    """A process that answers calls, as a context: past its time limit it is killed, and at the end whatever it left."""
+
+    def __init__(self, command: Command, log: Path, timeout_s: float) -> None:
+        _adopt_orphans()
+        self._mine, self._log = _children(), log
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [_interpreter(command), contestant.__file__, str(_program(command))],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+                env={**os.environ, **command.environment},
+            )  # fmt: skip
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+        self._timer = threading.Timer(timeout_s, self._process.kill)
+        self._is_ready = False
+
+    def ask(self, inputs: Arrays) -> tuple[Arrays, float]:
+        """The answer to one call, and the seconds from the first byte of its inputs to the last of the answer."""
+        if not self._is_ready:
+            self._is_ready = self._received() == []
+        started_s = time.perf_counter()
+        contestant.send(self._requests, inputs)
+        answers = self._received()
+        return answers, time.perf_counter() - started_s
+
+    def _received(self) -> Arrays:
+        answers = contestant.receive(self._answers, _MOST_BYTES)
+        if answers is None:
+            raise EOFError("it ended")
+        return answers
+
+    def last_words(self) -> str:
+        """The last line that it printed, cut."""
+        return last_line(self._log)[:40] if self._log.stat().st_size else ""
+
+    def __enter__(self) -> Contestant:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._requests, self._answers):
+            with suppress(BrokenPipeError):
+                pipe.close()
+        while left := _children() - self._mine:  # what it left running would slow the other side's next run
+            for orphan in left:
+                with suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(orphan, signal.SIGKILL)
+                    os.waitpid(orphan, 0)
+
+
+def difference(right: Arrays, given: Arrays, tolerance: float | None = None) -> str:
+    """What an answer differs in from the right one, or "": number, shape and type of its arrays, then every element.
+
+    Elements may differ by the tolerance of the type, of their own size and the array's root mean square.
+    """
+    if len(right) != len(given):
+        return f"{len(given)} arrays, not {len(right)}"
+    for one, other in zip(right, given, strict=True):
+        if (one.shape, one.dtype) != (other.shape, other.dtype):
+            return f"{other.dtype}{list(other.shape)}, not {one.dtype}{list(one.shape)}"
+        if one.dtype.kind not in "fc":
+            off = one != other
+        else:
+            exact = np.asarray(one, np.complex128 if one.dtype.kind == "c" else np.float64)
+            size = np.abs(exact)
+            finite = size[np.isfinite(size)]
+            scale = float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
+            allowed = _TOLERANCE.get(one.real.dtype, 1e-10) if tolerance is None else tolerance
+            with np.errstate(invalid="ignore"):
+                off = ~((np.abs(other - exact) <= allowed * (size + scale)) | (exact == other))
+            off &= ~(np.isnan(exact) & np.isnan(other))
+        if np.any(off):
+            first = tuple(map(int, np.argwhere(off)[0]))
+            return f"{np.count_nonzero(off)} of {off.size} values are wrong, the first at {list(first)}"
+    return ""
+
+
+def _arrays(given: Any) -> list[npt.NDArray[Any]]:
+    return [np.asarray(one) for one in (given if isinstance(given, (tuple, list)) else (given,))]
+
+
+def _program(command: Command) -> Path:
+    """The Python file that a command names: `solution.py`, or `python solution.py`."""
+    path = Path(command.argv[-1])
+    if path.suffix != ".py" or not path.is_file() or len(command.argv) > 2:
+        raise UsageError(f"{command.text!r} is no Python file", remedy="give --before old.py --after new.py")
+    return path
+
+
+def _interpreter(command: Command) -> str:
+    return command.argv[0] if len(command.argv) > 1 else sys.executable
+
+
+def _sum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def _adopt_orphans() -> None:
+    """Make what outlives a tested process our child, where the system can (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _children() -> set[int]:
+    """Processes whose parent this one is."""
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text("utf-8", "replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == os.getpid():
+            found.add(int(status.parent.name))
+    return found

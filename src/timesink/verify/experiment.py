@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from timesink.verify.statistics import (
     geometric_mean,
     interval_verdict,
     look_level,
+    most_lie_beyond,
     paired_interval,
     pairs_to_decide,
 )
@@ -264,12 +265,14 @@ def judge(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
     if not (np.all(np.isfinite(times)) and np.all(times > 0)):
         why, remedy = f"a run's {plan.statistic} step time is no positive number", "check the step source"
         return inconclusive(plan.threshold_ratio, Reason.BAD_VALUES, why, remedy, pairs=len(pairs))
-    interval = paired_interval(np.diff(np.log(times))[:, 0], plan.plain_level(len(pairs)))
+    ratios = np.diff(np.log(times))[:, 0]
+    interval = paired_interval(ratios, plan.plain_level(len(pairs)))
     pair_sd = float(interval.se) * math.sqrt(len(pairs))
     verdict = interval_verdict(interval, plan.threshold_ratio, 1 - plan.alpha)
     explained: tuple[str, ...] = ()
     carried = carry_over(pairs, times)
-    if carried or verdict.outcome is Outcome.INCONCLUSIVE:
+    few = verdict.outcome in _SIGN and not most_lie_beyond(_SIGN[verdict.outcome] * ratios, plan.threshold_ratio)
+    if carried or few or verdict.outcome is Outcome.INCONCLUSIVE:
         cleared, explained = _explain(pairs, times, plan, carried)
         verdict = cleared or replace(verdict, outcome=Outcome.INCONCLUSIVE)
     verdict = replace(
@@ -289,6 +292,9 @@ def judge(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
     reason, why, remedy = hindrance
     undecided = replace(verdict, outcome=Outcome.INCONCLUSIVE, false_alarm_ratio=None)
     return replace(undecided, reason=reason, explanation=why, to_resolve=remedy)
+
+
+_SIGN: Final = {Outcome.SLOWER: 1, Outcome.FASTER: -1}
 
 
 def _explain(

@@ -14,6 +14,7 @@ ALPHA: Final = 0.05  # error rate, over all its looks together; a convention
 LOOKS: Final = (6, 12, 18)  # pairs
 MIN_PAIRS: Final = 2  # a standard deviation needs two values
 STEP_COUNTS: Final = 0.1  # where runs make so many more or fewer steps, a step is hardly the same work
+SIGN_P: Final = 0.075  # 6 of 6, 9 of 12, 13 of 18 pairs; the interval decides, this only bars what few pairs make
 SD_WARNING: Final = 2.0  # a threshold under so many run-to-run deviations is mostly noise; conventions of nvbench users
 MOST_PAIRS: Final = 200  # a plan beyond it is no advice
 LOOK_MARGIN: Final = 1.5  # the pairs needed are estimated: so many times them decide in most cases; simulated

@@ -17,7 +17,7 @@ from scipy import stats
 
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.startup import dataclass
-from timesink.verify.limits import DRIFT_P, FIXED_DROP, MSER_BATCH, MSER_MIN_STEPS, STEADY_CUT
+from timesink.verify.limits import DRIFT_P, FIXED_DROP, MSER_BATCH, MSER_MIN_STEPS, SIGN_P, STEADY_CUT
 from timesink.verify.outcomes import ChangeVerdict, Effect, Outcome, Reason
 
 _BATCH: Final = MSER_BATCH
@@ -141,6 +141,16 @@ def classify(low: Any, high: Any, threshold_ratio: float) -> Int64Array:
     codes[low > edge] = 1
     codes[high < -edge] = -1
     return codes
+
+
+def most_lie_beyond(log_ratios: Float64Array, threshold_ratio: float) -> bool:
+    """Whether so many ratios lie above the threshold that a median there is unlikely: a sign test.
+
+    It keeps a few pairs that a mode of the process throws far off from passing for a change, as the t interval of six
+    or twelve such values lets them once in a hundred times. Fewer than four pairs must all lie beyond it.
+    """
+    pairs, beyond = len(log_ratios), int((log_ratios > np.log1p(threshold_ratio)).sum())
+    return beyond == pairs or bool(stats.binom.sf(beyond - 1, pairs, 0.5) <= SIGN_P)
 
 
 def interval_verdict(interval: LogInterval, threshold_ratio: float, level: float) -> ChangeVerdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -228,3 +229,12 @@ def test_a_full_disk_is_told_in_a_line(
     )
     assert (code, target.exists()) == (2, False)
     assert "No space left" in said
+
+
+def test_a_report_of_this_version_keeps_its_style_its_script_and_the_names_of_its_parts(tmp_path: Path) -> None:
+    path, page, copy = tmp_path / "run.sqlite", tmp_path / "page.html", tmp_path / "copy.html"
+    path.write_bytes(nsys_sqlite()[0])
+    assert run(["report", str(path), "--no-cache", "-o", str(page)]) == 0
+    assert not any("not this version's" in what for what in redact(page, copy).removed)
+    before, after = (set(re.findall(r' id="([^"]*)"', file.read_text())) for file in (page, copy))
+    assert before == after

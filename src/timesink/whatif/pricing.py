@@ -158,8 +158,6 @@ class Pricer:
         """The graph after a change, at usual costs if need be. Of several changes what the first ones make of it is
         kept, as long as there is room: a plan asks for many sets that begin alike."""
         graph, parts = self._usual[0] if usual else self.graph, _parts(change)
-        if len(parts) == 1:
-            return parts[0].rewrite(graph, case)
         keys = [(case.value, usual, *map(id, parts[:count])) for count in range(1, len(parts))]
         known = [(count, self._begun[key][1]) for count, key in enumerate(keys, 1) if key in self._begun]
         done, graph = known[-1] if known else (0, graph)

@@ -12,10 +12,11 @@ from tests.whatif.programs import Host, Launch, Step, Wait, simulate
 
 from timesink.knowledge.assumptions import idle, replay
 from timesink.knowledge.op_class import COPY
-from timesink.whatif import pricing
+from timesink.whatif import edit, pricing
 from timesink.whatif.change import Case, Range, Target, Together, Touches
 from timesink.whatif.changes.host import RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import ScaleKernels
+from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import EdgeKind
 from timesink.whatif.periods import StepWindows
@@ -102,23 +103,35 @@ def test_an_uncertain_change_has_an_interval_around_its_gain() -> None:
     assert 0 < unsure.low_ns < sure.low_ns < sure.gain_ns < sure.high_ns < unsure.high_ns < sure.step_ns
 
 
-def test_changes_that_begin_alike_share_what_the_first_ones_make_of_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels, rewrite, rewritten = ScaleKernels(Target("kernel", "gemm"), Range.exact(0.5)), ScaleHost.rewrite, []
+def test_what_a_change_draws_is_worked_out_once_a_case_whatever_is_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels, draw, drawn = ScaleKernels(Target("kernel", "gemm"), Range.exact(0.5)), ScaleHost.strokes, []
 
-    def count(self: ScaleHost, graph: Graph, case: Case) -> Graph:
-        rewritten.append(case)
-        return rewrite(self, graph, case)
+    def count(self: ScaleHost, edit: Edit, graph: Graph, case: Case) -> None:
+        drawn.append(case)
+        draw(self, edit, graph, case)
 
-    monkeypatch.setattr(ScaleHost, "rewrite", count)
+    monkeypatch.setattr(ScaleHost, "strokes", count)
     pricer, host, syncs = loop(100, 40), ScaleHost(Target(), 0.5), RemoveSyncs()
     two = pricer.price(Together((host, kernels)))
-    begun = len(rewritten)
+    assert sorted(case.value for case in drawn) == [0, 1, 2]
     three = pricer.price(Together((host, kernels, syncs)))
-    assert len(rewritten) == begun
+    assert len(drawn) == 3
     assert str(three) == str(loop(100, 40).price(Together((host, kernels, syncs))))
-    assert len(rewritten) == 2 * begun
+    assert len(drawn) == 6
     assert str(pricer.price(Together((syncs, host)))) == str(loop(100, 40).price(Together((syncs, host))))
     assert three.gain_ns > two.gain_ns > pricer.price(host).gain_ns > 0
+
+
+def test_what_was_drawn_is_forgotten_where_it_gets_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edit, "_KEPT_BYTES", 0)
+    graph, first, second = loop(100, 40).graph, ScaleHost(Target(), 0.5), RemoveSyncs()
+    expected = [str(loop(100, 40).price(change)) for change in (first, second, first)]
+    pricer = loop(100, 40)
+    assert [str(pricer.price(change)) for change in (first, second, first)] == expected
+    kept = pricer.graph.network.once("drawn", edit.Drawn)
+    assert [kept.strokes_of(second, case) for case in Case] == [None] * 3
+    assert kept.strokes_of(first, Case.HOPEFUL)
+    assert graph.network is not pricer.graph.network
 
 
 def test_what_cannot_be_replayed_has_no_price() -> None:

@@ -1,9 +1,14 @@
 """The strokes of which changes are made: shorter ops, saved host time, waits that go, edges that come.
 
 A stroke changes costs of edges. It never moves a node: what moves, and what waits instead, is for the replay to find.
+Which edges it changes, and how, is said by the program alone, not by costs: so what a change draws is worked out once,
+and drawn again on every graph that has the same edges.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +20,10 @@ from timesink.whatif.change import Case, HostWindows
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import DISABLED, EdgeKind, Edges
 
+Stroke = tuple[Callable[..., None], tuple[Any, ...]]
+"""A method of `Edit` that changes costs, and what it is given besides the edit."""
+_KEPT_BYTES: Final = 64_000_000  # of what was drawn on the graphs with the same edges
+
 
 class Edit:
     """Works on copies of a graph's costs; `done()` is the changed graph. Strokes of different kinds may follow."""
@@ -24,12 +33,30 @@ class Edit:
         self._weight = graph.network.edges.weight_ns.copy()
         self._unexplained = graph.network.edges.unexplained_ns.copy()
         self._more: list[Edges] = []
-        self._run_edge = graph.network.once("run of each block", lambda: _run_edges(graph))
+        self._drawn: list[Stroke] = []
 
     def done(self) -> Graph:
         """The changed graph."""
-        network = self.graph.network.with_costs(self._weight, self._unexplained)
-        return self.graph.with_network(network.with_edges(Edges.concat(self._more)) if self._more else network)
+        self._settle()
+        return self.graph.with_network(self.graph.network.with_costs(self._weight, self._unexplained))
+
+    def draw(self, change: EditedChange, case: Case) -> None:
+        """Draw a change, by what it drew before on a graph with these edges if there is such."""
+        kept = self.graph.network.once("drawn", Drawn)
+        known = kept.strokes_of(change, case)
+        if known is None:
+            outer, self._drawn = self._drawn, []
+            change.strokes(self, self.graph, case)
+            self._stroke(Edit._settle)
+            known, self._drawn = self._drawn, outer + self._drawn
+            kept.keep(change, case, known)
+            return
+        for stroke, given in known:
+            self._stroke(stroke, *given)
+
+    def _stroke(self, stroke: Callable[..., None], *given: Any) -> None:
+        self._drawn.append((stroke, given))
+        stroke(self, *given)
 
     def scale_ops(self, ops: BoolArray, factor: float | Float64Array) -> None:
         """Multiply how long the marked ops run; `factor` is one number, or one per op of the program.
@@ -53,7 +80,7 @@ class Edit:
             exclusive = (end - start).astype(np.float64) - others.covered_ns(start, end)
             run = np.maximum(blocks.end_ns - blocks.start_ns, 1)
             np.add.at(share, block, saved[together] * exclusive / run[block])
-        self._shorten(self._run_edge[share != 0], np.minimum(share[share != 0], 1.0))
+        self._shorten(_run_edges(self.graph)[share != 0], np.minimum(share[share != 0], 1.0))
 
     def drop_ops(self, ops: BoolArray) -> None:
         """Take ops away: they run for no time, start without delay, and leave no gap."""
@@ -61,7 +88,7 @@ class Edit:
         self.close_gaps(ops, 0)
         launches = self.graph.edges_of(EdgeKind.LAUNCH)
         gone = launches[ops[self.graph.program.blocks.op[self.graph.block_of(self.graph.network.edges.dst[launches])]]]
-        self._weight[gone] = np.minimum(self._weight[gone], 0)
+        self._stroke(Edit._lower, gone, 0)
 
     def close_gaps(self, ops: BoolArray, gap_ns: int) -> None:
         """Let blocks of these ops alone follow their predecessors on the stream after at most `gap_ns`, promptly."""
@@ -69,7 +96,7 @@ class Edit:
         whole = np.bincount(graph.program.ops.block[~ops], minlength=len(graph.program.blocks)) == 0
         into = graph.edges_of(EdgeKind.STREAM)
         into = into[whole[graph.block_of(edges.dst[into])]]
-        self._weight[into] = np.minimum(self._weight[into], gap_ns)
+        self._stroke(Edit._lower, into, gap_ns)
         self.start_promptly(graph.marks(graph.program.start_node(np.flatnonzero(whole))))
 
     def save_host(self, windows: HostWindows, share: float) -> None:
@@ -146,8 +173,11 @@ class Edit:
     def slow_launches(self, ops: BoolArray, times: Float64Array, alike: BoolArray) -> None:
         """Let the host take so many `times`, one for each op, as long more for the launch of each of these ops as a
         launch takes by now, of those whose ops still run: on average of all, or of ops `alike` if that is more."""
+        self._stroke(Edit._slow_launches, ops, times, alike)
+
+    def _slow_launches(self, ops: BoolArray, times: Float64Array, alike: BoolArray) -> None:
         program = self.graph.program
-        run = (self._weight[self._run_edge] > 0)[program.ops.block]
+        run = (self._weight[_run_edges(self.graph)] > 0)[program.ops.block]
         taken = [self._taken_ns(*self.launch_windows(some)) for some in (run, run & alike)]
         soon = [some[some <= fixes.CAPTURED_WITHIN_US.ns] for some in taken]  # what takes longer is no launching
         one_ns = max((float(some.mean()) for some in soon if some.size), default=0.0)
@@ -193,26 +223,50 @@ class Edit:
         ends = graph.marks(graph.program.points.end_of[calls])
         self.disable(graph.edges_of(EdgeKind.RELEASE, EdgeKind.QUEUE), into=ends)
         own = graph.edges_of(EdgeKind.HOST)
-        self._weight[own[ends[graph.network.edges.dst[own]]]] = 0
+        self._stroke(Edit._cost, own[ends[graph.network.edges.dst[own]]], 0)
         self.start_promptly(ends)
 
     def disable(self, among: Int64Array, *, into: BoolArray | None = None, out_of: BoolArray | None = None) -> None:
         """Take edges away that enter, or that leave, the marked nodes."""
         edges = self.graph.network.edges
         if into is not None:
-            self._weight[among[into[edges.dst[among]]]] = DISABLED
+            self._stroke(Edit._cost, among[into[edges.dst[among]]], DISABLED)
         if out_of is not None:
-            self._weight[among[out_of[edges.src[among]]]] = DISABLED
+            self._stroke(Edit._cost, among[out_of[edges.src[among]]], DISABLED)
 
     def start_promptly(self, nodes: BoolArray) -> None:
         """Forget the delays of the marked nodes that no weight explains."""
-        self._unexplained[nodes[self.graph.network.edges.dst]] = 0
+        self._stroke(Edit._explain, np.flatnonzero(nodes[self.graph.network.edges.dst]))
 
     def add(self, kind: EdgeKind, src: Int64Array, dst: Int64Array, weight_ns: Int64Array | int) -> None:
         """Demand more: dst happens no earlier than that after src."""
-        self._more.append(Edges.of(kind, src, dst, weight_ns))
+        self._stroke(Edit._add, Edges.of(kind, src, dst, weight_ns))
 
     def _shorten(self, edges: Int64Array, share: Float64Array) -> None:
+        if edges.size:
+            self._stroke(Edit._keep_less, edges, share)
+
+    def _add(self, more: Edges) -> None:
+        self._more.append(more)
+
+    def _settle(self) -> None:
+        """From here on edges are numbered as with those that came."""
+        if self._more:
+            network = self.graph.network.with_costs(self._weight, self._unexplained)
+            network = network.with_edges(Edges.concat(self._more))
+            self.graph, self._more = self.graph.with_network(network), []
+            self._weight, self._unexplained = network.edges.weight_ns, network.edges.unexplained_ns
+
+    def _lower(self, edges: IntArray, most_ns: int) -> None:
+        self._weight[edges] = np.minimum(self._weight[edges], most_ns)
+
+    def _cost(self, edges: IntArray, weight_ns: int) -> None:
+        self._weight[edges] = weight_ns
+
+    def _explain(self, edges: IntArray) -> None:
+        self._unexplained[edges] = 0
+
+    def _keep_less(self, edges: Int64Array, share: Float64Array) -> None:
         """Edges whose weight is disabled stay so; rounding keeps the order of two savings."""
         weight = self._weight[edges]
         kept = np.rint(weight * (1.0 - share)).astype(np.int64)
@@ -220,24 +274,47 @@ class Edit:
 
 
 class EditedChange:
-    """A change that strokes make: `_strokes` draws them on a copy of the costs."""
+    """A change that strokes make: `strokes` draws them on a copy of the costs."""
 
     __slots__ = ()
 
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
         edit = Edit(graph)
-        self._strokes(edit, graph, case)
+        edit.draw(self, case)
         return edit.done()
 
-    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
-        """What the change does to the costs of a graph."""
+    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+        """What the change does to the costs of a graph; it asks for none of them."""
         raise NotImplementedError
+
+
+class Drawn:
+    """What changes drew on graphs with the same edges: the latest, `_KEPT_BYTES` of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, Case], tuple[EditedChange, list[Stroke], int]] = {}
+
+    def strokes_of(self, change: EditedChange, case: Case) -> list[Stroke] | None:
+        """What this very change drew; None where it did not, or long ago."""
+        known = self._known.get((id(change), case))
+        return known and known[1]
+
+    def keep(self, change: EditedChange, case: Case, strokes: list[Stroke]) -> None:
+        """Keep it, and the change, so that no other has its identity; forget the oldest where it gets too much."""
+        size = sum(getattr(one, "nbytes", 0) for _, given in strokes for one in given)
+        self._known[id(change), case] = change, strokes, size
+        while sum(size for _, _, size in self._known.values()) > _KEPT_BYTES and len(self._known) > 1:
+            self._known.pop(next(iter(self._known)))
 
 
 def _run_edges(graph: Graph) -> Int64Array:
     """The number of the edge that each block's run is."""
-    run = graph.edges_of(EdgeKind.RUN)
-    run_edge = np.empty(len(graph.program.blocks), np.int64)
-    run_edge[graph.block_of(graph.network.edges.dst[run])] = run
-    return run_edge
+
+    def worked_out() -> Int64Array:
+        run = graph.edges_of(EdgeKind.RUN)
+        run_edge = np.empty(len(graph.program.blocks), np.int64)
+        run_edge[graph.block_of(graph.network.edges.dst[run])] = run
+        return run_edge
+
+    return graph.network.once("run of each block", worked_out)

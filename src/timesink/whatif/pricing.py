@@ -10,7 +10,6 @@ from 9 to 4, at most 3 ms.
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import zip_longest
 from typing import Final, assert_never
 
 import numpy as np
@@ -35,7 +34,6 @@ _DRAWS: Final = (
     (Case.CAUTIOUS, True, 0.2),
     (Case.HOPEFUL, False, 0.2),
 )
-_KEPT_EDGES: Final = 2_000_000  # of the graphs that a pricer keeps, all together: some 60 MB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +72,6 @@ class Pricer:
         self.periods_ns = self.anchors.periods(self._base)
         self.residual_ratio = self._residual_ratio() if residual_ratio is None else residual_ratio
         self._priced: dict[tuple[int, ...], tuple[tuple[Change, ...], Price]] = {}
-        self._begun: dict[tuple[int, ...], tuple[tuple[Change, ...], Graph]] = {}
         self._gained: tuple[Change, float] | None = None
 
     def weighing(self, weight: Float64Array) -> Pricer:
@@ -155,20 +152,8 @@ class Pricer:
         return self._priced[key][1]
 
     def _changed(self, change: Change, case: Case = Case.EXPECTED, *, usual: bool = False) -> Graph:
-        """The graph after a change, at usual costs if need be. Of several changes what the first ones make of it is
-        kept, as long as there is room: a plan asks for many sets that begin alike."""
-        graph, parts = self._usual[0] if usual else self.graph, _parts(change)
-        keys = [(case.value, usual, *map(id, parts[:count])) for count in range(1, len(parts))]
-        known = [(count, self._begun[key][1]) for count, key in enumerate(keys, 1) if key in self._begun]
-        done, graph = known[-1] if known else (0, graph)
-        for part, key in zip_longest(parts[done:], keys[done:]):
-            graph = part.rewrite(graph, case)
-            if key is not None:
-                self._begun[key] = parts, graph
-        room = _KEPT_EDGES // max(len(self.graph.network.edges), 1)
-        for key in [*self._begun][: max(len(self._begun) - room, 0)]:
-            self._begun.pop(key, None)
-        return graph
+        """The graph after a change, at usual costs if need be."""
+        return change.rewrite(self._usual[0] if usual else self.graph, case)
 
     def gain_ns(self, change: Change) -> float:
         """The gain that `price` gives, alone: of one replay."""

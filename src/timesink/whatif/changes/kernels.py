@@ -44,7 +44,7 @@ class ScaleKernels(EditedChange):
         """Whose time it takes away."""
         return Touches.COMMUNICATION if self.target.kind == "collective" else Touches.DEVICE
 
-    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         chosen = chosen_ops(graph, self.target)
         factor = np.full(chosen.size, self.factor.at(case))
         if self.touches is Touches.COMMUNICATION:
@@ -68,7 +68,7 @@ def _transfer_share(graph: Graph, ops: BoolArray) -> Float64Array:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ShortenKernels:
+class ShortenKernels(EditedChange):
     """Kernels of one (rank, device) keep a share of their time; those of share 0 do not run at all.
 
     `rows` of `device_ops` is sorted. `keep[n]` belongs to case n (cautious, expected, hopeful), one figure per row that
@@ -95,21 +95,20 @@ class ShortenKernels:
         longer = any((keep > 1.0).any() for keep in self.keep)
         return Touches.BOTH if self.launches_saved.at(Case.HOPEFUL) or longer else Touches.DEVICE
 
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
+    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         ops, row = graph.program.ops, graph.rows_of_ops()
         chosen = np.isin(row, self.rows)
         place = np.searchsorted(self.rows, row[chosen])
         share = np.ones(len(ops))
         share[chosen] = self._kept(case, place, (ops.end_ns - ops.start_ns)[chosen])
         gone = chosen & (share <= 0.0)
-        edit = Edit(self.beside.rewrite(graph, case) if self.beside else graph)
+        if self.beside:
+            edit.draw(self.beside, case)
         edit.scale_ops(chosen & ~gone, share)
         edit.drop_ops(gone)
         if saved := self.launches_saved.at(case):
             entered = chosen if self.entries is None else np.isin(row, self.entries)
             edit.save_launches(entered, saved, since_launch=self.entries is not None)
-        return edit.done()
 
     def saved(self, trace: Trace, case: Case) -> Intervals:
         """The device time that goes: the last part of each kernel, as long as what it does not keep."""
@@ -141,7 +140,7 @@ class ShortenKernels:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OfKernels:
+class OfKernels(EditedChange):
     """A change of `kernels` and of something else besides."""
 
     kernels: ShortenKernels
@@ -156,9 +155,8 @@ class OfKernels:
         """The rows of the kernels."""
         return self.kernels.rows
 
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        return self.kernels.rewrite(graph, case)
+    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+        edit.draw(self.kernels, case)
 
 
 def shorten(kernels: Selection, floored: bool = False, **kept: Figure) -> ShortenKernels:
@@ -206,7 +204,7 @@ class GrowKernels(EditedChange):
     rows: Int64Array
     grown: tuple[Float64Array, ...]
 
-    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         row = graph.rows_of_ops()
         chosen = np.isin(row, self.rows)
         times = np.ones(len(graph.program.ops))
@@ -224,7 +222,7 @@ class EnterRegions(EditedChange):
     rows: Int64Array
     trains: bool
 
-    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         entered = np.isin(graph.rows_of_ops(), self.rows)
         launches = fixes.REGION_TRAINED if self.trains else fixes.REGION_ENTERED
         edit.slow_launches(entered, np.full(entered.size, launches.at(case)), np.zeros_like(entered))
@@ -239,15 +237,13 @@ class UnderAutocast(OfKernels):
     products: Int64Array
     casts: Float64Array
 
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        edit = Edit(self.kernels.rewrite(graph, case))
+    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+        edit.draw(self.kernels, case)
         rows = graph.rows_of_ops()
         own, others = (np.isin(rows, some) for some in (self.products, self.rows))
         times = np.zeros(rows.size)
         times[own] = fixes.AUTOCAST_CASTS.at(case) * self.casts[np.searchsorted(self.products, rows[own])]
         edit.slow_launches(own, times, others & ~own)  # each an operator, as casts
-        return edit.done()
 
 
 # PyTorch's own range around an optimizer's step, and the names people give theirs.
@@ -276,12 +272,11 @@ class FuseOptimizer(OfKernels):
         """Update lists of parameters in place of one after another."""
         return cls(shorten(kernels, unfused=fixes.FOREACH_KERNELS))
 
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
+    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         ops = np.isin(graph.rows_of_ops(), self.kernels.rows)
         if not ops.any():
-            return graph
-        edit = Edit(self.kernels.rewrite(graph, case))
+            return
+        edit.draw(self.kernels, case)
         edit.close_gaps(ops, 0)
         launching = graph.program.launching(ops)
         fixed_us, per_launch_us = fixes.OPTIMIZER_FIXED_US.at(case), fixes.OPTIMIZER_LAUNCH_US.at(case)
@@ -289,4 +284,3 @@ class FuseOptimizer(OfKernels):
         edit.replace_launches(windows, launching, fixed_us, per_launch_us)
         outside = launching & ~calls_within(graph, windows)
         edit.replace_launches(edit.launch_rows(outside), outside, fixed_us, per_launch_us)
-        return edit.done()

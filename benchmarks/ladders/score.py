@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,12 +60,17 @@ class Foretold:
 
 def in_order(names: Sequence[str], gain: Gain) -> Order:
     """All of some changes, whatever they win, in the order in which a plan makes them."""
+
+    def likely(names: Collection[str]) -> float:
+        worth = gain(names)
+        return 0.0 if worth is None else worth.value
+
     taken: list[str] = []
     while len(taken) < len(names):
         rest = [name for name in names if name not in taken]
         wins = {name: expected(gain({*taken, name})) - expected(gain(taken)) for name in rest}
         near = near_best(wins, LATER.default) if taken else near_best(wins)
-        taken.append(max(near, key=lambda name: leads_to(name, taken, rest, gain)))
+        taken.append(max(near, key=lambda name: leads_to(name, taken, rest, gain, likely)))
     return tuple(taken)
 
 

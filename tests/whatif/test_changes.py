@@ -16,9 +16,9 @@ from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
-from timesink.whatif.change import Case, Change, Range, Selection, Target, Together
-from timesink.whatif.changes.host import CaptureGraph, DropOperator, FeedLoader, RemoveSyncs, ScaleHost
-from timesink.whatif.changes.kernels import FuseOptimizer, ScaleKernels, shorten
+from timesink.whatif.change import EVERYTHING, Case, Change, Range, Selection, Target, Together
+from timesink.whatif.changes.host import CaptureGraph, DropCompiler, DropOperator, FeedLoader, RemoveSyncs, ScaleHost
+from timesink.whatif.changes.kernels import EnterRegions, FuseOptimizer, ScaleKernels, UnderAutocast, shorten
 from timesink.whatif.changes.transfers import OverlapCollectives, PinCopies
 from timesink.whatif.graph import Graph
 from timesink.whatif.pricing import Pricer
@@ -83,6 +83,32 @@ ANY_CHANGE: list[Change] = [
     PinCopies(),
     DropOperator(Target("kernel", "gemm")),
 ]
+
+
+DRAWN = [
+    *ANY_CHANGE,
+    OverlapCollectives(EVERYTHING),
+    EnterRegions((0, 0), np.array([1]), trains=True),
+    UnderAutocast(shorten(FIRST_TWO, first=Range(0.8, 0.5, 0.2)), np.array([0]), np.array([2.0])),
+    DropCompiler(Target("any"), Target("kernel", "gemm")),
+]
+
+
+@settings(deadline=None)
+@given(programs, st.sampled_from(DRAWN), st.sampled_from(DRAWN), st.sampled_from(list(Case)))
+def test_what_was_drawn_before_is_drawn_again_on_other_costs(
+    program: list[Instruction], first: Change, second: Change, case: Case
+) -> None:
+    def changed(graph: Graph, *changes: Change) -> list[list[int]]:
+        edges = Together(changes).rewrite(graph, case).network.edges
+        return [edges.weight_ns.tolist(), edges.unexplained_ns.tolist()]
+
+    fresh, known = (Graph.from_trace(simulate(program).trace()) for _ in range(2))
+    changed(known, first, second)
+    changed(known, second)
+    slower, slower_known = (ScaleHost(Target(), 1.5).rewrite(graph) for graph in (fresh, known))
+    assert changed(slower_known, first, second) == changed(slower, first, second)
+    assert changed(known, second, first) == changed(fresh, second, first)
 
 
 @settings(deadline=None)

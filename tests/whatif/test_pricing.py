@@ -123,15 +123,13 @@ def test_what_a_change_draws_is_worked_out_once_a_case_whatever_is_beside_it(mon
 
 
 def test_what_was_drawn_is_forgotten_where_it_gets_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = first, second = ScaleHost(Target(), 0.5), RemoveSyncs()
+    expected, pricer = [str(loop(100, 40).price(change)) for change in changes], loop(100, 40)
     monkeypatch.setattr(edit, "_KEPT_BYTES", 0)
-    graph, first, second = loop(100, 40).graph, ScaleHost(Target(), 0.5), RemoveSyncs()
-    expected = [str(loop(100, 40).price(change)) for change in (first, second, first)]
-    pricer = loop(100, 40)
-    assert [str(pricer.price(change)) for change in (first, second, first)] == expected
+    assert [str(pricer.price(change)) for change in changes] == expected
     kept = pricer.graph.network.once("drawn", edit.Drawn)
-    assert [kept.strokes_of(second, case) for case in Case] == [None] * 3
-    assert kept.strokes_of(first, Case.HOPEFUL)
-    assert graph.network is not pricer.graph.network
+    assert [kept.strokes_of(change, case) for change in (first, second) for case in Case][:5] == [None] * 5
+    assert kept.strokes_of(second, Case.HOPEFUL)
 
 
 def test_what_cannot_be_replayed_has_no_price() -> None:

@@ -99,6 +99,19 @@ def price_change(
     return Priced(replayed if signed else _at_least_nothing(replayed), "replay")
 
 
+def likely_ms(change: Change, rank: int, trace: Trace) -> float:
+    """The value of `price_change` alone, by one replay: what orders changes; nothing where the trace cannot be
+    replayed."""
+    if rank not in pricers(trace):
+        return 0.0
+    if trace.unprofiled_step_ns is not None:
+        pricer = calibrated_pricers(trace)[rank]
+        return pricer.gain_ns(change) * _unprofiled_ratio(pricer, trace.unprofiled_step_ns) / NS_PER_MS
+    recorded = change.touches is Touches.DEVICE
+    pricer = pricers(trace)[rank] if recorded else deflated_pricers(trace)[rank][Case.EXPECTED.value]
+    return pricer.gain_ns(change) / NS_PER_MS
+
+
 def replay_error(gain: float, step: float) -> float:
     """How far a replay is off at its tenth and ninetieth percentile, in the unit of both."""
     return TO_P90 * math.hypot(assumed.MODEL_ERROR.value * gain, assumed.STEP_ERROR.value * step)

@@ -55,8 +55,10 @@ class Edit:
             self._stroke(stroke, *given)
 
     def _stroke(self, stroke: Callable[..., None], *given: Any) -> None:
-        self._drawn.append((stroke, given))
+        drawn, self._drawn = self._drawn, []  # what a stroke draws is its own
         stroke(self, *given)
+        self._drawn = drawn
+        drawn.append((stroke, given))
 
     def scale_ops(self, ops: BoolArray, factor: float | Float64Array) -> None:
         """Multiply how long the marked ops run; `factor` is one number, or one per op of the program.

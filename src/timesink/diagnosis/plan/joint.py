@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -11,6 +11,7 @@ from timesink.diagnosis.pricing import (
     claim_bound,
     claimed_ms_per_step,
     in_order,
+    likely_ms,
     price,
     price_change,
     replay_error,
@@ -53,9 +54,18 @@ class Joint:
         self.offered = {candidate.fix.name: candidate for candidate in offered}
         self.claimed: Chosen = frozenset()
         self._known: dict[tuple[Chosen, bool], Quantity | None] = {}
+        self._likely: dict[tuple[Chosen, bool], Quantity | None] = {}
         self._parts: dict[tuple[str, Chosen, bool], tuple[Change, ...]] = {}
         self._merged: dict[tuple[int, ...], ShortenKernels] = {}
         self._priced: dict[tuple[int, ...], Quantity | None] = {}
+
+    def likely_ms(self, chosen: Iterable[str]) -> float:
+        """The value of `gain` alone: of one replay, where `gain` takes one for each case and each cost of recording."""
+        effective = self.effective(chosen)
+        key = effective, self._eased(effective)
+        if key not in self._known and key not in self._likely:
+            self._likely[key] = self._replayed(*key, self._likely_of)
+        return (self._known[key] if key in self._known else self._likely[key] or NOTHING).value
 
     def gain(self, chosen: Iterable[str], eased: bool | None = None) -> Quantity | None:
         """What these changes win together; None where the trace cannot be replayed. Their order is of no account.
@@ -65,7 +75,7 @@ class Joint:
         effective = self.effective(chosen)
         key = effective, self._eased(effective) if eased is None else eased
         if key not in self._known:
-            self._known[key] = self._replayed(*key)
+            self._known[key] = self._replayed(*key, self._priced_of)
         return self._known[key]
 
     @cached_property
@@ -86,17 +96,16 @@ class Joint:
         chosen = frozenset(chosen)
         return chosen - {other for one in chosen for other in self.offered[one].fix.subsumes}
 
-    def _replayed(self, chosen: Chosen, eased: bool) -> Quantity | None:
+    def _replayed(
+        self, chosen: Chosen, eased: bool, worth_of: Callable[[Sequence[Change]], Quantity | None]
+    ) -> Quantity | None:
         own = [candidate for name, candidate in self.offered.items() if name in chosen]  # in one order, always
         changes = self.parts(chosen, eased)
         unreplayed = [finding for candidate in own for finding in candidate.unreplayed(self.rank)]
         stated = {one.fix.name for one in own if one.unreplayed(self.rank) and not self._made(one, chosen, eased)}
-        alike = tuple(map(id, changes))  # `_parts` and findings keep them
-        if alike not in self._priced:
-            self._priced[alike] = self._of_changes(changes) if changes else NOTHING
-        worth = self._priced[alike]
+        worth = worth_of(changes) if changes else NOTHING
         if stated and chosen - stated and worth is not None:  # as those without a claim win alone, no more
-            worth = self.gain(chosen - stated, eased)
+            worth = self._replayed(chosen - stated, eased, worth_of)
         if worth is None:  # then, as in a diagnosis, a gain is what its findings claim
             unreplayed = [finding for candidate in own for finding in candidate.on_rank(self.rank)]
             if not unreplayed:
@@ -132,14 +141,25 @@ class Joint:
         host_ns = self.pricer.host_ns - self.pricer.host_after_ns(Together(tuple(changes)))
         return claimed_ms + max(ratio * host_ns, 0.0)
 
-    def _of_changes(self, changes: Sequence[Change]) -> Quantity | None:
-        """One replay of all; where nothing but kernels gets shorter, their time."""
+    def _priced_of(self, changes: Sequence[Change]) -> Quantity | None:
+        """One price of all; where nothing but kernels gets shorter, their time."""
+        alike = tuple(map(id, changes))  # `_parts` and findings keep them
+        if alike not in self._priced:
+            every, shorter = self._as_one(changes)
+            replayed = None if shorter else price_change(every, self.rank, self.trace, signed=True)
+            self._priced[alike] = self._by_time(shorter) if shorter else replayed and replayed.gain
+        return self._priced[alike]
+
+    def _likely_of(self, changes: Sequence[Change]) -> Quantity | None:
+        """The value of the same."""
+        every, shorter = self._as_one(changes)
+        return self._by_time(shorter) if shorter else Quantity(likely_ms(every, self.rank, self.trace), "ms")
+
+    def _as_one(self, changes: Sequence[Change]) -> tuple[Change, list[ShortenKernels]]:
+        """All of them as one change; and all, where each only shortens kernels."""
         shorter = [c for c in changes if isinstance(c, ShortenKernels) and c.touches is Touches.DEVICE]
-        if len(shorter) == len(changes):
-            return self._by_time(shorter)
         every = (*self._by_device(shorter), *(change for change in changes if change.touches is not Touches.DEVICE))
-        replayed = price_change(every[0] if len(every) == 1 else Together(every), self.rank, self.trace, signed=True)
-        return replayed and replayed.gain
+        return every[0] if len(every) == 1 else Together(every), shorter if len(shorter) == len(changes) else []
 
     def _by_time(self, shorter: Sequence[ShortenKernels]) -> Quantity | None:
         """The kernel time that goes, as far as the host leaves room for it; None where none goes."""

@@ -128,11 +128,13 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
     won = NOTHING
     while True:
         rest = following(joint, singles, chosen)
-        gains = {name: gain for name in rest if (gain := joint.gain({*chosen, name})) is not None}
         before_ms = joint.step_ms - won.value
+        likely = [name for name in rest if joint.likely_ms({*chosen, name}) - won.value >= least_ms]
+        gains = {name: gain for name in likely if (gain := joint.gain({*chosen, name})) is not None}
         more = {name: _marginal(gain, won, before_ms) if won.value else gain for name, gain in gains.items()}
         found = best(joint, more, chosen, least_ms, None if top is None else top[1])
         if found is None:
+            gains = {name: gain for name in rest if (gain := joint.gain({*chosen, name})) is not None}
             break
         chosen.append(found)
         rungs.append(_rung(joint, found, before_ms, more[found], gains[found], chosen))
@@ -298,11 +300,14 @@ def expected(gain: Quantity | None) -> float:
     return sum(weight * end for weight, end in zip(_WEIGHTS, ends, strict=True)) / sum(_WEIGHTS)
 
 
-def leads_to(name: str, chosen: Sequence[str], after: Iterable[str], gain: Gain) -> float:
-    """What is expected after this change and the best after it: the time that both rungs take off the steps on the
-    way. Changes of launches and changes of kernels often win little without each other."""
+def leads_to(
+    name: str, chosen: Sequence[str], after: Iterable[str], gain: Gain, likely: Callable[[Collection[str]], float]
+) -> float:
+    """What is expected after this change and after the one that likely wins most then: the time that both rungs take
+    off the steps on the way. Changes of launches and changes of kernels often win little without each other."""
     taken = {*chosen, name}
-    return expected(gain(taken)) + max((expected(gain({*taken, other})) for other in after if other != name), default=0)
+    pairs = [{*taken, other} for other in after if other != name]
+    return expected(gain(taken)) + (expected(gain(max(pairs, key=likely))) if pairs else 0.0)
 
 
 def near_best(worth: Mapping[str, float], nearly: float = NEARLY.default) -> list[str]:
@@ -359,7 +364,7 @@ def best(
         near = causes
     elif chosen:
         near = near_best(gains, LATER.default)
-    found = near[0] if len(near) == 1 else max(sorted(near), key=lambda name: _furthest(joint, name, chosen, more))
+    found = near[0] if len(near) == 1 else max(sorted(near), key=lambda name: _furthest(joint, name, chosen))
     for lesser in joint.offered[found].fix.subsumes:
         if lesser in worthy and worthy[found].value - worthy[lesser].value < least_ms:
             return lesser
@@ -371,5 +376,5 @@ def repairs(joint: Joint, name: str, finding: Finding | None) -> bool:
     return any(own is finding for _, own in joint.offered[name].findings)
 
 
-def _furthest(joint: Joint, name: str, chosen: Sequence[str], names: Iterable[str]) -> float:
-    return leads_to(name, chosen, following(joint, names, [*chosen, name]), joint.gain)
+def _furthest(joint: Joint, name: str, chosen: Sequence[str]) -> float:
+    return leads_to(name, chosen, following(joint, joint.offered, [*chosen, name]), joint.gain, joint.likely_ms)

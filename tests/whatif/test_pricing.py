@@ -104,13 +104,13 @@ def test_an_uncertain_change_has_an_interval_around_its_gain() -> None:
 
 
 def test_what_a_change_draws_is_worked_out_once_a_case_whatever_is_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels, draw, drawn = ScaleKernels(Target("kernel", "gemm"), Range.exact(0.5)), ScaleHost.strokes, []
+    kernels, draw, drawn = ScaleKernels(Target("kernel", "gemm"), Range.exact(0.5)), ScaleHost._strokes, []
 
     def count(self: ScaleHost, edit: Edit, graph: Graph, case: Case) -> None:
         drawn.append(case)
         draw(self, edit, graph, case)
 
-    monkeypatch.setattr(ScaleHost, "strokes", count)
+    monkeypatch.setattr(ScaleHost, "_strokes", count)
     pricer, host, syncs = loop(100, 40), ScaleHost(Target(), 0.5), RemoveSyncs()
     two = pricer.price(Together((host, kernels)))
     assert sorted(case.value for case in drawn) == [0, 1, 2]

@@ -46,7 +46,7 @@ class Edit:
         known = kept.strokes_of(change, case)
         if known is None:
             outer, self._drawn = self._drawn, []
-            change.strokes(self, self.graph, case)
+            change._strokes(self, self.graph, case)
             self._stroke(Edit._settle)
             known, self._drawn = self._drawn, outer + self._drawn
             kept.keep(change, case, known)
@@ -276,7 +276,7 @@ class Edit:
 
 
 class EditedChange:
-    """A change that strokes make: `strokes` draws them on a copy of the costs."""
+    """A change that strokes make: `_strokes` draws them on a copy of the costs."""
 
     __slots__ = ()
 
@@ -286,7 +286,7 @@ class EditedChange:
         edit.draw(self, case)
         return edit.done()
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         """What the change does to the costs of a graph; it asks for none of them."""
         raise NotImplementedError
 

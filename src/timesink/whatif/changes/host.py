@@ -48,7 +48,7 @@ class RemoveSyncs(EditedChange):
     touches: ClassVar[Touches] = Touches.HOST
     target: Target = EVERYTHING
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         calls = graph.program.calls
         waits = calls_of(graph, self.target) & graph.program.releases.blocking
         waits &= (self.target != EVERYTHING) | (calls.kind != CallKind.FREE)
@@ -91,7 +91,7 @@ class ScaleHost(EditedChange):
     target: Target
     factor: float
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         edit.save_host(host_windows(graph, self.target), 1.0 - self.factor)
 
 
@@ -105,7 +105,7 @@ class KeepMemory(EditedChange):
     touches: ClassVar[Touches] = Touches.HOST
     target: Target
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         calls, windows = graph.program.calls, host_windows(graph, self.target)
         dropped = np.isin(calls.kind, (CallKind.ALLOCATE, CallKind.FREE))
         for thread, part in windows.items():
@@ -131,7 +131,7 @@ class MergeUnits(EditedChange):
         hopeful = share / 2.0 if share < 1.0 else 1.0
         return cls(Target("windows", windows=host), Range((1.0 + share) / 2.0, share, hopeful))
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         edit.save_host(host_windows(graph, self.target), 1.0 - self.kept.at(case))
 
 
@@ -147,7 +147,7 @@ class FeedLoader(EditedChange):
     target: Target = LOADER
     workers: int | None = None
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         for thread, part in host_windows(graph, self.target).items():
             length = np.maximum(part.lengths_ns, 1)
             keep = np.full(length.size, fixes.LOADING_LEFT.at(case))
@@ -164,7 +164,7 @@ class DropOperator(EditedChange):
     touches: ClassVar[Touches] = Touches.BOTH
     target: Target
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         edit.drop_waits(calls_of(graph, self.target) & graph.program.releases.blocking)
         edit.save_host(host_windows(graph, self.target), 1.0)
         edit.drop_ops(chosen_ops(graph, self.target))
@@ -181,10 +181,10 @@ class DropCompiler(EditedChange):
     target: Target
     trials: Target
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         edit.save_host(host_windows(graph, self.target), 1.0)
         if case is Case.HOPEFUL:
-            DropOperator(self.trials).strokes(edit, graph, case)
+            DropOperator(self.trials)._strokes(edit, graph, case)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class CaptureGraph(EditedChange):
     per_kernel_us: Figure = fixes.GRAPH_KERNEL_US
     gap_us: Figure = fixes.GRAPH_GAP_US
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         launching = graph.program.launching()
         windows = _launching_windows(graph, host_windows(graph, self.target), launching)
         edit.replace_launches(windows, launching, self.fixed_us.at(case), self.per_kernel_us.at(case), least=2)

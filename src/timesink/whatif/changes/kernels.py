@@ -44,7 +44,7 @@ class ScaleKernels(EditedChange):
         """Whose time it takes away."""
         return Touches.COMMUNICATION if self.target.kind == "collective" else Touches.DEVICE
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         chosen = chosen_ops(graph, self.target)
         factor = np.full(chosen.size, self.factor.at(case))
         if self.touches is Touches.COMMUNICATION:
@@ -95,7 +95,7 @@ class ShortenKernels(EditedChange):
         longer = any((keep > 1.0).any() for keep in self.keep)
         return Touches.BOTH if self.launches_saved.at(Case.HOPEFUL) or longer else Touches.DEVICE
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         ops, row = graph.program.ops, graph.rows_of_ops()
         chosen = np.isin(row, self.rows)
         place = np.searchsorted(self.rows, row[chosen])
@@ -155,7 +155,7 @@ class OfKernels(EditedChange):
         """The rows of the kernels."""
         return self.kernels.rows
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         edit.draw(self.kernels, case)
 
 
@@ -204,7 +204,7 @@ class GrowKernels(EditedChange):
     rows: Int64Array
     grown: tuple[Float64Array, ...]
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         row = graph.rows_of_ops()
         chosen = np.isin(row, self.rows)
         times = np.ones(len(graph.program.ops))
@@ -222,7 +222,7 @@ class EnterRegions(EditedChange):
     rows: Int64Array
     trains: bool
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         entered = np.isin(graph.rows_of_ops(), self.rows)
         launches = fixes.REGION_TRAINED if self.trains else fixes.REGION_ENTERED
         edit.slow_launches(entered, np.full(entered.size, launches.at(case)), np.zeros_like(entered))
@@ -237,7 +237,7 @@ class UnderAutocast(OfKernels):
     products: Int64Array
     casts: Float64Array
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         edit.draw(self.kernels, case)
         rows = graph.rows_of_ops()
         own, others = (np.isin(rows, some) for some in (self.products, self.rows))
@@ -272,7 +272,7 @@ class FuseOptimizer(OfKernels):
         """Update lists of parameters in place of one after another."""
         return cls(shorten(kernels, unfused=fixes.FOREACH_KERNELS))
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         ops = np.isin(graph.rows_of_ops(), self.kernels.rows)
         if not ops.any():
             return

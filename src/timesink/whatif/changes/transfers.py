@@ -36,7 +36,7 @@ class PinCopies(EditedChange):
     direction: Literal["h2d", "d2h"] = "h2d"
     ratio: Figure = fixes.PINNED_TIME
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         program = graph.program
         pageable, factor = self._copies(graph, case)
         copies = np.flatnonzero(pageable & (program.blocks.size[program.ops.block] == 1))
@@ -124,7 +124,7 @@ class OverlapCollectives(EditedChange):
     target: Target = COLLECTIVES
     slowdown: Figure = fixes.COLLECTIVE_SLOWDOWN
 
-    def strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         program = graph.program
         chosen = chosen_ops(graph, self.target) & (program.blocks.size[program.ops.block] == 1)
         slowed = (self.slowdown.at(case) * (program.ops.end_ns - program.ops.start_ns)).astype(np.int64)

@@ -60,7 +60,10 @@ def offered(asked: Mapping[str, Finding], singles: Mapping[str, Quantity], roots
         known = [singles[name] for name in names if name in singles]
         return gain(*(sum(part) for part in zip((0, 0, 0), *((q.low, q.value, q.high) for q in known), strict=True)))
 
-    return Mock(offered={name: of(name) for name in singles}, gain=joined, step_ms=STEP_MS)
+    def likely(names: Collection[str]) -> float:
+        return joined(names).value
+
+    return Mock(offered={name: of(name) for name in singles}, gain=joined, likely_ms=likely, step_ms=STEP_MS)
 
 
 FIRST, OTHER = Mock(recoverable=gain(20, 48, 60)), Mock(recoverable=gain(5, 9, 20))

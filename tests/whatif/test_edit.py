@@ -76,7 +76,8 @@ def test_what_a_launch_costs_the_host_begins_at_the_launch_or_wait_before_it(
     def save_calls(calls: Any, start_ns: Any, end_ns: Any, share: Any) -> None:
         found.extend([calls.tolist(), (start_ns // US).tolist(), (end_ns // US).tolist(), share.tolist()])
 
-    edit: Any = SimpleNamespace(graph=SimpleNamespace(program=program), save_calls=save_calls)
+    graph = SimpleNamespace(program=program, once=lambda _, work_out: work_out())
+    edit: Any = SimpleNamespace(graph=graph, save_calls=save_calls)
     edit.launch_windows = lambda ops, **more: Edit.launch_windows(edit, ops, **more)
     Edit.save_launches(edit, np.ones(4, bool), 0.4, **more)
     assert found == [[0, 3, 4, 5], first, [5, 25, 60, 45], [0.4] * 4]

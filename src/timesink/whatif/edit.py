@@ -17,7 +17,7 @@ from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals, begun_in
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Case, HostWindows
-from timesink.whatif.graph import Graph
+from timesink.whatif.graph import Graph, Program
 from timesink.whatif.network import DISABLED, EdgeKind, Edges
 
 Stroke = tuple[Callable[..., None], tuple[Any, ...]]
@@ -144,15 +144,13 @@ class Edit:
         """The calls that launch these ops, or any, and when the host was at each: from the end of the thread's call
         before it that launches or waits to its own end, so that what an operator asks of CUDA before it launches counts
         for it; or, `since_launch`, from the end of the launch before it."""
-        program = self.graph.program
-        every, calls = program.calls, np.flatnonzero(program.launching(ops))
-        known = np.flatnonzero(program.launching() | (program.releases.blocking & (not since_launch)))
-        place = np.searchsorted(known, calls)
-        before = known[np.maximum(place - 1, 0)]
-        same = (place > 0) & (every.thread[before] == every.thread[calls])
-        start = np.where(same, every.end_ns[before], every.start_ns[calls])
-        end = every.end_ns[calls]
-        return calls, np.minimum(start, end), end
+        calls, start, end = self.graph.once(
+            ("launches", since_launch), lambda: _every_launch(self.graph.program, since_launch)
+        )
+        if ops is None:
+            return calls, start, end
+        own = self.graph.program.launching(ops)[calls]
+        return calls[own], start[own], end[own]
 
     def launch_rows(self, calls: BoolArray) -> HostWindows:
         """When the host is at these launches: of each row of them that no other launch of the thread breaks, nor much
@@ -180,27 +178,27 @@ class Edit:
     def _slow_launches(self, ops: BoolArray, times: Float64Array, alike: BoolArray) -> None:
         program = self.graph.program
         run = (self._weight[_run_edges(self.graph)] > 0)[program.ops.block]
-        taken = [self._taken_ns(*self.launch_windows(some)) for some in (run, run & alike)]
-        soon = [some[some <= fixes.CAPTURED_WITHIN_US.ns] for some in taken]  # what takes longer is no launching
+        calls, start, end = self.launch_windows()
+        taken = self._taken_ns(calls, start, end)
+        by_now = [taken[program.launching(some)[calls]] for some in (run, run & alike)]
+        soon = [some[some <= fixes.CAPTURED_WITHIN_US.ns] for some in by_now]  # what takes longer is no launching
         one_ns = max((float(some.mean()) for some in soon if some.size), default=0.0)
-        calls, start, end = self.launch_windows(ops)
         more = np.zeros(len(program.calls))
         launched = ops & (program.ops.call >= 0)
         np.maximum.at(more, program.ops.call[launched], times[launched])
-        self.save_calls(calls, start, end, -more[calls] * one_ns / np.maximum(self._taken_ns(calls, start, end), 1.0))
+        own = program.launching(ops)[calls]
+        share = -more[calls[own]] * one_ns / np.maximum(taken[own], 1.0)
+        self.save_calls(calls[own], start[own], end[own], share)
 
     def _taken_ns(self, calls: IntArray, start_ns: Int64Array, end_ns: Int64Array) -> Float64Array:
         """The host's own time in an interval of each of these calls, with what was saved of it so far."""
         thread, taken = self.graph.program.calls.thread[calls], np.zeros(calls.size)
         for number in np.unique(thread).tolist():
             own, (edges, begin, ends) = thread == number, self.graph.edges_of_thread(number)
-            order = np.argsort(begin, kind="stable")
-            edges, origin = edges[order], int(begin.min(initial=np.iinfo(np.int64).max))
-            instants = np.stack((begin[order] - origin, ends[order] - origin), axis=1).ravel().astype(np.float64)
-            weight = np.maximum(self._weight[edges], 0)
-            sums = np.stack((np.zeros(edges.size), weight), axis=1).ravel().cumsum()
             if edges.size:
-                over, begun = (np.interp(times - origin, instants, sums) for times in (end_ns[own], start_ns[own]))
+                instants = np.stack((begin, ends), axis=1).ravel() - begin[0]
+                sums = np.stack((np.zeros(edges.size), np.maximum(self._weight[edges], 0)), axis=1).ravel().cumsum()
+                over, begun = (np.interp(times[own] - begin[0], instants, sums) for times in (end_ns, start_ns))
                 taken[own] = over - begun
         return taken
 
@@ -320,3 +318,14 @@ def _run_edges(graph: Graph) -> Int64Array:
         return run_edge
 
     return graph.network.once("run of each block", worked_out)
+
+
+def _every_launch(program: Program, since_launch: bool) -> tuple[IntArray, Int64Array, Int64Array]:
+    every, launching = program.calls, program.launching()
+    known = np.flatnonzero(launching | (program.releases.blocking & (not since_launch)))
+    calls = np.flatnonzero(launching)
+    place = np.searchsorted(known, calls)
+    before = known[np.maximum(place - 1, 0)]
+    same = (place > 0) & (every.thread[before] == every.thread[calls])
+    start, end = np.where(same, every.end_ns[before], every.start_ns[calls]), every.end_ns[calls]
+    return calls, np.minimum(start, end), end

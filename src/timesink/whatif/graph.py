@@ -336,12 +336,13 @@ class Graph:
         return host, self.program.points.thread[point]
 
     def edges_of_thread(self, thread: int) -> tuple[IntArray, Int64Array, Int64Array]:
-        """Of one thread the numbers of these edges, and when each began and ended as observed."""
+        """Of one thread the numbers of these edges, and when each began and ended as observed, in that order."""
         return self.network.once(thread, lambda: self._edges_of_thread(thread))
 
     def _edges_of_thread(self, thread: int) -> tuple[IntArray, Int64Array, Int64Array]:
         edges, time_ns, (host, thread_of) = self.network.edges, self.program.points.time_ns, self.host_edges()
         own = host[thread_of == thread]
+        own = own[np.argsort(time_ns[edges.src[own]], kind="stable")]
         return own, time_ns[edges.src[own]], time_ns[edges.dst[own]]
 
     def marks(self, nodes: IntArray) -> BoolArray:

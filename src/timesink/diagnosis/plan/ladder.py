@@ -303,11 +303,10 @@ def expected(gain: Quantity | None) -> float:
 def leads_to(
     name: str, chosen: Sequence[str], after: Iterable[str], gain: Gain, likely: Callable[[Collection[str]], float]
 ) -> float:
-    """What is expected after this change and after the one that likely wins most then: the time that both rungs take
-    off the steps on the way. Changes of launches and changes of kernels often win little without each other."""
+    """What is expected after this change, and is likely after the best after it: the time that both rungs take off the
+    steps on the way. Changes of launches and changes of kernels often win little without each other."""
     taken = {*chosen, name}
-    pairs = [{*taken, other} for other in after if other != name]
-    return expected(gain(taken)) + (expected(gain(max(pairs, key=likely))) if pairs else 0.0)
+    return expected(gain(taken)) + max((likely({*taken, other}) for other in after if other != name), default=0.0)
 
 
 def near_best(worth: Mapping[str, float], nearly: float = NEARLY.default) -> list[str]:

@@ -65,7 +65,8 @@ class Joint:
         key = effective, self._eased(effective)
         if key not in self._known and key not in self._likely:
             self._likely[key] = self._replayed(*key, self._likely_of)
-        return (self._known[key] if key in self._known else self._likely[key] or NOTHING).value
+        worth = self._known[key] if key in self._known else self._likely[key]
+        return 0.0 if worth is None else worth.value
 
     def gain(self, chosen: Iterable[str], eased: bool | None = None) -> Quantity | None:
         """What these changes win together; None where the trace cannot be replayed. Their order is of no account.

@@ -302,7 +302,7 @@ class Drawn:
 
     def keep(self, change: EditedChange, case: Case, strokes: list[Stroke]) -> None:
         """Keep it, and the change, so that no other has its identity; forget the oldest where it gets too much."""
-        size = sum(getattr(one, "nbytes", 0) for _, given in strokes for one in given)
+        size = sum([one.nbytes for _, given in strokes for one in given if isinstance(one, np.ndarray)])
         self._known[id(change), case] = change, strokes, size
         while sum(size for _, _, size in self._known.values()) > _KEPT_BYTES and len(self._known) > 1:
             self._known.pop(next(iter(self._known)))

@@ -83,6 +83,7 @@ def test_every_mean_counts_slow_steps_as_often_as_they_come(monkeypatch: pytest.
 
     monkeypatch.setattr(per_step, "slow_rates", lambda _: {0: 0.25})
     monkeypatch.setattr(per_step, "weights", weights)
+    trace = trace_of(STEPS)  # weights are worked out once a trace
     start = int(per_step.step_windows(trace, DEVICE)[0][1])
     claimed = {DEVICE: Intervals.one(start, start + 30 * US), (0, 0): Intervals.one(start, start + 30 * US)}
     kept = per_step.step_windows(trace, DEVICE)[0].size

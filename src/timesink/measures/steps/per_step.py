@@ -18,20 +18,26 @@ from timesink.model.trace import Trace, remembered
 
 def step_windows(trace: Trace, device: Device) -> tuple[Int64Array, Int64Array]:
     """Starts and ends of the steady steps on a device; its whole span, as one window, where there are no steps."""
+    return _weighted_windows(trace, device)[:2]
+
+
+def _weighted_windows(trace: Trace, device: Device) -> tuple[Int64Array, Int64Array, Float64Array]:
+    """The same, and what each window counts for in a mean."""
     if (windows := _windows(trace).get(device)) is not None:
         return windows
     line = device_timeline(trace)[device]
-    return np.array([line.span_start_ns], np.int64), np.array([line.span_end_ns], np.int64)
+    return np.array([line.span_start_ns], np.int64), np.array([line.span_end_ns], np.int64), np.ones(1)
 
 
 @remembered
-def _windows(trace: Trace) -> Mapping[Device, tuple[Int64Array, Int64Array]]:
-    """Starts and ends of the steady steps of every device that has some: every rule asks for them."""
-    parts = steps(trace).windows.partition_by("rank", "device", as_dict=True, maintain_order=True)
-    return {
-        (rank, device): (part["start_ns"].to_numpy(), part["end_ns"].to_numpy())
-        for (rank, device), part in parts.items()
-    }
+def _windows(trace: Trace) -> Mapping[Device, tuple[Int64Array, Int64Array, Float64Array]]:
+    """Those of every device that has steady steps: every rule asks for them."""
+    parts, rates = steps(trace).windows.partition_by("rank", "device", as_dict=True), slow_rates(trace)
+    found = {}
+    for (rank, device), part in parts.items():
+        start, end = part["start_ns"].to_numpy(), part["end_ns"].to_numpy()
+        found[rank, device] = start, end, weights(rates.get(rank), (end - start).astype(np.float64))
+    return found
 
 
 def period_name(trace: Trace) -> Literal["step", "window"]:
@@ -41,20 +47,19 @@ def period_name(trace: Trace) -> Literal["step", "window"]:
 
 def step_weights(trace: Trace, device: Device) -> Float64Array:
     """What each of the device's windows counts for in a mean: slow steps as often as they come (`weights`)."""
-    start, end = step_windows(trace, device)
-    return weights(slow_rates(trace).get(device[0]), (end - start).astype(np.float64))
+    return _weighted_windows(trace, device)[2]
 
 
 def period_ns(trace: Trace, device: Device) -> float:
     """Mean length of the device's windows, by `step_weights` as every mean per step."""
-    start, end = step_windows(trace, device)
-    return float(np.average(end - start, weights=step_weights(trace, device)))
+    start, end, weight = _weighted_windows(trace, device)
+    return float(np.average(end - start, weights=weight))
 
 
 def per_step_ns(trace: Trace, device: Device, intervals: Intervals) -> float:
     """Mean time of a step that the intervals cover."""
-    covered_ns = intervals.covered_ns(*step_windows(trace, device))
-    return float(np.average(covered_ns, weights=step_weights(trace, device)))
+    start, end, weight = _weighted_windows(trace, device)
+    return float(np.average(intervals.covered_ns(start, end), weights=weight))
 
 
 def share_of_step(trace: Trace, device: Device, intervals: Intervals) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from timesink._native import totals
-from timesink.model.intervals import Intervals, begun_in
+from timesink.model.intervals import Intervals, begun_in, intervals_by
 
 PAIRS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=12)
 
@@ -139,3 +140,17 @@ def test_as_many_instants_begin_in_a_window_as_lie_in_it(instants: list[int], wi
     end = np.array([begin + length for begin, length in windows], np.int64)
     expected = [sum(begin <= instant < begin + length for instant in instants) for begin, length in windows]
     assert begun_in(np.array(instants, np.int64), start, end).tolist() == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_instants_and_windows_of_one_size_and_of_several_slices_are_counted(size: int) -> None:
+    instants = np.arange(size, dtype=np.int64)
+    assert begun_in(instants, instants, instants + 1).tolist() == [1] * size
+    assert begun_in(np.zeros(0, np.int64), instants, instants + 1).tolist() == [0] * size
+
+
+def test_intervals_are_grouped_by_keys_in_the_order_of_keys() -> None:
+    frame = pl.DataFrame({"a": [2, 1, 2], "b": [0, 0, 0], "start_ns": [5, 1, 6], "end_ns": [7, 2, 9]})
+    found = intervals_by(frame, "a", "b")
+    assert list(found) == [(1, 0), (2, 0)]
+    assert {key: part.total_ns for key, part in found.items()} == {(1, 0): 1, (2, 0): 4}

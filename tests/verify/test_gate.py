@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -12,11 +14,11 @@ from tests.verify.runs_by_hand import row
 
 from timesink.errors import UsageError
 from timesink.verify import baseline as baselines
-from timesink.verify import calibration
+from timesink.verify import calibration, gate
 from timesink.verify.baseline import Baseline, BaselineRun, Unusable
 from timesink.verify.counters import Counter, compare_counter, gate_counters
-from timesink.verify.environment import Environment
-from timesink.verify.gate import StoredGate, against_baseline, gate_step_time
+from timesink.verify.environment import Command, Environment
+from timesink.verify.gate import PerfTest, StoredGate, against_baseline, gate_step_time
 from timesink.verify.outcomes import Better, GateResult, How, Outcome, Reason, RunRow
 from timesink.verify.records import BrokenRecord
 
@@ -269,7 +271,7 @@ class Launched:
     watch = SimpleNamespace(remark="the GPU was shared")
 
     def __init__(self, *means: float) -> None:
-        self.means, self.numbers = iter(means), list[int]()
+        self.means, self.numbers, self.asked = iter(means), list[int](), list[Any]()
 
     def launch(self, side: str, number: int) -> RunRow:
         self.numbers.append(number)
@@ -290,9 +292,9 @@ def test_a_stored_gate_warms_up_once_and_holds_runs_and_counters_against_the_bas
     saved(tmp_path, stored(counters=kept, runs=tuple(BaselineRun(mean, mean, 190, day, "abc") for mean in STORED)))
     launcher = Launched(9.0, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2)
     said: list[str] = []
-    gate = StoredGate(tmp_path, "suite", 0.02, 0.02, None)
+    stored_gate = StoredGate(tmp_path, "suite", 0.02, 0.02, None)
     command: Any = ["program"]
-    result = gate.run(command, "w0", launcher, measured, allowed=[], progress=said.append)  # type: ignore[arg-type]
+    result = stored_gate.run(command, "w0", launcher, measured, allowed=[], progress=said.append)  # type: ignore[arg-type]
     assert launcher.numbers == [1, 2, 3, 4, 5, 6, 7]
     assert said[0] == "run 2: 1200 ms per step"
     assert [one.name for one in result.rows] == names
@@ -306,6 +308,61 @@ def test_a_gate_without_a_baseline_runs_nothing(tmp_path: Path, monkeypatch: pyt
         command, "w0", launcher, {}, allowed=[], progress=print  # type: ignore[arg-type]
     )  # fmt: skip
     assert (launcher.numbers, result.rows[0].verdict.reason) == ([], Reason.MISSING_BASELINE)
+
+
+@pytest.fixture
+def perf_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[PerfTest, Launched]]:
+    """A test that is run by hand: its launcher's runs take what is said."""
+
+    def made(*means: float) -> tuple[PerfTest, Launched]:
+        launched = Launched(*means)
+        monkeypatch.setattr(gate, "GpuWatch", lambda *_: nullcontext(launched.watch))
+        monkeypatch.setattr(gate, "Launcher", lambda *given: launched.asked.append(given) or launched)
+        return gate.PerfTest("tests/test_perf.py::test_step", Command(("pytest",)), tmp_path, 0.02, HERE), launched
+
+    return made
+
+
+def test_a_test_without_a_baseline_says_how_to_make_one_and_its_first_run_is_discarded(perf_test: Any) -> None:
+    test, launched = perf_test(*[9.0] * 40)
+    row, ran = test.compare()
+    assert (row.verdict.reason, row.name, ran) == (Reason.MISSING_BASELINE, test.test_id, ())
+    assert row.verdict.to_resolve == "run pytest --gpuperf-update-new-only on the trunk and commit the file"
+    assert launched.numbers == []
+    test, launched = perf_test(9.0, *STORED, 9.0, *STORED)
+    path = test.update(8, "first", new_only=True)
+    assert path is not None and launched.numbers == [*range(1, 10)]  # the first warms up
+    assert [run.mean for run in baselines.read(path).runs] == list(STORED)
+    assert launched.asked[0][-1] == 600.0
+    assert test.update(8, "again", new_only=True) is None
+    assert test.update(8, "more", new_only=False) == path
+    assert len(baselines.read(path).runs) == 16
+    path.write_text("{")
+    row, _ = test.compare()
+    assert (
+        row.verdict.to_resolve == "run pytest --gpuperf-update --gpuperf-reason '...' on the trunk and commit the file"
+    )
+
+
+def test_a_slow_test_fails_once_a_second_set_of_fresh_runs_agrees(perf_test: Any) -> None:
+    test, _ = perf_test(9.0, *STORED)
+    test.update(8, "first", new_only=True)
+    test, launched = perf_test(9.0, *[1.2] * 6)
+    row, runs = test.compare()
+    assert (row.verdict.outcome, row.name, len(runs)) == (Outcome.SLOWER, test.test_id, 6)
+    assert launched.numbers == [1, 2, 3, 4, 5, 6, 7]
+    assert [run.number for run in runs] == [2, 3, 4, 5, 6, 7]
+
+
+def test_the_suite_of_a_test_is_the_end_of_its_name_and_a_hash_of_it_all() -> None:
+    long = PerfTest("a/" * 60 + "test_x.py::test_step[-1-]", Command(()), Path(), 0.02, HERE)
+    name, _, mark = long.suite.rpartition("-")
+    assert len(mark) == 6 and name.endswith("test_x.py-test_step--1") and len(name) in (58, 59, 60)
+    other = replace(long, test_id="b/" * 60 + "test_x.py::test_step[-1-]")
+    assert other.suite != long.suite and other.work != long.work
+    assert replace(long, test_id="::").suite.startswith("test-")
+    whole = replace(long, test_id="x" * 100)
+    assert whole.suite.rpartition("-")[0] == "x" * 60
 
 
 def test_a_calibration_is_the_deviation_of_log_means_over_all_sessions(tmp_path: Path) -> None:

@@ -83,6 +83,11 @@ def test_a_carry_over_forbids_the_plain_interval() -> None:
     verdict = judge(carried, PLAN)
     assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, Reason.CARRY_OVER)
     assert verdict.explanation.startswith("a run after the changed build is ")
+    assert verdict.effect is None
+    at_threshold = judge(made(12, lambda at, side, before_it: 0.05 * (before_it == "after"), 0.02), PLAN)
+    assert at_threshold.outcome is Outcome.INCONCLUSIVE
+    assert at_threshold.effect is not None
+    assert at_threshold.effect.low < 1.02 < at_threshold.effect.high
 
 
 def test_modes_of_one_side_alone_are_the_change() -> None:

@@ -274,7 +274,8 @@ def judge(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
     few = verdict.outcome in _SIGN and not most_lie_beyond(_SIGN[verdict.outcome] * ratios, plan.threshold_ratio)
     if carried or few or verdict.outcome is Outcome.INCONCLUSIVE:
         cleared, explained = _explain(pairs, times, plan, carried)
-        verdict = cleared or replace(verdict, outcome=Outcome.INCONCLUSIVE)
+        biased = None if carried else verdict.effect  # no interval is better than one that is known to be off
+        verdict = cleared or replace(verdict, outcome=Outcome.INCONCLUSIVE, effect=biased, false_alarm_ratio=None)
     verdict = replace(
         verdict,
         pairs=len(pairs),
@@ -300,8 +301,8 @@ _SIGN: Final = {Outcome.SLOWER: 1, Outcome.FASTER: -1}
 def _explain(
     pairs: Sequence[Pair], times: Float64Array, plan: ExperimentPlan, carried: str
 ) -> tuple[ChangeVerdict | None, tuple[str, ...]]:
-    """The verdict once what explains how runs differ is taken out, with what that is; None where nothing decides, or
-    reasons contradict each other."""
+    """The verdict once what explains how runs differ is taken out, with what that is; None where nothing decides
+    (but for what the build before a run leaves), or reasons contradict each other."""
     # Where the plain interval is out, its part of the error rate is free.
     plain = plan.plain_level(len(pairs))
     found = explanations(pairs, times, plain if carried else plan.interval_level - plain + 1, carried=bool(carried))
@@ -309,7 +310,9 @@ def _explain(
     decided = [(verdict, note) for verdict, note in verdicts if verdict.outcome is not Outcome.INCONCLUSIVE]
     if len({verdict.outcome for verdict, _ in decided}) == 1:
         return decided[0][0], (f"judged with what explains how runs differ taken out: {decided[0][1]}",)
-    return None, tuple(f"seen, and not enough to decide: {note}" for _, note in found)
+    return verdicts[0][0] if carried and verdicts else None, tuple(
+        f"seen, and not enough to decide: {note}" for _, note in found
+    )
 
 
 def _explain_noise(verdict: ChangeVerdict, plan: ExperimentPlan) -> Hindrance:

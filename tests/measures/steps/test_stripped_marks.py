@@ -20,17 +20,7 @@ from timesink.readers import read
 CAPTURES = Path(__file__).resolve().parents[3] / "benchmarks" / "faults" / "captures"
 ARCHIVES = sorted(CAPTURES.glob("*.tar.xz"))
 EACH_ARCHIVE = 1 if EACH == 1 else 15
-OFF = {
-    "checkpoint_in_line.torch.tar.xz": "rounds begin with the checkpoint's copies: two medians are 3.4 and 5.4 % off"
-}
-
-
-def marks_of(archive: Path) -> list[pytest.MarkDecorator]:
-    off = [pytest.mark.xfail(strict=True, reason=OFF[archive.name])] if archive.name in OFF else []
-    return [*off, pytest.mark.slow] if EACH == 1 else off
-
-
-SAMPLE = [pytest.param(path, marks=marks_of(path)) for path in ARCHIVES[::EACH_ARCHIVE]]
+SAMPLE = [pytest.param(path, marks=pytest.mark.slow if EACH == 1 else ()) for path in ARCHIVES[::EACH_ARCHIVE]]
 
 
 def windows_of(found: Steps, rank: int) -> tuple[Int64Array, Int64Array]:

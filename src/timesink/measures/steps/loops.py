@@ -150,12 +150,11 @@ def _is_regular(starts: Int64Array) -> bool:
 
 
 def _begun(kinds: Int64Array, gaps_ns: Int64Array | None, starts: Int64Array) -> Int64Array:
-    """Where rounds of the same pace begin: with the recording's first operation, else after their longest pause."""
-    moved: Int64Array = starts - starts[0] % int(median(np.diff(starts)))
-    if (kinds[moved] == kinds[moved[0]]).all():
-        return moved
-    if gaps_ns is None:
-        return starts
+    """Where rounds of the same pace begin: with the recording's first operation, else after their longest pause.
+
+    Work of some rounds only, a checkpoint say, shifts what follows it in them. So where a round begins is counted back
+    from the first operation that occurs once in each.
+    """
     rounds = starts.size - 1
     inside = kinds[starts[0] : starts[-1]]
     round_of = np.repeat(np.arange(rounds), np.diff(starts))
@@ -164,7 +163,13 @@ def _begun(kinds: Int64Array, gaps_ns: Int64Array | None, starts: Int64Array) ->
         for kind in np.flatnonzero(np.bincount(inside) == rounds)
         if np.unique(round_of[inside == kind]).size == rounds
     ]
-    return max(once, key=lambda positions: (median(gaps_ns[positions[1:]]), -positions[0]), default=starts)
+    first = min((at for at in once if at.size == starts.size), key=lambda at: int(at[0]), default=starts)
+    moved: Int64Array = first - first[0] % int(median(np.diff(first)))
+    if (kinds[moved] == kinds[0]).all():
+        return moved
+    if gaps_ns is None:
+        return starts
+    return max(once, key=lambda at: (median(gaps_ns[at[1:]]), -at[0]), default=starts)
 
 
 def _home_shares(kinds: Int64Array, recurring: Int64Array, starts: Int64Array) -> tuple[float, float]:

@@ -1,0 +1,81 @@
+"""Work of some steps only, a checkpoint or a log, moves no step's beginning: without marks the steps are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import pytest
+from tests.gate.programs import Program
+from tests.measures.steps.library_ranges import bare
+from tests.measures.steps.test_stripped_marks import compare
+
+from timesink.measures.steps.proof import StepOrigin
+from timesink.measures.steps.steps import steps
+from timesink.readers import read
+
+GEMM = "ampere_sgemm_128x64_{}"
+CAST = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>"
+ADAM = "void at::native::multi_tensor_apply_kernel<at::native::FusedAdamMathFunctor<float>>"
+
+
+def checkpoint(program: Program) -> None:
+    program.copy("DtoH", 1 << 25, 2600, memory="Pageable", blocking=True)
+
+
+def log(program: Program) -> None:
+    program.launch("void at::native::reduce_kernel<512, 1, at::native::NormTwoOps>", 30)
+    program.copy("DtoH", 4, 2, blocking=True)
+
+
+def evaluate(program: Program) -> None:
+    program.launch(GEMM.format("nn"), 400, grid=[512, 1, 1])
+    program.wait()
+
+
+def average(program: Program) -> None:
+    for _ in range(3):
+        program.launch("void at::native::multi_tensor_apply_kernel<at::native::LerpFunctor<float>>", 40)
+
+
+def step(program: Program, rare: Callable[[Program], None] | None, place: str) -> None:
+    """It begins with what runs before every layer and ends with a cast; few kernels run once in it."""
+    program.pause(90)
+    if rare and place == "begin":
+        rare(program)
+    for layer in range(12):
+        program.launch("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor>", 3)
+        program.launch(GEMM.format("tn"), 20, grid=[64, 1, layer // 2 + 1])
+        if layer == 0:
+            program.launch("void at::native::(anonymous namespace)::indexSelectLargeIndex", 8)
+        if rare and place == "middle" and layer == 7:
+            rare(program)
+    program.launch("void at::native::mse_loss_kernel", 6)
+    for layer in range(12):
+        program.launch(GEMM.format("nt"), 25, grid=[64, 1, layer // 2 + 1])
+    program.launch(ADAM, 50)
+    if rare and place == "end":
+        rare(program)
+    program.launch(CAST, 4)
+
+
+@pytest.mark.parametrize("profiler", ["kineto", "nsys"])
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize(
+    ("rare", "place", "every"),
+    list(product((checkpoint, log, evaluate, average), ("begin", "middle", "end"), (3, 4))),
+    ids=lambda part: getattr(part, "__name__", str(part)),
+)
+def test_rare_work_moves_no_step(
+    rare: Callable[[Program], None], place: str, every: int, first: int, profiler: str, tmp_path: Path
+) -> None:
+    program = Program()
+    for number in range(6):  # in which nothing rare comes back often enough to be a loop of its own
+        with program.range(f"ProfilerStep#{number}"):
+            step(program, rare if number % every == first else None, place)
+    trace = read(getattr(program, profiler)(tmp_path), cache=False)
+    marked, found = steps(trace), steps(bare(trace))
+    assert marked.origin is StepOrigin.MARKED
+    assert found.origin is StepOrigin.FOUND
+    compare(marked, found, f"{rare.__name__} at the {place}")

@@ -75,15 +75,22 @@ def first_kernel_ns(launched: LaunchSequence, position: int) -> int:
     return int(launched.time_ns[position + (kernels[0] if kernels.size else 0)])
 
 
-def round_starts(launched: LaunchSequence, choice: StepChoice | None) -> Int64Array | None:
-    """Positions at which rounds begin; None where no loop is found, or nothing has the name that the user gave."""
+def round_starts(
+    launched: LaunchSequence, choice: StepChoice | None, updates_ns: Int64Array | None = None
+) -> Int64Array | None:
+    """Positions at which rounds begin; None where no loop is found, or nothing has the name that the user gave.
+    `updates_ns`: when optimizers' work was launched, ascending."""
     gaps_ns = np.diff(launched.time_ns, prepend=launched.time_ns[:1])
     if choice is not None and choice.pattern is not None:
         named = np.flatnonzero(matches(launched.ops["name"], choice.pattern).to_numpy())
         every = max(round(named.size / choice.count), 1) if choice.count else 1
         return named[::every] if named.size > 1 else None
     count = choice.count if choice is not None else None
-    loop = outermost_loop(launched.kinds, gaps_ns) if count is None else loop_of(launched.kinds, gaps_ns, count)
+    if count is not None:
+        loop = loop_of(launched.kinds, gaps_ns, count)
+    else:
+        updates = None if updates_ns is None else np.searchsorted(launched.time_ns, updates_ns)
+        loop = outermost_loop(launched.kinds, gaps_ns, updates)
     return None if loop is None else loop.starts
 
 

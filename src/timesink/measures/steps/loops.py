@@ -69,8 +69,13 @@ def candidates(kinds: Int64Array) -> list[OperationLoop]:
     return [loop for loop in found if loop.home_share >= least]
 
 
-def outermost_loop(kinds: Int64Array, gaps_ns: Int64Array | None = None) -> OperationLoop | None:
+def outermost_loop(
+    kinds: Int64Array, gaps_ns: Int64Array | None = None, updates: Int64Array | None = None
+) -> OperationLoop | None:
     """The outermost loop of a sequence of kinds (small non-negative integers); None where nothing repeats surely.
+
+    `updates` are positions of optimizers' work. A loop that has some in nearly every round is outermost even where a
+    few kinds, a checkpoint's say, come in every third of its rounds.
 
     A round begins where the recording does, if the operation there comes back at the same place of every round. Else,
     with `gaps_ns`, the time before each operation in which nothing was launched, it begins with the operation that
@@ -80,10 +85,23 @@ def outermost_loop(kinds: Int64Array, gaps_ns: Int64Array | None = None) -> Oper
     best = max((loop.home_share for loop in found), default=0.0)
     if best < assumed.KINDS_AT_HOME.value:
         return None
-    alike = [loop for loop in found if loop.home_share >= best - assumed.PACES_ALIKE.value]
+    alike = [
+        loop
+        for loop in found
+        if loop.home_share >= best - assumed.PACES_ALIKE.value
+        or (loop.home_share >= assumed.KINDS_AT_HOME.value and _holds_most(loop.starts, updates))
+    ]
     close = [loop for loop in alike if loop.rounds * assumed.PACES_CLOSE.value >= alike[0].rounds]
     loop = max(close, key=lambda loop: (loop.exact_share, loop.rounds))
     return replace(loop, starts=_begun(kinds, gaps_ns, loop.starts))
+
+
+def _holds_most(starts: Int64Array, updates: Int64Array | None) -> bool:
+    """Whether nearly every round holds one of these positions."""
+    if updates is None:
+        return False
+    held = np.diff(np.searchsorted(updates, starts)) > 0
+    return bool(held.mean() >= assumed.ROUNDS_AT_HOME.value)
 
 
 def home_share(kinds: Int64Array, starts: Int64Array) -> float:

@@ -210,7 +210,7 @@ def _rounds(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
             continue
         work = work_times(trace, process, launched)
         positions, origin = None, None
-        if launched is not None and (positions := round_starts(launched, None)) is not None:
+        if launched is not None and (positions := round_starts(launched, None, work.get(Work.OPTIMIZER))) is not None:
             if (known := _proven(trace, launched, launched.time_ns[positions], work)) is None:
                 continue
             positions, origin = positions[known[0]], known[1]

@@ -3,18 +3,22 @@ the SDK drops a request with one in silence."""
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import sys
 from io import BufferedReader, RawIOBase, TextIOWrapper
 from typing import Any
 
-_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)")
-
 
 def without_halves(line: bytes) -> bytes:
     """The line with the replacement character for each escape of half a surrogate pair."""
-    return _ESCAPE.sub(lambda found: rb"\ufffd" if found["half"] else found[0], line)
+    if rb"\ud" not in line.lower():
+        return line
+    try:
+        text = json.dumps(json.loads(line), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return line  # for the SDK to refuse
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode() + b"\n"
 
 
 def mend_requests() -> None:

@@ -239,7 +239,9 @@ def _adopt_orphans() -> None:
 def _children() -> set[int]:
     """Processes whose parent this one is."""
     found = set()
-    for status in Path("/proc").glob("[0-9]*/stat"):
+    for status in Path("/proc").glob("*/stat"):
+        if not status.parent.name.isdecimal():
+            continue
         try:
             fields = status.read_text("utf-8", "replace").rpartition(")")[2].split()
         except OSError:

@@ -43,6 +43,7 @@ def test_kernels_that_wait_for_pages_are_told_to_prefetch(answers: Answers) -> N
     assert "run for 88.0 % of kernel time: kernels wait for the pages" in answers.verdict
     assert "a fix saves at most 2.6" in answers.verdict
     assert "prefetch_pages" in answers.plan
+    assert "remove_sync" not in answers.plan  # the CPU touches these pages between two kernels
     assert "most of it on thread 4242" in answers.doors["-v"]
 
 

@@ -14,6 +14,7 @@ import polars as pl
 
 from timesink.fixes.fix import Beside
 from timesink.knowledge.assumptions import Assumption, fixes
+from timesink.knowledge.kernel_traits import TOUCHED
 from timesink.measures.communication.pipelines import trains
 from timesink.measures.compile.graph_obstacles import graph_obstacle
 from timesink.measures.habits.extra_work import ExtraWork
@@ -26,13 +27,15 @@ from timesink.measures.kernels.one_stream import OneStreamRuns, one_stream_runs
 from timesink.measures.kernels.precision import four_byte_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import small_grids
+from timesink.measures.steps.per_step import in_most_steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.replay import graphs
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
+from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.startup import replace
-from timesink.whatif.change import Case, Change, Range, Selection, Target, Together, chosen_ops
+from timesink.whatif.change import EVERYTHING, Case, Change, Range, Selection, Target, Together, chosen_ops
 from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import (
     EnterRegions,
@@ -56,6 +59,13 @@ def drop_extra_work(work: ExtraWork, waits: bool = False) -> Together:
 def extra_kernels(work: ExtraWork) -> ShortenKernels:
     """The device's part of that."""
     return drop_work(Selection(work.device, {"extra": work.rows}))
+
+
+def waits_that_may_go(trace: Trace) -> tuple[Target, ...]:
+    """Every wait; none where unified memory moves in most steps: the CPU touches it in turn with the GPU, and waits."""
+    ops = trace.get(DEVICE_OPS)
+    touched = ops.filter(matches(ops["name"], TOUCHED))
+    return () if touched.height and in_most_steps(trace, touched) else (EVERYTHING,)
 
 
 def merge_loops(work: ExtraWork) -> FuseOptimizer:

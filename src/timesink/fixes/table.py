@@ -248,7 +248,7 @@ REMOVE_SYNC: Final = Fix(
     Effort.LINES,
     answers=("host_sync", "collective_awaited"),
     verb=Verb("remove-sync", "[op:REGEX | range: | call:]", "waits that go"),
-    find=lambda _: (EVERYTHING,),
+    find=replays.waits_that_may_go,
     change=RemoveSyncs,
     offer=Offer.ALWAYS,
     same_kernels=True,

@@ -1,7 +1,7 @@
 """What explains the differences between runs, and the effect once that is taken out.
 
 Runs differ more than the change that is looked for, often for a reason that the runs themselves show: their place in
-the pair or behind the changed build, a swing of the machine, the clock and the speed of the host that were recorded, a
+the pair or behind the changed build, a swing of the machine, the clock and the speed of the CPU that were recorded, a
 mode that each process takes, rare slow steps. Each reason that is seen gives an interval of its own. They share a small
 part of the error rate (Bonferroni; what sees nothing cannot err), so all of them together keep to that part.
 """
@@ -128,7 +128,7 @@ def _least_squares(design: Float64Array, values: Float64Array, lost: int = 0) ->
 _RECORDED: Final[dict[str, Callable[[RunRow], float | None]]] = {
     "SM clock": lambda run: run.sm_mhz,
     "temperature": lambda run: run.celsius,
-    "speed of the host": lambda run: run.probe_s,
+    "speed of the CPU": lambda run: run.probe_s,
 }
 
 

@@ -140,16 +140,16 @@ def nothing_above(of: Answers) -> Iterator[str]:
     if not _NOTHING_FOUND.search(of.verdict) and not of.is_without_bottleneck:
         return
     for row in of.rows:
-        if row.share is not None and row.share >= MATERIAL:
+        if row.share is not None and row.share >= MATERIAL and _counted(row):
             yield f"{of.verdict[-60:]} above {row}"
 
 
 def every_cause_owned(of: Answers) -> Iterator[str]:
-    """Of a part of the bar that takes a twentieth of the step something is said: a finding, or why there is none."""
+    """Of a part of the bar that takes a twentieth of the step something is said: a finding, a bound, or why not."""
     for name, share in of.bar.items():
         if name in ("compute", "idle", "other") or share < 100 * OWED:
             continue
-        if of.is_without_bottleneck:
+        if of.is_without_bottleneck and not any(f"{row.name} saves at most" in of.verdict for row in of.rows):
             yield f"no bottleneck, and {name} is {share} % of the step"
         elif not of.rows and name not in of.verdict and not _REASON.search(of.verdict):
             yield f"nothing is said of {name}, {share} % of the step"

@@ -38,7 +38,7 @@ def run(program: str, folder: Path, plan: dict[str, Any] | None) -> tuple[dict[s
 
 def test_a_slow_loader_is_found_and_what_does_not_apply_says_why(tmp_path: Path) -> None:
     names = ("loader_workers", "tf32", "channels_last", "no_recomputation", "set_to_none", "drop_debugging")
-    found, _ = run(PROGRAM, tmp_path, {"names": names, "budget_s": 20.0, "block_s": 0.1})
+    found, _ = run(PROGRAM, tmp_path, {"names": names, "budget_s": 60.0, "block_s": 0.1})
     assert (found["root"], found["optimizer"], found["mark"]) == ("Sequential", "Adam", "optimizer")
     by_name = {one["name"]: one for one in found["tried"] if not one["beside"]}
     assert by_name["loader_workers"]["ratio"] < 0.5

@@ -11,7 +11,9 @@ from tests.whatif.test_changes import call, made, op
 
 from timesink.knowledge.assumptions import fixes
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SYNCS
-from timesink.whatif.edit import Edit
+from timesink.whatif.change import Case
+from timesink.whatif.changes.host import RemoveSyncs
+from timesink.whatif.edit import Drawn, Edit
 from timesink.whatif.graph import Graph
 
 US = 1_000
@@ -81,6 +83,27 @@ def test_what_a_launch_costs_the_host_begins_at_the_launch_or_wait_before_it(
     edit.launch_windows = lambda ops, **more: Edit.launch_windows(edit, ops, **more)
     Edit.save_launches(edit, np.ones(4, bool), 0.4, **more)
     assert found == [[0, 3, 4, 5], first, [5, 25, 60, 45], [0.4] * 4]
+
+
+def test_only_launches_of_the_ops_that_are_meant_are_found_and_both_of_two_changes_are_kept() -> None:
+    edit = Edit(three_kernels(stream=20))
+    every, start, _ = edit.launch_windows()
+    own, begun, _ = edit.launch_windows(np.array([False, True, False]))
+    assert every.size > own.size == 1
+    assert begun.tolist() == start[every == own[0]].tolist()
+
+
+@pytest.mark.parametrize(("limit", "left"), [(192, 3), (191, 2), (128, 2), (64, 1), (0, 1)])
+def test_of_what_was_drawn_the_latest_is_kept_as_far_as_there_is_room(
+    limit: int, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timesink.whatif.edit._KEPT_BYTES", limit)
+    kept, changes = Drawn(), [RemoveSyncs() for _ in range(3)]
+    for change in changes:
+        kept.keep(change, Case.EXPECTED, [(Edit._explain, (np.zeros(8, np.int64),))])
+    assert [kept.strokes_of(change, Case.EXPECTED) is not None for change in changes] == [False] * (3 - left) + [
+        True
+    ] * left
 
 
 def test_intervals_of_calls_are_saved_on_the_thread_of_each() -> None:

@@ -147,8 +147,6 @@ class Edit:
         calls, start, end = self.graph.once(
             ("launches", since_launch), lambda: _every_launch(self.graph.program, since_launch)
         )
-        if ops is None:
-            return calls, start, end
         own = self.graph.program.launching(ops)[calls]
         return calls[own], start[own], end[own]
 

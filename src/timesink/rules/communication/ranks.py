@@ -103,7 +103,7 @@ def _straggler(trace: Trace, rank: int, gain: float, evidence: Evidence) -> Find
                 "exposed, in collectives and messages of some ranks, beyond that of its peers",
             ),
         ),
-        advice=f"Find what makes rank {rank} late: {question} `timesink show idle --rank {rank}`, beside a peer.",
+        advice=f"Find what makes rank {rank} late: {question} compare its idle time with that of a peer.",
         verify="Capture all ranks again: this rank comes late no more, and the waits of the others go.",
         claim=Claim(claim),
         stated=Quantity.ms(worth.gain_ns, worth.low_ns, worth.high_ns),

@@ -84,12 +84,10 @@ def price_change(
     room for a shorter device step. So where nothing but kernels gets shorter, the gain is their time, and no replay is
     asked. `bound` is what is known of a gain that is mostly the profiler's.
     """
-    if isinstance(change, ShortenKernels) and change.touches is Touches.DEVICE:
-        return Priced(_price_by_kernels(change, trace), "kernel_time")
+    if (unreplayed := _price_without_replay(change, rank, trace)) is not None:
+        return unreplayed
     if rank not in pricers(trace):
         return None
-    if isinstance(change, OverlapCollectives) and not collective_waits(trace).matched.calls.height:
-        return Priced(_exposed_bound(rank, trace), "bound")  # all of it may be waiting for a late rank
     if trace.unprofiled_step_ns is None:
         replayed = _price_by_estimate(change, rank, trace)
     else:
@@ -99,9 +97,21 @@ def price_change(
     return Priced(replayed if signed else _at_least_nothing(replayed), "replay")
 
 
+def _price_without_replay(change: Change, rank: int, trace: Trace) -> Priced | None:
+    """What is known of a change without asking a replay; None where only a replay tells."""
+    if isinstance(change, ShortenKernels) and change.touches is Touches.DEVICE:
+        return Priced(_price_by_kernels(change, trace), "kernel_time")
+    is_unmatched = isinstance(change, OverlapCollectives) and not collective_waits(trace).matched.calls.height
+    if is_unmatched and rank in pricers(trace):  # all of it may be waiting for a late rank
+        return Priced(_exposed_bound(rank, trace), "bound")
+    return None
+
+
 def likely_ms(change: Change, rank: int, trace: Trace) -> float:
     """The value of `price_change` alone, by one replay: what orders changes; nothing where the trace cannot be
     replayed."""
+    if (unreplayed := _price_without_replay(change, rank, trace)) is not None:
+        return unreplayed.gain.value
     if rank not in pricers(trace):
         return 0.0
     if trace.unprofiled_step_ns is not None:

@@ -34,12 +34,12 @@ class Unpacked:
     def refuse_bomb(self) -> None:
         """Refuse a file that unpacks to more than any capture does: unpacking alone is quick, and stops there."""
         limits, size, unpacked_bytes, events = usual_limits(), self.path.stat().st_size, 0, 0
+        most_bytes, most_events = limits.most_unpacked(size), limits.most_events(size)
         for piece in self.raw() if _opener(self.path) is not open else ():
             unpacked_bytes += len(piece)
             events += piece.count(_EVENT)
-            most = limits.most_unpacked(size), limits.most_events(size)
-            if unpacked_bytes > most[0] or events > most[1]:
-                what = f"{self.path.name} unpacks to more than {most[0]:,} bytes or {most[1]:,} events"
+            if unpacked_bytes > most_bytes or events > most_events:
+                what = f"{self.path.name} unpacks to more than {most_bytes:,} bytes or {most_events:,} events"
                 raise refused(f"{what}: a decompression bomb", TRUSTED)
 
     def pieces(self) -> Iterator[str]:

@@ -70,6 +70,7 @@ def test_a_page_of_kernels_shows_roofs_limiters_and_stalls(opened: Open, pages: 
     assert page.locator("#profiled > details").filter(has_text="(id ").count() == kernels == 6
     assert page.locator("#profiled > details").filter(has_text="(id ").first.locator("table").count() == 2
     assert "lg_throttle" in page.locator("#profiled > details").filter(has_text="(id ").first.inner_text()
+    page.locator("#findings details.finding > summary").first.click()
     assert "of the recorded time" in page.locator("#findings article h3").first.inner_text()
 
 

@@ -82,23 +82,30 @@ def siblings(core: int) -> frozenset[int]:
     return frozenset(number for part in ends for number in range(int(part[0]), int(part[-1]) + 1))
 
 
-def move_to_quiet_cores(every: frozenset[int]) -> str:
-    """Pin all threads of this process to physical cores on which work takes least now; what was seen of all cores."""
+def quickest(every: frozenset[int], probes: int = PROBES) -> tuple[list[int], str]:
+    """Physical cores on which work takes least now, and what was seen of all; the calling thread is left on the last
+    that was looked at."""
     took: dict[int, float] = dict.fromkeys(every, 0.0)
-    for _ in range(PROBES):
+    for _ in range(probes):
         for core in every:
             os.sched_setaffinity(0, {core})
-            took[core] += piece_of_work() / PROBES
+            took[core] += piece_of_work() / probes
     chosen: list[int] = []
     for core in sorted(every, key=lambda core: took[core]):
         if not siblings(core) & set(chosen) and len(chosen) < CORES:
             chosen.append(core)
+    return chosen, f"cores {chosen}, " + " ".join(f"{took[core] * 1e3:.2f}" for core in sorted(every)) + " ms"
+
+
+def move_to_quiet_cores(every: frozenset[int]) -> str:
+    """Pin all threads of this process to those; what was seen of all cores."""
+    chosen, seen = quickest(every)
     for thread in Path("/proc/self/task").iterdir():
         try:
             os.sched_setaffinity(int(thread.name), chosen)
         except OSError:  # it has ended
             continue
-    return f"cores {chosen}, " + " ".join(f"{took[core] * 1e3:.2f}" for core in sorted(every)) + " ms"
+    return seen
 
 
 def agreed(blocks: list[float]) -> bool:
@@ -110,7 +117,7 @@ def agreed(blocks: list[float]) -> bool:
 def timed(machine: Machine, ladder: Ladder, steps: dict[str, Step], seconds: float) -> dict[str, list[float]]:
     """Block means in ms, all variants in order, then in the reverse order, and so on, for so long; at least `BLOCKS`
     of each."""
-    sets = {slug(changes): changes for changes in ladder.variants()}
+    sets = {name: suite.of_slug(name) for name in steps}
     times: dict[str, list[float]] = {name: [] for name in steps}
     counts: dict[str, int] = {}
     every, moved, number = frozenset(os.sched_getaffinity(0)), 0.0, 0
@@ -175,8 +182,8 @@ def turn(out: Path, name: str, wait: bool) -> float:
 
 
 def measured(machine: Machine, ladder: Ladder, given: argparse.Namespace) -> None:
-    steps, found = built(machine, ladder, ladder.variants())
-    seconds = turn(given.out, f"{ladder.name}.{given.label}", given.wait)
+    steps, found = built(machine, ladder, [suite.of_slug(name) for name in given.sets] or ladder.variants())
+    seconds = turn(given.out, f"{ladder.name}.{given.label}", given.wait) or given.seconds
     for name, values in timed(machine, ladder, steps, seconds).items():
         found[name] |= {
             "ms": round(statistics.median(values), 5),
@@ -204,6 +211,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--label", default="measure0", help="measureK, of which the first captures too, or nsys")
     parser.add_argument("--wait", action="store_true", help="be timed when told so")
+    parser.add_argument("--sets", nargs="*", default=[], metavar="base|CHANGE[+CHANGE]", help="these, not every set")
+    parser.add_argument("--seconds", type=float, default=0.0, help="without --wait: timed for so long")
     parser.add_argument("--dry", action="store_true", help="tiny sizes on the CPU: does everything run?")
     given = parser.parse_args()
     torch._dynamo.config.recompile_limit = 64

@@ -97,3 +97,8 @@ def find(name: str) -> Ladder:
 def slug(changes: tuple[str, ...]) -> str:
     """A set of changes as the measurements call it."""
     return "+".join(changes) or "base"
+
+
+def of_slug(name: str) -> tuple[str, ...]:
+    """The changes of a set by what the measurements call it."""
+    return () if name == "base" else tuple(name.split("+"))

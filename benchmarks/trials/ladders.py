@@ -1,91 +1,211 @@
-"""The programs of the ladders under trial, in one process each, and what their full truth says of the same changes.
+"""The programs of the ladders under trial, each beside its full truth on the same machine in the same minutes.
 
-    python -m benchmarks.trials.ladders run OUT [--only mixer_training] [--budget 40] [--seconds 560]
-    python -m benchmarks.trials.ladders score results.json
+    python -m benchmarks.trials.ladders run OUT [--gpus 4] [--only mixer_training] [--budget 60] [--seconds 560]
+    python -m benchmarks.trials.ladders score [results.json]
 
-Every program prints what was measured of each change beside the truth (the shortest block of three rounds in fresh
-processes), and the host's noise: what two rounds of the truth are apart.
+A program has one GPU and its share of the cores for itself. First its truth: the base and each change that can be
+switched, made in the program's source, all in one fresh process (`benchmarks.ladders.measure`); then the trial of the
+unchanged program; then the truth once more, with all that the trial kept. What the two rounds of the truth are apart is
+the host's noise. All three are moved to those of their cores that are quickest now, by the same rule.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import queue
+import subprocess
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
+from threading import Event, Lock, Thread
 from typing import Any
 
-from benchmarks.ladders.suite import LADDERS, find
+from benchmarks.ladders.suite import LADDERS, find, slug, split
 from benchmarks.trials.__main__ import SWITCHABLE, of_compile
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "ladders.json"
+SOON_S = 3.0
 
 
 def names_of(name: str) -> list[str]:
     """The changes of a ladder that can be switched from outside."""
     ladder = find(name)
-    return [change for change in ladder.changes if change in SWITCHABLE] + of_compile(ladder)
+    return [change for change in ladder.changes if change in SWITCHABLE - {"compile"}] + of_compile(ladder)
 
 
-def run(out: Path, only: list[str], budget_s: float, seconds: float) -> None:
-    """One process a program; results are rewritten after each."""
-    from timesink.trials.run import ProgramRuns
+def in_source(names: list[str]) -> tuple[str, ...]:
+    """What the ladders call the same changes, in the order of the suite's sets."""
+    return tuple("compile" if name == "compile_blocks" else name for name in names)
 
-    began, results = time.monotonic(), {}
-    for ladder in LADDERS:
-        changes = names_of(ladder.name)
-        if not changes or (only and ladder.name not in only) or time.monotonic() - began > seconds:
-            continue
-        folder = Path("/tmp/trials") / ladder.name
+
+@dataclass(frozen=True)
+class Slot:
+    """One GPU and some cores."""
+
+    gpu: int
+    cores: frozenset[int]
+    out: Path
+    budget_s: float
+    truth_s: float
+    dry: bool
+
+    def words(self, *words: str) -> list[str]:
+        """The command of a Python module here."""
+        return ["env", f"CUDA_VISIBLE_DEVICES={self.gpu}", sys.executable, "-m", *words]
+
+    def truth(self, name: str, label: str, sets: list[str]) -> dict[str, list[float]]:
+        """Milliseconds a step of every block, by set; of those whose losses are the base's."""
+        line = self.words("benchmarks.ladders.measure", name, "--label", label, "--out", str(self.out / "raw"))
+        line += ["--seconds", str(self.truth_s), *(["--dry"] if self.dry else []), "--sets", *sets]
+        with (self.out / "raw" / f"{name}.{label}.log").open("wb") as log:
+            subprocess.run(
+                line, stdout=log, stderr=subprocess.STDOUT, check=True, timeout=240,
+                preexec_fn=lambda: os.sched_setaffinity(0, self.cores),
+            )  # fmt: skip
+        found = json.loads((self.out / "raw" / f"{name}.{label}.json").read_text())
+        return {of: one["blocks_ms"] for of, one in found.items() if one.get("receipts_equal")}
+
+    def trial(self, name: str) -> dict[str, Any]:
+        from timesink.trials.run import ProgramRuns
+
+        folder = self.out / "raw" / name
         folder.mkdir(parents=True, exist_ok=True)
+        script = self.words("benchmarks.trials.suite_script", name, *(["--dry"] if self.dry else []))
+        runs = ProgramRuns(script, folder, "", True)
+        with quiet_cores(name, self.cores):
+            return asdict(runs.in_place(names_of(name), self.budget_s)) | {"losses": []}
+
+    def measure(self, name: str) -> dict[str, Any]:
+        """Truth, trial, truth."""
+        began = time.monotonic()
+        singles = [slug((change,)) for change in in_source(names_of(name))]
+        first = self.truth(name, "before", ["base", *singles])
         started = time.monotonic()
-        runs = ProgramRuns([sys.executable, "-m", "benchmarks.trials.ladder_script", ladder.name], folder, "", True)
-        try:
-            found = runs.in_place(changes, budget_s)
-        except Exception as error:  # noqa: BLE001 - any failure is this program's result
-            print(f"{ladder.name}: {error}", flush=True)
-            continue
-        results[ladder.name] = asdict(found) | {"losses": [], "seconds": time.monotonic() - started}
-        (out / "ladders.json").write_text(json.dumps(results, indent=1))
-        print(f"{ladder.name}: {time.monotonic() - started:.0f} s, kept {found.kept}", flush=True)
+        found = self.trial(name)
+        found["seconds"] = round(time.monotonic() - started, 1)
+        kept = slug(in_source(found["kept"]))
+        second = self.truth(name, "after", list(dict.fromkeys(["base", *singles, kept])))
+        return found | {"truth": [first, second], "whole_s": round(time.monotonic() - began, 1)}
+
+
+@contextmanager
+def quiet_cores(name: str, cores: frozenset[int]) -> Iterator[None]:
+    """Meanwhile the newest process of the ladder's script is kept on those of `cores` that are quickest now."""
+    from benchmarks.ladders.measure import quickest
+
+    done = Event()
+
+    def keep() -> None:
+        while not done.wait(SOON_S):
+            pids = subprocess.run(
+                ["pgrep", "-f", f"suite_script {name}"], capture_output=True, text=True, check=False
+            ).stdout.split()
+            chosen = quickest(cores, 2)[0]
+            for pid in pids:
+                for thread in Path(f"/proc/{pid}/task").glob("*"):
+                    try:
+                        os.sched_setaffinity(int(thread.name), chosen)
+                    except OSError:  # it has ended
+                        continue
+
+    keeper = Thread(target=keep, daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        done.set()
+        keeper.join()
+
+
+def run(given: argparse.Namespace) -> None:
+    """Programs are taken one after another by whichever GPU is free; results are rewritten after each."""
+    only = [name for name in given.only.split(",") if name]
+    results = json.loads(given.path.read_text()) if given.path.is_file() else {}
+    out = given.path.parent
+    (out / "raw").mkdir(parents=True, exist_ok=True)
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for ladder in LADDERS:
+        if names_of(ladder.name) and (not only or ladder.name in only) and ladder.name not in results:
+            waiting.put(ladder.name)
+    began, lock = time.monotonic(), Lock()
+    os.environ |= {"OMP_NUM_THREADS": "4", "TORCHINDUCTOR_COMPILE_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+
+    def work(slot: Slot) -> None:
+        while time.monotonic() - began < given.seconds:
+            try:
+                name = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                found = slot.measure(name)
+            except Exception as error:  # noqa: BLE001 - any failure is this program's result
+                print(f"{name}: {type(error).__name__}: {error}", flush=True)
+                continue
+            with lock:
+                results[name] = found
+                given.path.write_text(json.dumps(results, indent=1))
+                print(
+                    f"{time.monotonic() - began:4.0f} s  {name}: {found['whole_s']:.0f} s, kept {found['kept']}",
+                    flush=True,
+                )
+
+    every = sorted(os.sched_getaffinity(0))[: given.cores or None]
+    each = len(every) // given.gpus
+    workers = []
+    for gpu in range(given.gpus):
+        cores = frozenset(every[gpu * each : (gpu + 1) * each])
+        slot = Slot(gpu, cores, out, given.budget, given.truth, given.dry)
+        workers.append(Thread(target=work, args=(slot,)))
+        workers[-1].start()
+    for worker in workers:
+        worker.join()
+
+
+def gains(found: dict[str, Any], change: str) -> list[float]:
+    """What each round of the truth says that a set of changes wins, as a share of the step: by the shortest blocks."""
+    return [1 - min(of[change]) / min(of["base"]) for of in found["truth"] if of.get(change) and of.get("base")]
 
 
 def score(results: dict[str, dict[str, Any]]) -> None:
     """Each single beside the truth, then the sums over all."""
-    from benchmarks.ladders.truth import Truth
-
-    errors, first, ends, noise = [], [], [], []
+    errors, first, ends, noise, seconds = [], [], [], [], []
     for name, found in results.items():
-        truth, rounds = Truth(name), (Truth(name, 0), Truth(name, 1))
-        singles = {one["name"]: one for one in found["tried"] if not one["beside"] and one["pairs"]}
-        if "compile_blocks" in singles:
-            singles["compile"] = singles.pop("compile_blocks")
-        gains = {change: 1 - one["shortest"] for change, one in singles.items() if change in truth.ladder.changes}
-        for change, gain in gains.items():
-            real, between = truth.gain([change]), [one.gain([change]) for one in rounds]
-            if real is None:
+        seconds.append(found["seconds"])
+        tried = {in_source([one["name"]])[0]: one for one in found["tried"] if not one["beside"]}
+        real = {change: fmean(rounds) for change in tried if (rounds := gains(found, change))}
+        measured = {change: 1 - tried[change]["shortest"] for change in real if tried[change]["pairs"]}
+        for change, one in tried.items():
+            if change not in measured:
+                print(f"{name:22} {change:16} not measured: {one['refused'] or one['failed'] or 'no truth'}")
                 continue
-            errors.append(abs(gain - real))
-            noise.append(abs(between[0] - between[1]) if None not in between else 0.0)
-            print(f"{name:24} {change:18} {gain:7.1%} truth {real:7.1%} (two rounds {noise[-1]:.1%} apart)")
-        switchable = [change for change in gains if truth.gain([change]) is not None]
-        if switchable:
-            most = max(truth.gain([change]) for change in switchable)
-            first.append(truth.gain([max(switchable, key=lambda change: gains[change])]) >= most - 0.02)
+            rounds = gains(found, change)
+            errors.append(abs(measured[change] - real[change]))
+            noise.append(max(rounds) - min(rounds))
+            print(
+                f"{name:22} {change:16} {measured[change]:7.1%} truth {real[change]:7.1%} (two rounds {noise[-1]:.1%} "
+                f"apart, {split(name)}) median {1 - one['ratio']:.1%} [{1 - one['high']:.1%}, {1 - one['low']:.1%}]"
+            )
+        if measured:
+            first.append(real[max(measured, key=lambda change: measured[change])] >= max(real.values()) - 0.02)
         if found["joint"]:
-            made = ["compile" if change == "compile_blocks" else change for change in found["kept"]]
-            real = truth.gain(made)
-            if real is not None:
-                ends.append(abs(1 - found["joint"]["shortest"] - real))
-                print(f"{name:24} together {1 - found['joint']['shortest']:7.1%} truth {real:7.1%}: {' + '.join(made)}")
+            kept = in_source(found["kept"])
+            if rounds := gains(found, slug(kept)):
+                end = 1 - found["joint"]["shortest"]
+                ends.append(abs(end - fmean(rounds)))
+                print(f"{name:22} together {end:7.1%} truth {fmean(rounds):7.1%}: {' + '.join(kept)}")
+    near = sum(error <= 0.03 for error in errors)
     print(
-        f"{len(errors)} singles {100 * fmean(errors):.1f} points off ({sum(e <= 0.03 for e in errors)} within 3; "
-        f"two rounds of the truth {100 * fmean(noise):.1f}), best first {sum(first)} of {len(first)}, "
-        f"{len(ends)} ends {100 * fmean(ends):.1f} points off ({sum(e <= 0.05 for e in ends)} within 5)"
+        f"{len(errors)} singles {100 * fmean(errors or [0]):.1f} points off ({near} within 3; "
+        f"two rounds of the truth {100 * fmean(noise or [0]):.1f}), best first {sum(first)} of {len(first)}, "
+        f"{len(ends)} ends {100 * fmean(ends or [0]):.1f} points off ({sum(e <= 0.05 for e in ends)} within 5); "
+        f"{fmean(seconds):.0f} s a trial, {max(seconds):.0f} at most"
     )
 
 
@@ -94,13 +214,14 @@ def main() -> None:
     parser.add_argument("what", choices=("run", "score"))
     parser.add_argument("path", type=Path, nargs="?", default=RESULTS)
     parser.add_argument("--only", default="")
-    parser.add_argument("--budget", type=float, default=40.0)
-    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--truth", type=float, default=8.0, help="seconds of one round of the truth")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="begin no program after so long")
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--cores", type=int, default=0, help="of this machine, shared by all GPUs; 0: all")
+    parser.add_argument("--dry", action="store_true", help="tiny sizes on the CPU: does everything run?")
     given = parser.parse_args()
-    if given.what == "run":
-        run(given.path, [name for name in given.only.split(",") if name], given.budget, given.seconds)
-    else:
-        score(json.loads(given.path.read_text()))
+    run(given) if given.what == "run" else score(json.loads(given.path.read_text()))
 
 
 if __name__ == "__main__":

@@ -11,9 +11,13 @@ import pytest
 from tests.capture.test_loop import DATA
 
 import timesink.capture
+import timesink.capture.manifest
+import timesink.trials.run
+from timesink.capture.errors import failure
 from timesink.capture.manifest import Capture
 from timesink.cli.loop import LoopOptions, loop
 from timesink.errors import UsageError
+from timesink.trials.records import Confirmed, TrialAnswer, TrialResult, Tried
 from timesink.verify.ledger import read
 from timesink.views.plan import Climbed, climbed_sheet
 
@@ -105,3 +109,26 @@ def test_a_rung_is_as_foretold_within_two_hundredths_of_the_step(measured_ms: fl
     rung = Climbed(1, "bf16", 100.0, 60.0, 80.0, 90.0, measured_ms)
     assert rung.outcome == said
     assert climbed_sheet([rung]).rows[0][-1] == said
+
+
+def test_where_there_is_a_gpu_the_loop_ends_with_what_changes_really_win(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried = Tried("tf32", pairs=4, without_ms=10, with_ms=6, ratio=0.6, low=0.59, high=0.61, shortest=0.6)
+    proof = Confirmed((10.0, 10.1), (6.0, 6.1), None)
+    answer = TrialAnswer(TrialResult(tried=[tried], kept=("tf32",)), 100.0, ("tf32",), {("tf32",): proof})
+    asked: list[list[str]] = []
+    monkeypatch.setattr(timesink.trials.run, "try_changes", lambda program, **_: asked.append([*program]) or answer)
+    walked(folder)
+    assert not asked and not (folder / "try.json").exists()
+    monkeypatch.setattr(timesink.capture.manifest, "gpus", lambda: [{"name": "NVIDIA H100"}])
+    walked(folder)
+    assert asked == [["python", "train.py"]]
+    assert "tf32: a step of 10.1 ms takes 6.05 ms" in capsys.readouterr().out
+    assert json.loads((folder / "try.json").read_text())["fresh"]
+
+    def refuse(*_: Any, **__: Any) -> TrialAnswer:
+        raise failure("no step was seen", "run it alone")
+
+    monkeypatch.setattr(timesink.trials.run, "try_changes", refuse)
+    walked(folder)  # the plan stands without it

@@ -53,6 +53,29 @@ def test_a_slow_loader_is_found_and_what_does_not_apply_says_why(tmp_path: Path)
         assert why in by_name[name]["refused"]
 
 
+def test_all_blocks_that_a_model_repeats_are_found() -> None:
+    """In lists of lists too, and no leaf, no head, nothing inside of another block."""
+    from torch import nn
+
+    from timesink.trials.model_switches import _repeated_blocks
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+
+    class Cell(Block):
+        pass
+
+    stages = nn.ModuleList(nn.Sequential(Block(), Block()) for _ in range(2))
+    model = nn.ModuleDict({"stages": stages, "cells": nn.ModuleList([Cell(), Cell()]), "head": Block()})
+    found = _repeated_blocks([*model.modules()])
+    assert found == [*stages[0], *stages[1], *model["cells"]]
+    plain = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(3)))
+    assert _repeated_blocks([*plain.modules()]) == [*plain]
+    assert _repeated_blocks([*nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).modules()]) == []
+
+
 def test_losses_without_switches_are_those_of_the_program_alone(tmp_path: Path) -> None:
     short = PROGRAM.replace("STEPS = 20_000", "STEPS = 40")
     _, alone = run(short, tmp_path, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timesink.trials.agent import interval
+from timesink.trials.agent import _is_decided, interval
 from timesink.trials.records import Confirmed, Foretold, Receipt, TrialAnswer, TrialPlan, TrialResult, Tried
 from timesink.trials.run import _promise, _receipt, _winners
 from timesink.trials.switches import Drift
@@ -31,6 +31,40 @@ def test_a_change_wins_by_two_per_cent_and_surely() -> None:
     assert not Tried("a", pairs=4, ratio=0.9, low=0.7, high=1.1, shortest=0.9).wins(0.02)
     assert not Tried("a", pairs=4, ratio=0.9, low=0.8, high=0.95, shortest=1.0).wins(0.02)
     assert not Tried("a", failed="CUDA out of memory", ratio=0.5, high=0.6, shortest=0.5).wins(0.02)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "decided"),
+    [
+        ([(9.0, 10.0)] * 3, False),  # too few
+        ([(9.0, 10.0)] * 4, True),
+        ([(9.0, 10.0), (9.05, 10.05), (9.0, 10.0), (18.0, 10.0), (9.0, 10.0)], False),  # the range holds a loss
+        ([(9.0, 10.0), (9.05, 10.05), (9.0, 12.0), (9.0, 10.0), (9.0, 14.0)], True),  # the shortest blocks repeat
+        ([(9.0, 10.0), (8.0, 10.4), (7.5, 12.0), (8.5, 10.0), (9.0, 14.0)], False),  # and here they do not
+        ([(20.0, 10.0), (22.0, 10.0), (20.0, 11.0), (20.1, 10.0)], True),  # a loss that repeats
+        ([(9.0 + at, 10.0 + at % 5) for at in range(12)], True),  # no more are made
+    ],
+)
+def test_pairs_are_made_until_their_range_or_their_shortest_blocks_repeat(
+    pairs: list[tuple[float, float]], decided: bool
+) -> None:
+    assert _is_decided(pairs, 0.02) is decided
+
+
+@pytest.mark.parametrize(
+    ("base", "changed", "wins"),
+    [
+        ((10.0, 10.2), (9.0, 9.1), True),
+        ((10.0, 10.2), (9.9, 10.0), False),  # shorter by 1.5 %
+        ((10.0, 12.0), (9.0, 10.5), False),  # shorter by the mean alone
+        ((10.0, 12.0, 10.1), (9.0, 10.5, 9.1), True),  # one of three of each may be a neighbour's
+        ((10.0, 12.0, 10.1), (9.0, 10.5, 10.5), False),
+    ],
+)
+def test_fresh_processes_confirm_what_wins_in_nearly_all_of_them(
+    base: tuple[float, ...], changed: tuple[float, ...], wins: bool
+) -> None:
+    assert Confirmed(base, changed, None).wins(0.02) is wins
 
 
 def test_of_changes_that_exclude_each_other_the_better_one_is_kept() -> None:

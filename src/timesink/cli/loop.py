@@ -8,6 +8,7 @@ of the program with that rung made.
     DIR/rung-1/torch, rung-2 …   with one more rung made
     DIR/ledger.jsonl             one entry a rung, opened before it was made
     DIR/plan.md, DIR/plan.json   the plan of the newest capture
+    DIR/try.md, DIR/try.json     what the plan's changes won in the running program, where there is a GPU
 """
 
 from __future__ import annotations
@@ -272,7 +273,31 @@ def loop(
     words = ["timesink", "capture", "--loop", "--made", *(() if out == Path("loop") else ("-o", str(out))), "--"]
     target.show(diagnosis)
     target.show(rungs.page(trace, diagnosis, target.origin, shlex.join(words) + " CMD"))
+    if tried := _try_changes(made, out, target.origin):
+        target.show(tried)
     return 0
+
+
+def _try_changes(made: Loop, out: Path, origin: Origin) -> Page | None:
+    """The page of a trial of the program as it is now, which is kept; None where there is no GPU to measure on."""
+    from timesink.capture.errors import CaptureError
+    from timesink.capture.manifest import gpus
+    from timesink.render import written
+    from timesink.trials.run import try_changes
+    from timesink.views.trial import trial_page
+
+    if not gpus():
+        return None
+    tell("loop: try: to measure in the running program what the plan foretells", made.stages.quiet)
+    try:
+        answer = try_changes(made.program, quiet=True)
+    except CaptureError as error:
+        tell(f"loop: try: left out: {error}", made.stages.quiet)
+        return None
+    page = trial_page(answer, stored_command(made.program))
+    for name, form in (("try.md", Format.MD), ("try.json", Format.JSON)):
+        write_whole(out / name, written(page, form, Style(origin=origin)))
+    return page
 
 
 @dataclass(frozen=True, slots=True)

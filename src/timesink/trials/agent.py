@@ -36,7 +36,8 @@ from timesink.trials.switching import Refusal, Undo
 from timesink.trials.training_switches import LOADER_OPTIONS
 
 VARIABLE: Final = "TIMESINK_TRY"
-_LEAST_PAIRS, _MOST_PAIRS = 4, 8
+_LEAST_PAIRS, _MOST_PAIRS = 4, 12
+_SHORTEST, _AGREE = 3, 0.01  # so many of the shortest blocks that are the same within this share repeat
 _LEAST_STEPS, _MOST_STEPS = 3, 4000  # of a block
 _SETTLE_S: Final = 1.0
 _SETTLE_MS: Final = 3000.0
@@ -333,11 +334,14 @@ def interval(pairs: list[tuple[float, float]]) -> tuple[float, float, float]:
 
 
 def _is_decided(pairs: list[tuple[float, float]], worth: float) -> bool:
-    """Whether more pairs would change nothing: the range is narrow, or lies on one side of what matters."""
+    """Whether more pairs would change nothing: the range is narrow, or the shortest blocks of both kinds repeat."""
     if len(pairs) < _LEAST_PAIRS:
         return False
     _, low, high = interval(pairs)
-    return len(pairs) >= _MOST_PAIRS or high - low < 1.5 * worth or low > 1 - worth
+    shortest = [sorted(blocks)[:_SHORTEST] for blocks in zip(*pairs, strict=True)]
+    repeat = all(blocks[-1] <= (1 + _AGREE) * blocks[0] for blocks in shortest)
+    is_sure = high < 1 - worth or low > 1 - worth
+    return len(pairs) >= _MOST_PAIRS or high - low < 1.5 * worth or (repeat and is_sure)
 
 
 def _summarized(tried: Tried, pairs: list[tuple[float, float]]) -> Tried:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal
@@ -114,14 +115,29 @@ def _set_forward(module: Any, forward: Any) -> Undo:
 
 
 def compile_blocks(program: RunningProgram) -> Undo:
-    """Each of the blocks that the model repeats, by itself: compiled once, called many times."""
+    """Each of the blocks that the model repeats, by itself; alike ones are one compilation, others one more each."""
     import torch
 
-    lists = [m for m in modules_of(program) if isinstance(m, (torch.nn.ModuleList, torch.nn.Sequential))]
-    repeated = max(lists, key=lambda blocks: len(blocks) * (len({type(block) for block in blocks}) == 1), default=())
-    if len(repeated) < 2 or len({type(block) for block in repeated}) != 1:
+    blocks = _repeated_blocks(modules_of(program))
+    if not blocks:
         raise Refusal("the model repeats no block")
-    return _compiled(program, list(repeated), None)
+    limits, kinds = torch._dynamo.config, {tuple(p.shape for p in block.parameters()) for block in blocks}
+    raised = set_attributes(limits, recompile_limit=max(limits.recompile_limit, len(kinds) + 8))
+    return undo_all(raised, _compiled(program, blocks, None))
+
+
+def _repeated_blocks(modules: list[Any]) -> list[Any]:
+    """The outermost modules with modules of their own whose class occurs again among the parts of lists and sequences;
+    a sequence is one only where what it holds is none."""
+    from torch.nn import ModuleList, Sequential
+
+    parts = [part for held in modules if isinstance(held, (ModuleList, Sequential)) for part in held]
+    counts = Counter(map(type, parts))
+    repeated = [part for part in dict.fromkeys(parts) if counts[type(part)] > 1 and any(True for _ in part.children())]
+    own = [part for part in repeated if not isinstance(part, (ModuleList, Sequential))]
+    blocks = own or [part for part in repeated if isinstance(part, Sequential)]
+    inner = {inside for block in blocks for inside in block.modules() if inside is not block}
+    return [block for block in blocks if block not in inner]
 
 
 def lay_channels_last(program: RunningProgram) -> Undo:

@@ -131,6 +131,16 @@ class Confirmed:
         """The step with the changes over the step without."""
         return self.mean_with_ms / self.mean_base_ms
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether a process with the changes was no quicker than one without."""
+        return max(self.with_ms) >= min(self.base_ms)
+
+    def wins(self, worth: float) -> bool:
+        """Whether the step is shorter by that share, and in all processes but one of three or more."""
+        spare = 1 if len(self.with_ms) > 2 else 0
+        return self.ratio <= 1 - worth and sorted(self.with_ms)[-1 - spare] < sorted(self.base_ms)[spare]
+
 
 @dataclass(frozen=True, slots=True)
 class Applied:

@@ -29,6 +29,8 @@ from timesink.trials.switches import EXCLUDED_BY, SWITCHES, Drift
 from timesink.units import NS_PER_MS
 
 _HANGS_S: Final = 90.0
+_COMPILES: Final = 8.0
+"""A first step with a change may take so many times what it costs to try: compilers take minutes."""
 _LEAST_S: Final = 30.0  # of a trial, however long the program takes to start
 _CONFIRMING: Final = 3.5  # times what the first run took
 _TOLERATED: Final[dict[Drift, float]] = {
@@ -46,16 +48,19 @@ class _Patience:
     def __init__(self, file: Path, budget_s: float) -> None:
         self._file, self._until = file, time.monotonic() + budget_s
         self._seen, self._since = "", time.monotonic()
-        self.hung = False
+        self.hung, self.patience_s = False, _HANGS_S
 
     def tick(self) -> bool:
         """Whether the program is to end now."""
         said = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
         if said != self._seen:
             self._seen, self._since = said, time.monotonic()
-        phase = json.loads(said)["phase"] if said else ""
-        self.hung = phase != "done" and bool(said) and time.monotonic() - self._since > _HANGS_S
-        return phase == "done" or self.hung or time.monotonic() > self._until
+        result = json.loads(said) if said else {"phase": "", "now_trying": ""}
+        cost_s = sum(SWITCHES[name].cost_s for name in result["now_trying"].split(" + ") if name)
+        self.patience_s = max(_HANGS_S, _COMPILES * cost_s)
+        is_done = result["phase"] == "done"
+        self.hung = not is_done and bool(said) and time.monotonic() - self._since > self.patience_s
+        return is_done or self.hung or time.monotonic() > self._until
 
 
 class ProgramRuns:
@@ -85,7 +90,7 @@ class ProgramRuns:
             raise failure(f"no step was seen: {words}", "run it alone")
         result = _read(file)
         if patience.hung:
-            return result, f"the program stood still for {_HANGS_S:.0f} s"
+            return result, f"the program stood still for {patience.patience_s:.0f} s"
         return result, "" if result.phase == "done" or not ended.status else words
 
     def fixed(self, names: Sequence[str] = (), capture: Path | None = None) -> TrialResult:
@@ -189,7 +194,7 @@ def _try(runs: ProgramRuns, names: Sequence[str], budget_s: float, apply: Path |
             f"losses leave those of the base: {proof.receipt.apart:.2g} apart at step {proof.receipt.steps}"
         )
         kept = tuple(name for name in kept if name != blamed)
-    if kept and confirmed[kept].ratio > 1 - worth:
+    if kept and not confirmed[kept].wins(worth):
         left_out |= dict.fromkeys(kept, "what it won in one process was not won again in fresh ones")
         kept = ()
     applied = _apply(runs, apply, kept, found.places) if apply and kept else None
@@ -256,12 +261,18 @@ def _most_drifting(names: Sequence[str]) -> str:
 
 
 def _confirm(runs: ProgramRuns, names: tuple[str, ...]) -> Confirmed:
-    """Base and changed in turns, in processes of their own; of the base the first run stands for one turn."""
+    """Base and changed in turns, in processes of their own, a third of each where two do not tell them apart; of the
+    base the first run stands for one turn."""
     changed = [runs.fixed(names)]
     if len(runs.base) < 2:
         runs.fixed()
     changed.append(runs.fixed(names))
-    return _compare(runs, changed, names)
+    proof = _compare(runs, changed, names)
+    if not proof.with_ms or not proof.overlaps:
+        return proof
+    if len(runs.base) < 3:
+        runs.fixed()
+    return _compare(runs, [*changed, runs.fixed(names)], names)
 
 
 def _compare(runs: ProgramRuns, changed: list[TrialResult], names: tuple[str, ...]) -> Confirmed:

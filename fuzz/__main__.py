@@ -25,7 +25,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuzz.coverage import Corpus
+from fuzz.coverage import SUPPORTED, Corpus
 from fuzz.guard import Broken, holds
 from fuzz.seeds import ROOT
 from fuzz.targets import Target, groups
@@ -33,7 +33,7 @@ from fuzz.targets import Target, groups
 LOG = ROOT / "build" / "fuzz"
 MOST_FOUND = 25  # of one slice; more of the same teaches nothing
 ADDRESS_SPACE_BYTES = 24 << 30  # a bomb ends in MemoryError, not in the machine's memory
-TRACED = 5.0  # times slower, at most, are lines that are noted
+TRACED = 3.0  # times slower, at most, is what notes its branches
 SLICE_S = 60.0  # of CPU time, beside some seconds of imports
 
 
@@ -171,9 +171,11 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=1 << 60, help="at most so many inputs in a slice")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="0 to 999: another run")
     parser.add_argument("--log", type=Path, default=LOG, metavar="DIR", help="where the log and what broke go")
-    parser.add_argument("--guided", action="store_true", help="led by the lines of timesink that inputs reach")
+    parser.add_argument("--guided", action="store_true", help="led by what inputs reach; needs Python 3.12")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.guided and not SUPPORTED:
+        parser.error("--guided needs Python 3.12 or newer: it asks Python which way branches go")
     names, log = options.targets or list(groups()), options.log.resolve()
     minutes = options.minutes if options.in_all is None else options.in_all / len(names)
     if options.here:

@@ -16,6 +16,7 @@ import pytest
 from fuzz.__main__ import left_of, tried
 from fuzz.agent import ASKED, NO_FILE
 from fuzz.commands import LINES, NOT_FUZZED, OF_RUNS, WRITES, commanded, kinds
+from fuzz.coverage import SUPPORTED, Corpus
 from fuzz.guard import Broken, holds
 from fuzz.mutations import mutated
 from fuzz.seeds import OF_FORMAT, ROOT, files_of, tar_of
@@ -168,6 +169,20 @@ def test_the_same_seed_gives_the_same_mutations() -> None:
     data = targets()["torch_logs"].seeds()
     one, other = (mutated(data[0], random.Random(SEED), data) for _ in range(2))
     assert one == other != data[0]
+
+
+@pytest.mark.skipif(not SUPPORTED, reason="Python tells of branches from 3.12 on")
+def test_an_input_that_takes_a_new_way_is_kept(tmp_path: Path) -> None:
+    target = targets()["torch_logs"]
+    one, same, other = target.seeds()[0], target.seeds()[0], b"{"
+    tried(target, one)
+    corpora = Corpus(tmp_path / "first"), Corpus(tmp_path / "second")
+    for corpus in corpora:  # each asks Python anew
+        for data in (one, same, other):
+            with corpus.noting(data):
+                tried(target, data)
+        assert corpus.grown == [one, other]
+        assert len(list(corpus.folder.iterdir())) == 2
 
 
 def test_a_folder_survives_its_archive() -> None:

@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -125,6 +125,33 @@ def with_torch(machine: Machine, step: Step, active: int, stacks: bool, target: 
             profiler.step()
 
 
+def with_torch_unmarked(machine: Machine, step: Step, active: int, target: Path) -> None:
+    """A trace without a mark of steps, as of a program that only starts and stops its profiler; the first start, which
+    costs most, is thrown away."""
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if machine.cuda else [])
+    config = torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
+    for count in (LEAD_IN, active):
+        machine.meet()
+        with profile(activities=activities, record_shapes=True, experimental_config=config) as profiler:
+            for _ in range(count):
+                step()
+    profiler.export_chrome_trace(str(target))
+
+
+def with_one_range(machine: Machine, step: Step, active: int, name: str) -> None:
+    """The stretch to cut out of a report, and no mark within it."""
+    for _ in range(LEAD_IN):
+        step()
+    machine.meet()
+    if machine.cuda:
+        torch.cuda.nvtx.range_push(f"case {name}")
+    for _ in range(active):
+        step()
+    machine.synchronize()
+    if machine.cuda:
+        torch.cuda.nvtx.range_pop()
+
+
 def with_ranges(machine: Machine, step: Step, active: int, name: str) -> None:
     for _ in range(LEAD_IN):
         step()
@@ -146,14 +173,19 @@ def keep_settings(machine: Machine, target: Path) -> None:
 
 def take(machine: Machine, shot: Shot, out: Path) -> None:
     fault = suite.find(shot.case.fault)
-    program = fault.builder()(shot.case.severity, machine)
+    seen = machine if fault.marked else replace(machine, ranges=Ranges.OFF)
+    program = fault.builder()(shot.case.severity, seen)
     step = program.fault if shot.variant == "fault" else program.fix
     active = count(program, fault.recorded)
     try:
         warm(program, step, machine)
         if fault.part == 4:
             keep_settings(machine, out / f"{shot.stem}.settings")
-        if machine.ranges is Ranges.NVTX:
+        if not fault.marked and machine.ranges is Ranges.NVTX:
+            with_one_range(machine, step, active, str(shot))
+        elif not fault.marked:
+            with_torch_unmarked(machine, step, active, target(machine, shot, out))
+        elif machine.ranges is Ranges.NVTX:
             with_ranges(machine, step, active, str(shot))
         else:
             with_torch(machine, step, active, fault.stacks, target(machine, shot, out))

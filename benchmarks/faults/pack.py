@@ -17,6 +17,7 @@ from benchmarks.faults.receipts import equal
 from benchmarks.ladders import columns
 
 PIECE_BYTES = 14_000_000
+KERNEL = b'"cat": "kernel"'
 COLUMNS = "traces.columns.xz"
 """Of an archive, the traces of torch.profiler, stored by column."""
 
@@ -58,8 +59,9 @@ def fault_archive(scratch: Path, tool: str, name: str) -> Path | None:
         return None
     files = {path.name: path.read_bytes() for path in raw if path.suffix != ".json"}
     traces = {}
+    working = [path for path in raw if path.suffix == ".json" and KERNEL in path.read_bytes()]
     for path in raw:
-        if path.suffix == ".json":
+        if path in working or (path.suffix == ".json" and not working):  # a rank may leave its GPU to another
             small = scratch / "trimmed" / path.name
             trim.trim_torch(path, small, suite.find(name).recorded)
             traces[path.stem] = columns.split_trace(json.loads(small.read_bytes()))

@@ -18,12 +18,12 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.faults import pack, suite, trim
 
-GROUPS_PER_GPU = 2
+GROUPS_PER_SLOT = 2
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 TASK_LIMIT_S = 240.0
 PACKING_S = 35.0
@@ -54,6 +54,8 @@ class Site:
     gpus: int
     nsys: str
     dry: bool
+    lost: set[str] = field(default_factory=set)
+    """Programs at which a process died: no later stage tries them."""
 
     def remaining_s(self) -> float:
         return self.deadline - time.monotonic()
@@ -78,11 +80,18 @@ def groups(cases: Sequence[suite.Case], count: int) -> list[tuple[str, ...]]:
     return [tuple(names) for names in filled if names]
 
 
+def dealt(cases: Sequence[suite.Case], count: int) -> list[tuple[str, ...]]:
+    """Programs dealt to `count` groups in turn: what the registry lists first comes first in each."""
+    names = list(dict.fromkeys(case.fault for case in cases))
+    parts = [tuple(str(case) for case in cases if case.fault in names[at::count]) for at in range(count)]
+    return [part for part in parts if part]
+
+
 def tasks_of(cases: Sequence[suite.Case], stages: Sequence[str], gpus: int) -> list[list[Task]]:
     """The tasks of every stage, in order.
 
-    One group of programs per job of ranks; those whose fault is their environment in tasks of their own: of the two
-    variants to measure, every other stage begins with the other.
+    One group of programs per job of ranks, two where a report holds them all; those whose fault is their environment
+    in tasks of their own: of the two variants to measure, every other stage begins with the other.
     """
     by_kind: dict[tuple[int, tuple[tuple[str, str], ...]], list[suite.Case]] = {}
     for case in cases:
@@ -92,11 +101,13 @@ def tasks_of(cases: Sequence[suite.Case], stages: Sequence[str], gpus: int) -> l
     for number, stage in enumerate(stages):
         tasks: list[Task] = []
         for (width, environment), part in sorted(by_kind.items()):
-            count = gpus * (GROUPS_PER_GPU if gpus > 1 else 1) if width == 1 else max(1, gpus // width)
+            slots = max(1, gpus // width)
+            many = slots > 1 and (width == 1 or stage == "nsys")
             variants = [("", environment)]
             if environment and (stage.startswith("measure") or suite.find(part[0].fault).fix_captured):
                 variants = [("fault", environment), ("fix", ())][:: 1 if number % 2 else -1]
-            for names in groups(part, count):
+            count = 1 if environment and width > 1 else slots * (GROUPS_PER_SLOT if many else 1)
+            for names in (groups if width == 1 else dealt)(part, count):
                 for variant, around in variants:
                     tasks.append(Task(stage, len(tasks), names, 0, width, variant, around))
         found.append(tasks)
@@ -177,13 +188,18 @@ def export(site: Site, task: Task) -> None:
 
 
 def unreached(site: Site, task: Task) -> tuple[str, ...]:
-    """The cases of programs that a dead process had not come to; the program it was at is not tried again."""
+    """The cases of programs that a dead process had not come to; the program it was at is lost."""
     measured = task.stage.startswith("measure")
     path = site.scratch / f"{task.name}.json" if measured else site.scratch / task.stage / f"{task.name}.taken.json"
     names = json.loads(path.read_text()) if path.exists() else {}
     done = {"/".join(name.split("/")[:2]) for name in names}
     left = [case for case in task.cases if case not in done]
-    return tuple(case for case in left if case.split("/")[0] != left[0].split("/")[0])
+    site.lost.update(case.split("/")[0] for case in left[:1])
+    return without(left, site.lost)
+
+
+def without(cases: Sequence[str], programs: set[str]) -> tuple[str, ...]:
+    return tuple(case for case in cases if case.split("/")[0] not in programs)
 
 
 def work(site: Site, tasks: queue.PriorityQueue[tuple[int, int, Task]], slot: int) -> None:
@@ -192,6 +208,9 @@ def work(site: Site, tasks: queue.PriorityQueue[tuple[int, int, Task]], slot: in
             priority, order, task = tasks.get_nowait()
         except queue.Empty:
             return
+        task = replace(task, cases=without(task.cases, site.lost))
+        if not task.cases:
+            continue
         try:
             run(site, task, slot)
         except (OSError, subprocess.SubprocessError, ValueError, sqlite3.Error) as problem:

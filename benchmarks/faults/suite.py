@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     from benchmarks.faults.machine import Machine
@@ -19,21 +19,24 @@ HEALTHY = "none"
 SPLIT_SEED = "timesink faults 1"
 THIRD_SEED = "timesink faults 3"
 FOURTH_SEED = "timesink faults 4"
+FIFTH_SEED = "timesink faults 5"
 
-Split = Literal["tune", "evaluate", "fresh", "third_tune", "third_evaluate", "fourth_tune", "fourth_evaluate"]
-SPLITS: tuple[Split, ...] = (
-    "tune", "evaluate", "fresh", "third_tune", "third_evaluate", "fourth_tune", "fourth_evaluate"
-)  # fmt: skip
+Split = Literal[
+    "tune", "evaluate", "fresh", "third_tune", "third_evaluate", "fourth_tune", "fourth_evaluate", "fifth_tune",
+    "fifth_evaluate",
+]  # fmt: skip
+SPLITS: tuple[Split, ...] = get_args(Split)
 """`tune`: limits were set on it. `evaluate`: set aside by a hash of the name, and printed since.
 `fresh`: planted after the limits were set and after the first evaluation; captured once, scored once.
 `third_tune` and `third_evaluate`: the third set, split by a hash of its own before any of it was captured.
-`fourth_tune` and `fourth_evaluate`: the fourth, likewise."""
-Set = Literal[1, 2, 3, 4]
+`fourth_tune` and `fourth_evaluate`, `fifth_tune` and `fifth_evaluate`: the fourth and the fifth, likewise."""
+Set = Literal[1, 2, 3, 4, 5]
 Builder = Callable[[str, "Machine"], "Program"]
 _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
     1: (SPLIT_SEED, "tune", "evaluate"),
     3: (THIRD_SEED, "third_tune", "third_evaluate"),
     4: (FOURTH_SEED, "fourth_tune", "fourth_evaluate"),
+    5: (FIFTH_SEED, "fifth_tune", "fifth_evaluate"),
 }
 
 
@@ -63,6 +66,16 @@ class Fault:
     @property
     def healthy(self) -> bool:
         return self.bottleneck == HEALTHY
+
+    @property
+    def folder(self) -> str:
+        """The first part of its topic."""
+        return self.topic.partition(".")[0]
+
+    @property
+    def marked(self) -> bool:
+        """Whether its captures hold steps and phases as an author marks them; the fifth set has none."""
+        return self.part != 5
 
     @property
     def split(self) -> Split:
@@ -110,6 +123,19 @@ def fourth(name: str, topic: str, bottleneck: str, *more: str, environment: tupl
     )
 
 
+def fifth(
+    name: str, topic: str, bottleneck: str, compiles: bool = False, environment: tuple[tuple[str, str], ...] = (),
+    recorded: int = 4,
+) -> Fault:  # fmt: skip
+    """A program of the fifth set, of two ranks on two GPUs; its fix is captured too, unless that is its environment."""
+    steps = ("medium",) if bottleneck == HEALTHY else ("high",)
+    return Fault(
+        name, f"fifth.{topic}", bottleneck, steps, not environment and bottleneck != HEALTHY, compiles, part=5, gpus=2,
+        environment=environment, recorded=recorded,
+    )  # fmt: skip
+
+
+THROUGH_HOST = (("NCCL_P2P_DISABLE", "1"),)
 FAULTS: tuple[Fault, ...] = (
     Fault("item_per_layer", "syncs", "host_sync", fix_captured=True),
     Fault("synchronize_per_layer", "syncs", "host_sync"),
@@ -189,7 +215,7 @@ FAULTS: tuple[Fault, ...] = (
     ranks("exchanged_per_microbatch", "communication_exposed"),
     ranks("sharded_too_fine", "communication_small", recorded=3),
     ranks("logged_by_one_rank", "host_sync"),
-    ranks("exchanged_through_host", "communication_exposed", environment=(("NCCL_P2P_DISABLE", "1"),)),
+    ranks("exchanged_through_host", "communication_exposed", environment=THROUGH_HOST),
     ranks("ddp_training", HEALTHY),
     ranks("fsdp_training", HEALTHY, recorded=3),
     third("attention_written_out_fp32", "layers", "attention_unfused", PLANTED, fix_captured=True),
@@ -206,6 +232,44 @@ FAULTS: tuple[Fault, ...] = (
     fourth("device_shared", "settings", "device_shared"),
     fourth("weights_averaged_one_by_one", "loops", "parameters_one_by_one"),
     fourth("gradients_clipped_one_by_one", "loops", "parameters_one_by_one"),
+    fifth("tokens_counted_by_one_rank", "late_ranks", "straggler"),
+    fifth("sharded_layers", "controls", HEALTHY, recorded=3),
+    fifth("tables_exchanged_one_by_one", "small_exchanges", "communication_small", recorded=3),
+    fifth("batches_one_at_a_time", "pipelines", "pipeline_bubble"),
+    fifth("loader_short_of_workers", "late_ranks", "straggler"),
+    fifth("wrapped_layers", "controls", HEALTHY, recorded=3),
+    fifth("norm_reduced_per_parameter", "small_exchanges", "communication_small", recorded=3),
+    fifth("exchanged_after_backward", "exchanges", "communication_exposed"),
+    fifth("saved_by_one_rank", "late_ranks", "straggler", recorded=6),
+    fifth("columns_joined_per_product", "split_layers", "communication_exposed"),
+    fifth("replicated_layers", "controls", HEALTHY, recorded=3),
+    fifth("few_pieces_by_turns", "pipelines", "pipeline_bubble"),
+    fifth("pieces_that_cost_more", "pipelines", "pipeline_bubble", recorded=3),
+    fifth("exchanged_behind_late_host", "exchanges", "communication_exposed", recorded=3),
+    fifth("long_sequences_on_one_rank", "late_ranks", "straggler"),
+    fifth("gradients_reduced_one_by_one", "small_exchanges", "communication_small", recorded=3),
+    fifth("split_products", "controls", HEALTHY),
+    fifth("many_pieces_by_turns", "controls", HEALTHY, recorded=3),
+    fifth("one_process_for_two_gpus", "exchanges", "communication_exposed"),
+    fifth("blocks_fetched_in_line", "split_layers", "communication_exposed"),
+    fifth("experts_awaited", "split_layers", "communication_exposed"),
+    fifth("experts_exchanged_one_by_one", "split_layers", "communication_small", recorded=3),
+    fifth("sharded_per_microbatch", "exchanges", "communication_exposed", recorded=3),
+    fifth("few_pieces_interleaved", "pipelines", "pipeline_bubble", recorded=3),
+    fifth("sharded_and_accumulated", "controls", HEALTHY, recorded=3),
+    fifth("mixed_lengths", "controls", HEALTHY, recorded=3),
+    fifth("validated_by_one_rank", "late_ranks", "straggler"),
+    fifth("collected_by_one_rank", "late_ranks", "straggler"),
+    fifth("weights_gathered_one_by_one", "small_exchanges", "communication_small", recorded=3),
+    fifth("buffers_broadcast_one_by_one", "small_exchanges", "communication_small", recorded=3),
+    fifth("metrics_reduced_one_by_one", "small_exchanges", "communication_small", recorded=3),
+    fifth("exchanged_in_fp32", "exchanges", "communication_exposed"),
+    fifth("exchanged_on_one_channel", "exchanges", "communication_exposed"),
+    fifth("gathered_in_line", "exchanges", "communication_exposed"),
+    fifth("activations_summed_in_fp32", "split_layers", "communication_exposed"),
+    fifth("sharded_through_host", "exchanges", "communication_exposed", environment=THROUGH_HOST, recorded=3),
+    fifth("averaged_through_host", "exchanges", "communication_exposed", environment=THROUGH_HOST),
+    fifth("compiled_layers", "controls", HEALTHY, compiles=True, recorded=3),
 )
 
 
@@ -230,14 +294,14 @@ def find(name: str) -> Fault:
 def cases(only: str = "", split: str = "") -> list[Case]:
     """The cases of `split` (all where empty) that the comma-separated `only` names, or all of them.
 
-    A part of `only` is `fault`, `fault/severity` or `topic:`.
+    A part of `only` is `fault`, `fault/severity`, `topic:` or the folder of several topics, as `fifth:`.
     """
     wanted = [part.strip() for part in only.split(",") if part.strip()]
     found = []
     for fault in FAULTS:
         for severity in fault.severities:
             case = Case(fault.name, severity)
-            chosen = not wanted or {fault.name, str(case), f"{fault.topic}:"} & set(wanted)
+            chosen = not wanted or {fault.name, str(case), f"{fault.topic}:", f"{fault.folder}:"} & set(wanted)
             if chosen and split in ("", fault.split):
                 found.append(case)
     if not found:

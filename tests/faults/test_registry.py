@@ -69,8 +69,23 @@ def test_the_third_set_keeps_the_split_that_was_written_down_before_its_captures
     }  # fmt: skip
 
 
+def test_the_fifth_set_keeps_the_split_that_was_written_down_before_its_captures() -> None:
+    fifth = suite.cases("fifth:")
+    assert [case for case in suite.cases() if suite.find(case.fault).part == 5] == fifth
+    assert {case.fault for case in suite.cases(split="fifth_evaluate")} == {
+        "tokens_counted_by_one_rank", "wrapped_layers", "replicated_layers", "exchanged_behind_late_host",
+        "sharded_per_microbatch", "validated_by_one_rank", "weights_gathered_one_by_one",
+        "buffers_broadcast_one_by_one", "metrics_reduced_one_by_one", "exchanged_in_fp32",
+    }  # fmt: skip
+    faults = [suite.find(case.fault) for case in fifth]
+    assert {(fault.gpus, fault.marked) for fault in faults} == {(2, False)}
+    assert Counter((fault.split, fault.healthy) for fault in faults) == {
+        ("fifth_tune", False): 22, ("fifth_tune", True): 6, ("fifth_evaluate", False): 8, ("fifth_evaluate", True): 2
+    }  # fmt: skip
+
+
 def test_programs_of_two_ranks_have_two_severities_and_healthy_ones_three_sizes() -> None:
-    jobs = [fault for fault in suite.FAULTS if fault.gpus > 1]
+    jobs = [fault for fault in suite.FAULTS if fault.gpus > 1 and fault.part == 3]
     assert sum(not fault.healthy for fault in jobs) == 6
     assert {fault.severities for fault in jobs if not fault.healthy} == {("high", "low")}
     assert [fault.severities for fault in jobs if fault.healthy] == [suite.SIZES] * 2

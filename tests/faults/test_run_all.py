@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 from benchmarks.faults import suite
 from benchmarks.faults.pack import merged
-from benchmarks.faults.run_all import NO_MULTICAST, Site, Task, command, environment, groups, tasks_of, unreached
+from benchmarks.faults.run_all import (
+    NO_MULTICAST,
+    Site,
+    Task,
+    command,
+    dealt,
+    environment,
+    groups,
+    tasks_of,
+    unreached,
+    without,
+)  # fmt: skip
 
 CASES = ("a/high", "a/low", "b/high", "b/low", "c/high")
 
@@ -30,6 +41,20 @@ def test_after_a_death_the_program_it_was_at_is_left_out_and_the_rest_goes_on(tm
     task = Task("measure:0", 0, CASES)
     (tmp_path / f"{task.name}.json").write_text(json.dumps({"a/high": {}, "a/low": {}}))
     assert unreached(site(tmp_path), task) == ("c/high",)
+
+
+def test_no_later_stage_tries_a_program_at_which_a_process_died(tmp_path: Path) -> None:
+    found = site(tmp_path)
+    unreached(found, Task("measure:0", 0, CASES))
+    assert found.lost == {"a"}
+    assert without(CASES, found.lost) == CASES[2:]
+
+
+def test_programs_of_ranks_are_dealt_in_the_order_of_the_registry() -> None:
+    cases = suite.cases("fifth:")
+    parts = dealt(cases, 2)
+    assert [part[0] for part in parts] == [str(case) for case in cases[:2]]
+    assert sorted(name for part in parts for name in part) == sorted(map(str, cases))
 
 
 def test_a_process_that_did_all_leaves_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Fifth set: jobs of two ranks on two GPUs, captured without marks."""

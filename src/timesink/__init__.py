@@ -67,6 +67,8 @@ def __getattr__(name: str) -> object:
 
     public = globals()[name] = getattr(import_module(_HOMES[name]), name)  # timesink.annotate is asked for in hot loops
     if not _HOMES[name].startswith("timesink.capture"):  # which runs inside programs, and shows nothing
+        if not isinstance(public, type):
+            public = globals()[name] = import_module("timesink.errors").told_briefly(public)
         display = import_module("timesink.notebook.display")
         display.attach()
         if "IPython" in sys.modules:

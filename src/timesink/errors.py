@@ -6,10 +6,12 @@ wrong, with the value, and `remedy` says what to do next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 
 class TimesinkError(Exception):
@@ -22,6 +24,23 @@ class TimesinkError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows instead of a traceback: where timesink noticed a wrong path helps nobody."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+def told_briefly(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The public function, whose errors show the line that called it and none of ours."""
+
+    @wraps(function)
+    def door(*given: Any, **named: Any) -> Any:
+        try:
+            return function(*given, **named)
+        except TimesinkError as error:
+            raise error.with_traceback(None) from None
+
+    return door
 
 
 class UsageError(TimesinkError):

@@ -15,36 +15,32 @@ SIGMA_PER_MAD = 1.4826
 
 _TIME_STEPS = ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "us"))
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_BYTE_STEPS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_READS_AS_ONE = 0.9995  # of a unit: 999.6 us in three digits would read 1000 us
 
 
 def time_text(value_ns: float) -> str:
     """A duration with the unit that leaves one to three digits before the point: ``12.3 ms``."""
-    for size, name in _TIME_STEPS:
-        if abs(value_ns) >= size:
-            return f"{_three_digits(value_ns / size)} {name}"
-    return f"{value_ns:.0f} ns"
+    return _in_largest(value_ns, _TIME_STEPS) or f"{value_ns:.0f} ns"
 
 
 def bytes_text(value_bytes: float) -> str:
     """A size in decimal units: ``25.5 GB``."""
-    for size, name in _BYTE_STEPS:
-        if abs(value_bytes) >= size:
-            return f"{_three_digits(value_bytes / size)} {name}"
-    return f"{value_bytes:.0f} B"
+    return _in_largest(value_bytes, _PREFIXES, "B") or f"{value_bytes:.0f} B"
 
 
 def rate_text(value: float, unit: str) -> str:
     """A count per second with a decimal prefix: ``1.98 GHz``, ``627 TFLOP/s``."""
-    for size, prefix in _PREFIXES:
-        if abs(value) >= size:
-            return f"{_three_digits(value / size)} {prefix}{unit}"
-    return f"{_three_digits(value)} {unit}"
+    return _in_largest(value, _PREFIXES, unit) or f"{_three_digits(value)} {unit}"
 
 
 def share_text(ratio: float) -> str:
     """A share of 0 to 1 as a percentage: ``37.5 %``."""
     return f"{_three_digits(100 * ratio)} %"
+
+
+def times_text(ratio: float) -> str:
+    """A ratio of speeds as a factor, within 2 % of it: ``1.16×``, ``5.6×``, ``42×``."""
+    return f"{ratio:.{2 if ratio < 3 else int(ratio < 30)}f}×"
 
 
 def share_range_text(low: float, high: float) -> str:
@@ -56,6 +52,12 @@ def share_range_text(low: float, high: float) -> str:
 def ms(value_ns: float) -> float:
     """Nanoseconds to milliseconds, for the JSON contract."""
     return value_ns / NS_PER_MS
+
+
+def _in_largest(value: float, units: tuple[tuple[float, str], ...], of: str = "") -> str:
+    """The value in the largest of the units, which descend, that leaves a digit before the point; '' in none."""
+    fits = ((size, name) for size, name in units if abs(value) >= _READS_AS_ONE * size)
+    return next((f"{_three_digits(value / size)} {name}{of}" for size, name in fits), "")
 
 
 def _three_digits(value: float) -> str:

@@ -66,7 +66,8 @@ def ranks_report() -> str:
             ),
             series=tuple(
                 StepSeries(
-                    *(rank, steps, tuple(map(sum, zip(work[rank], wait[rank], strict=True))), 11.0 * ms, None, None),
+                    *(rank, steps, tuple(f"step {step}" for step in steps)),
+                    *(tuple(map(sum, zip(work[rank], wait[rank], strict=True))), 11.0 * ms, None, None),
                     parts=(("compute", tuple(work[rank])), ("sync", tuple(wait[rank]))),
                 )
                 for rank in ranks

@@ -98,7 +98,7 @@ def hostile(name: str) -> Report:
     return Report(
         diagnosis=made,
         budgets=(StepBudget(0, 0, 2, 100.0, (StepPart("compute", 60.0), StepPart(name, 40.0))),),
-        series=(StepSeries(0, (0, 1), (100, 110), 105.0, None, None, ((1, name),)),),
+        series=(StepSeries(0, (0, 1), ("step 0", "step 1"), (100, 110), 105.0, None, None, ((1, name),)),),
         timeline=Timeline(0, 0, 1000, (name,), {0: name}, (name,), lanes, 5, (name,)),
         windows={0: MarkedWindow(TimelineWindow(0, 0, 0, 1000, 0, 90), 0, 0, ((name, name, 0, 90),))},
         kernels=(KernelTime(0, 0, name, 1, 1, 1.0, 1, 1.0, name),) * 2,

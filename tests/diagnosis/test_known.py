@@ -177,7 +177,7 @@ def called(count: int, name: str = "cudaLaunchKernel", every_us: float = 100) ->
         (called(48) + kernels(40), None),  # what was queued when the recording ended
         (called(40, "hipLaunchKernel") + kernels(40), None),
         (kernels(40), "no CUDA calls were recorded, though GPU work was"),
-        (called(1) + kernels(1), "all there is of GPU work is 1 record within 80.0 us"),
+        (called(1) + kernels(1), "the capture holds only 1 record of GPU work, within 80.0 us"),
         (called(40) + kernels(40)[::2], "19 of 40 launches and copies have no record of the GPU's side"),
         (called(40) + kernels(40)[1:], "1 of 40 launches and copies have no record of the GPU's side"),
         (called(40)[::2] + kernels(40), "20 of 40 records of GPU work have no CUDA call for them"),

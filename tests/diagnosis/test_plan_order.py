@@ -96,8 +96,8 @@ def test_the_next_change_by_hand(singles: Mapping[str, Quantity], roots: Collect
     ("wins", "counted", "said"),
     [
         (gain(20, 48, 60), 48.0, ""),
-        (gain(20, 48, 60), 30.0, "loader_workers wins 48 ms, AAA101 counts 30 ms of it: time that other"),
-        (gain(20, 30, 60), 48.0, "loader_workers wins 30 ms, AAA101 counts 48 ms, as if nothing else took time"),
+        (gain(20, 48, 60), 30.0, "loader_workers wins 48.0 ms, AAA101 is priced at 30.0 ms: the rest is"),
+        (gain(20, 30, 60), 48.0, "loader_workers wins 30.0 ms, AAA101 is priced at 48.0 ms: that price leaves out"),
     ],
 )
 def test_a_plan_says_where_its_price_is_not_the_diagnosis_s(wins: Quantity, counted: float, said: str) -> None:
@@ -116,15 +116,15 @@ def test_a_plan_says_where_its_first_change_is_another_one_for_the_same_finding(
     joint = offered({"bf16": finding}, {"bf16": gain(20, 48, 60)}, ())
     rung = Mock(id="bf16", gain=gain(20, 48, 60))
     (told,) = ladder._beside_diagnosis(joint, [rung], {"bf16": rung.gain}, (Mock(code="AAA101"), finding), 2.0)
-    assert told == "bf16 wins 48 ms, AAA101 counts 30 ms for tf32, which repairs the same"
+    assert told == "bf16 wins 48.0 ms, AAA101 is priced at 30.0 ms: that is the price of tf32, which repairs the same"
 
 
 @pytest.mark.parametrize(
     ("own", "said"),
     [
-        ({"loader_workers": gain(20, 48, 60)}, "compile_graph comes before loader_workers, for AAA101, the first"),
+        ({"loader_workers": gain(20, 48, 60)}, "compile_graph comes before loader_workers, the change for AAA101, "),
         ({"loader_workers": gain(0, 1, 2)}, "loader_workers, for AAA101, the first finding, wins too little"),
-        ({}, "AAA101, the first finding, has no change that can be replayed: the plan begins with compile_graph"),
+        ({}, "AAA101, the first finding, has no change that can be replayed: the plan starts with compile_graph"),
     ],
 )
 def test_a_plan_says_why_it_does_not_begin_with_the_first_finding(own: Mapping[str, Quantity], said: str) -> None:
@@ -137,4 +137,4 @@ def test_a_plan_says_why_it_does_not_begin_with_the_first_finding(own: Mapping[s
 
 def test_what_may_win_more_is_named_with_its_least() -> None:
     (said,) = ladder._notes((), frozenset(), {"batch_small_calls": Quantity(3.14, "ms", low=0.0, high=5.0)})
-    assert said == "batch_small_calls may win 3.14 ms more, at its least 0 ms, and no finding asks for it"
+    assert said == "batch_small_calls may win another 3.14 ms (at least 0 ns); no finding asks for it"

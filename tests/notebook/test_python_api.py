@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.resources import files
 from pathlib import Path
+from traceback import format_exception
 
 import jsonschema
 import pytest
@@ -176,6 +177,15 @@ def test_a_former_name_works_and_says_what_to_use() -> None:
             assert getattr(timesink, former) is getattr(timesink, now)
         assert former not in timesink.__all__
         assert Version(timesink.__version__) < Version(gone), "its time is over: take it out"
+
+
+def test_an_error_shows_the_line_that_called_and_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableTrace) as caught:
+        timesink.diagnose(tmp_path / "no.json")
+    shown = "".join(format_exception(caught.value))
+    assert "head_of" not in shown
+    assert len(shown.splitlines()) <= 12
+    assert caught.value._render_traceback_() == [f"UnreadableTrace: {caught.value}"]
 
 
 def test_two_programs_are_compared_and_a_capture_is_held_to_limits(

@@ -62,9 +62,21 @@ def act(folder: Path, environment: dict[str, str]) -> Callable[..., tuple[Job, d
     def act(event: str = "push", **given: str) -> tuple[Job, dict[str, str]]:
         known = {"github.event_name": event, "github.event.pull_request.number": "7", "github.token": "secret"}
         job = Job(folder, environment, known)
-        return job, job.run(yaml.safe_load((ROOT / "action.yml").read_text()), given)
+        return job, job.run(yaml.safe_load((ROOT / "action.yml").read_text()), {"install": "false", **given})
 
     return act
+
+
+def test_the_action_installs_its_own_source_which_no_index_has_to_hold() -> None:
+    """What `timesink==0.1.0` of an index names may not be published; the action's own folder is always there."""
+    steps = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
+    assert [step for step in steps if "pip" in step.get("run", "")] == [
+        {
+            "if": "inputs.install == 'true'",
+            "shell": "bash",
+            "run": 'python -m pip install --quiet "$GITHUB_ACTION_PATH"',
+        }
+    ]
 
 
 @pytest.mark.slow

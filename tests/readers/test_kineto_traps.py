@@ -270,7 +270,9 @@ def test_a_decompression_bomb_is_refused(written: Any) -> None:
     [
         (b"", "the file is empty"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 3\n", "git-LFS pointer"),
-        (b"hello", "unknown file format: it begins with b'hello'"),
+        (b"hello\nworld", 'unknown file format: it begins with "hello"'),
+        (b"\x7fELF\x02\x01", "unknown file format: it is binary and begins with 7f 45 4c 46 02 01"),
+        *((begin + b"..", "this is a compressed file") for begin in (b"\xfd7zXZ\0", b"(\xb5/\xfd", b"BZh9", b"PK\3\4")),
         (b'{"a": 1, "b": []}', "JSON without traceEvents is no profiler trace (its members: 'a', 'b')"),
         (b'{"traceEvents": 5}', "traceEvents is no array"),
         (b"[1, 2, 3]", "none of its 3 array elements is a trace event"),

@@ -105,8 +105,8 @@ timestamp severity text
 3 3 "Agent stopped."
 """
     assert messages(export(ONE_KERNEL, told), NoteKind.DATA_LOSS) == [
-        ("nsys reports: Not all CUDA events might have been collected.", 2),
-        ("nsys reports: Agent stopped.", 1),
+        ("Nsight Systems warned: Not all CUDA events might have been collected", 2),
+        ("Nsight Systems warned: Agent stopped", 1),
     ]
 
 

@@ -49,9 +49,9 @@ def test_whatever_the_trace_it_is_one_screen(count: int, width: int, name: str) 
 def test_verdict_bar_findings_counts_and_next_command_follow_each_other() -> None:
     text = "\n".join(lines_of(with_findings(2)))
     marks = (
-        "input pipeline: data_load", "10 steps of 12.3 ms", "█",
+        "input pipeline: data_load", "10 steps, median 12.3 ms", "█",
         "█ compute 60.0 %  ░ idle 40.0 %: blocking waits 8.00 %", "what to do", "2.10 ms", "rule-0", "data_load:7",
-        "1 clear · 1 n/a · 1 undecided (-v)", "lost: data_load (3 rows)", "next: timesink explain",
+        "1 clear · 1 n/a · 1 undecided (-v)", "lost: data_load (3 times)", "next: timesink explain",
         "timesink report data_load.json",
     )  # fmt: skip
     places = [text.index(mark) for mark in marks]

@@ -68,7 +68,7 @@ def test_a_timeline_by_hand() -> None:
         "GPU 0 stream 7": [[("gemm", 0, 30_000), ("gemm", 40_000, 60_000)]],
         "GPU 0 stream 20": [[("relu", 50_000, 70_000)]],
         "thread 1: operators": [[("aten::mm", 31_000, 38_000)], [("aten::t", 33_000, 34_000)]],
-        "thread 1: CUDA calls": [[("cudaLaunchKernel", 32_000, 36_000)]],
+        "thread 1: runtime calls": [[("cudaLaunchKernel", 32_000, 36_000)]],
     }
     assert timeline is not None
     (stream,) = timeline.lanes[1].rows

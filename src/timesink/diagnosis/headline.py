@@ -97,7 +97,7 @@ def steps_apart(usual: Trace | None) -> tuple[Note, ...]:
     labels = steps(usual).frame.filter(pl.col("status") == STANDS_OUT)["label"].unique(maintain_order=True).to_list()
     are = "is an outlier" if len(labels) == 1 else "are outliers"
     return (
-        Note(f"{', '.join(labels)} {are}: findings are of the other steps, and this lost time is reported separately"),
+        Note(f"{', '.join(labels)} {are}: findings are of the other steps, time lost there is reported separately"),
     )
 
 
@@ -206,7 +206,7 @@ def _estimated_step(trace: Trace) -> str:
         return ""
     low, expected, high = map(time_text, (*likely[:2], min(likely[2], profiled_ns)))
     return (
-        f"the profiler slows this run: without it a step of {time_text(profiled_ns)} takes an estimated "
+        f"the profiler slows this run: without it the median step of {time_text(profiled_ns)} takes an estimated "
         f"{expected} ({low} to {high}); CPU savings are relative to that, exact with --unprofiled-step-ms"
     )
 
@@ -305,7 +305,7 @@ def _mostly_without_device(trace: Trace) -> str:
 def _untold(trace: Trace) -> str:
     """Why nothing can be said of what limits a step of the trace; '' where it can."""
     if (barred := not_diagnosable(trace)) is not None:
-        return f"Nothing can be diagnosed: {barred.why}. To decide: {barred.to_decide}."
+        return f"{barred.why[:1].upper()}{barred.why[1:]}. To decide: {barred.to_decide}."
     if one_step := _one_engine_step(trace):
         return one_step
     if not device_timeline(trace).by_device and not trace.get(KERNEL_PROFILES).height:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
+from timesink.knowledge.step_parts import WORK_WORDS
 from timesink.model.presentable import UNASKED, Origin, Presentable
 from timesink.startup import dataclass, field
 from timesink.units import NS_PER_MS
@@ -330,6 +331,11 @@ class StepBudget:
     steps: int
     period_ns: float
     parts: tuple[StepPart, ...]
+
+    @property
+    def busy_ratio(self) -> float:
+        """The share of the period in which the device computes, exchanges or copies, 0 to 1."""
+        return sum(part.time_ns for part in self.parts if part.kind in WORK_WORDS) / self.period_ns
 
 
 @dataclass(frozen=True, slots=True)

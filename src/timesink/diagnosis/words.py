@@ -81,7 +81,8 @@ def of_step(trace: Trace, device: Device, intervals: Intervals) -> str:
 
 def per_period(trace: Trace, count: float) -> str:
     """A number of things in a step: ``6 per step``; in the recorded window, where there are no steps."""
-    return f"{count:.3g} per step" if period_name(trace) == "step" else f"{count:.3g} in the window"
+    shown = f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
+    return f"{shown} {'per step' if period_name(trace) == 'step' else 'in the window'}"
 
 
 def number(count: float, noun: str, plural: str = "") -> str:

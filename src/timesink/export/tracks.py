@@ -26,7 +26,7 @@ _HOST: tuple[tuple[str, Table], ...] = (
     ("ranges", RANGES),
     ("Python", FRAMES),
     ("operators", HOST_OPS),
-    ("CUDA calls", API_CALLS),
+    ("runtime calls", API_CALLS),
     ("OS calls", OS_CALLS),
 )
 

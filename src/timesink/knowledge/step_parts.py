@@ -18,7 +18,7 @@ IDLE_WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "optimizer": "optimizer on the CPU",
         "logging": "logging",
         "dispatch": "framework dispatch",
-        "cuda_call": "CUDA calls",
+        "cuda_call": "runtime calls",
         "os_call": "the operating system",
         "python": "Python",
         "untraced": "untraced CPU time",

@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
 
 from timesink.errors import UnreadableTrace
 from timesink.untrusted.budget import ReadLimits
@@ -155,17 +155,41 @@ def is_text_log(path: Path) -> bool:
     return path.suffix.lower() in _TEXT_LOGS and path.is_file() and b"\0" not in head and not head.startswith(b"{")
 
 
+def beginning(head: bytes) -> str:
+    """How an unknown file begins, for a person: ``begins with "hello"``, ``is binary and begins with 7f 45``."""
+    text = head[:16].decode("ascii", "replace").split("\n")[0].strip()
+    if text and text.isprintable() and text.isascii():
+        return f'begins with "{text}"'
+    return f"is binary and begins with {head[:8].hex(' ')}"
+
+
+_UNPACKED_BY: Final = {
+    b"\xfd7zXZ": "xz -dc", b"\x28\xb5\x2f\xfd": "zstd -dc", b"BZh": "bzip2 -dc", b"PK\x03\x04": "unzip -p",
+    b"7z\xbc\xaf": "7z x -so", b"\x04\x22\x4d\x18": "lz4 -dc",
+}  # fmt: skip
+"""What unpacks a file of another compression than gzip, by how such a file begins."""
+_NO_PROFILES: Final = {
+    b"PAR1": ("this is a Parquet table, such as a log of operations, and no profile", _OWN_LOG),
+    b"version https://git-lfs.github.com/spec/": (
+        "this is a git-LFS pointer, not the file itself (run `git lfs pull`)", _KNOWN,
+    ),
+    **{
+        magic: ("this is a compressed file", f"unpack it first: {command} FILE > TRACE")
+        for magic, command in _UNPACKED_BY.items()
+    },
+}  # fmt: skip
+"""What a file is that begins so, and the way out."""
+
+
 def _looks_like(path: Path) -> tuple[str, str]:
     """What a file that no reader takes is, and the way out."""
     head = head_of(path)
-    if head.startswith(b"PAR1"):
-        return "this is a Parquet table, such as a log of operations, and no profile", _OWN_LOG
+    if told := next((told for magic, told in _NO_PROFILES.items() if head.startswith(magic)), None):
+        return told
     if path.name.endswith((".pftrace", ".perfetto-trace")):
         return "this is a Perfetto trace in protocol buffers", "convert it: traceconv json TRACE.pftrace TRACE.json"
     if path.name.endswith(".xplane.pb"):
         return "this is an XPlane profile of XLA (JAX, TensorFlow), which is not read", _KNOWN
     if path.is_dir():
         return "a folder that is no export timesink knows", _KNOWN
-    if head.startswith(b"version https://git-lfs.github.com/spec/"):
-        return "this is a git-LFS pointer, not the file itself (run `git lfs pull`)", _KNOWN
-    return (f"unknown file format: it begins with {head[:16]!r}" if head else "the file is empty"), _KNOWN
+    return (f"unknown file format: it {beginning(head)}" if head else "the file is empty"), _KNOWN

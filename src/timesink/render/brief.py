@@ -99,7 +99,7 @@ def _source(diagnosis: Diagnosis, width: int) -> StyledLine:
     """The file, the steps and the GPUs in one line."""
     steps, names = diagnosis.steps, Counter(device.name or "GPU" for device in diagnosis.devices)
     gpus = ", ".join(f"{count} × {scrub(name)}" if count > 1 else scrub(name) for name, count in names.items())
-    median = "" if steps.p50_ms is None else f" of {time_text(steps.p50_ms * 1e6)}"
+    median = "" if steps.p50_ms is None else f", median {time_text(steps.p50_ms * 1e6)}"
     covered = "" if (ratio := steps.little_ratio) is None else f", {share_text(ratio)} of the window"
     counted = f"{steps.count} {steps.noun}{median}{covered}" if steps.count else "no steps found"
     if steps.dropped and not steps.count:
@@ -246,7 +246,7 @@ def _notes(notes: Iterable[Note], width: int) -> list[StyledLine]:
     lines = []
     if lost:
         more = f" and {len(lost) - 1} more (-v)" if len(lost) > 1 else ""
-        text = scrub_sentence(f"lost: {lost[0].message}" + (f" ({lost[0].count} rows)" if lost[0].count else ""))
+        text = scrub_sentence(f"lost: {lost[0].message}" + (f" ({lost[0].count:,} times)" if lost[0].count > 1 else ""))
         lines += _few_lines(f"{shortened(text, width - len(more))}{more}", width, 1)
     own.sort(key=lambda note: _OPTION not in note.message)
     for at, note in enumerate(own[:_SHOWN_NOTES]):
@@ -262,7 +262,7 @@ def _next(diagnosis: Diagnosis) -> list[StyledLine]:
     file = shlex.quote(scrub(paths[0], _PATH)) if len(paths) == 1 else ""
     commands = [f"timesink explain {diagnosis.findings[0][0].code}"] if diagnosis.findings else []
     if file:
-        look = "report" if diagnosis.devices else "kernels" if diagnosis.profiled_kernels else "which --from"
+        look = "report" if diagnosis.devices else "kernels" if diagnosis.profiled_kernels else "doctor --from"
         commands.append(f"timesink {'kernels --next' if _is_of_the_device(diagnosis) else look} {file}")
     return [StyledLine.of(f"{'next: ' if not at else '      '}{command}") for at, command in enumerate(commands)]
 

@@ -17,11 +17,13 @@ LaneKind = Literal["ranks", "finding", "step", "idle", "stream", "range", "op", 
 
 @dataclass(frozen=True, slots=True)
 class StepSeries:
-    """The period of each steady step of one rank, in order. `spikes` are the steps that stand out, with what made them
-    slow; `parts` are what each step is made of, by kind, where that is known: they sum to the period."""
+    """The period of each steady step of one rank, in order; `labels` are what the program calls them. `spikes` are the
+    steps that stand out, with what made them slow; `parts` are what each step is made of, by kind, where that is known:
+    they sum to the period."""
 
     rank: int
     numbers: tuple[int, ...]
+    labels: tuple[str, ...]
     period_ns: tuple[int, ...]
     p50_ns: float | None
     p90_ns: float | None

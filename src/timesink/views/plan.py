@@ -88,7 +88,7 @@ def page_of(made: Plan, source: str) -> Page:
             for one in made.batches
         )
         note = f"{ASSUMED}. {_free(made)}"
-        sheets.append(sheet_of("batches", "What a larger batch takes then", batches, _BATCHES, note))
+        sheets.append(sheet_of("batches", "With a larger batch", batches, _BATCHES, note))
     notes = (*made.notes, *(f"{name} has no price: {why}" for name, why in made.unpriced))
     return Page(f"{headline(made)} ({source})", tuple(sheets), notes, charts=_charts(made))
 
@@ -105,7 +105,7 @@ def _free(made: Plan) -> str:
 def _beside(rung: Rung) -> str:
     """What a change makes too, cannot stand beside, and comes after."""
     fix = rung.fix
-    said = (("does too", fix.subsumes), ("not beside", fix.excludes), ("after", rung.needs))
+    said = (("includes", fix.subsumes), ("not beside", fix.excludes), ("after", rung.needs))
     return "; ".join(f"{word} {', '.join(names)}" for word, names in said if names)
 
 

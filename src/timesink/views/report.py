@@ -59,6 +59,7 @@ def _series(trace: Trace, rank: int, rows: pl.DataFrame) -> StepSeries:
     return StepSeries(
         rank=rank,
         numbers=tuple(rows["step"].to_list()),
+        labels=tuple(steps(trace).labels_of(rows)),
         period_ns=tuple(rows["period_ns"].to_list()),
         p50_ns=times.p50_ns,
         p90_ns=times.p90_ns,

@@ -228,7 +228,7 @@ def ranges_sheet(trace: Trace, *, tree: bool = False) -> Sheet:
 
 def calls_sheets(trace: Trace, *, by_thread: bool = False) -> tuple[Sheet, ...]:
     """Calls into CUDA, and into the operating system where they were recorded."""
-    sheets = [_calls(trace, API_CALLS, "api_calls", "CUDA calls", by_thread)]
+    sheets = [_calls(trace, API_CALLS, "api_calls", "Runtime calls", by_thread)]
     if OS_CALLS in trace:
         sheets.append(_calls(trace, OS_CALLS, "os_calls", "Operating-system calls", by_thread))
     return tuple(sheets)

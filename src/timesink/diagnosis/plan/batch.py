@@ -42,9 +42,9 @@ from timesink.whatif.graph import Graph
 
 FACTORS: Final = (2, 4, 8, 16, 32)  # doublings, as people try them
 ASSUMED: Final = (
-    "time of as many items as a step has today, which no rung of a step can be compared with. Assumed: the CPU needs "
-    "what it needs today, kernels that fill the GPU grow with the batch and smaller ones once they fill it, the "
-    "optimizer and collectives not at all. Another batch trains otherwise"
+    "Time for today's items at a larger batch, after the changes above. Assumed: CPU time stays; kernels that fill the "
+    "GPU grow with the batch, smaller ones once they fill it; the optimizer and collectives stay. A larger batch "
+    "changes training"
 )
 BUSY: Final = Limit.ratio(
     0.05,

@@ -29,7 +29,7 @@ from timesink.measures.timeline.known import known
 from timesink.measures.timeline.replay import pricers
 from timesink.model.trace import Trace
 from timesink.startup import dataclass, field
-from timesink.units import share_text
+from timesink.units import NS_PER_MS, share_text, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,8 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
 
 
 _MORE: Final = {
-    "GPU": "the GPU bounds the step then{attained}: more takes another algorithm, better kernels or another GPU",
-    "CPU": "the CPU bounds the step then: more takes less work on the CPU, or more work for the GPU per step",
+    "GPU": "the step is then GPU-bound{attained}: going further takes another algorithm, better kernels or another GPU",
+    "CPU": "the step is then CPU-bound: going further takes less work on the CPU, or more work for the GPU per step",
 }
 
 
@@ -167,8 +167,8 @@ def _why_it_ends(joint: Joint, chosen: Sequence[str], worth: float, unsure: bool
     attained = joint.attained(chosen)
     words = "" if attained is None else f", with kernels at {share_text(attained)} of what it can attain"
     more = _MORE.get(joint.bound_by(chosen), "").format(attained=words)
-    which = "that is sure to win" if unsure else "above"
-    end = f"nothing {which} {100 * worth:g} % of the step is left among what this capture shows"
+    sure = "is sure to win" if unsure else "wins"
+    end = f"no further change that this capture shows {sure} {100 * worth:g} % of the step"
     return f"{end}; {more}" if more else end
 
 
@@ -183,35 +183,36 @@ def _beside_diagnosis(
     counted = finding.recoverable
     if first.id in own:
         if counted is not None and abs(first.gain.value - counted.value) >= least_ms:
-            how = "ms of it: time that other findings claim goes with it"
+            how = "the rest is time that other findings claim"
             if first.gain.value <= counted.value:
-                how = "ms, as if nothing else took time"
+                how = "that price leaves out what else takes time then"
             elif finding.fix is not None and finding.fix.name != first.id:
-                how = f"ms for {finding.fix.name}, which repairs the same"
-            yield f"{first.id} wins {first.gain.value:.3g} ms, {card.code} counts {counted.value:.3g} {how}"
+                how = f"that is the price of {finding.fix.name}, which repairs the same"
+            won, priced = _ms_text(first.gain.value), _ms_text(counted.value)
+            yield f"{first.id} wins {won}, {card.code} is priced at {priced}: {how}"
         return
     at_first = following(joint, own, [])
     name = max(at_first or own, key=lambda name: (singles[name].value, name), default="")
     if not name:
-        yield f"{card.code}, the first finding, has no change that can be replayed: the plan begins with {first.id}"
+        yield f"{card.code}, the first finding, has no change that can be replayed: the plan starts with {first.id}"
     elif singles[name].value < least_ms:
         yield f"{name}, for {card.code}, the first finding, wins too little of the step to be a rung"
     else:
-        low_ms = first.gain.low or 0.0
+        low, own_gain = _ms_text(first.gain.low or 0.0), _ms_text(singles[name].value)
         yield (
-            f"{first.id} comes before {name}, for {card.code}, the first finding: it wins {low_ms:.3g} ms even at its "
-            f"least, and {name} {singles[name].value:.3g} ms"
+            f"{first.id} comes before {name}, the change for {card.code}, the first finding: it wins at least {low}, "
+            f"{name} {own_gain}"
         )
 
 
 def _costly(rungs: Sequence[Rung], singles: Mapping[str, Quantity], lost: Mapping[str, float]) -> Iterator[str]:
     """Changes that cost more than they win: in ms beside all rungs (`lost`), or each by itself."""
     for name, more_ms in sorted(lost.items()):
-        yield f"{name} is left out: it would make the step {more_ms:.3g} ms longer"
+        yield f"{name} is left out: it would make the step {_ms_text(more_ms)} longer"
     for rung in rungs:
         if singles[rung.id].value < 0:
             more_ms = -singles[rung.id].value
-            yield f"{rung.id} by itself makes the step {more_ms:.3g} ms longer: only after those before it"
+            yield f"{rung.id} by itself makes the step {_ms_text(more_ms)} longer: apply it only after those before it"
 
 
 def _superfluous(joint: Joint, chosen: Sequence[str], won: Quantity, least_ms: float) -> Iterator[str]:
@@ -222,7 +223,7 @@ def _superfluous(joint: Joint, chosen: Sequence[str], won: Quantity, least_ms: f
         gain = None if any(name in (*fix.needs, *fix.after) for fix in fixes) else joint.gain(others)
         if gain is not None and won.value - gain.value < least_ms:
             more_ms = max(won.value - gain.value, 0.0)
-            yield f"{name} adds {more_ms:.3g} ms once the later rungs are applied: leave it out if you apply those"
+            yield f"{name} wins only {_ms_text(more_ms)} more beside the later changes: leave it out if you make those"
 
 
 def _to_measure(trace: Trace, rungs: Sequence[Rung]) -> list[str]:
@@ -230,7 +231,7 @@ def _to_measure(trace: Trace, rungs: Sequence[Rung]) -> list[str]:
     names = [rung.id for rung in rungs if rung.fix.switch]
     if not names or known(trace).program is not ProgramKind.PYTORCH:
         return []
-    return [f"measured, not foretold: timesink try --only {','.join(names)} -- python train.py"]
+    return [f"to measure instead of predict: timesink try --only {','.join(names)} -- python train.py"]
 
 
 def _notes(rungs: Sequence[Rung], claimed: Chosen, unsure: Mapping[str, Quantity]) -> tuple[str, ...]:
@@ -240,12 +241,16 @@ def _notes(rungs: Sequence[Rung], claimed: Chosen, unsure: Mapping[str, Quantity
     if bounds:
         notes.append(f"no replay says what {bounds} wins: that is at most what its findings claim")
     notes += [
-        f"{name} may win {gain.value:.3g} ms more, at its least {gain.low or 0.0:.3g} ms, and no finding asks for it"
+        f"{name} may win another {_ms_text(gain.value)} (at least {_ms_text(gain.low or 0.0)}); no finding asks for it"
         for name, gain in sorted(unsure.items())
     ]
     if any(not rung.findings for rung in rungs):
-        notes.append("a change without findings rests on the replay alone: no rule asks for it in the program of today")
+        notes.append("a change without findings rests on the replay alone: no rule asks for it in this capture")
     return tuple(notes)
+
+
+def _ms_text(value_ms: float) -> str:
+    return time_text(value_ms * NS_PER_MS)
 
 
 def _compatible(joint: Joint, names: Sequence[str]) -> list[str]:

@@ -76,6 +76,11 @@ class Steps:
         """The kept rows of `frame`."""
         return self.frame.filter(pl.col("status") == KEPT)
 
+    def labels_of(self, rows: pl.DataFrame) -> pl.Series:
+        """What the program calls the steps of some rows (rank, step): ``ProfilerStep#5``."""
+        labels = self.kept.select("rank", "step", "label").unique(["rank", "step"], keep="first")
+        return rows.join(labels, on=["rank", "step"], how="left", maintain_order="left")["label"]
+
 
 @remembered
 def steps(trace: Trace) -> Steps:

@@ -142,10 +142,9 @@ def _bar(trace: Trace) -> Lack | None:
         )
     if start.is_most and steps(trace).times.count < 2:
         return Lack(
-            f"{share_text(start.share)} of the trace is the program's start: {_setting_up(start)} while the GPU "
-            "waits, to load kernels and set it up, which happens once",
-            "let the first steps pass before recording: wait and warmup of torch.profiler.schedule, --delay of nsys, "
-            "or timesink capture, which does it",
+            f"{share_text(start.share)} of the capture is start-up, which happens once: {_setting_up(start)} while the "
+            "GPU waits",
+            "record later steps (wait and warmup of torch.profiler.schedule, nsys --delay; timesink capture does it)",
         )
     return None
 
@@ -153,8 +152,8 @@ def _bar(trace: Trace) -> Lack | None:
 def _setting_up(start: StartUp) -> str:
     if start.count == 1:
         return f"{start.longest} takes {time_text(start.longest_ns)}"
-    longest = f"the longest {start.longest} with {time_text(start.longest_ns)}"
-    return f"{start.count} CUDA calls, {longest}, take {time_text(start.idle_ns)}"
+    longest = f"the longest {start.longest} at {time_text(start.longest_ns)}"
+    return f"{start.count} runtime calls, {longest}, take {time_text(start.idle_ns)}"
 
 
 class _Loss(NamedTuple):
@@ -201,7 +200,7 @@ def _too_little(trace: Trace, vendor: Vendor) -> Iterator[Lack]:
     span_ns = max(line.span_ns for line in device_timeline(trace))
     if ops < _LEAST_OPS or span_ns < _LEAST_NS:
         records = "1 record" if ops == 1 else f"{ops:,} records"
-        what = f"all there is of {vendor.unit} work is {records} within {time_text(span_ns)}"
+        what = f"the capture holds only {records} of {vendor.unit} work, within {time_text(span_ns)}"
         yield Lack(what, "record ten steps of the program")
 
 

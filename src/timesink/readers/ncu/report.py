@@ -17,6 +17,7 @@ from timesink.knowledge import profiler_texts
 from timesink.knowledge.gpus import PER_OPCODE
 from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
+from timesink.readers.formats import beginning
 from timesink.readers.ncu import wire
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
 from timesink.readers.ncu.wire import MAGIC, Ending, blocks, count, real, text
@@ -40,7 +41,7 @@ def read_report(path: Path, format_name: str, limits: ReadLimits) -> Trace:
         raise UnreadableTrace(path, f"its compression is damaged ({damage})", remedy=_RECAPTURE)
     if not data.startswith(MAGIC):
         raise UnreadableTrace(
-            path, f"no Nsight Compute report: it begins with {data[:8]!r}", place="byte 0", remedy=_RECAPTURE
+            path, f"no Nsight Compute report: it {beginning(data)}", place="byte 0", remedy=_RECAPTURE
         )
     return trace_of(path, _report(path, format_name, data))
 

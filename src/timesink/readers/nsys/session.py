@@ -104,7 +104,7 @@ def _reported_losses(export: Export) -> list[ImportNote]:
             first, count = messages.get(key, (text, 0))
             messages[key] = (first, count + 1)
     return [
-        ImportNote(NoteKind.DATA_LOSS, f"nsys reports: {text.strip()[:_LONGEST_MESSAGE]}", count)
+        ImportNote(NoteKind.DATA_LOSS, f"Nsight Systems warned: {text.strip()[:_LONGEST_MESSAGE].rstrip('.')}", count)
         for text, count in messages.values()
     ]
 

@@ -20,6 +20,7 @@ from timesink import _native
 from timesink.errors import UnreadableTrace
 from timesink.model.schema import nulls
 from timesink.model.trace import ImportNote, NoteKind
+from timesink.readers.formats import beginning
 from timesink.readers.nsys import export as declared
 from timesink.readers.nsys.export import EXPORT_AGAIN, KNOWN, POLARS_TYPE, ColumnKind, ExportTable, Keep, kept_rows
 from timesink.startup import dataclass, field
@@ -235,7 +236,7 @@ def _check_file(path: Path, notes: list[ImportNote]) -> None:
     with path.open("rb") as stream:
         head = stream.read(_HEADER_BYTES)
     if len(head) < _HEADER_BYTES or not head.startswith(_MAGIC):
-        raise UnreadableTrace(path, f"not a SQLite database: it begins with {head[:16]!r}", remedy=EXPORT_AGAIN)
+        raise UnreadableTrace(path, f"not a SQLite database: it {beginning(head)}", remedy=EXPORT_AGAIN)
     for suffix, what in (("-wal", "write-ahead log"), ("-journal", "rollback journal")):
         beside = path.with_name(path.name + suffix)
         if beside.is_file() and beside.stat().st_size:

@@ -169,6 +169,7 @@ def _series(line: StepSeries) -> dict[str, Any]:
     return {
         "rank": line.rank,
         "number": line.numbers,
+        "label": line.labels,
         "period": line.period_ns,
         "p50": line.p50_ns,
         "p90": line.p90_ns,

@@ -12,7 +12,7 @@ from timesink.diagnosis.verdicts import Bottleneck, Evidence, NotApplicable, Qua
 from timesink.fixes import table as fixes
 from timesink.knowledge.assumptions import fixes as assumed
 from timesink.measures.kernels.attainable import far_operators
-from timesink.measures.kernels.conversions import cast_pairs
+from timesink.measures.kernels.conversions import cast_pairs, layout_kernels
 from timesink.measures.kernels.fusion import OptimizerKernels, optimizer_kernels
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.kernels.shapes import alignment_known, misaligned_products
@@ -101,6 +101,14 @@ def _kind_told(kind: str, kernels: Selection) -> str:
     return kind if kind != "bf16" else "fp32 alone" if fp32 else "tf32"
 
 
+def _layouts(trace: Trace) -> Rows:
+    """Kernels that only change a layout; as conversions for convolutions where most of them are, by their names."""
+    groups = {kernels.device: kernels.groups for kernels in layout_kernels(trace)}
+    converted = {device for device, of_role in groups.items() if of_role["converter"].size > of_role["strided"].size}
+    rows = (kernel_row(trace, kernels) for kernels in fixes.CHANNELS_LAST.replay(trace))
+    return [replace(row, variant="converted" if row.device in converted else "") for row in rows]
+
+
 def _optimizer_row(trace: Trace, kernels: OptimizerKernels) -> Row:
     """What fusing saves as the device shows it: kernel time, and gaps beyond the time of a fused step."""
     idle_ns, fixed_ns = per_step_ns(trace, kernels.device, kernels.idle), assumed.OPTIMIZER_FIXED_US.ns
@@ -112,11 +120,18 @@ def _optimizer_row(trace: Trace, kernels: OptimizerKernels) -> Row:
         change,
         per_step=kernels.per_step,
         in_step=None if period_name(trace) == "window" else kernels.per_step,
-        kind=f"{single:,.0f} of them for one parameter each" if single else "over lists of parameters",
+        kind=_of_parameters(single, kernels.per_step),
         idle_ms=idle_ns / NS_PER_MS,
         waited_ns=idle_ns if idle_ns > fixed_ns else None,
     )
     return replace(row, also=kernels.idle)
+
+
+def _of_parameters(single: float, kernels: float) -> str:
+    """How many of an optimizer's kernels update one parameter."""
+    if not single:
+        return "over lists of parameters"
+    return "one or more for each parameter" if single == kernels else f"{single:,.0f} of them for one parameter each"
 
 
 _LIMITED_BY: Final = {
@@ -146,7 +161,7 @@ _SHAPES: Final = "torch.profiler with record_shapes=True, on a GPU that timesink
 
 RULES: Final = (
     kernel_rule("KRN101", "dtype-conversion", Bottleneck.DTYPE_CONVERSION, fixes.DROP_CASTS, details=_cast_pairs),
-    kernel_rule("KRN102", "layout-conversion", Bottleneck.LAYOUT_CONVERSION, fixes.CHANNELS_LAST),
+    kernel_rule("KRN102", "layout-conversion", Bottleneck.LAYOUT_CONVERSION, fixes.CHANNELS_LAST, _layouts),
     kernel_rule("KRN103", "attention-unfused", Bottleneck.ATTENTION_UNFUSED, fixes.FUSED_ATTENTION),
     kernel_rule("KRN104", "pointwise-unfused", Bottleneck.POINTWISE_UNFUSED, fixes.FUSE_POINTWISE),
     kernel_rule("KRN105", "shape-alignment", Bottleneck.SHAPE_ALIGNMENT, fixes.PADDING, _misaligned),

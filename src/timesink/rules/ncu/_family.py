@@ -36,7 +36,7 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, KERN
 from timesink.model.trace import Trace
 from timesink.rules.ncu._tiny import is_tiny, together
 from timesink.startup import dataclass, replace
-from timesink.units import share_range_text, share_text, time_text
+from timesink.units import share_range_text, share_text, time_text, times_text
 
 _CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
 ALLOW_TF32: Final = (
@@ -260,19 +260,19 @@ def _to_roof(limits: KernelLimits, cause: Cause) -> str:
         return ""
     name, share = limits.roof
     bound, same = limits.bounds[cause], _SAME[cause]
-    beyond = f", and with fewer {same} at most {bound:.2f} x as fast" if isfinite(bound) and bound * share > 1 else ""
-    to_roof = f"{limits.roof_speedup:.2f} x to it with the same {same}"
-    return f"at {share_text(share)} of its {name} roof, it is {to_roof}{beyond}"
+    beyond = f", {times_text(bound)} with fewer" if isfinite(bound) and bound * share > 1 else ""
+    to_roof = f"at most {times_text(limits.roof_speedup)} as fast with the same {same}{beyond}"
+    return f"it runs at {share_text(share)} of its {name} roof: {to_roof}"
 
 
 def _without(limits: KernelLimits, cause: Cause) -> str:
     """What the kernel would win if the cause were gone; of latency apart, if it were hidden only."""
     bound, hidden = limits.bounds[cause], limits.bound_of_hidden_waits
     if cause is Cause.LATENCY and hidden < bound:
-        fewer = f", with fewer to wait for {bound:.2f} x" if isfinite(bound) else ""
-        return f"with its waits hidden the kernel runs at most {hidden:.2f} x as fast{fewer}"
+        fewer = f", {times_text(bound)} with fewer waits" if isfinite(bound) else ""
+        return f"hiding its waits makes the kernel at most {times_text(hidden)} as fast{fewer}"
     return (
-        f"without it the kernel runs at most {bound:.2f} x as fast" if isfinite(bound) else "no other limit is measured"
+        f"without it the kernel is at most {times_text(bound)} as fast" if isfinite(bound) else "no other limit known"
     )
 
 

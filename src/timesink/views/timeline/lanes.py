@@ -48,7 +48,7 @@ _LONGEST_TEXT: Final = 300  # characters: tables show names whole
 _HOST: Final[tuple[tuple[LaneKind, str, Table], ...]] = (
     ("range", "ranges", RANGES),
     ("op", "operators", HOST_OPS),
-    ("call", "CUDA calls", API_CALLS),
+    ("call", "runtime calls", API_CALLS),
 )
 # What the boxes of a stream are coloured by: families of kernels that are tuned alike.
 _COLOURED: Final = {
@@ -194,7 +194,7 @@ class _Lanes:
     def _steps(self, device: Device) -> Iterator[Lane]:
         windows = steps(self.trace).windows.filter(of_device(device))
         if windows.height:
-            names = self.texts.column("step " + windows["step"].cast(pl.String))
+            names = self.texts.column(steps(self.trace).labels_of(windows))
             runs = _runs(windows, kind=self.texts.kind("step"), name=names)
             yield Lane("step", f"steps, GPU {device[1]}", *device, laid_out(runs))
 

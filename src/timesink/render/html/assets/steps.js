@@ -29,6 +29,7 @@
     }
     return found;
   };
+  const named = new Map(series.flatMap((line) => line.number.map((step, at) => [step, line.label[at]])));
   const standing = new Map(series.flatMap((line) => line.spikes.map(([step, cause]) => [step, cause])));
   for (const [at, line] of series.entries()) {
     const known = new Map(line.number.map((step, place) => [step, line.period[place] / 1e6]));
@@ -45,7 +46,7 @@
     lines.push({ label: "stands out", spike: true, values: steps.map((step) => (standing.has(step) ? slowest(step) : null)), name: "--k-wait" });
   }
   let plot = null, chosen = -1, rank = 0;
-  const go = (at) => document.dispatchEvent(new CustomEvent("timesink-step", { detail: { rank: series[rank].rank, step: steps[at] } }));
+  const go = (at) => document.dispatchEvent(new CustomEvent("timesink-step", { detail: { rank: series[rank].rank, step: named.get(steps[at]) } }));
   place.tabIndex = 0;
   place.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -66,7 +67,7 @@
       hooks: { ready: [goes] },
       width: wide(), height: 260, scales: { x: { time: false, range: (_, from, to) => [from - 0.6, to + 0.6] }, y: { range: (_, from, to) => (stacked ? [0, to * 1.05] : [from - (to - from) * 0.1 - 1e-6, to + (to - from) * 0.1 + 1e-6]) } },
       axes: [{ ...axis, label: "step", labelSize: 20, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 1e4, 1e5, 1e6] }, { ...axis, label: "ms", labelSize: 20, size: 56 }],
-      series: [{ label: "step" }, ...shown.map((line) => ({
+      series: [{ label: "step", value: (_, step) => named.get(step) ?? "–" }, ...shown.map((line) => ({
         label: line.label, ...(line.part ? { fill: partColour(line.part), stroke: partColour(line.part), paths: uPlot.paths.bars({ size: [0.8, 60] }) } : { stroke: colour(line.name) }),
         width: line.spike || line.part ? 0 : line.dash ? 1 : 1.6, dash: line.dash,
         points: line.part ? { show: false } : line.spike ? { show: true, size: 11, fill: colour(line.name) } : { show: !line.dash && steps.length < 200, size: 6 },

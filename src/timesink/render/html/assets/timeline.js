@@ -640,7 +640,7 @@
     }
     document.addEventListener("timesink-step", ({ detail }) => {
       const lane = model.lanes.findIndex((one) => one.kind === "step" && one.rank === detail.rank), rows = lane < 0 ? [] : model.lanes[lane].rows;
-      for (const row of rows) for (let at = 0; at < row.n; at += 1) if (model.texts[row.name[at]] === `step ${detail.step}` && whole) {
+      for (const row of rows) for (let at = 0; at < row.n; at += 1) if (model.texts[row.name[at]] === detail.step && whole) {
         whole.show(row.start[at], row.end[at]);
         whole.figure.scrollIntoView({ block: "nearest" });
       }

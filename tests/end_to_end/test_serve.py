@@ -15,6 +15,7 @@ import pytest
 from timesink.cli.app import run
 from timesink.cli.serve import HOST, Server
 from timesink.readers import read
+from timesink.untrusted.budget import ReadLimits
 from timesink.views.timeline.lanes import whole_timeline
 from timesink.views.timeline.tiles import Tiles
 
@@ -73,6 +74,13 @@ def test_its_page_and_its_answers(ask: Ask, server: Server) -> None:
     hits = json.loads(ask(f"/{TOKEN}/search?text=nvjet")[2])
     assert all("nvjet" in hits["texts"][str(hit["name"])] for hit in hits["hits"])
     assert json.loads(ask(f"/{TOKEN}/budget?rank=0&device=0&from=0&to=100000000")[2])["times"]["compute"] > 0
+
+
+def test_a_request_that_spends_too_much_is_ended(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("timesink.untrusted.spending.usual_limits", lambda: ReadLimits(base_cpu_s=0.2))
+    monkeypatch.setattr(Tiles, "search", lambda *_: all(iter(lambda: 1, 2)))
+    assert ask(f"/{TOKEN}/search?text=x")[0] == 503
+    assert ask(f"/{TOKEN}/")[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,14 @@ from timesink.capture.errors import CaptureError
 from timesink.capture.redaction import redact
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.cli.app import run
+from timesink.cli.commands import ENTRIES, SERVERS
+from timesink.cli.parser import loaded
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import kernel_names
 from timesink.knowledge.kernels import decode
 from timesink.readers import cache, read
 from timesink.untrusted.budget import VARIABLE, ReadLimits, usual_limits
+from timesink.untrusted.spending import OverBudget, watched
 
 PAGE = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream"\n'
@@ -142,9 +147,62 @@ def test_a_command_ends_once_it_spent_more_than_its_files_allow(
     assert f"set {VARIABLE}=" in told
 
 
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Almost no CPU time is allowed, and a diagnosis has no end."""
+    monkeypatch.setattr("timesink.untrusted.spending.usual_limits", lambda: ReadLimits(base_cpu_s=0.2, cpu_s_per_mb=0))
+    monkeypatch.setattr("timesink.diagnosis.engine.diagnose", endless)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_request_of_an_agent_ends_in_its_thread_and_the_server_lives(tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="mcp is not installed (pip install mcp)")
+    from timesink.mcp.server import build
+
+    (tmp_path / "run.sqlite").write_bytes(nsys_sqlite()[0])
+    tools = {tool.name: tool.fn for tool in build([tmp_path])._tool_manager.list_tools()}
+    with ThreadPoolExecutor(1) as thread:
+        for _ in range(2):
+            with pytest.raises(Exception, match="s of CPU time for 135,168 bytes of files"):
+                thread.submit(tools["diagnose"], "run.sqlite").result()
+        assert thread.submit(tools["list_captures"]).result().structured_content["of"] == 1
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_folder_that_is_watched_goes_on_after_what_has_no_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.sqlite").write_bytes(nsys_sqlite()[0])
+    code, told = answer(capsys, "report", "--watch", str(tmp_path), "--once", "--quiet-for", "0")
+    assert code == 0
+    assert "skipped" in told and "s of CPU time" in told
+
+
+@pytest.mark.usefixtures("hurried")
+def test_two_works_share_the_time_that_the_process_takes() -> None:
+    def waits() -> None:
+        with watched():
+            time.sleep(1.2)
+
+    def spends() -> None:
+        with watched():
+            endless()
+
+    with ThreadPoolExecutor(2) as threads:
+        patient, hasty = threads.submit(waits), threads.submit(spends)
+        with pytest.raises(OverBudget, match="s of CPU time for 0 bytes"):
+            hasty.result()
+        patient.exception()  # over, whatever it was charged with
+
+
+def test_every_command_is_held_to_a_budget_or_serves() -> None:
+    assert {entry for entry in ENTRIES if not hasattr(loaded(entry).invoke, "__wrapped__")} == SERVERS
+
+
 def endless(*_: Any, **__: Any) -> None:
+    taken = []
     while True:
-        pass
+        taken.append(bytearray(1 << 12) if len(taken) < 1 << 14 else None)
 
 
 def event_ratio(path: Path, event: bytes) -> float:

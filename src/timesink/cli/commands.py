@@ -71,10 +71,8 @@ ENTRIES = {
     "mcp": ("mcp:mcp", "Serve coding agents over stdio (Model Context Protocol)."),
     "demo": ("demo:demo", "Diagnose a bundled training run, before and after its fix."),
 }
-# What runs programs, or waits for files, for as long as its user likes, is held to no budget of CPU time and memory.
-UNWATCHED = {
-    "capture", "capture --loop", "try", "verify", "gate", "gate baseline", "gate calibrate", "report --watch", "mcp",
-}  # fmt: skip
+# What serves for as long as its user likes: each request, or each capture that appears, has a budget of its own.
+SERVERS = {"report --watch", "report --serve", "mcp"}
 # What a user does, in the order it is done, and the commands for it. The demo is not among them: `BEGIN` shows it.
 GROUPS = {
     "Capture": ("capture", "doctor"),

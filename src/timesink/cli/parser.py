@@ -17,7 +17,7 @@ from timesink.cli.commands import (
     ENTRIES,
     FORMER,
     OPTIONS_OF_MOST,
-    UNWATCHED,
+    SERVERS,
     entry_of,
     help_page,
     modes,
@@ -118,7 +118,7 @@ def loaded(entry: str, name: str = "") -> Any:
         group.command(entry)(made)
     command: Any = typer.main.get_command(group)
     command.name = name or entry
-    if entry not in UNWATCHED:
+    if entry not in SERVERS:
         command.invoke = watched()(command.invoke)
     command.modes = [(choice, ENTRIES[mode][1]) for mode, choice in modes(entry)]
     return command

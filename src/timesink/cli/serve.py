@@ -12,7 +12,7 @@ import json
 import secrets
 import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,7 +27,7 @@ from timesink.cli.output import working
 from timesink.errors import TimesinkError, UsageError
 from timesink.startup import dataclass
 from timesink.untrusted.scrub import scrub
-from timesink.untrusted.spending import stop_watching
+from timesink.untrusted.spending import OverBudget, watched
 from timesink.views.timeline.lanes import MOST_STRIPS
 from timesink.views.timeline.tiles import Place, Tile, Tiles
 
@@ -158,9 +158,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         try:
             self._check()
-            kind, content = self.server.answer(self.path)
-        except BadRequest as bad:
-            self.send_error(bad.args[0])
+            with watched():
+                kind, content = self.server.answer(self.path)
+        except (BadRequest, OverBudget) as bad:
+            self.send_error(bad.args[0] if isinstance(bad, BadRequest) else 503)
             return
         self.send_response(200)
         self.send_header("Content-Type", kind)
@@ -261,9 +262,9 @@ def serve(
     from timesink.views.timeline.runs import LIVE_RUNS, fitted
     from timesink.views.timeline.tiles import Tiles
 
-    trace = reading.trace(paths)
-    check_device_work(trace, "timeline")
-    with working("drawing the timeline"):
+    with watched(), working("drawing the timeline"):
+        trace = reading.trace(paths)
+        check_device_work(trace, "timeline")
         whole = _drawn(whole_timeline(trace))
         page, tiles = timeline_page(fitted(whole, LIVE_RUNS), live=True, awaits=not no_findings), Tiles(whole)
     try:
@@ -274,10 +275,9 @@ def serve(
         sys.stdout.write(f"{server.address}\nCtrl-C ends it\n")
         sys.stdout.flush()
         if not no_findings:
-            Thread(target=_add_report, args=(server, trace), daemon=True).start()
+            Thread(target=_add_report, args=(server, trace, paths), daemon=True).start()
         if not no_browser:
             webbrowser.open(server.address)
-        stop_watching()
         try:
             server.serve_forever()
         except KeyboardInterrupt:
@@ -285,7 +285,7 @@ def serve(
     return 0
 
 
-def _add_report(server: Server, trace: Trace) -> None:
+def _add_report(server: Server, trace: Trace, paths: Sequence[Path]) -> None:
     """Make the report, to which the page that is served already leads."""
     from timesink.diagnosis.engine import diagnose
     from timesink.render.html import render
@@ -293,8 +293,9 @@ def _add_report(server: Server, trace: Trace) -> None:
     from timesink.views.timeline.tiles import Tiles
 
     try:
-        report, whole = live_report(trace, diagnose(trace))
-        server.show(secrets.token_urlsafe(32), render(report, live=True), Tiles(_drawn(whole)))
+        with watched(paths):
+            report, whole = live_report(trace, diagnose(trace))
+            server.show(secrets.token_urlsafe(32), render(report, live=True), Tiles(_drawn(whole)))
     except TimesinkError as error:
         server.miss(f"there is no diagnosis: {error}")
     except Exception:

@@ -22,6 +22,7 @@ from timesink.cli.capture import translated
 from timesink.cli.options import of_run
 from timesink.errors import TimesinkError, UsageError
 from timesink.startup import dataclass, field
+from timesink.untrusted import spending
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.scrub import scrub_sentence
 from timesink.untrusted.whole_file import write_whole
@@ -205,14 +206,15 @@ class FolderWatch:
         from timesink.views.verify import watched
 
         try:
-            trace = of_run(read(place.paths, cache=False), None, place.paths)
-            diagnosis = diagnose(trace)
-            check_diagnosis(trace, diagnosis)
-            report = f"{slug(place.name)}.html"
-            row = watched(place.name, place.key, place.recorded, diagnosis, report)
-            _say(self.root, self.pages, row)
-            self.pages.mkdir(exist_ok=True)
-            write_whole(self.pages / report, html_report(trace, diagnosis))
+            with spending.watched():
+                trace = of_run(read(place.paths, cache=False), None, place.paths)
+                diagnosis = diagnose(trace)
+                check_diagnosis(trace, diagnosis)
+                report = f"{slug(place.name)}.html"
+                row = watched(place.name, place.key, place.recorded, diagnosis, report)
+                _say(self.root, self.pages, row)
+                self.pages.mkdir(exist_ok=True)
+                write_whole(self.pages / report, html_report(trace, diagnosis))
         except (TimesinkError, OSError) as error:
             named = "" if place.paths[0].name in str(error) else f"{self.root / place.name}: "
             sys.stderr.write(f"timesink: skipped: {scrub_sentence(named + str(error))}\n")

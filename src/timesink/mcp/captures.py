@@ -22,6 +22,7 @@ from timesink.mcp.answers import MARK, fitted, named, paged, rounded, sentence
 from timesink.model.trace import Trace
 from timesink.startup import dataclass, replace
 from timesink.units import NS_PER_MS
+from timesink.untrusted.spending import allow_for
 from timesink.untrusted.unpack import plain_files, refuse_special
 from timesink.untrusted.whole_file import whole_file, write_whole
 
@@ -79,6 +80,7 @@ class Captures:
         with self._lock:
             capture = self._open.get(handle)
         if capture is not None:
+            allow_for(*capture.paths)
             return capture
         if handle.startswith(_PREFIX) and not self.allowed(handle).exists():
             raise UsageError(f"no capture is open as {handle[:40]!r}", remedy="call open_capture(path) first")

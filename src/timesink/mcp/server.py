@@ -22,6 +22,7 @@ from timesink.mcp.answers import MARK, text
 from timesink.mcp.captures import Captures
 from timesink.mcp.declared import Declared, run_declared, try_declared
 from timesink.untrusted.scrub import scrub, scrub_sentence
+from timesink.untrusted.spending import watched
 
 Given = ParamSpec("Given")
 
@@ -66,7 +67,8 @@ def answering(tool: Callable[Given, dict[str, Any]]) -> Callable[Given, CallTool
     @wraps(tool)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> CallToolResult:
         try:
-            document = tool(*args, **kwargs)
+            with watched():
+                document = tool(*args, **kwargs)
         except (TimesinkError, OSError) as error:
             raise _refused(error) from error
         return CallToolResult(content=[TextContent(type="text", text=text(document))], structured_content=document)

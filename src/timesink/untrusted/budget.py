@@ -39,6 +39,8 @@ class ReadLimits:
     base_cpu_s: float = 60.0
     cpu_s_per_mb: float = 10.0
     """CPU time of all threads, by the size of the file; what costs most, kernels by their details page, takes 4."""
+    cpu_s_per_s: float = 0.05
+    """CPU time for each second that passes: what waits for programs may look after them."""
     base_memory_bytes: int = 2 << 30
     memory_per_byte: int = 40
     """A fifth of that was seen of packed traces."""
@@ -56,12 +58,13 @@ class ReadLimits:
         """Events that a file of so many bytes may hold."""
         return self.base_events + int(self.events_per_byte * file_bytes)
 
-    def most_cpu_s(self, file_bytes: int) -> float:
-        """Seconds of CPU time that a command may take for a file of so many bytes."""
-        return self.base_cpu_s + self.cpu_s_per_mb * file_bytes / 1e6
+    def most_cpu_s(self, file_bytes: int, passed_s: float = 0.0) -> float:
+        """Seconds of CPU time that a command or a request may take for files of so many bytes, so long after it
+        began."""
+        return self.base_cpu_s + self.cpu_s_per_mb * file_bytes / 1e6 + self.cpu_s_per_s * passed_s
 
     def most_memory(self, file_bytes: int) -> int:
-        """Bytes of memory that a command may take for a file of so many bytes."""
+        """Bytes of memory that a command or a request may take for files of so many bytes."""
         return self.base_memory_bytes + self.memory_per_byte * file_bytes
 
 

@@ -258,7 +258,7 @@ def refuse_special(path: Path) -> None:
         return
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise UnreadableTrace(path, "it is no plain file", remedy=_REMEDY)
-    spending.allow_for(path, status.st_size)
+    spending.allow_for(path)
 
 
 def plain_files(path: Path, roots: Sequence[Path] = ()) -> Iterator[Path]:

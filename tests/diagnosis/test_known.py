@@ -259,7 +259,7 @@ def test_a_program_of_another_kind_is_told_no_idiom_of_pytorch(capsys: pytest.Ca
     ("listed", "name"),
     [
         (("AMD Instinct MI300X",) * 4, "AMD Instinct MI300X"),
-        (("NVIDIA H100 80GB HBM3",), None),
+        (("NVIDIA H100 80GB HBM3",), "NVIDIA H100 80GB HBM3"),  # the only one that the process sees
         (("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB"), None),
         ((), None),
     ],

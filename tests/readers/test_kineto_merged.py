@@ -28,6 +28,7 @@ SPELLINGS: dict[str, Spelling] = {
     "million": lambda rank, pid: pid + 1_000_000 * rank,
     "ten million, from one": lambda rank, pid: pid + 10_000_000 * (rank + 1),
     "thousands": lambda rank, pid: pid + 100_000 * rank,
+    "node and rank": lambda rank, pid: f"node{rank} rank0 {pid}",
 }
 
 
@@ -95,6 +96,31 @@ def test_words_of_a_single_rank_are_no_loss(tmp_path: Path) -> None:
 def test_numbers_that_say_a_rank_are_kept(tmp_path: Path) -> None:
     trace = read(written(tmp_path / "merged.json", 2, lambda rank, pid: f"rank {7 - 4 * rank}: {pid}"))
     assert trace.rank_numbers == (3, 7)
+
+
+@pytest.mark.parametrize("gpu_of_rank", [0, 1])
+def test_processes_whose_calls_have_numbers_of_their_own(tmp_path: Path, gpu_of_rank: int) -> None:
+    parts = [rank_events(rank, lambda _, pid: pid, gpu=gpu_of_rank * rank, pid=4242 + rank) for rank in (0, 1)]
+    for event in parts[1]:
+        if "correlation" in event.get("args", {}):
+            event["args"]["correlation"] += 5000
+    path = tmp_path / "merged.json"
+    path.write_text(json.dumps({"traceEvents": parts[0] + parts[1]}))
+    trace = read(path)
+    assert trace.rank_numbers == (0, 1)
+    for rank in (0, 1):
+        ops = trace.of_ranks([rank])[DEVICE_OPS]
+        assert (ops["end_ns"] - ops["start_ns"]).to_list() == [(800 - 300 * rank) * 1000] * 10
+
+
+def test_categories_of_the_first_releases(tmp_path: Path) -> None:
+    path = written(tmp_path / "merged.json", 2, SPELLINGS["brackets"])
+    older = {"kernel": "Kernel", "cuda_runtime": "Runtime", "cpu_op": "Operator"}
+    text = path.read_text()
+    for new, old in older.items():
+        text = text.replace(f'"cat": "{new}"', f'"cat": "{old}"')
+    path.write_text(text)
+    assert read(path).rank_numbers == (0, 1)
 
 
 def test_processes_of_one_machine_with_a_gpu_each(tmp_path: Path) -> None:

@@ -36,11 +36,14 @@ DEVICE_SYNC: Final = Pattern(
     "waits for all work of a GPU", ("cudaDeviceSynchronize_v3020", "cuCtxSynchronize"), "cudaStreamSynchronize",
 )  # fmt: skip
 STREAM_SYNC: Final = Pattern(
-    r"^(?:cuda|cu|hip)StreamSynchronize", "waits for a stream", "cudaStreamSynchronize_ptsz", "cudaStreamWaitEvent"
-)
+    r"^(?:(?:cuda|cu|hip)StreamSynchronize|(?:ur|pi)QueueFinish|zeCommand(?:Queue|List)(?:Host)?Synchronize|clFinish)",
+    "waits for a stream", ("cudaStreamSynchronize_ptsz", "urQueueFinish", "zeCommandListHostSynchronize"),
+    "cudaStreamWaitEvent",
+)  # fmt: skip
 EVENT_SYNC: Final = Pattern(
-    r"^(?:cuda|cu|hip)EventSynchronize", "waits for an event", "hipEventSynchronize", "cudaEventQuery"
-)
+    r"^(?:(?:cuda|cu|hip)EventSynchronize|(?:ur|pi)Events?Wait$|ze(?:Event|Fence)HostSynchronize|clWaitForEvents)",
+    "waits for an event", ("hipEventSynchronize", "urEventWait"), ("cudaEventQuery", "urEnqueueEventsWait"),
+)  # fmt: skip
 EVENT_QUERY: Final = Pattern(
     r"^(?:cuda|cu|hip)EventQuery", "asks for an event, without waiting", "cudaEventQuery", "cudaEventSynchronize"
 )
@@ -60,7 +63,8 @@ EVENT_RECORD: Final = Pattern(
     r"^(?:cuda|cu|hip)EventRecord", "records an event", "cudaEventRecordWithFlags", "cudaEventQuery"
 )
 COPY: Final = Pattern(
-    r"^(?:(?:cuda|hip)Memcpy\w*Async|cuMemcpy\w*Async)", "issues a copy", ("cudaMemcpyAsync", "cuMemcpyHtoDAsync_v2"),
+    r"^(?:(?:cuda|hip)Memcpy\w*Async|cuMemcpy\w*Async|(?:ur|pi)Enqueue(?:USM)?Memcpy|zeCommandListAppendMemoryCopy)",
+    "issues a copy", ("cudaMemcpyAsync", "cuMemcpyHtoDAsync_v2", "urEnqueueUSMMemcpy"),
     ("cudaMemcpy", "hipMemcpyWithStream"),
 )  # fmt: skip
 COPY_BLOCKING: Final = Pattern(
@@ -69,12 +73,13 @@ COPY_BLOCKING: Final = Pattern(
 )  # fmt: skip
 ALLOCATION: Final = Pattern(
     r"^(?:(?:cuda|hip)(?:Malloc|HostAlloc|HostRegister)"
-    r"|cuMem(?:Alloc|HostAlloc|HostRegister|Create|Map)|cuModuleLoad|cuLibraryLoad|hipModuleLoad)",
-    "takes memory from the driver", ("cudaMalloc", "cuMemCreate", "cudaHostAlloc"), "cudaFree",
+    r"|cuMem(?:Alloc|HostAlloc|HostRegister|Create|Map)|cuModuleLoad|cuLibraryLoad|hipModuleLoad"
+    r"|(?:ur|pi)(?:ext)?USM\w*Alloc|zeMemAlloc)",
+    "takes memory from the driver", ("cudaMalloc", "cuMemCreate", "cudaHostAlloc", "urUSMDeviceAlloc"), "cudaFree",
 )  # fmt: skip
 FREE: Final = Pattern(
     r"^(?:(?:cuda|hip)(?:Free|HostUnregister|HostFree)"
-    r"|cuMem(?:Free|HostUnregister|Unmap|Release)|cuModuleUnload)",
+    r"|cuMem(?:Free|HostUnregister|Unmap|Release)|cuModuleUnload|(?:ur|pi)(?:ext)?USMFree|zeMemFree)",
     "gives memory back to the driver", ("cudaFree", "cuMemUnmap", "cudaFreeHost"), "cudaMalloc",
 )  # fmt: skip
 DEVICE_MEMORY: Final = Pattern(

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from timesink.knowledge.pattern import Pattern
+from timesink.knowledge.vendors import NVIDIA, vendor_of_product
 from timesink.startup import dataclass, field, regex
 
 # What every NVIDIA GPU of today has in common, by the CUDA programming guide and the guide of Nsight Compute.
@@ -99,18 +100,18 @@ _UNITS: Final = (
     (regex(r"GTX|\bMX\d{3}|\bT(?:4|5|6|10|12|20)00\b|\bT550|\bMI(?:6|8|25|50|60)\b|RX [56]\d{3}|\bW6\d{3}"), ""),
     (regex(r"\bTITAN V\b|\bG?V100\b"), "fp16"),
     (regex(r"\bRTX 20[5-8]0\b|\bQuadro RTX\b|\bTITAN RTX\b|\bT4G?\b"), "fp16 int8"),
-    (regex(r"\bMI100\b|RX 7\d{3}|\bW7\d{3}"), "fp16 bf16 int8"),
-    (regex(r"\bMI2[15]0X?\b"), "fp16 bf16 int8 fp64"),
-    (regex(r"\bMI3[02]\d[AX]?\b"), "fp16 bf16 tf32 fp8 int8 fp64"),
-    (regex(r"\bMI35\d"), "fp16 bf16 fp8 fp4 int8 fp64"),
-    (regex(r"RX 9\d{3}|AI PRO R9"), "fp16 bf16 fp8 int8"),
+    (regex(r"\bMI100\b|\bgfx908|RX 7\d{3}|\bW7\d{3}|\bgfx11|\bArc.*\bA\d{3}|\bGPU Flex\b"), "fp16 bf16 int8"),
+    (regex(r"\bMI2[15]0X?\b|\bgfx90a"), "fp16 bf16 int8 fp64"),
+    (regex(r"\bMI3[02]\d[AX]?\b|\bgfx94"), "fp16 bf16 tf32 fp8 int8 fp64"),
+    (regex(r"\bMI35\d|\bgfx950"), "fp16 bf16 fp8 fp4 int8 fp64"),
+    (regex(r"RX 9\d{3}|AI PRO R9|\bgfx12"), "fp16 bf16 fp8 int8"),
+    (regex(r"\bGPU Max\b|\bArc.*\bB\d{3}"), "fp16 bf16 tf32 int8"),
 )
 _UNITS_OF_CHIP: Final = {
     (7, 0): "fp16", (7, 2): "fp16 int8", (7, 5): "fp16 int8", (8, 0): "fp16 bf16 tf32 int8 fp64",
     (8, 6): "fp16 bf16 tf32 int8", (8, 7): "fp16 bf16 tf32 int8", (8, 9): "fp16 bf16 tf32 fp8 int8",
     (9, 0): "fp16 bf16 tf32 fp8 int8 fp64",
 }  # fmt: skip
-_AMD: Final = regex(r"(?i)\bAMD\b|Radeon|Instinct|\bMI\d{2,3}")
 
 
 @lru_cache(256)
@@ -118,8 +119,8 @@ def matrix_types(product_name: str, capability: tuple[int, int] | None) -> froze
     """The types that the GPU's tensor or matrix cores compute; empty where it has none, None where that is not known.
 
     Of NVIDIA's by compute capability (CUDA C programming guide, arithmetic of tensor cores; Turing's GTX 16 and small T
-    boards have none), of AMD's by product, whose capability means something else (CDNA and RDNA instruction set
-    guides: XF32 is MI300's alone, WMMA came with RX 7000).
+    boards have none), of others' by product, whose capability means something else (CDNA and RDNA instruction set
+    guides: XF32 is MI300's alone, WMMA came with RX 7000; Intel's oneAPI optimization guide: XMX).
     """
     words = re.sub(r"[\s_-]+", " ", product_name).strip()
     for pattern, types in _UNITS:
@@ -127,7 +128,7 @@ def matrix_types(product_name: str, capability: tuple[int, int] | None) -> froze
             return frozenset(types.split())
     known = peaks(words)
     capability = capability or (known.compute_capability if known else None)
-    if capability is None or _AMD.search(words):
+    if capability is None or (words and vendor_of_product(words) is not NVIDIA):
         return None
     if capability[0] < 7:
         return frozenset()

@@ -61,15 +61,11 @@ DOUBLE: Final = Pattern(
     "works in float64; ATen also passes scalars as double to kernels of other types",
     ("CUDAFunctor_add<double>", "cutlass_80_tensorop_d884gemm"), "CUDAFunctor_add<float>, double",
 )  # fmt: skip
-BEFORE_TF32: Final = Pattern(
-    r"^(?:kepler|maxwell|pascal|volta|turing)_|^sm(?:[3-6]\d|7[05])_", "made for a GPU whose tensor cores have no TF32",
-    ("volta_sgemm_128x64_nt", "turing_fp16_s1688gemm", "sm70_xmma_fprop"), ("ampere_sgemm_64x64_nn", "sm80_xmma_gemm"),
-    "cuBLAS, cuDNN",
-)  # fmt: skip
 SINCE_TF32: Final = Pattern(
-    r"(?i)ampere|hopper|blackwell|nvjet|tf32|bf16|bfloat16|(?:sm|cutlass_)_?(?:[89]\d|1[0-2]\d)_",
-    "made for a GPU whose tensor cores have TF32, or of a type that only those have",
-    ("ampere_sgemm_64x64_nn", "sm80_xmma_gemm", "cutlass_80_simt_sgemm", "nvjet_tst_128x64"), "volta_sgemm_128x64_nt",
+    r"(?i)ampere|hopper|blackwell|nvjet|tf32|(?:sm|cutlass_)_?(?:[89]\d|1[0-2]\d)_",
+    "made for a GPU whose tensor cores have TF32",
+    ("ampere_sgemm_64x64_nn", "sm80_xmma_gemm", "cutlass_80_simt_sgemm", "nvjet_tst_128x64"),
+    ("volta_sgemm_128x64_nt", "cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_nn"),
     "cuBLAS, cuDNN, CUTLASS",
 )  # fmt: skip
 MIGRATION: Final = Pattern(

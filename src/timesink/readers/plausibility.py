@@ -34,7 +34,8 @@ _FAR_NS: Final = 6 * 3600 * NS_PER_S  # from the middle nine tenths of a table's
 _EARLY_NS: Final = NS_PER_MS  # clocks of GPU and host differ by some us; roctracer's drift by some hundred
 _LATE_NS: Final = NS_PER_S
 _ASIDE, _MIXED = 0.02, 0.1  # of a device's launches, the earliest and the latest: other damage may be theirs
-_OVER_NS: Final = 2 * NS_PER_US  # clocks of a GPU tick in steps of up to 1 us
+_TICK_NS: Final = NS_PER_US  # clocks of a GPU tick in steps of up to 1 us
+_OVER_NS: Final = 2 * _TICK_NS
 _OFTEN, _RARELY = 0.2, 0.02  # of a stream's rows
 _OUTLYING: Final = 2.0  # times the median of the same kernel
 _DEPENDENT_LAUNCH: Final = 9  # compute capability from which a kernel may start before the one before it ends
@@ -62,7 +63,7 @@ def make_plausible(trace: Trace, limits: ReadLimits = _LIMITS) -> Trace:
         return trace
     work = _Work(trace)
     work.align_clocks()
-    work.leave_out_early_rows()
+    work.leave_out_displaced_rows()
     work.clip_overlong_rows()
     work.note_what_is_missing()
     return work.mended()
@@ -181,7 +182,6 @@ class _Work:
         if not calls.height:
             return
         launched = calls["start_ns"].to_numpy()
-        span = int(calls["end_ns"].to_numpy().max() - launched.min())
         for (_, device), first, last in key_slices(self.ops, ("rank", "device")):
             call = self.call[first:last]
             lead = np.sort((self.start[first:last] - launched[call])[call >= 0])
@@ -189,7 +189,7 @@ class _Work:
                 continue
             least = int(lead[int(_ASIDE * lead.size)])
             most = int(lead[-1 - int(_MIXED * lead.size)])
-            if most >= -_EARLY_NS and least <= max(_LATE_NS, 2 * span):
+            if most >= -_EARLY_NS and least <= self._longest_queue_ns():
                 continue
             self.start, self.end = self.start.copy(), self.end.copy()
             self.start[first:last] -= least
@@ -198,17 +198,24 @@ class _Work:
             moved = f"the clock of GPU {device} is {off} the CPU's: its times are moved to their launches"
             self.say(NoteKind.ASSUMED, moved, last - first)
 
-    def leave_out_early_rows(self) -> None:
-        """Drop the rows that begin before their launch by more than clocks differ."""
+    def leave_out_displaced_rows(self) -> None:
+        """Drop the rows that begin before their launch by more than clocks differ, or later than any queue is long."""
         if not (self.call >= 0).any():
             return
-        launched = self.trace[API_CALLS]["start_ns"].to_numpy()[self.call]
-        lead = np.where(self.call >= 0, self.start - launched, 0)
-        early = lead < -_EARLY_NS
-        if early.any():
-            self.kept &= ~early
-            message = f"rows of GPU work begin up to {time_text(-int(lead.min()))} before their launch: left out"
-            self.say(NoteKind.DATA_LOSS, message, int(early.sum()), early.size)
+        launched = self.trace[API_CALLS]["start_ns"].to_numpy()
+        lead = np.where(self.call >= 0, self.start - launched[self.call], 0)
+        for displaced, furthest_ns, side in (
+            (lead < -_EARLY_NS, -int(lead.min()), "before"),
+            (lead > self._longest_queue_ns(), int(lead.max()), "after"),
+        ):
+            self.kept &= ~displaced
+            message = f"rows of GPU work begin up to {time_text(furthest_ns)} {side} their launch: left out"
+            self.say(NoteKind.DATA_LOSS, message, int(displaced.sum()), displaced.size)
+
+    def _longest_queue_ns(self) -> int:
+        """How long work may wait behind other work: the times of the calls that were recorded tell about how long."""
+        calls = self.trace[API_CALLS]
+        return max(_LATE_NS, 2 * int(calls["end_ns"].to_numpy().max() - calls["start_ns"].to_numpy().min()))
 
     def clip_overlong_rows(self) -> None:
         """End each row that runs over the next ones of its stream where the next one starts.
@@ -286,7 +293,7 @@ class _Work:
         return found
 
     def note_what_is_missing(self) -> None:
-        """Say so where most kernels or copies take no time, or no copy says which way it goes."""
+        """Say so where kernels or most copies take no time, or no copy says which way it goes."""
         timeless = self.end == self.start
         for kind, noun in (("kernel", "kernels"), ("copy", "copies")):
             chosen = (self.ops["kind"] == kind).to_numpy() & self.kept
@@ -294,10 +301,23 @@ class _Work:
             if 2 * count > int(chosen.sum()):
                 of = int(chosen.sum()) if kind == "copy" else 0
                 self.say(NoteKind.DATA_LOSS, f"{noun} take no time: when they ended was not recorded", count, of)
+            elif kind == "kernel" and count:
+                self.say(
+                    NoteKind.DATA_LOSS, "kernels take no time, though others do", self._too_short(timeless, chosen)
+                )
         copies = self.ops.filter(pl.col("kind") == "copy")["copy_kind"]
         unknown = int((copies.fill_null("unknown") == "unknown").sum())
         if 2 * unknown > len(copies):
             self.say(NoteKind.DATA_LOSS, "copies do not say which way they go", unknown, len(copies))
+
+    def _too_short(self, timeless: BoolArray, chosen: BoolArray) -> int:
+        """How many of the chosen rows take no time, and would not in ticks of the clock: others of their names take
+        longer, or there are none and times are finer than ticks."""
+        length = self.end - self.start
+        own = pl.DataFrame([self.ops["name"], pl.Series("ns", length)]).filter(pl.Series(chosen))
+        usual = own.select(pl.col("ns").filter(pl.col("ns") > 0).median().over("name"))["ns"]
+        alone = np.inf if (length[chosen] % _TICK_NS).any() else 0
+        return int((usual.fill_null(alone).to_numpy()[timeless[chosen]] > _OVER_NS).sum())
 
     def mended(self) -> Trace:
         """The trace with the rows as they should be."""

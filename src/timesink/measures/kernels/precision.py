@@ -14,9 +14,10 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.gpus import matrix_types, plain_of
-from timesink.knowledge.kernel_traits import BEFORE_TF32, DOUBLE, SINCE_TF32
-from timesink.measures.kernels.facts import all_rows, kernel_facts, rows_of
+from timesink.knowledge.kernel_traits import DOUBLE, SINCE_TF32
+from timesink.measures.kernels.facts import all_rows, kernel_facts, rows_of, times_of
 from timesink.measures.kernels.shapes import bytes_share, misaligned_products
+from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
@@ -106,6 +107,16 @@ def _misaligned_apart(trace: Trace, kernels: Selection) -> Selection:
     return replace(kernels, groups={**kernels.groups, "tf32": np.setdiff1d(tf32, misaligned), "misaligned": misaligned})
 
 
+def untold_share(trace: Trace) -> float:
+    """The share of a step that fp32 products take on a device of which nothing tells what its tensor cores compute; the
+    largest, 0 where all are known."""
+    facts = kernel_facts(trace)
+    untold = [device for device in facts.devices if _types(trace, device) is None and not _narrower(trace, device)]
+    products = pl.col("family").is_in(_PRODUCTS) & (pl.col("math") == "fp32")
+    times = {device: times_of(facts.on(device).filter(products)) for device in untold}
+    return max((share_of_step(trace, device, own) for device, own in times.items()), default=0.0)
+
+
 @remembered
 def _kernels(trace: Trace) -> tuple[tuple[Device, str | None, pl.DataFrame, Selection], ...]:
     """Each device, the type that its fp32 products are offered, its kernels with `wide`: the type that is wider than it
@@ -140,13 +151,13 @@ def _types(trace: Trace, device: Device) -> frozenset[str] | None:
 
 def _narrower(trace: Trace, device: Device) -> str | None:
     """The type that fp32 products are offered on a device: TF32 where it has that and is faster in it, else bf16, else
-    fp16; None where it has no tensor cores. Where a trace does not say, it has TF32 unless libraries chose kernels of
-    GPUs before TF32 and none of later ones."""
+    fp16; None where it has no tensor cores. Where a trace does not say, it has TF32 if it runs a kernel that only such
+    GPUs can run."""
     types = _types(trace, device)
     if types is None:
         ops = trace.get(DEVICE_OPS)
         names = ops.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))["name"].unique()
-        return "tf32" if matches(names, SINCE_TF32).any() or not matches(names, BEFORE_TF32).any() else None
+        return "tf32" if matches(names, SINCE_TF32).any() else None
     offered = [kind for kind in _OFFERED if kind in types and not _peak_ratio(trace, device, kind) >= 1.0]
     return next(iter(offered), None)
 

@@ -103,15 +103,17 @@ def _rows(trace: Trace, table: Table) -> int:
 
 def _launches(trace: Trace) -> tuple[int, int]:
     """Calls that launch kernels, graphs or copies, and how many of them have no device work in the file though a later
-    one of their process has: what was still queued when the recording ended is not lost, nor what a graph captured."""
+    one of their process has, or it waited for all work of the GPU: what was still queued when the recording ended is
+    not lost, nor what a graph captured."""
     calls = trace.get(API_CALLS)
     kinds = call_kinds(calls["name"])
     launching = matches(calls["name"], LAUNCH).to_numpy() | (kinds == CallKind.COPY) | (kinds == CallKind.COPY_BLOCKING)
     has_work = launch_links(trace).launching(calls.height)
     if (launching <= has_work).all() or graph_capture(trace).captured_ns:
         return int(launching.sum()), 0
-    last = pl.col("start_ns").filter("has_work").max().over("rank", "process")
-    lost = calls.with_columns(has_work=has_work, launching=launching).select(
+    last = pl.col("start_ns").filter("has_run").max().over("rank", "process")
+    has_run = has_work | (kinds == CallKind.DEVICE_SYNC)
+    lost = calls.with_columns(has_work=has_work, has_run=has_run, launching=launching).select(
         pl.col("launching") & ~pl.col("has_work") & (pl.col("start_ns") < last).fill_null(True)
     )
     return int(launching.sum()), int(lost.to_series().sum())

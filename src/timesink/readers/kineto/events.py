@@ -216,8 +216,8 @@ def device_ops(decoded: DecodedTrace, process: int) -> ColumnValues | None:
 
 
 def devices(decoded: DecodedTrace, worked: Iterable[int]) -> ColumnValues | None:
-    """The GPUs the file describes, and those that did work though it does not: such as the others, where two or
-    more are listed that are all alike."""
+    """The GPUs the file describes, and those that did work though it does not: such as the others, where these are all
+    alike and either several or idle (roctracer counts GPUs that HIP_VISIBLE_DEVICES hides)."""
     described = decoded.properties.get("deviceProperties") or decoded.properties.get("computeProperties") or []
     if not isinstance(described, list):
         described = []
@@ -226,7 +226,8 @@ def devices(decoded: DecodedTrace, worked: Iterable[int]) -> ColumnValues | None
         if isinstance(entry, dict) and (ordinal := _ordinal(entry, place)) is not None:
             described_gpus[ordinal] = entry
     kinds = {json.dumps({**entry, "id": None}, sort_keys=True): entry for entry in described_gpus.values()}
-    alike = next(iter(kinds.values())) if len(kinds) == 1 < len(described_gpus) else {}
+    told = len(described_gpus) > 1 or described_gpus.keys().isdisjoint(worked)
+    alike = next(iter(kinds.values())) if len(kinds) == 1 and told else {}
     for ordinal in worked:
         described_gpus.setdefault(ordinal, alike)
     if not described_gpus:

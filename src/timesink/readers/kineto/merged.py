@@ -1,8 +1,9 @@
 """Files that hold several ranks: some servers and scripts write the traces of all ranks as one.
 
 A rank stands in the process ids: in words before the number (``[TP01-DP00] 4242``, ``rank1/4242``, ``Rank 1: 4242``) or
-as a great number added to it (1004242, and GPU 0 as process 1000000). Such a file is split, and each rank read by
-itself. Where nothing tells the ranks apart, nothing true can be said of them, and the file is refused.
+as a great number added to it (1004242, and GPU 0 as process 1000000); or each is a process of its own, whose calls and
+GPU work bear numbers of their own. Such a file is split, and each rank read by itself. Where nothing tells the ranks
+apart, nothing true can be said of them, and the file is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import re
 import tempfile
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -45,8 +46,8 @@ _OWNER, _EVENTS = re.compile(PROCESS_OF_EVENT), re.compile(EVENTS_BEGIN)
 _BETWEEN = re.compile(BETWEEN_EVENTS.strip("^$"))
 _BRACKETS, _RANK, _LAST_NUMBER = re.compile(RANK_IN_BRACKETS), re.compile(RANK_NAMED), re.compile(LAST_NUMBER)
 _AROUND: Final = " \t/:;,.-_|#@="
-_ON_DEVICE: Final = frozenset(("kernel", "gpu_memcpy", "gpu_memset"))
-_CALLS: Final = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "Runtime"))
+_ON_DEVICE: Final = ("kernel", "memcpy", "memset")
+_CALLS: Final = ("runtime", "driver")
 
 
 def read_merged(path: Path, limits: ReadLimits, whole: Trace) -> Trace:
@@ -80,13 +81,15 @@ def _stand_twice(calls: pl.DataFrame) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """One event: its text; its process as written; whether it is a call that launches or work of a GPU; that GPU."""
+    """One event: its text; its process as written; whether it is a call that launches or work of a GPU; that GPU; the
+    number that links a call to its work."""
 
     text: str
     owner: str | int | None
     is_call: bool
     is_work: bool
     device: int
+    correlation: int | None
 
 
 _Marked = list[tuple[_Event, str, str | int]]
@@ -109,7 +112,7 @@ class _Merged:
         if not (begun := _EVENTS.search(text)):
             return None
         events, end = _events(text, begun.end())
-        marked = _by_words(events) or _by_offsets(events)
+        marked = _by_words(events, _all_words) or _by_words(events, _mark) or _by_offsets(events) or _by_calls(events)
         return cls(marked, text[: begun.end()], text[end:]) if marked else None
 
     def split(self, path: Path, limits: ReadLimits) -> Trace:
@@ -143,29 +146,38 @@ def _events(text: str, at: int) -> tuple[list[_Event], int]:
         except (ValueError, RecursionError):
             return found, at
         if isinstance(event, dict):
-            category, arguments, owner = event.get("cat"), event.get("args"), event.get("pid")
-            device = arguments.get("device") if isinstance(arguments, dict) else None
+            category, arguments, owner = str(event.get("cat")).lower(), event.get("args"), event.get("pid")
+            facts = arguments if isinstance(arguments, dict) else {}
+            device, correlation = facts.get("device"), facts.get("correlation")
             found.append(
                 _Event(
                     text[begin:at],
                     owner if isinstance(owner, (str, int)) else None,
-                    category in _CALLS,
-                    category in _ON_DEVICE,
+                    category.endswith(_CALLS),
+                    category.endswith(_ON_DEVICE),
                     device if isinstance(device, int) else 0,
+                    correlation if isinstance(correlation, int) else None,
                 )
             )
 
 
-def _by_words(events: list[_Event]) -> _Marked | None:
-    """Events by the words in their process ids; None where those are not what tells ranks apart: every rank calls the
-    GPU and has work on it."""
-    marked = [(event, *_mark(event.owner)) for event in events if isinstance(event.owner, str)]
+def _by_words(events: list[_Event], mark: Callable[[str], tuple[str, str | int]]) -> _Marked | None:
+    """Events by the words in their process ids that `mark` finds; None where those are not what tells ranks apart:
+    every rank calls the GPU and has work on it."""
+    marked = [(event, *mark(event.owner)) for event in events if isinstance(event.owner, str)]
     callers, workers = ({mark for event, mark, _ in marked if getattr(event, of)} for of in ("is_call", "is_work"))
     if not callers or callers != workers or "" in callers:
         return None
     if any(isinstance(event.owner, int) and (event.is_call or event.is_work) for event in events):
         return None
     return [row for row in marked if row[1] in callers]
+
+
+def _all_words(owner: str) -> tuple[str, str | int]:
+    """All words of a process id, where a rank stands among them (``node1 rank0 4242``), and the rest as in `_mark`."""
+    mark, rest = _mark(owner)
+    words = " ".join(word for word in re.split(r"\W+", owner) if word != str(rest))
+    return (words if _RANK.search(owner) else mark), rest
 
 
 def _mark(owner: str) -> tuple[str, str | int]:
@@ -196,6 +208,23 @@ def _by_offsets(events: list[_Event]) -> _Marked | None:
             marked.append((event, f"rank {rank}", event.owner - offsets[rank]))
     callers = {mark for event, mark, _ in marked if event.is_call}
     return marked if len(callers) == len(offsets) else None
+
+
+def _by_calls(events: list[_Event]) -> _Marked | None:
+    """Events by the process that calls the GPU, where each is linked to work of its own; None where processes share
+    numbers of calls. Work without a call is of the process that calls its GPU."""
+    callers: dict[int | None, str | int | None] = {}
+    for event in events:
+        if event.is_call and callers.setdefault(event.correlation, event.owner) != event.owner:
+            return None
+    work = [event for event in events if event.is_work and event.correlation in callers]
+    ranks, of_gpu = {callers[event.correlation] for event in work}, {e.device: callers[e.correlation] for e in work}
+    marked: _Marked = []
+    for event in events:
+        at_gpu = callers.get(event.correlation, of_gpu.get(event.device))
+        if (owner := at_gpu if event.is_work else event.owner) in ranks:
+            marked.append((event, str(owner), event.owner or 0))
+    return marked if len(ranks) > 1 else None
 
 
 def _named(text: str, number: str | int) -> str:

@@ -14,7 +14,7 @@ from timesink.knowledge.assumptions import fixes as assumed
 from timesink.measures.kernels.attainable import far_operators
 from timesink.measures.kernels.conversions import cast_pairs, layout_kernels
 from timesink.measures.kernels.fusion import OptimizerKernels, optimizer_kernels
-from timesink.measures.kernels.precision import wide_kernels
+from timesink.measures.kernels.precision import untold_share, wide_kernels
 from timesink.measures.kernels.shapes import alignment_known, misaligned_products
 from timesink.measures.steps.per_step import per_step_ns, period_name
 from timesink.model.schema import SHOWN_ROWS
@@ -23,7 +23,7 @@ from timesink.model.trace import Trace
 from timesink.rules.idle import BLAME_READS
 from timesink.rules.kernels import LINE_READS, kernel_details, kernel_row, kernel_rule
 from timesink.startup import replace
-from timesink.units import NS_PER_MS
+from timesink.units import NS_PER_MS, share_text
 from timesink.whatif.change import Selection
 
 
@@ -90,7 +90,9 @@ def _wide(trace: Trace) -> Rows:
             around = " and kernels around them" if kernels.groups.get("streaming", _NONE).size else ""
             row = kernel_row(trace, fix.change(kernels), subject=subject.format(around=around), advice=advice)
             rows.append(replace(row, fix=fix))
-    return rows
+    untold = 0.0 if any(row.figures["count"] for row in rows) else untold_share(trace)
+    why = f"fp32 matmuls take {share_text(untold)} of a step; nothing tells which types this GPU has tensor cores for"
+    return Undecided(why, "a capture that names the GPU", most_ratio=untold) if untold else rows
 
 
 def _kind_told(kind: str, kernels: Selection) -> str:

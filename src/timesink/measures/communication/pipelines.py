@@ -279,11 +279,14 @@ class Schedule:
         overlapped = (micro_batches - 1) / micro_batches
         return fill + last * (1 - overlapped) + last * overlapped * slowdown
 
-    def gain_ns(self, micro_batches: int, slowdown: float) -> tuple[float, float, float]:
+    def gain_ns(
+        self, micro_batches: int, slowdown: float, cut_ns: tuple[float, ...] | None = None
+    ) -> tuple[float, float, float]:
         """What a step of more micro-batches would win: if every one of them has the excess of one of today's, half of
-        it, none. `slowdown` counts where nothing overlaps today."""
+        it, none. `slowdown` counts where nothing overlaps today; `cut_ns`: what the stages would take."""
         slower = slowdown if self.micro_batches == 1 else 1.0
-        whole = self.period_ns - self.excess_ns - self.filled_ns(micro_batches, self.chunks, slower)
+        cut = replace(self, stage_ns=cut_ns or self.stage_ns)
+        whole = self.period_ns - self.excess_ns - cut.filled_ns(micro_batches, self.chunks, slower)
         growth = self.excess_ns * (micro_batches / self.micro_batches - 1) if self.micro_batches > 1 else 0.0
         return whole - growth, whole - growth / 2, whole
 

@@ -18,6 +18,7 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.knowledge.assumptions import ranks as assumed
+from timesink.measures.communication.cut_batches import cut_stages_ns
 from timesink.measures.communication.depths import depths, waiting_slowdown
 from timesink.measures.communication.pipelines import Pipeline, Schedule, ideal_bubble, pipeline, schedule, trains
 from timesink.measures.communication.stage_traces import stages_of
@@ -34,7 +35,7 @@ from timesink.measures.ranks.lateness import lateness, latest_rank, rebalanced, 
 from timesink.measures.ranks.parity import ranks_text
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
-from timesink.model.tables import DEVICE_OPS
+from timesink.model.tables import DEVICE_OPS, FRAMES
 from timesink.model.trace import Trace
 from timesink.rules.idle import BLAME_READS
 from timesink.startup import dataclass
@@ -201,7 +202,7 @@ def _better(trace: Trace, line: Pipeline, plan: Schedule) -> _Filled:
     if plan.is_serial:
         return _together(trace, line, plan, many)
     doubled = 2 * plan.micro_batches
-    more = plan.gain_ns(doubled, 1.0)
+    more = plan.gain_ns(doubled, 1.0, cut_stages_ns(trace, line, plan, doubled))
     even = tuple(share * plan.uneven_ns for share in (assumed.EVENED.low, assumed.EVENED.value, assumed.EVENED.high))
     cut = (
         f"{doubled} micro-batches leave an ideal bubble of {share_text(ideal_bubble(count, doubled, plan.chunks))}, "
@@ -216,22 +217,32 @@ def _better(trace: Trace, line: Pipeline, plan: Schedule) -> _Filled:
     return _Filled((least, expected, most), advice)
 
 
+def _doublings(most: int) -> list[int]:
+    """2, 4, 8 … up to `most`, and that."""
+    return sorted({most} | {1 << power for power in range(1, most.bit_length())})
+
+
 def _together(trace: Trace, line: Pipeline, plan: Schedule, many: int) -> _Filled:
     """Items that go one at a time, two at a time; where a step has several or ends in an update, all of its."""
     slowdown, apart = waiting_slowdown(trace, line), depths(trace)
-    if apart is None or trains(trace):
-        count, drains = max(plan.items, many), trains(trace)
-        least, most = (plan.gain_ns(count if drains else _ENDLESS, slower)[1] for slower in (slowdown, 1.0))
-        gain = (least + most) / 2  # the longest stage seldom waits, but nothing says how seldom
-        how = f"{count} or more micro-batches (1F1B, GPipe)" if drains else "two or more at a time"
-        what = f"Let the next item enter before the last one has left: {how}"
-        then = f"with {count} micro-batches" if drains else "overlapped"
-        said = f"; {then} {time_text(plan.period_ns - gain)} are foretold"
+    what = "Let the next item enter before the last one has left: two or more at a time"
+    if trains(trace):
+        cuts = {count: cut_stages_ns(trace, line, plan, count) for count in _doublings(max(plan.items, many))}
+        least, count = max((plan.gain_ns(count, slowdown, cut)[1], count) for count, cut in cuts.items())
+        gain = (least + plan.gain_ns(count, 1.0, cuts[count])[1]) / 2  # it waits, nobody knows how seldom
+        most = max(plan.gain_ns(count, 1.0)[1] for count in cuts)
+        what = f"Let the next item enter before the last one has left: {count} micro-batches (1F1B, GPipe)"
+        if gain <= 0:
+            what = "Use larger batches: cut smaller, this one costs its CPU and small kernels more than the bubble"
+        said = f"; with {count} micro-batches {time_text(plan.period_ns - gain)} are foretold"
+    elif apart is None:
+        least, most = (plan.gain_ns(_ENDLESS, slower)[1] for slower in (slowdown, 1.0))
+        gain = (least + most) / 2
+        said = f"; overlapped {time_text(plan.period_ns - gain)} are foretold"
     else:
         period_ns = apart.period_ns(2)
         gain, most = plan.period_ns - period_ns, plan.period_ns - max(stage.alone_ns for stage in apart.stages)
         least = gain * (1 - assumed.GAIN_ERROR.high) if apart.measured else 2 * gain - most
-        what = "Let the next item enter before the last one has left: two or more at a time"
         said = f"; with two items at a time {time_text(period_ns)} are foretold"
     slow = "" if slowdown < _SLOWS else (
         f"; receives that wait beside a stage make it {share_text(slowdown - 1)} longer: give them fewer channels "
@@ -406,6 +417,8 @@ RULES: Final = (
         capture=_CAPTURE,
     ),
     make_rule("COM104", "ranks-imbalanced", _check_imbalance, needs=(DEVICE_OPS,), reads=JOB_READS, capture=_CAPTURE),
-    make_rule("COM105", "pipeline-bubble", _check_bubble, needs=(DEVICE_OPS,), reads=JOB_READS, capture=_CAPTURE),
+    make_rule(
+        "COM105", "pipeline-bubble", _check_bubble, needs=(DEVICE_OPS,), reads=(*JOB_READS, FRAMES), capture=_CAPTURE
+    ),
     make_rule("COM109", "slow-link", _check_links, needs=(DEVICE_OPS,), reads=JOB_READS, capture=_CAPTURE),
 )

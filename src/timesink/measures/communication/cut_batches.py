@@ -1,0 +1,65 @@
+"""What the stages of a pipeline would take if their batch were cut in more pieces.
+
+A kernel that leaves multiprocessors idle is no faster on a piece of the batch; one that fills them is, until a piece is
+so short that starting and ending it is most of its time. The CPU launches every kernel once a piece. Kernels of the
+optimizer run once a step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.assumptions import kernels as assumed
+from timesink.measures.communication.pipelines import Pipeline, Schedule
+from timesink.measures.kernels.facts import NO_FAULT, kernel_facts, multiprocessors
+from timesink.measures.ranks.job import job
+from timesink.model.arrays import Float64Array
+from timesink.model.trace import Trace
+from timesink.startup import dataclass
+from timesink.units import NS_PER_US
+from timesink.whatif.change import Case
+from timesink.whatif.unprofiled import recording_us
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CutStage:
+    """`time_ns` of a stage a step, and `host_ns` of its CPU, less recording; of its kernels `length_ns` and `least_ns`,
+    what a piece of each takes at least: 0 where it is not cut."""
+
+    time_ns: float
+    host_ns: float
+    length_ns: Float64Array
+    least_ns: Float64Array
+
+    def cut_ns(self, pieces: float) -> float:
+        """The step of the stage if each of its kernels were cut so: one of 20 us whose pieces take 5 us at least, in 8
+        pieces, takes twice as long."""
+        longer = np.maximum(self.length_ns, pieces * self.least_ns)
+        ratio = float(longer.sum() / self.length_ns.sum()) if self.length_ns.size else 1.0
+        return max(self.time_ns * ratio, self.host_ns * pieces)
+
+
+def cut_stages_ns(trace: Trace, line: Pipeline, plan: Schedule, micro_batches: int) -> tuple[float, ...]:
+    """What each stage of a pipeline takes a step once its batch is cut in so many micro-batches."""
+    stages = []
+    for rank, stage_ns in zip(line.ranks, plan.stage_ns, strict=True):
+        steps = job(trace).steps.filter(pl.col("rank") == rank)
+        recorded_ns = recording_us(trace.get, rank)[Case.EXPECTED.value] * NS_PER_US / max(steps.height, 1)
+        busy_ns = steps["host_busy_ns"].min()  # of the quickest step: others may hide waits
+        host_ns = max(0.0, busy_ns - recorded_ns) if isinstance(busy_ns, int) else 0.0
+        stages.append(CutStage(stage_ns, host_ns, *_kernels(trace, rank)))
+    return tuple(stage.cut_ns(micro_batches / plan.micro_batches) for stage in stages)
+
+
+def _kernels(trace: Trace, rank: int) -> tuple[Float64Array, Float64Array]:
+    """Length of each of the rank's kernels that is no communication, and what a piece of it takes at least."""
+    facts, counts, found = kernel_facts(trace), multiprocessors(trace), []
+    for device in facts.devices:
+        if device[0] == rank:
+            kernels = facts.on(device).filter(~pl.col("family").is_in(NO_FAULT))
+            idle = (pl.col("blocks") < counts.get(device, 0)).fill_null(value=False)
+            piece = pl.when(idle).then("length").otherwise(pl.col("length").clip(0, assumed.TINY_US.ns))
+            found.append(kernels.select("length", least=pl.when("optimizer").then(0).otherwise(piece)))
+    every = pl.concat(found).cast(pl.Float64) if found else pl.DataFrame({"length": [], "least": []})
+    return every["length"].to_numpy(), every["least"].to_numpy()

@@ -209,6 +209,12 @@ def event_ratio(path: Path, event: bytes) -> float:
     return (len(event) << 20) / path.stat().st_size
 
 
+def test_a_long_line_between_quotes_is_proved_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(f'V0101 00:00:00.000000 1 torch/x.py:1] {{"a": 1}}\n"{"kernel " * 30_000}"\n"a" text\n')
+    assert answer(capsys, "capture", "--redact", str(path), "--proof")[0] == 0
+
+
 PRIVATE: dict[str, Any] = {
     "cmd": "python train.py --key hunter2xyz", "PGPASSWORD": "python9000", "user": "root", "password": "12345678",
     "serial": "1654504772205", "account": 320943948584, "api_key": "model", "token": "ab", "host": "localhost",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from timesink.untrusted.plain_json import MOST_NESTED, parsed
+from timesink.untrusted.budget import VARIABLE, ReadLimits
+from timesink.untrusted.plain_csv import read_rows
+from timesink.untrusted.plain_json import parsed
 
 
 @pytest.mark.parametrize("opened", ["[]", '{"a":}'])
@@ -14,12 +16,25 @@ def test_nesting_beyond_what_a_walk_can_follow_is_an_error(opened: str) -> None:
     def nested(depth: int) -> str:
         return before * depth + ("1" if before != "[" else "") + after * depth
 
-    parsed(nested(MOST_NESTED))
-    for depth in (MOST_NESTED + 1, 900, 100_000):
+    parsed(nested(ReadLimits().nested))
+    for depth in (ReadLimits().nested + 1, 900, 100_000):
         with pytest.raises(ValueError, match="nested too deeply"):
             parsed(nested(depth))
         with pytest.raises(ValueError, match="nested too deeply"):
             parsed(nested(depth).encode())
+
+
+def test_the_budget_allows_deeper_nesting_and_longer_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep, cell = "[" * 250 + "]" * 250, "a" * 200_000
+    with pytest.raises(ValueError, match=f"250 levels; if you trust the file, set {VARIABLE}=3"):
+        parsed(deep)
+    with pytest.raises(ValueError, match=f"more than 131,072 characters; if you trust the file, set {VARIABLE}=2"):
+        [*read_rows(cell)]
+    monkeypatch.setenv(VARIABLE, "3")
+    assert parsed(deep)
+    assert [*read_rows(cell)] == [[cell]]
+    with pytest.raises(ValueError, match=r"301 levels$"):
+        parsed("[" * 301 + "]" * 301)
 
 
 def test_many_brackets_are_no_nesting() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from timesink.errors import UsageError
+from timesink.verify import LONGEST_RUN_S
 
 
 def mcp(
@@ -12,7 +13,7 @@ def mcp(
     allow_exec: bool = False,
     commands: list[str] | None = None,
     command_file: Path | None = None,
-    timeout: float = 1800.0,
+    timeout: float = LONGEST_RUN_S,
 ) -> int:
     """Serve coding agents over stdio (Model Context Protocol).
 

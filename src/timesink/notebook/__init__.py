@@ -93,9 +93,6 @@ def try_(
     return trial_page(answer, stored_command(program))
 
 
-_LONGEST_RUN_S = 1800.0
-
-
 def verify_change(
     before: str | Sequence[str],
     after: str | Sequence[str],
@@ -122,7 +119,7 @@ def verify_change(
 
     plan = ExperimentPlan(threshold_ratio, looks=tuple(pairs), least_speed_up=least_speed_up)
     commands: dict[Side, Command] = {"before": command(before), "after": command(after)}
-    with launching(commands, WholeRuns() if whole else FoundSteps(), _LONGEST_RUN_S) as launcher:
+    with launching(commands, WholeRuns() if whole else FoundSteps()) as launcher:
         return two_sides(plan, launcher, "", lambda _: None)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 VARIABLE: Final = "TIMESINK_BUDGET"
@@ -29,6 +30,11 @@ class ReadLimits:
     """Of formats that must be in memory whole, packed or not."""
     repetitive_bytes: int = 64 << 20
     """So much may come of any packed file: less may be a repetitive trace."""
+    cell_characters: int = 131_072
+    """Of one cell of a CSV text."""
+    nested: int = 100
+    """Levels of lists and objects in JSON: no file that is taken has more, and what walks a value calls itself as
+    often. Python's stack allows three times as many, whatever the budget."""
     devices: int = 64
     """GPUs of one file: no machine has as many."""
     processes: int = 128
@@ -70,7 +76,12 @@ class ReadLimits:
 
 def usual_limits() -> ReadLimits:
     """The limits, all of them times `TIMESINK_BUDGET`."""
-    limits, factor = ReadLimits(), _factor()
+    return _limits(_factor())
+
+
+@cache
+def _limits(factor: float) -> ReadLimits:
+    limits = ReadLimits()
     values = {name: getattr(limits, name) for name in ReadLimits.__slots__}
     times: dict[str, Any] = {name: type(value)(value * factor) for name, value in values.items()}
     return replace(limits, **times)

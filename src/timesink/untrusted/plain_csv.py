@@ -6,11 +6,16 @@ import csv
 import io
 from collections.abc import Iterator
 
+from timesink.untrusted.budget import usual_limits, way_out
+
 
 def read_rows(text: str) -> Iterator[list[str]]:
-    """The rows of a CSV text; what is wrong with it, such as a cell of more than 131,072 characters, is a
-    `ValueError`."""
+    """The rows of a CSV text; what is wrong with it, such as a cell beyond the budget, is a `ValueError`."""
+    most = usual_limits().cell_characters
+    csv.field_size_limit(most)
     try:
         yield from csv.reader(io.StringIO(text, newline=""))
     except csv.Error as error:
-        raise ValueError(f"it is no CSV: {error}") from None
+        is_long = "field limit" in str(error)
+        why = f"a cell has more than {most:,} characters; {way_out(1, 1)}" if is_long else f"it is no CSV: {error}"
+        raise ValueError(why) from None

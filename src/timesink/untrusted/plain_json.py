@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-MOST_NESTED: Final = 100
-"""Levels of lists and objects. No file that is taken has more, and what walks a value may call itself as often."""
+from timesink.untrusted.budget import usual_limits, way_out
+
+_OF_PYTHON: Final = 300  # levels of lists and objects that functions which call themselves can walk
 _TOO_DEEP: Final = "it is nested too deeply"
 _LONG = re.compile(r"\d{309}")  # the largest double has 309 digits
 
@@ -17,7 +18,7 @@ _LONG = re.compile(r"\d{309}")  # the largest double has 309 digits
 def parsed(text: str | bytes, *, strict: bool = True) -> Any:
     """The value of a JSON text; whatever is wrong with it is a `ValueError`.
 
-    Nesting beyond `MOST_NESTED` is wrong, and a whole number beyond every double. `strict` refuses control characters
+    Nesting beyond the budget is wrong, and a whole number beyond every double. `strict` refuses control characters
     inside texts. Half of a surrogate pair, which JSON can spell and UTF-8 cannot, becomes the replacement character.
     """
     plain = text if isinstance(text, str) else text.decode("latin-1")
@@ -25,8 +26,9 @@ def parsed(text: str | bytes, *, strict: bool = True) -> Any:
         value = json.loads(text, strict=strict, parse_int=_whole if _LONG.search(plain) else None)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    if plain.count("[") + plain.count("{") > MOST_NESTED and _is_too_deep(value):
-        raise ValueError(_TOO_DEEP)
+    most = min(usual_limits().nested, _OF_PYTHON)
+    if plain.count("[") + plain.count("{") > most and (depth := _depth(value)) > most:
+        raise ValueError(f"{_TOO_DEEP}: {depth} levels" + (f"; {way_out(depth, most)}" if depth <= _OF_PYTHON else ""))
     return _encodable(value) if "\\ud" in plain or "\\uD" in plain else value
 
 
@@ -36,14 +38,13 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-def _is_too_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(MOST_NESTED):
+def _depth(value: Any) -> int:
+    """Levels of lists and objects."""
+    level, depth = [value] if isinstance(value, (dict, list)) else [], 0
+    while level:
         members = (holder.values() if isinstance(holder, dict) else holder for holder in level)
-        level = [inner for values in members for inner in values if isinstance(inner, (dict, list))]
-        if not level:
-            return False
-    return True
+        level, depth = [inner for values in members for inner in values if isinstance(inner, (dict, list))], depth + 1
+    return depth
 
 
 def _encodable(value: Any) -> Any:

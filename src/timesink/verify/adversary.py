@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from timesink.errors import ToolFailed, UsageError
 from timesink.startup import dataclass, field, replace
-from timesink.verify import contestant
+from timesink.verify import LONGEST_RUN_S, contestant
 from timesink.verify.environment import Command, last_line, probe_host
 from timesink.verify.gpu_watch import GpuWatch
 from timesink.verify.outcomes import RunRow
@@ -76,7 +76,7 @@ class Judge:
     commands: Mapping[Side, Command]
     folder: Path
     watch: GpuWatch
-    timeout_s: float = 1800.0
+    timeout_s: float = LONGEST_RUN_S
     calls: int = CALLS
     _sums: dict[Path, str] = field(default_factory=dict)
 

@@ -19,8 +19,8 @@ import numpy as np
 from timesink import __version__
 from timesink.startup import dataclass, replace
 from timesink.untrusted.scrub import dashed
+from timesink.verify import LONGEST_RUN_S, limits
 from timesink.verify import baseline as baselines
-from timesink.verify import limits
 from timesink.verify.baseline import Baseline, Unusable, add_runs, find
 from timesink.verify.counters import Counter, gate_counters
 from timesink.verify.environment import Command, Environment, differences, environment, short_hash
@@ -227,7 +227,7 @@ def environment_of(command: Command, extra: Mapping[str, str]) -> Environment:
 
 @contextmanager
 def launching(
-    commands: Mapping[Side, Command], source: StepSource, timeout_s: float, keep: Path | None = None
+    commands: Mapping[Side, Command], source: StepSource, timeout_s: float = LONGEST_RUN_S, keep: Path | None = None
 ) -> Iterator[Launcher]:
     """A launcher with a folder of its own, the GPU watched meanwhile. The folder goes unless it is to be kept."""
     with ExitStack() as stack:

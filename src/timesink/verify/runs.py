@@ -23,6 +23,7 @@ from timesink.errors import ToolFailed, UsageError
 from timesink.model.arrays import median
 from timesink.startup import asdict, dataclass, replace
 from timesink.untrusted.plain_json import parsed
+from timesink.verify import LONGEST_RUN_S
 from timesink.verify.environment import Command, Finished, probe_host, run
 from timesink.verify.gpu_watch import GpuWatch
 from timesink.verify.outcomes import RunRow
@@ -55,7 +56,7 @@ class Launcher:
     source: StepSource
     folder: Path
     watch: GpuWatch
-    timeout_s: float = 1800.0
+    timeout_s: float = LONGEST_RUN_S
 
     def launch(self, side: Side, number: int) -> RunRow:
         """One run in a fresh process. Raises `ToolFailed` where it fails or hands over no steps."""

@@ -6,7 +6,6 @@ member that it forgot to clean is met here.
 
 from __future__ import annotations
 
-import csv
 import json
 import pickletools
 import re
@@ -20,6 +19,7 @@ from pathlib import Path
 from timesink.capture.redaction.cleaner import Cleaner, is_common, is_placeholder
 from timesink.capture.redaction.packed import Unpacked
 from timesink.knowledge import private_texts
+from timesink.untrusted.plain_csv import read_rows
 
 _WORD = re.compile(private_texts.WORD)
 _NAMED = {
@@ -79,8 +79,16 @@ def _of_lines(unpacked: Unpacked) -> Texts:
     """Cells of a page; lines of any other text, and the texts in the JSON that they end in, without digests."""
     for line in unpacked.lines():
         plain, opening, json_part = _DIGEST_OF_PAYLOAD.sub("", line).partition('{"')
-        yield from next(csv.reader([plain])) if plain.startswith('"') and plain.endswith('"') else [plain]
+        yield from _cells(plain) if plain.startswith('"') and plain.endswith('"') else [plain]
         yield from _literals([opening + json_part])
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a line of a page; the line itself where it is none."""
+    try:
+        return next(read_rows(line))
+    except ValueError:
+        return [line]
 
 
 def _of_tables(path: Path) -> Texts:

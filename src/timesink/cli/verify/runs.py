@@ -19,6 +19,7 @@ from timesink.cli.output import Sink, tell
 from timesink.errors import UsageError
 from timesink.render import Format
 from timesink.startup import dataclass
+from timesink.verify import LONGEST_RUN_S
 
 if TYPE_CHECKING:
     from timesink.verify.counters import Counter
@@ -179,7 +180,7 @@ class WorkFacts:
 class RunSession:
     """How long a run may take, and where its output is kept."""
 
-    timeout: float = 1800
+    timeout: float = LONGEST_RUN_S
     keep: Path | None = None
     quiet: bool = False
 

@@ -83,6 +83,7 @@ def _too_slow(_: int, __: FrameType | None) -> None:
     raise Broken("more CPU time than an input of its size may take")
 
 
+sys.dont_write_bytecode = True  # what is imported late is written nowhere
 _installed: list[bool] = []
 
 

@@ -202,7 +202,7 @@ class GpuPerf:
         try:
             number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
         except ValueError:
-            raise pytest.UsageError(f"{text!r} is no share: write it as 3%") from None
+            raise pytest.UsageError(f"{text!r} is not a share: write it as 3%") from None
         return number
 
     def _report(self, row: GateRow) -> None:

@@ -87,7 +87,7 @@ def test_an_assumption_is_replaced_by_name(text: str, figures: tuple[float, floa
 
 @pytest.mark.parametrize("text", ["a.kept", "a.kept=", "a.kept=x", "a.kept=1:2", "a.kept=nan"])
 def test_what_cannot_be_read_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no assumption"):
+    with pytest.raises(UsageError, match="is not an assumption"):
         read_replacements(text)
 
 

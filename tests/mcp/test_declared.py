@@ -113,7 +113,7 @@ def test_commands_come_from_a_file_too(tmp_path: Path) -> None:
     ("texts", "file", "says"),
     [
         (["python t.py"], None, "declares no command"),
-        (["Up=ls"], None, "is no name"),
+        (["Up=ls"], None, "is not a name"),
         (["a=ls", "a=ls"], None, "declared twice"),
         (["a="], None, "has no words"),
         (["a='ls"], None, "cannot be read"),

@@ -7,17 +7,26 @@ import hashlib
 import json
 from dataclasses import replace
 from importlib.resources import as_file, files
+from pathlib import Path
 
 import lxml.html
 import pytest
 from tests.render.diagnoses import diagnosis, healthy
 from tests.render.test_hostile_names import HOSTILE, page
 
+import timesink
 from timesink.cli.app import run
+from timesink.diagnosis.engine import diagnose
+from timesink.knowledge.step_parts import IDLE_WORDS
+from timesink.readers import read
 from timesink.render import Format, render
+from timesink.render.html import html_report
 from timesink.render.html.sections import kernel_sheet, prose, section
+from timesink.units import share_text
 from timesink.views.figures import KernelTime
 from timesink.views.page import Field, Page, Report, Sheet
+from timesink.views.report import step_series
+from timesink.views.timeline.lanes import timeline_of
 
 UPLOT = "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"  # dist/uPlot.iife.min.js of uplot@1.6.32
 LISTINGS = ("diagnose", "summary", "idle", "tables")
@@ -133,3 +142,20 @@ def test_a_name_at_the_beginning_of_the_verdict_keeps_its_letters(statement: str
 def test_every_report_for_people_says_what_is_said_in_short(form: Format) -> None:
     said = "overlap: the longest stage hides none of the others"
     assert said in " ".join(render(replace(diagnosis(), statements=(said,)), form, width=200, verbose=True).split())
+
+
+def test_a_report_says_how_busy_a_step_is_and_calls_steps_as_the_program_does() -> None:
+    """The window of a capture may be mostly start-up: what the bar is of, the tile is of too."""
+    trace = read(Path(timesink.__file__).parent / "cli" / "demo" / "gpt_before.json.gz", cache=False)
+    found = diagnose(trace)
+    page = html_report(trace, found)
+    (budget,) = found.budgets
+    assert f"<dt>GPU busy</dt><dd>{share_text(budget.busy_ratio)}</dd>" in page
+    idle_ns = sum(part.time_ns for part in budget.parts if part.kind in IDLE_WORDS)
+    assert budget.busy_ratio == pytest.approx(1 - idle_ns / budget.period_ns)
+    timeline = timeline_of(trace)
+    assert timeline is not None
+    (lane,) = [lane for lane in timeline.lanes if lane.kind == "step"]
+    shown = {timeline.texts[at] for row in lane.rows for at in row.name.tolist()}
+    assert shown == {f"ProfilerStep#{step}" for step in range(2, 13)}
+    assert step_series(trace)[0].labels == tuple(f"ProfilerStep#{step}" for step in range(2, 13))

@@ -32,15 +32,15 @@ timeout = 60
 limits = ["mean(steps.period_ns) <= 10 ms"]
 """
 REFUSED = {
-    'skip = "KRN"': "3: [tool.timesink] skip is no list",
+    'skip = "KRN"': "3: [tool.timesink] skip is not a list",
     'skip = ["K R N"]': "3: [tool.timesink] skip cannot be 'K R N'",
     "skips = []": "3: [tool.timesink] skips is not known; did you mean skip?",
-    'limits = {IDL101 = "0.2"}': "[tool.timesink.limits] IDL101 is no table or number",
-    "limits = {IDL101.idle_ratio = true}": "[tool.timesink.limits.IDL101] idle_ratio is no number",
+    'limits = {IDL101 = "0.2"}': "[tool.timesink.limits] IDL101 is not a table or a number",
+    "limits = {IDL101.idle_ratio = true}": "[tool.timesink.limits.IDL101] idle_ratio is not a number",
     '[tool.timesink.suites.train]\nthreshhold = "3%"': "4: [tool.timesink.suites.train] threshhold is not known",
-    "[tool.timesink.suites.train]\nthreshold = 3": "4: [tool.timesink.suites.train] threshold is no text",
+    "[tool.timesink.suites.train]\nthreshold = 3": "4: [tool.timesink.suites.train] threshold is not a text",
     '[tool.timesink.suites.train]\nlimits = ["fast"]': "4: [tool.timesink.suites.train] limits cannot be 'fast'",
-    "suites = 3": "3: [tool.timesink] suites is no table",
+    "suites = 3": "3: [tool.timesink] suites is not a table",
 }
 
 

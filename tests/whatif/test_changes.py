@@ -315,7 +315,7 @@ def test_every_form_of_the_grammar_is_a_change(form: str) -> None:
         ("", "unknown change"),
         ("speed-up kernel:x 2", "unknown change"),
         ("scale kernel:x", "a target and a factor"),
-        ("scale kernel:x fast", "is no factor"),
+        ("scale kernel:x fast", "is not a factor"),
         ("scale kernel:x 2", "not between 0 and 1"),
         ("drop", "needs a target"),
         ("scale gemm 0.5", "names no part"),

@@ -89,7 +89,7 @@ class Capture:
             files = tuple(folder / str(entry["file"]) for entry in manifest["files"])
             return cls(folder, files, manifest, tuple(map(str, manifest["missing"])))
         except (OSError, ValueError, KeyError, TypeError) as broken:
-            what = f"{place} is no manifest of a capture: {broken!r}"
+            what = f"{place} is not a manifest of a capture: {broken!r}"
             raise refused(what, "name the folder of a capture") from broken
 
 

@@ -154,9 +154,11 @@ def fact_fault(name: str, value: str) -> str:
     plain = name.translate(dict.fromkeys(map(ord, "_.-")))  # without these
     begins = name[:1].isalpha() or name.startswith("_")
     if not (begins and name.isascii() and len(name) <= _LONGEST_NAME and (plain.isalnum() or not plain)):
-        return f"{name!r} is no name of a fact: a letter, then letters, digits, _, . or -, {_LONGEST_NAME} at most"
+        return f"{name!r} is not a name of a fact: a letter, then letters, digits, _, . or -, {_LONGEST_NAME} at most"
     if not value or len(value) > LONGEST_VALUE or not value.isprintable() or value != value.strip():
-        return f"{value[:LONGEST_VALUE]!r} is no value of the fact {name}: one to {LONGEST_VALUE} printable characters"
+        return (
+            f"{value[:LONGEST_VALUE]!r} is not a value of the fact {name}: one to {LONGEST_VALUE} printable characters"
+        )
     return ""
 
 
@@ -166,7 +168,7 @@ def parse_facts(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise ValueError(f"{text!r} is no fact: NAME=VALUE is")
+            raise ValueError(f"{text!r} is not a fact: NAME=VALUE is")
         if fault := fact_fault(name, value):
             raise ValueError(fault)
         if facts.setdefault(name, value) != value:

@@ -307,7 +307,7 @@ def stages(
         The file cannot be written, `device` is asked for and there is none, or `every` is no count of items.
     """
     if every < 1:
-        raise refused(f"every={every} is no count of items", "give 1 or more")
+        raise refused(f"every={every} is not a count of items", "give 1 or more")
     own = _number(os.environ.get("RANK", "")) if rank is None else rank
     several = (_number(os.environ.get("WORLD_SIZE", "")) or 1) > 1
     place = Path(path)

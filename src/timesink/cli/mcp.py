@@ -28,7 +28,7 @@ def mcp(
     folders = roots or [Path.cwd()]
     for folder in folders:
         if not folder.is_dir():
-            raise UsageError(f"{folder} is no folder", remedy="give --root a folder that exists")
+            raise UsageError(f"{folder} is not a folder", remedy="give --root a folder that exists")
     from timesink.mcp.declared import Declared, declared_commands
     from timesink.mcp.server import build
     from timesink.mcp.wire import mend_requests

@@ -245,7 +245,7 @@ class Stepping:
             return trace.with_steps(StepChoice(None, int(self.steps)))
         pattern = None if self.steps in (None, "auto") else self.steps
         if pattern is not None and (fault := pattern_fault(pattern)):
-            raise UsageError(f"--steps: {pattern!r} is no regular expression: {fault}")
+            raise UsageError(f"--steps: {pattern!r} is not a regular expression: {fault}")
         return trace.with_steps(StepChoice(pattern, self.step_count))
 
 

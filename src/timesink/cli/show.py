@@ -77,7 +77,7 @@ def steps(
 
     if kernels_of is not None:
         if fault := pattern_fault(kernels_of):
-            raise UsageError(f"--kernels-of: {kernels_of!r} is no regular expression: {fault}")
+            raise UsageError(f"--kernels-of: {kernels_of!r} is not a regular expression: {fault}")
         return operator_kernels_page(trace, top, kernels_of)
     if ranges or tree:
         return ranges_page(trace, top, tree=tree)

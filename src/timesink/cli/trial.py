@@ -62,7 +62,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise UsageError(f"--budget {text!r} is no time", remedy="write seconds, or minutes as 3m")
+        raise UsageError(f"--budget {text!r} is not a time", remedy="write seconds, or minutes as 3m")
     return seconds
 
 

@@ -141,7 +141,7 @@ def watch(
     alone until it changes. Nothing is read twice, also after a restart.
     """
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder", remedy="give the folder that captures are written to")
+        raise UsageError(f"{folder} is not a folder", remedy="give the folder that captures are written to")
     from timesink.capture.figure_logs import open_logs
 
     pages = folder / PAGES

@@ -147,7 +147,7 @@ def client_arguments(scheduler: str) -> dict[str, str]:
     """What a client needs to reach it. Warns of a plain-text address that leaves this machine."""
     parts = urlsplit(scheduler)
     if parts.scheme not in ("tcp", "tls", ""):
-        raise UsageError(f"{scheduler!r} is no scheduler", remedy="give tcp://host:port, tls://host:port or a file")
+        raise UsageError(f"{scheduler!r} is not a scheduler", remedy="give tcp://host:port, tls://host:port or a file")
     if parts.scheme:
         _warn_if_open(parts.scheme, parts.hostname or "")
         return {"address": scheduler}
@@ -157,7 +157,9 @@ def client_arguments(scheduler: str) -> dict[str, str]:
     try:
         address = urlsplit(str(document(path)["address"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{scheduler} is no scheduler file: {error}", remedy="let dask scheduler write it") from error
+        raise UsageError(
+            f"{scheduler} is not a scheduler file: {error}", remedy="let dask scheduler write it"
+        ) from error
     _warn_if_open(address.scheme, address.hostname or "")
     return {"scheduler_file": scheduler}
 

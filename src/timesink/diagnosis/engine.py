@@ -72,7 +72,7 @@ def diagnose(
     of host work are held against. Raises `UsageError` for a limit no rule has.
     """
     if not isinstance(trace, Trace):
-        raise UsageError(f"{trace!r:.80} is no trace", remedy=f"read it first: timesink.read({trace!r:.80})")
+        raise UsageError(f"{trace!r:.80} is not a trace", remedy=f"read it first: timesink.read({trace!r:.80})")
     rules = all_rules() if rules is None else rules
     if unprofiled_step_ms is not None:
         trace = trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS)

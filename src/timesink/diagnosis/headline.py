@@ -55,7 +55,7 @@ QUIET: Final = Limit.ratio(
 )
 FEW: Final = Limit.ratio(
     0.10,
-    "what fewer than one steady step in ten has is no property of the usual step, and is said apart from it",
+    "what fewer than one steady step in ten has is not a property of the usual step, and is said apart from it",
     "docs/explanation/science.md, steps",
 )
 _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is not the step the program has

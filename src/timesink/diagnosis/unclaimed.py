@@ -15,7 +15,7 @@ from timesink.units import share_text
 
 OWED: Final = Limit.ratio(
     0.05,
-    "what takes less of the step is no cause of its own",
+    "what takes less of the step is not a cause of its own",
     "docs/explanation/science.md, whose fault an idle GPU is",
 )
 _GREATER_PART: Final = 0.5

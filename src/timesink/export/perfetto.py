@@ -138,7 +138,7 @@ def checked_origin(origin: str) -> str:
     parts = urlsplit(origin)
     is_origin = parts.scheme in ("https", "http") and parts.netloc and f"{parts.scheme}://{parts.netloc}" == origin
     if not is_origin:
-        raise UsageError(f"{origin!r} is no origin", remedy="write it as https://ui.perfetto.dev")
+        raise UsageError(f"{origin!r} is not an origin", remedy="write it as https://ui.perfetto.dev")
     return origin
 
 

@@ -153,7 +153,7 @@ def take_factor(words: list[str]) -> tuple[list[str], dict[str, Any]]:
     try:
         factor = float(words[1])
     except ValueError as error:
-        raise UsageError(f"{words[1]!r} is no factor", remedy="write a number such as 0.5") from error
+        raise UsageError(f"{words[1]!r} is not a factor", remedy="write a number such as 0.5") from error
     if not 0 <= factor <= 1:
         raise UsageError(f"the factor {factor:g} is not between 0 and 1", remedy="price what takes less time, not more")
     return words[:1], {"factor": factor}
@@ -170,7 +170,7 @@ def take_workers(words: list[str]) -> tuple[list[str], dict[str, Any]]:
     """``workers=N``, if it is there."""
     counts = [word.removeprefix("workers=") for word in words if word.startswith("workers=")]
     if any(not count.isdigit() or int(count) < 1 for count in counts):
-        raise UsageError(f"{counts[-1]!r} is no number of workers", remedy="write workers=4")
+        raise UsageError(f"{counts[-1]!r} is not a number of workers", remedy="write workers=4")
     options = {"workers": int(counts[-1])} if counts else {}
     return [word for word in words if not word.startswith("workers=")], options
 

@@ -97,7 +97,7 @@ def read_replacements(text: str) -> dict[str, tuple[float, ...]]:
             numbers = ()
         if not equals or len(numbers) not in (1, 3) or not all(map(math.isfinite, numbers)):
             raise UsageError(
-                f"{VARIABLE}: {part!r} is no assumption",
+                f"{VARIABLE}: {part!r} is not an assumption",
                 remedy="write name=value or name=low:value:high, such as fixes.loading_left=0.2",
             )
         replaced[name.strip().lower()] = numbers

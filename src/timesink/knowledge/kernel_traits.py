@@ -91,7 +91,7 @@ OF_BACKWARD: Final = Pattern(
      "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16"), ("flash_fwd_kernel", "FusedAdamMathFunctor"),
 )  # fmt: skip
 COMPARES: Final = Pattern(
-    r"CompareEqFunctor", "compares for equality: of a tensor with itself it finds what is no number",
+    r"CompareEqFunctor", "compares for equality: of a tensor with itself it finds what is not a number",
     "BinaryFunctor<float, float, bool, CompareEqFunctor<float>>", "compare_scalar_kernel",
 )  # fmt: skip
 ANY: Final = Pattern(

@@ -186,4 +186,4 @@ ALLOCATES: Final = Pattern(
     "asks for memory whose content nobody has written yet", ("aten::empty", "aten::resize_"), "aten::zeros",
 )  # fmt: skip
 FILLS: Final = Pattern(r"^aten::fill_$", "writes one value everywhere", "aten::fill_", "aten::full")
-CHECKS_FOR_NAN: Final = Pattern(r"^aten::isnan$", "looks for what is no number", "aten::isnan", "aten::nan_to_num")
+CHECKS_FOR_NAN: Final = Pattern(r"^aten::isnan$", "looks for what is not a number", "aten::isnan", "aten::nan_to_num")

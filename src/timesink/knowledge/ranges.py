@@ -35,7 +35,7 @@ PART_OF_STEP: Final = Pattern(
 )
 LAYER: Final = Pattern(
     r"(?i)((?:layer|block)s?[\W_]*\d+)",
-    "one layer of a model by its number: what comes back with another number is no step",
+    "one layer of a model by its number: what comes back with another number is not a step",
     ("TransformerLayer_2", "layer_0_forward", "blocks.3"), ("layer_norm", "token_1_processing", "block"), "people",
 )  # fmt: skip
 VLLM_STEP: Final = Pattern(

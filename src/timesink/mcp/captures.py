@@ -247,7 +247,7 @@ def words_of(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise UsageError(f"this is no command: {error}", remedy="close every quote") from error
+        raise UsageError(f"this is not a command: {error}", remedy="close every quote") from error
     if not words:
         raise UsageError("the command is empty", remedy="give it as you would type it")
     return words

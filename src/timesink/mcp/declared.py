@@ -56,7 +56,7 @@ def _is_name(text: str) -> bool:
 
 def _add(commands: dict[str, tuple[str, ...]], name: str, command: object) -> None:
     if not _is_name(name) or name in commands:
-        why = "is declared twice" if name in commands else "is no name"
+        why = "is declared twice" if name in commands else "is not a name"
         raise UsageError(f"{name!r} {why}", remedy="name each command once, in a-z, 0-9, - and _, 40 letters at most")
     try:
         words = shlex.split(command) if isinstance(command, str) else command

@@ -255,6 +255,6 @@ def verify_command(before: str, after: str) -> dict[str, Any]:
             "3": "inconclusive, with --strict",
             "4": "invalid",
         },
-        "say": "claim a speed-up only where the outcome is faster; inconclusive and invalid are no evidence either way",
+        "say": "claim a speed-up only where the outcome is faster; inconclusive and invalid prove nothing either way",
         "ran": False,
     }

@@ -194,7 +194,7 @@ def stored_configuration(path: Path) -> dict[str, Any]:
     """What a JSON file says of a configuration, which may leave some out. `UsageError` where it is none."""
     given: Any = _document(path, "see docs/how-to/memory.md for an example")
     if not isinstance(given, dict) or not all(isinstance(part, (dict, str)) for part in given.values()):
-        raise UsageError(f"{path} is no configuration: a JSON object of objects")
+        raise UsageError(f"{path} is not a configuration: a JSON object of objects")
     return given
 
 
@@ -263,7 +263,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise UsageError(f"{where} is {value!r}, which is no {hint.__name__}")
+        raise UsageError(f"{where} is {value!r}, which is not of type {hint.__name__}")
     if hint in (int, float) and (value < 0 or value > 1 << 50):
         raise UsageError(f"{where} is {value!r}, which is out of range")
     return value

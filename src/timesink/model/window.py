@@ -55,7 +55,7 @@ class Span:
         """``12.5s:13.5s``; either end may be left out, not both. `UsageError` for anything else."""
         start, colon, end = (part.strip() for part in text.strip().partition(":"))
         if not colon or not (start or end):
-            raise UsageError(f"{text!r} is no window", remedy=_REMEDY)
+            raise UsageError(f"{text!r} is not a window", remedy=_REMEDY)
         span = cls(_time_ns(start, text) if start else 0, _time_ns(end, text) if end else None)
         if span.end_ns is not None and span.end_ns <= span.start_ns:
             raise UsageError(f"the window {text!r} ends where it starts, or before", remedy=_REMEDY)

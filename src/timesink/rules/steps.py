@@ -29,7 +29,7 @@ def _slow_steps(trace: Trace) -> Rows:
         return NotApplicable("the trace has no steady steps to compare")
     if steps(trace).origin is StepOrigin.GUESSED:
         return Undecided(
-            "steps are guessed, and a guess may be longer than another because it is no step",
+            "steps are guessed, and a guess may be longer than another because it is not a step",
             "mark steps with prof.step() or an NVTX range, or name them: timesink diagnose TRACE --steps PATTERN",
         )
     left_out = _OF_PROMPTS if is_engine(trace) else ()

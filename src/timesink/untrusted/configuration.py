@@ -24,7 +24,7 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 }  # fmt: skip
 
 
-_WORDS: Final = {"object": "table", "array": "list", "string": "text", "number": "number"}
+_WORDS: Final = {"object": "a table", "array": "a list", "string": "a text", "number": "a number"}
 _SHOWN: Final = "docs/how-to/configure.md shows what stands there"
 
 
@@ -97,7 +97,7 @@ def _faults(
     kinds = [named] if isinstance(named, str) else named
     allowed = tuple(kind for name in kinds for kind in _KINDS[name])
     if allowed and (isinstance(value, bool) or not isinstance(value, allowed)):
-        yield place, f"is no {' or '.join(_WORDS[name] for name in kinds)}", declared.get("description", _SHOWN)
+        yield place, f"is not {' or '.join(_WORDS[name] for name in kinds)}", declared.get("description", _SHOWN)
     elif isinstance(value, dict):
         keys = declared.get("properties", {})
         others = declared.get("additionalProperties")

@@ -139,7 +139,7 @@ class UnpackedFile:
                 if len(packed) < len(magic):
                     packed += stream.read(_PACKED_BYTES)
             if packed.strip(b"\0"):
-                self.problem = f"bytes that are no {packing} follow the {packing} stream"
+                self.problem = f"bytes that are not {packing} follow the {packing} stream"
 
     def _frames(self) -> Iterator[bytes]:
         """The pieces of a Zstandard file."""
@@ -257,7 +257,7 @@ def refuse_special(path: Path) -> None:
             raise UnreadableTrace(shortened(str(path), 200), error.strerror or "", remedy=_REMEDY) from error
         return
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise UnreadableTrace(path, "it is no plain file", remedy=_REMEDY)
+        raise UnreadableTrace(path, "it is not a plain file", remedy=_REMEDY)
     spending.allow_for(path)
 
 

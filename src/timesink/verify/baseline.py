@@ -76,7 +76,7 @@ class Unusable:
 def location(root: Path, suite: str, environment: Environment) -> Path:
     """`<root>/baselines/<suite>/<environment key>.json`. `UsageError` where the suite's name is no plain file name."""
     if not (suite[:1].isalnum() and is_made_of(suite, "_.-") and len(suite) <= _LONGEST_SUITE):
-        raise UsageError(f"{suite!r} is no name for a suite", remedy="use letters, digits, '.', '_' and '-'")
+        raise UsageError(f"{suite!r} is not a name for a suite", remedy="use letters, digits, '.', '_' and '-'")
     return root / "baselines" / suite / f"{environment.key}.json"
 
 
@@ -171,7 +171,7 @@ def _run(entry: Mapping[str, Any]) -> BaselineRun:
 def _counter(entry: Mapping[str, Any]) -> Counter:
     value, how, better = float(entry["value"]), entry.get("how", "exact"), entry.get("better", "lower")
     if isnan(value):
-        raise ValueError("a counter that is no number")
+        raise ValueError("a counter that is not a number")
     return Counter(value, str(entry.get("unit", "")), How(how), Better(better))
 
 

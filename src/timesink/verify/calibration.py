@@ -89,7 +89,7 @@ def read(path: Path) -> Calibration:
     except (KeyError, TypeError, ValueError) as broken:
         raise BrokenRecord(f"{path} has a session without run means: {broken}", remedy=remedy) from broken
     if not all(np.isfinite(mean) and mean > 0 for mean in means):
-        raise BrokenRecord(f"{path} holds a run mean that is no positive number", remedy=remedy)
+        raise BrokenRecord(f"{path} holds a run mean that is not a positive number", remedy=remedy)
     found = deviation(means, len(sessions))
     if found.run_sd_ratio >= 1:
         raise BrokenRecord(f"{path} holds run means that differ beyond belief", remedy=remedy)
@@ -138,7 +138,7 @@ def judge_captures(
     undecided = partial(inconclusive, threshold_ratio)
     series, settled = zip(*(_cut_warm_up(side) for side in (before, after)), strict=True)
     if any(np.any(~np.isfinite(side) | (side <= 0)) for side in series):
-        return undecided(Reason.BAD_VALUES, "a step time is no positive number", "check the capture")
+        return undecided(Reason.BAD_VALUES, "a step time is not a positive number", "check the capture")
     if (shortest := min(map(len, series))) < 2 * _LEAST_BATCHES:
         why, remedy = f"{shortest} steady steps on one side", "capture 10 steps or more, better 100"
         return undecided(Reason.TOO_FEW_RUNS, why, remedy)

@@ -88,7 +88,7 @@ def judge_history(
     values = np.asarray(means, dtype=np.float64)[-limits.HISTORY_MAX :]
     undecided = partial(inconclusive, threshold_ratio, tagged=True)
     if not np.all(np.isfinite(values) & (values > 0)):
-        return undecided(Reason.BAD_VALUES, "a mean in the history is no positive number", "remove that entry"), None
+        return undecided(Reason.BAD_VALUES, "a mean in the history is not a positive number", "remove that entry"), None
     if len(values) < limits.HISTORY_MIN:
         why = f"{len(values)} points of at least {limits.HISTORY_MIN}"
         return undecided(Reason.INSUFFICIENT_BASELINE, why, "let more runs on the trunk accumulate"), None

@@ -261,7 +261,7 @@ def read_manifest(path: Path) -> dict[str, str]:
     try:
         content = document(path)
     except (OSError, ValueError) as broken:
-        what = f"{path} is no readable manifest: {broken}"
+        what = f"{path} is not a readable manifest: {broken}"
         raise UsageError(what, remedy="leave it away or make it anew") from broken
     return {name: value for name, value in _flat(content).items() if not _is_incidental(name)}
 

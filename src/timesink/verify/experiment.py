@@ -197,13 +197,13 @@ def check_plan(plan: ExperimentPlan) -> None:
     """`UsageError` where a plan cannot be carried out."""
     if not plan.looks or plan.looks[0] < limits.MIN_PAIRS or any(a >= b for a, b in pairwise(plan.looks)):
         remedy = "give rising numbers of pairs, the first at least 2, such as 6,12,18"
-        raise UsageError(f"the looks {plan.looks} are no plan", remedy=remedy)
+        raise UsageError(f"the looks {plan.looks} are not a plan", remedy=remedy)
     if not 0 < plan.alpha < 1 or not plan.threshold_ratio > 0:
         what = f"alpha {plan.alpha} and threshold {plan.threshold_ratio} are out of range"
         raise UsageError(what, remedy="give an alpha between 0 and 1 and a threshold above 0")
     if plan.least_speed_up is not None and not 1 < plan.least_speed_up < math.inf:
         remedy = "give a number above 1: 1.1 is ten steps in the time of nine"
-        raise UsageError(f"{plan.least_speed_up:g} is no speed-up", remedy=remedy)
+        raise UsageError(f"{plan.least_speed_up:g} is not a speed-up", remedy=remedy)
 
 
 def receipt_mismatch(reference: RunRow, row: RunRow, tolerance_ratio: float) -> str:
@@ -263,7 +263,7 @@ def judge(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
         why, remedy = f"{len(pairs)} pairs; a deviation needs two", f"make {plan.looks[0]} pairs"
         return inconclusive(plan.threshold_ratio, Reason.TOO_FEW_RUNS, why, remedy, pairs=len(pairs))
     if not (np.all(np.isfinite(times)) and np.all(times > 0)):
-        why, remedy = f"a run's {plan.statistic} step time is no positive number", "check the step source"
+        why, remedy = f"a run's {plan.statistic} step time is not a positive number", "check the step source"
         return inconclusive(plan.threshold_ratio, Reason.BAD_VALUES, why, remedy, pairs=len(pairs))
     ratios = np.diff(np.log(times))[:, 0]
     interval = paired_interval(ratios, plan.plain_level(len(pairs)))

@@ -84,7 +84,7 @@ def against_baseline(
         return undecided(Reason.TOO_FEW_RUNS, why, "make more runs")
     values = np.array([*stored, *new], dtype=np.float64)
     if not (np.all(np.isfinite(values)) and np.all(values > 0) and math.isfinite(canary_ratio) and canary_ratio > 0):
-        return undecided(Reason.BAD_VALUES, "a run mean is no positive number", "check the step source")
+        return undecided(Reason.BAD_VALUES, "a run mean is not a positive number", "check the step source")
     before, after = np.log(stored), np.log(np.asarray(new) / canary_ratio)
     sd = float(before.std(ddof=1))
     error = sd * math.sqrt(1 / len(after) + 1 / len(before))

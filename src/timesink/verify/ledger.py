@@ -162,7 +162,7 @@ def _parse_gain(listed: Sequence[float] | None) -> Gain | None:
         return None
     low, value, high, *before = map(float, listed)
     if not all(map(math.isfinite, (low, value, high, *before))):
-        raise ValueError("a gain that is no finite number")
+        raise ValueError("a gain that is not a finite number")
     return Gain(value, low, high, *before)
 
 

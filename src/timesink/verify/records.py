@@ -49,7 +49,7 @@ def load(path: Path, version: int, needed: Mapping[str, type]) -> dict[str, Any]
     try:
         record = document(path)
     except (OSError, ValueError) as broken:
-        raise BrokenRecord(f"{path} is no readable JSON: {broken}", remedy=remedy) from broken
+        raise BrokenRecord(f"{path} is not readable JSON: {broken}", remedy=remedy) from broken
     if not isinstance(record, dict):
         raise BrokenRecord(f"{path} holds no object", remedy=remedy)
     if record.get("schema_version") != version:

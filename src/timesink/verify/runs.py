@@ -310,7 +310,7 @@ def _compile(expression: str) -> re.Pattern[str]:
     try:
         return re.compile(expression, re.MULTILINE)
     except re.error as broken:
-        raise UsageError(f"the pattern {expression!r} is no regular expression: {broken}") from broken
+        raise UsageError(f"the pattern {expression!r} is not a regular expression: {broken}") from broken
 
 
 def _read_text(path: Path) -> str:
@@ -327,7 +327,7 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
         except ValueError as broken:
             raise ToolFailed(f"{path.name} line {number} is no JSON: {line[:80]!r}") from broken
         if not isinstance(row, dict):
-            raise ToolFailed(f"{path.name} line {number} is no object: {line[:80]!r}")
+            raise ToolFailed(f"{path.name} line {number} is not an object: {line[:80]!r}")
         rows.append(row)
     return rows
 

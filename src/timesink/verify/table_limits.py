@@ -120,7 +120,7 @@ def parse_limit(text: str) -> TableLimit:
     """The limit that a text means. `UsageError` for what it cannot mean."""
     found = _LIMIT.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"{text!r} is no limit", remedy=_HELP)
+        raise UsageError(f"{text!r} is not a limit", remedy=_HELP)
     number, unit = _parse_number(found["number"]), found["unit"]
     sign = "+-" if found["sign"] == "±" else found["sign"]
     try:
@@ -128,7 +128,7 @@ def parse_limit(text: str) -> TableLimit:
     except ValueError:
         amount = math.nan
     if not math.isfinite(amount):
-        raise UsageError(f"{text!r}: {found['amount']!r} is no number", remedy=_HELP)
+        raise UsageError(f"{text!r}: {found['amount']!r} is not a number", remedy=_HELP)
     if unit == "x":
         if sign == "==" or amount < 0:
             raise UsageError(f"{text!r}: no number is held to that", remedy="write +- 0.05x for at most 5 % either way")
@@ -158,11 +158,11 @@ def _parse_number(text: str) -> TableNumber:
         one = _FILTER.match(rest)
         if one is None:
             remedy = 'write column=text or column~regex, with commas between; in "" what holds , or ]'
-            raise UsageError(f"{text!r}: {rest!r} is no filter", remedy=remedy)
+            raise UsageError(f"{text!r}: {rest!r} is not a filter", remedy=remedy)
         name, sign, quoted, plain = one.groups()
         wanted = plain if quoted is None else quoted
         if "~" in sign and (fault := pattern_fault(wanted)):
-            raise UsageError(f"{text!r}: {wanted!r} is no regular expression: {fault}")
+            raise UsageError(f"{text!r}: {wanted!r} is not a regular expression: {fault}")
         filters.append((name, sign, wanted))
         rest = rest[one.end() :]
     return TableNumber(text.strip(), table, column, tuple(filters), fold)

@@ -58,7 +58,7 @@ def chosen(trace: Trace, numbers: Sequence[int], pattern: str | None) -> tuple[K
     try:
         name = None if pattern is None else re.compile(pattern, re.IGNORECASE)
     except re.error as error:
-        raise UsageError(f"{pattern!r} is no regular expression: {error}", remedy="give plain words") from error
+        raise UsageError(f"{pattern!r} is not a regular expression: {error}", remedy="give plain words") from error
     if not numbers and name is None:
         return sheets
     found = tuple(
@@ -143,7 +143,7 @@ def _checks(sheet: KernelSheet, limits: Mapping[str, float]) -> Sheet:
         allowed = f"{'over' if one.check.above else 'under'} {printed(one.limit, unit)}"
         rows.append((one.check.name, printed(one.value, unit), allowed, one.says or "no", limit.source))
     columns = "check [name], value [text], limit [text], says [text], source [text]"
-    note = "limits of the field (--limit NAME=VALUE): what they say is no verdict"
+    note = "limits of the field (--limit NAME=VALUE): what they say is not a verdict"
     return sheet_of(f"checks_{sheet.kernel.profile}", "checks", rows, columns, note)
 
 

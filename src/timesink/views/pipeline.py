@@ -217,7 +217,7 @@ def parts_of(columns: str) -> list[Part]:
         name, _, ends = text.partition("=")
         begin, _, end = ends.partition("..")
         if not (name.strip() and begin.strip() and end.strip()):
-            raise UsageError(f"--columns: {text!r} is no part", remedy="write NAME=BEGIN..END, several with commas")
+            raise UsageError(f"--columns: {text!r} is not a part", remedy="write NAME=BEGIN..END, several with commas")
         parts.append(Part(name.strip(), begin.strip(), end.strip()))
     return parts
 

@@ -147,7 +147,7 @@ class Target:
                 f"{text!r} names no part of a program", remedy=f"write KIND:REGEX, KIND one of {', '.join(known)}"
             )
         if reason := pattern_fault(pattern):
-            raise UsageError(f"{pattern!r} is no regular expression: {reason}")
+            raise UsageError(f"{pattern!r} is not a regular expression: {reason}")
         return next(cls(k, pattern) for k in get_args(Kind) if k == kind)
 
     def __str__(self) -> str:

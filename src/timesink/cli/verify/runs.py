@@ -130,7 +130,7 @@ class Looks:
         try:
             pairs = tuple(int(part) for part in self.pairs.split(","))
         except ValueError:
-            raise UsageError(f"{self.pairs!r} are no numbers of pairs", remedy="write them as 6,12,18") from None
+            raise UsageError(f"{self.pairs!r} are not numbers of pairs", remedy="write them as 6,12,18") from None
         return ExperimentPlan(
             threshold_ratio=share(self.threshold),
             looks=pairs,
@@ -147,7 +147,9 @@ def speed_up(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 1 < value < math.inf:
-        raise UsageError(f"{text!r} is no speed-up", remedy="write it as 1.1: ten per cent more steps in the same time")
+        raise UsageError(
+            f"{text!r} is not a speed-up", remedy="write it as 1.1: ten per cent more steps in the same time"
+        )
     return value
 
 
@@ -158,7 +160,7 @@ def share(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise UsageError(f"{text!r} is no share", remedy="write it as 2% or 0.02")
+        raise UsageError(f"{text!r} is not a share", remedy="write it as 2% or 0.02")
     return value
 
 

@@ -213,5 +213,5 @@ def _gain(text: str | None) -> Gain | None:
     try:
         low, value, high = (float(part) for part in text.split(","))
     except ValueError:
-        raise UsageError(f"{text!r} is no gain", remedy="write three numbers: low,value,high") from None
+        raise UsageError(f"{text!r} is not a gain", remedy="write three numbers: low,value,high") from None
     return Gain(value, low, high)

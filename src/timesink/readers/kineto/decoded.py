@@ -171,12 +171,12 @@ def _refuse(
         case "no_json":
             raise UnreadableTrace(path, f"this is no JSON object or array{after}", place=place, remedy=_EXPECTED)
         case "no_array":
-            raise UnreadableTrace(path, "traceEvents is no array", place=place, remedy=_EXPECTED)
+            raise UnreadableTrace(path, "traceEvents is not an array", place=place, remedy=_EXPECTED)
     if not decoder.saw_events:
         if decoder.ending == "complete":
             first = [name.decode("utf-8", "replace")[:60] for name in head.split(b'"', 2)[1:2]]
             known = ", ".join(repr(name) for name in (sorted(properties) or first)[:8]) or "none"
-            message = f"JSON without traceEvents is no profiler trace (its members: {known})"
+            message = f"JSON without traceEvents is not a profiler trace (its members: {known})"
             raise UnreadableTrace(path, message, remedy=_EXPECTED)
         how = "is damaged" if decoder.ending == "damaged" else "breaks off"
         message = f"the JSON {how} before its traceEvents{after}"

@@ -141,7 +141,7 @@ def test_without_a_finding_the_verdict_is_none_only_where_a_step_was_seen_to_be_
     assert diagnose(trace(), rules=clear).bottleneck is Bottleneck.UNDECIDED  # idle 20 %, and nobody knows why
     assert diagnose(full(20, 10_000), rules=clear).bottleneck is Bottleneck.NONE
     assert diagnose(trace_of("| host_ops | name | start_us | end_us |\n| a | a | 0 | 9 |"), rules=clear).statement == (
-        "The trace holds no GPU work, so no bottleneck of the GPU can be named."
+        "The trace holds no GPU work, so no GPU bottleneck can be named."
     )
 
 
@@ -207,8 +207,8 @@ def test_a_marked_step_without_its_device_work_is_neither_healthy_nor_planned() 
     found = diagnose(marked)
     assert found.bottleneck is Bottleneck.UNDECIDED
     assert found.statement == (
-        "The trace marks 1 step of 13.3 s, and holds the GPU work of no whole one: "
-        "all there is lies within 2.00 us. To decide: record ten steps."
+        "The trace marks 1 step of 13.3 s but holds no whole step of GPU work: "
+        "all of it lies within 2.00 us. To decide: record ten steps."
     )
     assert plan(marked).refused == "no complete step was found, and a plan is per step"
 

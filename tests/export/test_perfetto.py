@@ -301,7 +301,7 @@ def test_a_link_names_the_window_in_the_time_of_the_trace() -> None:
         "https://ui.perfetto.dev/#!/?url=http%3A%2F%2F127.0.0.1%3A9001%2Ftrace.pftrace&visStart=5&visEnd=9"
     )
     for wrong in ("javascript:alert(1)", "https://ui.perfetto.dev/x", "ui.perfetto.dev"):
-        with pytest.raises(UsageError, match="no origin"):
+        with pytest.raises(UsageError, match="not an origin"):
             checked_origin(wrong)
 
 

@@ -87,7 +87,7 @@ def test_durations_beyond_the_next_start_end_there(device: str, bad: list[int], 
         columns["end_ns"][bad] = columns["start_ns"][bad] + to_ns
 
     mended = make_plausible(changed(capture(device), overflow))
-    message = "GPU records overlapped the next record on their stream and were clipped there"
+    message = "records of GPU work overlap the next one on their stream: clipped there"
     assert losses(mended) == [(message, len(bad))]
     sound = capture(device)[DEVICE_OPS]
     later = sound["start_ns"].shift(-1)

@@ -51,7 +51,7 @@ def test_verdict_bar_findings_counts_and_next_command_follow_each_other() -> Non
     marks = (
         "input pipeline: data_load", "10 steps, median 12.3 ms", "█",
         "█ compute 60.0 %  ░ idle 40.0 %: blocking waits 8.00 %", "what to do", "2.10 ms", "rule-0", "data_load:7",
-        "1 clear · 1 n/a · 1 undecided (-v)", "lost: data_load (3 times)", "next: timesink explain",
+        "1 clear · 1 n/a · 1 undecided (-v)", "lost: 3 data_load", "next: timesink explain",
         "timesink report data_load.json",
     )  # fmt: skip
     places = [text.index(mark) for mark in marks]

@@ -105,8 +105,19 @@ def test_a_finding_stands_at_its_line_and_else_at_the_capture() -> None:
         }
 
 
+@pytest.mark.parametrize("path", ["/elsewhere/run 1.json.gz", "../run.json", "C:/run.json", "s3://bucket/run.json", ""])
+def test_every_result_has_a_location_though_the_capture_lies_elsewhere(path: str) -> None:
+    """GitHub refuses the whole file where one result has none: "expected at least one location"."""
+    made = replace(at(Where(op="aten::add")), sources=({"path": path},))
+    document = json.loads(written(made, Format.SARIF, Style()))
+    for result in document["runs"][0]["results"]:
+        (location,) = result["locations"]
+        named = path.rpartition("/")[2].replace(" ", "%20") or "capture"
+        assert location["physicalLocation"]["artifactLocation"]["uri"] == named
+
+
 @pytest.mark.parametrize(
-    "file", ["", "../x.py", "/x.py", "C:/x.py", "C:\\x.py", "a\\..\\b", "~/x.py", ".", "a/../../x.py"]
+    "file", ["", "../x.py", "/x.py", "C:/x.py", "C:\\x.py", "a\\..\\b", "~/x.py", ".", "a/../../x.py", "s3://b/x.json"]
 )
 def test_what_lies_elsewhere_or_might_is_no_place(file: str) -> None:
     assert inside(file) == ""

@@ -90,5 +90,5 @@ def test_manifests_differ_by_what_was_changed_and_not_by_when(tmp_path: Path) ->
 def test_no_manifest_is_none_and_a_broken_one_is_named(tmp_path: Path) -> None:
     assert find_manifest(tmp_path / "a.json") is None
     (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(UsageError, match="no readable manifest"):
+    with pytest.raises(UsageError, match="not a readable manifest"):
         read_manifest(tmp_path / "manifest.json")

@@ -83,7 +83,7 @@ def test_the_patterns_group_names_the_unit(tmp_path: Path, unit: str, seconds: f
 def test_a_pattern_without_a_unit_or_a_match_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="names a unit"):
         OutputPattern.parse(r"took ([\d.]+)")
-    with pytest.raises(UsageError, match="no regular expression"):
+    with pytest.raises(UsageError, match="not a regular expression"):
         OutputPattern.parse(r"took (?P<ms>[\d.+")
     with pytest.raises(ToolFailed, match="matches nothing"):
         OutputPattern.parse(r"took (?P<ms>\d+)").collect(tmp_path, finished(tmp_path, "nothing"))

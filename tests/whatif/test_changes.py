@@ -319,9 +319,9 @@ def test_every_form_of_the_grammar_is_a_change(form: str) -> None:
         ("scale kernel:x 2", "not between 0 and 1"),
         ("drop", "needs a target"),
         ("scale gemm 0.5", "names no part"),
-        ("scale kernel:(( 0.5", "no regular expression"),
+        ("scale kernel:(( 0.5", "not a regular expression"),
         ("precision int3", "unknown change 'precision int3'"),
-        ("feed-loader workers=0", "no number of workers"),
+        ("feed-loader workers=0", "not a number of workers"),
         ("remove-sync 'op:x", "open quotation"),
     ],
 )

@@ -143,16 +143,23 @@ def watch(
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", remedy="give the folder that captures are written to")
     from timesink.capture.figure_logs import open_logs
+    from timesink.diagnosis.words import number
 
     pages = folder / PAGES
     with translated():
         logs = open_logs(tuple(log or ()), pages, starts_runs=True)
     watch = FolderWatch(folder, pages, frozenset(name or ()), logs)
-    settling = Settling(quiet_for)
+    settling, before = Settling(quiet_for), {row.key for row in watch.rows()}
+    if not once:
+        _tell(f"watching {folder} every {every:g} s; {pages / 'index.html'} lists what was read; Ctrl-C ends")
     try:
         while True:
             growing = watch.look(settling)
             if once and not growing:
+                rows = watch.rows()
+                new, failed = sum(row.key not in before for row in rows), sum(bool(row.error) for row in rows)
+                found = f"{number(len(rows), 'capture')} in {folder}, {new} new, {failed} that cannot be read"
+                _tell(f"{found}; {pages / 'index.html'} lists all")
                 return 0
             time.sleep(min(every, max(quiet_for / 2, 0.05)) if once else every)
     finally:
@@ -217,7 +224,7 @@ class FolderWatch:
                 write_whole(self.pages / report, html_report(trace, diagnosis))
         except (TimesinkError, OSError) as error:
             named = "" if place.paths[0].name in str(error) else f"{self.root / place.name}: "
-            sys.stderr.write(f"timesink: skipped: {scrub_sentence(named + str(error))}\n")
+            _tell(f"skipped: {named}{error}")
             return Watched(place.name, place.key, place.recorded, error=str(error))
         return row
 
@@ -238,6 +245,11 @@ class FolderWatch:
 
         self.pages.mkdir(exist_ok=True)
         write_whole(self.pages / "index.html", render_index(f"Captures in {self.root.resolve()}", self.rows()))
+
+
+def _tell(what: str) -> None:
+    """What is done, on stderr: verdicts alone are on stdout."""
+    sys.stderr.write(f"timesink: {scrub_sentence(what)}\n")
 
 
 def _say(root: Path, pages: Path, row: Watched) -> None:

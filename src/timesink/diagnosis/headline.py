@@ -310,13 +310,13 @@ def _untold(trace: Trace) -> str:
         return one_step
     if not device_timeline(trace).by_device and not trace.get(KERNEL_PROFILES).height:
         compiled = said_of_compilation(trace)
-        return f"{compiled or 'The trace holds no GPU work'}, so no bottleneck of the GPU can be named."
+        return f"{compiled or 'The trace holds no GPU work'}, so no GPU bottleneck can be named."
     if has_empty_steps(trace):
         marked = steps(trace).times
         held = time_text(max((budget.span_ns for budget in device_timeline(trace)), default=0))
         return (
-            f"The trace marks {number(marked.count, 'step')} of {time_text(marked.p50_ns or 0)}, and holds the GPU "
-            f"work of no whole one: all there is lies within {held}. To decide: record ten steps."
+            f"The trace marks {number(marked.count, 'step')} of {time_text(marked.p50_ns or 0)} but holds no whole "
+            f"step of GPU work: all of it lies within {held}. To decide: record ten steps."
         )
     return ""
 

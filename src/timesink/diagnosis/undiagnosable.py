@@ -42,7 +42,7 @@ _OTHER_EVENTS = (
 _RECORD = "record the program on a machine with a GPU: timesink capture torch -- python train.py"
 _RECORD_NSYS = "timesink capture nsys -- python train.py records GPU work (nsys needs -t cuda)"
 _OTHER_DEVICE = (
-    "use the analyser of that device's maker: timesink reads work of GPUs, and of this file what the CPU did "
+    "use the analyzer of that device's maker: timesink reads work of GPUs, and of this file what the CPU did "
     "(timesink show tables)"
 )
 

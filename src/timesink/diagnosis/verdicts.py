@@ -349,6 +349,13 @@ class Note:
     count: int = 0
     table: str = ""
 
+    @property
+    def counted(self) -> str:
+        """The message with the number of what it is about: ``5 rows of GPU work begin ...``."""
+        if not self.count or self.message[:1].islower():
+            return f"{self.count:,} {self.message}" if self.count else self.message
+        return f"{self.message} ({self.count:,} times)" if self.count > 1 else self.message
+
     def __str__(self) -> str:
         return f"{self.kind and self.kind + ': '}{self.message}" + (f" ({self.count} rows)" if self.count else "")
 

@@ -108,4 +108,4 @@ def said_of_compilation(trace: Trace) -> str:
     eager = [frame for frame in summary.frames if frame.eager]
     failed = f", {eager[0].function} runs uncompiled ({eager[0].eager})" if eager else ""
     broken = f", {number(summary.graph_breaks, 'graph break')}, {number(summary.recompilations, 'recompilation')}"
-    return f"The log tells of {number(compiled, 'compilation')}{failed}{broken}, and of no GPU work"
+    return f"The log shows {number(compiled, 'compilation')}{failed}{broken} and no GPU work"

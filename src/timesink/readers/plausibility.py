@@ -240,7 +240,7 @@ class _Work:
         clip = outlying | (rest & ((share <= _RARELY) | (sure & (share <= _OFTEN))))
         self.end = self.end.copy()
         self.end[order[clip]] = until[clip]
-        message = "GPU records overlapped the next record on their stream and were clipped there"
+        message = "records of GPU work overlap the next one on their stream: clipped there"
         self.say(NoteKind.DATA_LOSS, message, int(clip.sum()))
         mixed = rest & ~clip & self._is_of(NVIDIA.runtime)[order]
         self.say(NoteKind.DATA_LOSS, "rows of GPU work run at one time on one stream, as none can", int(mixed.sum()))

@@ -103,7 +103,7 @@ def _source(diagnosis: Diagnosis, width: int) -> StyledLine:
     covered = "" if (ratio := steps.little_ratio) is None else f", {share_text(ratio)} of the window"
     counted = f"{steps.count} {steps.noun}{median}{covered}" if steps.count else "no steps found"
     if steps.dropped and not steps.count:
-        counted = f"no steady step; left out: {', '.join(steps.dropped)}"
+        counted = f"no steady step: {', '.join(steps.dropped)}"
     profiled = diagnosis.profiled_kernels
     kernels = f"{profiled} profiled kernel{'s' if profiled != 1 else ''}" if profiled else ""
     facts = " · ".join(filter(None, (gpus and counted, gpus, kernels))) or "no GPU work"
@@ -246,7 +246,7 @@ def _notes(notes: Iterable[Note], width: int) -> list[StyledLine]:
     lines = []
     if lost:
         more = f" and {len(lost) - 1} more (-v)" if len(lost) > 1 else ""
-        text = scrub_sentence(f"lost: {lost[0].message}" + (f" ({lost[0].count:,} times)" if lost[0].count > 1 else ""))
+        text = scrub_sentence(f"lost: {lost[0].counted}")
         lines += _few_lines(f"{shortened(text, width - len(more))}{more}", width, 1)
     own.sort(key=lambda note: _OPTION not in note.message)
     for at, note in enumerate(own[:_SHOWN_NOTES]):

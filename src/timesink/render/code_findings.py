@@ -69,7 +69,7 @@ def placed(diagnosis: Diagnosis, style: Style) -> Iterator[Placed]:
 
 def inside(file: str) -> str:
     """A path as it is inside the current folder; empty for what lies elsewhere, or might."""
-    if not file or PureWindowsPath(file).drive or "\\" in file or file.startswith("~"):
+    if not file or PureWindowsPath(file).drive or "\\" in file or "://" in file or file.startswith("~"):
         return ""
     path = PurePosixPath(file)
     if path.is_absolute():
@@ -86,6 +86,9 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 def render_sarif(diagnosis: Diagnosis, style: Style) -> str:
     """One run: the rules that were applied, a result for each finding, what was wrong with the input."""
     findings = list(placed(diagnosis, style))
+    capture = PurePosixPath(
+        next((str(source["path"]) for source in diagnosis.sources if source.get("path")), "capture")
+    )
     cards = {ruling.card.code: ruling.card for ruling in diagnosis.rulings}
     cards |= {one.card.code: one.card for one in findings}
     order = {code: index for index, code in enumerate(cards)}
@@ -97,7 +100,7 @@ def render_sarif(diagnosis: Diagnosis, style: Style) -> str:
         "automationDetails": {"id": "timesink/"},
         "invocations": [{"executionSuccessful": not partial, "toolExecutionNotifications": told}],
         "columnKind": "unicodeCodePoints",
-        "results": [_result(one, order[one.card.code]) for one in findings],
+        "results": [_result(one, order[one.card.code], scrub(capture.name)) for one in findings],
     }
     document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
@@ -115,22 +118,21 @@ def _rule(card: Card) -> dict[str, Any]:
     }
 
 
-def _result(one: Placed, index: int) -> dict[str, Any]:
+def _result(one: Placed, index: int, capture: str) -> dict[str, Any]:
+    """One result. It always has a location, if only the capture's name: GitHub refuses a whole file for one without."""
     gain = one.finding.recoverable
     worth = {} if gain is None else {f"recoverable_ms_per_{one.finding.period}": gain.value, "share": one.share}
     where: dict[str, Any] = scrub_values(one.finding.where.known())
-    result: dict[str, Any] = {
+    place = {"artifactLocation": {"uri": quote(one.file or capture)}, "region": {"startLine": one.line}}
+    return {
         "ruleId": one.card.code,
         "ruleIndex": index,
         "level": "warning" if one.share >= MATERIAL else "note",
         "message": {"text": one.message},
         "partialFingerprints": {"timesinkFinding/v1": one.fingerprint},
+        "locations": [{"physicalLocation": place}],
         "properties": {"bottleneck": one.finding.bottleneck.value, **worth, "where": where},
     }
-    if one.file:
-        place = {"artifactLocation": {"uri": quote(one.file)}, "region": {"startLine": one.line}}
-        result["locations"] = [{"physicalLocation": place}]
-    return result
 
 
 def render_gitlab(diagnosis: Diagnosis, style: Style) -> str:

@@ -312,6 +312,30 @@ def test_blocks_of_less_than_a_warp_leave_lanes_unused(profiler: str, gpu: str, 
     assert f"{threads} thread" in diagnosis.findings[0][1].message
 
 
+@BOTH
+@pytest.mark.parametrize(
+    ("gpu", "blocks", "threads", "saved"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 10, 16, 0.875),  # measured: 0.91 with 512 threads a block
+        ("NVIDIA A30", 1, 1, 0.992),
+        ("Tesla T4", 40, 8, 0.938),
+        ("NVIDIA H100 80GB HBM3", 100, 24, 0.813),
+        ("NVIDIA L4", 110, 16, 0.75),  # two warps for four schedulers
+        ("NVIDIA A30", 4000, 16, 0.5),
+    ],
+)
+def test_a_warp_alone_on_a_multiprocessor_leaves_three_schedulers_idle(
+    profiler: str, gpu: str, blocks: int, threads: int, saved: float, tmp_path: Path
+) -> None:
+    program = Program(gpu)
+    _, diagnosis = told(
+        steps(program, lambda: program.launch("fold(int*)", 5000, grid=[blocks, 1, 1], block=[threads, 1, 1])),
+        profiler,
+        tmp_path,
+    )
+    assert share(named(diagnosis, "unused-lanes")) == pytest.approx(saved, abs=0.01)
+
+
 PRODUCTS = [
     "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int>, cutlass::layout::NoPermute>>",
     "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nn, TransposePitchLinearThreadMap>",

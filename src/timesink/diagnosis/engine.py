@@ -39,9 +39,10 @@ from timesink.diagnosis.verdicts import (
 from timesink.diagnosis.words import as_started, which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
-from timesink.measures.steps.per_step import period_name
+from timesink.measures.steps.per_step import period_name, step_windows
 from timesink.measures.steps.slow_steps import usual_steps
 from timesink.model.arrays import WEIGHTY
+from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.trace import MEASURES_AHEAD, Trace, release, remembered
 from timesink.startup import replace
@@ -184,7 +185,7 @@ def _ranked_findings(
     """
     has_usual = usual is not None
     found = [
-        (ruling.card, finding, own, begun(thread, partial(_priced, finding, own)))
+        (ruling.card, finding, own, begun(thread, partial(_priced, finding, own, trace)))
         for ruling, own in judged
         if isinstance(ruling.verdict, Found)
         for finding in ruling.verdict.findings
@@ -199,10 +200,21 @@ def _ranked_findings(
     return tuple(sorted(ranked, key=lambda one: (one.is_apart or not _is_material(one.finding), *_rank(one))))
 
 
-def _priced(finding: Finding, trace: Trace) -> Finding:
-    worth = price(finding, trace)
-    gain = in_order(within_claim(worth, finding, trace))
-    return replace(finding, recoverable=gain, priced_by=worth.by, **_step_of(trace))
+def _priced(finding: Finding, own: Trace, whole: Trace) -> Finding:
+    """The finding with its price; of the usual steps it claims nothing in those that are apart."""
+    worth = price(finding, own)
+    gain = in_order(within_claim(worth, finding, own))
+    claim = finding.claim
+    if own is not whole:
+        parts = {device: part - _apart(device, own, whole) for device, part in claim.intervals.items()}
+        claim = replace(claim, intervals=parts)
+    return replace(finding, claim=claim, recoverable=gain, priced_by=worth.by, **_step_of(own))
+
+
+def _apart(device: tuple[int, int], usual: Trace, whole: Trace) -> Intervals:
+    """When a device was in steps that are not of the usual ones."""
+    every, kept = (Intervals.union_of(*step_windows(trace, device)) for trace in (whole, usual))
+    return every - kept
 
 
 @remembered

@@ -17,7 +17,8 @@ from timesink.knowledge.assumptions import replay as assumed
 from timesink.measures.communication.pipelines import exposed_transfers
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.kernels.facts import saved_per_step_ns
-from timesink.measures.steps.per_step import largest_per_step_ns, period_ns
+from timesink.measures.steps.per_step import largest_per_step_ns, per_step_ns, period_ns
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.replay import (
     calibrated_pricers,
     deflated_pricers,
@@ -26,7 +27,7 @@ from timesink.measures.timeline.replay import (
 )
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
-from timesink.startup import replace
+from timesink.startup import dataclass, replace
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels
@@ -196,11 +197,11 @@ def share_claims(
     """Findings that claim the same device time share it: each keeps what those before it leave.
 
     A finding whose claim is taken by a third already is worth two thirds of its price. Prices of one rank together
-    never exceed the step, nor does the upper end of any; what recording costs is a part of the recorded step, and
-    counts in neither. Those of several ranks do not add up: ranks wait for each other, so a change that wins 2 ms on
-    each of eight wins 2 ms.
+    never exceed the step, nor those of idle time what the device leaves idle of it, nor the upper end of any the step;
+    what recording costs is a part of the recorded step, and counts in none. Those of several ranks do not add up: ranks
+    wait for each other, so a change that wins 2 ms on each of eight wins 2 ms.
     """
-    left_ms = dict[int, float]()
+    rooms: dict[tuple[int, bool], _Room] = {}
     taken: dict[tuple[int, int], Intervals] = {}
     before: list[tuple[str, Claim]] = []
     shared = []
@@ -215,14 +216,42 @@ def share_claims(
         worth = scaled(finding.recoverable, ratio) if finding.recoverable else None
         if worth is not None and step_ms is not None and finding.bottleneck is not Bottleneck.PROFILER_OVERHEAD:
             rank = finding.where.rank or 0
-            left_of_step = left_ms.setdefault(rank, step_ms)
-            if counted is None and worth.value > left_of_step and before:
-                counted = before[0][0], 1.0 - left_of_step / worth.value
-            worth = at_most(worth, left_of_step, step_ms)
-            left_ms[rank] = left_of_step - worth.value
+            whole = rooms.setdefault((rank, False), _Room(step_ms))
+            held = [whole]
+            if _is_of_idle_time(finding.claim, trace):
+                held.append(rooms.setdefault((rank, True), _Room(max(step_ms - _busy_ms(rank, trace), 0.0))))
+            least = min(held, key=lambda room: room.left_ms)
+            if counted is None and worth.value > least.left_ms and least.first:
+                counted = least.first, 1.0 - least.left_ms / worth.value
+            worth = at_most(worth, least.left_ms, step_ms)
+            for room in held:
+                room.left_ms, room.first = room.left_ms - worth.value, room.first or card.code
         before.append((card.code, finding.claim))
         shared.append((card, replace(finding, recoverable=worth, counted_in=counted or finding.counted_in)))
     return shared
+
+
+@dataclass(slots=True)
+class _Room:
+    """How much of a time nothing is promised of yet, and the code of the first finding that promised some."""
+
+    left_ms: float
+    first: str = ""
+
+
+def _is_of_idle_time(claim: Claim, trace: Trace) -> bool:
+    """Whether anything is claimed, and the device runs nothing in it."""
+    lines = device_timeline(trace).by_device
+    return claim.total_ns > 0 and not any(
+        (part & lines[device].busy).total_ns for device, part in claim.intervals.items() if device in lines
+    )
+
+
+def _busy_ms(rank: int, trace: Trace) -> float:
+    """The time per step in which the device of a rank that works least runs anything."""
+    lines = device_timeline(trace).by_device.items()
+    busy = (per_step_ns(trace, device, line.busy) for device, line in lines if device[0] == rank)
+    return min(busy, default=0.0) / NS_PER_MS
 
 
 def _taker(claim: Claim, before: Iterable[tuple[str, Claim]], trace: Trace) -> str:

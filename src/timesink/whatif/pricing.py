@@ -103,9 +103,9 @@ class Pricer:
         """The same once a change is made."""
         return _host_only_ns(self._changed(change), self.anchors)
 
-    def busy_after_ns(self, change: Change) -> float:
+    def busy_after_ns(self, change: Change, case: Case = Case.EXPECTED) -> float:
         """The time per step in which the busiest device runs anything, once a change is made."""
-        changed = self._changed(change)
+        changed = self._changed(change, case)
         return self.anchors.busy_ns(changed.replay())
 
     @cached_property

@@ -134,6 +134,15 @@ class Joint:
         ]
         return self.step_ms - busy_ms + sum(claimed_ms_per_step(claim, self.trace) for claim in work)
 
+    def least_ms(self, chosen: Iterable[str]) -> float:
+        """The GPU's work that is left in a step where these changes do most: no step is shorter. Nothing is known of
+        changes that no replay prices."""
+        names = self.effective(chosen)
+        if any(self.offered[name].unreplayed(self.rank) for name in names) or self.pricer.unreplayable:
+            return 0.0
+        busy_ns = self.pricer.busy_after_ns(Together(tuple(self.parts(names))), Case.HOPEFUL)
+        return self.step_ms * busy_ns / max(self.pricer.step_ns, 1.0)
+
     def _claimed_ms(self, one: Candidate, changes: Sequence[Change]) -> float:
         """The most that a change wins alone: what its findings claim of the device's time, and the host's own time that
         it takes away. What else it might win is time that others claim, which may be needed."""

@@ -140,9 +140,10 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
         rungs.append(_rung(joint, found, before_ms, more[found], gains[found], chosen))
         won = gains[found]
     left = {name: _marginal(gain, won, joint.step_ms) for name, gain in gains.items() if gain.value > won.value}
-    every = joint.gain(_compatible(joint, [*chosen, *rest]))
+    every = _compatible(joint, [*chosen, *rest])
+    most = joint.gain(every)
     after_ms = rungs[-1].after.low if rungs and rungs[-1].after.low is not None else joint.step_ms
-    floor_ms = min(after_ms, max(joint.step_ms - ((every and every.high) or 0.0), 0.0))
+    floor_ms = min(after_ms, max(joint.step_ms - ((most and most.high) or 0.0), joint.least_ms(every)))
     unsure = {name: gain for name, gain in left.items() if gain.value >= least_ms}
     said = _why_it_ends(joint, chosen, worth, bool(unsure))
     lost = {name: won.value - gain.value for name, gain in gains.items() if won.value - gain.value >= least_ms}
@@ -262,7 +263,9 @@ def _compatible(joint: Joint, names: Sequence[str]) -> list[str]:
 
 
 def _rung(joint: Joint, name: str, before_ms: float, gain: Quantity, now: Quantity, chosen: Sequence[str]) -> Rung:
-    after = Quantity(before_ms - gain.value, "ms", before_ms - gain.most, before_ms - (gain.low or 0.0))
+    after_ms = before_ms - gain.value
+    low_ms = min(after_ms, max(before_ms - gain.most, joint.least_ms(chosen)))
+    after = Quantity(after_ms, "ms", low_ms, before_ms - (gain.low or 0.0))
     candidate = joint.offered[name]
     codes = tuple(sorted({card.code for card, _ in candidate.findings}))
     place = place_in_program(joint, name, chosen)

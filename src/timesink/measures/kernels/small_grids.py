@@ -16,7 +16,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.calls import STREAM_WAIT
-from timesink.knowledge.gpus import RESIDENT_THREADS, lanes_of
+from timesink.knowledge.gpus import ISSUES_OF_CYCLE, RESIDENT_THREADS, lanes_of
 from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.measures.kernels.facts import NO_FAULT, all_rows, kernel_facts, multiprocessors, rows_of
 from timesink.measures.steps.steps import steps
@@ -136,9 +136,11 @@ def unused_lanes(trace: Trace) -> tuple[Selection, ...]:
     """Per device: kernels whose blocks are no whole warps, those of `less` than one warp and those of `more`.
 
     A warp executes all of its lanes. `usual` is the share of them that is used; so is `best` of blocks of several
-    warps, and of less than one warp the share of a usual block, which leaves no scheduler without work.
+    warps, and of less than one warp the share of a usual block, which leaves no scheduler without work. Where so few
+    blocks run that their multiprocessors have less than a warp for each scheduler, `usual` is less by that: 16 threads
+    in each of 10 blocks on 28 multiprocessors use 1/2 of the lanes of 1/4 of the schedulers.
     """
-    facts, ops = kernel_facts(trace), trace.get(DEVICE_OPS)
+    facts, ops, counts = kernel_facts(trace), trace.get(DEVICE_OPS), multiprocessors(trace)
     names, devices = device_names(trace), []
     for device in facts.devices:
         kernels = facts.on(device).filter((pl.col("length") > assumed.TINY_US.ns) & ~pl.col("family").is_in(NO_FAULT))
@@ -150,7 +152,9 @@ def unused_lanes(trace: Trace) -> tuple[Selection, ...]:
         share = used / (-(-used // warp) * warp)
         less = used < warp
         best = np.where(less, used / assumed.USUAL_BLOCK.value, share)
-        devices.append(Selection(device, {"less": row[less], "more": row[~less]}, share, best))
+        blocks = kernels["blocks"].fill_null(RESIDENT_THREADS).to_numpy()[part] / counts.get(device, 1)
+        fed = np.where(less, np.minimum(np.ceil(blocks) / ISSUES_OF_CYCLE, 1.0), 1.0)
+        devices.append(Selection(device, {"less": row[less], "more": row[~less]}, share * fed, best))
     return tuple(devices)
 
 

@@ -16,6 +16,7 @@ from benchmarks.redaction.same import difference
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timesink.capture import redaction
 from timesink.capture.errors import CaptureError
 from timesink.capture.redaction import default_target, proof, redact
 from timesink.capture.redaction.cleaner import Cleaner
@@ -286,6 +287,24 @@ def test_a_folder_is_copied_file_by_file_in_the_words_of_one_cleaner(tmp_path: P
     assert len(files) == 3
     assert "zorbax" not in "".join(path.name + path.read_text() for path in files)
     assert "files of kinds that are not taken: 1" in done.removed
+
+
+def test_a_file_of_a_folder_is_redacted_again_only_where_a_later_one_told_a_name_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    kernel = {"traceEvents": [{"ph": "X", "cat": "kernel", "name": "zorbax_kernel", "ts": 1, "dur": 1, "pid": 0}]}
+    (folder / "a.json").write_text(json.dumps(kernel))
+    (folder / "b.json").write_text(json.dumps({"traceEvents": [], "note": "nothing"}))
+    (folder / "c.json").write_text(json.dumps({"hostName": "zorbax", "traceEvents": []}))
+    redacted: list[str] = []
+    one = redaction._redact_file
+    monkeypatch.setattr(redaction, "_redact_file", lambda *given: redacted.append(given[0].name) or one(*given))
+    done = redact(folder)
+    assert redacted == ["a.json", "b.json", "c.json", "a.json"]
+    assert "zorbax" not in (done.path / "a.json").read_text()
+    assert done.removed == redact(done.path.parent / "job", tmp_path / "again", ["zorbax"]).removed
 
 
 @pytest.mark.parametrize("name", ["SubTensorOpWithScalar1d", "nvjet_sm90_tst_256x128_64x4_2x1_v_bz_TNT"])

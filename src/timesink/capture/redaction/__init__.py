@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from timesink.capture.errors import CaptureError, failure, refused
 from timesink.capture.redaction.binary_files import redact_ncu, redact_snapshot
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.capture.redaction.nsys_sqlite import redact_sqlite
-from timesink.capture.redaction.packed import Unpacked, find_leaks
+from timesink.capture.redaction.packed import SHORTEST, Unpacked, find_leaks
 from timesink.capture.redaction.pages import redact_page
 from timesink.capture.redaction.proof import prove
 from timesink.capture.redaction.text_files import redact_json, redact_settings, redact_text
@@ -79,31 +78,60 @@ def _redact_file(source: Path, where: Path, cleaner: Cleaner) -> tuple[tuple[str
 
 
 def _redact_folder(source: Path, where: Path, names: Iterable[str]) -> Redacted:
-    """Copy each file of the folder, by a cleaner that has learnt the names of all of them. `where` must not exist."""
+    """Copy each file of the folder in the words of one cleaner, and again those in whose copy stands a name that only a
+    later file told. `where` must not exist."""
     if where.exists():
         raise refused(f"{where} exists already", "choose another --output")
-    files = [path for path in sorted(source.rglob("*")) if path.is_file() and not path.is_symlink()]
-    learning, left_out = Cleaner(names), 0
+    cleaner, copies, left_out = Cleaner(names), list[_Copy](), 0
     with tempfile.TemporaryDirectory(prefix=f".writing-{where.name}", dir=where.absolute().parent) as scratch:
-        for path in files:
-            with suppress(CaptureError):  # said below
-                _redact_file(path, Path(scratch) / f"{len(learning.names)}{path.name}", learning)
-        cleaner, stayed = Cleaner(learning.names), Counter[tuple[str, str]]()
-        copy = Path(scratch) / "copy"
-        copy.mkdir()
-        for path in files:
+        for path in sorted(source.rglob("*")):
+            if not path.is_file() or path.is_symlink():
+                continue
             try:
                 _kind(path)
             except CaptureError:
                 left_out += 1
                 continue
-            inside = copy.joinpath(*(cleaner.words(part) for part in path.relative_to(source).parts))
+            (Path(scratch) / f"{len(copies)}").mkdir()
+            copies.append(_Copy.of(path, Path(scratch) / f"{len(copies)}" / path.name, cleaner))
+        copies = [one.again(cleaner) if one.holds_any(cleaner.names - one.known) else one for one in copies]
+        whole = Path(scratch) / "whole"
+        whole.mkdir()
+        for one in copies:
+            inside = whole.joinpath(*(cleaner.words(part) for part in one.source.relative_to(source).parts))
             inside.parent.mkdir(parents=True, exist_ok=True)
-            stayed += _redact_file(path, inside, cleaner)[1]
-        copy.rename(where)
+            one.path.rename(inside)
+        whole.rename(where)
     if left_out:
         cleaner.removed["files of kinds that are not taken"] += left_out
-    return Redacted(where, tuple(cleaner.summary()), stayed)
+    return Redacted(where, tuple(cleaner.summary()), sum((one.stayed for one in copies), Counter()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """The copy of one file of a folder: the names that were known after it, what was taken out, and what stayed."""
+
+    source: Path
+    path: Path
+    known: frozenset[str]
+    removed: Counter[str]
+    stayed: Counter[tuple[str, str]]
+
+    @classmethod
+    def of(cls, source: Path, path: Path, cleaner: Cleaner) -> _Copy:
+        before = cleaner.removed.copy()
+        stayed = _redact_file(source, path, cleaner)[1]
+        return cls(source, path, frozenset(cleaner.names), cleaner.removed - before, stayed)
+
+    def holds_any(self, names: Set[str]) -> bool:
+        """Whether one of the names may stand in the copy. One too short to be looked for may always."""
+        return any(len(name) < SHORTEST for name in names) or bool(names and find_leaks(self.path, names))
+
+    def again(self, cleaner: Cleaner) -> _Copy:
+        """The copy made anew, by a cleaner that knows more names."""
+        cleaner.removed -= self.removed
+        self.path.unlink()
+        return _Copy.of(self.source, self.path, cleaner)
 
 
 def proof(source: Path, names: Iterable[str] = ()) -> Redacted:

@@ -103,13 +103,13 @@ def _opener(path: Path) -> Any:
 _CERTAIN = tuple(
     (shape, b"@" if "@" in shape else b"", re.compile(shape.encode())) for shape in private_texts.CERTAIN_SHAPES
 )
-_SHORTEST = 5  # bytes of a name that binary data do not hold by chance
+SHORTEST = 5  # bytes of a name that binary data do not hold by chance
 _OVERLAP = 300
 
 
 def find_leaks(path: Path, names: Iterable[str]) -> list[str]:
     """What is in the file, one phrase for each kind; what it is called is not repeated."""
-    looked_for = [name for name in names if len(name) >= _SHORTEST]
+    looked_for = [name for name in names if len(name) >= SHORTEST]
     known = re.compile(private_texts.whole_words(looked_for).encode(), re.IGNORECASE) if looked_for else None
     found: set[str] = set()
     tail = b""

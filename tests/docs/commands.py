@@ -100,7 +100,8 @@ def workplace(folder: Path) -> dict[str, str]:
     (folder / "run.ranks").write_text("traces/rank*.json\n")
     (folder / "stacks.json.gz").write_bytes(gzip.compress(json.dumps(STACKS).encode()))
     reports = ROOT / "benchmarks" / "kernels" / "reports"
-    for name in ("report", "before", "after"):
+    (folder / "ncu").mkdir()
+    for name in ("report", "before", "after", "ncu/report"):
         (folder / f"{name}.ncu-rep").write_bytes(lzma.decompress((reports / "gemm.ncu-rep.xz").read_bytes()))
     data = ROOT / "tests" / "data"
     (folder / "logs").mkdir()

@@ -87,7 +87,7 @@ def test_first_contact_defect_4_a_report_without_the_counters_says_how_to_get_th
     trace = read(tmp_path / "a.ncu-rep", cache=False)
     assert trace[KERNEL_PROFILES].height == 1
     bare = replace(trace, tables={**trace.tables, KERNEL_METRICS: trace[KERNEL_METRICS].clear()})
-    with pytest.raises(UsageError, match="1 profiled kernels without the counters") as caught:
+    with pytest.raises(UsageError, match="1 profiled kernel without the counters") as caught:
         check_diagnosis(bare, diagnose(bare))
     assert "--set rules" in caught.value.remedy
 

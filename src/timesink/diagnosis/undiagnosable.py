@@ -12,10 +12,11 @@ import polars as pl
 from timesink.diagnosis.pricing import worth_ms
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Clear, Diagnosis, Found, NotApplicable, Note, Undecided
-from timesink.diagnosis.words import as_started
+from timesink.diagnosis.words import as_started, number
 from timesink.errors import UnreadableTrace, UsageError
 from timesink.knowledge.vendors import Vendor
-from timesink.measures.counters.counters import kernel_counters, lacks_units
+from timesink.measures.counters.counters import kernel_counters
+from timesink.measures.counters.limiter import why_unexplained
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.kernels.kernels import kernel_targets
 from timesink.measures.timeline.known import known
@@ -34,6 +35,7 @@ from timesink.model.tables import (
 )
 from timesink.model.trace import NoteKind, Trace
 from timesink.startup import replace
+from timesink.untrusted.scrub import shortened
 
 _OTHER_EVENTS = (
     "give the trace that a profiler wrote of the same run; logs of operations need a reader of their own, which is one "
@@ -41,6 +43,11 @@ _OTHER_EVENTS = (
 )
 _RECORD = "record the program on a machine with a GPU: timesink capture torch -- python train.py"
 _RECORD_NSYS = "timesink capture nsys -- python train.py records GPU work (nsys needs -t cuda)"
+_LONGEST = 60
+_PROFILE = (
+    "give the report itself, if it was made with --set full; else profile with these counters: timesink capture ncu "
+    "--set rules -- python train.py"
+)
 _OTHER_DEVICE = (
     "use the analyzer of that device's maker: timesink reads work of GPUs, and of this file what the CPU did "
     "(timesink show tables)"
@@ -58,14 +65,22 @@ def check_diagnosis(trace: Trace, diagnosis: Diagnosis) -> None:
     if not is_run and (looked or _rows(trace, MEMORY_EVENTS)):
         return
     if count := _rows(trace, KERNEL_PROFILES):
-        lacking = f"{count} profiled kernels without the counters that say what limits them"
         if len({ruling.card.code for ruling in diagnosis.rulings if ruling.card.code.startswith("NCU")}) > 1:
-            remedy = "profile them with these counters: timesink capture ncu --set rules -- python train.py"
-            if _rows(trace, KERNEL_METRICS) and any(lacks_units(kernel) for kernel in kernel_counters(trace)):
-                remedy = "give the report itself, or its raw page: ncu --import REPORT --csv --page raw"
-            raise UsageError(f"nothing to diagnose in {trace.source}: it holds {lacking}", remedy=remedy)
+            raise UsageError(
+                f"nothing to diagnose in {trace.source}: it holds {number(count, 'profiled kernel')} without the "
+                f"counters that say what limits a kernel{_what_it_tells(trace)}",
+                remedy=_PROFILE,
+            )
         return
     raise _without_gpu_work(trace, "diagnose")
+
+
+def _what_it_tells(trace: Trace) -> str:
+    """What counters that are too few tell of the longest kernel; '' where there are none."""
+    if not _rows(trace, KERNEL_METRICS):
+        return ""
+    longest = max(kernel_counters(trace), key=lambda kernel: kernel.duration_ns or 0.0)
+    return f"; {shortened(longest.function, _LONGEST)}: {why}" if (why := why_unexplained(longest)) else ""
 
 
 def check_device_work(trace: Trace, what: str) -> None:

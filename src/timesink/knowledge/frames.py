@@ -126,6 +126,20 @@ _LIBRARIES: Final = frozenset((
 ))  # fmt: skip
 
 
+_FOLDER_OF_PACKAGES: Final = re.compile(r"^.*(?:[/\\]|^)(?:site-packages|dist-packages|lib[/\\]python3(?:\.\d+)?)[/\\]")
+_BELOW_ENGINES: Final = frozenset(
+    ("torch", "torchvision", "torchaudio", "functorch", "triton", "numpy", "jax", "jaxlib")
+)
+
+
+@lru_cache(maxsize=65536)
+def is_engine(file: str) -> bool:
+    """Whether a path is of what runs models for a program, such as vLLM or Transformers: where none of the program's
+    own files is on any stack, these are as near to it as there is."""
+    package = re.split(r"[/\\]", _FOLDER_OF_PACKAGES.sub("", file))[0].removesuffix(".py")
+    return bool(package) and package[0] != "<" and package not in _BELOW_ENGINES | sys.stdlib_module_names
+
+
 @lru_cache(maxsize=65536)
 def is_own(file: str) -> bool:
     """Whether a path is of the program itself: `train.py` is, `torch/nn/functional.py` and `threading.py` are not."""

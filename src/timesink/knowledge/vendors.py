@@ -73,9 +73,9 @@ META: Final = Vendor(
     "MTIA's profiler", "ProfilerActivity.MTIA",
 )  # fmt: skip
 NO_GPU: Final = Pattern(
-    r"(?i)(?:^|[^a-z])(?:npu|hpu|tpu|mtia|ipu|neuron|gaudi|ascend|davinci)(?:[^a-z]|$)",
+    r"(?i)(?:^|[^a-z])(?:npu|hpu|tpu|mtia|ipu|mlu|aiu|neuron|gaudi|habana|ascend|davinci)(?:[^a-z]|$)",
     "the process or the category of an accelerator that is no GPU",
-    ("Ascend Hardware", "NPU", "mtia_ccp_events", "/device:TPU:0", "hpu_op"), ("GPU 0", "input", "neurons"),
+    ("Ascend Hardware", "NPU", "mtia_ccp_events", "/device:TPU:0", "hpu_op", "MLU"), ("GPU 0", "input", "neurons"),
 )  # fmt: skip
 VENDORS: Final = (NVIDIA, AMD, INTEL, HUAWEI, META)
 PATTERNS: Final = tuple(pattern for vendor in VENDORS for pattern in (vendor.calls, vendor.products))

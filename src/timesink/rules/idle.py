@@ -29,6 +29,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.diagnosis.words import per_period, period_text
 from timesink.fixes import table as fixes
 from timesink.fixes.fix import Fix
+from timesink.knowledge.calls import DEVICE_SYNC
 from timesink.knowledge.kernel_traits import OF_PYTHON
 from timesink.knowledge.ranges import COMPILE_WORK, GARBAGE_COLLECTION, OPERATOR
 from timesink.measures.communication.collectives import pickled_per_step
@@ -70,7 +71,7 @@ from timesink.model.tables import (
     SYNCS,
 )
 from timesink.model.trace import Trace
-from timesink.startup import replace
+from timesink.startup import regex, replace
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.whatif.change import Change, Target
 from timesink.whatif.changes.host import DropCompiler, RemoveSyncs
@@ -191,7 +192,9 @@ def _after_waits(trace: Trace) -> Rows:
         return NotApplicable("no call in the trace blocks the CPU")
     waits = blamed_time(trace, ("sync",))
     removed = fixes.REMOVE_SYNC.change()
-    return [waiting_row(blamed, fixes.REMOVE_SYNC, removed) for blamed in waits]
+    rows = [waiting_row(blamed, fixes.REMOVE_SYNC, removed) for blamed in waits]
+    whole = [not blamed.host_op and bool(regex(DEVICE_SYNC).search(blamed.call or "")) for blamed in waits]
+    return [replace(row, variant="device" if is_whole else "") for row, is_whole in zip(rows, whole, strict=True)]
 
 
 def _count_waits(trace: Trace, row: Row, _: object) -> tuple[dict[str, Any], tuple[Evidence, ...]]:

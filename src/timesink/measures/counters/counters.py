@@ -235,7 +235,10 @@ def lacks_units(kernel: KernelCounters) -> bool:
     if any(name in kernel.texts for name in _BREAKDOWNS):
         return False
     reaches = _reaches_summaries(kernel)
-    return reaches is False or (reaches is None and not any(True for _ in _leaves(kernel)))
+    if reaches is not None:
+        return not reaches
+    levels = (throughput_of(kernel, level) or 0.0 for level in _OF_LEVEL)
+    return max(levels) > max((leaf.busy for leaf in _leaves(kernel)), default=-1.0) + _ROUNDING
 
 
 # What the speed-of-light section, or a choice of metrics, says of a level of memory.

@@ -44,6 +44,7 @@ from timesink.measures.counters.counters import (
     is_complete,
     kernel_counters,
     lacks_units,
+    leaves,
 )
 from timesink.measures.counters.load_waits import LoadWait
 from timesink.measures.counters.pages import Given, given_of
@@ -73,7 +74,7 @@ _UNIT_ROOFS = {
     Resource.CONTROL: "control pipes",
     Resource.HIDDEN: "memory",
 }
-_TELLS = "give a report of --set full, or use --page raw"
+_TELLS = "a report of --set full, or its raw page, tells"
 _NO_QUEUE = 0.1  # of the waiting
 
 
@@ -201,7 +202,7 @@ def _decided(kernel: KernelCounters) -> KernelLimits | str:
         limiters, allowed = {Cause.MEMORY}, [one for one in allowed if one.limiter is Cause.MEMORY]
     if len(limiters) > 1:
         named = [cause.value.replace("_kernel", "").replace("_", " ") for cause in Cause if cause in limiters]
-        top = allowed[0].top
+        top = leaves(kernel)[0]
         unit = "SM" if top.resource is Resource.ISSUE else _UNIT_ROOFS[top.resource]
         return f"{' or '.join(named)}, by what this page tells (its {unit} is {share_text(top.busy)} busy): {_TELLS}"
     least = min(allowed, key=lambda one: one.shares[one.limiter])

@@ -16,7 +16,7 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.frames import LIBRARY, PLACE, is_own
+from timesink.knowledge.frames import LIBRARY, PLACE, is_engine, is_own
 from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP
 from timesink.measures.lines.generated import Texts, fused_stacks
 from timesink.measures.steps.steps import steps
@@ -56,12 +56,14 @@ class OwnFrames:
 
 @remembered
 def own_frames(trace: Trace) -> OwnFrames:
-    """Go up from each frame, whether of Python or of a built-in function, to the first of the program's own."""
+    """Go up from each frame, whether of Python or of a built-in function, to the first of the program's own; to that of
+    an engine that runs models where none is."""
     frames = trace.get(FRAMES)
     row, line = np.arange(frames.height), np.full(frames.height, -1)
     if not frames.height:
         return OwnFrames(row, line)
-    is_known = of_each(frames["file"], is_own, pl.Boolean).fill_null(False).to_numpy()
+    owned = (of_each(frames["file"], is_program, pl.Boolean).fill_null(False) for is_program in (is_own, is_engine))
+    is_known = next((of for of in owned if of.any()), pl.Series([False] * frames.height)).to_numpy()
     caller, called_at = callers(frames), frames["call_line"].fill_null(-1).cast(pl.Int64).to_numpy()
     while (open_ := ~is_known[row] & (caller[row] >= 0)).any():
         line = np.where(open_, called_at[row], line)
@@ -281,22 +283,24 @@ def _callers(trace: Trace) -> Int64Array:
 
 
 def of_texts(trace: Trace, texts: pl.Series) -> Int64Array:
-    """The stack of each text "file(line): function;…", innermost first; -1 where it is null or has nothing own."""
+    """The stack of each text "file(line): function;…", innermost first; -1 where it is null or has nothing own. Where
+    all have nothing own, frames of an engine are."""
     codes = texts.cast(pl.Categorical())
     distinct = codes.unique().drop_nulls()
     if not len(distinct):
         return np.full(len(texts), -1, np.int64)
     book = stack_book(trace)
-    numbers = [book.number(stack_of_text(text)) for text in distinct.cast(pl.String)]
+    of_program = ([stack_of_text(text, own) for text in distinct.cast(pl.String)] for own in (is_own, is_engine))
+    numbers = [book.number(stack) for stack in next(filter(any, of_program), [()] * len(distinct))]
     return codes.replace_strict(distinct, numbers, default=-1, return_dtype=pl.Int64).to_numpy()
 
 
-def stack_of_text(text: str) -> Stack:
+def stack_of_text(text: str, is_program: Callable[[str], bool] = is_own) -> Stack:
     """The program's own frames of a recorded stack, outermost first."""
     found = []
     for frame in reversed(text.split(";")):
         match = _PLACE.match(frame)
-        if match is None or not match[2].isascii() or len(match[2]) >= 10 or not is_own(match[1]):
+        if match is None or not match[2].isascii() or len(match[2]) >= 10 or not is_program(match[1]):
             continue
         line = int(match[2])
         if line:

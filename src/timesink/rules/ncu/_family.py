@@ -229,7 +229,8 @@ def _finding(group: LaunchGroup, cause: Cause, explain: Explain, limit: float | 
     compared = f" (next cause {share_text(compared_with)})" if limit is None and not limits.has_levels_only else ""
     spent = share_range_text(limits.shares[cause], limits.most_share(cause))
     count = len(group.profiles)
-    times = f"{count} launches, {time_text(group.total_ns)}" if count > 1 else time_text(group.total_ns)
+    total = time_text(group.total_ns) if group.total_ns else "length not recorded"
+    times = f"{count} launches, {total}" if count > 1 else total
     evidence = Evidence(
         _SHARE,
         Quantity(limits.shares[cause], "ratio"),

@@ -18,12 +18,11 @@ import queue
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 from typing import Any
 
 from benchmarks.ladders.suite import LADDERS, find, slug, split
@@ -31,7 +30,7 @@ from benchmarks.trials.__main__ import SWITCHABLE, of_compile
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "ladders.json"
-SOON_S = 3.0
+SOON_S = 2.0
 
 
 def names_of(name: str) -> list[str]:
@@ -79,8 +78,12 @@ class Slot:
         folder.mkdir(parents=True, exist_ok=True)
         script = self.words("benchmarks.trials.suite_script", name, *(["--dry"] if self.dry else []))
         runs = ProgramRuns(script, folder, "", True)
-        with quiet_cores(name, self.cores):
+        keeper = get_context("fork").Process(target=keep_quick, args=(name, self.cores), daemon=True)
+        keeper.start()
+        try:
             return asdict(runs.in_place(names_of(name), self.budget_s)) | {"losses": []}
+        finally:
+            keeper.kill()
 
     def measure(self, name: str) -> dict[str, Any]:
         """Truth, trial, truth."""
@@ -95,33 +98,21 @@ class Slot:
         return found | {"truth": [first, second], "whole_s": round(time.monotonic() - began, 1)}
 
 
-@contextmanager
-def quiet_cores(name: str, cores: frozenset[int]) -> Iterator[None]:
-    """Meanwhile the newest process of the ladder's script is kept on those of `cores` that are quickest now."""
+def keep_quick(name: str, cores: frozenset[int]) -> None:
+    """Move a program, for ever, to those of `cores` that are quickest now; what its loaders fork stays where it was."""
     from benchmarks.ladders.measure import quickest
 
-    done = Event()
-
-    def keep() -> None:
-        while not done.wait(SOON_S):
-            pids = subprocess.run(
-                ["pgrep", "-f", f"suite_script {name}"], capture_output=True, text=True, check=False
-            ).stdout.split()
-            chosen = quickest(cores, 2)[0]
-            for pid in pids:
-                for thread in Path(f"/proc/{pid}/task").glob("*"):
-                    try:
-                        os.sched_setaffinity(int(thread.name), chosen)
-                    except OSError:  # it has ended
-                        continue
-
-    keeper = Thread(target=keep, daemon=True)
-    keeper.start()
-    try:
-        yield
-    finally:
-        done.set()
-        keeper.join()
+    while True:
+        time.sleep(SOON_S)
+        chosen = quickest(cores)[0]
+        found = subprocess.run(
+            ["pgrep", "-o", "-f", f"suite_script {name}"], capture_output=True, text=True, check=False
+        )
+        for thread in Path(f"/proc/{found.stdout.strip() or 'none'}/task").glob("*"):
+            try:
+                os.sched_setaffinity(int(thread.name), chosen)
+            except OSError:  # it has ended
+                continue
 
 
 def run(given: argparse.Namespace) -> None:

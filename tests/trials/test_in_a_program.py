@@ -76,6 +76,36 @@ def test_all_blocks_that_a_model_repeats_are_found() -> None:
     assert _repeated_blocks([*nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).modules()]) == []
 
 
+def test_channels_last_gives_every_weight_the_layout_of_its_gradient() -> None:
+    """A kernel of 1 x 1 too: an optimizer that finds two layouts goes through parameters one by one."""
+    import torch
+
+    from timesink.trials.model_switches import lay_channels_last
+    from timesink.trials.program import RunningProgram
+
+    model = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 1), torch.nn.Conv2d(16, 8, 3))
+    optimizer, program = torch.optim.Adam(model.parameters()), RunningProgram(lambda _: False)
+    pictures = torch.randn(2, 8, 8, 8)
+
+    def train(given: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        model(given).sum().backward()
+        optimizer.step()
+
+    train(pictures)
+    program.optimizers.append(optimizer)
+    program._roots[id(model)] = model
+    undo = lay_channels_last(program)
+    train(program.around["channels_last"](lambda _, given: given)(model, pictures))
+    weights = [p for p in model.parameters() if p.dim() == 4]
+    for weight in weights:
+        assert weight.grad is not None
+        layouts = {weight.stride(), weight.grad.stride(), optimizer.state[weight]["exp_avg"].stride()}
+        assert len(layouts) == 1 and weight.stride()[1] == 1
+    undo()
+    assert [weight.stride() for weight in weights] == [(8, 1, 1, 1), (144, 9, 3, 1)]
+
+
 def test_losses_without_switches_are_those_of_the_program_alone(tmp_path: Path) -> None:
     short = PROGRAM.replace("STEPS = 20_000", "STEPS = 40")
     _, alone = run(short, tmp_path, None)

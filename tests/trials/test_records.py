@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timesink.trials.agent import _is_decided, interval
+from timesink.trials.agent import Block, Pair, interval, is_decided
 from timesink.trials.records import Confirmed, Foretold, Receipt, TrialAnswer, TrialPlan, TrialResult, Tried
 from timesink.trials.run import _promise, _receipt, _winners
 from timesink.trials.switches import Drift
@@ -14,10 +14,17 @@ KEPT = ("bf16", "compile")
 PROOF = Confirmed((10.0, 10.2), (4.0, 4.08), Receipt(20, 1e-4, 0.0, 3e-2))
 
 
+def blocks(pairs: list[tuple[float, float]]) -> list[Pair]:
+    """Blocks of one piece each."""
+    return [(Block(changed, changed), Block(plain, plain)) for changed, plain in pairs]
+
+
 def test_a_ratio_has_the_range_of_its_pairs() -> None:
     pairs = [(8.0, 10.0), (7.9, 10.0), (8.2, 10.0), (8.1, 10.0)]
-    assert interval(pairs) == pytest.approx((0.805, 0.79, 0.82))
-    assert interval([*pairs, *pairs[:3], (30.0, 10.0)])[2] == pytest.approx(0.82)  # of eight, one may be a neighbour's
+    assert interval(blocks(pairs)) == pytest.approx((0.805, 0.79, 0.82))
+    assert interval(blocks([*pairs, *pairs[:3], (30.0, 10.0)]))[2] == pytest.approx(
+        0.82
+    )  # of eight, one may be a neighbour's
 
 
 def test_a_plan_survives_its_text() -> None:
@@ -39,16 +46,16 @@ def test_a_change_wins_by_two_per_cent_and_surely() -> None:
         ([(9.0, 10.0)] * 3, False),  # too few
         ([(9.0, 10.0)] * 4, True),
         ([(9.0, 10.0), (9.05, 10.05), (9.0, 10.0), (18.0, 10.0), (9.0, 10.0)], False),  # the range holds a loss
-        ([(9.0, 10.0), (9.05, 10.05), (9.0, 12.0), (9.0, 10.0), (9.0, 14.0)], True),  # the shortest blocks repeat
+        ([(9.0, 10.0), (9.05, 10.05), (9.0, 12.0), (9.0, 10.0), (9.0, 14.0)], True),  # the shortest pieces repeat
         ([(9.0, 10.0), (8.0, 10.4), (7.5, 12.0), (8.5, 10.0), (9.0, 14.0)], False),  # and here they do not
         ([(20.0, 10.0), (22.0, 10.0), (20.0, 11.0), (20.1, 10.0)], True),  # a loss that repeats
         ([(9.0 + at, 10.0 + at % 5) for at in range(12)], True),  # no more are made
     ],
 )
-def test_pairs_are_made_until_their_range_or_their_shortest_blocks_repeat(
+def test_pairs_are_made_until_their_range_or_their_shortest_pieces_repeat(
     pairs: list[tuple[float, float]], decided: bool
 ) -> None:
-    assert _is_decided(pairs, 0.02) is decided
+    assert is_decided(blocks(pairs), 0.02) is decided
 
 
 @pytest.mark.parametrize(

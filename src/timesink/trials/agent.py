@@ -4,9 +4,9 @@ A step ends where a capture's agent finds it (`capture.agent`). All of one trial
 the end of each step resumes: what stands between two `yield`s happens between two steps of the program.
 
 Blocks with a change alternate with blocks without it, so that a clock that falls or a neighbour that wakes touches both
-alike; a block is timed as a whole, with the device idle at both ends. What is reported is the median ratio of
-neighbouring blocks with its range, and the ratio of the shortest blocks beside it: what else runs on a host only ever
-makes a block longer, so that one repeats better where the host is noisy.
+alike. A block is timed in pieces, with the device idle at both ends of each. What is reported is the median ratio of
+neighbouring blocks with its range, and the ratio of the shortest pieces beside it: what else runs on a host only ever
+makes a piece longer, so that one repeats better where the host is noisy.
 
 In a job of several ranks all run the same script. What one of them sees (a time, a refusal, a failure) is shared
 between steps through the job's own store, so that all decide alike and switch at the same step.
@@ -23,8 +23,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import asdict, replace
 from math import ceil
 from pathlib import Path
-from statistics import median
-from typing import Any, Final
+from statistics import fmean, median
+from typing import Any, Final, NamedTuple
 
 from timesink.capture.agent.recorders import Recorder, TorchRecorder, wait
 from timesink.capture.agent.recording import Agent, StepMark, rank_and_world
@@ -37,8 +37,9 @@ from timesink.trials.training_switches import LOADER_OPTIONS
 
 VARIABLE: Final = "TIMESINK_TRY"
 _LEAST_PAIRS, _MOST_PAIRS = 4, 12
-_SHORTEST, _AGREE = 3, 0.01  # so many of the shortest blocks that are the same within this share repeat
+_SHORTEST, _AGREE = 3, 0.01  # so many of the shortest pieces that are the same within this share repeat
 _LEAST_STEPS, _MOST_STEPS = 3, 4000  # of a block
+_PIECE_S: Final = 0.03
 _SETTLE_S: Final = 1.0
 _SETTLE_MS: Final = 3000.0
 _RECORDED: Final = StepSchedule(warm_up=2, active=3)  # steps of the capture that the plan is made of
@@ -46,6 +47,17 @@ _SINGLES: Final = 0.6  # of the time goes to single changes, the rest to putting
 _FAILURES: Final = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, ImportError, OSError)
 
 Script = Generator[None, None, Any]
+
+
+class Block(NamedTuple):
+    """Milliseconds a step: the mean of a block, and its shortest piece."""
+
+    mean: float
+    shortest: float
+
+
+Pair = tuple[Block, Block]
+"""With the changes, and without."""
 
 
 class Trial(Agent):
@@ -151,15 +163,15 @@ class Trial(Agent):
             self._say("done")
             return
         self._deadline = time.perf_counter() + self.trial.budget_s
-        step_ms = yield from self._time_block(0.0)
-        self.result.base_ms.append((yield from self._time_block(step_ms)))
+        step_ms = (yield from self._time_block(0.0)).mean
+        self.result.base_ms.append((yield from self._time_block(step_ms)).mean)
         for name in [name for name in self.trial.names if self._applies(name)]:
             if self._is_late(self._deadline - (1 - _SINGLES) * self.trial.budget_s):
                 self.result.tried.append(Tried(name, refused="the time was up before it was tried"))
             else:
                 self.result.tried.append((yield from self._try((name,))))
         yield from self._join()
-        self.result.base_ms.append((yield from self._time_block(step_ms)))
+        self.result.base_ms.append((yield from self._time_block(step_ms)).mean)
         self._say("done")
 
     def _describe(self) -> None:
@@ -197,17 +209,22 @@ class Trial(Agent):
                 recorder.step(at + 2)
         recorder.stop()
 
-    def _time_block(self, step_ms: float) -> Generator[None, None, float]:
-        """Milliseconds a step of one block of about `block_s`, in the slowest rank; `step_ms` is what a step takes."""
+    def _time_block(self, step_ms: float) -> Generator[None, None, Block]:
+        """One block of about `block_s`, in the slowest rank; `step_ms` is what a step takes."""
         count = ceil(self.trial.block_s * 1e3 / step_ms) if step_ms else 0
-        wait()
-        started = time.perf_counter()
-        for _ in range(count := min(max(count, _LEAST_STEPS), _MOST_STEPS)):
-            yield
-        wait()
-        said = self._share([(time.perf_counter() - started) * 1e3 / count, self._broken])
-        self._broken = next((broken for _, broken in said if broken), "")
-        return float(max(ms for ms, _ in said))
+        count = min(max(count, _LEAST_STEPS), _MOST_STEPS)
+        size = max(_LEAST_STEPS, ceil(_PIECE_S * 1e3 / step_ms)) if step_ms else count
+        pieces = list[float]()
+        for _ in range(max(1, count // size)):
+            wait()
+            started = time.perf_counter()
+            for _ in range(size):
+                yield
+            wait()
+            pieces.append((time.perf_counter() - started) * 1e3 / size)
+        said = self._share([fmean(pieces), min(pieces), self._broken])
+        self._broken = next((broken for *_, broken in said if broken), "")
+        return Block(float(max(mean for mean, *_ in said)), float(max(least for _, least, _ in said)))
 
     def _switch_on(self, names: Sequence[str]) -> tuple[str, str]:
         """All of them, in all ranks, or none: why one does not apply, and what one broke as it was made."""
@@ -242,11 +259,11 @@ class Trial(Agent):
         """Changes, beside others that are on already: blocks with them and without them in turns."""
         tried = Tried(" + ".join(names), tuple(beside))
         self._say("trying", tried.name)
-        started, pairs, graphs = time.perf_counter(), list[tuple[float, float]](), 0
+        started, pairs, graphs = time.perf_counter(), list[Pair](), 0
         with_ms = without_ms = self.result.base_ms[0]
         settle = max(SWITCHES[name].settle for name in (*names, *beside))
         warm_up = max(SWITCHES[name].warm_up for name in names)
-        while not _is_decided(pairs, self.trial.worth):
+        while not is_decided(pairs, self.trial.worth):
             refused, failed = self._switch_on(names)
             if refused or failed:
                 return replace(tried, refused=refused, failed=failed)
@@ -256,9 +273,10 @@ class Trial(Agent):
                 yield
             if not pairs:
                 tried.warm_up_s = time.perf_counter() - started
-                with_ms = yield from self._time_block(0.0)
+                with_ms = (yield from self._time_block(0.0)).mean
             _reset_memory()
-            with_ms = yield from self._time_block(with_ms)
+            changed = yield from self._time_block(with_ms)
+            with_ms = changed.mean
             tried.memory_bytes = max(tried.memory_bytes, _most_memory())
             self._switch_off(names)
             if self._broken:
@@ -268,9 +286,10 @@ class Trial(Agent):
             for _ in range(min(settle, ceil(_SETTLE_MS / without_ms))):
                 yield
             _reset_memory()
-            without_ms = yield from self._time_block(without_ms)
+            plain = yield from self._time_block(without_ms)
+            without_ms = plain.mean
             tried.base_memory_bytes = max(tried.base_memory_bytes, _most_memory())
-            pairs.append((with_ms, without_ms))
+            pairs.append((changed, plain))
             if len(pairs) >= _LEAST_PAIRS and self._is_late(self._deadline):
                 break
         if self._broken:
@@ -324,40 +343,41 @@ class Trial(Agent):
         self.result.kept = tuple(kept)
 
 
-def interval(pairs: list[tuple[float, float]]) -> tuple[float, float, float]:
+def interval(pairs: Sequence[Pair]) -> tuple[float, float, float]:
     """The ratio of neighbouring blocks, with and without: its median, and a range that holds the true one by the tails
     of the binomial distribution, whatever the noise: of four pairs their extremes (in 87 of 100 trials), of five (94),
-    of eight all but the extremes (93)."""
-    ratios = sorted(with_ms / without_ms for with_ms, without_ms in pairs)
+    of eight and more all but the extremes (93)."""
+    ratios = sorted(changed.mean / plain.mean for changed, plain in pairs)
     inner = 1 if len(ratios) >= 8 else 0
     return median(ratios), ratios[inner], ratios[-1 - inner]
 
 
-def _is_decided(pairs: list[tuple[float, float]], worth: float) -> bool:
-    """Whether more pairs would change nothing: the range is narrow, or the shortest blocks of both kinds repeat."""
+def is_decided(pairs: Sequence[Pair], worth: float) -> bool:
+    """Whether more pairs would change nothing: the range is narrow, or lies on one side of what matters while the
+    shortest pieces of both kinds repeat."""
     if len(pairs) < _LEAST_PAIRS:
         return False
     _, low, high = interval(pairs)
-    shortest = [sorted(blocks)[:_SHORTEST] for blocks in zip(*pairs, strict=True)]
-    repeat = all(blocks[-1] <= (1 + _AGREE) * blocks[0] for blocks in shortest)
+    shortest = [sorted(block.shortest for block in blocks)[:_SHORTEST] for blocks in zip(*pairs, strict=True)]
+    repeat = all(pieces[-1] <= (1 + _AGREE) * pieces[0] for pieces in shortest)
     is_sure = high < 1 - worth or low > 1 - worth
     return len(pairs) >= _MOST_PAIRS or high - low < 1.5 * worth or (repeat and is_sure)
 
 
-def _summarized(tried: Tried, pairs: list[tuple[float, float]]) -> Tried:
+def _summarized(tried: Tried, pairs: Sequence[Pair]) -> Tried:
     if not pairs:
         return replace(tried, refused="the time was up before it could be measured")
     middle, low, high = interval(pairs)
-    with_ms, without_ms = zip(*pairs, strict=True)
+    changed, plain = zip(*pairs, strict=True)
     return replace(
         tried,
         pairs=len(pairs),
-        with_ms=median(with_ms),
-        without_ms=median(without_ms),
+        with_ms=median(block.mean for block in changed),
+        without_ms=median(block.mean for block in plain),
         ratio=middle,
         low=low,
         high=high,
-        shortest=min(with_ms) / min(without_ms),
+        shortest=min(block.shortest for block in changed) / min(block.shortest for block in plain),
     )
 
 

@@ -87,7 +87,9 @@ def compile_model(mode: str | None, program: RunningProgram) -> Undo:
     return _compiled(program, roots_of(program), mode)
 
 
-def _compiled(program: RunningProgram, modules: list[Any], mode: str | None) -> Undo:
+def _compiled(
+    program: RunningProgram, modules: list[Any], mode: str | None = None, dynamic: bool | None = None
+) -> Undo:
     """Each module's `forward` compiled: once, and used whenever it is switched on again."""
     import torch
 
@@ -95,7 +97,9 @@ def _compiled(program: RunningProgram, modules: list[Any], mode: str | None) -> 
     if any(getattr(module, mark, None) is not None for module in modules_of(program) for mark in marks):
         raise Refusal("the model is compiled already")
     key = (mode, *map(id, modules))
-    ready = program.prepare(key, lambda: [torch.compile(module.forward, mode=mode) for module in modules])
+    ready = program.prepare(
+        key, lambda: [torch.compile(module.forward, mode=mode, dynamic=dynamic) for module in modules]
+    )
     return undo_all(*map(_set_forward, modules, ready))
 
 
@@ -115,7 +119,8 @@ def _set_forward(module: Any, forward: Any) -> Undo:
 
 
 def compile_blocks(program: RunningProgram) -> Undo:
-    """Each of the blocks that the model repeats, by itself; alike ones are one compilation, others one more each."""
+    """Each of the blocks that the model repeats, by itself. Alike ones are one compilation; that others have other
+    widths says nothing of shapes that change from call to call."""
     import torch
 
     blocks = _repeated_blocks(modules_of(program))
@@ -123,7 +128,7 @@ def compile_blocks(program: RunningProgram) -> Undo:
         raise Refusal("the model repeats no block")
     limits, kinds = torch._dynamo.config, {tuple(p.shape for p in block.parameters()) for block in blocks}
     raised = set_attributes(limits, recompile_limit=max(limits.recompile_limit, len(kinds) + 8))
-    return undo_all(raised, _compiled(program, blocks, None))
+    return undo_all(raised, _compiled(program, blocks, dynamic=False if len(kinds) > 1 else None))
 
 
 def _repeated_blocks(modules: list[Any]) -> list[Any]:
@@ -157,20 +162,22 @@ def lay_channels_last(program: RunningProgram) -> Undo:
         raise Refusal("the model is in channels-last already")
 
     def lay_out(kind: Any) -> None:
+        """By `to`, which unlike `contiguous` also gives a kernel of 1 x 1 the strides that its gradient will have: the
+        optimizer works on lists only where all layouts agree."""
         for parameter in parameters_of(program):
             if parameter.dim() == rank:
-                parameter.data = parameter.data.contiguous(memory_format=kind)
+                parameter.data = parameter.data.to(memory_format=kind)
         for state in (state for optimizer in program.optimizers for state in optimizer.state.values()):
-            for name, value in state.items():  # operations over lists want one layout
+            for name, value in state.items():
                 if getattr(value, "ndim", 0) == rank:
-                    state[name] = value.contiguous(memory_format=kind)
+                    state[name] = value.to(memory_format=kind)
 
     def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
         from torch.utils._pytree import tree_map
 
         def convert(value: Any) -> Any:
-            is_picture = isinstance(value, torch.Tensor) and value.dim() == rank and value.is_floating_point()
-            return value.contiguous(memory_format=layouts[rank]) if is_picture else value
+            is_picture = isinstance(value, torch.Tensor) and value.dim() == rank
+            return value.to(memory_format=layouts[rank]) if is_picture else value
 
         return lambda module, *args, **kwargs: call(module, *tree_map(convert, args), **tree_map(convert, kwargs))
 

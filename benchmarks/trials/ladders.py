@@ -1,7 +1,8 @@
 """The programs of the ladders under trial, each beside its full truth on the same machine in the same minutes.
 
     python -m benchmarks.trials.ladders run OUT [--gpus 4] [--only mixer_training] [--budget 60] [--seconds 560]
-    python -m benchmarks.trials.ladders score [results.json]
+    python -m benchmarks.trials.ladders score [results.json] [--plan]
+    python -m benchmarks.trials.ladders keep OUT/ladders.json results.json
 
 A program has one GPU and its share of the cores for itself. First its truth: the base and each change that can be
 switched, made in the program's source, all in one fresh process (`benchmarks.ladders.measure`); then the trial of the
@@ -17,6 +18,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -28,9 +30,9 @@ from typing import Any
 from benchmarks.ladders.suite import LADDERS, find, slug, split
 from benchmarks.trials.__main__ import SWITCHABLE, of_compile
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "ladders.json"
+RESULTS = Path(__file__).with_name("ladders-h200.json")
 SOON_S = 2.0
+STEADY = 0.02
 
 
 def names_of(name: str) -> list[str]:
@@ -164,9 +166,26 @@ def gains(found: dict[str, Any], change: str) -> list[float]:
     return [1 - min(of[change]) / min(of["base"]) for of in found["truth"] if of.get(change) and of.get("base")]
 
 
-def score(results: dict[str, dict[str, Any]]) -> None:
+def foretold(names: list[str]) -> dict[str, dict[str, float]]:
+    """What the plan of a program's stored torch capture says of single changes, the step without a profiler known."""
+    from benchmarks.ladders.adopt import unpacked
+    from benchmarks.ladders.score import Foretold
+    from benchmarks.ladders.truth import Truth
+
+    with tempfile.TemporaryDirectory() as folder:
+        unpacked("torch", Path(folder))
+        found = {}
+        for name in names:
+            changes = find(name).changes
+            told = Foretold(Path(folder) / f"{name}.json", Truth(name).base_ms, changes)
+            found[name] = {change: told.gain([change]) for change in changes}
+    return found
+
+
+def score(results: dict[str, dict[str, Any]], with_plan: bool) -> None:
     """Each single beside the truth, then the sums over all."""
     errors, first, ends, noise, seconds = [], [], [], [], []
+    told, plan_errors, plan_first = foretold([*results]) if with_plan else {}, [], []
     for name, found in results.items():
         seconds.append(found["seconds"])
         tried = {in_source([one["name"]])[0]: one for one in found["tried"] if not one["beside"]}
@@ -179,31 +198,55 @@ def score(results: dict[str, dict[str, Any]]) -> None:
             rounds = gains(found, change)
             errors.append(abs(measured[change] - real[change]))
             noise.append(max(rounds) - min(rounds))
+            plan = f", foretold {told[name][change]:.1%}" if told else ""
             print(
                 f"{name:22} {change:16} {measured[change]:7.1%} truth {real[change]:7.1%} (two rounds {noise[-1]:.1%} "
-                f"apart, {split(name)}) median {1 - one['ratio']:.1%} [{1 - one['high']:.1%}, {1 - one['low']:.1%}]"
+                f"apart, {split(name)}{plan}) by medians {1 - one['ratio']:.1%}, "
+                f"{1 - one['high']:.1%} to {1 - one['low']:.1%}"
             )
         if measured:
-            first.append(real[max(measured, key=lambda change: measured[change])] >= max(real.values()) - 0.02)
+            enough = max(real.values()) - 0.02
+            first.append(real[max(measured, key=lambda change: measured[change])] >= enough)
+            if told:
+                plan_errors += [abs(told[name][change] - real[change]) for change in measured]
+                plan_first.append(real[max(measured, key=lambda change: told[name][change])] >= enough)
         if found["joint"]:
             kept = in_source(found["kept"])
             if rounds := gains(found, slug(kept)):
                 end = 1 - found["joint"]["shortest"]
                 ends.append(abs(end - fmean(rounds)))
                 print(f"{name:22} together {end:7.1%} truth {fmean(rounds):7.1%}: {' + '.join(kept)}")
-    near = sum(error <= 0.03 for error in errors)
-    print(
-        f"{len(errors)} singles {100 * fmean(errors or [0]):.1f} points off ({near} within 3; "
-        f"two rounds of the truth {100 * fmean(noise or [0]):.1f}), best first {sum(first)} of {len(first)}, "
-        f"{len(ends)} ends {100 * fmean(ends or [0]):.1f} points off ({sum(e <= 0.05 for e in ends)} within 5); "
-        f"{fmean(seconds):.0f} s a trial, {max(seconds):.0f} at most"
-    )
+    steady = [error for error, apart in zip(errors, noise, strict=True) if apart <= STEADY]
+    print(f"{told_of(errors)}; two rounds of the truth are {100 * fmean(noise or [0]):.1f} points apart")
+    print(f"where they are at most {STEADY:.0%} apart: {told_of(steady)}")
+    print(f"best first {sum(first)} of {len(first)}; ends {told_of(ends, 0.05)}")
+    print(f"{fmean(seconds):.0f} s a trial, {max(seconds):.0f} at most")
+    if told:
+        print(f"the plan: {told_of(plan_errors)}, best first {sum(plan_first)} of {len(plan_first)}")
+
+
+def told_of(errors: list[float], near: float = 0.03) -> str:
+    """How far off, in a few words."""
+    count = sum(error <= near for error in errors)
+    return f"{len(errors)} are {100 * fmean(errors or [0]):.1f} points off, {count} within {100 * near:.0f}"
+
+
+def keep(results: dict[str, dict[str, Any]], path: Path) -> None:
+    """What the score reads, small: of the truth the shortest blocks, of a trial what it measured."""
+    for found in results.values():
+        found["truth"] = [{name: [min(blocks)] for name, blocks in of.items()} for of in found["truth"]]
+        for one in (*found["tried"], *filter(None, [found["joint"]])):
+            for key in [key for key, value in one.items() if not value and key not in ("beside", "refused", "failed")]:
+                one[key] = 0
+    path.write_text(json.dumps(results) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("run", "score"))
+    parser.add_argument("what", choices=("run", "score", "keep"))
     parser.add_argument("path", type=Path, nargs="?", default=RESULTS)
+    parser.add_argument("into", type=Path, nargs="?")
+    parser.add_argument("--plan", action="store_true", help="score what a plan foretells of the same changes too")
     parser.add_argument("--only", default="")
     parser.add_argument("--budget", type=float, default=60.0)
     parser.add_argument("--truth", type=float, default=8.0, help="seconds of one round of the truth")
@@ -212,7 +255,12 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=0, help="of this machine, shared by all GPUs; 0: all")
     parser.add_argument("--dry", action="store_true", help="tiny sizes on the CPU: does everything run?")
     given = parser.parse_args()
-    run(given) if given.what == "run" else score(json.loads(given.path.read_text()))
+    if given.what == "run":
+        run(given)
+    elif given.what == "keep":
+        keep(json.loads(given.path.read_text()), given.into)
+    else:
+        score(json.loads(given.path.read_text()), given.plan)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from timesink.trials.program import RunningProgram
 from timesink.trials.switching import (
     Refusal,
     Undo,
+    convert_tensors,
     modules_of,
     parameters_of,
     roots_of,
@@ -73,13 +74,9 @@ def autocast_model(name: Literal["bf16", "fp16"], program: RunningProgram) -> Un
 
 
 def _as_float32(torch: Any, result: Any) -> Any:
-    from torch.utils._pytree import tree_map
-
-    def widen(value: Any) -> Any:
-        is_half = isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
-        return value.float() if is_half else value
-
-    return tree_map(widen, result)
+    return convert_tensors(
+        lambda value: value.float() if value.dtype in (torch.float16, torch.bfloat16) else value, result
+    )
 
 
 def compile_model(mode: str | None, program: RunningProgram) -> Undo:
@@ -172,14 +169,15 @@ def lay_channels_last(program: RunningProgram) -> Undo:
                 if getattr(value, "ndim", 0) == rank:
                     state[name] = value.to(memory_format=kind)
 
+    def convert(value: Any) -> Any:
+        return value.to(memory_format=layouts[rank]) if value.dim() == rank else value
+
     def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
-        from torch.utils._pytree import tree_map
+        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+            given = [convert_tensors(convert, value) for value in args]
+            return call(module, *given, **{name: convert_tensors(convert, value) for name, value in kwargs.items()})
 
-        def convert(value: Any) -> Any:
-            is_picture = isinstance(value, torch.Tensor) and value.dim() == rank
-            return value.to(memory_format=layouts[rank]) if is_picture else value
-
-        return lambda module, *args, **kwargs: call(module, *tree_map(convert, args), **tree_map(convert, kwargs))
+        return called
 
     lay_out(layouts[rank])
     program.around["channels_last"] = wrap

@@ -56,3 +56,14 @@ def torch_on_gpu(program: RunningProgram) -> Any:
     if not any(p.device.type == "cuda" for p in parameters_of(program)):
         raise Refusal("the model is not on a GPU")
     return torch
+
+
+def convert_tensors(convert: Callable[[Any], Any], value: Any) -> Any:
+    """The value with each of its tensors converted; one tensor, the common case, without a walk."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return convert(value)
+    from torch.utils._pytree import tree_map_only
+
+    return tree_map_only(torch.Tensor, convert, value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timesink.trials.agent import Block, Pair, interval, is_decided
+from timesink.trials.agent import Pair, TimedBlock, interval, is_decided
 from timesink.trials.records import Confirmed, Foretold, Receipt, TrialAnswer, TrialPlan, TrialResult, Tried
 from timesink.trials.run import _promise, _receipt, _winners
 from timesink.trials.switches import Drift
@@ -16,7 +16,7 @@ PROOF = Confirmed((10.0, 10.2), (4.0, 4.08), Receipt(20, 1e-4, 0.0, 3e-2))
 
 def blocks(pairs: list[tuple[float, float]]) -> list[Pair]:
     """Blocks of one piece each."""
-    return [(Block(changed, changed), Block(plain, plain)) for changed, plain in pairs]
+    return [(TimedBlock(changed, changed), TimedBlock(plain, plain)) for changed, plain in pairs]
 
 
 def test_a_ratio_has_the_range_of_its_pairs() -> None:

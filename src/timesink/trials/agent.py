@@ -49,14 +49,14 @@ _FAILURES: Final = (RuntimeError, ValueError, TypeError, AttributeError, KeyErro
 Script = Generator[None, None, Any]
 
 
-class Block(NamedTuple):
+class TimedBlock(NamedTuple):
     """Milliseconds a step: the mean of a block, and its shortest piece."""
 
     mean: float
     shortest: float
 
 
-Pair = tuple[Block, Block]
+Pair = tuple[TimedBlock, TimedBlock]
 """With the changes, and without."""
 
 
@@ -209,7 +209,7 @@ class Trial(Agent):
                 recorder.step(at + 2)
         recorder.stop()
 
-    def _time_block(self, step_ms: float) -> Generator[None, None, Block]:
+    def _time_block(self, step_ms: float) -> Generator[None, None, TimedBlock]:
         """One block of about `block_s`, in the slowest rank; `step_ms` is what a step takes."""
         count = ceil(self.trial.block_s * 1e3 / step_ms) if step_ms else 0
         count = min(max(count, _LEAST_STEPS), _MOST_STEPS)
@@ -224,7 +224,7 @@ class Trial(Agent):
             pieces.append((time.perf_counter() - started) * 1e3 / size)
         said = self._share([fmean(pieces), min(pieces), self._broken])
         self._broken = next((broken for *_, broken in said if broken), "")
-        return Block(float(max(mean for mean, *_ in said)), float(max(least for _, least, _ in said)))
+        return TimedBlock(float(max(mean for mean, *_ in said)), float(max(least for _, least, _ in said)))
 
     def _switch_on(self, names: Sequence[str]) -> tuple[str, str]:
         """All of them, in all ranks, or none: why one does not apply, and what one broke as it was made."""

@@ -156,9 +156,7 @@ def fact_fault(name: str, value: str) -> str:
     if not (begins and name.isascii() and len(name) <= _LONGEST_NAME and (plain.isalnum() or not plain)):
         return f"{name!r} is not a name of a fact: a letter, then letters, digits, _, . or -, {_LONGEST_NAME} at most"
     if not value or len(value) > LONGEST_VALUE or not value.isprintable() or value != value.strip():
-        return (
-            f"{value[:LONGEST_VALUE]!r} is not a value of the fact {name}: one to {LONGEST_VALUE} printable characters"
-        )
+        return f"{value[:LONGEST_VALUE]!r} is not a value of {name}: one to {LONGEST_VALUE} printable characters"
     return ""
 
 

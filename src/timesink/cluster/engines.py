@@ -157,9 +157,7 @@ def client_arguments(scheduler: str) -> dict[str, str]:
     try:
         address = urlsplit(str(document(path)["address"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{scheduler} is not a scheduler file: {error}", remedy="let dask scheduler write it"
-        ) from error
+        raise UsageError(f"{scheduler} is not a scheduler file: {error}", remedy="let dask write it") from error
     _warn_if_open(address.scheme, address.hostname or "")
     return {"scheduler_file": scheduler}
 

@@ -227,16 +227,6 @@ def make_rule(code: str, name: str, check: Callable[[Trace, Limits], Verdict], *
     return Rule(code, check, name=name, limits=texts.limits, references=texts.references, **others)
 
 
-def check_of(module: str, limit: str, verdict: Callable[[Trace, float], Verdict]) -> Callable[[Trace, Limits], Verdict]:
-    """The `check` of a module whose verdict takes that one limit."""
-
-    def check(trace: Trace, limits: Limits) -> Verdict:
-        return verdict(trace, limits[limit])
-
-    check.__module__ = module
-    return check
-
-
 def summary_of(doc: str) -> str:
     """The first line of a docstring as a phrase: no full stop, a small initial unless it begins an acronym."""
     line = doc.strip().partition("\n")[0].rstrip(".")

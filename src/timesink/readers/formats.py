@@ -163,29 +163,26 @@ def beginning(head: bytes) -> str:
     return f"is binary and begins with {head[:8].hex(' ')}"
 
 
-_UNPACKED_BY: Final = {
-    b"\xfd7zXZ": "xz -dc", b"\x28\xb5\x2f\xfd": "zstd -dc", b"BZh": "bzip2 -dc", b"PK\x03\x04": "unzip -p",
-    b"7z\xbc\xaf": "7z x -so", b"\x04\x22\x4d\x18": "lz4 -dc",
-}  # fmt: skip
-"""What unpacks a file of another compression than gzip, by how such a file begins."""
-_NO_PROFILES: Final = {
-    b"PAR1": ("this is a Parquet table, such as a log of operations, and no profile", _OWN_LOG),
-    b"version https://git-lfs.github.com/spec/": (
+_NO_PROFILES: Final = (
+    ((b"PAR1",), "this is a Parquet table, such as a log of operations, and no profile", _OWN_LOG),
+    (
+        (b"version https://git-lfs.github.com/spec/",),
         "this is a git-LFS pointer, not the file itself (run `git lfs pull`)", _KNOWN,
     ),
-    **{
-        magic: ("this is a compressed file", f"unpack it first: {command} FILE > TRACE")
-        for magic, command in _UNPACKED_BY.items()
-    },
-}  # fmt: skip
+    (
+        (b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh", b"PK\x03\x04", b"7z\xbc\xaf"),
+        "this is a compressed file", "unpack it first: xz -d, zstd -d, bunzip2, unzip or 7z x",
+    ),
+)  # fmt: skip
 """What a file is that begins so, and the way out."""
 
 
 def _looks_like(path: Path) -> tuple[str, str]:
     """What a file that no reader takes is, and the way out."""
     head = head_of(path)
-    if told := next((told for magic, told in _NO_PROFILES.items() if head.startswith(magic)), None):
-        return told
+    for begins, what, way_out in _NO_PROFILES:
+        if head.startswith(begins):
+            return what, way_out
     if path.name.endswith((".pftrace", ".perfetto-trace")):
         return "this is a Perfetto trace in protocol buffers", "convert it: traceconv json TRACE.pftrace TRACE.json"
     if path.name.endswith(".xplane.pb"):

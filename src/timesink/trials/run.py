@@ -155,9 +155,7 @@ def try_changes(
     `CaptureError` where the program fails by itself or no step is seen in it, `UsageError` for what is no change.
     """
     if absent := [name for name in names if name not in SWITCHES]:
-        raise UsageError(
-            f"{absent[0]!r} is not a change that can be tried", remedy=f"choose from {', '.join(SWITCHES)}"
-        )
+        raise UsageError(f"{absent[0]!r} cannot be tried", remedy=f"choose from {', '.join(SWITCHES)}")
     if apply and apply.exists():
         raise UsageError(f"{apply} is there already", remedy="name a folder that is not, for the edited copy")
     with TemporaryDirectory(prefix="timesink-try-") as folder:

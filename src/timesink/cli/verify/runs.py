@@ -147,9 +147,7 @@ def speed_up(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 1 < value < math.inf:
-        raise UsageError(
-            f"{text!r} is not a speed-up", remedy="write it as 1.1: ten per cent more steps in the same time"
-        )
+        raise UsageError(f"{text!r} is not a speed-up", remedy="write it as 1.1: 10 % more steps in the same time")
     return value
 
 

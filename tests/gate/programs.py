@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 _PROCESS, _THREAD = 4242, 4242
-_COPIES = {"HtoD": (1, "{} -> Device"), "DtoH": (2, "Device -> {}"), "DtoD": (8, "Device -> Device")}
-_MEMORY = {"Pageable": 0, "Pinned": 1, "Device": 2}
+_COPIES = {
+    "HtoD": (1, "{} -> Device"), "DtoH": (2, "Device -> {}"), "DtoD": (8, "Device -> Device"),
+    "pages in": (11, "Managed -> Managed"), "pages out": (12, "Managed -> Managed"),
+}  # fmt: skip
+_MEMORY = {"Pageable": 0, "Pinned": 1, "Device": 2, "Managed": 3}
 _CATEGORY = {"kernel": "kernel", "copy": "gpu_memcpy", "set": "gpu_memset"}
 
 
@@ -126,7 +129,10 @@ class Program:
                 sizes = (*row["facts"]["grid"], *row["facts"]["block"])
                 kernels.append((*place, text(row["name"]), text(row["name"]), *sizes))
             else:
-                way, sides = row["name"].split()[1], row["name"].partition("(")[2].rstrip(")").split(" -> ")
+                way, sides = (
+                    row["name"].removeprefix("Memcpy ").partition(" (")[0],
+                    row["name"].partition("(")[2].rstrip(")").split(" -> "),
+                )
                 copies.append((*place, row["facts"]["bytes"], _COPIES[way][0], *(_MEMORY[side] for side in sides)))
         ranges = [(*_ns(row), 59, row["name"], tid) for row in self.named if row["kind"] == "user_annotation"]
         host = "start end eventClass globalTid correlationId nameId returnValue"

@@ -14,7 +14,8 @@ import polars as pl
 
 from timesink.fixes.fix import Beside
 from timesink.knowledge.assumptions import Assumption, fixes
-from timesink.knowledge.kernel_traits import TOUCHED
+from timesink.knowledge.calls import PREFETCHES_PAGES
+from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.measures.communication.pipelines import trains
 from timesink.measures.compile.graph_obstacles import graph_obstacle
 from timesink.measures.habits.extra_work import ExtraWork
@@ -32,7 +33,7 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.replay import graphs
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.names import matches
-from timesink.model.tables import DEVICE_OPS
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.startup import replace
 from timesink.whatif.change import EVERYTHING, Case, Change, Range, Selection, Target, Together, chosen_ops
@@ -62,10 +63,14 @@ def extra_kernels(work: ExtraWork) -> ShortenKernels:
 
 
 def waits_that_may_go(trace: Trace) -> tuple[Target, ...]:
-    """Every wait; none where unified memory moves in most steps: the CPU touches it in turn with the GPU, and waits."""
-    ops = trace.get(DEVICE_OPS)
-    touched = ops.filter(matches(ops["name"], TOUCHED))
-    return () if touched.height and in_most_steps(trace, touched) else (EVERYTHING,)
+    """Every wait; none where managed memory moves in most steps, by itself or because the program asks for it: the CPU
+    uses it in turn with the GPU, and waits for that."""
+    ops, calls = trace.get(DEVICE_OPS), trace.get(API_CALLS)
+    managed = (pl.col("src_memory") == "managed") | (pl.col("dst_memory") == "managed")
+    moved = ops.filter(matches(ops["name"], MIGRATION) | ops.select(managed.fill_null(False)).to_series())
+    asked = calls.filter(matches(calls["name"], PREFETCHES_PAGES))
+    shared = any(rows.height and in_most_steps(trace, rows) for rows in (moved, asked))
+    return () if shared else (EVERYTHING,)
 
 
 def merge_loops(work: ExtraWork) -> FuseOptimizer:

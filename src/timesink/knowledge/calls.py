@@ -95,6 +95,10 @@ STREAM_ORDERED: Final = Pattern(
     r"^(?:cuda|cu|hip)(?:Malloc|MemAlloc|Free|MemFree)(?:FromPool)?Async", "takes or gives memory in a stream's order",
     ("cudaMallocAsync", "cuMemFreeAsync"), "cudaMalloc",
 )  # fmt: skip
+PREFETCHES_PAGES: Final = Pattern(
+    r"^(?:cuda|cu|hip)MemPrefetch", "moves pages of managed memory before they are touched",
+    ("cudaMemPrefetchAsync", "cuMemPrefetchAsync_v2", "hipMemPrefetchAsync"), "cudaMemcpyAsync",
+)  # fmt: skip
 LAUNCH: Final = Pattern(
     r"^(cuda|hip|cu)(Launch|ModuleLaunch|ExtLaunch|ExtModuleLaunch|Graph(s)?Launch)"
     r"|^(ur|pi)Enqueue(KernelLaunch|Graph)|^zeCommandListAppendLaunch|^clEnqueueNDRange|^acl(rtLaunch|mdlExecute)",

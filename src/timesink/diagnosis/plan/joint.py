@@ -19,7 +19,7 @@ from timesink.diagnosis.pricing import (
     worth_ms,
 )
 from timesink.diagnosis.rule import Limit
-from timesink.diagnosis.verdicts import Card, Claim, Diagnosis, Finding, Quantity
+from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Diagnosis, Finding, Quantity
 from timesink.fixes.fix import Beside, Fix, Offer, on_rank
 from timesink.fixes.table import FIXES
 from timesink.measures.kernels.attainable import attainable
@@ -267,6 +267,9 @@ Named = tuple[Card, Finding]
 _NO_CHANGE: Final = frozenset({"slow_steps", "profiler_overhead"})  # the cause, and its change, has another rule
 
 
+_TO_LOOK_INTO: Final = frozenset({Bottleneck.HOST_UNTRACED, Bottleneck.LATE_START})  # nobody knows yet what to change
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
     """A fix, the findings that it repairs (none where only the replay says that it wins), and the rules that found
@@ -312,7 +315,11 @@ class Candidate:
 
 def candidates(diagnosis: Diagnosis) -> tuple[Candidate, ...]:
     """Every fix of the table that repairs a finding or that a replay can price, then findings without one."""
-    left = [named for named in diagnosis.findings if _rule_name(named[0]) not in _NO_CHANGE]
+    left = [
+        (card, finding)
+        for card, finding in diagnosis.findings
+        if _rule_name(card) not in _NO_CHANGE and finding.bottleneck not in _TO_LOOK_INTO
+    ]
     rules = frozenset(_rule_name(card) for card, _ in diagnosis.findings)
     found = []
     for fix in FIXES:

@@ -177,10 +177,14 @@ def _beside_diagnosis(
     joint: Joint, rungs: Sequence[Rung], singles: Mapping[str, Quantity], top: Named, least_ms: float
 ) -> Iterator[str]:
     """Why the ladder does not begin with the first finding; or why its first change wins more or less than that."""
-    if not rungs:
-        return
-    (card, finding), first = top, rungs[0]
+    card, finding = top
     own = [name for name in singles if repairs(joint, name, finding)]
+    if not rungs:
+        if not own:
+            first_step = finding.advice.partition(". ")[0].rstrip(".")
+            yield f"{card.code}, the first finding, names no change yet: {first_step}"
+        return
+    first = rungs[0]
     counted = finding.recoverable
     if first.id in own:
         if counted is not None and abs(first.gain.value - counted.value) >= least_ms:

@@ -17,7 +17,14 @@ from benchmarks.faults import suite
 CAPTURES = Path(__file__).parent / "captures"
 MEASURED = CAPTURES / "measured.json"
 ARCHIVES = frozenset(f"{fault.name}.{tool}.tar.xz" for fault in suite.FAULTS for tool in ("torch", "nsys"))
+FIFTH = CAPTURES / "fifth"
+"""The fifth set, without marks: apart from captures that every law of marked steps is held against."""
 LISTS = ("fault_ms", "fix_ms", "receipts_equal", "failed")
+
+
+def archive(name: str, tool: str) -> Path:
+    """Where the captures of a program by a tool are kept."""
+    return (CAPTURES if suite.find(name).marked else FIFTH) / f"{name}.{tool}.tar.xz"
 
 
 def merged(parts: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -35,18 +42,18 @@ def merged(parts: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     return dict(sorted(found.items()))
 
 
-def unpacked(archive: Path) -> list[dict[str, dict[str, Any]]]:
+def unpacked(results: Path) -> list[dict[str, dict[str, Any]]]:
     """Archives go to `captures/`; the measurements are returned, logs stay behind."""
     parts = []
-    with tarfile.open(archive) as opened:
+    with tarfile.open(results) as opened:
         for member in opened:
             content = opened.extractfile(member)
             if content is None or "/" in member.name:
-                raise SystemExit(f"{archive.name}: {member.name!r} is no plain file of a result")
+                raise SystemExit(f"{results.name}: {member.name!r} is no plain file of a result")
             if member.name.startswith("measured."):
                 parts.append(json.loads(content.read()))
             elif member.name in ARCHIVES:  # logs stay behind: they name folders
-                (CAPTURES / member.name).write_bytes(content.read())
+                archive(*member.name.split(".")[:2]).write_bytes(content.read())
     return parts
 
 
@@ -55,13 +62,13 @@ def main() -> None:
     parser.add_argument("archives", type=Path, nargs="+")
     parser.add_argument("--add", action="store_true", help="keep the measurements already adopted")
     options = parser.parse_args()
-    CAPTURES.mkdir(exist_ok=True)
+    FIFTH.mkdir(parents=True, exist_ok=True)
     parts = [json.loads(MEASURED.read_text())] if options.add and MEASURED.exists() else []
-    for archive in options.archives:
-        parts += unpacked(archive)
+    for results in options.archives:
+        parts += unpacked(results)
     cases = merged(parts)
     MEASURED.write_text(json.dumps(cases, indent=1, sort_keys=True) + "\n")
-    size = sum(path.stat().st_size for path in CAPTURES.iterdir())
+    size = sum(path.stat().st_size for path in CAPTURES.rglob("*.*"))
     print(f"{len(cases)} cases, {size / 1e6:.1f} MB in {CAPTURES.name}/")
 
 

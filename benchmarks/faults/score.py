@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults import floors, scoring, suite, sweep
-from benchmarks.faults.adopt import CAPTURES, MEASURED
+from benchmarks.faults.adopt import MEASURED, archive
 from benchmarks.faults.floors import ALL
 from benchmarks.faults.pack import unpacked
 from benchmarks.faults.scoring import Figures, Foretold, Observation
@@ -102,10 +102,13 @@ def settings_beside(path: Path) -> dict[str, str]:
     return settings_of({"ranks": [{"settings": said["settings"]}], "gpus": said["gpus"]})
 
 
-def foretold(findings: Sequence[tuple[str, int, Any]], owed: str, step_ms: float) -> Foretold | None:
-    """The sum of what the findings of the planted bottleneck promise on the rank that gains most, at most the whole
-    step: ranks wait for each other, so what each of them gains does not add up."""
-    by_rank: dict[int, list[Any]] = {}
+Gpu = tuple[int, int]
+
+
+def foretold(findings: Sequence[tuple[str, Gpu, Any]], owed: str, step_ms: float) -> Foretold | None:
+    """The sum of what the findings of the planted bottleneck promise on the GPU that gains most, at most the whole
+    step: GPUs wait for each other, so what each of them gains does not add up."""
+    by_rank: dict[Gpu, list[Any]] = {}
     for name, rank, worth in findings:
         if name == owed and worth is not None:
             by_rank.setdefault(rank, []).append(worth)
@@ -116,6 +119,11 @@ def foretold(findings: Sequence[tuple[str, int, Any]], owed: str, step_ms: float
     low = sum(worth.value if worth.low is None else worth.low for worth in promised)
     high = sum(worth.most for worth in promised)
     return Foretold(*(min(1.0, part / step_ms) for part in (value, low, high)))
+
+
+def gpu_of(finding: Any) -> Gpu:
+    """The rank and GPU of a finding: the first where it names none."""
+    return finding.where.rank or 0, finding.where.device or 0
 
 
 def observed(
@@ -138,9 +146,7 @@ def observed(
     except Exception as problem:  # noqa: BLE001 - a crash is a miss, and is shown
         return dataclasses.replace(frame, verdict="crashed", problem=f"{type(problem).__name__}: {problem}"[:200])
     profiled_ms = formulas.mean_step_ms(trace)
-    findings = [
-        (str(finding.bottleneck), finding.where.rank or 0, finding.recoverable) for _, finding in diagnosis.findings
-    ]
+    findings = [(str(finding.bottleneck), gpu_of(finding), finding.recoverable) for _, finding in diagnosis.findings]
     return dataclasses.replace(
         frame,
         verdict=str(diagnosis.bottleneck),
@@ -154,7 +160,7 @@ def observed(
 def archive_observed(job: Job) -> list[Observation]:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            unpacked(CAPTURES / f"{job.fault}.{job.tool}.tar.xz", Path(folder))
+            unpacked(archive(job.fault, job.tool), Path(folder))
         except (OSError, lzma.LZMAError, tarfile.TarError) as problem:
             raise SystemExit(f"{job.fault}.{job.tool}.tar.xz cannot be opened: {problem}") from problem
         captures = captures_in(Path(folder))
@@ -174,7 +180,7 @@ def swept(task: tuple[Job, sweep.How, frozenset[str] | None]) -> list[sweep.Swep
     gain, step_ms, _ = known
     fault = suite.find(job.fault)
     with tempfile.TemporaryDirectory() as folder:
-        unpacked(CAPTURES / f"{job.fault}.{job.tool}.tar.xz", Path(folder))
+        unpacked(archive(job.fault, job.tool), Path(folder))
         paths = captures_in(Path(folder)).get(f"{job.fault}.high.fault")
         if not paths:
             return []
@@ -185,7 +191,7 @@ def swept(task: tuple[Job, sweep.How, frozenset[str] | None]) -> list[sweep.Swep
 
         anew = dataclasses.replace(trace)  # of which nothing is remembered
         diagnosis = timesink.diagnose(anew, unprofiled_step_ms=step_ms if how == "told" else None)
-        priced = [(str(one.bottleneck), one.where.rank or 0, one.recoverable) for _, one in diagnosis.findings]
+        priced = [(str(one.bottleneck), gpu_of(one), one.recoverable) for _, one in diagnosis.findings]
         promised = foretold(priced, fault.bottleneck, step_ms)
         error = None if promised is None else abs(promised.value - gain)
         every = tuple(
@@ -220,7 +226,7 @@ def jobs(options: argparse.Namespace) -> list[Job]:
         if fault.name in wanted
         and options.tool in ("", tool)
         and fault.split in splits
-        and (CAPTURES / f"{fault.name}.{tool}.tar.xz").exists()
+        and archive(fault.name, tool).exists()
     ]
 
 

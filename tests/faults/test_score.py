@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from benchmarks.faults import score
+from benchmarks.faults import adopt, score
 from benchmarks.faults.scoring import Observation, figures
 from benchmarks.faults.trim import trim_torch
 
@@ -33,7 +33,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def captures(packed: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(score, "CAPTURES", packed)
+    monkeypatch.setattr(adopt, "CAPTURES", packed)
     return packed
 
 

@@ -22,15 +22,14 @@ class Swapped(torch.autograd.Function):
 
     @staticmethod
     def forward(_, rows: Tensor) -> Tensor:  # type: ignore[override, no-untyped-def]  # torch's signature
-        got = torch.empty_like(rows)
-        dist.all_to_all_single(got, rows.contiguous())
+        sent = rows.contiguous()
+        got = torch.empty_like(sent)
+        dist.all_to_all_single(got, sent)
         return got
 
     @staticmethod
     def backward(_, gradient: Tensor) -> Tensor:  # type: ignore[override, no-untyped-def]  # torch's signature
-        got = torch.empty_like(gradient)
-        dist.all_to_all_single(got, gradient.contiguous())
-        return got
+        return Swapped.forward(_, gradient)
 
 
 def tables_exchanged_one_by_one(_: str, machine: Machine) -> Program:

@@ -29,6 +29,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.ranges import DDP_FORWARD
 from timesink.measures.communication.communication import may_communicate, without_contention
 from timesink.measures.communication.waits import collective_waits
@@ -44,7 +45,7 @@ from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals, begun_in, intervals_by
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, HOST_OPS, RANGES
-from timesink.model.trace import Trace
+from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Selection
@@ -228,6 +229,7 @@ def awaited_collectives(trace: Trace) -> tuple[AwaitedCollectives, ...]:
     return tuple(sorted(devices, key=lambda drains: drains.device))
 
 
+_ROW: Final = 8  # exchanges that follow each other: fewer are a step's loss and norm
 _PRODUCTS: Final = ("gemm", "attention", "convolution")
 # The device notices a late host this long after the host's call began: a launch takes about as long.
 _LATENCY_NS: Final = 50 * NS_PER_US
@@ -274,14 +276,18 @@ def collective_units(trace: Trace) -> tuple[CollectiveUnits, ...]:
 
 
 def _find_launches(trace: Trace) -> pl.DataFrame:
-    """Launches of products and of collectives: rank, device, process, thread, start_ns, end_ns, product; by start."""
-    kernels = kernel_facts(trace).frame.select("rank", "device", "row", pl.col("family").cast(pl.String))
+    """Launches of products and of collectives: rank, device, process, thread, start_ns and end_ns of
+    the call, length_ns of the kernel, product; by start."""
+    kernels = kernel_facts(trace).frame.select("rank", "device", "row", "length", pl.col("family").cast(pl.String))
     kernels = kernels.filter(pl.col("family").is_in((*_PRODUCTS, "communication")))
     call = launch_links(trace).call[kernels["row"].to_numpy()]
     linked = call >= 0
     api = trace.get(API_CALLS).select("process", "thread", "start_ns", "end_ns")[call[linked]]
     kernels = kernels.filter(pl.Series(linked)).select(
-        "rank", "device", pl.col("family").is_in(_PRODUCTS).alias("product")
+        "rank",
+        "device",
+        pl.col("length").cast(pl.Int64).alias("length_ns"),
+        pl.col("family").is_in(_PRODUCTS).alias("product"),
     )
     return kernels.hstack(api.get_columns()).sort("start_ns")
 
@@ -302,6 +308,54 @@ def _measure_beyond_usual(launches: pl.DataFrame) -> dict[tuple[int, int], Inter
     finish = launches.select("process", "thread", end_ns="start_ns")[last[longer]]
     beyond = pl.Series((length[longer] - usual).astype(np.int64))
     return intervals_by(finish.with_columns(start_ns=pl.col("end_ns") - beyond), "process", "thread")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExchangeRuns:
+    """One GPU's short exchanges one after the other, launched with no product between them.
+
+    `per_step` of them in a step, `in_row` in one row, `share` of all that the GPU has. `host`: per (process, thread)
+    from the launch of the first to that of the last. `lost`: where the GPU meanwhile computes nothing.
+    """
+
+    device: Device
+    per_step: float
+    in_row: float
+    share: float
+    host: Mapping[tuple[int, int], Intervals]
+    lost: Intervals
+
+    @property
+    def are_most(self) -> bool:
+        """Whether more than half of the GPU's exchanges are such."""
+        return 2 * self.share > 1
+
+
+@remembered
+def exchange_runs(trace: Trace) -> tuple[ExchangeRuns, ...]:
+    """GPUs with rows of `_ROW` short exchanges or more, by rank and device."""
+    if not may_communicate(trace):
+        return ()
+    launches, found = _find_launches(trace), []
+    for (rank, device), mine in launches.partition_by("rank", "device", as_dict=True).items():
+        own = mine.sort("process", "thread", "start_ns")
+        rows = own.with_columns(at=pl.struct("process", "thread", "product").rle_id()).filter(~pl.col("product"))
+        short = pl.col("length_ns").quantile(0.25) < assumed.LINK_SHORTEST_US.ns  # a longer one may have waited
+        rows = rows.filter(((pl.len() >= _ROW) & short).over("at"))
+        if not rows.height:
+            continue
+        key = (int(rank), int(device))
+        spans = rows.group_by("at", "process", "thread").agg(
+            pl.col("start_ns").min(), pl.col("end_ns").max(), n=pl.len()
+        )
+        near = Intervals.union_of(spans["start_ns"], spans["end_ns"] + _LATENCY_NS)
+        line = device_timeline(trace)[key]
+        lost = (near & Intervals.one(line.span_start_ns, line.span_end_ns)) - line.compute
+        per_step = float(np.mean(begun_in(rows["start_ns"].to_numpy(), *step_windows(trace, key))))
+        in_row, share = median(spans["n"].to_numpy()), rows.height / own.filter(~pl.col("product")).height
+        host = intervals_by(spans, "process", "thread")
+        found.append(ExchangeRuns(key, per_step, in_row, share, host, lost))
+    return tuple(sorted(found, key=lambda runs: runs.device))
 
 
 _LENGTH_BYTES = 8  # one int64: how long the pickled object is

@@ -26,6 +26,7 @@ from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
 from timesink.knowledge.kernel_traits import OF_BACKWARD
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, OPTIMIZER_STEP, SCHEDULED, STAGE
+from timesink.measures.communication.collectives import exchange_runs
 from timesink.measures.communication.communication import communication
 from timesink.measures.communication.matching import exchanges_alike
 from timesink.measures.communication.waits import waiting_in_collectives
@@ -115,7 +116,10 @@ class Pipeline:
 @remembered
 def pipeline(trace: Trace) -> Pipeline | None:
     """The pipeline of a trace of several ranks; None where its ranks are no stages."""
-    return pipeline_of(job(trace), _named_ranks(trace)) if len(ranks_of(trace)) > 1 else None
+    named = _named_ranks(trace)
+    if len(ranks_of(trace)) < 2 or (not named and any(runs.are_most for runs in exchange_runs(trace))):
+        return None  # stages work between their messages
+    return pipeline_of(job(trace), named)
 
 
 def pipeline_of(job: Job, named: tuple[int, ...] = ()) -> Pipeline | None:
@@ -207,11 +211,13 @@ def between_stages(trace: Trace) -> dict[Device, Intervals]:
 @remembered
 def exposed_transfers(trace: Trace) -> dict[Device, Intervals]:
     """Per GPU that communicates: when it does with no computation beside it, less waiting for the last rank where all
-    ranks were read, and less what the stages of a pipeline send: they wait for each other's computation."""
+    ranks were read, less what the stages of a pipeline send: they wait for each other's computation, and less where
+    most exchanges are short and in rows: there the CPU is late, and nothing beside them would hide it."""
     waited, staged, none = waiting_in_collectives(trace), between_stages(trace), Intervals.none()
+    rows = {runs.device: runs.lost for runs in exchange_runs(trace) if runs.are_most}
     return {
         (one.rank, one.device): one.exposed
-        - (waited.get((one.rank, one.device), none) | staged.get((one.rank, one.device), none))
+        - Intervals.union_all(part.get((one.rank, one.device), none) for part in (waited, staged, rows))
         for one in communication(trace)
         if one.kernel_count
     }

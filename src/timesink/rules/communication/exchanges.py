@@ -24,10 +24,12 @@ from timesink.fixes import table as fixes
 from timesink.knowledge.assumptions import fixes as assumed
 from timesink.measures.communication.collectives import (
     CollectiveUnits,
+    ExchangeRuns,
     RepeatedExchange,
     SmallCollectives,
     awaited_collectives,
     collective_units,
+    exchange_runs,
     repeated_exchanges,
     small_collectives,
 )
@@ -60,6 +62,7 @@ from timesink.model.trace import Trace
 from timesink.rules.idle import BLAME_READS
 from timesink.units import bytes_text, share_text, time_text
 from timesink.whatif.change import Case
+from timesink.whatif.changes.host import MergeExchanges
 
 _CAPTURE: Final = "timesink capture torch -- torchrun train.py"
 
@@ -126,7 +129,11 @@ def _contended(trace: Trace) -> Iterator[Row]:
 
 
 def _check_small(trace: Trace, limits: Limits) -> Verdict:
-    """Found for the GPU whose small collectives are exposed longest, if long enough."""
+    """Found for the GPU that loses most to rows of small collectives, or whose small collectives are exposed longest,
+    if long enough."""
+    by_loss = sorted(exchange_runs(trace), key=lambda runs: -runs.lost.total_ns)
+    if rows := [found for runs in by_loss if (found := _judge_rows(trace, limits, runs)) is not None]:
+        return found_or_clear(rows[:1])
     collectives = small_collectives(trace) if may_communicate(trace) else None
     if collectives is None or not collectives.calls.height:
         return NotApplicable("the trace holds no collectives")
@@ -135,6 +142,38 @@ def _check_small(trace: Trace, limits: Limits) -> Verdict:
     judged = [_judge_small(collectives, device, limits) for device in collectives.devices]
     findings = [one for one in judged if isinstance(one, Finding)]
     return found_or_clear(findings[:1] or chain.from_iterable(pair for pair in judged if not isinstance(pair, Finding)))
+
+
+def _judge_rows(trace: Trace, limits: Limits, runs: ExchangeRuns) -> Finding | None:
+    """Of exchanges one after the other one is left, on every rank."""
+    lost = Evidence(
+        f"time without computation while GPU {runs.device[1]} is given small exchanges",
+        Quantity(share_of_step(trace, runs.device, runs.lost), "ratio"),
+        "from the launch of the first of a row to that of the last, over the steady steps",
+        limit=Quantity(limits["exposed_ratio"], "ratio"),
+        table="device_ops",
+    )
+    count = Evidence(
+        f"small exchanges one after the other per step of rank {runs.device[0]}",
+        Quantity(runs.per_step, "calls"),
+        "launched with no product between them, over the steady steps",
+        limit=Quantity(limits["per_step"], "calls"),
+    )
+    if not (count.is_over and lost.is_over):
+        return None
+    every = {thread: part for one in exchange_runs(trace) for thread, part in one.host.items()}
+    return Finding(
+        message=f"GPU {runs.device[1]} computes nothing for {of_step(trace, runs.device, runs.lost)} while the CPU of "
+        f"rank {runs.device[0]} launches {runs.per_step:.0f} small exchanges, {runs.in_row:.0f} in a row",
+        bottleneck=Bottleneck.COMMUNICATION_SMALL,
+        where=Where(rank=runs.device[0], device=runs.device[1]),
+        evidence=(lost, count),
+        advice="Make one exchange of each row: flatten tensors, stack figures; read none before the last.",
+        verify="Capture again: fewer exchanges per step, and the GPU waits less for the CPU.",
+        claim=Claim({runs.device: runs.lost}),
+        change=MergeExchanges.rows(every, runs.in_row),
+        fix=fixes.BUCKETS,
+    )
 
 
 _MEASURED = " (below it latency is most of the time: measured by nccl-bench)"

@@ -9,6 +9,7 @@ import numpy as np
 
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.calls import CallKind
+from timesink.knowledge.op_class import COMMUNICATION
 from timesink.knowledge.operators import READS_A_VALUE
 from timesink.knowledge.ranges import NEXT_BATCH
 from timesink.model.arrays import BoolArray, Int64Array
@@ -133,6 +134,27 @@ class MergeUnits(EditedChange):
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         edit.save_host(host_windows(graph, self.target), 1.0 - self.kept.at(case))
+
+
+@dataclass(frozen=True, slots=True)
+class MergeExchanges(MergeUnits):
+    """Of exchanges launched one after the other in the target one stays: the host pays once, and so does the device,
+    unless the cautious case, in which each byte took its time."""
+
+    touches: ClassVar[Touches] = Touches.BOTH
+
+    @classmethod
+    def rows(cls, host: Mapping[tuple[int, int], Intervals], in_row: float) -> MergeExchanges:
+        """One of `in_row` stays; cautiously half of what that wins."""
+        share = 1.0 / max(in_row, 1.0)
+        return cls(Target("windows", windows=host), Range((1.0 + share) / 2.0, share, share))
+
+    def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
+        MergeUnits._strokes(self, edit, graph, case)
+        if case is not Case.CAUTIOUS:
+            ops = chosen_ops(graph, self.target)
+            edit.scale_ops(ops & (graph.program.ops.op_class == COMMUNICATION), self.kept.at(case))
+            edit.close_gaps(ops, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ PRICED = Finding("m", Bottleneck.HOST_SYNC, Where(), (), "do", "check", of_ms=20
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("", "1 compilation, 0 graph breaks, 0 recompilations, and of no GPU work"),
+        ("", "1 compilation, 0 graph breaks, 0 recompilations and no GPU work"),
         ("| failed | 0 | failure | fn | a.py | 7 | 9 | 9 | 0 | broken_backend raised: |",
          "1 compilation, fn runs uncompiled (failure: broken_backend raised), 0 graph breaks"),
     ],
@@ -105,7 +105,7 @@ def test_a_share_of_a_mean_that_is_not_the_usual_step_says_so() -> None:
     found = replace(PRICED, which="mean", recoverable=Quantity(2.0, "ms"))
     assert saving_text(found) == "saves 2.00 ms (10.0 % of the mean step)"
     of_window = replace(found, period="window", which="longest")
-    assert saving_text(of_window) == "saves 2.00 ms (10.0 % of the longest window)"
+    assert saving_text(of_window) == "saves 2.00 ms (10.0 % of the longest window, 20.0 ms)"
     assert which_step(stepped(10, 10, 90, 10, 10, 10), None) == "mean"
     assert which_step(stepped(10, 10, 10, 10, 10), None) == ""
 

@@ -173,6 +173,27 @@ def test_clocks_that_differ_a_little_and_long_queues_are_left_as_they_are(lead_n
     assert make_plausible(trace) is trace
 
 
+def test_kernels_of_seconds_that_were_launched_at_once_are_a_queue() -> None:
+    def lengthen(columns: dict[str, np.ndarray[Any, Any]]) -> None:
+        columns["start_ns"][:] = columns["start_ns"][0] + np.arange(200) * 5 * S
+        columns["end_ns"][:] = columns["start_ns"] + 5 * S - US
+
+    trace = changed(capture("MI300X"), lengthen)
+    assert make_plausible(trace)[DEVICE_OPS].height == 200
+
+
+@pytest.mark.parametrize("rows", [list(range(100, 200)), list(range(0, 200, 3)), [150]])
+@pytest.mark.parametrize("late_ns", [28 * HOUR, 60 * S])
+def test_work_long_after_its_launch_and_all_other_work_is_left_out(rows: list[int], late_ns: int) -> None:
+    def late(columns: dict[str, np.ndarray[Any, Any]]) -> None:
+        for name in ("start_ns", "end_ns"):
+            columns[name][rows] += late_ns
+
+    mended = make_plausible(changed(capture(), late))
+    assert mended[DEVICE_OPS].height == 200 - len(rows)
+    assert [count for _, count in losses(mended)] == [len(rows)]
+
+
 @pytest.mark.parametrize("table", [DEVICE_OPS, API_CALLS])
 @pytest.mark.parametrize("rows", [[0], [0, 199], list(range(9))])
 def test_rows_far_from_all_others_are_left_out(table: Any, rows: list[int]) -> None:

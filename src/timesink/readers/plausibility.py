@@ -189,7 +189,8 @@ class _Work:
                 continue
             least = int(lead[int(_ASIDE * lead.size)])
             most = int(lead[-1 - int(_MIXED * lead.size)])
-            if most >= -_EARLY_NS and least <= self._longest_queue_ns():
+            in_queue = lead[(lead >= -_EARLY_NS) & (lead <= self._longest_queue_ns())].size
+            if most >= -_EARLY_NS and (in_queue or least <= self._longest_queue_ns()):
                 continue
             self.start, self.end = self.start.copy(), self.end.copy()
             self.start[first:last] -= least
@@ -199,18 +200,24 @@ class _Work:
             self.say(NoteKind.ASSUMED, moved, last - first)
 
     def leave_out_displaced_rows(self) -> None:
-        """Drop the rows that begin before their launch by more than clocks differ, or later than any queue is long."""
+        """Drop the rows that begin before their launch by more than clocks differ, or after it and after all other work
+        by more than any queue is long."""
         if not (self.call >= 0).any():
             return
         launched = self.trace[API_CALLS]["start_ns"].to_numpy()
         lead = np.where(self.call >= 0, self.start - launched[self.call], 0)
-        for displaced, furthest_ns, side in (
-            (lead < -_EARLY_NS, -int(lead.min()), "before"),
-            (lead > self._longest_queue_ns(), int(lead.max()), "after"),
-        ):
-            self.kept &= ~displaced
-            message = f"rows of GPU work begin up to {time_text(furthest_ns)} {side} their launch: left out"
-            self.say(NoteKind.DATA_LOSS, message, int(displaced.sum()), displaced.size)
+        self._leave_out(lead < -_EARLY_NS, -int(lead.min()), "before")
+        longest_ns = self._longest_queue_ns()
+        if (late := (lead > longest_ns) & self.kept).any():
+            order = np.argsort(self.start, kind="stable")
+            ended = np.maximum.accumulate(self.end[order])
+            is_alone = np.append(False, self.start[order][1:] > ended[:-1] + longest_ns)
+            self._leave_out(late & (np.cumsum(is_alone)[np.argsort(order)] > 0), int(lead.max()), "after")
+
+    def _leave_out(self, displaced: BoolArray, furthest_ns: int, side: str) -> None:
+        self.kept &= ~displaced
+        message = f"rows of GPU work begin up to {time_text(furthest_ns)} {side} their launch: left out"
+        self.say(NoteKind.DATA_LOSS, message, int(displaced.sum()), displaced.size)
 
     def _longest_queue_ns(self) -> int:
         """How long work may wait behind other work: the times of the calls that were recorded tell about how long."""

@@ -402,7 +402,7 @@ def test_a_single_pass_behind_a_long_start_is_the_programs_start(profiler: str, 
     """Forty layers that look alike, after 1.3 s in one launch."""
     _, diagnosis = told(_started_by(call), profiler, tmp_path)
     assert diagnosis.bottleneck is Bottleneck.UNDECIDED
-    assert "the program's start" in diagnosis.statement and call in diagnosis.statement
+    assert "is start-up, which happens once" in diagnosis.statement and call in diagnosis.statement
 
 
 @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ def test_what_an_operator_sets_up_is_the_programs_start(call: str, tmp_path: Pat
     """Before the first operator, a program that is recorded whole makes its context: that is no part of its work."""
     _, diagnosis = told(_started_by(call), "kineto", tmp_path)
     assert diagnosis.bottleneck is Bottleneck.UNDECIDED
-    assert "the program's start" in diagnosis.statement and call in diagnosis.statement
+    assert "is start-up, which happens once" in diagnosis.statement and call in diagnosis.statement
 
 
 def _started_by(call: str) -> Program:

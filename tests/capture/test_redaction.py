@@ -276,6 +276,48 @@ def test_files_around_a_job_are_taken(tmp_path: Path, name: str, text: str) -> N
         assert secret not in left
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "aten::mm by zorbax",
+        "at::native::foo<int> for zorbax",
+        "torch::jit (a) zorbax",
+        "std::vector<int> x zorbax",
+        "void cub::A<1>() zorbax",
+    ],
+)
+def test_words_behind_a_function_of_a_library_are_replaced(text: str) -> None:
+    assert "zorbax" not in Cleaner().label(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "aten::add_",
+        "void at::native::f<4, at::native::G<float>, std::array<char*, 3> >(int, std::array<char*, 3>)",
+        "at::native::(anonymous namespace)::f(c10::ArrayRef<long> const&) const",
+        "c10::cuda::F::g() [clone .kd]",
+    ],
+)
+def test_a_function_of_a_library_stays_whole(text: str) -> None:
+    assert Cleaner().label(text) == text
+
+
+@pytest.mark.parametrize("name", ["copy", "copy.out", "copy.json", "copy.csv", "copy.sqlite", "copy.html"])
+@pytest.mark.parametrize("source", ["a.json", "a.htm", "a.log", "a.yaml"])
+def test_a_copy_may_have_any_name(tmp_path: Path, source: str, name: str) -> None:
+    texts = {
+        "a.json": json.dumps({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 1}]}),
+        "a.htm": "<!doctype html><p title='zorbax'>aten::mm by zorbax",
+        "a.log": "V0101 00:00:00.000000 1 torch/x.py:1] zorbax",
+        "a.yaml": "user: zorbax\n",
+    }
+    (tmp_path / source).write_text(texts[source])
+    (tmp_path / "copies").mkdir()
+    copy = redact(tmp_path / source, tmp_path / "copies" / name).path
+    assert "zorbax" not in copy.read_text()
+
+
 def test_a_folder_is_copied_file_by_file_in_the_words_of_one_cleaner(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     for name in ("zorbax-17_1.json", "rank1.json"):

@@ -158,6 +158,31 @@ LIBRARY_SYMBOL: Final = Pattern(
     r"|caffe2|triton|autograd|__gnu_cxx|prims|inductor|cuda|nvfuser|flash|cute|cask\w*)::[\w:<>(),*&\s\[\]{}#~'.=|-]*$",
     "a function of a library that everybody has", ("at::detail::empty_cuda(c10::ArrayRef<long>)", "aten::add_"), "acme::model",
 )  # fmt: skip
+IN_BRACKETS: Final = Pattern(
+    r"<[^<>]*>|\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}",
+    "the innermost brackets of a symbol",
+    ("<int>", "(long, int)", "[clone .kd]"),
+    "a::b",
+)
+BESIDE_A_SYMBOL: Final = frozenset(
+    [
+        "void",
+        "bool",
+        "int",
+        "auto",
+        "long",
+        "const",
+        "unsigned",
+        "float",
+        "double",
+        "noexcept",
+        "&",
+        "*",
+        "&&",
+        "const&",
+    ]
+)
+"""Words that stand beside the name of a function, outside of its brackets."""
 CALL: Final = Pattern(
     r"^(?:cuda|cu|hip|nccl|cudnn|cublas|cufft|nv)[A-Z]\w{2,60}$", "a call of CUDA, ROCm or their libraries",
     ("cudaLaunchKernel", "cuLaunchKernelEx", "cudaMalloc_v3020"), ("launch", "customer"),

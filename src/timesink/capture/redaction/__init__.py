@@ -67,7 +67,7 @@ def _redact_file(source: Path, where: Path, cleaner: Cleaner) -> tuple[tuple[str
     Unpacked(source).refuse_bomb()
     with whole_file(where) as part:
         removed = kind(source, part, cleaner)
-        stayed, unknown = prove(part, cleaner)
+        stayed, unknown = prove(part, cleaner, source.suffixes)
         left = find_leaks(part, cleaner.names)
         if unknown:
             left.append(f"{len(unknown)} texts that no class lets stay")

@@ -27,6 +27,7 @@ _LONG_WORD = re.compile(private_texts.LONG_WORD)
 _PIECE = re.compile(private_texts.PIECE)
 _SYMBOL = re.compile(private_texts.SYMBOL)
 _LIBRARY_SYMBOL = re.compile(private_texts.LIBRARY_SYMBOL)
+_IN_BRACKETS = re.compile(private_texts.IN_BRACKETS)
 _CALL = re.compile(private_texts.CALL)
 _METRIC = re.compile(private_texts.METRIC)
 _OPCODE = re.compile(private_texts.OPCODE)
@@ -104,7 +105,7 @@ class Cleaner:
 
     def label(self, text: str) -> str:
         """The name of an operator, a call, a metric or an instruction where it is one; else free text."""
-        known = _LIBRARY_SYMBOL.match(text) or _CALL.match(text) or _METRIC.match(text) or _OPCODE.match(text)
+        known = is_library_symbol(text) or _CALL.match(text) or _METRIC.match(text) or _OPCODE.match(text)
         return self.symbol(text) if known else self.words(text)
 
     def value(self, value: Any, key: str = "") -> Any:
@@ -281,6 +282,16 @@ def is_common(word: str) -> bool:
         elif piece.lower() not in _software():
             return False
     return single <= _MOST_SINGLE_LETTERS
+
+
+def is_library_symbol(text: str) -> bool:
+    """Whether it is a function of a library and nothing besides: outside of brackets stands one name."""
+    if not _LIBRARY_SYMBOL.match(text):
+        return False
+    inside = 1
+    while inside:
+        text, inside = _IN_BRACKETS.subn("", text)
+    return sum(word not in private_texts.BESIDE_A_SYMBOL for word in text.split()) <= 1
 
 
 def _is_nobody(name: str) -> bool:

@@ -11,22 +11,22 @@ import pickletools
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 
-from timesink.capture.redaction.cleaner import Cleaner, is_common, is_placeholder
+from timesink.capture.redaction.cleaner import Cleaner, is_common, is_library_symbol, is_placeholder
 from timesink.capture.redaction.packed import Unpacked
 from timesink.knowledge import private_texts
 from timesink.untrusted.plain_csv import read_rows
 
 _WORD = re.compile(private_texts.WORD)
 _NAMED = {
-    "function of a library": re.compile(private_texts.LIBRARY_SYMBOL),
-    "call of CUDA or of a library": re.compile(private_texts.CALL),
-    "metric": re.compile(private_texts.METRIC),
-    "instruction": re.compile(private_texts.OPCODE),
+    "function of a library": is_library_symbol,
+    "call of CUDA or of a library": re.compile(private_texts.CALL).match,
+    "metric": re.compile(private_texts.METRIC).match,
+    "instruction": re.compile(private_texts.OPCODE).match,
 }
 _OF_FORMATS = frozenset(
     (*private_texts.TRACE_KEYS, *private_texts.EVENT_KEYS, *private_texts.ARGUMENT_KEYS, *private_texts.PAGE_COLUMNS,
@@ -49,30 +49,31 @@ def stays_as(text: str, symbols: Iterable[str]) -> str:
         return "placeholder"
     if all(is_placeholder(word) or is_common(word) for word in words):
         return "words of software"
-    named = next((means for means, pattern in _NAMED.items() if pattern.match(text)), "")
+    named = next((means for means, is_one in _NAMED.items() if is_one(text)), "")
     return named or ("name of a kernel or function" if text in symbols else "")
 
 
-def prove(path: Path, cleaner: Cleaner) -> tuple[Counter[tuple[str, str]], list[str]]:
-    """How often each text stands in the copy, by its class and itself; and what no class admits."""
-    found = Counter(_texts(path))
+def prove(path: Path, cleaner: Cleaner, suffixes: Sequence[str]) -> tuple[Counter[tuple[str, str]], list[str]]:
+    """How often each text stands in the copy, by its class and itself; and what no class admits. `suffixes` are those
+    of the source: a copy may have any name."""
+    found = Counter(_texts(path, suffixes))
     classes = {text: stays_as(text, cleaner.symbols) for text in found}
     return Counter({(classes[text], text): count for text, count in found.items()}), [
         text for text, means in classes.items() if not means
     ]
 
 
-def _texts(path: Path) -> Texts:
+def _texts(path: Path, suffixes: Sequence[str]) -> Texts:
     head = next(Unpacked(path).raw(), b"")[:16]
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix not in (".gz", ".xz")]
+    kind = next((suffix.lower() for suffix in reversed(suffixes) if suffix not in (".gz", ".xz")), "")
     if head.startswith(b"SQLite format 3"):
         return _of_tables(path)
     if head.startswith(b"\x80"):
         return (value for _, value, _ in pickletools.genops(Unpacked(path).whole()) if isinstance(value, str))
     if head.startswith(b"NVR\0"):
         return iter(())  # the message is written field by field; `find_leaks` reads its bytes
-    walks: dict[str, Callable[[Unpacked], Texts]] = {".json": _of_json, ".jsonl": _of_json, ".html": _of_page}
-    return walks.get(suffixes[-1] if suffixes else "", _of_lines)(Unpacked(path))
+    walks = {".json": _of_json, ".jsonl": _of_json, ".html": _of_page, ".htm": _of_page}
+    return walks.get(kind, _of_lines)(Unpacked(path))
 
 
 def _of_lines(unpacked: Unpacked) -> Texts:

@@ -303,6 +303,34 @@ def test_a_function_of_a_library_stays_whole(text: str) -> None:
     assert Cleaner().label(text) == text
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "PGPASS",
+        "passcode",
+        "x-api-key",
+        "api-key",
+        "licenseKey",
+        "AWS_ACCESS_KEY_ID",
+        "user_id",
+        "userId",
+        "user-name",
+        "uid",
+        "PWD",
+        "ip",
+        "ipAddress",
+        "ip_addr",
+        "author",
+        "created_by",
+        "db_url",
+        "args_list",
+    ],
+)
+@pytest.mark.parametrize("value", ["python", "model", "12345678", ["python", "train.py"], {"name": "python"}])
+def test_a_private_key_in_any_spelling_hands_on_nothing(key: str, value: object) -> None:
+    assert Cleaner().value({key: value}).get(key) != value
+
+
 @pytest.mark.parametrize("name", ["copy", "copy.out", "copy.json", "copy.csv", "copy.sqlite", "copy.html"])
 @pytest.mark.parametrize("source", ["a.json", "a.htm", "a.log", "a.yaml"])
 def test_a_copy_may_have_any_name(tmp_path: Path, source: str, name: str) -> None:

@@ -203,12 +203,13 @@ TERMINAL_STYLE: Final = Pattern("\x1b\\[[0-9;]{0,20}m", "a colour of a terminal"
 PRINTABLE: Final = Pattern(r"[\x20-\x7e]{20,}", "a text among other bytes", "/home/ann-smith/train.py", "short")
 
 PRIVATE_KEY: Final = Pattern(
-    r"(?i)token(?!s)|secret|passw|passphrase|credential|authori[sz]ation|api_?key|access_?key|cookie|^host$|host_?name|^user(?:_?name)?$|^login|logname"
-    r"|mail|_addr|^addr_|home|^cwd$|working_?dir|environ|^cmd|command|^argv?s?$|serial|uuid|bus_?id|account|acct|owner|metadata$|^tw_|^mast_"
+    r"(?i)token(?!s)|secret|passw|pass(?:phrase|code)|pgpass|credential|authori[sz]ation|(?:api|access|licen[cs]e)[_-]?key|key[_-]?id$|cookie|^host$|host_?name"
+    r"|^user(?:[_-]?(?:name|id))?$|^uid$|^author|created[_-]?by$|^licen[cs]e$|^ip(?:v[46])?(?:[_-]?addr(?:ess)?)?$|^login|logname|args[_-]list$"
+    r"|mail|_addr|^addr_|home|^[cp]wd$|working_?dir|environ|^cmd|command|^argv?s?$|serial|uuid|bus_?id|account|acct|owner|metadata$|^tw_|^mast_"
     r"|job_?(?:id|name|nr|no|number|array)|^job$|slurm|phone|^tel$|^fax$|ssn|social|passport|birth|iban|card_?n|badge|employee|ticket|customer|patient|tenant"
-    r"|subscription|(?:^|_)mac$|(?:^|_)sha(?:1|256)?$|(?:^|_)commit(?:_?(?:id|sha|hash))?$|revision|webhook|^dsn$|connection_?string|private|signature|session_?id|^pin$|imei|asset",
-    "a key whose text names a person, a machine, a command or a secret", ("hostName", "HF_TOKEN", "cmd", "user_metadata"),
-    ("tokens", "name", "addr", "committed", "job_count"),
+    r"|subscription|(?:^|_)mac$|(?:^|_)sha(?:1|256)?$|(?:^|_)commit(?:_?(?:id|sha|hash))?$|revision|webhook|^dsn$|(?:^|[_-])ur[il]$|connection_?string|private|signature|session_?id|^pin$|imei|asset",
+    "a key whose text names a person, a machine, a command or a secret", ("hostName", "HF_TOKEN", "cmd", "user_metadata", "x-api-key", "userId", "PWD", "ipAddress"),
+    ("tokens", "name", "addr", "committed", "job_count", "pass", "key", "address"),
 )  # fmt: skip
 QUANTITY_KEY: Final = Pattern(
     r"(?i)(?:^|[_ ]|(?<=[a-z]))(?:ns|us|ms|secs?|seconds|nanoseconds|bytes|[kmgt]i?b|sizes?|counts?|total|totals|values?|low|high|min|max|mean|median|p\d\d|sum|starts?|ends?|begin"

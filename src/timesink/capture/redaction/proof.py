@@ -11,7 +11,7 @@ import pickletools
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,7 +22,7 @@ from timesink.knowledge import private_texts
 from timesink.untrusted.plain_csv import read_rows
 
 _WORD = re.compile(private_texts.WORD)
-_NAMED = {
+_NAMED: dict[str, Callable[[str], object]] = {
     "function of a library": is_library_symbol,
     "call of CUDA or of a library": re.compile(private_texts.CALL).match,
     "metric": re.compile(private_texts.METRIC).match,

@@ -49,7 +49,7 @@ MODULES = {
     "statistics": ("verify/statistics.py", "verify/test_statistics.py"),
     "waste": ("measures/counters/waste.py", "measures/counters/test_waste.py measures/counters/test_kernel_limiter.py"),
     "budget": (
-        "measures/timeline/device_timeline.py measures/steps/per_step.py diagnosis/headline.py",
+        "measures/timeline/device_timeline.py measures/steps/per_step.py diagnosis/budgets.py",
         "measures/timeline/test_budget.py measures/steps/test_per_step.py",
     ),
     "changes": (

@@ -12,8 +12,8 @@ from hypothesis import given
 from tests.strategies import traces
 from tests.tables import trace_of
 
+from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.headline import step_budgets
 from timesink.measures.steps.per_step import step_windows
 from timesink.model.trace import Trace
 from timesink.readers import read

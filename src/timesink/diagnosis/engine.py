@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from timesink._native import give_back, usual_threads
 from timesink.diagnosis import headline
-from timesink.diagnosis.headline import step_budgets
+from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.in_short import statements
 from timesink.diagnosis.pricing import in_order, price, share_claims, within_claim, worth_ms
 from timesink.diagnosis.registry import all_rules

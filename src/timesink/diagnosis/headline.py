@@ -1,4 +1,4 @@
-"""The head of a diagnosis: its sources, step times, notes, and where the step of each device goes.
+"""The head of a diagnosis: its sources, step times and notes.
 
 `without_finding` is the verdict where no finding is worth a change, or where nothing may be diagnosed.
 """
@@ -23,9 +23,7 @@ from timesink.diagnosis.verdicts import (
     Found,
     Note,
     Ruling,
-    StepBudget,
     StepFigures,
-    StepPart,
     Undecided,
 )
 from timesink.diagnosis.words import guessed_steps, number, period_text, said_of_compilation
@@ -34,10 +32,10 @@ from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_shares
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, parity_facts
-from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, share_of_step, step_windows
+from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
 from timesink.measures.steps.steps import STANDS_OUT, StepTimes, covered_ratio, step_times, steps
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import Device, device_names, device_timeline
+from timesink.measures.timeline.device_timeline import device_names, device_timeline
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.ranges import range_projection, serving_phases
@@ -374,20 +372,3 @@ def _main_cause(trace: Trace) -> str:
 
 def _ms(value_ns: float | None) -> float | None:
     return None if value_ns is None else value_ns / NS_PER_MS
-
-
-def step_budgets(trace: Trace) -> tuple[StepBudget, ...]:
-    """One budget per device: compute, exposed communication, exposed copies, then idle time by cause, largest first."""
-    counts = Counter(steps(trace).windows.select("rank", "device").iter_rows())
-    return tuple(_budget(trace, (part.rank, part.device), counts) for part in device_timeline(trace))
-
-
-def _budget(trace: Trace, device: Device, counts: Counter[Device]) -> StepBudget:
-    """Each part is measured by itself; that they sum to the period is a law, not an arrangement."""
-    budget = device_timeline(trace)[device]
-    busy = {"compute": budget.compute, "communication": budget.exposed_communication, "copy": budget.exposed_copy}
-    parts = [StepPart(kind, per_step_ns(trace, device, intervals)) for kind, intervals in busy.items()]
-    idle = [StepPart(s.cause, s.per_step_ns) for s in idle_shares(trace) if (s.rank, s.device) == device]
-    idle.sort(key=lambda part: (-part.time_ns, part.kind))
-    kept = tuple(part for part in (*parts, *idle) if part.time_ns > 0)
-    return StepBudget(*device, steps=counts[device], period_ns=period_ns(trace, device), parts=kept)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timesink.diagnosis.headline import step_budgets
+from timesink.diagnosis.budgets import step_budgets
 from timesink.errors import UsageError
 from timesink.export.sql import Allowance, ask
 from timesink.knowledge.step_parts import part_words

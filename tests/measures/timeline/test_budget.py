@@ -8,7 +8,7 @@ from hypothesis import given
 from tests.strategies import traces
 from tests.tables import trace_of
 
-from timesink.diagnosis import headline as diagnosis_budgets
+from timesink.diagnosis import budgets
 from timesink.knowledge.op_class import op_class
 from timesink.measures.steps.per_step import step_budgets
 from timesink.measures.steps.steps import steps
@@ -168,7 +168,7 @@ def test_ratios_of_a_span_that_does_not_begin_at_zero() -> None:
 
 def test_the_budget_of_each_device_by_hand() -> None:
     """Of two steps of 50: kernels take 20 of each, a copy 10 more of the second, a collective 10 more of the first."""
-    (budget,) = diagnosis_budgets.step_budgets(trace_of(LOOP))
+    (budget,) = budgets.step_budgets(trace_of(LOOP))
     assert (budget.rank, budget.device, budget.steps) == (0, 0, 2)
     assert budget.period_ns == 50
     parts = {part.kind: part.time_ns for part in budget.parts}
@@ -194,5 +194,5 @@ def test_an_op_of_no_length_leaves_a_gap_before_what_the_first_call_launched() -
     assert list(zip(line.idle.start_ns, line.idle.end_ns, strict=True)) == [(10, 50)]
     columns = ("start_ns", "end_ns", "op", "call", "launch_start_ns", "host_late_ns")
     assert device_gaps(trace).frame.select(columns).rows() == [(10, 50, 1, 0, 35, 25)]
-    (budget,) = diagnosis_budgets.step_budgets(trace)
+    (budget,) = budgets.step_budgets(trace)
     assert {part.kind for part in budget.parts} & {"compute", "communication", "copy"} == {"compute"}

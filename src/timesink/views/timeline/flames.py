@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.diagnosis.headline import step_budgets
+from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.verdicts import StepBudget
 from timesink.knowledge.kernel_names import short_names
 from timesink.measures.kernels.classification import modules

@@ -201,11 +201,13 @@ def _better(trace: Trace, line: Pipeline, plan: Schedule) -> _Filled:
     count, many = len(line.ranks), assumed.MICRO_BATCHES.whole * len(line.ranks)
     if plan.is_serial:
         return _together(trace, line, plan, many)
-    doubled = 2 * plan.micro_batches
-    more = plan.gain_ns(doubled, 1.0, cut_stages_ns(trace, line, plan, doubled))
+    counts = [n for n in _doublings(max(many, 2 * plan.micro_batches)) if n > plan.micro_batches]
+    gains = {n: plan.gain_ns(n, 1.0, cut_stages_ns(trace, line, plan, n)) for n in counts}
+    often = max(gains, key=lambda n: gains[n][1])
+    more = gains[often]
     even = tuple(share * plan.uneven_ns for share in (assumed.EVENED.low, assumed.EVENED.value, assumed.EVENED.high))
     cut = (
-        f"{doubled} micro-batches leave an ideal bubble of {share_text(ideal_bubble(count, doubled, plan.chunks))}, "
+        f"{often} micro-batches leave an ideal bubble of {share_text(ideal_bubble(count, often, plan.chunks))}, "
         f"{plan.chunks + 1} chunks a rank (interleaved) of "
         f"{share_text(ideal_bubble(count, plan.micro_batches, plan.chunks + 1))}"
     )

@@ -17,6 +17,7 @@ from tests.tables import trace_of
 from timesink.measures.steps import per_step
 from timesink.measures.steps.per_step import (
     begun_per_step,
+    in_most_steps,
     largest_per_step_ns,
     per_step_ns,
     period_name,
@@ -168,3 +169,12 @@ def test_weights_are_one_on_average_and_give_slow_steps_their_rate(periods: list
 def test_a_host_that_waits_in_some_steps_for_many_is_not_slow_in_them() -> None:
     trace, _ = simulated(3, "gc")  # the host runs ahead and waits in every fourth step; one of 38 is slow
     assert slow_rates(trace)[0] <= 2 / steps(trace).windows.height
+
+
+@pytest.mark.parametrize(("count", "begun", "most"), [(5, 2, False), (5, 3, True), (4, 2, False), (4, 3, True)])
+def test_most_steps_are_more_than_half_of_them(count: int, begun: int, most: bool) -> None:
+    trace = trace_of(STEPS.replace("|     5 |", f"|     {count + 1} |"))
+    kept = steps(trace).kept
+    assert kept.height == count
+    rows = kept.head(begun).select("rank", pl.col("host_start_ns").alias("start_ns") + 1)
+    assert in_most_steps(trace, rows) is most

@@ -13,7 +13,8 @@ from timesink.knowledge.op_class import op_class
 from timesink.measures.steps.per_step import step_budgets
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline import device_timeline as lines_of
-from timesink.measures.timeline.device_timeline import device_gaps, device_timeline
+from timesink.measures.timeline.device_timeline import covered_by_device, device_gaps, device_timeline
+from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 
@@ -196,3 +197,10 @@ def test_an_op_of_no_length_leaves_a_gap_before_what_the_first_call_launched() -
     assert device_gaps(trace).frame.select(columns).rows() == [(10, 50, 1, 0, 35, 25)]
     (budget,) = budgets.step_budgets(trace)
     assert {part.kind for part in budget.parts} & {"compute", "communication", "copy"} == {"compute"}
+
+
+def test_what_is_covered_of_rows_whose_device_has_no_intervals_is_nothing() -> None:
+    rows = trace_of(LOOP)[DEVICE_OPS]
+    whole = Intervals.one(-(10**9), 10**12)
+    assert covered_by_device(rows, {(0, 7): whole}).sum() == 0
+    assert covered_by_device(rows, {(0, 0): whole}).sum() == (rows["end_ns"] - rows["start_ns"]).sum()

@@ -43,7 +43,7 @@ _OTHER_EVENTS = (
 )
 _RECORD = "record the program on a machine with a GPU: timesink capture torch -- python train.py"
 _RECORD_NSYS = "timesink capture nsys -- python train.py records GPU work (nsys needs -t cuda)"
-_LONGEST = 60
+_LONGEST = 60  # letters of a kernel's name in a sentence
 _PROFILE = (
     "give the report itself, if it was made with --set full; else profile with these counters: timesink capture ncu "
     "--set rules -- python train.py"

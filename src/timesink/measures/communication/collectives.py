@@ -230,6 +230,7 @@ def awaited_collectives(trace: Trace) -> tuple[AwaitedCollectives, ...]:
 
 
 _ROW: Final = 8  # exchanges that follow each other: fewer are a step's loss and norm
+_UNAWAITED: Final = 0.25  # of a row's exchanges at least: the longer ones may have waited
 _PRODUCTS: Final = ("gemm", "attention", "convolution")
 # The device notices a late host this long after the host's call began: a launch takes about as long.
 _LATENCY_NS: Final = 50 * NS_PER_US
@@ -340,7 +341,7 @@ def exchange_runs(trace: Trace) -> tuple[ExchangeRuns, ...]:
     for (rank, device), mine in launches.partition_by("rank", "device", as_dict=True).items():
         own = mine.sort("process", "thread", "start_ns")
         rows = own.with_columns(at=pl.struct("process", "thread", "product").rle_id()).filter(~pl.col("product"))
-        short = pl.col("length_ns").quantile(0.25) < assumed.LINK_SHORTEST_US.ns  # a longer one may have waited
+        short = pl.col("length_ns").quantile(_UNAWAITED) < assumed.LINK_SHORTEST_US.ns
         rows = rows.filter(((pl.len() >= _ROW) & short).over("at"))
         if not rows.height:
             continue

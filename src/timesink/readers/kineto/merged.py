@@ -176,7 +176,8 @@ def _by_words(events: list[_Event], mark: Callable[[str], tuple[str, str | int]]
 def _all_words(owner: str) -> tuple[str, str | int]:
     """All words of a process id, where a rank stands among them (``node1 rank0 4242``), and the rest as in `_mark`."""
     mark, rest = _mark(owner)
-    words = " ".join(word for word in re.split(r"\W+", owner) if word != str(rest))
+    parts = "".join(char if char.isalnum() or char == "_" else " " for char in owner).split()
+    words = " ".join(word for word in parts if word != str(rest))
     return (words if _RANK.search(owner) else mark), rest
 
 

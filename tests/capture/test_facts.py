@@ -83,13 +83,13 @@ def test_a_step_that_is_given_leaves_the_measured_ones_out(tmp_path: Path) -> No
     ("texts", "wrong"),
     [
         (["resolution"], "NAME=VALUE is"),
-        (["=512"], "no name"),
-        (["1st=512"], "no name"),
-        (["a b=1"], "no name"),
-        (["resolution="], "no value"),
-        (["resolution= 512"], "no value"),
-        (["resolution=\x1b[2J"], "no value"),
-        (["resolution=" + "9" * 81], "no value"),
+        (["=512"], "not a name"),
+        (["1st=512"], "not a name"),
+        (["a b=1"], "not a name"),
+        (["resolution="], "not a value"),
+        (["resolution= 512"], "not a value"),
+        (["resolution=\x1b[2J"], "not a value"),
+        (["resolution=" + "9" * 81], "not a value"),
         (["a=1", "a=2"], "given twice"),
         ([f"fact{number}=1" for number in range(21)], "too many"),
     ],
@@ -101,7 +101,7 @@ def test_what_is_no_fact_is_refused(texts: list[str], wrong: str) -> None:
 
 def test_a_fact_may_hold_equal_signs_and_stand_twice() -> None:
     assert parse_facts(["flags=a=b", "flags=a=b"]) == {"flags": "a=b"}
-    with pytest.raises(CaptureError, match="no name"):
+    with pytest.raises(CaptureError, match="not a name"):
         CaptureSettings(Path("out"), facts={"1": "x"})
 
 

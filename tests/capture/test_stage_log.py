@@ -95,7 +95,7 @@ def test_of_each_ten_items_two_are_timed_and_the_page_says_so(tmp_path: Path, mo
     assert not [column for sheet in page.sheets for column in sheet.columns if "idle" in column.key]
     sides = (Staged(logs), Staged(logs))
     assert "idle" not in str(compared_page(sides, PipelineGate(None))[0].sheets)
-    with pytest.raises(CaptureError, match="no count of items"):
+    with pytest.raises(CaptureError, match="not a count of items"):
         timesink.stages(tmp_path / "run.jsonl", every=0)
 
 

@@ -171,7 +171,7 @@ def test_the_first_stage_of_1f1b_holds_as_many_micro_batches_as_there_are_stages
         ({"model": {**GPT, "colour": 1}, "train": {"batch": 1, "sequence": 1}}, "no 'colour'"),
         ({"model": GPT, "train": {"batch": 1}}, "lacks 'sequence'"),
         ({"model": GPT, "train": {"batch": -1, "sequence": 1}}, "out of range"),
-        ({"model": GPT, "train": {"batch": True, "sequence": 1}}, "no int"),
+        ({"model": GPT, "train": {"batch": True, "sequence": 1}}, "not of type int"),
         ({"model": GPT, "train": {"batch": 1, "sequence": 1, "precision": "int3"}}, "int3"),
         ({"model": GPT, "train": {"batch": 1, "sequence": 1}, "parallel": {"tensor": 3}}, "cannot be split"),
         ([], "JSON object"),

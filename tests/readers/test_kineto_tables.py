@@ -84,10 +84,14 @@ def test_a_thread_called_by_a_word_gets_a_negative_number(written: Any) -> None:
 
 
 def test_devices_are_those_described_and_those_that_worked(written: Any) -> None:
-    described = [{"id": 1, "name": "G", "computeMajor": 9, "computeMinor": 0, "numSms": 132, "totalGlobalMem": 10**11}]
-    trace = written(events(KERNEL, deviceProperties=described))
-    rows = trace[DEVICES].select("device", "name", "compute_major", "sm_count", "memory_bytes").rows()
-    assert rows == [(0, None, None, None, None), (1, "G", 9, 132, 10**11)]
+    one = {"id": 1, "name": "G", "computeMajor": 9, "computeMinor": 0, "numSms": 132, "totalGlobalMem": 10**11}
+    for described, worked in (
+        ([one], (0, "G", 9, 132, 10**11)),  # which is idle: the one that works is a GPU of the same machine
+        ([one, {**one, "id": 2, "name": "H"}], (0, None, None, None, None)),
+    ):
+        trace = written(events(KERNEL, deviceProperties=described))
+        rows = trace[DEVICES].select("device", "name", "compute_major", "sm_count", "memory_bytes").rows()
+        assert rows[:2] == [worked, (1, "G", 9, 132, 10**11)]
 
 
 def test_ranks_come_from_the_file_the_caller_or_the_file_names(tmp_path: Path) -> None:

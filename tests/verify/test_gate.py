@@ -200,7 +200,7 @@ def test_a_damaged_baseline_is_corrupt_never_missing_and_never_a_pass(tmp_path: 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "x" * 81])
 def test_a_suite_is_a_plain_file_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="no name for a suite"):
+    with pytest.raises(UsageError, match="not a name for a suite"):
         baselines.location(tmp_path, name, HERE)
 
 

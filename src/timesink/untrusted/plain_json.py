@@ -11,6 +11,7 @@ from typing import Any, Final
 from timesink.untrusted.budget import usual_limits, way_out
 
 _OF_PYTHON: Final = 300  # levels of lists and objects that functions which call themselves can walk
+_SHALLOW: Final = 20  # brackets, which no budget minds
 _TOO_DEEP: Final = "it is nested too deeply"
 _LONG = re.compile(r"\d{309}")  # the largest double has 309 digits
 
@@ -26,9 +27,11 @@ def parsed(text: str | bytes, *, strict: bool = True) -> Any:
         value = json.loads(text, strict=strict, parse_int=_whole if _LONG.search(plain) else None)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    most = min(usual_limits().nested, _OF_PYTHON)
-    if plain.count("[") + plain.count("{") > most and (depth := _depth(value)) > most:
-        raise ValueError(f"{_TOO_DEEP}: {depth} levels" + (f"; {way_out(depth, most)}" if depth <= _OF_PYTHON else ""))
+    if plain.count("[") + plain.count("{") > _SHALLOW:
+        most = min(usual_limits().nested, _OF_PYTHON)
+        if (depth := _depth(value)) > most:
+            way = f"; {way_out(depth, most)}" if depth <= _OF_PYTHON else ""
+            raise ValueError(f"{_TOO_DEEP}: {depth} levels{way}")
     return _encodable(value) if "\\ud" in plain or "\\uD" in plain else value
 
 

@@ -207,14 +207,15 @@ class _Work:
         launched = self.trace[API_CALLS]["start_ns"].to_numpy()
         lead = np.where(self.call >= 0, self.start - launched[self.call], 0)
         self._leave_out(lead < -_EARLY_NS, -int(lead.min()), "before")
-        longest_ns = self._longest_queue_ns()
-        if (late := (lead > longest_ns) & self.kept).any():
+        if lead.max() > _LATE_NS and (late := (lead > (longest_ns := self._longest_queue_ns())) & self.kept).any():
             order = np.argsort(self.start, kind="stable")
             ended = np.maximum.accumulate(self.end[order])
             is_alone = np.append(False, self.start[order][1:] > ended[:-1] + longest_ns)
             self._leave_out(late & (np.cumsum(is_alone)[np.argsort(order)] > 0), int(lead.max()), "after")
 
     def _leave_out(self, displaced: BoolArray, furthest_ns: int, side: str) -> None:
+        if not displaced.any():
+            return
         self.kept &= ~displaced
         message = f"rows of GPU work begin up to {time_text(furthest_ns)} {side} their launch: left out"
         self.say(NoteKind.DATA_LOSS, message, int(displaced.sum()), displaced.size)

@@ -34,17 +34,19 @@ LOG = ROOT / "build" / "fuzz"
 MOST_FOUND = 25  # of one slice; more of the same teaches nothing
 ADDRESS_SPACE_BYTES = 24 << 30  # a bomb ends in MemoryError, not in the machine's memory
 TRACED = 3.0  # times slower, at most, is what notes its branches
-SCRATCH = tempfile.gettempdir()
 SLICE_S = 60.0  # of CPU time, beside some seconds of imports
 
 
 def tried(target: Target, data: bytes, slower: float = 1.0) -> str:
     """The declared error, or "", of something that is made so many times slower. `Broken` where an invariant does not
     hold."""
-    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=SCRATCH) as folder:
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         os.environ.update(XDG_CACHE_HOME=folder, TIMESINK_CACHE_DIR=folder)
         tempfile.tempdir = folder  # what a reader writes for itself
-        return holds(target.work, target.placed(data, Path(folder)), slower)
+        try:
+            return holds(target.work, target.placed(data, Path(folder)), slower)
+        finally:
+            tempfile.tempdir = None
 
 
 def fuzz(

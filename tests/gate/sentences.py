@@ -34,7 +34,8 @@ _PART = re.compile(
 _STEP = re.compile(rf"of the (?:mean (?:guessed )?step of )?{_TIME}(?: \(median {_TIME}\))?")
 _SAVES = re.compile(
     rf"saves (?:at most )?{_TIME} "
-    rf"(?:\({_SHARE} of the ((?:mean |unprofiled )?step|(?:longest )?window)\)|per step|of the recorded time)"
+    rf"(?:\({_SHARE} of the ((?:mean |unprofiled )?step|(?:longest )?window)(?:, [\d.]+ \w+)?\)|per step"
+    r"|of the recorded time)"
     rf"(?:, (?:at least {_TIME}|{_TIME} to {_TIME}))?"
 )
 _GENERATED = re.compile(r"CompiledFxGraph|CompiledFunction|Torch-Compiled Region|ProfilerStep")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from timesink.trials.agent import Pair, TimedBlock, interval, is_decided
 from timesink.trials.records import Confirmed, Foretold, Receipt, TrialAnswer, TrialPlan, TrialResult, Tried
-from timesink.trials.run import _promise, _receipt, _winners
+from timesink.trials.run import ProgramRuns, _confirm, _promise, _receipt, _winners
 from timesink.trials.switches import Drift
 from timesink.views.trial import conclusion, trial_page
 
@@ -74,6 +76,37 @@ def test_fresh_processes_confirm_what_wins_in_nearly_all_of_them(
     assert Confirmed(base, changed, None).wins(0.02) is wins
 
 
+class Runs:
+    """Processes whose steps take what is given, each in turn."""
+
+    def __init__(self, base_ms: list[float], changed_ms: list[float]) -> None:
+        self.given = {True: iter(changed_ms), False: iter(base_ms)}
+        self.base: list[TrialResult] = []
+        self.fixed()
+
+    def fixed(self, names: tuple[str, ...] = ()) -> TrialResult:
+        result = TrialResult(steps_ms=[next(self.given[bool(names)])], losses=[*BASE])
+        if not names:
+            self.base.append(result)
+        return result
+
+
+@pytest.mark.parametrize(
+    ("base", "changed", "made"),
+    [
+        ([10.0, 10.2], [9.0, 9.1], 2),
+        ([10.0, 9.0, 10.1], [9.0, 8.8, 8.9], 3),  # two of each overlap
+        ([10.0, 10.2, 10.1], [11.0, 9.0, 9.1], 3),
+    ],
+)
+def test_a_third_process_of_each_is_run_where_two_do_not_tell_them_apart(
+    base: list[float], changed: list[float], made: int
+) -> None:
+    proof = _confirm(cast(ProgramRuns, Runs(base, changed)), ("tf32",))
+    assert (proof.base_ms, proof.with_ms) == (tuple(base), tuple(changed))
+    assert len(proof.with_ms) == made and proof.receipt is not None and proof.receipt.holds
+
+
 def test_of_changes_that_exclude_each_other_the_better_one_is_kept() -> None:
     tried = [
         Tried(name, pairs=4, ratio=r, high=r + 0.01, shortest=r)
@@ -102,12 +135,12 @@ BASE = [2.0, 1.9, 1.8, 1.7, 1.65, 1.6, 1.55, 1.5]
     ],
 )
 def test_losses_hold_within_what_a_change_may_move(changed: list[float], drift: Drift, holds: bool) -> None:
-    receipt = _receipt([BASE, BASE], changed, drift)
+    receipt = _receipt(BASE, BASE, changed, drift)
     assert receipt is not None and receipt.holds is holds
 
 
 def test_without_losses_there_is_no_receipt() -> None:
-    assert _receipt([[], []], [], "rounding") is None
+    assert _receipt([], [], [], "rounding") is None
 
 
 def test_what_wins_most_for_its_cost_is_tried_first() -> None:

@@ -281,35 +281,37 @@ def _compare(runs: ProgramRuns, changed: list[TrialResult], names: tuple[str, ..
         tuple(median(result.steps_ms) for result in results if result.steps_ms) for results in (runs.base, changed)
     )
     worst = max((SWITCHES[name].drift for name in names), key=list(_TOLERATED).index)
-    return Confirmed(base_ms, with_ms, _receipt([result.losses for result in runs.base], changed[0].losses, worst))
+    receipt = _receipt(runs.base[0].losses, runs.base[1].losses, changed[0].losses, worst)
+    return Confirmed(base_ms, with_ms, receipt)
 
 
-def _receipt(base: list[list[float]], changed: list[float], drift: Drift) -> Receipt | None:
-    """The losses of two runs of the base and one with changes that move results by `drift`.
+def _receipt(base: list[float], again: list[float], changed: list[float], drift: Drift) -> Receipt | None:
+    """The losses of the base, of the base run again, and of one run with changes that move results by `drift`.
 
     Rounding shows from the first step on and is small there; training then makes any difference larger. So the first
     quarter is held to the class's own tolerance, the last to that of a lower precision.
     """
-    steps = min(map(len, (*base, changed)))
+    series = base, again, changed
+    steps = min(map(len, series))
     if not steps:
         return None
     quarter, tolerated = max(1, steps // 4), _TOLERATED[drift]
     if drift == "rounding":
-        early = _hold(base, changed, 0, quarter, tolerated)
+        early = _hold(series, 0, quarter, tolerated)
         if not early.holds:
             return early
         tolerated = _TOLERATED["lower precision"]
-    late = _hold(base, changed, steps - quarter, steps, tolerated)
+    late = _hold(series, steps - quarter, steps, tolerated)
     if drift != "other batches" or late.holds:
         return late
-    first, other = base[0][steps - quarter : steps], changed[steps - quarter : steps]
+    first, other = base[steps - quarter : steps], changed[steps - quarter : steps]
     size = max(abs(fmean(first)), 1e-6)
     error = stdev(first) / sqrt(len(first)) if len(first) > 1 else 0.0
     return replace(late, apart=abs(fmean(other) - fmean(first)) / size, tolerated=3 * sqrt(2) * error / size)
 
 
-def _hold(base: list[list[float]], changed: list[float], start: int, end: int, tolerated: float) -> Receipt:
-    first, second, other = (losses[start:end] for losses in (*base, changed))
+def _hold(series: tuple[list[float], ...], start: int, end: int, tolerated: float) -> Receipt:
+    first, second, other = (losses[start:end] for losses in series)
     return Receipt(end, _apart(other, first), _apart(second, first), tolerated)
 
 

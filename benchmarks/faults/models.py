@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import torch
@@ -93,6 +94,34 @@ def update(machine: Machine, loss: Tensor, optimizer: torch.optim.Optimizer) -> 
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     return loss.detach()
+
+
+def accumulating(
+    machine: Machine,
+    model: nn.Module,
+    batches: Sequence[Tensor],
+    target: Tensor,
+    rate: float,
+    exchange: Callable[[int], AbstractContextManager[None]],
+) -> Callable[[], Tensor]:
+    """A step over micro-batches by mean squared error; `exchange` of a micro-batch's number is around its passes."""
+    optimizer = adamw(model.parameters(), lr=rate)
+
+    def step() -> Tensor:
+        total = torch.zeros((), device=machine.device)
+        for part, batch in enumerate(batches):
+            with exchange(part):
+                with machine.phase("forward"):
+                    loss = F.mse_loss(model(batch), target) / len(batches)
+                with machine.phase("backward"):
+                    loss.backward()
+            total += loss.detach()
+        with machine.phase("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return total
+
+    return step
 
 
 def training(

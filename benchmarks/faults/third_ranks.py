@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from benchmarks.faults.machine import Machine
-from benchmarks.faults.models import Mlp, adamw, place, training, update
+from benchmarks.faults.models import Mlp, accumulating, adamw, place, training, update
 from benchmarks.faults.program import Program, Step
 from benchmarks.faults.third_models import layers, products, replicated, sequences, sharded
 from torch import Tensor, nn
@@ -99,26 +99,8 @@ def exchanged_per_microbatch(severity: str, machine: Machine) -> Program:
 
     def step_with(every: bool) -> Step:
         model = replicated(place(machine, lambda: Mlp(width, count)))
-        optimizer = adamw(model.parameters(), lr=RATE)
-
-        def exchange(part: int) -> AbstractContextManager[None]:
-            return nullcontext() if every or part == parts - 1 else model.no_sync()
-
-        def step() -> Tensor:
-            total = torch.zeros((), device=machine.device)
-            for part, batch in enumerate(inputs):
-                with exchange(part):
-                    with machine.phase("forward"):
-                        loss = F.mse_loss(model(batch), target) / parts
-                    with machine.phase("backward"):
-                        loss.backward()
-                total += loss.detach()
-            with machine.phase("optimizer"):
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-            return total
-
-        return step
+        keeps = lambda part: nullcontext() if every or part == parts - 1 else model.no_sync()  # noqa: E731
+        return accumulating(machine, model, inputs, target, RATE, keeps)
 
     return Program(step_with(every=True), step_with(every=False), tolerance=2e-2)
 

@@ -468,7 +468,8 @@ def test_clocks_that_seem_to_be_one_are_off_by_fifty_microseconds_at_most(monkey
 
 
 def test_four_micro_batches_a_stage_make_the_bubble_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = (("trains", True), ("depths", None), ("waiting_slowdown", 1.0), ("cut_stages_ns", (40e6, 40e6)))
+    whole = dict.fromkeys((2, 4, 8), (40e6, 40e6))
+    figures = (("trains", True), ("depths", None), ("waiting_slowdown", 1.0), ("cut_stages_ns", whole))
     for name, value in figures:
         monkeypatch.setattr(rules_on_ranks, name, lambda *given, value=value: value)
     line = SimpleNamespace(ranks=(0, 1))
@@ -479,7 +480,7 @@ def test_four_micro_batches_a_stage_make_the_bubble_small(monkeypatch: pytest.Mo
 
 def test_half_of_what_stages_are_uneven_by_is_expected_to_be_won(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = Schedule((60e6, 40e6), 70e6, 8, 1, "1F1B")
-    monkeypatch.setattr(rules_on_ranks, "cut_stages_ns", lambda *_: plan.stage_ns)
+    monkeypatch.setattr(rules_on_ranks, "cut_stages_ns", lambda *given: dict.fromkeys(given[-1], plan.stage_ns))
     better = rules_on_ranks._better(None, SimpleNamespace(ranks=(0, 1)), plan)  # type: ignore[arg-type]
     assert plan.uneven_ns == pytest.approx(10e6 * 7 / 8)
     assert better.gain_ns == pytest.approx((0, plan.uneven_ns / 2, plan.uneven_ns))

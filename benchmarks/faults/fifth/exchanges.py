@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from benchmarks.faults.fourth.loops import Narrow
 from benchmarks.faults.machine import Machine
-from benchmarks.faults.models import Mlp, adamw, place, training
+from benchmarks.faults.models import Mlp, accumulating, adamw, place, training
 from benchmarks.faults.program import Program, Step
 from benchmarks.faults.third_models import layers, replicated, sequences, sharded
 from torch import Tensor, nn
@@ -134,20 +134,12 @@ def sharded_per_microbatch(_: str, machine: Machine) -> Program:
     def step_with(every: bool) -> Step:
         model = place(machine, lambda: layers(width, 32, count))
         sharded(model, model)
-        optimizer = adamw(model.parameters(), lr=RATE)
 
-        def step() -> Tensor:
-            total = torch.zeros((), device=machine.device)
-            for part, batch in enumerate(inputs):
-                model.set_requires_gradient_sync(every or part == parts - 1)
-                loss = F.mse_loss(model(batch), target) / parts
-                loss.backward()
-                total += loss.detach()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            return total
+        def exchange(part: int) -> AbstractContextManager[None]:
+            model.set_requires_gradient_sync(every or part == parts - 1)
+            return nullcontext()
 
-        return step
+        return accumulating(machine, model, inputs, target, RATE, exchange)
 
     return Program(step_with(every=True), step_with(every=False), tolerance=2e-2)
 
@@ -160,23 +152,8 @@ def exchanged_behind_late_host(_: str, machine: Machine) -> Program:
 
     def step_with(every: bool) -> Step:
         model = replicated(place(machine, lambda: Narrow(width, count)))
-        optimizer = adamw(model.parameters(), lr=RATE)
-
-        def exchange(part: int) -> AbstractContextManager[None]:
-            return nullcontext() if every or part == parts - 1 else model.no_sync()
-
-        def step() -> Tensor:
-            total = torch.zeros((), device=machine.device)
-            for part, batch in enumerate(inputs):
-                with exchange(part):
-                    loss = F.mse_loss(model(batch), target) / parts
-                    loss.backward()
-                total += loss.detach()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            return total
-
-        return step
+        keeps = lambda part: nullcontext() if every or part == parts - 1 else model.no_sync()  # noqa: E731
+        return accumulating(machine, model, inputs, target, RATE, keeps)
 
     return Program(step_with(every=True), step_with(every=False), tolerance=2e-2)
 

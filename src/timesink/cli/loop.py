@@ -86,7 +86,6 @@ class Rungs:
     def page(self, trace: Trace, diagnosis: Diagnosis, origin: Origin, again: str) -> Page:
         """The plan of the newest capture, which is kept, beside all rungs so far; its first rung is opened. `again` is
         the command to give once that is made."""
-        from timesink.render import written
         from timesink.views.plan import climbed_sheet, page_of, plan
 
         number, ladder = self.made, plan(trace, diagnosis)
@@ -95,8 +94,7 @@ class Rungs:
         if rungs:
             page = replace(page, sheets=(climbed_sheet(rungs), *page.sheets))
         page = replace(page, notes=(*page.notes, self._next(ladder, again)))
-        for name, form in (("plan.md", Format.MD), ("plan.json", Format.JSON)):
-            write_whole(self.out / name, written(page, form, Style(origin=origin)))
+        _write(self.out / "plan", page, origin)
         return page
 
     def _open(self, ladder: Plan, number: int) -> None:
@@ -262,14 +260,14 @@ def loop(
         else:
             _check_tools(program or (), out)
             first = made.run()
-            _write(out, first, target.origin)
+            _write(out / "diagnosis", first, target.origin)
             write_whole(out / "loop.json", stored_stages(made.stages))
     if first is not None and not with_plan:
         target.show(first)
         return 0
     trace, diagnosis = rungs.newest(first)
     if rungs.made:
-        _write(rungs.folder(rungs.made).parent, diagnosis, target.origin)
+        _write(rungs.folder(rungs.made).with_name("diagnosis"), diagnosis, target.origin)
     words = ["timesink", "capture", "--loop", "--made", *(() if out == Path("loop") else ("-o", str(out))), "--"]
     target.show(diagnosis)
     target.show(rungs.page(trace, diagnosis, target.origin, shlex.join(words) + " CMD"))
@@ -282,7 +280,6 @@ def _try_changes(made: Loop, out: Path, origin: Origin) -> Page | None:
     """The page of a trial of the program as it is now, which is kept; None where there is no GPU to measure on."""
     from timesink.capture.errors import CaptureError
     from timesink.capture.manifest import gpus
-    from timesink.render import written
     from timesink.trials.run import try_changes
     from timesink.views.trial import trial_page
 
@@ -295,8 +292,7 @@ def _try_changes(made: Loop, out: Path, origin: Origin) -> Page | None:
         tell(f"loop: try: left out: {error}", made.stages.quiet)
         return None
     page = trial_page(answer, stored_command(made.program))
-    for name, form in (("try.md", Format.MD), ("try.json", Format.JSON)):
-        write_whole(out / name, written(page, form, Style(origin=origin)))
+    _write(out / "try", page, origin)
     return page
 
 
@@ -420,9 +416,9 @@ def _check_tools(program: Sequence[str], out: Path) -> None:
             tell(f"loop: a stage with {name} would be left out: {error}")
 
 
-def _write(folder: Path, diagnosis: Diagnosis, origin: Origin) -> None:
-    """The diagnosis for people and for programs."""
+def _write(stem: Path, shown: Diagnosis | Page, origin: Origin) -> None:
+    """What is shown, for people and for programs: two files of that name."""
     from timesink.render import written
 
-    for name, form in (("diagnosis.md", Format.MD), ("diagnosis.json", Format.JSON)):
-        write_whole(folder / name, written(diagnosis, form, Style(origin=origin)))
+    for form in (Format.MD, Format.JSON):
+        write_whole(stem.with_suffix(f".{form.value}"), written(shown, form, Style(origin=origin)))

@@ -216,10 +216,11 @@ def share_claims(
         worth = scaled(finding.recoverable, ratio) if finding.recoverable else None
         if worth is not None and step_ms is not None and finding.bottleneck is not Bottleneck.PROFILER_OVERHEAD:
             rank = finding.where.rank or 0
-            whole = rooms.setdefault((rank, False), _Room(step_ms))
-            held = [whole]
-            if _is_of_idle_time(finding.claim, trace):
-                held.append(rooms.setdefault((rank, True), _Room(max(step_ms - _busy_ms(rank, trace), 0.0))))
+            if (rank, False) not in rooms:
+                idle_ms = max(step_ms - _busy_ms(rank, trace), 0.0)
+                rooms |= {(rank, False): _Room(step_ms), (rank, True): _Room(idle_ms)}
+            is_idle = _is_of_idle_time(finding.claim, trace)
+            held = [rooms[rank, of_idle_time] for of_idle_time in (False, True)[: 1 + is_idle]]
             least = min(held, key=lambda room: room.left_ms)
             if counted is None and worth.value > least.left_ms and least.first:
                 counted = least.first, 1.0 - least.left_ms / worth.value

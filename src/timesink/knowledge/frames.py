@@ -111,8 +111,9 @@ MODULE_CALL: Final = Pattern(
 )  # fmt: skip
 
 
+_PACKAGES: Final = r"(?:^|[/\\])(?:site-packages|dist-packages|lib[/\\]python3(?:\.\d+)?)[/\\]"
 _INSTALLED: Final = re.compile(
-    r"(?:^|[/\\])(?:site-packages|dist-packages|lib[/\\]python3(?:\.\d+)?)[/\\]|^<|^$"
+    rf"{_PACKAGES}|^<|^$"
     r"|(?:^|[/\\])[a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py$"  # code that TorchInductor generated
 )
 _LIBRARIES: Final = frozenset((
@@ -126,7 +127,7 @@ _LIBRARIES: Final = frozenset((
 ))  # fmt: skip
 
 
-_FOLDER_OF_PACKAGES: Final = re.compile(r"^.*(?:[/\\]|^)(?:site-packages|dist-packages|lib[/\\]python3(?:\.\d+)?)[/\\]")
+_UP_TO_PACKAGES: Final = re.compile(rf"^.*{_PACKAGES}")
 _BELOW_ENGINES: Final = frozenset(
     ("torch", "torchvision", "torchaudio", "functorch", "triton", "numpy", "jax", "jaxlib")
 )
@@ -136,7 +137,7 @@ _BELOW_ENGINES: Final = frozenset(
 def is_engine(file: str) -> bool:
     """Whether a path is of what runs models for a program, such as vLLM or Transformers: where none of the program's
     own files is on any stack, these are as near to it as there is."""
-    package = re.split(r"[/\\]", _FOLDER_OF_PACKAGES.sub("", file))[0].removesuffix(".py")
+    package = _top(_UP_TO_PACKAGES.sub("", file))
     return bool(package) and package[0] != "<" and package not in _BELOW_ENGINES | sys.stdlib_module_names
 
 
@@ -145,5 +146,10 @@ def is_own(file: str) -> bool:
     """Whether a path is of the program itself: `train.py` is, `torch/nn/functional.py` and `threading.py` are not."""
     if _INSTALLED.search(file):
         return False
-    top = re.split(r"[/\\]", file)[0].removesuffix(".py")
+    top = _top(file)
     return top not in _LIBRARIES and top not in sys.stdlib_module_names
+
+
+def _top(file: str) -> str:
+    """The package or module that a relative path begins with."""
+    return re.split(r"[/\\]", file)[0].removesuffix(".py")

@@ -181,7 +181,7 @@ class _Work:
         calls = self.trace.get(API_CALLS)
         if not calls.height:
             return
-        launched = calls["start_ns"].to_numpy()
+        launched, longest_ns = calls["start_ns"].to_numpy(), self._longest_queue_ns()
         for (_, device), first, last in key_slices(self.ops, ("rank", "device")):
             call = self.call[first:last]
             lead = np.sort((self.start[first:last] - launched[call])[call >= 0])
@@ -189,8 +189,8 @@ class _Work:
                 continue
             least = int(lead[int(_ASIDE * lead.size)])
             most = int(lead[-1 - int(_MIXED * lead.size)])
-            in_queue = lead[(lead >= -_EARLY_NS) & (lead <= self._longest_queue_ns())].size
-            if most >= -_EARLY_NS and (in_queue or least <= self._longest_queue_ns()):
+            in_queue = lead[(lead >= -_EARLY_NS) & (lead <= longest_ns)].size
+            if most >= -_EARLY_NS and (in_queue or least <= longest_ns):
                 continue
             self.start, self.end = self.start.copy(), self.end.copy()
             self.start[first:last] -= least

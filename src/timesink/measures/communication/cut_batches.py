@@ -7,6 +7,8 @@ optimizer run once a step.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import polars as pl
 
@@ -40,8 +42,8 @@ class CutStage:
         return max(self.time_ns * ratio, self.host_ns * pieces)
 
 
-def cut_stages_ns(trace: Trace, line: Pipeline, plan: Schedule, micro_batches: int) -> tuple[float, ...]:
-    """What each stage of a pipeline takes a step once its batch is cut in so many micro-batches."""
+def cut_stages_ns(trace: Trace, line: Pipeline, plan: Schedule, counts: Iterable[int]) -> dict[int, tuple[float, ...]]:
+    """What each stage of a pipeline takes a step once its batch is cut in so many micro-batches, by their number."""
     stages = []
     for rank, stage_ns in zip(line.ranks, plan.stage_ns, strict=True):
         steps = job(trace).steps.filter(pl.col("rank") == rank)
@@ -49,7 +51,7 @@ def cut_stages_ns(trace: Trace, line: Pipeline, plan: Schedule, micro_batches: i
         busy_ns = steps["host_busy_ns"].min()  # of the quickest step: others may hide waits
         host_ns = max(0.0, busy_ns - recorded_ns) if isinstance(busy_ns, int) else 0.0
         stages.append(CutStage(stage_ns, host_ns, *_kernels(trace, rank)))
-    return tuple(stage.cut_ns(micro_batches / plan.micro_batches) for stage in stages)
+    return {count: tuple(stage.cut_ns(count / plan.micro_batches) for stage in stages) for count in counts}
 
 
 def _kernels(trace: Trace, rank: int) -> tuple[Float64Array, Float64Array]:

@@ -202,7 +202,7 @@ def _better(trace: Trace, line: Pipeline, plan: Schedule) -> _Filled:
     if plan.is_serial:
         return _together(trace, line, plan, many)
     counts = [n for n in _doublings(max(many, 2 * plan.micro_batches)) if n > plan.micro_batches]
-    gains = {n: plan.gain_ns(n, 1.0, cut_stages_ns(trace, line, plan, n)) for n in counts}
+    gains = {n: plan.gain_ns(n, 1.0, cut) for n, cut in cut_stages_ns(trace, line, plan, counts).items()}
     often = max(gains, key=lambda n: gains[n][1])
     more = gains[often]
     even = tuple(share * plan.uneven_ns for share in (assumed.EVENED.low, assumed.EVENED.value, assumed.EVENED.high))
@@ -229,7 +229,7 @@ def _together(trace: Trace, line: Pipeline, plan: Schedule, many: int) -> _Fille
     slowdown, apart = waiting_slowdown(trace, line), depths(trace)
     what = "Let the next item enter before the last one has left: two or more at a time"
     if trains(trace):
-        cuts = {count: cut_stages_ns(trace, line, plan, count) for count in _doublings(max(plan.items, many))}
+        cuts = cut_stages_ns(trace, line, plan, _doublings(max(plan.items, many)))
         least, count = max((plan.gain_ns(count, slowdown, cut)[1], count) for count, cut in cuts.items())
         gain = (least + plan.gain_ns(count, 1.0, cuts[count])[1]) / 2  # it waits, nobody knows how seldom
         most = max(plan.gain_ns(count, 1.0)[1] for count in cuts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -131,11 +132,12 @@ def style_faults(verdict: Verdict) -> list[str]:
 
 def undeclared_tables(rule: Rule, case: Case) -> list[str]:
     """Tables that were asked for and are in neither `needs` nor `reads`, once it is decided what is known."""
-    known(case.watched)
-    assert isinstance(case.watched.tables, Watched)
-    case.watched.tables.asked.clear()
-    rule.verdict(case.watched, case.limits)
-    return sorted(case.watched.tables.asked - {table.name for table in (*rule.needs, *rule.reads)})
+    tables = Watched(case.trace.tables)
+    own = replace(case.trace, tables=tables)  # of which nothing is remembered, whichever law came before
+    known(own)
+    tables.asked.clear()
+    rule.verdict(own, case.limits)
+    return sorted(tables.asked - {table.name for table in (*rule.needs, *rule.reads)})
 
 
 def near_miss_faults(rule: Rule, cases: tuple[Case, ...]) -> list[str]:

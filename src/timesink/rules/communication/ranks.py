@@ -35,7 +35,7 @@ from timesink.measures.ranks.lateness import lateness, latest_rank, rebalanced, 
 from timesink.measures.ranks.parity import ranks_text
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
-from timesink.model.tables import DEVICE_OPS, FRAMES
+from timesink.model.tables import DEVICE_OPS, FRAMES, GRAPH_NODES
 from timesink.model.trace import Trace
 from timesink.rules.idle import BLAME_READS
 from timesink.startup import dataclass
@@ -420,7 +420,12 @@ RULES: Final = (
     ),
     make_rule("COM104", "ranks-imbalanced", _check_imbalance, needs=(DEVICE_OPS,), reads=JOB_READS, capture=_CAPTURE),
     make_rule(
-        "COM105", "pipeline-bubble", _check_bubble, needs=(DEVICE_OPS,), reads=(*JOB_READS, FRAMES), capture=_CAPTURE
+        "COM105",
+        "pipeline-bubble",
+        _check_bubble,
+        needs=(DEVICE_OPS,),
+        reads=(*JOB_READS, FRAMES, GRAPH_NODES),
+        capture=_CAPTURE,
     ),
     make_rule("COM109", "slow-link", _check_links, needs=(DEVICE_OPS,), reads=JOB_READS, capture=_CAPTURE),
 )

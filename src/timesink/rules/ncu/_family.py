@@ -32,7 +32,16 @@ from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.counters.waste import Cause
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, KERNEL_METRICS, KERNEL_PROFILES, RANGES
+from timesink.model.tables import (
+    API_CALLS,
+    DEVICE_OPS,
+    DEVICES,
+    HOST_OPS,
+    KERNEL_METRICS,
+    KERNEL_PROFILES,
+    KERNEL_RULES,
+    RANGES,
+)
 from timesink.model.trace import Trace
 from timesink.rules.ncu._tiny import is_tiny, together
 from timesink.startup import dataclass, replace
@@ -82,7 +91,7 @@ def cause_rule(code: str, name: str, cause: Cause, explain: Callable[..., Explan
         name,
         check,
         needs=(KERNEL_PROFILES, KERNEL_METRICS),
-        reads=(DEVICES, DEVICE_OPS, RANGES, HOST_OPS, API_CALLS),
+        reads=(DEVICES, DEVICE_OPS, RANGES, HOST_OPS, API_CALLS, KERNEL_RULES),
         capture=_CAPTURE,
     )
 

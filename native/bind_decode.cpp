@@ -76,11 +76,15 @@ nb::tuple arrow_c_array(ArrowColumn& column, nb::object) {
     return nb::make_tuple(schema, array_capsule(column));
 }
 
-// The columns of a table that hold anything; one that is null throughout is left out.
+// The columns of a table that hold anything; one that is null throughout is left out. All are empty afterwards: a table
+// may be handed over in pieces.
 nb::dict columns_of(Table& table) {
     nb::dict columns;
     for (AnyColumn* column : table.columns) {
-        if (column->size() && column->nulls() == column->size()) continue;
+        if (column->size() && column->nulls() == column->size()) {
+            column->clear();
+            continue;
+        }
         auto handed = std::make_unique<ArrowColumn>();
         handed->format = column->arrow_format;
         handed->size = column->size();

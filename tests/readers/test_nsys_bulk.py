@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
 
@@ -117,6 +117,13 @@ plain = st.tuples(
 )
 
 
+NOTHING = (None, None, None, None)
+LATE = [NOTHING] * 40 + [(None, None, 0.5, "a")]
+
+
+@example(LATE, 512, "NONE", 3, True)  # a column whose first piece holds nothing
+@example([*LATE, *LATE], 512, "NONE", 3, True)
+@example([*((at, at, None, "x" * 40) for at in range(20)), *LATE], 512, "FULL", 5, False)
 @given(
     st.lists(plain, max_size=60),
     st.sampled_from([512, 1024, 4096, 65536]),
@@ -201,7 +208,8 @@ def test_damaged_pages_are_read_as_sqlite_reads_them_or_left_to_it(rows, seed, b
         try:
             while table.read(1):
                 pass
-            starts = pl.Series(table.columns().get("start", [None] * len(table)), dtype=pl.Int64).to_list()
+            nothing = [None] * len(table)  # which is empty once its columns are handed over
+            starts = pl.Series(table.columns().get("start", nothing), dtype=pl.Int64).to_list()
         except _native.IrregularTable:
             return
         expected, whole = [], True

@@ -17,14 +17,14 @@ from benchmarks.faults import suite
 CAPTURES = Path(__file__).parent / "captures"
 MEASURED = CAPTURES / "measured.json"
 ARCHIVES = frozenset(f"{fault.name}.{tool}.tar.xz" for fault in suite.FAULTS for tool in ("torch", "nsys"))
-FIFTH = CAPTURES / "fifth"
-"""The fifth set, without marks: apart from captures that every law of marked steps is held against."""
 LISTS = ("fault_ms", "fix_ms", "receipts_equal", "failed")
 
 
 def archive(name: str, tool: str) -> Path:
-    """Where the captures of a program by a tool are kept."""
-    return (CAPTURES if suite.find(name).marked else FIFTH) / f"{name}.{tool}.tar.xz"
+    """Where the captures of a program by a tool are kept: those without marks apart, as laws of marked steps do not
+    hold of them."""
+    fault = suite.find(name)
+    return (CAPTURES if fault.marked else CAPTURES / fault.folder) / f"{name}.{tool}.tar.xz"
 
 
 def merged(parts: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -62,7 +62,8 @@ def main() -> None:
     parser.add_argument("archives", type=Path, nargs="+")
     parser.add_argument("--add", action="store_true", help="keep the measurements already adopted")
     options = parser.parse_args()
-    FIFTH.mkdir(parents=True, exist_ok=True)
+    for folder in suite.FOLDERS.values():
+        (CAPTURES / folder).mkdir(parents=True, exist_ok=True)
     parts = [json.loads(MEASURED.read_text())] if options.add and MEASURED.exists() else []
     for results in options.archives:
         parts += unpacked(results)

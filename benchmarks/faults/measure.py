@@ -90,7 +90,7 @@ def measured(machine: Machine, case: suite.Case, names: Sequence[str] = VARIANTS
         first = receipts(machine, variants)
         for step in variants.values():
             timed_ms(machine, step, 0, 1 if program.slow else WARMUPS)
-        full = SHORT if suite.find(case.fault).part == 5 else FULL
+        full = SHORT if suite.find(case.fault).part >= 5 else FULL
         plan = DRY if machine.tiny else SLOW if program.slow else full
         times = interleaved(machine, program, variants, plan)
     finally:

@@ -20,18 +20,21 @@ SPLIT_SEED = "timesink faults 1"
 THIRD_SEED = "timesink faults 3"
 FOURTH_SEED = "timesink faults 4"
 FIFTH_SEED = "timesink faults 5"
+FOLDERS = {5: "fifth", 6: "sixth"}
 
 Split = Literal[
     "tune", "evaluate", "fresh", "third_tune", "third_evaluate", "fourth_tune", "fourth_evaluate", "fifth_tune",
-    "fifth_evaluate",
+    "fifth_evaluate", "sixth",
 ]  # fmt: skip
 SPLITS: tuple[Split, ...] = get_args(Split)
 """`tune`: limits were set on it. `evaluate`: set aside by a hash of the name, and printed since.
 `fresh`: planted after the limits were set and after the first evaluation; captured once, scored once.
 `third_tune` and `third_evaluate`: the third set, split by a hash of its own before any of it was captured.
-`fourth_tune` and `fourth_evaluate`, `fifth_tune` and `fifth_evaluate`: the fourth and the fifth, likewise."""
-Set = Literal[1, 2, 3, 4, 5]
+`fourth_tune` and `fourth_evaluate`, `fifth_tune` and `fifth_evaluate`: the fourth and the fifth, likewise.
+`sixth`: the sixth, all of it captured once and scored once; nothing is set on it."""
+Set = Literal[1, 2, 3, 4, 5, 6]
 Builder = Callable[[str, "Machine"], "Program"]
+_WHOLE: dict[int, Split] = {2: "fresh", 6: "sixth"}
 _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
     1: (SPLIT_SEED, "tune", "evaluate"),
     3: (THIRD_SEED, "third_tune", "third_evaluate"),
@@ -74,14 +77,14 @@ class Fault:
 
     @property
     def marked(self) -> bool:
-        """Whether its captures hold steps and phases as an author marks them; the fifth set has none."""
-        return self.part != 5
+        """Whether its captures hold steps and phases as an author marks them; the last two sets have none."""
+        return self.part < 5
 
     @property
     def split(self) -> Split:
-        """`fresh` for the second set; of the others, set aside is the third whose name's seeded hash says so."""
-        if self.part == 2:
-            return "fresh"
+        """The second set and the sixth whole; of the others, a third is set aside, as the name's seeded hash says."""
+        if self.part in _WHOLE:
+            return _WHOLE[self.part]
         seed, kept, set_aside = _SPLIT_BY_HASH[self.part]
         aside = hashlib.sha256(f"{seed}:{self.name}".encode()).digest()[0] % 3 == 0
         return set_aside if aside else kept
@@ -124,15 +127,21 @@ def fourth(name: str, topic: str, bottleneck: str, *more: str, environment: tupl
 
 
 def fifth(
-    name: str, topic: str, bottleneck: str, compiles: bool = False, environment: tuple[tuple[str, str], ...] = (),
-    recorded: int = 4,
+    name: str, topic: str, bottleneck: str, *, compiles: bool = False,
+    environment: tuple[tuple[str, str], ...] = (), recorded: int = 4, part: Set = 5,
 ) -> Fault:  # fmt: skip
-    """A program of the fifth set, of two ranks on two GPUs; its fix is captured too, unless that is its environment."""
+    """A program of the fifth set, or the sixth, of two ranks on two GPUs; its fix is captured too, unless that is its
+    environment."""
     steps = ("medium",) if bottleneck == HEALTHY else ("high",)
     return Fault(
-        name, f"fifth.{topic}", bottleneck, steps, not environment and bottleneck != HEALTHY, compiles, part=5, gpus=2,
-        environment=environment, recorded=recorded,
+        name, f"{FOLDERS[part]}.{topic}", bottleneck, steps, not environment and bottleneck != HEALTHY, compiles,
+        part=part, gpus=2, environment=environment, recorded=recorded,
     )  # fmt: skip
+
+
+def sixth(name: str, bottleneck: str, recorded: int = 3) -> Fault:
+    """A program of the sixth set."""
+    return fifth(name, "two_gpus", bottleneck, recorded=recorded, part=6)
 
 
 THROUGH_HOST = (("NCCL_P2P_DISABLE", "1"),)
@@ -270,6 +279,14 @@ FAULTS: tuple[Fault, ...] = (
     fifth("sharded_through_host", "exchanges", "communication_exposed", environment=THROUGH_HOST, recorded=3),
     fifth("averaged_through_host", "exchanges", "communication_exposed", environment=THROUGH_HOST),
     fifth("compiled_layers", "controls", HEALTHY, compiles=True, recorded=3),
+    sixth("buckets_too_small", "communication_small"),
+    sixth("augmented_by_one_rank", "straggler"),
+    sixth("bucket_of_everything", "communication_exposed"),
+    sixth("blocks_accumulated", HEALTHY),
+    sixth("losses_summed_and_read", "host_sync"),
+    sixth("stages_of_unlike_length", "pipeline_bubble"),
+    sixth("states_sent_one_by_one", "communication_small"),
+    sixth("norms_synchronized", "communication_small"),
 )
 
 

@@ -84,6 +84,14 @@ def test_the_fifth_set_keeps_the_split_that_was_written_down_before_its_captures
     }  # fmt: skip
 
 
+def test_the_sixth_set_is_unseen_as_a_whole() -> None:
+    sixth = [suite.find(case.fault) for case in suite.cases("sixth:")]
+    assert sixth == [fault for fault in suite.FAULTS if fault.part == 6]
+    assert {(fault.gpus, fault.marked, fault.split) for fault in sixth} == {(2, False, "sixth")}
+    assert Counter(fault.bottleneck for fault in sixth)["none"] == 1
+    assert len(sixth) == 8
+
+
 def test_programs_of_two_ranks_have_two_severities_and_healthy_ones_three_sizes() -> None:
     jobs = [fault for fault in suite.FAULTS if fault.gpus > 1 and fault.part == 3]
     assert sum(not fault.healthy for fault in jobs) == 6

@@ -39,13 +39,23 @@ def test_nsys_leaves_symbols_and_samples_out_and_opens_by_range() -> None:
 
 
 def test_cpu_samples_of_a_python_program_come_with_its_own_stacks() -> None:
-    known = tool("nsys", f"{NSYS_HELP} --python-sampling=")
+    known = tool("nsys", f"{NSYS_HELP} --python-sampling= --python-backtrace= --cudabacktrace=")
+    stacks = ["--python-sampling=true", "--python-backtrace=cuda", "--cudabacktrace=kernel:0,memory:0,sync:0"]
     options = NsysOptions(cpu_samples=True)
-    assert "--python-sampling=true" in options.command(known, OUT, PROGRAM, by_range=True)
-    assert "--python-sampling=true" not in options.command(known, OUT, ["./solver"], by_range=False)
-    assert "--python-sampling=true" not in NsysOptions().command(known, OUT, PROGRAM, by_range=True)
-    older = tool("nsys", NSYS_HELP)
-    assert "--python-sampling=true" not in options.command(older, OUT, PROGRAM, by_range=True)
+
+    def asked_of(options: NsysOptions, tool: Tool, program: list[str]) -> list[str]:
+        words = options.command(tool, OUT, program, by_range=program is PROGRAM)
+        return [word for word in words if word.startswith(("--python", "--cudabacktrace", "--resolve"))]
+
+    # Python's stacks need no symbols of libraries, which are gigabytes of a PyTorch program; a native program's do.
+    assert asked_of(options, known, PROGRAM) == [*stacks, "--resolve-symbols=false"]
+    assert asked_of(options, known, ["./solver"]) == []
+    assert asked_of(NsysOptions(), known, PROGRAM) == ["--resolve-symbols=false"]
+    assert asked_of(options, tool("nsys", f"{NSYS_HELP} --python-sampling="), PROGRAM) == [
+        stacks[0],
+        "--resolve-symbols=false",
+    ]
+    assert asked_of(options, tool("nsys", NSYS_HELP), PROGRAM) == []
 
 
 def test_an_old_nsys_gets_only_what_it_knows() -> None:

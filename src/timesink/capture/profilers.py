@@ -210,10 +210,11 @@ class NsysOptions:
         argv.append(f"--trace={','.join(self._known_traces(tool))}")
         if not self.cpu_samples:
             argv += ["--sample=none", "--cpuctxsw=none"]
+        python = self.cpu_samples and is_python(program) and tool.knows("--python-sampling")
+        argv += [one for one in _PYTHON_STACKS if python and tool.knows(one.partition("=")[0])]
         # Without it the raw file holds the symbols of every loaded library: gigabytes for a PyTorch program.
-        argv += ["--resolve-symbols=false"] if tool.knows("--resolve-symbols") and not self.cpu_samples else []
-        if self.cpu_samples and is_python(program) and tool.knows("--python-sampling"):
-            argv.append("--python-sampling=true")  # native stacks of a Python program show its interpreter, and no line
+        if tool.knows("--resolve-symbols") and (python or not self.cpu_samples):
+            argv.append("--resolve-symbols=false")
         if self.cuda_graphs == "node" and tool.knows("--cuda-graph-trace"):
             argv.append("--cuda-graph-trace=node")
         if self.memory:
@@ -276,6 +277,8 @@ class NsysOptions:
 
 
 _EXPORT_TIMEOUT_S = 1800.0
+# Stacks by samples and by calls of a Python program: native ones show its interpreter, and none of its lines.
+_PYTHON_STACKS = ("--python-sampling=true", "--python-backtrace=cuda", "--cudabacktrace=kernel:0,memory:0,sync:0")
 # Kernels of NCCL and NVSHMEM wait for other ranks: replayed, or held back while another rank is replayed, they hang.
 NO_COMMUNICATION = "regex:^(?!.*(nccl|nvshmem))"
 # The set "rules": the sections whose counters timesink's kernel rules read; about half the passes of "full".

@@ -1,5 +1,9 @@
-"""One program of the ladders, or a healthy one of a size, as a script: `suite_script NAME [SIZE] [--dry]`."""
+"""One program of the ladders, or a healthy one of a size, as a script: `suite_script NAME [SIZE] [--dry]`.
 
+What was made for it is collected no more, as in the truth of the ladders.
+"""
+
+import gc
 import sys
 
 import torch
@@ -16,5 +20,8 @@ if size:
     step = faults.find(name).builder()(size[0], machine).fault
 else:
     step = ladders.find(name).builder()(Context(machine, frozenset()))
+step()
+gc.collect()
+gc.freeze()
 while True:
     step()

@@ -141,6 +141,28 @@ def test_a_change_that_breaks_the_model_ends_the_change_and_not_the_program(tmp_
     assert "bf16" not in found["kept"]
 
 
+@pytest.mark.parametrize(("infers", "casts"), [(True, 1), (False, 3)])
+def test_weights_are_cast_once_where_a_program_only_infers(infers: bool, casts: int) -> None:
+    """Three calls: in training weights change between them, so each casts them again."""
+    import torch
+
+    from timesink.trials.model_switches import autocast_model
+    from timesink.trials.program import RunningProgram
+
+    program, model, given = RunningProgram(lambda _: False), torch.nn.Linear(4, 4), torch.ones(2, 4)
+    program._called[id(model)] = model
+    with torch.set_grad_enabled(not infers):
+        undo = autocast_model("bf16", program)
+        call = program.around["bf16"](torch.nn.Module.__call__)
+        with torch.profiler.profile() as profiled:
+            for _ in range(3):
+                call(model, given)
+        undo()
+    seen = sum(event.name == "aten::_to_copy" and event.input_shapes is not None for event in profiled.events())
+    assert seen == 3 * 2 + 2 * casts  # what is given, the result; weight and bias
+    assert model(given).dtype is torch.float32 and not program.around
+
+
 def test_an_error_of_the_program_itself_stays_its_own(tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
     script.write_text(PROGRAM.replace("loss.backward()", "loss.backward(); 1 / 0 if number == 3 else None"))

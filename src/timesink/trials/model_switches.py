@@ -44,7 +44,8 @@ def allow_tf32(program: RunningProgram) -> Undo:
 
 
 def autocast_model(name: Literal["bf16", "fp16"], program: RunningProgram) -> Undo:
-    """Around the calls of root modules; results are cast back to what the program expects."""
+    """Around the calls of root modules; results are cast back to what the program expects. Where a program only infers,
+    what was cast of its weights lasts from call to call, as it does in one autocast around the loop."""
     import torch
 
     kinds, device = _floats(program), parameters_of(program)[0].device.type
@@ -70,7 +71,15 @@ def autocast_model(name: Literal["bf16", "fp16"], program: RunningProgram) -> Un
         return called
 
     program.around[name] = wrap
-    return lambda: program.around.pop(name, None)
+    return undo_all(lambda: program.around.pop(name, None), *_keep_casts(torch, program))
+
+
+def _keep_casts(torch: Any, program: RunningProgram) -> list[Undo]:
+    """Autocast forgets what it has cast at the end of the outermost region: one is open until the change is undone."""
+    if program.step_optimizer is not None or torch.is_grad_enabled():
+        return []
+    torch.autocast_increment_nesting()
+    return [torch.clear_autocast_cache, torch.autocast_decrement_nesting]
 
 
 def _as_float32(torch: Any, result: Any) -> Any:

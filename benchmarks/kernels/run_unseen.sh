@@ -31,12 +31,13 @@ said build; if [[ -n ${PAIRS:-} ]]; then cp "$PAIRS" "$raw/pairs"; else bash ../
   "$ncu" --version | tail -1; nvcc --version | tail -2
   python3 -c 'import torch; print("PyTorch", torch.__version__)'; } >"$out/machine.txt" 2>&1
 said verify; timeout 60 "$raw/pairs" --verify 2>&1 | tee "$out/verify.txt"
-said time; timeout 60 "$raw/pairs" --time "$raw/cuda.json"; timeout 90 python3 torch_pairs.py time "$raw/torch.json" | tee -a "$out/verify.txt"
+said time; timeout 60 "$raw/pairs" --time "$raw/cuda.json"; timeout 180 python3 torch_pairs.py time "$raw/torch.json" | tee -a "$out/verify.txt"
 python3 -c 'import json, sys; print(json.dumps({k: v for f in sys.argv[1:] for k, v in json.load(open(f)).items()}, indent=1))' \
   "$raw/cuda.json" "$raw/torch.json" >"$out/times.json"
 said capture; filter='regex:_fault$' ONE_LAUNCH=1 capture cuda "$raw/pairs" --capture unseen
 "$ncu" --import "$raw/cuda.ncu-rep" --page details --csv | xz -9e >"$out/cuda.details.csv.xz"
-for pair in $(sed -n 's/^    main(\(.*\))/\1/p' torch_pairs.py | tr -d ,); do
+if grep -q '^import triton' torch_pairs.py; then filter='regex:_fault$' capture triton python3 torch_pairs.py capture every
+else for pair in $(sed -n 's/^    main(\(.*\))/\1/p' torch_pairs.py | tr -d ,); do
   said "$pair"; filter='' capture "$pair" python3 torch_pairs.py capture "$pair"
-done
+done; fi
 tail -qn 2 "$raw"/*.log | cut -c1-300; ls -la "$raw" "$out"; said done

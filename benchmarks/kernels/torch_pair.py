@@ -1,4 +1,4 @@
-"""What the PyTorch pairs of a set share: `python torch_pairs.py time OUT.json | capture PAIR`.
+"""What the PyTorch pairs of a set share: `python torch_pairs.py time OUT.json | capture PAIR | capture every`.
 
 A pair is a function that prepares its tensors and returns one that runs the fault (False) or the fix (True) and returns
 its result.
@@ -16,9 +16,11 @@ import torch
 WARM, RUNS = 5, 41
 
 
-def timed_us(run, fixed):
-    """One call between CUDA events, in us."""
+def timed_us(run, fixed, queued_cycles=0):
+    """One call between CUDA events, in us; behind a kernel of so many cycles, without the host's part."""
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    if queued_cycles:
+        torch.cuda._sleep(queued_cycles)
     began.record()
     run(fixed)
     ended.record()
@@ -26,12 +28,12 @@ def timed_us(run, fixed):
     return began.elapsed_time(ended) * 1e3
 
 
-def times(run):
+def times(run, queued_cycles=0):
     """Fault and fix alternating, as the CUDA pairs are timed."""
     us = {False: [], True: []}
     for turn in range(WARM + RUNS):
         for fixed, kept in us.items():
-            found = timed_us(run, fixed)
+            found = timed_us(run, fixed, queued_cycles)
             if turn >= WARM:
                 kept.append(found)
     told = {"runs": RUNS}
@@ -42,24 +44,33 @@ def times(run):
     return told
 
 
-def main(*pairs):
-    """Times every pair, or captures one."""
-    torch.manual_seed(0)
-    verb, target = sys.argv[1:]
-    named = {one.__name__: one for one in pairs}
-    if verb == "time":
-        told = {}
-        for name, make in named.items():
-            run = make()
-            fault, fix = run(False).float(), run(True).float()
-            print(f"{name:24} differs by {((fault - fix).norm() / fault.norm()).item():.1e} of its norm")
-            told[name] = times(run)
-        Path(target).write_text(json.dumps(told, indent=1) + "\n")
-        return
-    run = named[target]()
+def timed(name, run, queued_cycles):
+    """Says how far the results lie apart, and times both."""
+    fault = run(False).float().clone()
+    print(f"{name:24} differs by {((fault - run(True).float()).norm() / fault.norm()).item():.1e} of its norm")
+    return times(run, queued_cycles)
+
+
+def captured(run):
+    """Runs the fault once before it is watched, and once watched."""
     run(False)
     torch.cuda.synchronize()
     torch.cuda.cudart().cudaProfilerStart()
     run(False)
     torch.cuda.synchronize()
     torch.cuda.cudart().cudaProfilerStop()
+
+
+def main(*pairs, queued_cycles=0):
+    """Times every pair, or captures one or every one."""
+    torch.manual_seed(0)
+    verb, target = sys.argv[1:]
+    named = {one.__name__: one for one in pairs}
+    told = {}
+    for name, make in named.items() if target == "every" or verb == "time" else [(target, named[target])]:
+        try:
+            told[name] = timed(name, make(), queued_cycles) if verb == "time" else captured(make())
+        except Exception as failed:  # noqa: BLE001 - one that cannot run here leaves the others to run
+            print(f"{name:24} FAILED: {str(failed)[:200]}")
+    if verb == "time":
+        Path(target).write_text(json.dumps(told, indent=1) + "\n")

@@ -256,6 +256,44 @@ def test_a_text_that_no_class_lets_stay_is_not_written(tmp_path: Path, monkeypat
             redact(tmp_path / name)
 
 
+JSON_IN_TEXT = (
+    '{"note": "loss\\nhunter2 \\thunter2"}',
+    'step 3: {"note": {"inner": ["a\\\\nhunter2"], "x": 1795179664.600534}} took 3 ms',
+    '{"password": "softmax\\n", "host": "python"} and {"note": "\\u0068unter2"}',
+    'cut off {"note": "loss\\nhunter2 \\u0068unter2',
+    '{"note": "{\\"note\\": \\"a\\\\nhunter2\\"}"}',
+    '{"note": "C:\\\\new\\\\hunter2\\bhunter2"} {"',
+)
+
+
+@pytest.mark.parametrize("text", JSON_IN_TEXT)
+@pytest.mark.parametrize("name", ["a.log", "a.txt", "a.yaml", "a.html", "a.json", "a.sqlite"])
+def test_json_in_a_text_is_cleaned_by_what_it_spells(tmp_path: Path, name: str, text: str) -> None:
+    source = tmp_path / name
+    if name == "a.sqlite":
+        with sqlite3.connect(source) as made:
+            made.executescript("CREATE TABLE NVTX_EVENTS (start INTEGER, text TEXT);" + STRINGS)
+            made.execute("INSERT INTO NVTX_EVENTS VALUES (1, ?)", (text,))
+    elif name == "a.json":
+        source.write_text(json.dumps({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": text}]}))
+    else:
+        source.write_text(f"<p>{text}</p>\n" if name == "a.html" else f"{text}\n")
+    done = redact(source)
+    assert b"hunter2" not in (data := done.path.read_bytes())
+    assert b"0068" not in data
+    assert b"softmax" not in data
+    assert proof(done.path).removed == ()
+
+
+@pytest.mark.parametrize("escape", ["\\j", "\\#", "\\u12", "\\ud800", "\\x41", "\\u00zz", "\x01"])
+@pytest.mark.parametrize("name", ["a.json", "a.log", "a.jsonl"])
+def test_a_damaged_string_of_json_is_proven_as_it_stands(tmp_path: Path, name: str, escape: str) -> None:
+    """What spells nothing is read by its letters: what it hides is still met."""
+    source = tmp_path / name
+    source.write_text('{"name": "of hunter2%s mul"}\n' % escape)  # noqa: UP031
+    assert "hunter2" not in redact(source).path.read_text()
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from timesink.errors import UnreadableTrace
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, SOURCES
 from timesink.readers import read
 
 Spelling = Callable[[int, int], Any]
@@ -96,6 +97,15 @@ def test_words_of_a_single_rank_are_no_loss(tmp_path: Path) -> None:
 def test_numbers_that_say_a_rank_are_kept(tmp_path: Path) -> None:
     trace = read(written(tmp_path / "merged.json", 2, lambda rank, pid: f"rank {7 - 4 * rank}: {pid}"))
     assert trace.rank_numbers == (3, 7)
+
+
+def test_no_part_of_it_is_written_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    path = written(tmp_path / "merged.json", 2, SPELLINGS["brackets"])
+    trace = read(path, cache=False)
+    assert [*tmp_path.iterdir()] == [path]
+    assert trace[SOURCES]["path"].to_list() == [str(path)] * 2
+    assert trace[SOURCES]["size_bytes"].to_list() == [path.stat().st_size] * 2
 
 
 @pytest.mark.parametrize("gpu_of_rank", [0, 1])

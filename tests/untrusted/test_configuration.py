@@ -70,6 +70,15 @@ def test_what_the_schema_does_not_know_is_refused_with_file_and_place(line: str,
     assert REFUSED[line] in str(raised.value)
 
 
+@pytest.mark.parametrize("number", ["nan", "-inf", "inf", "9" * 400, "-" + "9" * 400, "0x" + "f" * 300])
+@pytest.mark.parametrize(
+    "line", ["limits = {IDL101.idle_ratio = %s}", 'limits = {"A.b" = %s}', "suites.a.timeout = %s"]
+)
+def test_a_number_that_is_not_finite_or_beyond_every_double_is_refused(line: str, number: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no finite number"):
+        read(written(tmp_path, f"[tool.timesink]\n{line % number}\n"))
+
+
 def test_the_schema_is_one_and_says_the_same() -> None:
     jsonschema.Draft202012Validator.check_schema(schema())
     validator = jsonschema.Draft202012Validator(schema())

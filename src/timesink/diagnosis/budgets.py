@@ -13,9 +13,11 @@ from timesink.model.trace import Trace
 
 
 def step_budgets(trace: Trace) -> tuple[StepBudget, ...]:
-    """One budget per device: compute, exposed communication, exposed copies, then idle time by cause, largest first."""
+    """One budget per device that has time: compute, exposed communication, exposed copies, then idle time by cause,
+    largest first."""
     counts = Counter(steps(trace).windows.select("rank", "device").iter_rows())
-    return tuple(_budget(trace, (part.rank, part.device), counts) for part in device_timeline(trace))
+    devices = [(part.rank, part.device) for part in device_timeline(trace)]
+    return tuple(_budget(trace, device, counts) for device in devices if period_ns(trace, device))
 
 
 def _budget(trace: Trace, device: Device, counts: Counter[Device]) -> StepBudget:

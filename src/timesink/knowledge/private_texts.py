@@ -266,6 +266,9 @@ MARKED_NUMBER: Final = Pattern(
     r'"\\u0000([^"]*)"', "a number that waits to be written in its own digits", r'"\u000012.50"', '"12.50"'
 )
 LITERAL: Final = Pattern(r'"(?:[^"\\]|\\.)*"', "a string of JSON or of a script", ('"a"', '"a\\"b"'), "'a'")
+SCALAR: Final = Pattern(
+    LITERAL + r"|(?<=[:,\[])\s*-?\d[\d.eE+-]*", "a string or a number of JSON", ('"a"', '{"a": 12.5}'), "12 null"
+)
 DIGEST_OF_PAYLOAD: Final = Pattern(
     r'"has_payload": "[0-9a-f]{1,32}"', "the digest of what follows a record of a structured log",
     '"has_payload": "8d59"', '"has_payload": "no"',

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -110,6 +111,8 @@ def _faults(
     elif isinstance(value, list):
         for inner in value:
             yield from _faults(inner, declared.get("items", {}), place)
+    elif isinstance(value, (int, float)) and not abs(value) <= sys.float_info.max:
+        yield place, "is no finite number", declared.get("description", _SHOWN)
     elif isinstance(value, str) and not re.search(declared.get("pattern", ""), value):
         yield place, f"cannot be {value!r}", declared.get("description", _SHOWN)
 

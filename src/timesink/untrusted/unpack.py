@@ -65,10 +65,12 @@ def unpacked_whole(path: Path, limits: ReadLimits, remedy: str) -> tuple[bytes, 
 
 @dataclass(slots=True)
 class UnpackedFile:
-    """Iterates over the text of `path`. Afterwards `problem` says how a packed file was damaged, if it was."""
+    """Iterates over the text of `path`, or over what of it is `held`. Afterwards `problem` says how a packed file was
+    damaged, if it was."""
 
     path: Path
     limits: ReadLimits
+    held: bytes = b""
     unpacked_bytes: int = 0
     problem: str = ""
 
@@ -82,6 +84,8 @@ class UnpackedFile:
 
     def __iter__(self) -> Iterator[bytes | memoryview]:
         """The pieces of the text, in order. Each is valid until the next is asked for."""
+        if self.held:
+            return iter((self.held,))
         packing, threads = self.packing, min(usual_threads(), _MOST_THREADS)
         pieces = self._unpacked(packing, threads) if packing else self._plain()
         # On one thread, with others that read beside it, to hand a piece over takes longer than it wins.

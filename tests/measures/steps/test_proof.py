@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.strategies import frame
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Bottleneck, Undecided
-from timesink.measures.steps.proof import StepOrigin
+from timesink.measures.steps.proof import StepOrigin, Work, proven
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.start_up import start_up
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
@@ -192,3 +193,11 @@ def test_sixteen_kernels_on_four_streams_have_no_step() -> None:
     found = diagnose(trace)
     assert said(trace) == (None, 0)
     assert "busy 83.8 % of the 77.6 us window" in found.statement
+
+
+@pytest.mark.parametrize("at_ns", [[], [5], [20], [15], [15, 30], [5, 20, 40]])
+@pytest.mark.parametrize("work", Work)
+def test_a_round_that_stands_alone_is_a_step_where_its_work_is_in_it(work: Work, at_ns: list[int]) -> None:
+    known = proven(np.array([10]), {work: np.array(at_ns)} if at_ns else {})
+    assert known is None or known[0].tolist() == [0]
+    assert known is not None or at_ns in ([5], [5, 20, 40]) or work in (Work.OPTIMIZER, Work.FIRST_LAYER)

@@ -7,6 +7,7 @@ those that identify (jobs, serials, phones, commits) go.
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import re
 from collections import Counter
@@ -33,6 +34,7 @@ _METRIC = re.compile(private_texts.METRIC)
 _OPCODE = re.compile(private_texts.OPCODE)
 _PLACEHOLDER = re.compile(private_texts.PLACEHOLDER)
 _SECRET = re.compile(private_texts.MASKED)
+_MARKED = re.compile(private_texts.MARKED_NUMBER)
 _PRINTABLE = re.compile(private_texts.PRINTABLE.encode())
 _STYLE = re.compile(private_texts.TERMINAL_STYLE)
 _PRIVATE_KEY = re.compile(private_texts.PRIVATE_KEY)
@@ -165,6 +167,16 @@ class Cleaner:
         return known
 
     def _words(self, text: str) -> str:
+        """Its words; JSON in it by members, as a string of it spells other words than its letters."""
+        if (at := text.find(JSON_BEGINS)) < 0:
+            return self._plain_words(text)
+        try:
+            value, end = DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError):  # damaged, so nothing in it is to be spelled
+            return self._plain_words(text[:at]) + self._plain_words(text[at:].replace("\\", " "))
+        return self._plain_words(text[:at]) + write_json(self.value(value)) + self._words(text[end:])
+
+    def _plain_words(self, text: str) -> str:
         if not _PIECE.search(text):
             return text
         if len(text) > _LONG:
@@ -239,6 +251,17 @@ class Number(str):
     def __new__(cls, digits: str) -> Number:
         """Of the digits."""
         return super().__new__(cls, NUMBER_MARK + digits)
+
+
+JSON_BEGINS: Final = '{"'
+"""How an object of JSON begins that stands in a text."""
+DECODER: Final = json.JSONDecoder(strict=False, parse_float=Number)
+"""Numbers with a point keep their digits: a time in microseconds has more than a double holds."""
+
+
+def write_json(value: Any) -> str:
+    """The value as JSON, numbers in the digits they were written with."""
+    return _MARKED.sub(r"\1", json.dumps(value))
 
 
 def _around(text: str, sign: str) -> Iterator[str]:

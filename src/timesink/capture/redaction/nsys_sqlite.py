@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from timesink.capture.errors import failure
-from timesink.capture.redaction.cleaner import Cleaner
-from timesink.capture.redaction.text_files import write_json
+from timesink.capture.redaction.cleaner import Cleaner, write_json
 from timesink.knowledge import private_texts
 from timesink.untrusted.plain_json import parsed
 

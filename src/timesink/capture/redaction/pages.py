@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from timesink.capture.errors import refused
-from timesink.capture.redaction.cleaner import Cleaner
+from timesink.capture.redaction.cleaner import Cleaner, write_json
 from timesink.capture.redaction.packed import Unpacked, writing
-from timesink.capture.redaction.text_files import write_json
 from timesink.knowledge import private_texts
 from timesink.untrusted.plain_json import parsed
 

@@ -6,7 +6,6 @@ member that it forgot to clean is met here.
 
 from __future__ import annotations
 
-import json
 import pickletools
 import re
 import sqlite3
@@ -16,10 +15,11 @@ from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 
-from timesink.capture.redaction.cleaner import Cleaner, is_common, is_library_symbol, is_placeholder
+from timesink.capture.redaction.cleaner import JSON_BEGINS, Cleaner, is_common, is_library_symbol, is_placeholder
 from timesink.capture.redaction.packed import Unpacked
 from timesink.knowledge import private_texts
 from timesink.untrusted.plain_csv import read_rows
+from timesink.untrusted.plain_json import parsed
 
 _WORD = re.compile(private_texts.WORD)
 _NAMED: dict[str, Callable[[str], object]] = {
@@ -34,6 +34,7 @@ _OF_FORMATS = frozenset(
      *(name for kinds in private_texts.NSYS_COLUMNS.values() for names in kinds for name in names.split()))
 )  # fmt: skip
 _LITERAL = re.compile(private_texts.LITERAL, re.DOTALL)
+_SCALAR = re.compile(private_texts.SCALAR, re.DOTALL)
 _DIGEST_OF_PAYLOAD = re.compile(private_texts.DIGEST_OF_PAYLOAD)
 Texts = Iterator[str]
 
@@ -56,7 +57,7 @@ def stays_as(text: str, symbols: Iterable[str]) -> str:
 def prove(path: Path, cleaner: Cleaner, suffixes: Sequence[str]) -> tuple[Counter[tuple[str, str]], list[str]]:
     """How often each text stands in the copy, by its class and itself; and what no class admits. `suffixes` are those
     of the source: a copy may have any name."""
-    found = Counter(_texts(path, suffixes))
+    found = Counter(inner for text in _texts(path, suffixes) for inner in _inside(text))
     classes = {text: stays_as(text, cleaner.symbols) for text in found}
     return Counter({(classes[text], text): count for text, count in found.items()}), [
         text for text, means in classes.items() if not means
@@ -77,11 +78,19 @@ def _texts(path: Path, suffixes: Sequence[str]) -> Texts:
 
 
 def _of_lines(unpacked: Unpacked) -> Texts:
-    """Cells of a page; lines of any other text, and the texts in the JSON that they end in, without digests."""
-    for line in unpacked.lines():
-        plain, opening, json_part = _DIGEST_OF_PAYLOAD.sub("", line).partition('{"')
-        yield from _cells(plain) if plain.startswith('"') and plain.endswith('"') else [plain]
-        yield from _literals([opening + json_part])
+    """Cells of a page; lines of any other text, without digests."""
+    for line in (_DIGEST_OF_PAYLOAD.sub("", line) for line in unpacked.lines()):
+        yield from _cells(line) if line.startswith('"') and line.endswith('"') else [line]
+
+
+def _inside(text: str) -> Texts:
+    """The text; where JSON is in it, what each of its strings spells, and what is no string and no number."""
+    if (at := text.find(JSON_BEGINS)) < 0:
+        yield text
+        return
+    yield text[:at] + _SCALAR.sub(" ", text[at:])
+    for spelled in _literals([text[at:]]):
+        yield from _inside(spelled)
 
 
 def _cells(line: str) -> list[str]:
@@ -99,9 +108,7 @@ def _of_tables(path: Path) -> Texts:
             rows = db.execute('SELECT * FROM "{}"'.format(table.replace('"', '""')))
             yield from (name for name, *_ in rows.description)
             for row in rows:
-                for cell in row:
-                    if isinstance(cell, str):
-                        yield from _literals([cell]) if cell[:2] in ('{"', "[{") else (cell,)
+                yield from (cell for cell in row if isinstance(cell, str))
 
 
 def _of_json(unpacked: Unpacked) -> Texts:
@@ -114,9 +121,17 @@ def _literals(pieces: Iterable[str]) -> Texts:
     for piece in pieces:
         text, end = waiting + piece, 0
         for found in _LITERAL.finditer(text):
-            yield json.loads(found.group(), strict=False)
+            yield _spelled(found.group())
             end = found.end()
         waiting = text[end:]
+
+
+def _spelled(literal: str) -> str:
+    """The text that a string of JSON spells; the string as it stands where it is damaged."""
+    try:
+        return str(parsed(literal, strict=False))
+    except ValueError:
+        return literal[1:-1]
 
 
 def _of_page(unpacked: Unpacked) -> Texts:

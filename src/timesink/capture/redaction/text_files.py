@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from timesink.capture.errors import refused
-from timesink.capture.redaction.cleaner import NUMBER_MARK, Cleaner, Number
+from timesink.capture.redaction.cleaner import DECODER, NUMBER_MARK, Cleaner, Number, write_json
 from timesink.capture.redaction.packed import Unpacked, writing
 from timesink.knowledge import private_texts, profiler_texts
 from timesink.untrusted.plain_csv import read_rows
 from timesink.untrusted.plain_json import parsed
 
 _SPACE = " \t\r\n"
-_MARKED = re.compile(private_texts.MARKED_NUMBER)
 _ENDLESS = 1 << 28  # characters of one value; a trace's events have a few hundred
 _TRACE = "traceEvents"
 
@@ -38,8 +37,6 @@ class _Scanner:
 
     def __init__(self, pieces: Iterator[str]) -> None:
         self._pieces, self._text, self._at = pieces, "", 0
-        # numbers with a point keep their digits: a time in microseconds has more than a double holds
-        self._decode = json.JSONDecoder(strict=False, parse_float=Number).raw_decode
 
     def next(self) -> str:
         """The next character that is no white space, left where it is; "" at the end."""
@@ -60,7 +57,7 @@ class _Scanner:
         self.next()
         while True:
             try:
-                value, end = self._decode(self._text, self._at)
+                value, end = DECODER.raw_decode(self._text, self._at)
             except ValueError:
                 if len(self._text) - self._at > _ENDLESS or not self._more():
                     raise _Damage from None
@@ -171,11 +168,6 @@ class _Writer:
 
     def _put(self, value: Any) -> None:
         self._file.write(write_json(value).encode())
-
-
-def write_json(value: Any) -> str:
-    """The value as JSON, numbers in the digits they were written with."""
-    return _MARKED.sub(r"\1", json.dumps(value))
 
 
 def clean_event(value: Any, cleaner: Cleaner) -> Any:

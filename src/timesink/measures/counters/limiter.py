@@ -198,7 +198,7 @@ def _decided(kernel: KernelCounters) -> KernelLimits | str:
     if len(allowed) == 1:
         return allowed[0]
     limiters = {one.limiter for one in allowed}
-    if not kernel.messages and all(_moves_bytes_at_peak(one) for one in allowed):
+    if not kernel.messages and Cause.MEMORY in limiters and all(map(_moves_bytes_at_peak, allowed)):
         limiters, allowed = {Cause.MEMORY}, [one for one in allowed if one.limiter is Cause.MEMORY]
     if len(limiters) > 1:
         named = [cause.value.replace("_kernel", "").replace("_", " ") for cause in Cause if cause in limiters]

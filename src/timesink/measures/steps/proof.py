@@ -98,10 +98,11 @@ def _begun(frame: pl.DataFrame, pattern: str, process: tuple[int, int]) -> Int64
 def proven(begun_ns: Int64Array, work: Mapping[Work, Int64Array]) -> tuple[Int64Array, StepOrigin] | None:
     """Which rounds begin a step, and how that is known; None where rare work shows that they are parts of one.
 
-    `begun_ns` says when each round begins, ascending; the last one may be cut off. Where an optimizer's step comes in
+    `begun_ns` says when each round begins, ascending; the last one may be cut off unless
+    it stands alone. Where an optimizer's step comes in
     every second round, or every eighth, so many are one step: a round after it begins the next.
     """
-    rounds = begun_ns.size - 1
+    rounds = max(begun_ns.size - 1, 1)
     holding = {}
     for work_kind, times_ns in work.items():
         at = np.unique(np.searchsorted(begun_ns, times_ns, side="right") - 1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from timesink.readers.formats import HEAD_BYTES, OpenedFile, Reader
 from timesink.untrusted.budget import ReadLimits
-from timesink.untrusted.unpack import unpacked_head
+from timesink.untrusted.unpack import UnpackedFile, unpacked_head
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
@@ -38,7 +38,7 @@ class KinetoJson(Reader):
         from timesink.readers.kineto.merged import read_merged
         from timesink.readers.kineto.tables import to_trace
 
-        return read_merged(path, limits, to_trace(decode(path, limits), self.format))
+        return read_merged(path, limits, to_trace(decode(UnpackedFile(path, limits)), self.format))
 
     def open(self, path: Path, limits: ReadLimits) -> OpenedFile:
         """The file, to be read through a window: it is unpacked and decoded once for the look, once for the window."""

@@ -85,11 +85,9 @@ class Stretches:
     syncs: tuple[int, int]
 
 
-def feed(path: Path, limits: ReadLimits, decoder: _native.KinetoDecoder) -> tuple[UnpackedFile, dict[str, Any]]:
-    """Feed the file to the decoder and finish it; how it was read, and its top-level members. `UnreadableTrace` where
-    it is no trace at all.
-    """
-    file, head = UnpackedFile(path, limits), b""
+def feed(file: UnpackedFile, decoder: _native.KinetoDecoder) -> dict[str, Any]:
+    """Feed the file to the decoder and finish it; its top-level members. `UnreadableTrace` where it is no trace."""
+    path, limits, head = file.path, file.limits, b""
     try:
         for number, piece in enumerate(file, 1):
             head = head or bytes(piece[:_HEAD_BYTES])
@@ -103,7 +101,7 @@ def feed(path: Path, limits: ReadLimits, decoder: _native.KinetoDecoder) -> tupl
     _refuse_too_many(path, decoder, limits)
     properties = _parsed(decoder.properties())
     _refuse(path, decoder, properties, file.problem, head)
-    return file, properties
+    return properties
 
 
 def _refuse_too_many(path: Path, decoder: _native.KinetoDecoder, limits: ReadLimits) -> None:
@@ -114,19 +112,19 @@ def _refuse_too_many(path: Path, decoder: _native.KinetoDecoder, limits: ReadLim
         raise UnreadableTrace(path, what, remedy=way_out(events, most))
 
 
-def decode(path: Path, limits: ReadLimits, stretches: Stretches | None = None) -> DecodedTrace:
+def decode(file: UnpackedFile, stretches: Stretches | None = None) -> DecodedTrace:
     """The events of a file, or of some stretches of it. `UnreadableTrace` where it is no trace at all."""
     decoder = _native.KinetoDecoder(TEXT_BUDGET_BYTES)
     if stretches is not None:
         decoder.cut_to(stretches.host, stretches.device, stretches.syncs)
-    file, properties = feed(path, limits, decoder)
+    properties = feed(file, decoder)
     strings = pl.Series("", decoder.strings())
     tables = {
         name: DecodedRows(max(map(len, columns.values()), default=0), columns)
         for name, columns in decoder.tables().items()
     }
     return DecodedTrace(
-        path=path,
+        path=file.path,
         tables=tables,
         strings=strings,
         texts=strings.cast(pl.Categorical()),

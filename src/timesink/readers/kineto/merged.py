@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -36,7 +35,7 @@ from timesink.readers.ranks import join_traces
 from timesink.startup import dataclass, replace
 from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.scrub import shortened
-from timesink.untrusted.unpack import unpacked_whole
+from timesink.untrusted.unpack import UnpackedFile, unpacked_whole
 
 _ONE_EACH: Final = "give the file of each rank: timesink diagnose rank0.json rank1.json"
 _HELD_BYTES: Final = 1 << 30  # such a file is held as text
@@ -120,16 +119,12 @@ class _Merged:
         marks = sorted({mark for _, mark, _ in self.events}, key=_in_order)
         stated = [int(found[1]) for mark in marks if (found := _RANK.fullmatch(mark))]
         ranks = stated if len(set(stated)) == len(marks) else list(range(len(marks)))
-        with tempfile.TemporaryDirectory(prefix="timesink-") as scratch:
-            part, traces = Path(scratch) / "rank.json", []
-            for mark, rank in zip(marks, ranks, strict=True):
-                own = (_named(event.text, number) for event, its, number in self.events if its == mark)
-                part.write_text(f"{self.head}{','.join(own)}{self.tail}", "utf-8")
-                traces.append(to_trace(decode(part, limits), "kineto_json").with_rank(rank))
-        trace = join_traces(traces, [path] * len(traces))
-        size = pl.lit(path.stat().st_size, dtype=pl.Int64)
-        sources = trace[SOURCES].with_columns(path=pl.lit(str(path)), size_bytes=size)
-        trace = replace(trace, source=str(path), tables={**trace.tables, SOURCES: sources})
+        traces = []
+        for mark, rank in zip(marks, ranks, strict=True):
+            own = (_named(event.text, number) for event, its, number in self.events if its == mark)
+            text = f"{self.head}{','.join(own)}{self.tail}".encode()
+            traces.append(to_trace(decode(UnpackedFile(path, limits, text)), "kineto_json").with_rank(rank))
+        trace = replace(join_traces(traces, [path] * len(traces)), source=str(path))
         told = ", ".join(f"{rank} is {shortened(mark, _LONGEST)}" for mark, rank in zip(marks, ranks, strict=True))
         message = f"{len(marks)} ranks in one file, told apart by process ids: {shortened(told, 4 * _LONGEST)}"
         return trace.with_notes(*noted(NoteKind.ASSUMED, message, len(marks), SOURCES)) if len(marks) > 1 else trace

@@ -23,6 +23,7 @@ from timesink.readers.kineto import accelerators, collectives, events
 from timesink.readers.kineto import decoded as source
 from timesink.readers.kineto.decoded import DecodedTrace, Stretches
 from timesink.startup import dataclass
+from timesink.untrusted.unpack import UnpackedFile
 
 if TYPE_CHECKING:
     from timesink.untrusted.budget import ReadLimits
@@ -84,7 +85,7 @@ class OpenedKineto:
     def within(self, window: Window) -> Trace:
         """The trace of the window; the file is decoded again, and events outside of it are dropped on the way."""
 
-        decoded = source.decode(self.path, self.limits, self.seen.stretches(window))
+        decoded = source.decode(UnpackedFile(self.path, self.limits), self.seen.stretches(window))
         return to_trace(decoded, self.format, self.seen).within(window)
 
 
@@ -92,7 +93,7 @@ def survey(path: Path, limits: ReadLimits) -> KinetoSurvey:
     """Go through the file once. `UnreadableTrace` where it is no trace."""
     decoder = _native.KinetoDecoder(source.TEXT_BUDGET_BYTES)
     decoder.look_through()
-    source.feed(path, limits, decoder)
+    source.feed(UnpackedFile(path, limits), decoder)
     survey_columns = decoder.survey()
     extent = survey_columns["work"] or survey_columns["ranges"]
     return KinetoSurvey(

@@ -148,10 +148,7 @@ def compared(before: Trace, after: Trace) -> Compared:
             sides.append((trace, max(paced, key=lambda device: (paced[device], device))))
     if len(sides) < len((before, after)):
         return Compared((), (), ())
-    budgets = [
-        next(budget for budget in step_budgets(trace) if (budget.rank, budget.device) == device)
-        for trace, device in sides
-    ]
+    budgets = [one for trace, device in sides for one in step_budgets(trace) if (one.rank, one.device) == device]
     shown = [step for trace, device in sides if (step := _usual_step(trace, device)) is not None]
     return Compared(tuple(budgets), tuple(_changes(before, after)), _as_long(shown) if len(shown) == len(sides) else ())
 

@@ -369,6 +369,32 @@ def test_a_private_key_in_any_spelling_hands_on_nothing(key: str, value: object)
     assert Cleaner().value({key: value}).get(key) != value
 
 
+OWNERS = (
+    "node",
+    "machineName",
+    "PROJECT",
+    "team",
+    "sessionName",
+    "card",
+    "address",
+    "cluster-name",
+    "workspaces",
+    "branch",
+)
+
+
+@pytest.mark.parametrize("key", OWNERS)
+@pytest.mark.parametrize("value", ["softmax", "python model", ["gpu", "kernel"], {"name": "train"}, [{"title": "gpu"}]])
+def test_words_of_software_that_name_what_is_somebodys_go(key: str, value: object, tmp_path: Path) -> None:
+    clean = Cleaner()
+    held = {word for word in ("softmax", "model", "gpu", "kernel", "train") if word in json.dumps(value)}
+    assert held and not [word for word in held if word in json.dumps(clean.value({key: value}))]
+    assert clean.value({key: 3, "inner": {key: "0x7f03"}}) == {key: 3, "inner": {key: "0x7f03"}}
+    source = tmp_path / "job.yaml"
+    source.write_text(f"{key}: softmax\nouter:\n  {key}:\n    name: softmax\n  x: 3\nsoftmax: 1\n")
+    assert redact(source).path.read_text().count("softmax") == 1
+
+
 @pytest.mark.parametrize("name", ["copy", "copy.out", "copy.json", "copy.csv", "copy.sqlite", "copy.html"])
 @pytest.mark.parametrize("source", ["a.json", "a.htm", "a.log", "a.yaml"])
 def test_a_copy_may_have_any_name(tmp_path: Path, source: str, name: str) -> None:

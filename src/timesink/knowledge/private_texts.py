@@ -211,6 +211,14 @@ PRIVATE_KEY: Final = Pattern(
     "a key whose text names a person, a machine, a command or a secret", ("hostName", "HF_TOKEN", "cmd", "user_metadata", "x-api-key", "userId", "PWD", "ipAddress"),
     ("tokens", "name", "addr", "committed", "job_count", "pass", "key", "address"),
 )  # fmt: skip
+OWNERS_KEY: Final = Pattern(
+    r"(?i)(?:^|[\W_]|(?<=[a-z]))(?:node|machine|box|server|cluster|rack|site|zone|project|team|session|card|address|org(?:ani[sz]ation)?|company|department|lab|workspace"
+    r"|repo(?:sitory)?|branch|experiment|person|people|student|client)s?(?:[_-]?(?:id|name|no|number|label|tag|title)s?)?$",
+    "a key whose text, of software's words or not, names what belongs to somebody; its numbers count", ("node", "teamName", "cluster_id", "Project"), ("nodes_total", "name", "Process Group Name"),
+)  # fmt: skip
+SHORT_NUMBER: Final = Pattern(
+    r"^(?:\d{0,5}|0x[0-9a-fA-F]+)$", "a count, or a place in memory", ("3", "0x7f03"), "softmax"
+)
 QUANTITY_KEY: Final = Pattern(
     r"(?i)(?:^|[_ ]|(?<=[a-z]))(?:ns|us|ms|secs?|seconds|nanoseconds|bytes|[kmgt]i?b|sizes?|counts?|total|totals|values?|low|high|min|max|mean|median|p\d\d|sum|starts?|ends?|begin"
     r"|dur|durations?|times?|timestamps?|ts|addr|address|ptr|pointers?|offsets?|from|to|periods?|cycles|[kmg]?hz|[kmgt]?flops?|ops|elements|numel|length|memory|mem|capacity|limits?|widths?|heights?"

@@ -42,6 +42,7 @@ _RANDOM = re.compile(private_texts.RANDOM_TEXT)
 _CHANGES = re.compile(private_texts.CHANGES_OF_KIND)
 _SIZES = re.compile(private_texts.SIZES)
 _IDENTIFYING = tuple(re.compile(shape) for shape in private_texts.IDENTIFYING_NUMBERS)
+_OWNERS_KEY, _SHORT_NUMBER = re.compile(private_texts.OWNERS_KEY), re.compile(private_texts.SHORT_NUMBER)
 _QUANTITY_KEY = re.compile(private_texts.QUANTITY_KEY)
 _SECRETS, _ADDRESSES = "secret", "address"
 _KINDS = (_SECRETS, _SECRETS, _SECRETS, *[_ADDRESSES] * 9, _SECRETS, _SECRETS, _ADDRESSES)
@@ -118,10 +119,10 @@ class Cleaner:
             digits = str(value).lstrip(NUMBER_MARK + "-")
             return value if self._is_figure(digits, key) else self.private(digits)
         if isinstance(value, str):
-            return self.private(value) if _is_private(key) else self.label(value)
+            return self.private(value) if is_private(key, value) else self.label(value)
         if isinstance(value, dict):
             kept = {name: inner for name, inner in value.items() if self.keeps(name)}
-            return {name: self.value(inner, key if _is_private(key) else name) for name, inner in kept.items()}
+            return {name: self.value(inner, key if is_private(key) else name) for name, inner in kept.items()}
         if isinstance(value, (list, tuple)):
             return type(value)(self.value(inner, key) for inner in value)
         self.removed["values of unknown types"] += 1
@@ -132,7 +133,7 @@ class Cleaner:
         if self.has_known_numbers or not key:
             return True
         is_short = not digits.isdecimal() or len(digits) <= _LONGEST_NUMBER_OF_A_WORD
-        return not _is_private(key) and (is_short or _QUANTITY_KEY.search(key) is not None)
+        return not _PRIVATE_KEY.search(key) and (is_short or _QUANTITY_KEY.search(key) is not None)
 
     def keeps(self, key: Any) -> bool:
         """Whether a key is one that software writes."""
@@ -140,10 +141,6 @@ class Cleaner:
             return True
         self.removed["members of unknown names"] += 1
         return False
-
-    def is_private_key(self, key: str) -> bool:
-        """Whether what stands at this key goes whole."""
-        return _is_private(key)
 
     def is_metric(self, key: str) -> bool:
         """Whether a key is the name of a counter."""
@@ -274,8 +271,11 @@ def _around(text: str, sign: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)
-def _is_private(key: str) -> bool:
-    return _PRIVATE_KEY.search(key) is not None
+def is_private(key: str, text: str = "x") -> bool:
+    """Whether a text that stands at this key goes whole."""
+    if _PRIVATE_KEY.search(key):
+        return True
+    return _OWNERS_KEY.search(key) is not None and not _SHORT_NUMBER.match(text)
 
 
 def is_placeholder(text: str) -> bool:

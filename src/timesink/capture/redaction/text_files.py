@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from timesink.capture.errors import refused
-from timesink.capture.redaction.cleaner import DECODER, NUMBER_MARK, Cleaner, Number, write_json
+from timesink.capture.redaction.cleaner import DECODER, NUMBER_MARK, Cleaner, Number, is_private, write_json
 from timesink.capture.redaction.packed import Unpacked, writing
 from timesink.knowledge import private_texts, profiler_texts
 from timesink.untrusted.plain_csv import read_rows
@@ -215,9 +215,9 @@ def redact_settings(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
             elif found is None:
                 new, private_indent = cleaner.words(line), None
             else:
-                private = cleaner.is_private_key(found["key"])
-                private_indent = indent if private else None
                 given = found["value"].strip()
+                private = is_private(found["key"], given.strip("\"'") or "x")
+                private_indent = indent if private else None
                 kept = cleaner.private(given) if private and given else cleaner.value(_plain_value(given), found["key"])
                 new = f"{cleaner.words(found['head'])}{kept}".replace(NUMBER_MARK, "")
             file.write(f"{new}\n".encode("utf-8", "replace"))

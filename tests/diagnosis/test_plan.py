@@ -115,7 +115,7 @@ def test_shorter_kernels_win_their_time_as_far_as_the_host_leaves_room(monkeypat
     """Of a step of 10 ms kernels of 4 go, 2 to 6; a host that needs 7 leaves 3 of it, give or take 0.53."""
     made = Joint(joint().trace.with_unprofiled_step(10e6), 0, 10.0, tuple(joint().offered.values()))
     told = Mock(step_ns=20e6)  # as replayed
-    monkeypatch.setattr(joint_module, "calibrated_pricers", lambda _: {0: told})
+    monkeypatch.setattr(joint_module, "expected_pricer", lambda *_: told)
     gone = Quantity(4.0, "ms", low=2.0, high=6.0)
     monkeypatch.setattr(joint_module, "price_change", lambda *_: Priced(gone, "kernel_time"))
     kernels = ShortenKernels((0, 0), np.arange(1), (np.zeros(1),) * 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from tests.gate.answers import Answers, alike, flat
@@ -80,7 +80,12 @@ def bar_is_the_budget(of: Answers) -> Iterator[str]:
 
 def commands_are_understood(of: Answers) -> Iterator[str]:
     """Every command that is printed exists and takes its options."""
-    for command in dict.fromkeys(COMMAND.findall("\n".join((of.screen, of.doors["-v"], of.doors["md"])))):
+    yield from not_understood(COMMAND.findall("\n".join((of.screen, of.doors["-v"], of.doors["md"]))))
+
+
+def not_understood(commands: Iterable[str]) -> Iterator[str]:
+    """Those commands that the command line refuses to read, and how."""
+    for command in dict.fromkeys(commands):
         root = group()
         try:
             at_root = root.make_context("timesink", [], resilient_parsing=True)

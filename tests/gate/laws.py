@@ -22,13 +22,18 @@ from tests.gate.doors import (
     rows_divide,
     words_of,
 )
+from tests.gate.pages import (
+    change_alone_is_its_finding,
+    lane_is_the_bar,
+    page_commands_are_understood,
+    prices_are_in_order,
+)
 from tests.gate.prices import priced_findings, unlike_what_if
 from tests.gate.screen import faults_of_screen
 
 from timesink.diagnosis.registry import find
 from timesink.diagnosis.verdicts import Clear
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
-from timesink.views.timeline.lanes import timeline_of
 
 _STEP = rf"the (?:{TIME} (?:guessed )?(?:step|window)|mean (?:guessed )?step of {TIME} \(median {TIME}\))"
 _OF = re.compile(rf"{TIME} of {_STEP}(?: [a-z ]{{1,30}})? \({SHARE}\)")
@@ -74,7 +79,7 @@ def _divided(sentence: str) -> Iterator[str]:
 
 
 def one_budget(of: Answers) -> Iterator[str]:
-    """The bar, `show idle` and the lane of the report blame the same causes for as much."""
+    """The bar and `show idle` blame the same causes for as much."""
     if len(of.diagnosis.devices) != 1 or "idle" not in of.doors:
         return
     table = {}
@@ -85,20 +90,6 @@ def one_budget(of: Answers) -> Iterator[str]:
     for name, share in of.bar.items():
         if name in IDLE_WORDS.values() and not alike(share, table.get(name, 0.0), 0.02):
             yield f"{name} is {share} % on the bar and {table.get(name)} % in the table"
-    yield from _lane(of)
-
-
-def _lane(of: Answers) -> Iterator[str]:
-    """The lane draws the whole capture, the bar its steady steps: a cause of a twentieth of them is in the lane too."""
-    drawn = timeline_of(of.trace, [], 1_000_000)
-    if drawn is None:
-        return
-    runs = [row for lane in drawn.lanes if lane.kind == "idle" for row in lane.rows]
-    kinds = {drawn.kinds[kind] for row in runs for kind in set(row.kind)}
-    for name, share in of.bar.items():
-        kind = next((kind for kind, words in IDLE_WORDS.items() if words == name), None)
-        if kind and share >= 100 * OWED and kinds and kind not in kinds and name not in kinds:
-            yield f"{name}, {share} % of the step, is not in the lane of {sorted(kinds)}"
 
 
 def one_price(of: Answers) -> Iterator[str]:
@@ -252,9 +243,12 @@ LAWS: Final[tuple[Law, ...]] = (
     parts_sum, percentages_divide, one_budget, one_price, dearest_first, nothing_above, every_cause_owned,
     clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
     causes_are_owned, one_cause, types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,
-    findings_agree, rows_divide, bar_is_the_budget, commands_are_understood,
+    findings_agree, rows_divide, bar_is_the_budget, commands_are_understood, lane_is_the_bar,
 )  # fmt: skip
-OF_PAGES: Final[tuple[Law, ...]] = (first_change_agrees, pages_agree, report_agrees)
+OF_PAGES: Final[tuple[Law, ...]] = (
+    first_change_agrees, pages_agree, report_agrees, page_commands_are_understood, change_alone_is_its_finding,
+    prices_are_in_order,
+)  # fmt: skip
 """Laws of what takes seconds: the plan and the report."""
 
 

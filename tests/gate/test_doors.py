@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from tests.gate import doors
+from tests.gate import doors, pages
 from tests.gate.answers import Answers, answers_of
 
 from timesink.readers import read
@@ -24,16 +24,21 @@ def true() -> Answers:
 
 def falsified(of: Answers, door: str, pattern: str, other: str) -> Answers:
     """The answers with other words at one door; the screen is a door too."""
-    text = re.sub(pattern, other, of.doors[door], count=1)
-    assert text != of.doors[door]
+    said = of.doors.get(door) or getattr(of, door)
+    text = re.sub(pattern, other, said, count=1)
+    assert text != said
     false = replace(of)
-    false.__dict__["doors"] = {**of.doors, door: text}
-    if door == "screen":
-        false.__dict__["screen"] = text
+    false.__dict__.update(doors={**of.doors, door: text}, plan=of.plan, report=of.report, page=of.page)
+    if door in ("screen", "plan", "report", "page"):
+        false.__dict__[door] = text
     return false
 
 
-LAWS = (doors.findings_agree, doors.rows_divide, doors.bar_is_the_budget, doors.commands_are_understood)
+LAWS = (
+    doors.findings_agree, doors.rows_divide, doors.bar_is_the_budget, doors.commands_are_understood,
+    pages.lane_is_the_bar, pages.change_alone_is_its_finding, pages.prices_are_in_order,
+    pages.page_commands_are_understood,
+)  # fmt: skip
 FALSE: dict[str, tuple[Callable[[Answers], object], str, str, str]] = {
     "the server has another price": (doors.findings_agree, "mcp", '"value": 1.106', '"value": 1.206'),
     "the server has another order": (doors.findings_agree, "mcp", '"rule": "IDL101"', '"rule": "IDL102"'),
@@ -42,6 +47,28 @@ FALSE: dict[str, tuple[Callable[[Answers], object], str, str, str]] = {
     "a share of another step": (doors.rows_divide, "screen", r"10\.5 %", "9.5 %"),
     "another bar": (doors.bar_is_the_budget, "screen", r"blocking waits\s+6\.68 %", "blocking waits 7.68 %"),
     "no such command": (doors.commands_are_understood, "screen", "timesink explain", "timesink elucidate"),
+    "another lane": (pages.lane_is_the_bar, "screen", r"blocking waits\s+6\.68 %", "blocking waits 7.68 %"),
+    "a change wins more alone": (
+        pages.change_alone_is_its_finding,
+        "plan",
+        r"(\nloader_workers +)1\.\d+ ms(?= +\S+ ms +\S+ ms +1)",
+        r"\1 2.75 ms",
+    ),
+    "a low end above the value": (pages.prices_are_in_order, "mcp", r'"low": 1\.\d+', '"low": 1.99'),
+    "a rung of the plan above the step": (pages.prices_are_in_order, "plan", r"9\.35 ms", "19.35 ms"),
+    "a price of the report out of order": (pages.prices_are_in_order, "page", r", 1\.19 ms to", ", 1.99 ms to"),
+    "no such command in the report": (
+        pages.page_commands_are_understood,
+        "report",
+        "<code>timesink capture nsys",
+        "<code>timesink record nsys",
+    ),
+    "no such option in the plan": (
+        pages.page_commands_are_understood,
+        "plan",
+        "timesink try --only",
+        "timesink try --just",
+    ),
     "no such option": (doors.commands_are_understood, "screen", "timesink explain", "timesink explain --why"),
 }
 

@@ -19,6 +19,7 @@ from benchmarks.faults.score import captures_in
 from tests.gate.answers import Answers, answers_of
 from tests.gate.doors import COMMAND
 from tests.gate.laws import LAWS, OF_PAGES, broken
+from tests.gate.pages import commands_of_pages
 from tests.gate.sentences import false_sentences
 from tests.profiles import ABSENT, EACH, PROFILES, swept
 
@@ -133,7 +134,10 @@ def test_every_command_that_is_printed_runs(
     monkeypatch.chdir(tmp_path)
     if (of := answers_of_file(path, tmp_path)) is None:
         return
-    for command in dict.fromkeys(COMMAND.findall("\n".join((of.screen, of.doors["-v"], of.doors["md"])))):
+    said = COMMAND.findall("\n".join((of.screen, of.doors["-v"], of.doors["md"])))
+    for command in dict.fromkeys((*said, *commands_of_pages(of))):
+        if len(shlex.split(command)) == 2 or (" -- " in command and " capture " not in command):
+            continue  # a command's name alone, or one that runs the reader's program
         words = [str(of.paths[0]) if word == "TRACE" else word for word in shlex.split(command)[1:]]
         if words[0] == "capture" and "--" in words:
             words.insert(words.index("--"), "--print")

@@ -118,8 +118,7 @@ def likely_ms(change: Change, rank: int, trace: Trace) -> float:
     if trace.unprofiled_step_ns is not None:
         pricer = calibrated_pricers(trace)[rank]
         return pricer.gain_ns(change) * _unprofiled_ratio(pricer, trace.unprofiled_step_ns) / NS_PER_MS
-    recorded = change.touches is Touches.DEVICE
-    pricer = pricers(trace)[rank] if recorded else deflated_pricers(trace)[rank][Case.EXPECTED.value]
+    pricer = pricers(trace)[rank] if change.touches is Touches.DEVICE else expected_pricer(rank, trace)
     return pricer.gain_ns(change) / NS_PER_MS
 
 
@@ -156,10 +155,22 @@ def within_claim(priced: Priced, finding: Finding, trace: Trace) -> Quantity:
     """
     if priced.by != "replay" or not finding.claim.total_ns:
         return priced.gain
-    bound = claim_bound(finding, trace)
-    most = bound.high if bound.high is not None else bound.value
+    most = most_claimed_ms([finding], trace)
     value, low = min(priced.gain.value, most), min(priced.gain.low or 0.0, most)
     return replace(priced.gain, value=value, low=low, high=priced.gain.most if value else min(priced.gain.most, most))
+
+
+def most_claimed_ms(findings: Iterable[Finding], trace: Trace) -> float:
+    """The most that a replayed change wins of what findings claim: the time as recorded, or as a part of the step
+    without a profiler where that is more. What else it might win is time that others claim, which may be needed."""
+    return sum(max(bound_price(one, trace).most, claim_bound(one, trace).most) for one in findings)
+
+
+def expected_pricer(rank: int, trace: Trace) -> Pricer:
+    """What replays the expected case of the step without a profiler."""
+    if trace.unprofiled_step_ns is not None:
+        return calibrated_pricers(trace)[rank]
+    return deflated_pricers(trace)[rank][Case.EXPECTED.value]
 
 
 def claim_bound(finding: Finding, trace: Trace) -> Quantity:

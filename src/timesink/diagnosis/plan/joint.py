@@ -8,10 +8,11 @@ from typing import Final
 
 from timesink.diagnosis.pricing import (
     at_most,
-    claim_bound,
     claimed_ms_per_step,
+    expected_pricer,
     in_order,
     likely_ms,
+    most_claimed_ms,
     price,
     price_change,
     replay_error,
@@ -25,7 +26,6 @@ from timesink.fixes.table import FIXES
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.device_timeline import device_timeline
-from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.startup import dataclass, replace
@@ -120,7 +120,7 @@ class Joint:
             room_ms = self._room_ms(changes, unreplayed)
             worth = at_most(worth, room_ms, room_ms)
         if len(own) == 1 and own[0].claims:
-            worth = at_most(worth, self._claimed_ms(own[0], changes), self.step_ms)
+            worth = at_most(worth, most_claimed_ms(own[0].on_rank(self.rank), self.trace), self.step_ms)
         return at_most(worth, self.step_ms, self.step_ms)
 
     def _room_ms(self, changes: Sequence[Change], unreplayed: Sequence[Finding]) -> float:
@@ -142,14 +142,6 @@ class Joint:
             return 0.0
         busy_ns = self.pricer.busy_after_ns(Together(tuple(self.parts(names))), Case.HOPEFUL)
         return self.step_ms * busy_ns / max(self.pricer.step_ns, 1.0)
-
-    def _claimed_ms(self, one: Candidate, changes: Sequence[Change]) -> float:
-        """The most that a change wins alone: what its findings claim of the device's time, and the host's own time that
-        it takes away. What else it might win is time that others claim, which may be needed."""
-        claimed_ms = sum(claim_bound(f, self.trace).most for _, f in one.findings if (f.where.rank or 0) == self.rank)
-        ratio = self.step_ms / max(self.pricer.step_ns, 1.0)
-        host_ns = self.pricer.host_ns - self.pricer.host_after_ns(Together(tuple(changes)))
-        return claimed_ms + max(ratio * host_ns, 0.0)
 
     def _priced_of(self, changes: Sequence[Change]) -> Quantity | None:
         """One price of all; where nothing but kernels gets shorter, their time."""
@@ -203,9 +195,7 @@ class Joint:
     @property
     def pricer(self) -> Pricer:
         """What replays the expected case."""
-        if self.trace.unprofiled_step_ns is not None:
-            return calibrated_pricers(self.trace)[self.rank]
-        return deflated_pricers(self.trace)[self.rank][Case.EXPECTED.value]
+        return expected_pricer(self.rank, self.trace)
 
     def parts(self, chosen: Iterable[str], eased: bool | None = None) -> list[Change]:
         """What these changes change, in one order whatever theirs is: casts last, at what launches cost by then."""

@@ -52,6 +52,7 @@ if [[ $part == one ]]; then
   capture layers_torch torch --whole -- "$python" programs.py layer count=4 layers=8
 else
   capture nccl nsys --trace cuda,nvtx,osrt,nccl --steps 4 -- "${torchrun[@]}" steps=200
+  capture nvlink nsys --trace cuda,nvtx --gpu-metrics --steps 8 -- "${torchrun[@]}" steps=200
   for mode in eager compiled broken; do
     capture "tp_$mode" torch --steps 4 --timed 100 --fact mode=$mode -- "${torchrun[@]}" mode=$mode
   done

@@ -55,6 +55,14 @@ def test_a_resumed_loop_runs_no_program(command_line: Timesink, folder: Path, tm
     assert stages["torch"]["resumed"] and stages["nsys"]["resumed"]
     assert stages["ncu"]["folder"] is None
     assert "ncu" in stages["ncu"]["why"]
+    script = (folder / "session.sh").read_text().splitlines()
+    programs = [json.loads((folder / name / "manifest.json").read_text())["program"] for name in ("torch", "nsys")]
+    timed = "--auto-ranges --steps 6 --settle 5 --timed 10"
+    assert [line for line in script if line.startswith("timesink")] == [
+        f"timesink capture torch {timed} -o {folder}/torch -- {programs[0]}",
+        f"timesink capture nsys {timed} -o {folder}/nsys -- {programs[1]}",
+        f"timesink diagnose {folder}/torch",
+    ]
     diagnosis = json.loads((folder / "diagnosis.json").read_text())
     assert len(diagnosis["sources"]) == 2
     assert any(

@@ -180,9 +180,11 @@ def test_artefacts_are_counted_and_damage_is_said(tmp_path: Path) -> None:
 
 def test_a_report_without_kernels_says_where_none_was_found() -> None:
     options = NcuOptions(kernels="layer_norm", launch_skip=50)
-    assert options.nothing_profiled(by_range=True) == (
-        "no kernel that matches layer_norm was launched after the first 50 (--launch-skip) in the recorded steps "
-        "(--whole counts from the start of the program)"
+    assert options.nothing_profiled(by_range=False) == (
+        "no kernel that matches layer_norm was launched after the first 50 (--launch-skip) in the program"
+    )
+    assert NcuOptions(kernels="layer_norm").nothing_profiled(by_range=True) == (
+        "no kernel that matches layer_norm was launched in the recorded steps (--whole looks at the whole program)"
     )
     assert NcuOptions().nothing_profiled(by_range=False) == "no kernel was launched in the program"
 

@@ -12,19 +12,23 @@ ASKED = {
         "map framework-level operations to lower-level GPU work", "which line is slow", "Op-level attribution",
         "This F.gelu call is the slow one", "My training step is slow", "Memory snapshots", "CUDA time / op",
         "CPU time / op", "find a specific allocation", "which op is expensive", "did compile reduce launch overhead?",
-        "is comm on the critical path?", "graph breaks",
+        "is comm on the critical path?", "graph breaks", "Python op stack", "CUDA kernels per op", "flame graph",
+        "memory allocations", "graph break around a collective",
     ),
     "nsys": (
         "where time goes", "where are the gaps", "Idle gaps", "sync chains", "multi-GPU overlap", "dataloader stalls",
         "NCCL kernel duration", "GPU active %", "Which kernels take the most time?", "CPU/GPU gaps (GPU idle)",
         "Is NCCL communication overlapped?", "CPU call stacks", "kernels one after another on the same stream",
         "many tiny kernels", "cudaMemcpy operations visible in timeline", "why is my GPU idle between ops",
-        "why is FPS lower than expected?", "is overlap real?", "is decode gating the period?",
+        "why is FPS lower than expected?", "is overlap real?", "is decode gating the period?", "NVLink",
+        "kernel launches", "Kernel Serialization", "NCCL gaps", "across all processes", "batch N+1 was not ready",
+        "the gap between kernels", "which CPU/GPU work is on the critical path",
     ),
     "ncu": (
         "why one kernel behaves the way it does", "why is this kernel slow", "This GEMM hits 40 % of peak, why?",
         "Achieved occupancy", "Warp stall reasons", "Register / Thread", "DRAM throughput", "SM throughput",
-        "Is kernel efficient?", "is it compute-bound or memory-bound?", "tensor core utilization",
+        "Is kernel efficient?", "is it compute-bound or memory-bound?", "tensor core utilization", "roofline",
+        "memory throughput", "register pressure", "what is the achieved bandwidth?", "bank conflicts",
     ),
 }  # fmt: skip
 

@@ -326,8 +326,10 @@ class NcuOptions:
                 raise refused(what, f"choose from: {', '.join(choices)}")
 
     def plan(self, program: Sequence[str], settings: CaptureSettings) -> AgentPlan | None:
-        """Steps are profiled, but not of other than Python programs, nor of whole ones."""
-        return _range_plan(settings, first_rank_only=True) if is_python(program) and not settings.whole else None
+        """Steps are profiled, but not of other than Python programs, nor of whole ones; `launch_skip` counts from the
+        program's start, as ncu's does."""
+        by_range = is_python(program) and not (settings.whole or self.launch_skip)
+        return _range_plan(settings, first_rank_only=True) if by_range else None
 
     def command(self, tool: Tool, out: Path, program: Sequence[str], *, by_range: bool) -> list[str]:
         """`by_range`: profile between cudaProfilerStart and Stop only. `CaptureError` for what the version lacks."""
@@ -369,5 +371,5 @@ class NcuOptions:
         """Why ncu found no kernel: how many it was to skip, of which name, and where it looked."""
         of_name = f" that matches {self.kernels}" if self.kernels else ""
         after = f" after the first {self.launch_skip} (--launch-skip)" if self.launch_skip else ""
-        where = "in the recorded steps (--whole counts from the start of the program)" if by_range else "in the program"
+        where = "in the recorded steps (--whole looks at the whole program)" if by_range else "in the program"
         return f"no kernel{of_name} was launched{after} {where}"

@@ -19,7 +19,8 @@ from timesink.cli.options import Commands, PageOutput, facts_of
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 from timesink.render import Format
-from timesink.startup import dataclass
+from timesink.startup import dataclass, regex
+from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
     from timesink.capture.manifest import Capture
@@ -283,8 +284,23 @@ def show_check(settings: CaptureSettings, argv: Sequence[str], tool: Tool | None
     if not existed:
         settings.out.rmdir()
     named = f"{tool.title} at {tool.path}" if tool is not None else _profiler_of(argv)
-    sys.stdout.write(f"ready: {named}, into {settings.out}, {settings.steps.total} steps\n")
+    marked = _marked(argv)
+    sys.stdout.write(f"ready: {named}, into {settings.out}, {settings.steps.total} steps{marked}\n")
     return 0
+
+
+def _marked(argv: Sequence[str]) -> str:
+    """Which ranges the script among the words opens by name, or how they would be marked; "" without a script."""
+    from timesink.knowledge.ranges import MARKS
+
+    script = next((path for path in map(Path, argv) if path.suffix == ".py" and path.is_file()), None)
+    if script is None:
+        return ""
+    found = regex(MARKS).findall(script.read_text(encoding="utf-8", errors="replace"))
+    if not found:
+        return f"; {script.name} itself marks no ranges: --auto-ranges marks data, forward, backward and optimizer"
+    names = list(dict.fromkeys(filter(None, found))) or ["named as it runs"]
+    return f"; ranges of {script.name}: {scrub(', '.join(names[:8]))}{' and more' if len(names) > 8 else ''}"
 
 
 def _profiler_of(argv: Sequence[str]) -> str:

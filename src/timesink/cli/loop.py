@@ -6,6 +6,7 @@ of the program with that rung made.
 
     DIR/torch                    the program as it was
     DIR/rung-1/torch, rung-2 …   with one more rung made
+    DIR/session.sh               the captures of all stages, as commands
     DIR/ledger.jsonl             one entry a rung, opened before it was made
     DIR/plan.md, DIR/plan.json   the plan of the newest capture
     DIR/try.md, DIR/try.json     what the plan's changes won in the running program, where there is a GPU
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 
 LEDGER = "ledger.jsonl"
+_LAUNCHES = 9  # of the kernels that ncu looks at
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ class LoopStage:
     capture: Capture | None
     why: str
     resumed: bool = False
+    options: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -149,15 +152,15 @@ class Stages:
     quiet: bool = False
     done: list[LoopStage] = field(default_factory=list)
 
-    def make(self, name: str, why: str, capture: Callable[[Path], Capture]) -> Capture:
-        """The stage's capture: taken up if it exists, else made now."""
+    def make(self, name: str, why: str, capture: Callable[[Path], Capture], options: Sequence[str] = ()) -> Capture:
+        """The stage's capture: taken up if it exists, else made now; `options` are those of `timesink capture`."""
         folder = self.folder / name
         resumed = (folder / MANIFEST).is_file()
         tell(f"loop: {name}: {'taken from ' + str(folder) if resumed else why}", self.quiet)
         if not resumed and folder.exists():
             folder.rename(_free_name(folder))
         stored = Capture.load(folder) if resumed else capture(folder)
-        self.done.append(LoopStage(name, stored, why, resumed))
+        self.done.append(LoopStage(name, stored, why, resumed, options))
         return stored
 
     def skip(self, name: str, why: str) -> None:
@@ -180,6 +183,17 @@ def stored_stages(stages: Stages) -> str:
         for stage in stages.done
     ]
     return json.dumps(rows, indent=1) + "\n"
+
+
+def session_script(stages: Stages) -> str:
+    """The stages that were made as a shell script, to read and to run again, each with what it was for."""
+    lines = ["#!/bin/sh", "set -e"]
+    made = [(stage, stage.capture) for stage in stages.done if stage.capture is not None]
+    for stage, stored in made:
+        words = shlex.join([stage.name, *stage.options, "-o", str(stored.folder)])
+        lines += [f"# {' '.join(stage.why.split())}", f"timesink capture {words} -- {stored.manifest['program']}"]
+    folders = shlex.join(str(stored.folder) for stage, stored in made if stage.name != "nsys")
+    return "\n".join([*lines, f"timesink diagnose {folders}", ""])
 
 
 def _free_name(place: Path) -> Path:
@@ -224,6 +238,12 @@ class LoopOptions:
             )
         return words
 
+    @property
+    def words(self) -> list[str]:
+        """What the timelines are recorded with, as options of `timesink capture`."""
+        counts = {"--steps": self.steps, "--settle": self.settle, "--timed": self.timed}
+        return ["--auto-ranges", *(word for name, count in counts.items() for word in (name, str(count)))]
+
     def schedule(self) -> Any:
         """Steps to settle, to time and to record."""
         from timesink.capture.schedule import StepSchedule
@@ -262,6 +282,7 @@ def loop(
             first = made.run()
             _write(out / "diagnosis", first, target.origin)
             write_whole(out / "loop.json", stored_stages(made.stages))
+            write_whole(out / "session.sh", session_script(made.stages))
     if first is not None and not with_plan:
         target.show(first)
         return 0
@@ -312,7 +333,7 @@ class Loop:
         from timesink.diagnosis.engine import diagnose
         from timesink.diagnosis.undiagnosable import joined, with_kernels
 
-        first = self.stages.make("torch", "to name operators, gaps and kernels", self.torch)
+        first = self.stages.make("torch", "to name operators, gaps and kernels", self.torch, self.chosen.words)
         timeline = read_traces([first.folder])
         second = self._system(timeline)
         third = self._kernels(timeline)
@@ -346,7 +367,8 @@ class Loop:
         if share < UNEXPLAINED.default and not self.chosen.always:
             self.stages.skip("nsys", f"{share_text(share)} of the step is idle without a cause (limit 5 %)")
             return None
-        return self._unless_missing("nsys", f"{share_text(share)} of the step is idle without a cause", self._nsys)
+        why = f"{share_text(share)} of the step is idle without a cause"
+        return self._unless_missing("nsys", why, self._nsys, self.chosen.words)
 
     def _kernels(self, timeline: Trace) -> Capture | None:
         from timesink.diagnosis.undiagnosable import kernels_worth_it
@@ -357,18 +379,21 @@ class Loop:
             return None
         why = f"kernels that take most of the step: {', '.join(patterns)}"
         why += f", in {stored_command(self.bench)}" if self.bench else ""
-        made = self._unless_missing("ncu", why, lambda out: self._ncu(out, patterns))
+        pattern = "|".join(f"({pattern})" for pattern in patterns)
+        words = ["--kernels", pattern, "--set", "full", "--launch-count", str(_LAUNCHES)]
+        words += ["--whole"] if self.bench else ["--settle", str(self.chosen.settle + self.chosen.timed)]
+        made = self._unless_missing("ncu", why, lambda out: self._ncu(out, pattern), words)
         if made is not None and not made.files:
             tell(f"loop: ncu: {'; '.join(made.missing) or 'it profiled no kernel'}", self.chosen.quiet)
             return None
         return made
 
-    def _unless_missing(self, name: str, why: str, capture: Any) -> Capture | None:
+    def _unless_missing(self, name: str, why: str, capture: Any, words: Sequence[str]) -> Capture | None:
         """The stage, or a note where its tool is not on this machine or not permitted: the loop says so and goes on."""
         from timesink.capture.errors import CaptureError, Fault
 
         try:
-            return self.stages.make(name, why, capture)
+            return self.stages.make(name, why, capture, words)
         except CaptureError as error:
             if error.fault is Fault.REQUEST:
                 raise
@@ -386,15 +411,15 @@ class Loop:
 
         return capture.nsys(self.program, steps=self.chosen.schedule(), out=out, auto_ranges=True, **self.shared)
 
-    def _ncu(self, out: Path, patterns: Sequence[str]) -> Capture:
+    def _ncu(self, out: Path, pattern: str) -> Capture:
         from timesink import capture
         from timesink.capture.schedule import StepSchedule
 
         steps = StepSchedule(self.chosen.settle + self.chosen.timed, 0, 0, 1)
         chosen: dict[str, Any] = {
-            "kernels": "|".join(f"({pattern})" for pattern in patterns),
+            "kernels": pattern,
             "set_name": "full",
-            "launch_count": 9,
+            "launch_count": _LAUNCHES,
             "unprofiled": "none",
             "whole": bool(self.bench),
         }

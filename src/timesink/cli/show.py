@@ -80,18 +80,18 @@ def steps(
             raise UsageError(f"--kernels-of: {kernels_of!r} is not a regular expression: {fault}")
         return operator_kernels_page(trace, top, kernels_of)
     if ranges or tree:
-        return ranges_page(trace, top, tree=tree)
+        return ranges_page(trace, top, tree=tree, by_thread=by_thread)
     if calls or by_thread:
         return calls_page(trace, top, by_thread=by_thread)
     return summary_page(trace, top)
 
 
 @view("measuring", times="times")
-def ranges(trace: Trace, top: int = 10, tree: bool = False) -> Page:
+def ranges(trace: Trace, top: int = 10, tree: bool = False, by_thread: bool = False) -> Page:
     """Show the ranges of the program, with the GPU work launched in them."""
     from timesink.views.summary import ranges_page
 
-    return ranges_page(trace, top, tree=tree)
+    return ranges_page(trace, top, tree=tree, by_thread=by_thread)
 
 
 @view("measuring", times="times")
@@ -135,6 +135,17 @@ def compilation(trace: Trace, top: int = 20) -> Page:
     from timesink.views.summary import compile_page
 
     return compile_page(trace, top)
+
+
+@view("checking", gpu="timeline to check")
+def checks(trace: Trace) -> Page:
+    """Show the five checks of a timeline: gaps, serialization, small kernels, copies, collectives.
+
+    Each is found, clear or undecided, with its figure, and what to do or to capture next.
+    """
+    from timesink.views.statement import checks_page
+
+    return checks_page(trace)
 
 
 @view("listing tables")

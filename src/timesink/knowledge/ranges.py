@@ -261,3 +261,9 @@ NVTX_OPENS: Final = Pattern(
     r"(range_push|push_range|range_start|start_range|__enter__)$", "functions that open a range",
     ("range_push", "__enter__"), ("range_pop", "__exit__"),
 )  # fmt: skip
+MARKS: Final = Pattern(
+    r"""\b(?:range_push|push_range|start_range|range_start|annotate|record_function)\((?:\s*f?["']([^"']+)["'])?""",
+    "a call in Python that opens a range, with the range's name where it is written there",
+    ('nvtx.range_push("forward")', "with record_function('data_load'):", '@nvtx.annotate(f"L{self.layer}_mlp")'),
+    ("nvtx.range_pop()", "def annotated(name):"), "source text",
+)  # fmt: skip

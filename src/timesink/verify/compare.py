@@ -24,7 +24,7 @@ from timesink.startup import replace
 from timesink.units import SIGMA_PER_MAD, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.counters import step_metrics
-from timesink.verify.environment import HARD, differences, trace_facts
+from timesink.verify.environment import HARD, differences, not_one_change, trace_facts
 from timesink.verify.limits import KERNEL_THRESHOLD, STEP_THRESHOLD
 from timesink.verify.outcomes import (
     ChangeVerdict,
@@ -115,9 +115,7 @@ def _notes(
     if moved:
         new, gone = (sum(part.name.endswith(fate) for part in moved) for fate in ("(new)", "(vanished)"))
         notes.append(f"{len(moved)} parts: {new} new, {gone} vanished")
-    if len(differing) > 1:
-        notes.append(f"not one change: {len(differing)} facts differ, so no one of them explains the difference alone")
-    return notes
+    return [*notes, *not_one_change(differing)]
 
 
 Part = TypeVar("Part")

@@ -17,11 +17,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timesink.errors import MissingTool, ToolFailed, UsageError
 from timesink.startup import dataclass, field, replace
+from timesink.untrusted.masking import redacted, stored_command
 from timesink.untrusted.nvidia_tools import ask
 from timesink.untrusted.plain_json import document, parsed
 
@@ -185,6 +187,29 @@ def differences(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, t
     names = sorted({*one, *other})
     pairs = {name: (one.get(name, "absent"), other.get(name, "absent")) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def command_differences(before: Command, after: Command) -> dict[str, tuple[str, str]]:
+    """What two commands differ in, secrets taken out: each variable, each run of words, and the packages of their
+    interpreters where those differ."""
+    found = {}
+    for name, pair in differences(before.environment, after.environment).items():
+        old, new = (redacted(f"{name}={value}").partition("=")[2] for value in pair)
+        found[f"variable {name}"] = (old, new)
+    for kind, *at in SequenceMatcher(None, before.argv, after.argv, autojunk=False).get_opcodes():
+        if kind != "equal":
+            words = before.argv[at[0] : at[1]], after.argv[at[2] : at[3]]
+            old, new = (stored_command(some) or "absent" for some in words)
+            found[f"argument {at[0]}" if at[0] else "program"] = (old, new)
+    if before.argv[0] != after.argv[0]:
+        found |= differences(environment(before).hard, environment(after).hard)
+    return found
+
+
+def not_one_change(differing: Mapping[str, tuple[str, str]]) -> list[str]:
+    """A note where more than one thing differs between two sides."""
+    several = f"not one change: {len(differing)} facts differ, so no one of them explains the difference alone"
+    return [several] if len(differing) > 1 else []
 
 
 def short_hash(content: object) -> str:

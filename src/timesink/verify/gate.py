@@ -23,8 +23,16 @@ from timesink.verify import LONGEST_RUN_S, limits
 from timesink.verify import baseline as baselines
 from timesink.verify.baseline import Baseline, Unusable, add_runs, find
 from timesink.verify.counters import Counter, gate_counters
-from timesink.verify.environment import Command, Environment, differences, environment, short_hash
-from timesink.verify.experiment import ExperimentPlan, to_result, verify
+from timesink.verify.environment import (
+    Command,
+    Environment,
+    command_differences,
+    differences,
+    environment,
+    not_one_change,
+    short_hash,
+)  # fmt: skip
+from timesink.verify.experiment import ExperimentPlan, Verification, to_result, verify
 from timesink.verify.gpu_watch import GpuWatch, visible_devices
 from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
 from timesink.verify.runs import SIDES, Launcher, Side, StepsFile, StepSource
@@ -242,6 +250,12 @@ def launching(
 
 def two_sides(plan: ExperimentPlan, launcher: Launcher, suite: str, progress: Callable[[str], None]) -> GateResult:
     """Both builds, run here in turns."""
-    result = to_result(verify(plan, launcher.launch, progress), suite)
-    remark = launcher.watch.remark
-    return replace(result, notes=(*result.notes, remark)) if remark else result
+    return result_of(verify(plan, launcher.launch, progress), suite, launcher)
+
+
+def result_of(verification: Verification, suite: str, launcher: Launcher) -> GateResult:
+    """A verification as renderers take it, with what its commands differ in and what the GPU watch remarked."""
+    result = to_result(verification, suite)
+    differing = command_differences(launcher.commands["before"], launcher.commands["after"])
+    notes = (*result.notes, *not_one_change(differing), *filter(None, [launcher.watch.remark]))
+    return replace(result, differences=differing, notes=notes)

@@ -1,11 +1,15 @@
-"""The lines of `timesink show statement`: what a team pastes into its log of a run."""
+"""What is quoted of a trace: the lines of `timesink show statement`, and the answers of `timesink show checks`."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
+from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.in_short import statements
+from timesink.diagnosis.saving import saving_text
+from timesink.diagnosis.verdicts import Clear, Diagnosis, NotApplicable, Quantity, Undecided
 from timesink.errors import UsageError
 from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.compile.summary import compile_summary
@@ -106,3 +110,50 @@ def _graph_breaks(trace: Trace, before: Trace | None) -> Iterator[str]:
     place = f", first at {first.file}:{first.line}" if first is not None else ""
     doubt = "; none only if TORCH_LOGS named them" if is_silent(before) or is_silent(trace) else ""
     yield f"graph: graph_breaks {old.graph_breaks} -> {found.graph_breaks}{place}{doubt}"
+
+
+# What a reader of a timeline looks for, one after another, and the rules that look for it. Where the one named last
+# does not apply, there is nothing of the kind to look at.
+_CHECKS: Final = {
+    "GPU idle gaps": ("IDL",),
+    "kernels one after another that could overlap": ("STR101", "KRN110"),
+    "small kernels": ("KRN104", "KRN111", "CMP101", ""),
+    "copies between CPU and GPU": ("CPY",),
+    "gaps at collectives": ("COM", "COM101"),
+}
+
+
+def checks_page(trace: Trace) -> Page:
+    """The five checks of a timeline, each found, clear or undecided: what for, what it costs and what decides it."""
+    diagnosis = diagnose(trace)
+    rows = ((what, *_checked(diagnosis, codes)) for what, codes in _CHECKS.items())
+    columns = "check [text], answer [name], because [text], next: what next [text]"
+    return Page("The five checks of a timeline", (sheet_of("checks", "Checks", rows, columns),))
+
+
+def _checked(diagnosis: Diagnosis, codes: tuple[str, ...]) -> tuple[str, str, str]:
+    """The answer, why, and what next: the dearest finding, else what is open, else the figure nearest to its limit."""
+    wanted = tuple(filter(None, codes))
+    for card, finding in diagnosis.findings:
+        if card.code.startswith(wanted):
+            return "found", f"{card.code}: {finding.message}; {saving_text(finding)}", finding.advice
+    verdicts = {one.card.code: one.verdict for one in diagnosis.rulings if one.card.code.startswith(wanted)}
+    if isinstance(lead := verdicts.get(codes[-1]), NotApplicable):
+        return "clear", lead.why, ""
+    facts = [fact for one in verdicts.values() if isinstance(one, Clear) for fact in one.evidence if fact.limit]
+    for one in verdicts.values():
+        if isinstance(one, Undecided) and not (one.elsewhere and facts):
+            return "undecided", one.why, one.to_decide
+    if facts:
+        near = max(facts, key=lambda fact: fact.measured.value / fact.limit.value if fact.limit else 0.0)
+        return "clear", f"{near.label}: {_figure(near.measured)} (limit {_figure(near.limit)})", ""
+    return "clear", next((one.why for one in verdicts.values() if isinstance(one, NotApplicable)), NOTHING), ""
+
+
+NOTHING: Final = "the rules looked, and found nothing to measure"
+
+
+def _figure(quantity: Quantity | None) -> str:
+    if quantity is None:
+        return "none"
+    return share_text(quantity.value) if quantity.unit == "ratio" else f"{quantity.value:.3g} {quantity.unit}"

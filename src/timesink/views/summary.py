@@ -172,9 +172,10 @@ _GPU_WORK = declare(
 _NO_OPERATORS = "record operators: timesink capture torch, or torch.autograd.profiler.emit_nvtx under nsys"
 
 
-def ranges_page(trace: Trace, top: int, *, tree: bool) -> Page:
+def ranges_page(trace: Trace, top: int, *, tree: bool, by_thread: bool = False) -> Page:
     """The ranges alone, by name or by path."""
-    return Page(f"Ranges of {trace.source}", (first_rows(ranges_sheet(trace, tree=tree), top),), _lost_ranges(trace))
+    sheet = ranges_sheet(trace, tree=tree, by_thread=by_thread)
+    return Page(f"Ranges of {trace.source}", (first_rows(sheet, top),), _lost_ranges(trace))
 
 
 def _lost_ranges(trace: Trace) -> tuple[str, ...]:
@@ -212,9 +213,10 @@ def calls_page(trace: Trace, top: int, *, by_thread: bool) -> Page:
     return Page(f"Calls of {trace.source}", sheets)
 
 
-def ranges_sheet(trace: Trace, *, tree: bool = False) -> Sheet:
+def ranges_sheet(trace: Trace, *, tree: bool = False, by_thread: bool = False) -> Sheet:
     """Per name, or per path of nested names: host time, and the GPU's time between what was launched inside."""
-    columns = declare(f"rank, name: {'path' if tree else 'range'} [name]", *_SHARE, *_GPU_WORK, *_SPREAD)
+    keys = f"rank, {'thread, ' if by_thread else ''}name: {'path' if tree else 'range'} [name]"
+    columns = declare(keys, *_SHARE, *_GPU_WORK, *_SPREAD)
     note = (
         "share: how much of the time from the first range to the last one of that name was open, on any thread; total: "
         "of all of them on all threads; GPU busy, its share of that time, and idle: between the first start and the "
@@ -223,7 +225,7 @@ def ranges_sheet(trace: Trace, *, tree: bool = False) -> Sheet:
     )
     if RANGES not in trace:
         note = "ranges were not recorded: capture with --auto-ranges, or mark them with timesink.annotate"
-    return sheet_of("ranges", "Ranges", range_times(trace, by_path=tree), columns, note)
+    return sheet_of("ranges", "Ranges", range_times(trace, by_path=tree, by_thread=by_thread), columns, note)
 
 
 def calls_sheets(trace: Trace, *, by_thread: bool = False) -> tuple[Sheet, ...]:

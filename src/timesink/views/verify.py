@@ -44,13 +44,16 @@ def ledger_page(entries: Sequence[Entry]) -> Page:
 
 
 def _progress(entries: Sequence[Entry]) -> Sheet:
-    """The step after each change that was measured, in order, beside what it was before the first of them."""
+    """The step after each change that was measured, in order, beside what it was before the first of them.
+
+    Of an entry that was closed by hand with a gain alone, the step before is taken for that after the one before it.
+    """
     steps: list[tuple[str, float]] = []
     for entry in entries:
-        gain = entry.measured
-        if gain is not None and gain.before_ms is not None:
-            steps += [] if steps else [("before", gain.before_ms)]
-            steps.append((f"{entry.number} {entry.hypothesis}", gain.before_ms - gain.value_ms))
+        if (gain := entry.measured) is None or not (steps or gain.before_ms):
+            continue
+        steps += [] if steps else [("before", gain.before_ms or 0.0)]
+        steps.append((f"{entry.number} {entry.hypothesis}", (gain.before_ms or steps[-1][1]) - gain.value_ms))
     longest = max((step_ms for _, step_ms in steps), default=1.0)
     rows = ((name, ms, ms / steps[0][1], "█" * max(1, round(_CHART * ms / longest))) for name, ms in steps)
     columns = declare("after [text], step_ms: step [ms], ratio: of the first", Field("chart", ""))

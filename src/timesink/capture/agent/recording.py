@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import IntEnum
 from itertools import pairwise
 from math import isfinite
@@ -337,20 +338,20 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def program_settings() -> dict[str, str]:
-    """What this process runs with: `cpus` it may use, `threads` of one operator, `ranks_here` on this machine, and each
-    switch of torch as on or off."""
+    """What this process runs with: `cpus` it may use, `threads` of one operator, `ranks_here` on this machine, each
+    switch of torch as on or off, and what chooses its kernels."""
     found = {"cpus": str(usable_cpus())}
     if os.environ.get("LOCAL_WORLD_SIZE", "").isdigit():
         found["ranks_here"] = os.environ["LOCAL_WORLD_SIZE"]
     found["launch_blocking"] = _switch(os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"))
     torch = sys.modules.get("torch")
-    try:
-        return {**found, **(_of_torch(torch) if torch is not None else {})}
-    except (AttributeError, RuntimeError):  # another version has other switches
-        return found
+    for told in (_switches, _kernel_choices) if torch is not None else ():
+        with suppress(AttributeError, RuntimeError):  # another version has other switches
+            found |= told(torch)
+    return found
 
 
-def _of_torch(torch: Any) -> dict[str, str]:
+def _switches(torch: Any) -> dict[str, str]:
     cudnn = torch.backends.cudnn
     return {
         "threads": str(torch.get_num_threads()),
@@ -358,6 +359,18 @@ def _of_torch(torch: Any) -> dict[str, str]:
         "deterministic": _switch(torch.are_deterministic_algorithms_enabled()),
         "cudnn_deterministic": _switch(cudnn.deterministic),
         "cudnn_benchmark": _switch(cudnn.benchmark),
+    }
+
+
+def _kernel_choices(torch: Any) -> dict[str, str]:
+    """What decides which kernels run: attention backends that may be chosen, fp32 products, graphs compiled so far."""
+    kinds = ("flash", "mem_efficient", "cudnn", "math")
+    allowed = {kind: getattr(torch.backends.cuda, f"{kind}_sdp_enabled", lambda: False)() for kind in kinds}
+    compiler = sys.modules.get("torch._dynamo.utils")
+    return {
+        "compiled_graphs": str(compiler.counters["stats"]["unique_graphs"] if compiler is not None else 0),
+        "attention": ", ".join(kind for kind in kinds if allowed[kind]) or "none",
+        "matmul_precision": torch.get_float32_matmul_precision(),
     }
 
 

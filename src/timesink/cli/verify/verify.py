@@ -72,7 +72,8 @@ def verify(
     plan = replace(looks.plan(), warm_up_pairs=warm_up_pairs)
     commands = sides.commands()
     source = times.source()
-    from timesink.verify.experiment import to_result, verify
+    from timesink.verify.experiment import verify
+    from timesink.verify.gate import result_of
 
     with session.launcher(commands, source) as launcher:
         launch = launcher.launch
@@ -82,11 +83,8 @@ def verify(
             calls, problem = times.most_steps or CALLS, Problem.read(adversarial)
             launch = Judge(problem, commands, launcher.folder, launcher.watch, launcher.timeout_s, calls).launch
         verification = verify(plan, launch, session.tell)
-        remark = launcher.watch.remark
+        result = result_of(verification, suite, launcher)
     entry.close(verification)
-    result = to_result(verification, suite)
-    if remark:
-        result = replace(result, notes=(*result.notes, remark))
     return writing.write(result, target, open_metrics=openmetrics)
 
 
@@ -211,7 +209,12 @@ def _gain(text: str | None) -> Gain | None:
     if text is None:
         return None
     try:
-        low, value, high = (float(part) for part in text.split(","))
+        numbers = [float(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"{text!r} is not a gain", remedy="write three numbers: low,value,high") from None
-    return Gain(value, low, high)
+        numbers = []
+    match numbers:
+        case low, value, high:
+            return Gain(value, low, high)
+        case before, after:
+            return Gain(before - after, before - after, before - after, before)
+    raise UsageError(f"{text!r} is not a gain", remedy="write three numbers: low,value,high; or the step before,after")

@@ -42,15 +42,15 @@ def call_times(trace: Trace, table: Table, *, by_thread: bool = False) -> pl.Dat
     return _sort_times(times.with_columns((pl.col("total_ns") / whole).alias("time_ratio")))
 
 
-def range_times(trace: Trace, *, by_path: bool = False) -> pl.DataFrame:
+def range_times(trace: Trace, *, by_path: bool = False, by_thread: bool = False) -> pl.DataFrame:
     """Per name of `ranges` and kind, or per path of nested names from the outermost one, the costliest first.
 
     The numbered steps of torch.profiler are one name; all other names stay as they are, a domain before a colon.
 
-    Columns: rank, name (or path), kind, count, total_ns, mean_ns, median_ns, min_ns, max_ns of the host's time;
-    time_ratio, the share of the time from the first start to the last end of the rank's ranges in which one of that
-    name was open, on any thread (at most 1, where total_ns counts every thread); and of GPU work, summed over the
-    ranges and devices:
+    Columns: rank, thread if `by_thread`, name (or path), kind, count, total_ns, mean_ns, median_ns, min_ns, max_ns of
+    the host's time; time_ratio, the share of the time from the first start to the last end of the rank's ranges in
+    which one of that name was open, on any thread (at most 1, where total_ns counts every thread); and of GPU work,
+    summed over the ranges and devices:
 
     - op_count, device_ns (busy time), device_ratio (its share of the time of time_ratio), projected_ns (first start to
       last end), idle_ns (the difference): launched inside the range, or by autograd while the range waited for it;
@@ -62,7 +62,7 @@ def range_times(trace: Trace, *, by_path: bool = False) -> pl.DataFrame:
     names = _names(ranges)
     labels = _paths(trace, names) if by_path else names
     frame = ranges.select(
-        "rank", "kind", "start_ns", "end_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("ns")
+        "rank", "thread", "kind", "start_ns", "end_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("ns")
     ).with_columns(labels.alias("name"), pl.int_range(ranges.height, dtype=pl.Int64).alias("range"))
     frame = frame.filter(ranges["process"] >= 0)
     gpu: list[pl.Expr] = []
@@ -75,8 +75,8 @@ def range_times(trace: Trace, *, by_path: bool = False) -> pl.DataFrame:
         sums = sums.group_by("range").agg(pl.col(column).sum().alias(name) for column, name in kept.items())
         frame = frame.join(sums, on="range", how="left")
         gpu += [pl.col(name).sum().cast(pl.Int64) for name in kept.values()]
-    open_ns = _union(frame, ["rank", "name", "kind"])
-    times = frame.group_by("rank", "name", "kind").agg(*_DURATIONS, *gpu).join(open_ns, on=["rank", "name", "kind"])
+    keys = ["rank", *(["thread"] if by_thread else []), "name", "kind"]
+    times = frame.group_by(keys).agg(*_DURATIONS, *gpu).join(_union(frame, keys), on=keys)
     times = times.with_columns((pl.col("projected_ns") - pl.col("device_ns")).alias("idle_ns"))
     recorded = ranges.group_by("rank").agg(
         (pl.col("end_ns").max() - pl.col("start_ns").min()).clip(1).alias("recorded")

@@ -165,13 +165,16 @@ class Cleaner:
 
     def _words(self, text: str) -> str:
         """Its words; JSON in it by members, as a string of it spells other words than its letters."""
-        if (at := text.find(JSON_BEGINS)) < 0:
-            return self._plain_words(text)
-        try:
-            value, end = DECODER.raw_decode(text, at)
-        except (ValueError, RecursionError):  # damaged, so nothing in it is to be spelled
-            return self._plain_words(text[:at]) + self._plain_words(text[at:].replace("\\", " "))
-        return self._plain_words(text[:at]) + write_json(self.value(value)) + self._words(text[end:])
+        kept, done = [], 0
+        while (at := text.find(JSON_BEGINS, done)) >= 0:
+            try:
+                value, end = DECODER.raw_decode(text, at)
+                document = write_json(self.value(value))
+            except (ValueError, RecursionError):  # damaged or too deep, so nothing in it is to be spelled
+                document, end = self._plain_words(text[at:].replace("\\", " ")), len(text)
+            kept += [self._plain_words(text[done:at]), document]
+            done = end
+        return "".join([*kept, self._plain_words(text[done:])])
 
     def _plain_words(self, text: str) -> str:
         if not _PIECE.search(text):

@@ -110,6 +110,17 @@ FILLS: Final = Pattern(
     r"FillFunctor", "writes one value everywhere", "vectorized_elementwise_kernel<4, FillFunctor<float>>",
     "CUDAFunctor_add<float>",
 )  # fmt: skip
+ACTIVATES: Final = Pattern(
+    r"(?i)(?:silu|gelu|sigmoid|swish|mish|tanh|relu)(?:_kernel|CUDAKernel|_cuda)", "an activation, as ATen names it",
+    ("silu_kernel(at::TensorIteratorBase&)", "GeluCUDAKernelImpl(at::TensorIteratorBase&)", "hardswish_kernel",
+     "sigmoid_kernel_cuda"), ("silu_backward_kernel", "GeluBackwardCUDAKernelImpl", "exp_kernel_cuda"),
+)  # fmt: skip
+MULTIPLIES: Final = Pattern(
+    r"\bBinaryFunctor<[^<>]*MulFunctor", "multiplies two tensors",
+    "BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >",
+    "AUnaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >",
+)  # fmt: skip
+GATE: Final = {"activates": ACTIVATES, "multiplies": MULTIPLIES}  # one after the other
 WRAPPER: Final = Pattern(
     r"^(?:void )?(?:at::native::)?(?:(?:vectorized|unrolled|legacy)_)?elementwise_kernel<(?:\(int\))?\d+, "
     r"|(?:at::native::)?gpu_kernel_impl(?:_nocast)?<|^(?:void )?at::native::unrolled_elementwise_kernel<",

@@ -159,7 +159,7 @@ _READ: Final = ("row", "stream", "length", "name", "family")
 
 @remembered
 def pointwise_chains(trace: Trace) -> tuple[Selection, ...]:
-    """Per device: chains of at least three eager kernels, of each every `other` member than the longest."""
+    """Per device: chains of at least three eager kernels, and gates; of each every `other` member than the longest."""
     facts = copies(trace)
     specific = np.union1d(all_rows(unfused_attention(trace)), all_rows(wide_kernels(trace)["fp64"]))
     eager = pl.col("family").is_in([*_MEMBERS, _JOINS]) & pl.col("fused").is_null() & ~pl.col("optimizer")
@@ -169,7 +169,9 @@ def pointwise_chains(trace: Trace) -> tuple[Selection, ...]:
     for device in facts.devices:
         kernels = by_stream(facts.on(device).select(*_READ, "copies", member, read_before(trace, device)))
         parts = pl.struct("stream", "read").rle_id().alias("stream")  # nothing is fused across a read
-        rows = shorter_members(kernels.with_columns(parts))
+        names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
+        gates = (matches(names, of).alias(role) for role, of in kernel_traits.GATE.items())
+        rows = shorter_members(kernels.with_columns(parts, *gates))
         if rows.size:
             devices.append(Selection(device, {"other": rows}))
     return tuple(devices)
@@ -185,8 +187,9 @@ def read_before(trace: Trace, device: Device) -> pl.Series:
 def shorter_members(kernels: pl.DataFrame, any_run: bool = False) -> Int64Array:
     """Rows of all members of runs but the longest of each, for kernels in order of stream and start.
 
-    A run is a chain if three elementwise kernels of one size, not all alike, work in it; `any_run` is one that somebody
-    else chose.
+    A run is a chain if three elementwise kernels of one size, not all alike, work in it, or two are a gate: an
+    activation and its product with another tensor, which no library call makes one kernel. `any_run` is one that
+    somebody else chose.
 
     Every kernel that is no member, and every change of stream, begins a new run number:
 
@@ -210,6 +213,10 @@ def shorter_members(kernels: pl.DataFrame, any_run: bool = False) -> Int64Array:
         works = chosen & ~kernels["family"].is_in(_NO_WORKS).to_numpy()[member]
         differs = chosen & (name != name[first_longest][run])  # one operation over and over need not be a chain
         enough = np.add.reduceat(works, begins, dtype=np.int64) >= assumed.CHAIN_LEAST.whole
+        opens, scales = (kernels[role].to_numpy()[member] & chosen for role in kernel_traits.GATE)
+        opens[:-1] &= scales[1:] & (run[:-1] == run[1:])
+        opens[-1:] = False
+        enough |= np.logical_or.reduceat(opens, begins)
         chosen &= (enough & np.logical_or.reduceat(differs, begins))[run]
     chosen[first_longest] = False
     return np.sort(row[chosen])

@@ -19,14 +19,16 @@ import timesink
 from timesink.capture.agent.recorders import GarbageMarks
 from timesink.capture.agent.recording import rank_and_world
 from timesink.capture.agent.start import is_bystander
-from timesink.capture.errors import CaptureError
-from timesink.capture.manifest import check, surroundings
-from timesink.capture.profilers import NcuOptions
+from timesink.capture.errors import CaptureError, missing
+from timesink.capture.manifest import Capture, check, surroundings
+from timesink.capture.profilers import NcuOptions, Recording
 from timesink.capture.running import find_doubts, is_python
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
+from timesink.cli.capture import CaptureRun, find_hottest
 from timesink.untrusted.masking import kept_variables, stored_command
 
 DATA = Path(__file__).resolve().parents[1] / "data/capture/compiled"
+TRACES = Path(__file__).resolve().parents[2] / "src/timesink/cli/demo/gpt_before.json.gz"  # has kernels
 
 
 def test_an_idle_annotation_costs_hardly_more_than_a_block_that_does_nothing() -> None:
@@ -176,6 +178,32 @@ def test_artefacts_are_counted_and_damage_is_said(tmp_path: Path) -> None:
     wrong = tmp_path / "k.ncu-rep"
     wrong.write_bytes(b"nothing of the kind")
     assert "does not begin as an ncu report" in check(wrong).missing(())[0]
+
+
+def test_without_a_name_a_quick_pass_names_the_kernels_that_take_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = []
+
+    def make(recording: Recording) -> Capture:
+        wanted.append(recording.settings)
+        return Capture(TRACES, (), {})
+
+    monkeypatch.setattr(Recording, "make", make)
+    run = CaptureRun(program=["python", "train.py"])
+    pattern = find_hottest(run, tmp_path / "out", 2)
+    assert pattern is not None and pattern.count("|") == 1 and pattern.startswith("^(")
+    assert wanted[0].out == tmp_path / "out-steps" and wanted[0].steps.timed == 0
+    assert "% of a step goes to" in capsys.readouterr().err
+
+
+def test_a_program_without_pytorch_has_no_quick_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(_: Recording) -> Capture:
+        raise missing("python has no PyTorch", "")
+
+    monkeypatch.setattr(Recording, "make", make)
+    assert find_hottest(CaptureRun(program=["python", "train.py"]), tmp_path / "out", 3) is None
+    assert find_hottest(CaptureRun(program=["./native"]), tmp_path / "out", 3) is None
 
 
 def test_a_report_without_kernels_says_where_none_was_found() -> None:

@@ -6,6 +6,7 @@ or the command that it would run, or whether it could.
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import sys
@@ -19,7 +20,8 @@ from timesink.cli.options import Commands, PageOutput, facts_of
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 from timesink.render import Format
-from timesink.startup import dataclass, regex
+from timesink.startup import dataclass, regex, replace
+from timesink.units import share_text
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
@@ -195,7 +197,8 @@ def ncu(
 ) -> int:
     """Why one kernel is slow: Nsight Compute replays the kernels of a step of rank 0 and reads their counters.
 
-    NCCL's kernels are left out: replayed, they hang. Clocks are left alone, so that times are those of the program.
+    Without --kernels a quick pass of torch.profiler finds the three that take most of a step. NCCL's are left out:
+    replayed, they hang. Clocks are left alone, so that times are those of the program.
     """
     with translated():
         from timesink.capture.profilers import NcuOptions
@@ -203,11 +206,15 @@ def ncu(
 
         metrics = tuple(name.strip() for name in (record.metrics or "").split(",") if name.strip())
         refuse_wrong_names(metrics)
+        settings = run.settings("ncu", steps, 0, unprofiled=unprofiled)
+        kernels, found_tool = record.kernels, run.tool("ncu", tool)
+        if not (kernels or record.nvtx or run.whole or run.print_only or run.dry_run):
+            kernels = find_hottest(run, settings.out, min(3, record.launch_count))
         chosen = NcuOptions(
             record.set_name,
             metrics,
             (),
-            record.kernels,
+            kernels,
             tuple(record.nvtx or ()),
             record.launch_skip,
             record.launch_count,
@@ -216,7 +223,27 @@ def ncu(
             record.caches,
             source=record.source,
         )
-        return run.record(chosen, run.settings("ncu", steps, 0, unprofiled=unprofiled), run.tool("ncu", tool))
+        return run.record(chosen, settings, found_tool)
+
+
+def find_hottest(run: CaptureRun, out: Path, most: int) -> str | None:
+    """The functions of the kernels that take most of a step, as one pattern, by a quick pass of torch.profiler beside
+    `out`. None where that pass finds none, as of a program that is not Python or has no PyTorch."""
+    from timesink.capture.profilers import Recording, TorchOptions
+    from timesink.cli.options import read_traces
+    from timesink.measures.kernels.kernels import kernel_targets
+
+    first = replace(run, out=out.with_name(f"{out.name}-steps"), timed=0)
+    try:
+        steps = Recording(run.words, TorchOptions(shapes=False), first.settings("torch", 2, 1)).make()
+        targets = kernel_targets(read_traces([steps.folder]))[:most]
+    except (CaptureError, TimesinkError):
+        return None
+    names = "|".join(re.escape(target.function) for target in targets)
+    if targets and not run.quiet:
+        share = share_text(sum(target.step_ratio for target in targets))
+        sys.stderr.write(f"{share} of a step goes to {scrub(', '.join(target.function for target in targets))}\n")
+    return f"^({names})$" if targets else None
 
 
 @app.command("nccl-bench")

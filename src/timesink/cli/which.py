@@ -102,7 +102,9 @@ def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, p
     )
     notes = ["later: timesink doctor --from TRACE names the next capture"]
     if answer.name == "kernel" and kernel is None:
-        notes.append("no kernel is named: it profiles the first three launches of a step; --kernels NAME chooses one")
+        notes.append(
+            "no kernel is named: a quick pass finds three that take most of a step; --kernels NAME chooses"
+        )
     sheet = Sheet("answer", "Answer", texts(what="", text=""), rows)
     title = shlex.join(command_of(answer, command))  # on a line of its own, to be copied
     return Page(title, (sheet,), tuple(notes), is_command=True)

@@ -66,7 +66,7 @@ def classification_page(trace: Trace, top: int, named: GpuPeaks | None = None) -
 
 _BY_STEP = (
     "operations and bytes of the shapes, each byte read and written once; calls and times are per step; attainable: "
-    "the larger of bytes and operations at what real kernels reach, and a microsecond per kernel"
+    "the larger of bytes and operations at what real kernels reach, and a microsecond per kernel, at most what it took"
 )
 
 
@@ -112,7 +112,7 @@ def _headline(found: Classification, gpu: GpuPeaks | None) -> str:
     time_ns = int(known["device_ns"].sum())
     bounds = known.group_by("limiter").agg(pl.col("device_ns").sum()).sort("device_ns", descending=True).rows()
     words = ", ".join(f"{share_text(part / found.busy_ns)} {limiter} bound" for limiter, part in bounds)
-    reached = float(known.select(pl.min_horizontal("bound_ns", "device_ns").sum()).item()) / time_ns
+    reached = float(known["bound_ns"].sum()) / time_ns
     return (
         f"of {time_text(found.busy_ns / found.step_count)} of kernels in a step, {share_text(time_ns / found.busy_ns)} "
         f"belong to operators whose work is known ({words}), at {share_text(reached)} of what is attainable"

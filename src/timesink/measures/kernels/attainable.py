@@ -44,8 +44,8 @@ class Attainable:
     """Operators and their bounds.
 
     `operators`: one row per (rank, device, name, input_shapes, math), most time first. Columns besides those: kind,
-    calls, kernels, device_ns, flops, bytes, bound_ns, limiter (memory, compute or latency), attained_ratio (bound_ns /
-    device_ns), kernel (its longest kernel). `device_ns` sums durations. Only operators whose shapes were recorded and
+    calls, kernels, device_ns, flops, bytes, bound_ns (at most device_ns), limiter (memory, compute or latency),
+    attained_ratio (bound_ns / device_ns), kernel (its longest kernel). `device_ns` sums durations. Only operators whose shapes were recorded and
     whose GPU is in the table of peaks are here: `covered_ratio` is their share of all kernel time, None where the
     device's peaks are unknown. Kernels of graph replays have no operator.
     """
@@ -55,10 +55,9 @@ class Attainable:
 
     @property
     def attained_ratio(self) -> float | None:
-        """Sum of bounds / sum of device time over all rows, no row above 1; None where there are no rows."""
+        """Sum of bounds / sum of device time over all rows; None where there are no rows."""
         total = self.operators["device_ns"].sum()
-        bounded = self.operators.select(pl.min_horizontal("bound_ns", "device_ns").sum()).item()
-        return float(bounded / total) if total else None
+        return float(self.operators["bound_ns"].sum() / total) if total else None
 
 
 @remembered
@@ -135,13 +134,14 @@ def _figures(row: dict[str, Any], gpu: GpuPeaks) -> dict[str, object] | None:
     if work is None or not device_ns or (work.kind in _OF_UNITS and not gpu.flops.get(str(row["math"]) or work.dtype)):
         return None
     found = bound_of(work, gpu, calls=calls, kernels=kernels, math=str(row["math"]))
+    bound_ns = min(found.bound_ns, float(device_ns))  # what ran in less was attainable
     return {
         "kind": work.kind.value,
         "flops": calls * work.flops,
         "bytes": calls * float(work.bytes),
-        "bound_ns": found.bound_ns,
+        "bound_ns": bound_ns,
         "limiter": found.limiter,
-        "attained_ratio": found.bound_ns / device_ns,
+        "attained_ratio": bound_ns / device_ns,
     }
 
 

@@ -45,9 +45,9 @@ class Attainable:
 
     `operators`: one row per (rank, device, name, input_shapes, math), most time first. Columns besides those: kind,
     calls, kernels, device_ns, flops, bytes, bound_ns (at most device_ns), limiter (memory, compute or latency),
-    attained_ratio (bound_ns / device_ns), kernel (its longest kernel). `device_ns` sums durations. Only operators whose shapes were recorded and
-    whose GPU is in the table of peaks are here: `covered_ratio` is their share of all kernel time, None where the
-    device's peaks are unknown. Kernels of graph replays have no operator.
+    attained_ratio (bound_ns / device_ns), kernel (its longest kernel). `device_ns` sums durations. Only operators whose
+    shapes were recorded and whose GPU is in the table of peaks are here: `covered_ratio` is their share of all kernel
+    time, None where the device's peaks are unknown. Kernels of graph replays have no operator.
     """
 
     operators: pl.DataFrame

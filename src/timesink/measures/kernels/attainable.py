@@ -57,7 +57,7 @@ class Attainable:
     def attained_ratio(self) -> float | None:
         """Sum of bounds / sum of device time over all rows; None where there are no rows."""
         total = self.operators["device_ns"].sum()
-        return float(self.operators["bound_ns"].sum() / total) if total else None
+        return float(self.operators["bound_ns"].sum()) / float(total) if total else None
 
 
 @remembered

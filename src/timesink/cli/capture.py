@@ -231,19 +231,19 @@ def find_hottest(run: CaptureRun, out: Path, most: int) -> str | None:
     `out`. None where that pass finds none, as of a program that is not Python or has no PyTorch."""
     from timesink.capture.profilers import Recording, TorchOptions
     from timesink.cli.options import read_traces
-    from timesink.measures.kernels.kernels import kernel_targets
+    from timesink.views.kernels import next_kernels
 
     first = replace(run, out=out.with_name(f"{out.name}-steps"), timed=0)
     try:
         steps = Recording(run.words, TorchOptions(shapes=False), first.settings("torch", 2, 1)).make()
-        targets = kernel_targets(read_traces([steps.folder]))[:most]
+        targets = [kernel.target for kernel in next_kernels(read_traces([steps.folder]), "", most)]
     except (CaptureError, TimesinkError):
         return None
     names = "|".join(re.escape(target.function) for target in targets)
-    if targets and not run.quiet:
+    if not run.quiet:
         share = share_text(sum(target.step_ratio for target in targets))
         sys.stderr.write(f"{share} of a step goes to {scrub(', '.join(target.function for target in targets))}\n")
-    return f"^({names})$" if targets else None
+    return f"^({names})$"
 
 
 @app.command("nccl-bench")

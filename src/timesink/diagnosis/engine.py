@@ -258,10 +258,12 @@ def _conclusion(
     of_two = headline.too_few_steps(trace) if usual else ""
     if ranked and _is_material(ranked[0].finding) and not (of_two and ranked[0].is_apart):
         _, first, is_apart = ranked[0]
+        if too_little := headline.too_little(trace, first):
+            return Bottleneck.UNDECIDED, too_little
         apart = "typical steps are fine; " if is_apart else ""
         worth = _told(first).recoverable
         saving = f"; a fix {saving_text(first, interval=False)}" if worth and worth.most else ""
-        return first.bottleneck, f"{of_two}{apart}{first.message}{saving}"
+        return first.bottleneck, f"{of_two}{apart}{first.message}{headline.told_once(usual or trace, first)}{saving}"
     bounds = [(card, found) for card, found, is_apart in ranked if not is_apart and _may_save(found)]
     verdict, said = headline.without_finding(usual or trace, bool(ranked), bounds, rulings)
     return verdict, f"{of_two}{said[:1].lower()}{said[1:]}" if of_two else said

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.diagnosis.pricing import is_of_idle_time
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import (
@@ -37,7 +38,7 @@ from timesink.measures.steps.steps import STANDS_OUT, StepTimes, covered_ratio, 
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import device_names, device_timeline
 from timesink.measures.timeline.graph_replays import graph_replays
-from timesink.measures.timeline.known import known
+from timesink.measures.timeline.known import LEAST_NS, known
 from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns
 from timesink.model.names import matches
@@ -77,6 +78,25 @@ def is_of_few_steps(finding: Finding, trace: Trace) -> bool:
         if len(claimed)
     ]
     return 0 < max(shares, default=0.0) < FEW.default
+
+
+def too_little(trace: Trace, finding: Finding) -> str:
+    """Why a finding is no headline: of a few records nobody knows what comes back, unless it is of work that takes long
+    by itself; '' where it may be one."""
+    little, claim = known(trace).too_little, finding.claim
+    if little is None or not (is_of_idle_time(claim, trace) or claim.total_ns < LEAST_NS):
+        return ""
+    return f"{finding.message}; {little.why}. To decide: {little.to_decide}."
+
+
+def told_once(trace: Trace, finding: Finding) -> str:
+    """How much of the idle time of a trace without steps is one stretch, where that is most of it; else ''."""
+    if period_name(trace) != "window" or not is_of_idle_time(finding.claim, trace):
+        return ""
+    parts = [part.lengths_ns for part in finding.claim.intervals.values() if len(part)]
+    longest_ns, total_ns = max((int(lengths.max()), int(lengths.sum())) for lengths in parts)
+    is_one = longest_ns >= _MOSTLY * total_ns
+    return f", {time_text(longest_ns)} of it at once, which nothing shows to come back" if is_one else ""
 
 
 def too_few_steps(trace: Trace) -> str:

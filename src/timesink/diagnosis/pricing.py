@@ -230,7 +230,7 @@ def share_claims(
             if (rank, False) not in rooms:
                 idle_ms = max(step_ms - _busy_ms(rank, trace), 0.0)
                 rooms |= {(rank, False): _Room(step_ms), (rank, True): _Room(idle_ms)}
-            is_idle = _is_of_idle_time(finding.claim, trace)
+            is_idle = is_of_idle_time(finding.claim, trace)
             held = [rooms[rank, of_idle_time] for of_idle_time in (False, True)[: 1 + is_idle]]
             least = min(held, key=lambda room: room.left_ms)
             if counted is None and worth.value > least.left_ms and least.first:
@@ -251,7 +251,7 @@ class _Room:
     first: str = ""
 
 
-def _is_of_idle_time(claim: Claim, trace: Trace) -> bool:
+def is_of_idle_time(claim: Claim, trace: Trace) -> bool:
     """Whether anything is claimed, and the device runs nothing in it."""
     lines = device_timeline(trace).by_device
     return claim.total_ns > 0 and not any(

@@ -58,7 +58,8 @@ class Known:
     `products` are the devices that the file names, `vendor` is the maker of the first. `is_of_device` says whether it
     holds anything of a device: what it lacks then takes another kind of capture. `launches` are calls that launch a
     kernel, a graph or a copy. `bar` is why no rule may look at all, `lacks` why a table cannot be judged from,
-    `missing` what was visibly lost, and `doubts` why it proves nothing that no rule found anything.
+    `missing` what was visibly lost, `too_little` why nothing recurs in it that anybody could tell, and `doubts` why it
+    proves nothing that no rule found anything.
     """
 
     products: tuple[str, ...]
@@ -69,6 +70,7 @@ class Known:
     bar: Lack | None
     lacks: Mapping[Table, Lack]
     missing: tuple[Lack, ...]
+    too_little: Lack | None
     doubts: tuple[Lack, ...]
 
 
@@ -80,7 +82,7 @@ def known(trace: Trace) -> Known:
     vendor = vendor or vendor_of_calls(trace.get(API_CALLS)["name"].unique().to_list())
     launches, without_record = _launches(trace)
     losses = tuple(_losses(trace, vendor, launches, without_record))
-    missing = tuple(loss.lack for loss in losses if loss.share >= _VISIBLY)
+    missing, little = tuple(loss.lack for loss in losses if loss.share >= _VISIBLY), _too_little(trace, vendor)
     return Known(
         products=products,
         vendor=vendor,
@@ -90,7 +92,8 @@ def known(trace: Trace) -> Known:
         bar=_bar(trace),
         lacks={loss.table: loss.lack for loss in reversed(losses) if loss.share >= _MOSTLY} | _silence(trace),
         missing=missing,
-        doubts=(*missing, *_too_little(trace, vendor)),
+        too_little=little,
+        doubts=missing if little is None else (*missing, little),
     )
 
 
@@ -168,7 +171,7 @@ class _Loss(NamedTuple):
 
 _VISIBLY: Final = 0.01  # none of 120 captures of programs and public files that are whole loses as much
 _LEAST_OPS: Final = 10  # a step of a program launches more
-_LEAST_NS: Final = 100 * NS_PER_US  # a program whose whole run is as short is no program that anybody tunes
+LEAST_NS: Final = 100 * NS_PER_US  # a program whose whole run is as short is no program that anybody tunes
 
 
 def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) -> Iterator[_Loss]:
@@ -194,16 +197,17 @@ def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) ->
         yield _Loss(API_CALLS, unlaunched / ops, Lack(why, _AGAIN))
 
 
-def _too_little(trace: Trace, vendor: Vendor) -> Iterator[Lack]:
-    """What a capture without steps says where it holds next to nothing."""
-    ops = _rows(trace, DEVICE_OPS)
-    if not ops or steps(trace).windows.height:
-        return
+def _too_little(trace: Trace, vendor: Vendor) -> Lack | None:
+    """What a capture without steps, or of guessed ones, says where it holds next to nothing."""
+    ops, found = _rows(trace, DEVICE_OPS), steps(trace)
+    if not ops or (found.windows.height and found.origin != "guessed"):
+        return None
     span_ns = max(line.span_ns for line in device_timeline(trace))
-    if ops < _LEAST_OPS or span_ns < _LEAST_NS:
-        records = "1 record" if ops == 1 else f"{ops:,} records"
-        what = f"the capture holds only {records} of {vendor.unit} work, within {time_text(span_ns)}"
-        yield Lack(what, "record ten steps of the program")
+    if ops >= _LEAST_OPS and span_ns >= LEAST_NS:
+        return None
+    records = "1 record" if ops == 1 else f"{ops:,} records"
+    what = f"the capture holds only {records} of {vendor.unit} work, within {time_text(span_ns)}"
+    return Lack(what, "record ten steps of the program")
 
 
 def _unlaunched(trace: Trace) -> int:

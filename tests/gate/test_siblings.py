@@ -336,6 +336,29 @@ def test_a_warp_alone_on_a_multiprocessor_leaves_three_schedulers_idle(
     assert share(named(diagnosis, "unused-lanes")) == pytest.approx(saved, abs=0.01)
 
 
+@BOTH
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "void cask_plugin__5x_cudnn::xmma__5x_cudnn::init_device_workspace_kernel<xmma::implicit_gemm>(int*)",
+        "void at_cuda_detail::cub::DeviceScanInitKernel<int>(int)",
+        "void cub::CUB_200200_900_NS::DeviceScanInitKernel<int>(int)",
+        "void at::native::reduce_kernel<512, 1>(at::native::ReduceOp<float>)",
+        "cudnn::cnn::kern_precompute_indices<false>(int*, int)",
+        "void cublasLt::epilogue::impl::globalKernel<8, 32, float>(int)",
+    ],
+)
+@pytest.mark.parametrize("grid", [1, 4000])
+def test_nobody_is_told_to_launch_a_librarys_kernel_otherwise(
+    profiler: str, kernel: str, grid: int, tmp_path: Path
+) -> None:
+    program = Program()
+    _, diagnosis = told(
+        steps(program, lambda: program.launch(kernel, 5000, grid=[grid, 1, 1], block=[1, 1, 1])), profiler, tmp_path
+    )
+    assert not {card.name for card, _ in diagnosis.findings} & {"unused-lanes", "small-grid"}
+
+
 PRODUCTS = [
     "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int>, cutlass::layout::NoPermute>>",
     "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nn, TransposePitchLinearThreadMap>",

@@ -133,3 +133,11 @@ OF_PYTHON: Final = Pattern(
     "made or launched by a framework of Python", ("void at::native::reduce_kernel<512>", "triton_poi_fused_add_0",
     "cupy_sqrt__float64_float64", "loop_multiply_fusion_3"), "saxpy(double*, int)", "PyTorch, Triton, CuPy, JAX, vLLM",
 )  # fmt: skip
+LIBRARY_LAUNCH: Final = Pattern(
+    r"^(?:void )?(?:at|at_cuda_detail|c10|cub|thrust|rocprim|hipcub|cutlass|ck|cublas\w*|cufft|cusparse|cusolver)::"
+    r"|cudnn|^(?:nvjet_|sm\d+_xmma_|Cijk_)",
+    "launched by a library, which chooses its blocks", ("void at::native::reduce_kernel<512, 1>", "cudnn_infer_kernel",
+    "void cask_plugin__5x_cudnn::xmma__5x_cudnn::init_device_workspace_kernel<1>", "nvjet_tst_128x64",
+    "void cub::DeviceScanInitKernel<int>"), ("fold(int*)", "void scale_rows<at::Half>(at::Half*)"),
+    "ATen, CUB, Thrust, CUTLASS, cuBLAS, cuDNN, cuFFT, cuSPARSE, cuSOLVER, rocPRIM, Tensile, Composable Kernel",
+)  # fmt: skip

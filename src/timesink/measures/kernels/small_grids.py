@@ -17,7 +17,7 @@ import polars as pl
 from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.calls import STREAM_WAIT
 from timesink.knowledge.gpus import ISSUES_OF_CYCLE, RESIDENT_THREADS, lanes_of
-from timesink.knowledge.kernel_traits import MIGRATION
+from timesink.knowledge.kernel_traits import LIBRARY_LAUNCH, MIGRATION
 from timesink.measures.kernels.facts import NO_FAULT, all_rows, kernel_facts, multiprocessors, rows_of
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device, device_names
@@ -51,14 +51,11 @@ class SerializedStreams:
 def serialized_streams(trace: Trace) -> tuple[SerializedStreams, ...]:
     """Devices on which kernels (communication aside) of more than one stream ran, one after the other."""
     facts, counts = kernel_facts(trace), multiprocessors(trace)
-    ops = trace.get(DEVICE_OPS)
     devices = []
     for device in facts.devices:
         kernels = facts.on(device)
         kernels = picked(kernels, ~kernels["family"].is_in(NO_FAULT))
-        sizes = ops.select("block_x", "block_y", "block_z")[kernels["row"].to_numpy()]
-        threads = sizes.select(pl.col("block_x") * pl.col("block_y") * pl.col("block_z"))
-        kernels = kernels.with_columns(threads.to_series().fill_null(RESIDENT_THREADS).alias("threads"))
+        kernels = kernels.with_columns(_threads(trace, kernels).fill_null(RESIDENT_THREADS).alias("threads"))
         first, second = _turns(kernels)
         if not first.size:
             continue
@@ -69,6 +66,12 @@ def serialized_streams(trace: Trace) -> tuple[SerializedStreams, ...]:
         waits = _waits(trace, device) / count
         devices.append(SerializedStreams(device, serial, turns / count, waits, tuple(streams.tolist())))
     return tuple(devices)
+
+
+def _threads(trace: Trace, kernels: pl.DataFrame) -> pl.Series:
+    """The threads of a block of each kernel; null where not recorded."""
+    sizes = trace.get(DEVICE_OPS).select("block_x", "block_y", "block_z")[kernels["row"].to_numpy()]
+    return sizes.select(pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")).to_series()
 
 
 def _turns(kernels: pl.DataFrame) -> tuple[Int64Array, Int64Array]:
@@ -133,21 +136,21 @@ def _waits(trace: Trace, device: Device) -> int:
 
 @remembered
 def unused_lanes(trace: Trace) -> tuple[Selection, ...]:
-    """Per device: kernels whose blocks are no whole warps, those of `less` than one warp and those of `more`.
+    """Per device: kernels whose blocks are no whole warps, those of `less` than one warp and those of `more`; without
+    those of libraries, whose blocks no program chooses.
 
     A warp executes all of its lanes. `usual` is the share of them that is used; so is `best` of blocks of several
     warps, and of less than one warp the share of a usual block, which leaves no scheduler without work. Where so few
     blocks run that their multiprocessors have less than a warp for each scheduler, `usual` is less by that: 16 threads
     in each of 10 blocks on 28 multiprocessors use 1/2 of the lanes of 1/4 of the schedulers.
     """
-    facts, ops, counts = kernel_facts(trace), trace.get(DEVICE_OPS), multiprocessors(trace)
+    facts, counts = kernel_facts(trace), multiprocessors(trace)
     names, devices = device_names(trace), []
     for device in facts.devices:
         kernels = facts.on(device).filter((pl.col("length") > assumed.TINY_US.ns) & ~pl.col("family").is_in(NO_FAULT))
-        sizes = ops.select("block_x", "block_y", "block_z")[kernels["row"].to_numpy()]
-        threads = sizes.select(pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")).to_series()
-        warp = lanes_of(names.get(device, ""))
-        part = (threads.fill_null(0) % warp != 0).to_numpy()
+        threads, warp = _threads(trace, kernels), lanes_of(names.get(device, ""))
+        own = ~matches(trace.get(DEVICE_OPS)["name"][kernels["row"].to_numpy()], LIBRARY_LAUNCH)
+        part = ((threads.fill_null(0) % warp != 0) & own).to_numpy()
         used, row = threads.fill_null(0).to_numpy()[part], rows_of(kernels)[part]
         share = used / (-(-used // warp) * warp)
         less = used < warp
@@ -167,18 +170,18 @@ def small_grids(trace: Trace) -> tuple[Selection, ...]:
     """
     facts, counts = kernel_facts(trace), multiprocessors(trace)
     serial = all_rows(streams.serial for streams in serialized_streams(trace))
-    part_warps = np.concatenate([np.empty(0, np.int64), *(part.groups["less"] for part in unused_lanes(trace))])
-    devices = []
+    names, devices = device_names(trace), []
     for device in facts.devices:
         kernels = facts.on(device).select("row", "start_ns", "length", "family", "blocks")
         if device not in counts or not kernels["blocks"].count():
             continue
+        whole = _threads(trace, kernels).fill_null(RESIDENT_THREADS) >= lanes_of(names.get(device, ""))
         small = kernels.with_columns(_overlapped().alias("overlapped")).filter(
             (2 * pl.col("blocks") < counts[device])
             & (pl.col("length") > assumed.TINY_US.ns)
             & ~pl.col("family").is_in(NO_FAULT)
             & ~pl.col("row").is_in(pl.Series(serial).implode())
-            & ~pl.col("row").is_in(pl.Series(part_warps).implode())
+            & whole
             & ~pl.col("overlapped")
         )
         rows, length_ns = small["row"].to_numpy(), small["length"].to_numpy()

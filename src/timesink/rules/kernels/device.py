@@ -61,7 +61,7 @@ def _part_warps(trace: Trace) -> Rows:
         blocks = trace[DEVICE_OPS].select("block_x", "block_y", "block_z")[kernels.rows]
         threads = blocks.select(pl.col("block_x") * pl.col("block_y") * pl.col("block_z")).to_series()
         sizes = threads.value_counts(sort=True).to_series().head(SHOWN_ROWS).to_list()
-        rows.append(kernel_row(trace, kernels, sizes=", ".join(map(str, sizes))))
+        rows.append(kernel_row(trace, kernels, sizes=f"{', '.join(map(str, sizes))} thread{'s' * (sizes != [1])}"))
     return rows
 
 

@@ -82,10 +82,11 @@ def test_details_by_label_and_by_name_are_one(tmp_path: Path) -> None:
         assert rules == [("SOLBottleneck", "optimization", "global", 12.5)]
 
 
-def test_a_summary_page_is_refused(tmp_path: Path) -> None:
+def test_a_summary_is_the_mean_of_its_launches(tmp_path: Path) -> None:
     header = f'{FIXED},"Invocations","Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
-    with pytest.raises(UnreadableTrace, match="summary over launches"):
-        page(tmp_path, header + f'{LAUNCH},"3","S","M","us","1","2","1.5"\n')
+    trace = page(tmp_path, header + f'{LAUNCH},"3","GPU Speed Of Light Throughput","Duration","us","1","2","1.5"\n')
+    assert numbers(trace) == {"gpu__time_duration.sum": (1500.0, "ns")}
+    assert [note.count for note in trace.notes if "summaries" in note.message] == [1]
 
 
 def test_a_page_without_rows_is_refused(tmp_path: Path) -> None:

@@ -28,8 +28,39 @@ GROUPED_DIGITS: Final = Pattern(
     "ncu",
 )  # fmt: skip
 PAGE_HEADER: Final = Pattern(
-    r'(?m)^"?ID"?,"?Process ID"?,"?Process Name"?', "the header of a CSV page of kernels",
-    ('"ID","Process ID","Process Name","Host Name"', "ID,Process ID,Process Name"), '"ID","Name"', "ncu --csv",
+    r'(?m)^(?:"?ID"?,)?"?Process ID"?,"?Process Name"?', "the header of a CSV page of kernels",
+    ('"ID","Process ID","Process Name","Host Name"', "ID,Process ID,Process Name", '"Process ID","Process Name"'),
+    '"ID","Name"', "ncu --csv",
+)  # fmt: skip
+PROCESS_LINE: Final = Pattern(
+    r"^\s*\[(\d+)\] .*@\S*\s*$", "the process whose kernels a text page shows next", "[3308] train.py@127.0.0.1",
+    "==PROF== Connected to process 3308", "ncu",
+)  # fmt: skip
+KERNEL_LINE: Final = Pattern(
+    r"^(?=.*, (?:Context \d+, Stream|Device \d+, CC) )\s*(?P<name>\S.*?)"
+    r"(?: (?P<grid>\([\d, ]+\))x(?P<block>\([\d, ]+\)))?(?:, \d{4}-\S+ [\d:]+)?"
+    r"(?:, Context (?P<context>\d+), Stream (?P<stream>\d+))?(?:, Device (?P<device>\d+), CC (?P<cc>[\d.]+))?"
+    r"(?:, Invocations (?P<count>\d+))?\s*$", "a kernel of a text page, of 2019 with a date instead of its grid",
+    ("  add(int *) (4, 1, 1)x(256, 1, 1), Context 1, Stream 7, Device 0, CC 9.0",
+     "  add(int *) (4, 1, 1)x(256, 1, 1), Device 0, CC 9.0, Invocations 3",
+     "  add, 2020-May-05 12:00:00, Context 1, Stream 7"), "    Duration      us      2.31", "ncu",
+)  # fmt: skip
+RULE_LINE: Final = Pattern(
+    r"^\s*(INF|OPT|WRN|ERR)\s+(\S.*)$", "a message of ncu's own rules in a text page",
+    "    OPT   Est. Local Speedup: 99.71%", "    Section: Occupancy", "ncu",
+)  # fmt: skip
+SPEEDUP_LINE: Final = Pattern(
+    r"Est\.( Local)? Speedup: ([\d.,]+)%", "what a rule of ncu hopes to gain", "Est. Local Speedup: 99.71%",
+    "Speed Of Light", "ncu",
+)  # fmt: skip
+TEXT_TABLE: Final = Pattern(
+    r"Metric Name +Metric Unit +(?:Metric Value|Minimum)", "the head of a table in a text page",
+    ("Metric Name             Metric Unit Metric Value", "Metric Name Metric Unit Minimum Maximum"),
+    '"Metric Name","Metric Unit"', "ncu",
+)  # fmt: skip
+NAMED_METRIC: Final = Pattern(
+    r"\((\w+__[\w.]+)\)$", "a metric's name after its label", "DRAM Frequency (dram__cycles_elapsed.avg)",
+    "DRAM Frequency", "ncu --print-metric-name label-name",
 )  # fmt: skip
 OTHER_PAGE: Final = Pattern(
     r'(?m)^(?P<source>(?:"?#"?,)?"?Address"?,"?Source"?)|^"?(?:Display Driver Version|device__attribute_\w+|'

@@ -155,8 +155,13 @@ def _kept_of_other_side(cause: Cause, leaf: Leaf, waste: Waste, is_request: bool
 
 
 def _kept_of_accesses(cause: Cause, leaf: Leaf, waste: Waste, is_request: bool) -> float:
-    """Coalescing and conflict-free layouts leave the number of requests as it is; combining atomics does not."""
-    if is_request and cause is not Cause.ATOMICS:
+    """Coalescing and conflict-free layouts leave the number of requests as it is. Combined atomics make none of their
+    own: their part of the passes of L1 for global memory, of the way to L2, and of the loops around them goes."""
+    if cause is Cause.ATOMICS and leaf.resource in (Resource.L1, Resource.L2, *_GUARDS):
+        other, passes = waste.access.other_wavefronts, waste.access.wavefronts
+        of_global = max(0.0, 1 - other / passes) if leaf.resource is Resource.L1 and passes else 1.0
+        return 1 - max(waste.of(cause, leaf.resource), waste.atomic_requests * of_global)
+    if is_request:
         return 1.0
     if cause is Cause.UNCOALESCED and leaf.resource in (Resource.L1, Resource.L2):
         return kept_when_coalesced(leaf, waste)

@@ -47,7 +47,7 @@ from timesink.measures.counters.counters import (
     leaves,
 )
 from timesink.measures.counters.load_waits import LoadWait
-from timesink.measures.counters.pages import Given, given_of
+from timesink.measures.counters.pages import OF_LOCAL, Given, given_of
 from timesink.measures.counters.roofline import KernelRoofline
 from timesink.measures.counters.waste import Cause, Waste
 from timesink.model.trace import Trace, remembered
@@ -198,7 +198,8 @@ def _decided(kernel: KernelCounters) -> KernelLimits | str:
     if len(allowed) == 1:
         return allowed[0]
     limiters = {one.limiter for one in allowed}
-    if not kernel.messages and Cause.MEMORY in limiters and all(map(_moves_bytes_at_peak, allowed)):
+    is_silent = not (kernel.messages or kernel.get(OF_LOCAL))
+    if is_silent and Cause.MEMORY in limiters and all(map(_moves_bytes_at_peak, allowed)):
         limiters, allowed = {Cause.MEMORY}, [one for one in allowed if one.limiter is Cause.MEMORY]
     if len(limiters) > 1:
         named = [cause.value.replace("_kernel", "").replace("_", " ") for cause in Cause if cause in limiters]
@@ -217,10 +218,10 @@ def _moves_bytes_at_peak(one: KernelLimits) -> bool:
 def _explained(kernel: KernelCounters, given: Given, has_all: bool, has_levels: bool) -> KernelLimits:
     """The kernel as these units, wastes and waits explain it."""
     units, waste, stalls, roofline = given.units, given.waste, given.stalls, given.roofline
-    top = _top(units, waste)
+    top, even = _top(units, waste)
     busy = used(top)
     shares = dict.fromkeys(Cause, 0.0)
-    left = _share_out_busy(shares, busy, top, waste)
+    left = _share_out_busy(shares, top, even, waste)
     queue = given.queue if given.queue is not None and busy < FAR_FROM_FULL and given.queue.queued else None
     is_waiting = (queue is None and _is_under_waits(top, stalls)) or is_between_barriers(top, units, stalls)
     shares[Cause.LATENCY if is_waiting else _work(top, given.dram_side)] += left
@@ -248,9 +249,12 @@ def _explained(kernel: KernelCounters, given: Given, has_all: bool, has_levels: 
     )
 
 
-def _top(units: tuple[Leaf, ...], waste: Waste) -> Leaf:
-    """The busiest leaf. Atomics on few words keep one slice of L2 busy while the average is low: then that slice. To
-    ask whether a copy has arrived keeps the unit of barriers busy; where another unit is full, that one."""
+def _top(units: tuple[Leaf, ...], waste: Waste) -> tuple[Leaf, float]:
+    """The busiest leaf, and how busy it is where its work is even.
+
+    Atomics on few words keep one slice of L2 busy while the average is low: then that slice. To ask whether a copy has
+    arrived keeps the unit of barriers busy; where another unit is full, that one.
+    """
     visible = [leaf for leaf in units if leaf.resource is not Resource.HIDDEN] or list(units)
     full = [leaf for leaf in visible if BARRIERS not in leaf.name and used(leaf) >= FAR_FROM_FULL]
     top = max(full if waste.copies_ahead and full else visible, key=used)
@@ -258,16 +262,19 @@ def _top(units: tuple[Leaf, ...], waste: Waste) -> Leaf:
         leaf for leaf in visible if leaf.resource is Resource.L2 and leaf.hottest * waste.atomic_requests > used(top)
     ]
     if not hot:
-        return top
+        return top, top.busy
     hottest = max(hot, key=lambda leaf: leaf.hottest)
-    return Leaf(hottest.name, Resource.L2, hottest.hottest, hottest.hottest)
+    return Leaf(hottest.name, Resource.L2, hottest.hottest, hottest.hottest), hottest.busy
 
 
-def _share_out_busy(shares: dict[Cause, float], busy: float, top: Leaf, waste: Waste) -> float:
-    """Give each kind of waste its part of the busy time; what is left is necessary work."""
-    left = busy
+def _share_out_busy(shares: dict[Cause, float], top: Leaf, even: float, waste: Waste) -> float:
+    """Give each kind of waste its part of the busy time; what is left is necessary work. What one slice of L2 does
+    beyond the others is the atomics'."""
+    left = busy = used(top)
     for cause in _WASTES:
         wasted = waste.of(cause, top.resource)
+        if cause is Cause.ATOMICS and even < top.busy:
+            wasted = 1 - (1 - wasted) * even / top.busy
         if cause is Cause.UNCOALESCED and top.resource is Resource.L2 and wasted and TAGS not in top.name:
             wasted = max(wasted, 1 - kept_when_coalesced(top, waste))  # of the direction that is busy
         part = min(left, busy * wasted)

@@ -45,7 +45,7 @@ _SM: Final = "sm__inst_executed"  # the schedulers
 _OF_LOADS: Final = ("sm__inst_executed_pipe_lsu", "sm__inst_executed_pipe_adu")  # the other executes barriers
 _L2: Final = ("lts__t_sectors", "lts__xbar2lts_cycles_active", "lts__lts2xbar_cycles_active")
 _PER_CYCLE: Final = (("issued", "active"), ("executed", "elapsed"))
-_OF_LOCAL: Final = "derived__local_spilling_requests"
+OF_LOCAL: Final = "derived__local_spilling_requests"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +206,8 @@ def _most(
         conflicts = 1 - ideal / shared
     if conflicts:
         yield {Cause.BANK_CONFLICTS: {Resource.L1: conflicts}}, 0.0
-    spilled = kernel.share(f"{_OF_LOCAL}_pct")
-    if kernel.get(_OF_LOCAL) != 0 or told.names_local:
+    spilled = kernel.share(f"{OF_LOCAL}_pct")
+    if kernel.get(OF_LOCAL) != 0 or told.names_local:
         most = 1.0 if spilled is None or told.names_local else _passes(min(1.0, spilled))
         yield {Cause.REGISTER_SPILLS: {**dict.fromkeys(MEMORY, most), Resource.ISSUE: most / 2}}, 0.0
     atomics: dict[Cause, Mapping[Resource, float]] = {Cause.ATOMICS: {Resource.L1: conflicts, Resource.L2: 1.0}}

@@ -22,7 +22,7 @@ from enum import StrEnum
 from math import ceil, prod
 
 from timesink.knowledge import gpus
-from timesink.measures.counters.counters import ARITHMETIC, KernelCounters, Resource, stalls_of
+from timesink.measures.counters.counters import ARITHMETIC, KernelCounters, Resource, leaves, stalls_of
 from timesink.measures.counters.roofline import level_bytes
 from timesink.startup import dataclass
 
@@ -139,10 +139,17 @@ def waste_of(kernel: KernelCounters) -> Waste:
         lanes,
         local,
         _atomic_requests(kernel),
-        _memory_instructions(kernel),
+        1.0 if _is_on_tensor_cores(kernel) else _memory_instructions(kernel),
         copies > loads,
         _filled(kernel),
     )
+
+
+def _is_on_tensor_cores(kernel: KernelCounters) -> bool:
+    """Whether tensor cores do more of its arithmetic than any other unit: then larger tiles take fewer instructions of
+    every kind for the same operations."""
+    arithmetic = [leaf for leaf in leaves(kernel) if leaf.resource in ARITHMETIC]
+    return bool(arithmetic) and max(arithmetic, key=lambda leaf: leaf.busy).resource is Resource.TENSOR
 
 
 def _filled(kernel: KernelCounters) -> float:

@@ -1,4 +1,4 @@
-"""Nsight Compute: reports (.ncu-rep, .ncu-repz) and the CSV pages that ncu prints.
+"""Nsight Compute: reports (.ncu-rep, .ncu-repz) and the pages that ncu prints.
 
 The report format is documented (Nsight Compute's Customization Guide, "Report File Format"): length-prefixed blocks of
 protocol-buffer messages. We need a dozen fields of them, so `wire` decodes those directly: no generated code, no
@@ -9,9 +9,11 @@ truncated file without complaint and hides versions, driver, command line and cl
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from timesink.knowledge.profiler_texts import TEXT_TABLE
 from timesink.readers.formats import Reader
 
 if TYPE_CHECKING:
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
 _REPORT_MAGIC = b"NVR\0"
 _REPORT_SUFFIXES = (".ncu-rep", ".ncu-repz", ".nsight-cuprof-report")
-_PAGE_HEADERS = (b'"ID","Process ID","Process Name"', b"ID,Process ID,Process Name")
+_PAGE_HEADERS = (b'"Process ID","Process Name"', b"Process ID,Process Name")
+_TABLE = re.compile(TEXT_TABLE.encode())
 _OTHER_PAGES = (b'"Address","Source"', b'"Display Driver Version"', b'"device__attribute_')  # to be refused by name
 _PAGE_SUFFIXES = (".csv", ".txt", ".log", ".out")
 _SEARCHED_BYTES = 16 << 20
@@ -47,12 +50,11 @@ class NcuReport(Reader):
 
 
 class NcuCsv(Reader):
-    """Reader of the raw and details pages."""
+    """Reader of the raw and details pages, and of what ncu prints as text."""
 
     format = "ncu_csv"
-    version = 2
+    version = 3
     kind = "companion"
-    priority = 2
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """By the header line, which may come after pages of program output."""
@@ -69,7 +71,7 @@ class NcuCsv(Reader):
 
 
 def _is_page(text: bytes) -> bool:
-    return any(header in text for header in _PAGE_HEADERS + _OTHER_PAGES)
+    return any(header in text for header in _PAGE_HEADERS + _OTHER_PAGES) or _TABLE.search(text) is not None
 
 
 READERS = (NcuReport(), NcuCsv())

@@ -1,4 +1,4 @@
-"""ncu's CSV pages: ``--csv --page raw`` (one row per kernel) and ``--csv --page details`` (one row per metric or rule).
+"""ncu's pages: ``--csv --page raw`` (one row per kernel), ``--csv --page details`` (one row per metric or rule), text.
 
 Use a report where there is one: raw pages are rounded unless printed with ``--print-units base``, details pages always.
 A page begins at its header, amid other output; its numbers are written as the machine that printed it writes them.
@@ -23,6 +23,7 @@ from timesink.knowledge.metric_names import normalised
 from timesink.model.tables import KERNEL_METRICS
 from timesink.model.trace import NoteKind, Trace, noted
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
+from timesink.readers.ncu.text_pages import DETAILS, text_rows
 from timesink.readers.ncu.wire import MetricColumns
 from timesink.startup import dataclass, field
 from timesink.untrusted.budget import ReadLimits
@@ -34,6 +35,7 @@ _POINT = re.compile(profiler_texts.DECIMAL_POINT)
 _COMMA = re.compile(profiler_texts.DECIMAL_COMMA)
 _GROUPED = re.compile(profiler_texts.GROUPED_DIGITS)
 _WITH_INSTANCES = re.compile(profiler_texts.WITH_INSTANCES)
+_NAMED = re.compile(profiler_texts.NAMED_METRIC)
 _DIGITS = 10
 ABSENT = ("", "n/a", "(!) n/a", "N/A", "no data")
 
@@ -106,6 +108,7 @@ def whole(cell: str) -> int | None:
 
 
 _COMPUTE_CAPABILITY = ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor")
+_SHAPE = ("Grid Size", "Block Size")
 _SECTION, _METRIC, _VALUE = "Section Name", "Metric Name", "Metric Value"
 _KINDS = {"INF": "ok", "OPT": "optimization", "WRN": "warning", "ERR": "error"}
 _RECAPTURE = "export again with `ncu --import REPORT --csv --page raw --print-units base`"
@@ -118,17 +121,14 @@ def read_page(path: Path, format_name: str, limits: ReadLimits) -> Trace:
     try:
         text = path.read_text(encoding="utf-8-sig", errors="replace")
         header, rows, others = page_rows(text)
+        if not header and (shown := text_rows(text)):
+            header, rows = list(DETAILS), shown
     except ValueError as error:
         raise UnreadableTrace(path, f"no CSV page: {error}", remedy=_RECAPTURE) from error
     if not header and (other := _OTHER_PAGE.search(text)):
         named = "source" if other.group("source") else "session"
         raise UnreadableTrace(path, f"ncu's {named} page, which has no counters of kernels", remedy=_RECAPTURE)
-    if _METRIC in header and _VALUE in header:
-        pages = _details(header, rows)
-    elif "Invocations" in header:
-        raise UnreadableTrace(path, "a summary over launches, which names no single kernel", remedy=_RECAPTURE)
-    else:
-        pages = _raw(header, rows)
+    pages = _details(header, rows) if _METRIC in header else _raw(header, rows)
     if not pages.launches:
         raise UnreadableTrace(path, "the page holds no kernel", remedy=_RECAPTURE)
     if not pages.has_units:
@@ -149,6 +149,7 @@ class _Pages:
     value: list[float | None] = field(default_factory=list)
     texts: dict[int, str] = field(default_factory=dict)
     unknown: int = 0
+    summed: int = 0
     has_units: bool = True
     keys: dict[tuple[str, ...], int] = field(default_factory=dict)
 
@@ -180,6 +181,12 @@ class _Pages:
         notes = (
             *noted(NoteKind.SKIPPED, "lines that belong to no page", other_lines, KERNEL_METRICS),
             *noted(NoteKind.SKIPPED, unknown, self.unknown, KERNEL_METRICS),
+            *noted(
+                NoteKind.ASSUMED,
+                "summaries: each is taken for one launch, the mean of its",
+                self.summed,
+                KERNEL_METRICS,
+            ),
         )
         names = list(self.names)
         return KernelReport(format_name, self.launches, names, metrics, self.session, units=self.units, notes=notes)
@@ -257,20 +264,22 @@ _LEAST_GHZ, _MOST_GHZ = 0.1, 10.0  # no GPU is slower or faster, and a wrong pre
 def _details(header: list[str], rows: list[list[str]]) -> _Pages:
     """One row per metric or rule. Old versions print fewer columns, `--page raw` of theirs too."""
     pages = _Pages(has_units="Metric Unit" in header)
-    value_at = header.index(_VALUE)
+    value = _VALUE if _VALUE in header else "Average"  # of a summary over launches
+    value_at = header.index(value)
     comma = writes_decimal_comma(row[value_at] for row in rows if len(row) > value_at)
     for row in rows:
         cells = dict(zip(header, row, strict=False))
-        key = tuple(cells.get(name, "") for name in ("ID", "Process ID", "Kernel Name"))
+        key = tuple(cells.get(name, "") for name in ("ID", "Process ID", "Kernel Name", *_SHAPE))
         profile = pages.keys.setdefault(key, len(pages.keys))
         if profile == len(pages.launches):
             pages.launches.append(_launch(cells, pages))
             _add_fixed(cells, pages, profile)
+            pages.summed += bool(cells.get("Invocations"))
         if cells.get(_METRIC):
             metric = metric_of(cells.get(_SECTION, ""), cells[_METRIC])
             pages.unknown += metric is None
             if metric is not None:
-                pages.add_cell(profile, metric, normalised(cells.get("Metric Unit", "")), cells.get(_VALUE, ""), comma)
+                pages.add_cell(profile, metric, normalised(cells.get("Metric Unit", "")), cells.get(value, ""), comma)
         elif cells.get("Rule Name"):
             pages.launches[profile].rules.append(_rule(cells, comma))
     return pages
@@ -290,9 +299,12 @@ def _rule(cells: Mapping[str, str], comma: bool) -> RuleMessage:
 
 
 def metric_of(section: str, label: str) -> str | None:
-    """The metric that a details page shows under that label; the label itself where it is a metric's name already."""
+    """The metric that a details page shows under that label, or names after it; the label itself where it is one."""
     if "__" in label:
-        return label
+        named = _NAMED.search(label)
+        return named.group(1) if named else label
+    if not section and label.islower() and " " not in label:
+        return label  # of a raw page
     return _labels().get(f"{section}|{label}") or _labels().get(f"|{label}")
 
 

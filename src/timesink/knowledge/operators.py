@@ -185,5 +185,17 @@ ALLOCATES: Final = Pattern(
     r"^aten::(empty|empty_like|empty_strided|new_empty|new_empty_strided|resize_|empty_permuted)$",
     "asks for memory whose content nobody has written yet", ("aten::empty", "aten::resize_"), "aten::zeros",
 )  # fmt: skip
+LOW_TYPE: Final = Pattern(
+    r"(?<=c10::)(?:BFloat16|Half|Float8\w*)|(?<=\")(?:signed|unsigned) char", "an element type of at most 16 bits",
+    ('["c10::BFloat16","float"]', '["signed char"]'), '["float","Scalar"]',
+)  # fmt: skip
+HANDS_ON: Final = Pattern(
+    r"^(?:aten::)?(?:(?:un)?squeeze|_?(?:unsafe_)?view(?:_as)?|_?reshape(?:_alias)?|slice|select|narrow|t|numpy_T"
+    r"|transpose|permute|movedim|expand(?:_as)?|as_strided|split\w*|chunk|unbind|(?:un)?flatten|detach_?|alias|to|_to_copy"
+    r"|copy_|contiguous|clone|lift_fresh|resolve_\w+|result_type|item|_local_scalar_dense|is_nonzero"
+    r"|(?:zeros|ones|full)(?:_like)?|zero_|fill_)$",
+    "makes a tensor another, the same elsewhere, or new, and reads nothing to compute with it",
+    ("aten::t", "detach", "aten::_to_copy"), ("aten::tanh", "aten::topk"),
+)  # fmt: skip
 FILLS: Final = Pattern(r"^aten::fill_$", "writes one value everywhere", "aten::fill_", "aten::full")
 CHECKS_FOR_NAN: Final = Pattern(r"^aten::isnan$", "looks for what is not a number", "aten::isnan", "aten::nan_to_num")

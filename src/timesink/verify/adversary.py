@@ -29,13 +29,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from timesink.errors import ToolFailed, UsageError
+from timesink.errors import TimesinkError, ToolFailed, UsageError
+from timesink.readers import read
 from timesink.startup import dataclass, field, replace
 from timesink.verify import LONGEST_RUN_S, contestant
 from timesink.verify.environment import Command, last_line, probe_host
 from timesink.verify.gpu_watch import GpuWatch
 from timesink.verify.outcomes import RunRow
-from timesink.verify.runs import RunSteps, Side, summarise
+from timesink.verify.runs import SIDES, RunSteps, Side, summarise
+from timesink.verify.shown_work import compare_work
 
 Arrays = Sequence[npt.NDArray[Any]]
 
@@ -123,19 +125,39 @@ class Judge:
                 seconds.append(taken_s)
         return seconds, ""
 
-    def _contestant(self, side: Side) -> Contestant:
-        return Contestant(self.commands[side], self.folder / f"{side}.txt", self.timeout_s)
+    def compare_work(self) -> list[str]:
+        """What a recording of the second call of each side shows, where both use PyTorch; empty where not."""
+        traces, largest = [], 0
+        for side in SIDES:
+            path = self.folder / f"{side}.json"
+            try:
+                with self._contestant(side, contestant.RECORDED) as tested:
+                    for _ in range(2):  # the first call prepares what later ones use
+                        inputs = _arrays(self.problem.inputs(secrets.randbits(32)))
+                        tested.ask(inputs)
+                        shown = tested.received()
+                if not shown:
+                    return []
+                path.write_bytes(shown[0].tobytes())
+                traces.append(read(path, cache=False))
+            except (OSError, EOFError, ValueError, TimesinkError):
+                return [f"no call of the program {side} the change could be recorded"]
+            largest = max((array.size for array in inputs), default=0)
+        return compare_work(traces[0], traces[1], largest)
+
+    def _contestant(self, side: Side, *options: str) -> Contestant:
+        return Contestant(self.commands[side], self.folder / f"{side}.txt", self.timeout_s, options)
 
 
 class Contestant:
     """A process that answers calls, as a context: past its time limit it is killed, and at the end whatever it left."""
 
-    def __init__(self, command: Command, log: Path, timeout_s: float) -> None:
+    def __init__(self, command: Command, log: Path, timeout_s: float, options: Sequence[str] = ()) -> None:
         _adopt_orphans()
         self._mine, self._log = _children(), log
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [_interpreter(command), contestant.__file__, str(_program(command))],
+                [_interpreter(command), contestant.__file__, str(_program(command)), *options],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
                 env={**os.environ, **command.environment},
             )  # fmt: skip
@@ -148,13 +170,14 @@ class Contestant:
     def ask(self, inputs: Arrays) -> tuple[Arrays, float]:
         """The answer to one call, and the seconds from the first byte of its inputs to the last of the answer."""
         if not self._is_ready:
-            self._is_ready = self._received() == []
+            self._is_ready = self.received() == []
         started_s = time.perf_counter()
         contestant.send(self._requests, inputs)
-        answers = self._received()
+        answers = self.received()
         return answers, time.perf_counter() - started_s
 
-    def _received(self) -> Arrays:
+    def received(self) -> Arrays:
+        """What it sends next. `EOFError` where it ended."""
         answers = contestant.receive(self._answers, _MOST_BYTES)
         if answers is None:
             raise EOFError("it ended")

@@ -81,9 +81,12 @@ def verify(
             from timesink.verify.adversary import CALLS, Judge, Problem
 
             calls, problem = times.most_steps or CALLS, Problem.read(adversarial)
-            launch = Judge(problem, commands, launcher.folder, launcher.watch, launcher.timeout_s, calls).launch
+            judge = Judge(problem, commands, launcher.folder, launcher.watch, launcher.timeout_s, calls)
+            launch = judge.launch
         verification = verify(plan, launch, session.tell)
         result = result_of(verification, suite, launcher)
+        if adversarial is not None and verification.verdict.outcome is not Outcome.INVALID:
+            result = replace(result, notes=(*result.notes, *judge.compare_work()))
     entry.close(verification)
     return writing.write(result, target, open_metrics=openmetrics)
 

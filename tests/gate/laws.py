@@ -36,6 +36,7 @@ from timesink.diagnosis.verdicts import Clear
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
 
 _STEP = rf"the (?:{TIME} (?:guessed )?(?:step|window)|mean (?:guessed )?step of {TIME} \(median {TIME}\))"
+_WHOLE = re.compile(rf"(?:of|holds) {_STEP}")
 _OF = re.compile(rf"{TIME} of {_STEP}(?: [a-z ]{{1,30}})? \({SHARE}\)")
 _SAVES = re.compile(rf"saves (?:at most )?{TIME} \({SHARE} of the (?:(mean|unprofiled|longest) )?(step|window)\)")
 _INTERVAL = re.compile(rf"saves (?:at most )?{TIME} [^;]{{0,60}}?\)?, {TIME} to {TIME}")
@@ -90,6 +91,28 @@ def one_budget(of: Answers) -> Iterator[str]:
     for name, share in of.bar.items():
         if name in IDLE_WORDS.values() and not alike(share, table.get(name, 0.0), 0.02):
             yield f"{name} is {share} % on the bar and {table.get(name)} % in the table"
+
+
+def idle_time_is_of_the_bar(of: Answers) -> Iterator[str]:
+    """What the verdict says most of the idle time is, is as much of the parts of the step."""
+    said = re.search(rf"{SHARE} of the idle time is ([a-zA-Z ]+)", flat(of.verdict))
+    if not said:
+        return
+    parts = [part for step in of.json["step_parts"] for part in step["parts"] if part["kind"] in IDLE_WORDS]
+    own = sum(part["ms"] for part in parts if said[2].startswith(IDLE_WORDS[part["kind"]]))
+    total = sum(part["ms"] for part in parts)
+    if not total or not alike(float(said[1]) / 100, own / total, 1e-3):
+        yield f"{said[0]}: {own:g} of {total:g} ms"
+
+
+def saves_no_more_than_is_taken(of: Answers) -> Iterator[str]:
+    """A fix saves no more than all times that its sentence names, but where it says that others get shorter too."""
+    for finding in of.json["findings"]:
+        named = _WHOLE.sub("", finding["message"])
+        taken_ms = sum(ms(*time) for time in re.findall(TIME, named))
+        saved_ms = finding["recoverable_ms_per_step"]["value"] or 0.0
+        if taken_ms and "neighbors" not in named and not alike(saved_ms, taken_ms) and saved_ms > taken_ms:
+            yield f"saves {saved_ms:g} of {taken_ms:g} ms: {finding['message']}"
 
 
 def one_price(of: Answers) -> Iterator[str]:
@@ -240,7 +263,8 @@ def one_price_for_all_doors(of: Answers) -> Iterator[str]:
 
 Law = Callable[[Answers], Iterator[str]]
 LAWS: Final[tuple[Law, ...]] = (
-    parts_sum, percentages_divide, one_budget, one_price, dearest_first, nothing_above, every_cause_owned,
+    parts_sum, percentages_divide, one_budget, idle_time_is_of_the_bar, saves_no_more_than_is_taken, one_price,
+    dearest_first, nothing_above, every_cause_owned,
     clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
     causes_are_owned, one_cause, types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,
     findings_agree, rows_divide, bar_is_the_budget, commands_are_understood, lane_is_the_bar,

@@ -383,7 +383,7 @@ def _main_cause(trace: Trace) -> str:
         return ""
     totals: Counter[str] = Counter()
     for share in idle_shares(trace):
-        totals[share.cause] += round(share.per_step_ns) if trace.left_out else share.idle_ns
+        totals[share.cause] += round(share.per_step_ns)
     if not totals.total():
         return ""
     cause = min(totals, key=lambda cause: (-totals[cause], cause))

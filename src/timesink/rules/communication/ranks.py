@@ -81,13 +81,14 @@ def _straggler(trace: Trace, rank: int, gain: float, evidence: Evidence) -> Find
     late_by = max(SIDES, key=lambda name: row[name])
     (side, question), worth = SIDES[late_by], worth_of_rank(trace, rank, gain, late_by)
     period = step_ns(waits.job)
+    held_ns = max(gain * period, worth.gain_ns)
     device = waits.job.members.filter(waits.job.members["rank"] == rank)["device"][0]
     host = waits.job.members.filter(waits.job.members["rank"] == rank)["host"][0]
     claim = {key: part for key, part in exposed_waits(trace).items() if key[0] != rank}
     return Finding(
         message=f"rank {rank}{f' on {host}' if host else ''} comes late to {row['late_count']} of {row['anchors']} "
-        f"collectives because of {side}, and holds the {time_text(period)} step up for {time_text(gain * period)} "
-        f"({share_text(gain)})",
+        f"collectives because of {side}, and holds the {time_text(period)} step up for {time_text(held_ns)} "
+        f"({share_text(held_ns / period)})",
         bottleneck=Bottleneck.STRAGGLER,
         where=Where(rank=rank, device=device),
         evidence=(

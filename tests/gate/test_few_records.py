@@ -102,3 +102,49 @@ def test_stretches_that_come_back_are_not_said_to_be_one(profiler: str, tmp_path
         program.pause(2_500.0 + 210.0 * number)
     found = diagnose(read(getattr(program, profiler)(tmp_path), cache=False))
     assert "a fix saves" in found.statement and "at once" not in found.statement
+
+
+@IN
+@GPU
+@pytest.mark.parametrize("rows", ["kernels", "all"])
+def test_of_rows_without_a_time_no_window_is_told(rows: str, gpu: str, profiler: str, tmp_path: Path) -> None:
+    program = Program(gpu)
+    for _ in range(20):
+        program.launch(SGEMM, 650.0)
+        program.wait()
+    for row in (*program.work, *(program.calls if rows == "all" else ())):
+        row["at"] = row["us"] = 0.0
+    found = diagnose(read(getattr(program, profiler)(tmp_path), cache=False))
+    assert found.bottleneck is Bottleneck.UNDECIDED
+    assert "0 ns" not in found.statement and "20 kernels take no time" in found.statement
+
+
+OF_BF16 = (
+    "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_nn_align8>",
+    "void cutlass::Kernel<cutlass_70_tensorop_bf16_s884gemm_bf16_256x128_tn_align8>",
+    "turing_bf16_s1688gemm_bf16_128x128_ldg8_f2f_nn",
+)
+
+
+@IN
+@pytest.mark.parametrize("kernel", OF_BF16)
+@pytest.mark.parametrize(
+    ("gpu", "says"),
+    [
+        ("", "nothing tells which types this GPU has tensor cores for"),
+        ("GPU", "nothing tells which types this GPU has tensor cores for"),
+        ("Tesla T4", "bf16 matmuls, which this GPU emulates"),
+        ("Tesla V100-SXM2-16GB", "bf16 matmuls, which this GPU emulates"),
+    ],
+)
+def test_bf16_is_no_clean_bill_on_a_gpu_that_may_emulate_it(
+    gpu: str, says: str, kernel: str, profiler: str, tmp_path: Path
+) -> None:
+    program = Program(gpu)
+    for _ in range(8):
+        with program.range("step"):
+            for _ in range(5):
+                program.launch(kernel, 9_000.0)
+            program.wait()
+    found = diagnose(read(getattr(program, profiler)(tmp_path), cache=False))
+    assert says in found.statement

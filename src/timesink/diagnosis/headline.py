@@ -276,7 +276,8 @@ def without_finding(
     cause = "" if share_text(busy) == share_text(1.0) else _main_cause(trace)
     said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_attained(trace)}{cause}"
     if unearned := _unearned(trace, busy, has_findings, rulings):
-        return Bottleneck.UNDECIDED, f"{said}; {unearned}."
+        has_length = any(line.span_ns for line in timelines.values())
+        return Bottleneck.UNDECIDED, f"{said}; {unearned}." if has_length else f"{unearned}."
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
     if bounds:
         most = [f"{card.name} {saving_text(finding, interval=False)}" for card, finding in bounds[:_BOUNDS_SHOWN]]

@@ -108,11 +108,11 @@ def _misaligned_apart(trace: Trace, kernels: Selection) -> Selection:
 
 
 def untold_share(trace: Trace) -> float:
-    """The share of a step that fp32 products take on a device of which nothing tells what its tensor cores compute; the
-    largest, 0 where all are known."""
+    """The share of a step that products in fp32, or in bf16, which a GPU may emulate, take on a device of which nothing
+    tells what its tensor cores compute; the largest, 0 where all are known."""
     facts = kernel_facts(trace)
     untold = [device for device in facts.devices if _types(trace, device) is None and not _narrower(trace, device)]
-    products = pl.col("family").is_in(_PRODUCTS) & (pl.col("math") == "fp32")
+    products = pl.col("family").is_in(_PRODUCTS) & pl.col("math").is_in(("fp32", "bf16"))
     times = {device: times_of(facts.on(device).filter(products)) for device in untold}
     return max((share_of_step(trace, device, own) for device, own in times.items()), default=0.0)
 

@@ -91,7 +91,8 @@ def _wide(trace: Trace) -> Rows:
             row = kernel_row(trace, fix.change(kernels), subject=subject.format(around=around), advice=advice)
             rows.append(replace(row, fix=fix))
     untold = 0.0 if any(row.figures["count"] for row in rows) else untold_share(trace)
-    why = f"fp32 matmuls take {share_text(untold)} of a step; nothing tells which types this GPU has tensor cores for"
+    taken = f"fp32 or bf16 matmuls take {share_text(untold)} of a step"
+    why = f"{taken}; nothing tells which types this GPU has tensor cores for"
     return Undecided(why, "a capture that names the GPU", most_ratio=untold) if untold else rows
 
 

@@ -13,7 +13,7 @@ from timesink.cli.app import run
 from timesink.cli.options import of_run
 from timesink.diagnosis.registry import find
 from timesink.diagnosis.verdicts import Found
-from timesink.measures.communication.link_curve import LinkCurve, link_curve
+from timesink.measures.communication.links import LinkCurve, link_curve
 from timesink.model.trace import LinkTime, Trace
 from timesink.readers import read
 from timesink.views.capture import link_times_page, sizes_of

@@ -3,26 +3,18 @@
 From waits follow two views of transfers. `bandwidth` is that of nccl-tests (PERFORMANCE.md): algbw = S / t and
 busbw = algbw x factor of the collective, t being the transfer from the last rank's arrival to the last end, since
 waiting for a late rank moves no data; 1 GB = 1e9 bytes. `links` compares groups and pairs of ranks that transfer the
-same. That needs no clock: who arrives last waits for nobody, so the shortest of an instance's kernels is the transfer.
-Only transfers of one kind, size, number of ranks and number of hosts are compared. A collective of all ranks has
-nothing to be compared with: a slow link slows it for everybody.
+same.
 
 `waits_by_step` says how long each rank waited for others in each of its steps.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
-import numpy as np
 import polars as pl
 
-from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import BUS_FACTORS
-from timesink.knowledge.gpus import nvlink_bytes_per_s
 from timesink.measures.communication.clocks import Clocks, align_clocks
 from timesink.measures.communication.communication import may_communicate
-from timesink.measures.communication.link_curve import link_curve
 from timesink.measures.communication.matching import (
     MatchedCollectives,
     MatchedMessages,
@@ -34,7 +26,6 @@ from timesink.measures.timeline.device_timeline import Device, covered_by_device
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
-from timesink.units import NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,145 +217,6 @@ def channels(waits: CollectiveWaits) -> pl.DataFrame:
         )
         .with_columns(gb_per_s=pl.when(pl.col("transfer_ns") > 0).then(pl.col("bytes") / pl.col("transfer_ns")))
         .sort("wait_ns", "sender", "receiver", "bytes", descending=[True, False, False, False], nulls_last=True)
-    )
-
-
-_SHAPE: Final = ("kind", "size", "hosts", "bytes")
-
-
-@dataclass(frozen=True, slots=True)
-class SlowLink:
-    """A group or pair `ranks` that needs `p50_ns` for a `kind` of `size_bytes` for which the median of comparable ones
-    needs `usual_ns` (`measured`: by `link_curve`); `exposed_ns` is the exposed time of its slowest
-    rank in its `count` transfers, summed."""
-
-    ranks: tuple[int, ...]
-    kind: str
-    size_bytes: int
-    p50_ns: float
-    usual_ns: float
-    count: int
-    exposed_ns: int
-    measured: bool = False
-
-    @property
-    def ratio(self) -> float:
-        """How many times as long it takes."""
-        return self.p50_ns / self.usual_ns
-
-    @property
-    def excess_ns(self) -> float:
-        """The exposed time that would go if these transfers took the usual time."""
-        return self.exposed_ns * (1 - self.usual_ns / self.p50_ns)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Links:
-    """Groups and pairs of ranks that have at least two others, or a measurement, to be compared with.
-
-    `frame`: ranks (list), kind, size (ranks), hosts, bytes, count, p50_ns, exposed_ns, usual_ns, measured: where too
-    few are alike, the usual time is the one that was measured on this machine (`link_curve`), of one host.
-    """
-
-    frame: pl.DataFrame
-
-    def slow(self, ratio: float) -> tuple[SlowLink, ...]:
-        """Those whose transfers take more than `ratio` times the usual, the most exposed excess first."""
-        rows = self.frame.filter(pl.col("p50_ns") > ratio * pl.col("usual_ns")).iter_rows(named=True)
-        slow = [
-            SlowLink(tuple(row["ranks"]), row["kind"], row["bytes"], row["p50_ns"], row["usual_ns"], row["count"],
-                     row["exposed_ns"], row["measured"])
-            for row in rows
-        ]  # fmt: skip
-        return tuple(sorted(slow, key=lambda link: (-link.excess_ns, link.ranks, link.kind, link.size_bytes)))
-
-    def shared(self, slow: tuple[SlowLink, ...]) -> tuple[int, ...]:
-        """Ranks that take part in every slow transfer and in none of the usual speed."""
-        slow_groups = {link.ranks for link in slow}
-        in_all = set.intersection(*(set(ranks) for ranks in slow_groups)) if slow_groups else set()
-        sound = {rank for ranks in self.frame["ranks"].to_list() if tuple(ranks) not in slow_groups for rank in ranks}
-        return tuple(sorted(in_all - sound))
-
-
-@dataclass(frozen=True, slots=True)
-class Detour:
-    """Ranks of one host whose fastest large transfer, a `kind` of `size_bytes`, moves `bus_bytes_per_s` on the bus,
-    `bus_share` of what the NVLink of their GPUs carries, of `count` large transfers."""
-
-    ranks: tuple[int, ...]
-    kind: str
-    size_bytes: int
-    count: int
-    bus_bytes_per_s: float
-    bus_share: float
-
-
-@remembered
-def beside_nvlink(trace: Trace) -> tuple[Detour, ...]:
-    """Per group of ranks of one host whose GPUs all have NVLink: its fastest exchange that is large enough to show the
-    link, the slowest group first."""
-    members = collective_waits(trace).job.members.select("rank", "device_name")
-    names = {rank: name for rank, name in members.iter_rows() if name}
-    frame = _transfers(trace).filter(
-        (pl.col("hosts") == 1) & (pl.col("bytes") >= assumed.NVLINK_BYTES.value) & pl.col("kind").is_in(BUS_FACTORS)
-    )
-    found = []
-    for (ranks,), rows in frame.group_by("ranks", maintain_order=True):
-        rates = [nvlink_bytes_per_s(names.get(rank, "")) for rank in ranks]
-        if len(ranks) < 2 or not all(rates) or rows.height < assumed.LINK_CALLS.whole:
-            continue
-        factor = np.array([BUS_FACTORS[kind](size) for kind, size in rows.select("kind", "size").iter_rows()])
-        on_bus = rows["bytes"].to_numpy() * factor / np.maximum(rows["transfer_ns"].to_numpy(), 1) * NS_PER_S
-        best = int(on_bus.argmax())
-        rate, kind, size = float(on_bus[best]), rows["kind"][best], int(rows["bytes"][best])
-        share = rate / min(filter(None, rates))
-        found.append(Detour(tuple(ranks), kind, size, rows.height, rate, share))
-    return tuple(sorted(found, key=lambda group: (group.bus_share, group.ranks)))
-
-
-@remembered
-def links(trace: Trace) -> Links:
-    """Groups and pairs of ranks with enough transfers of a known size each, among enough of their like."""
-    each = _transfers(trace)
-    units = (
-        each.group_by("ranks", *_SHAPE)
-        .agg(
-            pl.len().cast(pl.Int64).alias("count"),
-            pl.col("transfer_ns").median().alias("p50_ns"),
-            pl.col("exposed_transfer_ns").sum().alias("exposed_ns"),
-        )
-        .filter((pl.col("count") >= assumed.LINK_CALLS.whole) & (pl.col("p50_ns") >= assumed.LINK_SHORTEST_US.ns))
-    )
-    enough = pl.len().over(_SHAPE) >= assumed.LINK_PEERS.whole
-    usual = pl.when(enough).then(pl.col("p50_ns").quantile(0.5, "lower").over(_SHAPE))
-    curve = link_curve(trace) if collective_waits(trace).job.members["host"].drop_nulls().n_unique() < 2 else None
-    alone = [
-        None if curve is None else curve.time_ns(kind, len(ranks), size)
-        for ranks, kind, size in units.select("ranks", "kind", "bytes").rows()
-    ]
-    known = units.with_columns(usual.alias("usual_ns"), pl.Series("alone_ns", alone, pl.Float64))
-    known = known.with_columns(pl.coalesce("usual_ns", "alone_ns"), measured=pl.col("usual_ns").is_null())
-    return Links(known.drop("alone_ns").drop_nulls("usual_ns").sort("ranks", *_SHAPE))
-
-
-def _transfers(trace: Trace) -> pl.DataFrame:
-    """Complete collectives and messages of a known size: kind, size (ranks), ranks, hosts, bytes, transfer_ns (the
-    shortest kernel of any rank), exposed_transfer_ns."""
-    waits = collective_waits(trace)
-    calls = pl.concat([waits.calls, waits.pairs]).filter(pl.col("bytes").is_not_null() & pl.col("complete"))
-    hosts = waits.job.members.select("rank", "clock").unique("rank", keep="first")
-    calls = calls.join(hosts, on="rank", how="left").with_columns(
-        kind=pl.when(pl.col("kind").is_in(["send", "recv"])).then(pl.lit("message")).otherwise("kind"),
-        length_ns=pl.col("end_ns") - pl.col("start_ns"),
-    )
-    return calls.group_by("instance").agg(
-        pl.col("kind").first(),
-        pl.col("bytes").max(),
-        pl.col("rank").unique().sort().alias("ranks"),
-        pl.col("size").first(),
-        pl.col("clock").n_unique().alias("hosts"),
-        pl.col("length_ns").min().alias("transfer_ns"),
-        pl.col("exposed_transfer_ns").max(),
     )
 
 

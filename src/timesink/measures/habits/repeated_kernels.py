@@ -86,7 +86,7 @@ def parameter_loops(trace: Trace) -> tuple[ExtraWork, ...]:
     frame = order.frame.hstack(kernel_facts(trace).at(order.frame["row"], "optimizer", "fused", "casts"))
     names = trace.get(DEVICE_OPS)["name"][frame["row"]]
     short = mapped(names, lambda some: some.str.replace_all(WRAPPER, "").str.slice(0, _SHOWN).rank("dense"), pl.Int64)
-    eager = pl.col("family").is_in(list(PLAIN)) & pl.col("fused").is_null()
+    eager = pl.col("family").is_in(list(PLAIN)) & (pl.col("family") != "foreach") & pl.col("fused").is_null()
     plain = frame.select(eager & ~pl.col("optimizer")).to_series().to_numpy()
     plain = plain & ~matches(names, FUSED_OPTIMIZER).to_numpy()
     for rank, process, thread in order.of_backward:

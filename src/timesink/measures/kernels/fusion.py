@@ -291,6 +291,8 @@ def optimizer_kernels(trace: Trace) -> tuple[OptimizerKernels, ...]:
         fused = matches(trace.get(DEVICE_OPS)["name"][kernels["row"]], kernel_traits.FUSED_OPTIMIZER).any()
         passes = pl.col("family").is_in(_OPTIMIZER_MEMBERS) & pl.col("fused").is_null()
         unfused = kernels.filter(passes & pl.lit(not fused))  # next to a fused step, others clip gradients or count
+        if (unfused["family"] == "foreach").all() and unfused["name"].n_unique() == 1:
+            unfused = unfused.clear()  # plain SGD over lists: one pass over the weights, as fused
         rows = rows_of(unfused)
         count = max(_steps(trace, device, spans), 1)
         single = unfused.filter(pl.col("family") != "foreach").height

@@ -22,11 +22,13 @@ import polars as pl
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT, kind_of_kernel, message_bytes
 from timesink.knowledge.op_class import COMMUNICATION, class_of_ops
 from timesink.measures.ranks.parity import PARITY, parity_facts
+from timesink.measures.steps.per_step import period_ns
+from timesink.measures.steps.slow_steps import times_as_often
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, covered_by_device, device_names, device_timeline
 from timesink.measures.timeline.synchronisations import blocking_calls
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.names import of_each
 from timesink.model.nesting import key_slices, slice_of
@@ -218,6 +220,17 @@ def step_ns(job: Job) -> float:
     means = frame.with_columns(period).group_by("rank").agg(pl.col("length_ns").mean())
     longest = means["length_ns"].max()
     return float(longest) if isinstance(longest, (int, float)) else 0.0
+
+
+def as_often_ns(trace: Trace, share: float) -> tuple[float, float]:
+    """A share of the mean step, and that step, with slow steps as often as they come in the run: of what they have
+    beyond the usual step, they have that share."""
+    recorded, steps = step_ns(job(trace)), job(trace).steps
+    gain, often = share * recorded, [period_ns(trace, device) for device in device_timeline(trace).by_device]
+    if not times_as_often(trace):
+        return gain, recorded
+    beyond_usual = max(recorded - median((steps["end_ns"] - steps["start_ns"]).to_numpy()), 1.0)
+    return gain + min(gain / beyond_usual, 1.0) * (max(often) - recorded), max(often)
 
 
 # What identifies a collective's device work in the tables of a trace.

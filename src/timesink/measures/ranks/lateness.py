@@ -27,7 +27,7 @@ from timesink.knowledge.assumptions import replay
 from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.communication.communication import contention
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits
-from timesink.measures.ranks.job import exposed_by_device, step_ns
+from timesink.measures.ranks.job import as_often_ns, exposed_by_device
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline.device_timeline import Device, device_timeline, rows_by_device
 from timesink.measures.timeline.replay import deflated_pricers, estimated_step_ns, rank_paces_ns
@@ -343,7 +343,8 @@ def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> R
     several times as long as the others' the time beyond that is no profiler's. Else the ratio itself.
     """
     waits, estimated = collective_waits(trace), estimated_step_ns(trace)
-    profiled = step_ns(waits.job)
+    gain_ns, profiled = as_often_ns(trace, gain_ratio)
+    gain_ratio = gain_ns / max(profiled, 1.0)
     step = trace.unprofiled_step_ns or (min(estimated[1], profiled) if estimated else profiled)
     error = assumed.GAIN_ERROR.value
     low, gain, high = gain_ratio * (1 - error), gain_ratio, gain_ratio * (1 + error)

@@ -33,10 +33,11 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import steps as assumed
-from timesink.measures.steps.steps import WARM_UP, steps
+from timesink.measures.steps.steps import TRUNCATED, WARM_UP, steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, median
 from timesink.model.intervals import Intervals
+from timesink.model.tables import API_CALLS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import replace
 from timesink.units import SIGMA_PER_MAD
@@ -57,37 +58,52 @@ def usual_and_deviation(periods_ns: Int64Array) -> tuple[float, float]:
 
 @remembered
 def slow_rates(trace: Trace) -> Mapping[int, float]:
-    """Per rank with slow steps: the share of its steps that are slow, by the host where that shows."""
-    rates = {}
+    """Per rank with slow steps: the share of its steps that are slow, by the host where that shows. Ranks wait for each
+    other: where only some hosts show it, the others have their rate."""
+    by_host: dict[int, float] = {}
+    by_device: dict[int, float] = {}
     for (rank,), frame in steps(trace).frame.partition_by("rank", as_dict=True).items():
         windows = steps(trace).windows.filter(pl.col("rank") == rank)
         periods = windows.group_by("step").agg(pl.col("period_ns").max())["period_ns"].to_numpy().astype(np.float64)
-        length = (frame["mark_end_ns"] - frame["host_start_ns"]).to_numpy().astype(np.float64)
-        warm_up = (frame["status"] == WARM_UP).to_numpy()
         slow_ones = slow(periods)
         if not slow_ones.any():
             continue
-        usual = median(length[~warm_up])
+        called = trace.get(API_CALLS).filter(pl.col("rank") == rank)["start_ns"].max()  # so far the step cut off went
+        end = pl.when(status=TRUNCATED).then(pl.max_horizontal("host_end_ns", pl.lit(called))).otherwise("host_end_ns")
+        length = frame.select(end - pl.col("host_start_ns")).to_series().to_numpy().astype(np.float64)
+        at_an_end = frame["status"].is_in([WARM_UP, TRUNCATED]).to_numpy()
+        usual = np.quantile(length[(frame["status"] != WARM_UP).to_numpy()], 0.5, method="lower")
         excess = (periods[slow_ones] - median(periods)).min()
         # A host that runs ahead waits in some steps for many: what it then takes says nothing of the device's.
         long = (length > SLOW * usual) & (length - usual >= excess / SLOW)
-        steady_long = length[long & ~warm_up]
-        if not steady_long.size:  # the host did not stand still: the device alone shows it
-            rates[int(rank)] = float(slow_ones.mean())
-            continue
-        worst = float(steady_long.max())
-        like_them = ~warm_up | ((length >= worst / SLOW) & (length <= worst * SLOW))
-        rates[int(rank)] = float((long & like_them).sum() / (~long | like_them).sum())
-    return rates
+        steady_long = length[long & ~at_an_end]
+        by_device[int(rank)] = float(slow_ones.mean())
+        if steady_long.size:  # else the host did not stand still: the device alone shows it
+            worst = float(steady_long.max())
+            like_them = ~at_an_end | ((length >= worst / SLOW) & (length <= worst * SLOW))
+            by_host[int(rank)] = float((long & like_them).sum() / (~long | like_them).sum())
+    shown = sum(by_host.values()) / len(by_host) if by_host else None
+    return {rank: by_host.get(rank, rate if shown is None else shown) for rank, rate in by_device.items()}
 
 
-def weights(rate: float | None, periods_ns: Float64Array) -> Float64Array:
-    """What each step counts for where that share of all steps is slow: 1 on average, 1 each where no rate is known."""
+def weights(times: float | None, periods_ns: Float64Array) -> Float64Array:
+    """What each step counts for where slow ones come so many times as often as among these: 1 on average, 1 each where
+    that is not known."""
     long = slow(periods_ns)
-    if rate is None or not long.any():
+    if times is None or not long.any():
         return np.ones(periods_ns.size)
+    rate = min(times * float(long.mean()), 1.0)
     parts = np.where(long, rate / long.sum(), (1 - rate) / max((~long).sum(), 1))
     return np.asarray(parts * periods_ns.size, np.float64)
+
+
+@remembered
+def times_as_often(trace: Trace) -> Mapping[int, float]:
+    """Per rank with slow steps: how many times as often they come in the run as among its steady steps."""
+    seen = {}
+    for (rank,), windows in steps(trace).windows.partition_by("rank", as_dict=True).items():
+        seen[int(rank)] = float(slow(windows["period_ns"].to_numpy().astype(np.float64)).mean())
+    return {rank: rate / seen[rank] for rank, rate in slow_rates(trace).items() if seen.get(rank)}
 
 
 def usual_weights(periods_ns: Float64Array) -> Float64Array:

@@ -40,7 +40,7 @@ from timesink.measures.communication.communication import (
     may_communicate,
     unnamed_exchange,
 )
-from timesink.measures.communication.link_curve import link_curve
+from timesink.measures.communication.links import link_curve
 from timesink.measures.communication.pipelines import exposed_transfers
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.job import JOB_READS

@@ -1,8 +1,7 @@
-"""Rules on the ranks of a job: a late one, many that take turns, the stages of a pipeline, a slow link."""
+"""Rules on the ranks of a job: a late one, many that take turns, the stages of a pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from timesink.diagnosis.rule import Limits, found_or_clear, make_rule
@@ -20,17 +19,17 @@ from timesink.diagnosis.verdicts import (
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.cut_batches import cut_stages_ns
 from timesink.measures.communication.depths import depths, waiting_slowdown
-from timesink.measures.communication.pipelines import Pipeline, Schedule, ideal_bubble, pipeline, schedule, trains
-from timesink.measures.communication.stage_traces import stages_of
-from timesink.measures.communication.waits import (
-    Detour,
-    SlowLink,
-    beside_nvlink,
-    collective_waits,
-    exposed_waits,
-    links,
+from timesink.measures.communication.pipelines import (
+    Pipeline,
+    Schedule,
+    ideal_bubble,
+    pipeline,
+    schedule,
+    trains,
 )
-from timesink.measures.ranks.job import JOB_READS, Job, ranks_of, step_ns
+from timesink.measures.communication.stage_traces import stages_of
+from timesink.measures.communication.waits import collective_waits, exposed_waits
+from timesink.measures.ranks.job import JOB_READS, ranks_of, step_ns
 from timesink.measures.ranks.lateness import lateness, latest_rank, rebalanced, worth_of_rank
 from timesink.measures.ranks.parity import ranks_text
 from timesink.measures.timeline.device_timeline import device_timeline
@@ -39,7 +38,7 @@ from timesink.model.tables import DEVICE_OPS, FRAMES, GRAPH_NODES
 from timesink.model.trace import Trace
 from timesink.rules.idle import BLAME_READS
 from timesink.startup import dataclass
-from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
+from timesink.units import NS_PER_MS, share_text, time_text
 
 _CAPTURE: Final = "timesink capture torch -- torchrun train.py"
 
@@ -307,109 +306,6 @@ def _bubble(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:
     )
 
 
-_ARTICLES: Final = {"allreduce": "an", "allgather": "an", "alltoall": "an"}
-"""The article of a kind of collective, where it is not "a"."""
-
-
-def _judge_nvlink(groups: Sequence[Detour], limit: float) -> Verdict:
-    """Found where the slowest of the groups reaches less of its NVLink than the limit."""
-    evidence = _nvlink_share(groups[0], limit)
-    slow = [group for group in groups if group.bus_share < limit]
-    return found_or_clear([_detour(slow, evidence) if slow else evidence])
-
-
-def _nvlink_share(group: Detour, limit: float) -> Evidence:
-    return Evidence(
-        "slowest group's share of NVLink",
-        Quantity(group.bus_share, "ratio"),
-        "bus bandwidth of its fastest large transfer, of what NVLink carries in one direction",
-        limit=Quantity(limit, "ratio"),
-        table="collectives",
-    )
-
-
-def _detour(slow: Sequence[Detour], evidence: Evidence) -> Finding:
-    """What the transfers cost is said of exposed communication, by a rule that claims their time; this is its cause."""
-    first = slow[0]
-    return Finding(
-        message=f"{ranks_text(first.ranks)} of one host move {_ARTICLES.get(first.kind, 'a')} {first.kind} of "
-        f"{bytes_text(first.size_bytes)} at {first.bus_bytes_per_s / 1e9:.3g} GB/s, {share_text(first.bus_share)} of "
-        "their NVLink: through host memory or PCIe",
-        bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
-        where=Where(rank=first.ranks[0]),
-        evidence=(evidence, Evidence("transfers", Quantity(first.count, "calls"), "large ones of the group")),
-        advice="Unset NCCL_P2P_DISABLE, let each process see all GPUs; NCCL_DEBUG=INFO then says via P2P.",
-        verify="Capture again: the transfers reach a quarter of NVLink and more.",
-        stated=Quantity(0.0, "ms", low=0.0, high=0.0),
-        counted_in=("COM101", 1.0),
-    )
-
-
-def _check_links(trace: Trace, limits: Limits) -> Verdict:
-    """Found where a group or pair takes a multiple of the usual time."""
-    if len(ranks_of(trace)) < 2:
-        return NotApplicable("the trace holds one rank")
-    compared = links(trace)
-    if not compared.frame.height and (groups := beside_nvlink(trace)):
-        return _judge_nvlink(groups, limits["nvlink_share"])
-    if not compared.frame.height:
-        why = "no transfer of one size is run by three groups or pairs of ranks: a slow link slows all alike"
-        return Undecided(why, "timesink capture nccl-bench --sizes-of TRACE -- torchrun --nproc-per-node=2")
-    slow = compared.slow(limits["ratio"])
-    if not slow:
-        worst = max((compared.frame["p50_ns"] / compared.frame["usual_ns"]).to_list())
-        return found_or_clear([_link_evidence(worst, limits)])
-    return found_or_clear([_slow_link(trace, slow, _link_evidence(max(link.ratio for link in slow), limits))])
-
-
-def _link_evidence(ratio: float, limits: Limits) -> Evidence:
-    return Evidence(
-        "slowest transfer over the usual one",
-        Quantity(ratio, "ratio"),
-        "median transfer of a group or pair over the median of those that run the same one, or as nccl-bench measured",
-        limit=Quantity(limits["ratio"], "ratio"),
-        table="collectives",
-    )
-
-
-def _slow_link(trace: Trace, slow: tuple[SlowLink, ...], evidence: Evidence) -> Finding:
-    waits = collective_waits(trace)
-    first, shared = slow[0], links(trace).shared(slow)
-    verb = "is" if len(shared) == 1 else "are"
-    whom = f"; {ranks_text(shared)} {verb} in all slow transfers and in no other" if shared else ""
-    others = f" and {len(slow) - 1} more of their like" if len(slow) > 1 else ""
-    counts = waits.job.steps.group_by("rank").len()["len"].to_list()
-    saved_ns = max(link.excess_ns for link in slow) / max(counts, default=1)
-    elsewhere = "as measured here by nccl-bench" if first.measured else "elsewhere"
-    what = f"{_ARTICLES.get(first.kind, 'a')} {first.kind} of {bytes_text(first.size_bytes)}"
-    return Finding(
-        message=f"{ranks_text(first.ranks)}{others} take {time_text(first.p50_ns)} for {what} that takes "
-        f"{time_text(first.usual_ns)} {elsewhere}{whom}{_hosts(waits.job, shared)}",
-        bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
-        where=Where(rank=(shared or first.ranks)[0]),
-        evidence=(
-            evidence,
-            Evidence("transfers compared", Quantity(first.count, "calls"), "of that size, of the slowest"),
-        ),
-        advice="Run nccl-tests between these hosts and between others; check link widths and error counters.",
-        verify="Capture again: the transfer takes as long as elsewhere.",
-        claim=Claim(_stood(trace, slow)),
-        stated=Quantity.ms(saved_ns, 0.0, min(saved_ns, step_ns(waits.job))),
-    )
-
-
-def _hosts(job: Job, ranks: tuple[int, ...]) -> str:
-    names = sorted({host for rank, host in job.members.select("rank", "host").rows() if rank in ranks and host})
-    return f" ({' and '.join(names)})" if names else ""
-
-
-def _stood(trace: Trace, slow: tuple[SlowLink, ...]) -> dict[tuple[int, int], Intervals]:
-    """Exposed communication of the ranks behind slow links, by (rank, device)."""
-    ranks = {rank for link in slow for rank in link.ranks}
-    exposed = collective_waits(trace).job.exposed.partition_by("rank", "device", as_dict=True)
-    return {(int(rank), int(device)): Intervals.of(frame) for (rank, device), frame in exposed.items() if rank in ranks}
-
-
 RULES: Final = (
     make_rule(
         "COM103",
@@ -428,5 +324,4 @@ RULES: Final = (
         reads=(*JOB_READS, FRAMES, GRAPH_NODES),
         capture=_CAPTURE,
     ),
-    make_rule("COM109", "slow-link", _check_links, needs=(DEVICE_OPS,), reads=JOB_READS, capture=_CAPTURE),
 )

@@ -78,18 +78,17 @@ def test_every_mean_counts_slow_steps_as_often_as_they_come(monkeypatch: pytest.
     assert largest_per_step_ns(trace, {DEVICE: busy}) == 50 * US
     asked: list[object] = []
 
-    def weights(rate: object, lengths: np.ndarray) -> np.ndarray:
-        asked.extend((rate, *lengths.tolist()))
+    def weights_in(_: object, rank: object, lengths: np.ndarray) -> np.ndarray:
+        asked.extend((rank, *lengths.tolist()))
         return np.arange(lengths.size, dtype=float)
 
-    monkeypatch.setattr(per_step, "times_as_often", lambda _: {0: 0.25})
-    monkeypatch.setattr(per_step, "weights", weights)
+    monkeypatch.setattr(per_step, "weights_in", weights_in)
     trace = trace_of(STEPS)  # weights are worked out once a trace
     start = int(per_step.step_windows(trace, DEVICE)[0][1])
     claimed = {DEVICE: Intervals.one(start, start + 30 * US), (0, 0): Intervals.one(start, start + 30 * US)}
     kept = per_step.step_windows(trace, DEVICE)[0].size
     assert largest_per_step_ns(trace, claimed) == pytest.approx(30 * US / sum(range(kept)))
-    assert asked[: kept + 1] == [0.25] + [100 * US] * kept
+    assert asked[: kept + 1] == [0] + [100 * US] * kept
     assert per_step_ns(trace, DEVICE, claimed[DEVICE]) == pytest.approx(30 * US / sum(range(kept)))
     assert period_ns(trace, DEVICE) == 100 * US
 
@@ -159,8 +158,8 @@ def test_alike_steps_have_no_rate() -> None:
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=20), st.floats(0.01, 0.99))
 def test_weights_are_one_on_average_and_give_slow_steps_their_rate(periods: list[int], rate: float) -> None:
     lengths = np.array(periods, np.float64)
+    weight = weights(rate, lengths)
     long = lengths > 1.5 * np.median(lengths)
-    weight = weights(rate / max(float(long.mean()), 0.01), lengths)
     assert np.isclose(weight.mean(), 1.0)
     if long.any():
         assert np.isclose(weight[long].sum() / weight.sum(), rate)

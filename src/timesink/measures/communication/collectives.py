@@ -339,8 +339,8 @@ def exchange_runs(trace: Trace) -> tuple[ExchangeRuns, ...]:
         return ()
     launches, found = _find_launches(trace), []
     for (rank, device), mine in launches.partition_by("rank", "device", as_dict=True).items():
-        own = mine.sort("process", "thread", "start_ns")
-        rows = own.with_columns(at=pl.struct("process", "thread", "product").rle_id()).filter(~pl.col("product"))
+        own = mine.sort("process", "start_ns")  # of all threads: a backward pass has one of its own
+        rows = own.with_columns(at=pl.struct("process", "product").rle_id()).filter(~pl.col("product"))
         short = pl.col("length_ns").quantile(_UNAWAITED) < assumed.LINK_SHORTEST_US.ns
         rows = rows.filter(((pl.len() >= _ROW) & short).over("at"))
         if not rows.height:

@@ -23,7 +23,7 @@ from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT, kind_of_ker
 from timesink.knowledge.op_class import COMMUNICATION, class_of_ops
 from timesink.measures.ranks.parity import PARITY, parity_facts
 from timesink.measures.steps.per_step import period_ns
-from timesink.measures.steps.slow_steps import times_as_often
+from timesink.measures.steps.slow_steps import slow_rates
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, covered_by_device, device_names, device_timeline
@@ -227,7 +227,7 @@ def as_often_ns(trace: Trace, share: float) -> tuple[float, float]:
     beyond the usual step, they have that share."""
     recorded, steps = step_ns(job(trace)), job(trace).steps
     gain, often = share * recorded, [period_ns(trace, device) for device in device_timeline(trace).by_device]
-    if not times_as_often(trace):
+    if not slow_rates(trace):
         return gain, recorded
     beyond_usual = max(recorded - median((steps["end_ns"] - steps["start_ns"]).to_numpy()), 1.0)
     return gain + min(gain / beyond_usual, 1.0) * (max(often) - recorded), max(often)

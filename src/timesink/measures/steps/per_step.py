@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from timesink.measures.steps.slow_steps import times_as_often, weights
+from timesink.measures.steps.slow_steps import weights_in
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import Float64Array, Int64Array
@@ -32,11 +32,10 @@ def _weighted_windows(trace: Trace, device: Device) -> tuple[Int64Array, Int64Ar
 @remembered
 def _windows(trace: Trace) -> Mapping[Device, tuple[Int64Array, Int64Array, Float64Array]]:
     """Those of every device that has steady steps: every rule asks for them."""
-    parts, rates = steps(trace).windows.partition_by("rank", "device", as_dict=True), times_as_often(trace)
     found = {}
-    for (rank, device), part in parts.items():
+    for (rank, device), part in steps(trace).windows.partition_by("rank", "device", as_dict=True).items():
         start, end = part["start_ns"].to_numpy(), part["end_ns"].to_numpy()
-        found[rank, device] = start, end, weights(rates.get(rank), (end - start).astype(np.float64))
+        found[rank, device] = start, end, weights_in(trace, rank, (end - start).astype(np.float64))
     return found
 
 

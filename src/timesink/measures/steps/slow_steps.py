@@ -86,24 +86,29 @@ def slow_rates(trace: Trace) -> Mapping[int, float]:
     return {rank: by_host.get(rank, rate if shown is None else shown) for rank, rate in by_device.items()}
 
 
-def weights(times: float | None, periods_ns: Float64Array) -> Float64Array:
-    """What each step counts for where slow ones come so many times as often as among these: 1 on average, 1 each where
-    that is not known."""
+def weights(rate: float | None, periods_ns: Float64Array) -> Float64Array:
+    """What each step counts for where that share of all steps is slow: 1 on average, 1 each where no rate is known."""
     long = slow(periods_ns)
-    if times is None or not long.any():
+    if rate is None or not long.any():
         return np.ones(periods_ns.size)
-    rate = min(times * float(long.mean()), 1.0)
-    parts = np.where(long, rate / long.sum(), (1 - rate) / max((~long).sum(), 1))
+    parts = np.where(long, min(rate, 1.0) / long.sum(), max(1 - rate, 0.0) / max((~long).sum(), 1))
     return np.asarray(parts * periods_ns.size, np.float64)
 
 
-@remembered
-def times_as_often(trace: Trace) -> Mapping[int, float]:
-    """Per rank with slow steps: how many times as often they come in the run as among its steady steps."""
-    seen = {}
-    for (rank,), windows in steps(trace).windows.partition_by("rank", as_dict=True).items():
-        seen[int(rank)] = float(slow(windows["period_ns"].to_numpy().astype(np.float64)).mean())
-    return {rank: rate / seen[rank] for rank, rate in slow_rates(trace).items() if seen.get(rank)}
+def weights_in(trace: Trace, rank: int, periods_ns: Float64Array) -> Float64Array:
+    """The same of steps of a rank, by its device or its host: by the host one slow step may be two, as its stand is in
+    one and its device's in the next. What all of them have beyond the usual is that of so many slow steps."""
+    own = steps(trace).windows.filter(pl.col("rank") == rank)["period_ns"].to_numpy().astype(np.float64)
+    rate, (of_device, beyond) = slow_rates(trace).get(rank), (_beyond_usual(part) for part in (own, periods_ns))
+    if rate is not None and of_device.size and beyond.size:
+        rate *= float(of_device.mean()) / float(beyond.mean())
+    return weights(rate, periods_ns)
+
+
+def _beyond_usual(periods_ns: Float64Array) -> Float64Array:
+    """What each slow step takes beyond the mean of the others."""
+    long = slow(periods_ns)
+    return periods_ns[long] - (periods_ns[~long].mean() if not long.all() else 0.0)
 
 
 def usual_weights(periods_ns: Float64Array) -> Float64Array:

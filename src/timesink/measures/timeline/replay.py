@@ -15,7 +15,7 @@ import polars as pl
 from timesink.knowledge.assumptions import replay
 from timesink.measures.communication.waits import exposed_waits
 from timesink.measures.steps.per_step import largest_per_step_ns
-from timesink.measures.steps.slow_steps import slow, times_as_often, usual_weights, weights
+from timesink.measures.steps.slow_steps import slow, slow_rates, usual_weights, weights, weights_in
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray, Int64Array, flag_at
@@ -67,9 +67,9 @@ def pricers(trace: Trace) -> Mapping[int, Pricer]:
         for rank, windows in windows_by_rank.items()
         if rank in worked
     }
-    for rank, times in times_as_often(trace).items():
-        if rank in found:  # by the host a slow step may be two: it stands in one, its device in the next
-            found[rank] = found[rank].weighing(weights(times, found[rank].periods_ns))
+    for rank in slow_rates(trace):
+        if rank in found:
+            found[rank] = found[rank].weighing(weights_in(trace, rank, found[rank].periods_ns))
     if trace.left_out:  # the host may have stood still in another step than the one that is long on the device
         found = {rank: pricer.weighing(usual_weights(pricer.periods_ns)) for rank, pricer in found.items()}
     return found
@@ -114,7 +114,7 @@ def _reweigh_slow_steps(pricer: Pricer, step_ns: float) -> StepWindows | None:
     seen, rate = float(windows.weight[long].sum() / windows.weight.sum()), (step_ns - usual_ns) / (slow_ns - usual_ns)
     if not seen / _RATE_FACTOR <= rate <= min(_RATE_FACTOR * seen, 1.0):
         return None
-    return StepWindows(windows.start_ns, windows.end_ns, weights(rate / float(long.mean()), periods))
+    return StepWindows(windows.start_ns, windows.end_ns, weights(rate, periods))
 
 
 @remembered

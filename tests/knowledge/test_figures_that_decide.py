@@ -14,7 +14,7 @@ from tests.cluster.jobs_by_hand import collectives, job_of
 from tests.strategies import frame
 from tests.tables import trace_of
 
-from timesink.measures.communication import clocks, pipelines, stage_traces, waits
+from timesink.measures.communication import clocks, links, pipelines, stage_traces
 from timesink.measures.communication.matching import TokenSequence, align_sequences, match_collectives
 from timesink.measures.communication.pipelines import Schedule
 from timesink.measures.compile import graphs
@@ -203,18 +203,21 @@ def exchanged(measure: Any, groups: int, transfers_each: int, length_ns: int, si
     ]
     names = ("rank", "kind", "start_ns", "end_ns", "instance", "bytes", "size", "exposed_transfer_ns")
     frame = pl.DataFrame(calls, schema=list(names), orient="row").with_columns(complete=pl.lit(True))
-    members = pl.DataFrame({"rank": range(2 * groups), "clock": [0] * 2 * groups}).with_columns(
-        device_name=pl.lit(H200), host=pl.lit("one")
+    frame = frame.with_columns(
+        pl.col("rank").cast(pl.Int32), device=pl.col("rank").cast(pl.Int32), stream=pl.lit(0, pl.Int64)
     )
+    members = pl.DataFrame(
+        {"rank": range(2 * groups), "clock": [0] * 2 * groups}, {"rank": pl.Int32, "clock": pl.Int64}
+    ).with_columns(device_name=pl.lit(H200), host=pl.lit("one"))
     found = SimpleNamespace(calls=frame, pairs=frame.clear(), job=SimpleNamespace(members=members))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(waits, "collective_waits", lambda trace: found)
+        patched.setattr(links, "collective_waits", lambda trace: found)
         return measure.__wrapped__(Trace("none", {}, ()))
 
 
 def linked(groups: int, transfers_each: int, length_ns: int) -> int:
     """Links that are compared among so many groups of two."""
-    return int(exchanged(waits.links, groups, transfers_each, length_ns).frame.height)
+    return int(exchanged(links.links, groups, transfers_each, length_ns).frame.height)
 
 
 def test_links_are_compared_where_three_have_five_transfers_of_a_tenth_of_a_millisecond() -> None:
@@ -223,10 +226,10 @@ def test_links_are_compared_where_three_have_five_transfers_of_a_tenth_of_a_mill
 
 
 def test_eight_megabytes_show_whether_nvlink_is_taken() -> None:
-    (group,) = exchanged(waits.beside_nvlink, 1, 5, 400_000, 9_000_000)  # 22.5 of 450 GB/s
+    (group,) = exchanged(links.beside_nvlink, 1, 5, 400_000, 9_000_000)  # 22.5 of 450 GB/s
     assert group.bus_share == pytest.approx(0.05)
-    assert exchanged(waits.beside_nvlink, 1, 5, 400_000, 7_000_000) == ()
-    assert exchanged(waits.beside_nvlink, 1, 4, 400_000, 9_000_000) == ()
+    assert exchanged(links.beside_nvlink, 1, 5, 400_000, 7_000_000) == ()
+    assert exchanged(links.beside_nvlink, 1, 4, 400_000, 9_000_000) == ()
 
 
 @pytest.mark.parametrize(("sends", "found"), [(11, [0]), (9, [])])

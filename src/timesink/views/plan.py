@@ -73,7 +73,10 @@ def page_of(made: Plan, source: str) -> Page:
         sheets.append(sheet_of("where", "Where each change goes", where, _WHERE))
     taken = {rung.id for rung in made.rungs}
     alone = sorted(made.singles.items(), key=lambda item: (-item[1].value, item[0]))
-    shown = (item for item in alone if item[1].value >= WORTH.default * (made.step_ms or 0.0) or item[0] in taken)
+    least_ms = WORTH.default * (made.step_ms or 0.0)
+    shown = (  # a rung that does nothing before those it follows has no price alone
+        item for item in alone if item[1].value >= least_ms or (item[0] in taken and item[1].most)
+    )
     wins = (
         (name, *_ns(gain.value, gain.low, gain.high or gain.value), gain.value / (made.step_ms or 1.0))
         for name, gain in shown

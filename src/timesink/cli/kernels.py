@@ -43,6 +43,17 @@ class KernelChoice:
     least_bytes: float | None = None
 
     timeline: Path | None = None
+    pair: list[str] | None = None
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Launches that are each other's, by name or number."""
+        split = [text.partition("=") for text in self.pair or ()]
+        if wrong := [old for old, _, new in split if not (old and new)]:
+            raise UsageError(
+                f"--pair {wrong[0]} names no two kernels", remedy="write OLD=NEW, names or numbers of launches"
+            )
+        return [(old, new) for old, _, new in split]
 
     @property
     def is_sheet(self) -> bool:
@@ -98,7 +109,7 @@ def _show_comparison(target: Sink, before: Trace, after: Trace, choice: KernelCh
     from timesink.views.kernel_comparison import ReportPair, columns_page, comparison_entries, comparison_page
     from timesink.views.kernel_sheet import chosen, sorted_by
 
-    both = ReportPair.of(before, after)
+    both = ReportPair.of(before, after, choice.pairs)
     pairs = both.only(sorted_by(chosen(before, choice.numbers or [], choice.name), choice.sort))
     if choice.columns is not None:
         target.show(columns_page(both, pairs, choice.column_names))

@@ -42,10 +42,10 @@ class ReportPair:
     pairs: tuple[SheetPair, ...]
 
     @classmethod
-    def of(cls, before: Trace, after: Trace) -> ReportPair:
-        """The two reports compared."""
+    def of(cls, before: Trace, after: Trace, chosen: Sequence[tuple[str, str]] = ()) -> ReportPair:
+        """The two reports compared; launches of `chosen` names or numbers are each other's."""
         old, new = ({sheet.kernel: sheet for sheet in kernel_sheets(trace)} for trace in (before, after))
-        result = compare_reports(before, after)
+        result = compare_reports(before, after, chosen)
         return cls(result, tuple(SheetPair(pair, old[pair.before], new[pair.after]) for pair in result.pairs))
 
     def only(self, sheets: Sequence[KernelSheet]) -> tuple[SheetPair, ...]:

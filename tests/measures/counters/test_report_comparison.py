@@ -68,6 +68,42 @@ def test_several_in_the_place_of_one_are_proposed_as_fused(tmp_path: Path) -> No
     assert (result.only_before, result.only_after) == ((), ())
 
 
+def test_launches_may_be_paired_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By name, in order, or by number; the rest is found as before. A name that none has is asked about."""
+    before = report(tmp_path, [("basic", 1), ("tiled", 2), ("basic", 3)])
+    after = report(tmp_path, [("warptiled", 4), ("tiled", 2), ("warptiled", 5)])
+    result = compare_reports(before, after, [("basic", "warptiled")])
+    found = [(pair.before.profile, pair.after.profile, pair.match) for pair in result.pairs]
+    assert found == [(0, 0, Match.CHOSEN), (1, 1, Match.SAME), (2, 2, Match.CHOSEN)]
+    old, new = (str(written(tmp_path / f"{name}.csv", [(name, 1), ("k", 8)])) for name in ("old", "new"))
+    assert run(["kernels", old, "--against", new, "--pair", "0=k", "-f", "json"]) == 0
+    entries = json.loads(capsys.readouterr().out)
+    assert [(one["id"], one["id_after"]) for one in entries["pairs"]] == [(0, 1)]
+    for wrong, said in (("ol=new", "did you mean old"), ("old", "write OLD=NEW")):
+        assert run(["kernels", old, "--against", new, "--pair", wrong]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_rungs_of_a_ladder_are_no_parts_of_a_fused_kernel(tmp_path: Path) -> None:
+    """Each does all the operations of the kernel in their place; parts would do some of them."""
+    op = "sass_thread_inst_executed_op_ffma_pred_on.sum"
+    counted = f"smsp__{op},sm__{op}.peak_sustained,sm__cycles_elapsed.avg.per_second"
+    header = HEADER.replace("\n", f",{counted}\n", 1)
+    header = header.replace("register/thread\n", "register/thread,inst,inst/cycle,hz\n")
+
+    def made(name: str, work: Sequence[float]) -> Trace:
+        rows = (
+            f'{at},1,a,h,{name}_{at},1,7,"(64, 1, 1)","({at + 1}, 1, 1)",0,9.0,2000,80.00,32,{each},16896,1000000000\n'
+            for at, each in enumerate(work)
+        )
+        path = tmp_path / f"{name}.csv"
+        path.write_text(header + "".join(rows))
+        return read(path, cache=False)
+
+    assert compare_reports(made("rungs", [100, 100, 100]), made("best", [100])).regrouped == ()
+    assert len(compare_reports(made("parts", [20, 30, 50]), made("fused", [100])).regrouped) == 1
+
+
 launches = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 2)), min_size=1, max_size=6)
 
 

@@ -14,9 +14,11 @@ from itertools import pairwise
 
 import polars as pl
 
+from timesink.errors import unknown
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.kernel_symbols import function_name, plain_name
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
+from timesink.measures.counters.roofline import roofline_of
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals, intervals_by
@@ -39,8 +41,9 @@ _SETTINGS = ("gpu", "clock_control", "driver_version")
 
 
 class Match(StrEnum):
-    """How a launch and its counterpart were found to be one. All but the first are proposals."""
+    """How a launch and its counterpart were found to be one, or who said so."""
 
+    CHOSEN = "as you said"
     SAME = "name and grid"
     OTHER_GRID = "name"
     OTHER_NAME = "place in the order"
@@ -98,16 +101,20 @@ class Comparison:
     obstacles: tuple[str, ...]
 
 
-def compare_reports(before: Trace, after: Trace) -> Comparison:
+def compare_reports(before: Trace, after: Trace, chosen: Sequence[tuple[str, str]] = ()) -> Comparison:
     """The launches of two reports, matched.
 
-    The n-th launch of a name and grid is that of the same name and grid; of what is left, the n-th of a name is that of
-    the same name. Between two pairs that follow each other, what is left of both reports is proposed as the same work:
-    as many on either side as renamed (of several those with the same grid or close names), several and one as fused
-    or split.
+    `chosen` comes first: launches of the first name or number are those of the second, in order. The n-th launch of a
+    name and grid is that of the same name and grid; of what is left, the n-th of a name is that of the same name.
+    Between two pairs that follow each other, what is left of both reports is proposed as the same work: as many on
+    either side as renamed (of several those with the same grid or close names), several and one as fused or split.
     """
     earlier, later = list(kernel_counters(before)), list(kernel_counters(after))
     found: dict[int, tuple[int, Match]] = {}
+    for old, new in chosen:
+        both = zip(_places(earlier, old), _places(later, new), strict=False)
+        taken = {to for to, _ in found.values()}
+        found |= {at: (to, Match.CHOSEN) for at, to in both if at not in found and to not in taken}
     for match, key in ((Match.SAME, _name_and_grid), (Match.OTHER_GRID, _name)):
         taken = {at for at, _ in found.values()}
         places = _numbered(later, key, taken)
@@ -123,7 +130,8 @@ def compare_reports(before: Trace, after: Trace) -> Comparison:
                 if len(old) == 1 or _is_alike(earlier[at], later[to])
             }
         elif len(old) != len(new) and old and new and 1 in (len(old), len(new)):
-            regrouped.append(Regrouping(tuple(earlier[at] for at in old), tuple(later[at] for at in new)))
+            group = Regrouping(tuple(earlier[at] for at in old), tuple(later[at] for at in new))
+            regrouped += [] if _are_alternatives(group) else [group]
     pairs = [
         KernelPair(earlier[at], later[to], _changed_counts(earlier[at], later[to]), match)
         for at, (to, match) in sorted(found.items())
@@ -137,6 +145,14 @@ def compare_reports(before: Trace, after: Trace) -> Comparison:
         tuple(kernel for kernel in later if kernel not in seen_after),
         tuple(_obstacles(before, after)),
     )
+
+
+def _places(kernels: Sequence[KernelCounters], named: str) -> list[int]:
+    """Where the launches of this function are, or the one of this number. `UsageError` where there is none."""
+    places = [at for at, kernel in enumerate(kernels) if named in (str(kernel.profile), kernel.function, kernel.name)]
+    if not places:
+        raise unknown("launch", named, sorted({kernel.function for kernel in kernels}))
+    return places
 
 
 def _name(kernel: KernelCounters) -> tuple[object, ...]:
@@ -154,6 +170,17 @@ def _is_alike(one: KernelCounters, other: KernelCounters) -> bool:
     """Whether a launch may be the other renamed: the same grid and block, or names that are close."""
     is_close = SequenceMatcher(None, one.function, other.function).ratio() > _ALIKE
     return is_close or (one.grid, one.block) == (other.grid, other.block)
+
+
+def _are_alternatives(group: Regrouping) -> bool:
+    """Whether each launch of one side does as many operations as the one of the other: then they are versions of it, as
+    the rungs of a ladder are, and no parts."""
+    parts, whole = (group.before, group.after[0]) if group.is_fusion else (group.after, group.before[0])
+    operations = [0.0 if line is None else line.flops or 0.0 for line in map(roofline_of, (*parts, whole))]
+    return operations[-1] > 0 and min(operations[:-1]) > _SAME_WORK * operations[-1]
+
+
+_SAME_WORK = 0.9
 
 
 def _numbered(

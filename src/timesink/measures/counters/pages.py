@@ -2,13 +2,18 @@
 
 A details page holds throughputs of whole levels, occupancy and ncu's own messages, but neither units nor all stalls.
 Where every kernel that a page allows has the same limiter, the page decides it; where not, it is undecided.
+
+ncu's rules say in words what no table of the page has. One that ran and is silent says something too: of 264 launches
+they spoke of every one that had an excess sector, and of every reason that 30 % of a warp's cycles went to.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from timesink.knowledge import profiler_texts as texts
 from timesink.knowledge.gpus import ISSUES_OF_CYCLE, LOAD_CYCLES, SECTORS_OF_PASS
 from timesink.measures.counters.bounds import FAR_FROM_FULL, FOR_LOADS, MOSTLY
 from timesink.measures.counters.counters import (
@@ -26,10 +31,14 @@ from timesink.measures.counters.counters import (
 )
 from timesink.measures.counters.load_waits import TRAFFIC, LoadWait, load_wait
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
-from timesink.measures.counters.told import TOLD_FROM, Told, told_in
 from timesink.measures.counters.waste import Cause, Waste, waste_of
-from timesink.startup import dataclass, replace
+from timesink.startup import dataclass, field, regex, replace
 
+TOLD_FROM: Final = 0.3  # of a warp's cycles between two instructions: the rule on stalls names reasons from here on
+_SECTORS: Final = "memory_l2_theoretical_sectors_global"
+_PASSES: Final = "memory_l1_wavefronts_shared"
+_OPS: Final = {"loads": "ld", "stores": "st"}
+_BYTES: Final = "smsp__sass_average_data_bytes_per_sector_mem_global_op_"
 _ROUNDED: Final = 0.005  # of a peak: figures of a page beside each other
 # A reason that stands for its kind, and another of the kind, of waits that the messages do not name.
 _KINDS_OF_WAITS: Final = (
@@ -234,3 +243,48 @@ def _may_contend(kernel: KernelCounters, told: Told) -> bool:
     others = max((leaf.busy for leaf in levels if leaf.resource is not Resource.L2), default=0.0)
     is_even = told.has_spoken and kernel.get("lts__cycles_active.avg") is not None and not told.has_hot_slices
     return l2 > others + _ROUNDED or not is_even or told.stalls.get("long_scoreboard", 0.0) > LOAD_CYCLES[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Figures of one launch's messages. `counters` are such as a report holds under these names; `stalls` has cycles by
+    reason, of those the rule named; `pipe` is the busiest arithmetic pipe and how busy it is, 0 to 1.
+
+    `has_spoken`: some rule ran at all; only then what is not here is none. `has_hot_slices`: some slices of L2 work far
+    longer than others."""
+
+    has_spoken: bool = False
+    counters: Mapping[str, float] = field(default_factory=dict)
+    stalls: Mapping[str, float] = field(default_factory=dict)
+    pipe: tuple[str, float] | None = None
+    names_local: bool = False
+    has_hot_slices: bool = False
+
+
+def told_in(messages: Iterable[str]) -> Told:
+    """What the messages of one launch say."""
+    counters: dict[str, float] = {}
+    stalls: dict[str, float] = {}
+    pipe, names_local, has_hot, has_spoken = None, False, False, False
+    for message in messages:
+        has_spoken = True
+        has_hot |= bool(regex(texts.HOT_SLICES).search(message))
+        if found := regex(texts.EXCESS_SECTORS).search(message):
+            counters |= _with_ideal(_SECTORS, found)
+        elif found := regex(texts.EXCESS_PASSES).search(message):
+            counters |= _with_ideal(_PASSES, found)
+        elif found := regex(texts.USED_BYTES).search(message):
+            names_local |= found.group("space") == "local"
+            if found.group("space") == "global":
+                counters[f"{_BYTES}{_OPS[found.group('op')]}.ratio"] = float(found.group("bytes"))
+        elif found := regex(texts.STALLED).search(message):
+            reason = next((name for name, words in texts.STALL_WORDS.items() if regex(words).search(message)), "")
+            stalls[reason] = float(found.group(1))
+        elif found := regex(texts.BUSIEST_PIPE).search(message):
+            pipe = (found.group("part") or found.group("pipe")).lower(), float(found.group("percent")) / 100
+    return Told(has_spoken, counters, stalls, pipe, names_local, has_hot)
+
+
+def _with_ideal(name: str, found: re.Match[str]) -> dict[str, float]:
+    excess, total = (float(found.group(group).replace(",", "")) for group in (1, 2))
+    return {name: total, f"{name}_ideal": max(0.0, total - excess)}

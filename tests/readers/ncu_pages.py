@@ -28,6 +28,7 @@ PAGES = {
 REPORTS = sorted(
     {H100 / "cuda.ncu-rep.xz", *SUITE.glob("*.ncu-rep.xz"), *OWN.glob("*.ncu-rep.xz"), *PUBLIC.glob("a1*.ncu-rep")}
 )
+UNSEEN = sorted(SUITE.parent.glob("unseen*/reports/*.ncu-rep.xz"))
 Reading = Callable[[Path], Trace]
 
 

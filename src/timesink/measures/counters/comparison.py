@@ -111,8 +111,8 @@ def compare_reports(before: Trace, after: Trace, chosen: Sequence[tuple[str, str
     """
     earlier, later = list(kernel_counters(before)), list(kernel_counters(after))
     found: dict[int, tuple[int, Match]] = {}
-    for old, new in chosen:
-        both = zip(_places(earlier, old), _places(later, new), strict=False)
+    for name, other in chosen:
+        both = zip(_places(earlier, name), _places(later, other), strict=False)
         taken = {to for to, _ in found.values()}
         found |= {at: (to, Match.CHOSEN) for at, to in both if at not in found and to not in taken}
     for match, key in ((Match.SAME, _name_and_grid), (Match.OTHER_GRID, _name)):

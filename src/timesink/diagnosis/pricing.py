@@ -235,7 +235,8 @@ def share_claims(
             least = min(held, key=lambda room: room.left_ms)
             if counted is None and worth.value > least.left_ms and least.first:
                 counted = least.first, 1.0 - least.left_ms / worth.value
-            worth = at_most(worth, least.left_ms, step_ms)
+            own_ms = min(step_ms, finding.of_ms or step_ms)  # of its steps: the usual ones may be shorter than the mean
+            worth = at_most(worth, min(least.left_ms, own_ms), own_ms)
             for room in held:
                 room.left_ms, room.first = room.left_ms - worth.value, room.first or card.code
         before.append((card.code, finding.claim))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.strategies import frame, shifted, traces
 from tests.tables import trace_of
 
+from timesink.diagnosis.budgets import step_budgets
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.steps import marks
@@ -15,6 +16,7 @@ from timesink.measures.steps.marks import StepMarker, step_of_ops
 from timesink.measures.steps.steps import step_times, steps
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import StepChoice, Trace
+from timesink.startup import replace
 
 
 def loop(periods_ns: list[int], name: str = "ProfilerStep#{}", **columns: object) -> Trace:
@@ -278,3 +280,34 @@ def test_ranges_that_hold_little_of_the_gpu_work_mark_no_steps(other_ns: int, ma
     calls, ops = frame(API_CALLS, [before | shared]), frame(DEVICE_OPS, [work | shared])
     tables = {API_CALLS: pl.concat([calls, copies[API_CALLS]]), DEVICE_OPS: pl.concat([ops, copies[DEVICE_OPS]])}
     assert steps(Trace("t", {**copies.tables, **tables})).marker == marker
+
+
+LATE = """
+| ranges | name             | start_us | end_us | times | every_us |
+| step   | ProfilerStep#{n} |        0 |   1000 |     9 |     1000 |
+
+| api_calls | name             | correlation | start_us | end_us | times | every_us |
+| a         | cudaLaunchKernel |         100 |        0 |      5 |     9 |     1000 |
+| b         | cudaLaunchKernel |         200 |       10 |     15 |     9 |     1000 |
+
+| device_ops | name | correlation | stream | start_us | end_us | times | every_us |
+| a          | a    |         100 |      7 |       20 |    300 |     9 |     1000 |
+| b          | b    |         200 |      8 |      320 |    600 |     9 |     1000 |
+"""
+
+
+@pytest.mark.parametrize("late_us", [700, 1_000, 1_500, 2_500])
+@pytest.mark.parametrize("step", [2, 3, 4, 6])
+def test_windows_do_not_overlap_where_work_of_a_step_runs_behind_that_of_the_next(step: int, late_us: int) -> None:
+    trace = trace_of(LATE)
+    is_late = pl.col("correlation").is_in([100 + step, 200 + step])
+    ops = trace[DEVICE_OPS].with_columns(
+        pl.when(is_late).then(pl.col(column) + late_us * 1_000).otherwise(pl.col(column)).alias(column)
+        for column in ("start_ns", "end_ns")
+    )
+    trace = replace(trace, tables={**trace.tables, DEVICE_OPS: ops.sort("start_ns", maintain_order=True)})
+    windows = steps(trace).windows
+    assert windows.height >= 4
+    assert (windows["start_ns"][1:] >= windows["end_ns"][:-1]).all()
+    for budget in step_budgets(trace):
+        assert sum(part.time_ns for part in budget.parts) == pytest.approx(budget.period_ns, rel=1e-9)

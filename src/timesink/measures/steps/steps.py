@@ -152,7 +152,8 @@ def _device_anchors(trace: Trace) -> pl.DataFrame:
 
     Where two processes share a GPU, the one with more ops on it sets the windows. A step without kernels starts with
     its first copy, but not the last step of a trace cut to a window: after the window's end there may be a kernel that
-    belongs to the step of that copy.
+    belongs to the step of that copy. What runs ahead of the step before, on another stream, begins no step: windows do
+    not overlap.
     """
     key = ["rank", "process", "device"]
     ops = trace.get(DEVICE_OPS)
@@ -184,6 +185,7 @@ def _device_anchors(trace: Trace) -> pl.DataFrame:
         .drop("kernel_ns")
         .join(owners, on=["rank", "device", "process"], how="inner")
         .sort(*key, "step")
+        .with_columns(pl.col("start_ns").cum_max().over(key))
         .with_columns(pl.when(next_step == pl.col("step") + 1).then(next_start).alias("end_ns"))
     )
 

@@ -111,7 +111,7 @@ MODULE_CALL: Final = Pattern(
 )  # fmt: skip
 
 
-_PACKAGES: Final = r"(?:^|[/\\])(?:site-packages|dist-packages|lib[/\\]python3(?:\.\d+)?)[/\\]"
+_PACKAGES: Final = r"(?:^|[/\\])(?:site-packages|dist-packages|lib[/\\]python3(?:\.\d+)?|python3\.\d+)[/\\]"
 _INSTALLED: Final = re.compile(
     rf"{_PACKAGES}|^<|^$"
     r"|(?:^|[/\\])[a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py$"  # code that TorchInductor generated

@@ -138,8 +138,10 @@ ABSOLUTE_PATH: Final = Pattern(
     ("train.py", "a/b", "aten::add/backward"),
 )  # fmt: skip
 LIBRARY_PATH: Final = Pattern(
-    r"(?:.*/)?(?P<kept>(?:(?:python3\.\d{1,2}/)?(?:site|dist)-packages|python3\.\d{1,2})/.*)", "a file of a library, and what is kept of its path",
-    "/home/ann/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py", "/home/ann/train.py",
+    r"(?:.*/)?(?P<kept>(?:(?:python3\.\d{1,2}/)?(?:site|dist)-packages|python3\.\d{1,2}|timesink/capture)/.*)",
+    "a file of a library, and what is kept of its path",
+    ("/home/ann/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py", "/home/ann/src/timesink/capture/agent/start.py"),
+    "/home/ann/train.py",
 )  # fmt: skip
 LONG_WORD: Final = Pattern(r"\S{2000,}", "what nobody writes as one word", "x" * 2000, "x" * 1999)
 WORD: Final = Pattern(

@@ -266,6 +266,8 @@ def collective_units(trace: Trace) -> tuple[CollectiveUnits, ...]:
         if not host:
             continue
         mine = calls.filter((pl.col("rank") == key[0]) & (pl.col("device") == key[1]))
+        if _reduces_its_layers(own, mine["kind"]):
+            continue
         per_step = float(np.mean(begun_in(mine["start_ns"].to_numpy(), *step_windows(trace, key))))
         size = mine["bytes"].mean()
         near = Intervals.union_all(
@@ -274,6 +276,13 @@ def collective_units(trace: Trace) -> tuple[CollectiveUnits, ...]:
         idle = late.get(key, Intervals.none()) & near
         found.append(CollectiveUnits(key, per_step, per_step * size if isinstance(size, float) else None, host, idle))
     return tuple(sorted(found, key=lambda units: units.device))
+
+
+def _reduces_its_layers(launches: pl.DataFrame, kinds: pl.Series) -> bool:
+    """Whether the thread of the forward products launches all-reduces alone: parts of tensor-parallel layers,
+    each needed by the next product. Gradients are reduced by autograd's thread."""
+    forward = launches["thread"].filter(launches["product"])[0]
+    return bool((kinds == "allreduce").all() and (launches["thread"].filter(~launches["product"]) == forward).all())
 
 
 def _find_launches(trace: Trace) -> pl.DataFrame:

@@ -115,6 +115,7 @@ _PACKAGES: Final = r"(?:^|[/\\])(?:site-packages|dist-packages|lib[/\\]python3(?
 _INSTALLED: Final = re.compile(
     rf"{_PACKAGES}|^<|^$"
     r"|(?:^|[/\\])[a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py$"  # code that TorchInductor generated
+    r"|[/\\]timesink[/\\](?:capture|trials)[/\\]"  # our agent, installed to be edited
 )
 _LIBRARIES: Final = frozenset((
     "torch", "torchvision", "torchaudio", "torchdata", "torchrec", "torch_xla", "functorch", "triton", "numpy",

@@ -169,7 +169,8 @@ def test_files_of_the_program_are_its_own(file: str) -> None:
 @pytest.mark.parametrize(
     "file",
     ["torch/nn/functional.py", "threading.py", "/usr/lib/python3.11/queue.py", "/v/site-packages/x/y.py", "<string>",
-     "", "multiprocessing/process.py", "transformers/trainer.py", "<frozen os>"],
+     "", "multiprocessing/process.py", "transformers/trainer.py", "<frozen os>",
+     "/home/me/src/timesink/capture/agent/torch_hooks.py"],
 )  # fmt: skip
 def test_files_of_python_and_of_libraries_are_not(file: str) -> None:
     assert not is_own(file)

@@ -42,14 +42,13 @@ def pieces(schedule: str, count: int, last: bool) -> list[int]:
     return [30] * count + [1] if last else [10] * min(2, count) + [30] * max(count - 2, 0) + [20] * min(2, count)
 
 
-@pytest.mark.parametrize("count", [1, 2, 4, 8, 32])
-@pytest.mark.parametrize("schedule", ["inference", "GPipe", "1F1B"])
-def test_pieces_between_messages_without_a_label_are_counted(schedule: str, count: int) -> None:
+def counted(of_rank: list[list[int]]) -> int | None:
+    """The micro-batches of a pipeline whose stages compute so much before each of a step's messages."""
     calls, steps = [], []
-    for rank in (0, 1):
+    for rank, of_step in enumerate(of_rank):
         for step in range(3):
             begin = at = 100_000 * step
-            for work in pieces(schedule, count, rank == 1):
+            for work in of_step:
                 at += work + 1
                 fields = {
                     "rank": rank,
@@ -65,4 +64,20 @@ def test_pieces_between_messages_without_a_label_are_counted(schedule: str, coun
     tables = {"calls": calls, "steps": steps}
     line = pipeline_of(Job(**{name: pl.DataFrame(tables.get(name, []), schema) for name, schema in SCHEMAS.items()}))
     assert line is not None
-    assert line.micro_batches == count
+    return line.micro_batches
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8, 32])
+@pytest.mark.parametrize("schedule", ["inference", "GPipe", "1F1B"])
+def test_pieces_between_messages_without_a_label_are_counted(schedule: str, count: int) -> None:
+    assert counted([pieces(schedule, count, last) for last in (False, True)]) == count
+
+
+def test_a_quarter_of_a_long_piece_is_a_piece_and_less_is_not() -> None:
+    assert counted([[100, 100, 100, 100, 28]] * 2) == 5
+    assert counted([[100, 100, 100, 100, 23]] * 2) == 4
+
+
+def test_a_piece_half_as_long_again_is_a_way_back() -> None:
+    assert counted([[100, 100, 160, 160]] * 2) == 2
+    assert counted([[100, 100, 140, 140]] * 2) == 4

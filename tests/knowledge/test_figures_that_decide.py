@@ -24,8 +24,7 @@ from timesink.measures.idle.blame import is_effective
 from timesink.measures.idle.causes import os_time
 from timesink.measures.idle.pieces import ordinary_gap_ns
 from timesink.measures.kernels import fusion
-from timesink.measures.kernels.small_grids import unused_lanes
-from timesink.measures.kernels.tiny_kernels import tiny_kernels
+from timesink.measures.kernels.small_grids import tiny_kernels, unused_lanes
 from timesink.measures.memory import classes
 from timesink.measures.ranks import lateness
 from timesink.measures.steps import loops, spikes

@@ -6,7 +6,8 @@ blocks / SMs of its time at best. Kernels that run at the same time as others ar
 Kernels that follow each other on different streams could have run at once. What that gains depends on the room: kernels
 a and b, which fill shares f_a and f_b of the SMs, take at least max(t_a, t_b, f_a t_a + f_b t_b) together (no kernel
 takes less than its own time, and no SM does more than its own). A kernel whose grid fills the device gains nothing.
-Such kernels are no small grids here: their remedy is another.
+Such kernels are no small grids here: their remedy is another. Kernels that are over almost before they have begun are
+counted too: how many a step has, and how busy they keep the device.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import kernels as assumed
+from timesink.knowledge.assumptions import machines
 from timesink.knowledge.calls import STREAM_WAIT
 from timesink.knowledge.gpus import ISSUES_OF_CYCLE, RESIDENT_THREADS, lanes_of
 from timesink.knowledge.kernel_traits import LIBRARY_LAUNCH, MIGRATION
 from timesink.measures.kernels.facts import NO_FAULT, all_rows, kernel_facts, multiprocessors, rows_of
+from timesink.measures.steps.per_step import period_ns, share_of_step, step_windows
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import Device, device_names
+from timesink.measures.timeline.device_timeline import Device, device_names, device_timeline
 from timesink.model.arrays import Float64Array, Int64Array
-from timesink.model.intervals import Intervals
+from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
 from timesink.model.schema import picked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS
@@ -218,3 +221,40 @@ def _overlapped() -> pl.Expr:
     end = pl.col("start_ns") + pl.col("length")
     before, after = end.cum_max().shift(1) - pl.col("start_ns"), end - pl.col("start_ns").shift(-1)
     return (2 * pl.max_horizontal(before, after) > pl.col("length")).fill_null(False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TinyKernels:
+    """Kernels of one device that are shorter than `kernels.TINY_US`, collectives aside.
+
+    `best` of the selection is the share of its time that a kernel has beyond the least time of any. `per_step` of the
+    `of_per_step` kernels of a step are tiny; `busy_ratio` is the share of the step in which the device works.
+    """
+
+    kernels: Selection
+    per_step: float
+    of_per_step: float
+    busy_ratio: float
+
+
+@remembered
+def tiny_kernels(trace: Trace) -> tuple[TinyKernels, ...]:
+    """Per device with any."""
+    facts, found = kernel_facts(trace), []
+    for device in facts.devices:
+        kernels = facts.on(device).select("row", "start_ns", "length", "family")
+        kernels = picked(kernels, kernels["family"] != "communication")
+        tiny = kernels.filter(pl.col("length") < assumed.TINY_US.ns)
+        if not tiny.height or not period_ns(trace, device):
+            continue
+        windows = step_windows(trace, device)
+        beyond = 1.0 - np.minimum(machines.KERNEL_FLOOR_US.ns / np.maximum(tiny["length"].to_numpy(), 1), 1.0)
+        found.append(
+            TinyKernels(
+                kernels=Selection(device, {"tiny": tiny["row"].to_numpy()}, best=beyond),
+                per_step=float(np.mean(begun_in(tiny["start_ns"].to_numpy(), *windows))),
+                of_per_step=float(np.mean(begun_in(kernels["start_ns"].to_numpy(), *windows))),
+                busy_ratio=share_of_step(trace, device, device_timeline(trace)[device].busy),
+            )
+        )
+    return tuple(found)

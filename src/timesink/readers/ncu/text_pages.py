@@ -15,6 +15,7 @@ DETAILS = (
     *("Invocations", "Section Name", "Metric Name", "Metric Unit", "Metric Value"),
     *("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup"),
 )
+_OF_LAUNCH = ("Kernel Name", "Grid Size", "Block Size", "Context", "Stream", "Device", "CC", "Invocations")
 _COLUMN = re.compile(r"-{3,}")
 
 
@@ -31,12 +32,8 @@ def text_rows(text: str) -> list[list[str]]:
             process = found.group(1)
         elif found := regex(texts.KERNEL_LINE).search(line):
             number += 1
-            named = {name: cell or "" for name, cell in found.groupdict().items()}
-            grid = [named.pop(name) for name in ("grid", "block")]
-            launch = dict(
-                zip(("Kernel Name", "Context", "Stream", "Device", "CC", "Invocations"), named.values(), strict=True)
-            )
-            launch |= {"ID": str(number), "Process ID": process, "Grid Size": grid[0], "Block Size": grid[1]}
+            launch = dict(zip(_OF_LAUNCH, (cell or "" for cell in found.groups()), strict=True))
+            launch |= {"ID": str(number), "Process ID": process}
             section, spans, rule = "", [], None
         elif not launch:
             continue
@@ -63,9 +60,7 @@ def text_rows(text: str) -> list[list[str]]:
 def _row(launch: dict[str, str], section: str, shown: dict[str, str]) -> list[str]:
     cells = {**launch, "Section Name": section, **shown}
     if found := regex(texts.SPEEDUP_LINE).match(cells.get("Rule Description", "")):
-        cells |= {
-            "Estimated Speedup Type": (found.group(1) or "global").lower().strip(),
-            "Estimated Speedup": found.group(2),
-        }
+        kind = (found.group(1) or "global").lower().strip()
+        cells |= {"Estimated Speedup Type": kind, "Estimated Speedup": found.group(2)}
         cells["Rule Description"] = cells["Rule Description"][found.end() :].strip()
     return [cells.get(name, "") for name in DETAILS]

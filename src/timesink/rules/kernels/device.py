@@ -14,8 +14,13 @@ from timesink.fixes import table as fixes
 from timesink.measures.counters.sampled import low_activity, slow_clocks
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.kernels.one_stream import OneStreamRuns, one_stream_runs
-from timesink.measures.kernels.small_grids import blocks_known, grids_known, serialized_streams, small_grids
-from timesink.measures.kernels.tiny_kernels import tiny_kernels
+from timesink.measures.kernels.small_grids import (
+    blocks_known,
+    grids_known,
+    serialized_streams,
+    small_grids,
+    tiny_kernels,
+)
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline.replay import pricers
 from timesink.model.schema import SHOWN_ROWS

@@ -99,7 +99,7 @@ def test_breaks_around_collectives_are_counted_from_the_compilers_log_alone(
 
 @pytest.mark.parametrize(
     ("mode", "verdict"),
-    [("eager", "launch bound"), ("broken", "graph breaks"), ("compiled", "straggler")],
+    [("eager", "launch bound"), ("broken", "graph breaks"), ("compiled", "launch bound")],
 )
 def test_layers_that_are_split_over_two_ranks_are_not_parameters_in_small_units(
     mode: str, verdict: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -111,3 +111,4 @@ def test_layers_that_are_split_over_two_ranks_are_not_parameters_in_small_units(
     assert len(ranks) == 2
     text = said(capsys, "diagnose", *ranks)
     assert text.startswith(verdict) and "units-small" not in text
+    assert "straggler" not in text  # nothing was planted: recording holds one CPU up more than the other

@@ -27,7 +27,7 @@ from timesink.knowledge.assumptions import replay
 from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.communication.communication import contention
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits
-from timesink.measures.ranks.job import as_often_ns, exposed_by_device
+from timesink.measures.ranks.job import as_often_ns, exposed_by_device, step_ns
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline.device_timeline import Device, device_timeline, rows_by_device
 from timesink.measures.timeline.replay import deflated_pricers, estimated_step_ns, rank_paces_ns
@@ -359,6 +359,15 @@ def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> R
         low, gain, high = 0.0, min(gain, max(room[Case.EXPECTED.value], own)), min(high, max(*room, own))
     low, gain, high = (min(max(ratio, 0.0), 1.0) * step for ratio in (low, gain, high))
     return RankWorth(min(low, gain), gain, max(high, gain), step)
+
+
+def may_be_recording(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> bool:
+    """Whether a rank is late by its host by no more than recording makes the step longer, and takes no longer than it
+    could make one host of several."""
+    profiled, estimated = step_ns(collective_waits(trace).job), estimated_step_ns(trace)
+    if late_by != "host_ns" or not estimated or _own_host_ns(trace, rank):
+        return False
+    return gain_ratio <= 1 - (trace.unprofiled_step_ns or estimated[1]) / max(profiled, 1.0)
 
 
 def _runs_what_peers_run(trace: Trace, rank: int) -> bool:

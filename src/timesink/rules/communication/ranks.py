@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from timesink.diagnosis.rule import Limits, found_or_clear, make_rule
 from timesink.diagnosis.verdicts import (
@@ -30,7 +31,7 @@ from timesink.measures.communication.pipelines import (
 from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.communication.waits import collective_waits, exposed_waits
 from timesink.measures.ranks.job import JOB_READS, ranks_of, step_ns
-from timesink.measures.ranks.lateness import lateness, latest_rank, rebalanced, worth_of_rank
+from timesink.measures.ranks.lateness import lateness, latest_rank, may_be_recording, rebalanced, worth_of_rank
 from timesink.measures.ranks.parity import ranks_text
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
@@ -49,6 +50,9 @@ SIDES = {
     "device_ns": ("more work on its GPU", "which kernels does it run beyond theirs?"),
     "network_ns": ("slower transfers to and from it", "which link, adapter or route do its transfers take?"),
 }
+
+
+_LIGHTER: Final = "timesink capture nsys -- torchrun train.py"
 
 
 def _check_straggler(trace: Trace, limits: Limits) -> Verdict:
@@ -70,14 +74,22 @@ def _check_straggler(trace: Trace, limits: Limits) -> Verdict:
         limit=Quantity(limits["gain_ratio"], "ratio"),
         table="collectives",
     )
-    is_found = evidence.is_over and worst.has_most
-    return found_or_clear([_straggler(trace, worst.rank, worst.gain_ratio, evidence) if is_found else evidence])
-
-
-def _straggler(trace: Trace, rank: int, gain: float, evidence: Evidence) -> Finding:
-    waits, late = collective_waits(trace), lateness(trace)
-    row = late.ranks.filter(late.ranks["rank"] == rank).row(0, named=True)
+    row = late.ranks.filter(late.ranks["rank"] == worst.rank).row(0, named=True)
     late_by = max(SIDES, key=lambda name: row[name])
+    is_found = evidence.is_over and worst.has_most
+    if is_found and may_be_recording(trace, worst.rank, worst.gain_ratio, late_by):
+        why = (
+            f"rank {worst.rank}'s CPU holds the step up for {share_text(worst.gain_ratio)}, no more than recording adds"
+        )
+        return Undecided(why, _LIGHTER)
+    found = _straggler(trace, worst.rank, worst.gain_ratio, evidence, row, late_by) if is_found else evidence
+    return found_or_clear([found])
+
+
+def _straggler(
+    trace: Trace, rank: int, gain: float, evidence: Evidence, row: Mapping[str, Any], late_by: str
+) -> Finding:
+    waits = collective_waits(trace)
     (side, question), worth = SIDES[late_by], worth_of_rank(trace, rank, gain, late_by)
     period = step_ns(waits.job)
     held_ns = max(gain * period, worth.gain_ns)

@@ -13,7 +13,7 @@ _PLOT = Plot(860, 520, 70, 200, 30, 50)
 _DASHES = {"DRAM": "", "L2": "6 3", "L1": "2 3"}
 _SIZES = {"DRAM": 5.0, "L2": 4.0, "L1": 3.0}
 _NAME_CHARACTERS = 26
-_NAME_PIXELS = 11.0  # a line of text
+_NAME_PIXELS = 14.0  # a line of text, and air
 _HEAD = 8.0  # pixels: an arrow's head, as large as the largest point
 
 

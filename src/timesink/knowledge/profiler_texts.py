@@ -273,3 +273,6 @@ BUSIEST_PIPE: Final = Pattern(
     ("FMA is the highest-utilized pipeline (74.3%) based on", "Shared is the highest-utilized pipeline (9.5%)"),
     "All compute pipelines are under-utilized.", "HighPipeUtilization",
 )  # fmt: skip
+RULED_COLUMN: Final = Pattern(
+    r"-{3,}", "a column of a table, in the line below its head", ("-----  ---------", "----------"), "--", "text pages"
+)

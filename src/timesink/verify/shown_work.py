@@ -21,7 +21,7 @@ from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.scrub import shortened
 
 _LOW_MATH: Final = ("fp16", "bf16", "fp8", "fp4", "int8", "tf32")
-_NO_WORK, _LOW = re.compile(f"{HANDS_ON}|{ALLOCATES}"), re.compile(LOW_TYPE)
+_NO_WORK, _LOW = (re.compile(HANDS_ON), re.compile(ALLOCATES)), re.compile(LOW_TYPE)
 _LONGEST: Final = 60  # characters of a kernel's name
 
 
@@ -42,7 +42,7 @@ class ShownWork:
         kernels = trace.get(DEVICE_OPS).filter(pl.col("kind") == "kernel")["name"].cast(pl.String).to_list()
         wanted = ("name", "input_shapes", "input_dtypes")
         told = trace.get(HOST_OPS).select(pl.col(*wanted).cast(pl.String).fill_null("")).rows()
-        operators = [row for row in told if not _NO_WORK.search(row[0])]
+        operators = [row for row in told if not any(of.search(row[0]) for of in _NO_WORK)]
         types = {found for _, _, dtypes in operators for found in _LOW.findall(dtypes)}
         types |= {found for kernel in kernels if (found := decode(kernel).math) in _LOW_MATH}
         read: Counter[str] = Counter()

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Final
 
 import polars as pl
 
@@ -157,17 +158,20 @@ def _named_ranks(trace: Trace) -> tuple[int, ...]:
     return () if shared or named["rank"].n_unique() < 2 else tuple(named["rank"].unique().sort().to_list())
 
 
+_QUARTILES: Final = (0.25, 0.75)  # half of the pieces lie between, whatever the longest and the shortest are
+
+
 def _count_micro_batches(job: Job, steps: pl.DataFrame) -> int | None:
     """Receives of a step, by the rank with the fewest; where kernel names tell only that messages pass, those that
     follow a piece of work: forward and back in one, or in two, of which the way back takes twice as long."""
     received = job.calls.filter(pl.col("kind") == "recv")
     if untold := not received.height:
-        piece = pl.col("work_before_ns").quantile(0.75).over("rank") * assumed.PIECE.value
+        piece = pl.col("work_before_ns").quantile(_QUARTILES[1]).over("rank") * assumed.PIECE.value
         received = job.calls.filter(pl.col("kind") == EXCHANGE).filter(pl.col("work_before_ns") > piece)
     most: dict[int, tuple[int, float]] = {}
     for rank, start, end in steps.select("rank", "start_ns", "end_ns").rows():
         own = received.filter((pl.col("rank") == rank) & pl.col("start_ns").is_between(start, end, "left"))
-        quick, slow = (own["work_before_ns"].quantile(part, "linear") or 1.0 for part in (0.25, 0.75))
+        quick, slow = (own["work_before_ns"].quantile(part, "linear") or 1.0 for part in _QUARTILES)
         most[rank] = max(most.get(rank, (0, 1.0)), (own.height, slow / quick))
     count, ratio = min((one for one in most.values() if one[0]), default=(None, 1.0))
     return (count + 1) // 2 if untold and count is not None and ratio > assumed.WAY_BACK.value else count

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from enum import StrEnum
 from itertools import pairwise
+from typing import Final
 
 import polars as pl
 
@@ -180,7 +181,7 @@ def _are_alternatives(group: Regrouping) -> bool:
     return operations[-1] > 0 and min(operations[:-1]) > _SAME_WORK * operations[-1]
 
 
-_SAME_WORK = 0.9
+_SAME_WORK: Final = 0.9  # operations are counted: what differs by more is other work
 
 
 def _numbered(

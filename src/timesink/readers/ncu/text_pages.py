@@ -5,8 +5,6 @@ They hold what the CSV pages hold, and are read as their rows. What a program pr
 
 from __future__ import annotations
 
-import re
-
 from timesink.knowledge import profiler_texts as texts
 from timesink.startup import regex
 
@@ -16,7 +14,6 @@ DETAILS = (
     *("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup"),
 )
 _OF_LAUNCH = ("Kernel Name", "Grid Size", "Block Size", "Context", "Stream", "Device", "CC", "Invocations")
-_COLUMN = re.compile(r"-{3,}")
 
 
 def text_rows(text: str) -> list[list[str]]:
@@ -39,7 +36,7 @@ def text_rows(text: str) -> list[list[str]]:
             continue
         elif words.startswith("Section: "):
             section, spans, rule = words.removeprefix("Section: "), [], None
-        elif len(columns := list(_COLUMN.finditer(line))) > 1 and not words.strip("- "):
+        elif len(columns := list(regex(texts.RULED_COLUMN).finditer(line))) > 1 and not words.strip("- "):
             spans, rule = [column.span() for column in columns], None
         elif found := regex(texts.RULE_LINE).search(line):
             rule = {"Rule Name": section, "Rule Type": found.group(1), "Rule Description": found.group(2).strip()}

@@ -102,6 +102,7 @@ CASES = {
     "metrics check": Case("metrics check dram__bytes.sum", "metrics check a --chip sm_1"),
     "mcp": Case("mcp --help", "mcp --allow-exec", library="mcp"),
     "show": Case("show before.json.gz", "show before.json.gz --top 0"),
+    "show checks": Case("show before.json.gz checks", "show broken.json checks"),
     "show ranges": Case("show before.json.gz ranges", "show broken.json ranges"),
     "show calls": Case("show calls before.json.gz --top 3", "show calls broken.json"),
     "gate --limits": Case(

@@ -110,7 +110,7 @@ def saves_no_more_than_is_taken(of: Answers) -> Iterator[str]:
     for finding in of.json["findings"]:
         named = _WHOLE.sub("", finding["message"])
         taken_ms = sum(ms(*time) for time in re.findall(TIME, named))
-        saved_ms = finding["recoverable_ms_per_step"]["value"] or 0.0
+        saved_ms = (finding["recoverable_ms_per_step"] or {}).get("value") or 0.0
         if taken_ms and "neighbors" not in named and not alike(saved_ms, taken_ms) and saved_ms > taken_ms:
             yield f"saves {saved_ms:g} of {taken_ms:g} ms: {finding['message']}"
 

@@ -169,21 +169,28 @@ class Anchors:
         """Time per step in which the busiest device ran work launched in the windows."""
         windows = self.windows
         if windows.uneven:
-            bounds = zip(windows.start_ns.tolist(), windows.end_ns.tolist(), strict=True)
-            return windows.mean(np.array([self._busy_between_ns(replay, *bound) for bound in bounds], np.float64))
+            return windows.mean(self._busy_between_ns(replay, windows.start_ns, windows.end_ns))
         apart = np.flatnonzero(windows.start_ns[1:] > windows.end_ns[:-1])  # steps between them do not count
         begins, ends = windows.start_ns[np.append(0, apart + 1)], windows.end_ns[np.append(apart, len(windows) - 1)]
-        runs = zip(begins.tolist(), ends.tolist(), strict=True)
-        return sum(self._busy_between_ns(replay, *run) for run in runs) / max(len(windows), 1)
+        return float(self._busy_between_ns(replay, begins, ends).sum()) / max(len(windows), 1)
 
-    def _busy_between_ns(self, replay: Replay, begin_ns: int, over_ns: int) -> float:
-        """Time in which the busiest device ran work launched between two instants."""
-        first, last = np.searchsorted(self._launched_ns, [begin_ns, over_ns])
-        blocks = self._order[first:last]
+    def _busy_between_ns(self, replay: Replay, begins_ns: Int64Array, ends_ns: Int64Array) -> Float64Array:
+        """Time in which the busiest device ran work launched in each of these windows, which are apart."""
+        first, last = (np.searchsorted(self._launched_ns, at) for at in (begins_ns, ends_ns))
+        window = np.repeat(np.arange(first.size), last - first)
+        blocks = self._order[np.concatenate([np.empty(0, np.int64), *map(np.arange, first, last)])]
         start, end = replay.time_ns[self.program.start_node(blocks)], replay.time_ns[self.program.end_node(blocks)]
-        device = self._device[blocks]
-        totals = [Intervals.union_of(start[device == d], end[device == d]).total_ns for d in np.unique(device)]
-        return float(max(totals, default=0))
+        most_ns = np.zeros(first.size)
+        if not blocks.size:
+            return most_ns
+        span = int(end.max() - start.min()) + 1
+        shift = window * span - start.min()  # so that the work of no two windows meets
+        for device in np.unique(self._device[blocks]):
+            own = self._device[blocks] == device
+            busy = Intervals.union_of((start + shift)[own], (end + shift)[own])
+            busy_ns = np.bincount(busy.start_ns // span, busy.end_ns - busy.start_ns, minlength=first.size)
+            most_ns = np.maximum(most_ns, busy_ns)
+        return most_ns
 
 
 def _in_flight(program: Program) -> BoolArray:

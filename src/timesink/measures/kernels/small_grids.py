@@ -71,10 +71,16 @@ def serialized_streams(trace: Trace) -> tuple[SerializedStreams, ...]:
     return tuple(devices)
 
 
+@remembered
+def _block_threads(trace: Trace) -> pl.Series:
+    """The threads of a block of every row of `device_ops`; null where not recorded."""
+    size = pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")
+    return trace.get(DEVICE_OPS).select(size).to_series()
+
+
 def _threads(trace: Trace, kernels: pl.DataFrame) -> pl.Series:
-    """The threads of a block of each kernel; null where not recorded."""
-    sizes = trace.get(DEVICE_OPS).select("block_x", "block_y", "block_z")[kernels["row"].to_numpy()]
-    return sizes.select(pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")).to_series()
+    """The same of some kernels."""
+    return _block_threads(trace)[kernels["row"].to_numpy()]
 
 
 def _turns(kernels: pl.DataFrame) -> tuple[Int64Array, Int64Array]:

@@ -86,10 +86,10 @@ def slow_rates(trace: Trace) -> Mapping[int, float]:
     return {rank: by_host.get(rank, rate if shown is None else shown) for rank, rate in by_device.items()}
 
 
-def weights(rate: float | None, periods_ns: Float64Array) -> Float64Array:
-    """What each step counts for where that share of all steps is slow: 1 on average, 1 each where no rate is known."""
+def weights(rate: float, periods_ns: Float64Array) -> Float64Array:
+    """What each step counts for where that share of all steps is slow: 1 on average."""
     long = slow(periods_ns)
-    if rate is None or not long.any():
+    if not long.any():
         return np.ones(periods_ns.size)
     parts = np.where(long, min(rate, 1.0) / long.sum(), max(1 - rate, 0.0) / max((~long).sum(), 1))
     return np.asarray(parts * periods_ns.size, np.float64)
@@ -98,9 +98,12 @@ def weights(rate: float | None, periods_ns: Float64Array) -> Float64Array:
 def weights_in(trace: Trace, rank: int, periods_ns: Float64Array) -> Float64Array:
     """The same of steps of a rank, by its device or its host: by the host one slow step may be two, as its stand is in
     one and its device's in the next. What all of them have beyond the usual is that of so many slow steps."""
+    rate = slow_rates(trace).get(rank)
+    if rate is None:
+        return np.ones(periods_ns.size)
     own = steps(trace).windows.filter(pl.col("rank") == rank)["period_ns"].to_numpy().astype(np.float64)
-    rate, (of_device, beyond) = slow_rates(trace).get(rank), (_beyond_usual(part) for part in (own, periods_ns))
-    if rate is not None and of_device.size and beyond.size:
+    of_device, beyond = _beyond_usual(own), _beyond_usual(periods_ns)
+    if of_device.size and beyond.size:
         rate *= float(of_device.mean()) / float(beyond.mean())
     return weights(rate, periods_ns)
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _REPORT_MAGIC = b"NVR\0"
 _REPORT_SUFFIXES = (".ncu-rep", ".ncu-repz", ".nsight-cuprof-report")
 _PAGE_HEADERS = (b'"Process ID","Process Name"', b"Process ID,Process Name")
-_TABLE = re.compile(TEXT_TABLE.encode())
 _OTHER_PAGES = (b'"Address","Source"', b'"Display Driver Version"', b'"device__attribute_')  # to be refused by name
+_PAGE = re.compile(b"|".join((TEXT_TABLE.encode(), *map(re.escape, _PAGE_HEADERS + _OTHER_PAGES))))
 _PAGE_SUFFIXES = (".csv", ".txt", ".log", ".out")
 _SEARCHED_BYTES = 16 << 20
 
@@ -58,20 +58,16 @@ class NcuCsv(Reader):
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """By the header line, which may come after pages of program output."""
-        if _is_page(head) or not head or path.suffix not in _PAGE_SUFFIXES:
-            return _is_page(head)
+        if (is_page := _PAGE.search(head) is not None) or not head or path.suffix not in _PAGE_SUFFIXES:
+            return is_page
         with path.open("rb") as stream:
-            return _is_page(stream.read(_SEARCHED_BYTES))
+            return _PAGE.search(stream.read(_SEARCHED_BYTES)) is not None
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """The kernels of the page. `UnreadableTrace` where it holds none."""
         from timesink.readers.ncu.csv_pages import read_page
 
         return read_page(path, self.format, limits)
-
-
-def _is_page(text: bytes) -> bool:
-    return any(header in text for header in _PAGE_HEADERS + _OTHER_PAGES) or _TABLE.search(text) is not None
 
 
 READERS = (NcuReport(), NcuCsv())

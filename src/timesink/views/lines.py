@@ -106,7 +106,7 @@ def source_line(folder: Path, file: str | None, line: int | None) -> str | None:
     """
     if file is None or line is None or line < 1:
         return None
-    lines = _lines_of_file(folder, file)
+    lines = _lines_of_file(folder.resolve(), file)  # wherever the process stands by then
     if line > len(lines):
         return None
     return lines[line - 1].strip()[:_CHARACTERS] or None
@@ -119,10 +119,9 @@ def _lines_of_file(folder: Path, file: str) -> tuple[str, ...]:
     if PurePosixPath(file).suffix not in _SOURCES or ".." in parts or "\0" in file:
         return ()
     try:
-        root = folder.resolve()
         for first in range(len(parts)):
-            found = root.joinpath(*parts[first:]).resolve()
-            if found.is_relative_to(root) and found.is_file() and found.stat().st_size <= _MOST_BYTES:
+            found = folder.joinpath(*parts[first:]).resolve()
+            if found.is_relative_to(folder) and found.is_file() and found.stat().st_size <= _MOST_BYTES:
                 return tuple(found.read_text("utf-8").splitlines())
     except (OSError, ValueError, RuntimeError):  # too long a name, a loop of links, no UTF-8
         return ()

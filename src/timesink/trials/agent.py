@@ -27,7 +27,7 @@ from statistics import fmean, median
 from typing import Any, Final, NamedTuple
 
 from timesink.capture.agent.recorders import Recorder, TorchRecorder, wait
-from timesink.capture.agent.recording import Agent, StepMark, rank_and_world
+from timesink.capture.agent.recording import Agent, StepMark, count_graphs, rank_and_world
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.trials.program import RunningProgram
 from timesink.trials.records import TrialPlan, TrialResult, Tried
@@ -379,12 +379,6 @@ def _summarized(tried: Tried, pairs: Sequence[Pair]) -> Tried:
         high=high,
         shortest=min(block.shortest for block in changed) / min(block.shortest for block in plain),
     )
-
-
-def count_graphs() -> int:
-    """How many graphs `torch.compile` has made in this process."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0
 
 
 def _begin_graphs_anew() -> None:

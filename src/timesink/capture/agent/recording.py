@@ -366,12 +366,17 @@ def _kernel_choices(torch: Any) -> dict[str, str]:
     """What decides which kernels run: attention backends that may be chosen, fp32 products, graphs compiled so far."""
     kinds = ("flash", "mem_efficient", "cudnn", "math")
     allowed = {kind: getattr(torch.backends.cuda, f"{kind}_sdp_enabled", lambda: False)() for kind in kinds}
-    compiler = sys.modules.get("torch._dynamo.utils")
     return {
-        "compiled_graphs": str(compiler.counters["stats"]["unique_graphs"] if compiler is not None else 0),
+        "compiled_graphs": str(count_graphs()),
         "attention": ", ".join(kind for kind in kinds if allowed[kind]) or "none",
         "matmul_precision": torch.get_float32_matmul_precision(),
     }
+
+
+def count_graphs() -> int:
+    """How many graphs `torch.compile` has made in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0
 
 
 def _switch(is_on: bool) -> str:

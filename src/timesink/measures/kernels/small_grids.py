@@ -72,7 +72,7 @@ def serialized_streams(trace: Trace) -> tuple[SerializedStreams, ...]:
 
 
 @remembered
-def _block_threads(trace: Trace) -> pl.Series:
+def block_threads(trace: Trace) -> pl.Series:
     """The threads of a block of every row of `device_ops`; null where not recorded."""
     size = pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")
     return trace.get(DEVICE_OPS).select(size).to_series()
@@ -80,7 +80,7 @@ def _block_threads(trace: Trace) -> pl.Series:
 
 def _threads(trace: Trace, kernels: pl.DataFrame) -> pl.Series:
     """The same of some kernels."""
-    return _block_threads(trace)[kernels["row"].to_numpy()]
+    return block_threads(trace)[kernels["row"].to_numpy()]
 
 
 def _turns(kernels: pl.DataFrame) -> tuple[Int64Array, Int64Array]:

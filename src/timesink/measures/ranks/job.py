@@ -33,12 +33,22 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import of_each
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.schema import has_one_value
-from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
+from timesink.model.tables import (
+    API_CALLS,
+    COLLECTIVES,
+    DEVICE_OPS,
+    DEVICES,
+    GRAPH_NODES,
+    HOST_OPS,
+    RANGES,
+    SETTINGS,
+    SOURCES,
+)
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
 
 # What a job is read from where it was recorded, next to device ops.
-JOB_READS: Final = (API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES)
+JOB_READS: Final = (API_CALLS, COLLECTIVES, DEVICES, GRAPH_NODES, HOST_OPS, RANGES, SETTINGS, SOURCES)
 
 # Of a GPU's timeline.
 _BUDGET: Final = (
@@ -226,11 +236,12 @@ def as_often_ns(trace: Trace, share: float) -> tuple[float, float]:
     """A share of the mean step, and that step, with slow steps as often as they come in the run: of what they have
     beyond the usual step, they have that share."""
     recorded, steps = step_ns(job(trace)), job(trace).steps
-    gain, often = share * recorded, [period_ns(trace, device) for device in device_timeline(trace).by_device]
+    gain = share * recorded
     if not slow_rates(trace):
         return gain, recorded
+    often = max(period_ns(trace, device) for device in device_timeline(trace).by_device)
     beyond_usual = max(recorded - median((steps["end_ns"] - steps["start_ns"]).to_numpy()), 1.0)
-    return gain + min(gain / beyond_usual, 1.0) * (max(often) - recorded), max(often)
+    return gain + min(gain / beyond_usual, 1.0) * (often - recorded), often
 
 
 # What identifies a collective's device work in the tables of a trace.

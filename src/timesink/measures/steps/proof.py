@@ -98,9 +98,9 @@ def _begun(frame: pl.DataFrame, pattern: str, process: tuple[int, int]) -> Int64
 def proven(begun_ns: Int64Array, work: Mapping[Work, Int64Array]) -> tuple[Int64Array, StepOrigin] | None:
     """Which rounds begin a step, and how that is known; None where rare work shows that they are parts of one.
 
-    `begun_ns` says when each round begins, ascending; the last one may be cut off unless
-    it stands alone. Where an optimizer's step comes in
-    every second round, or every eighth, so many are one step: a round after it begins the next.
+    `begun_ns` says when each round begins, ascending; the last one may be cut off unless it stands alone. Where an
+    optimizer's step comes in every second round, or every eighth, so many are one step: a round after it begins the
+    next.
     """
     rounds = max(begun_ns.size - 1, 1)
     holding = {}

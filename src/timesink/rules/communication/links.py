@@ -26,7 +26,7 @@ from timesink.measures.ranks.job import JOB_READS, Job, ranks_of, step_ns
 from timesink.measures.ranks.parity import ranks_text
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.model.intervals import Intervals
-from timesink.model.tables import DEVICE_OPS, GRAPH_NODES
+from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.units import bytes_text, share_text, time_text
 
@@ -151,7 +151,7 @@ RULES: Final = (
         "slow-link",
         _check_links,
         needs=(DEVICE_OPS,),
-        reads=(*JOB_READS, GRAPH_NODES),
+        reads=JOB_READS,
         capture="timesink capture torch -- torchrun train.py",
     ),
 )

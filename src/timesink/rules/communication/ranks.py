@@ -20,14 +20,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.cut_batches import cut_stages_ns
 from timesink.measures.communication.depths import depths, waiting_slowdown
-from timesink.measures.communication.pipelines import (
-    Pipeline,
-    Schedule,
-    ideal_bubble,
-    pipeline,
-    schedule,
-    trains,
-)
+from timesink.measures.communication.pipelines import Pipeline, Schedule, ideal_bubble, pipeline, schedule, trains
 from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.communication.waits import collective_waits, exposed_waits
 from timesink.measures.ranks.job import JOB_READS, ranks_of, step_ns
@@ -35,7 +28,7 @@ from timesink.measures.ranks.lateness import lateness, latest_rank, may_be_recor
 from timesink.measures.ranks.parity import ranks_text
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
-from timesink.model.tables import DEVICE_OPS, FRAMES, GRAPH_NODES
+from timesink.model.tables import DEVICE_OPS, FRAMES
 from timesink.model.trace import Trace
 from timesink.rules.idle import BLAME_READS
 from timesink.startup import dataclass
@@ -50,9 +43,6 @@ SIDES = {
     "device_ns": ("more work on its GPU", "which kernels does it run beyond theirs?"),
     "network_ns": ("slower transfers to and from it", "which link, adapter or route do its transfers take?"),
 }
-
-
-_LIGHTER: Final = "timesink capture nsys -- torchrun train.py"
 
 
 def _check_straggler(trace: Trace, limits: Limits) -> Verdict:
@@ -78,10 +68,8 @@ def _check_straggler(trace: Trace, limits: Limits) -> Verdict:
     late_by = max(SIDES, key=lambda name: row[name])
     is_found = evidence.is_over and worst.has_most
     if is_found and may_be_recording(trace, worst.rank, worst.gain_ratio, late_by):
-        why = (
-            f"rank {worst.rank}'s CPU holds the step up for {share_text(worst.gain_ratio)}, no more than recording adds"
-        )
-        return Undecided(why, _LIGHTER)
+        held = f"rank {worst.rank}'s CPU holds the step up for {share_text(worst.gain_ratio)}"
+        return Undecided(f"{held}, no more than recording adds", "timesink capture nsys -- torchrun train.py")
     found = _straggler(trace, worst.rank, worst.gain_ratio, evidence, row, late_by) if is_found else evidence
     return found_or_clear([found])
 
@@ -329,11 +317,6 @@ RULES: Final = (
     ),
     make_rule("COM104", "ranks-imbalanced", _check_imbalance, needs=(DEVICE_OPS,), reads=JOB_READS, capture=_CAPTURE),
     make_rule(
-        "COM105",
-        "pipeline-bubble",
-        _check_bubble,
-        needs=(DEVICE_OPS,),
-        reads=(*JOB_READS, FRAMES, GRAPH_NODES),
-        capture=_CAPTURE,
+        "COM105", "pipeline-bubble", _check_bubble, needs=(DEVICE_OPS,), reads=(*JOB_READS, FRAMES), capture=_CAPTURE
     ),
 )

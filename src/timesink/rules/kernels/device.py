@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import polars as pl
-
 from timesink.diagnosis.judge import Rows
 from timesink.diagnosis.rule import Limits, make_rule
 from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, NotApplicable, Quantity, Undecided, Verdict
@@ -15,6 +13,7 @@ from timesink.measures.counters.sampled import low_activity, slow_clocks
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.kernels.one_stream import OneStreamRuns, one_stream_runs
 from timesink.measures.kernels.small_grids import (
+    block_threads,
     blocks_known,
     grids_known,
     serialized_streams,
@@ -63,9 +62,7 @@ def _part_warps(trace: Trace) -> Rows:
         return _NO_GRIDS
     rows = []
     for kernels in fixes.FILL_WARPS.replay(trace):
-        blocks = trace[DEVICE_OPS].select("block_x", "block_y", "block_z")[kernels.rows]
-        threads = blocks.select(pl.col("block_x") * pl.col("block_y") * pl.col("block_z")).to_series()
-        sizes = threads.value_counts(sort=True).to_series().head(SHOWN_ROWS).to_list()
+        sizes = block_threads(trace)[kernels.rows].value_counts(sort=True).to_series().head(SHOWN_ROWS).to_list()
         rows.append(kernel_row(trace, kernels, sizes=f"{', '.join(map(str, sizes))} thread{'s' * (sizes != [1])}"))
     return rows
 

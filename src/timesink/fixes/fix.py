@@ -93,7 +93,7 @@ class Fix:
     `find` is what it would change in a trace, as a measure selects it; `change` makes of each the change that the
     what-if engine replays, and of a target where `aim` does not say what is changed there; `beside` makes the changes
     in a plan, where what else is made matters: the fixes that it `minds`. So a finding, `what-if` and a plan have one
-    price.
+    price. `none` says of a target, or of all, why nothing is changed there.
 
     `does_more` says that it does more than the findings it repairs ask for, `of_launches` that it changes launches
     themselves, `same_kernels` that the kernels stay those that they are.
@@ -118,6 +118,7 @@ class Fix:
     change: Callable[..., Any] = _as_found
     beside: Callable[[Trace, Beside], Iterable[Change]] | None = None
     minds: tuple[str, ...] = ()
+    none: Callable[..., str] = lambda trace, target: "nothing in these steps matches"
     offer: Offer = Offer.ASKED
     does_more: bool = False
     of_launches: bool = False

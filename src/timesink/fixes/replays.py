@@ -24,7 +24,7 @@ from timesink.measures.habits.repeated_kernels import parameter_loops
 from timesink.measures.kernels.conversions import layout_kernels
 from timesink.measures.kernels.facts import by_stream, kernel_facts, rows_of
 from timesink.measures.kernels.fusion import eager_runs, shorter_members, unfused_attention
-from timesink.measures.kernels.one_stream import OneStreamRuns, one_stream_runs
+from timesink.measures.kernels.one_stream import OneStreamRuns, one_stream_runs, why_no_runs
 from timesink.measures.kernels.precision import four_byte_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import small_grids
@@ -163,6 +163,11 @@ def on_streams(runs: OneStreamRuns, count: int) -> ShortenKernels:
 def on_streams_of(trace: Trace, target: Target, count: int) -> Iterator[ShortenKernels]:
     """The same of the kernels that the target names."""
     return (on_streams(runs, count) for runs in one_stream_runs(trace, _members(trace, target)))
+
+
+def no_streams(trace: Trace, target: Target | None) -> str:
+    """Why there is nothing to put on several streams."""
+    return why_no_runs(trace, None if target is None else _members(trace, target))
 
 
 def _chosen(trace: Trace, target: Target) -> Iterator[tuple[Device, pl.DataFrame]]:

@@ -397,6 +397,7 @@ INDEPENDENT_STREAMS: Final = Fix(
     find=one_stream_runs,
     aim=replays.on_streams_of,
     change=replays.on_streams,
+    none=replays.no_streams,
 )
 JOIN_GRAPHS: Final = Fix(
     "join_graphs",

@@ -194,14 +194,14 @@ DIGITS: Final = Pattern(r"(\d+)", "a number", "rank12", "rank")
 
 # What ncu's rules say in words, on reports and details pages.
 EXCESS_SECTORS: Final = Pattern(
-    r"uncoalesced global accesses resulting in a total of (\d[\d,]*) excessive sectors \(\d+% of the total (\d[\d,]*) ",
+    r"uncoalesced global accesses resulting in a total of (\S+) excessive sectors \(\d+% of the total (\S+) ",
     "sectors beyond need, and all of them",
     "This kernel has uncoalesced global accesses resulting in a total of 946176 excessive sectors (88% of the total "
     "1081344 sectors).", "uncoalesced shared accesses", "UncoalescedGlobalAccess",
 )  # fmt: skip
 EXCESS_PASSES: Final = Pattern(
-    r"uncoalesced shared accesses resulting in a total of (\d[\d,]*) excessive wavefronts \(\d+% of the total "
-    r"(\d[\d,]*) ",
+    r"uncoalesced shared accesses resulting in a total of (\S+) excessive wavefronts \(\d+% of the total "
+    r"(\S+) ",
     "passes of shared memory beyond need, and all of them",
     "uncoalesced shared accesses resulting in a total of 262144 excessive wavefronts (1% of the total 25766822 "
     "wavefronts)",

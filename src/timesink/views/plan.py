@@ -211,7 +211,7 @@ def what_if_page(trace: Trace, changes: Sequence[Asked], unprofiled_step_ms: flo
             f"no complete step was found in {trace.source}, and a price is per step",
             remedy="mark steps with prof.step() or an NVTX range, and record at least three",
         )
-    made = {rank: [(change.label, change.changes(trace, rank)) for change in changes] for rank in ranks}
+    made = {rank: [(change, change.changes(trace, rank)) for change in changes] for rank in ranks}
     together = {rank: Together(tuple(part for _, parts in named for part in parts)) for rank, named in made.items()}
     sheets = [_prices(trace, made), _paths(ranks, together, "next", "What limits the step then", _NEXT_ROWS)]
     if explain_cost:
@@ -221,7 +221,7 @@ def what_if_page(trace: Trace, changes: Sequence[Asked], unprofiled_step_ms: flo
     return Page(f"What if, in {trace.source}", tuple(sheets), tuple(filter(None, (guessed_steps(trace),))))
 
 
-def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[str, Sequence[Change]]]]) -> Sheet:
+def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[Asked, Sequence[Change]]]]) -> Sheet:
     columns = declare(
         "rank, change [name], step_ns: step, new_step_ns: new step, gain_ns: gain, low_ns: low, high_ns: high, "
         "priced_by [text], remark [text]"
@@ -231,9 +231,12 @@ def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[str, Sequence[Change
         pricer = calibrated_pricers(trace)[rank]
         step_ns, best = step_without_profiler_ns(trace, rank), _NOTHING
         every = Together(tuple(change for _, changes in named for change in changes))
-        whole = ("all together: " + ", ".join(label for label, _ in named), (every,))
-        for label, changes in [*named, whole] if len(named) > 1 else named:
+        every_label = "all together: " + ", ".join(asked.label for asked, _ in named)
+        labelled = [(asked.label, changes, asked) for asked, changes in named]
+        for label, changes, asked in [*labelled, (every_label, (every,), None)] if len(named) > 1 else labelled:
             gain, by, remark = _gain(trace, pricer, rank, changes)
+            if by == remark == "" and gain == _NOTHING:
+                remark = asked.fix.none(trace, asked.target) if asked else "nothing in these steps matches"
             if changes == (every,):  # no less than the best of them, which may have been priced without a replay
                 gain = gain and tuple(map(max, gain, best))
             best = tuple(map(max, gain or _NOTHING, best))
@@ -252,7 +255,7 @@ def _gain(
     priced = [worth for change in changes if (worth := price_change(change, rank, trace)) is not None]
     replays = [pricer.price(change) for change in changes]
     if not any(replay.matched for replay in replays):
-        return _NOTHING, "", "nothing in these steps matches"
+        return _NOTHING, "", ""
     if not priced:
         return None, "", f"refused: {replays[0].refused}"
     most, replay = max(priced, key=lambda worth: worth.gain.value), replays[0]

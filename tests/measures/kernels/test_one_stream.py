@@ -7,13 +7,17 @@ steps without a profiler were, in ms: on one stream in a CUDA graph 0.609; in a 
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 from tests.tables import trace_of
 
+from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.headline import without_finding
 from timesink.diagnosis.registry import find
-from timesink.diagnosis.verdicts import NotApplicable, Undecided
+from timesink.diagnosis.verdicts import Bottleneck, NotApplicable, Undecided
 from timesink.fixes.words import parse_change
 from timesink.measures.kernels.one_stream import one_stream_runs
+from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.views.plan import what_if_page
 from timesink.whatif.change import Case
@@ -44,6 +48,21 @@ def graph_trace(blocks: int = 16) -> Trace:
     return trace_of("\n\n".join("\n".join((head, *rows)) for head, rows in tables))
 
 
+def whole_graphs() -> Trace:
+    """The same, recorded by nsys without the nodes of its graphs."""
+    trace = graph_trace()
+    first = trace[DEVICE_OPS].group_by("correlation", maintain_order=True).first()
+    end = trace[DEVICE_OPS].group_by("correlation", maintain_order=True).last()["end_ns"]
+    sizes = [f"{of}_{axis}" for of in ("grid", "block") for axis in "xyz"]
+    whole = first.select(trace[DEVICE_OPS].columns).with_columns(
+        pl.lit("graph").cast(first.schema["kind"]).alias("kind"),
+        pl.lit("CUDA graph 1").cast(first.schema["name"]).alias("name"),
+        end.alias("end_ns"),
+        *(pl.lit(None).cast(first.schema[size]).alias(size) for size in sizes),
+    )
+    return Trace(trace.source, {**trace.tables, DEVICE_OPS: whole})
+
+
 @pytest.mark.parametrize("streams", MEASURED_MS)
 def test_the_price_of_several_streams_holds_what_was_measured(streams: int) -> None:
     page = what_if_page(graph_trace(), [parse_change(f"streams {streams}")], None, explain_cost=False)
@@ -62,6 +81,26 @@ def test_whether_kernels_depend_on_each_other_is_left_open() -> None:
 def test_grids_that_fill_the_device_are_no_matter() -> None:
     assert isinstance(find("one-stream").verdict(graph_trace(blocks=132)), NotApplicable)
     assert parse_change("streams 4").changes(graph_trace(blocks=132), 0) == ()
+
+
+@pytest.mark.parametrize(
+    ("trace", "change", "why"),
+    [
+        (graph_trace(blocks=132), "streams 4", "the grid of each of 128 kernels fills half of the GPU or more"),
+        (graph_trace(blocks=132), "streams kernel:softmax 2", "the grid of each of 128 kernels fills half"),
+        (graph_trace(), "streams kernel:gemm 2", "nothing in these steps matches"),
+        (whole_graphs(), "streams 4", "nsys profile --cuda-graph-trace=node"),
+    ],
+)
+def test_streams_that_cannot_help_say_why(trace: Trace, change: str, why: str) -> None:
+    page = what_if_page(trace, [parse_change(change)], None, explain_cost=False)
+    assert why in str(page.sheets[0].rows[0][-1])
+
+
+def test_a_step_of_whole_graphs_is_undecided_and_names_the_option_that_records_their_kernels() -> None:
+    trace = whole_graphs()
+    bottleneck, sentence = without_finding(trace, False, (), diagnose(trace).rulings)
+    assert bottleneck is Bottleneck.UNDECIDED and "nsys profile --cuda-graph-trace=node" in sentence
 
 
 def test_several_streams_leave_no_less_than_the_work_and_the_longest_kernel() -> None:

@@ -9,7 +9,6 @@ they spoke of every one that had an excess sector, and of every reason that 30 %
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -28,10 +27,11 @@ from timesink.measures.counters.counters import (
     occupancy_of,
     resource_of,
     stalls_of,
+    throughput_of,
 )
 from timesink.measures.counters.load_waits import TRAFFIC, LoadWait, load_wait
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
-from timesink.measures.counters.waste import Cause, Waste, waste_of
+from timesink.measures.counters.waste import Cause, Waste, requests_per_cycle, waste_of
 from timesink.startup import dataclass, field, regex, replace
 
 TOLD_FROM: Final = 0.3  # of a warp's cycles between two instructions: the rule on stalls names reasons from here on
@@ -134,14 +134,17 @@ def _of_sm(kernel: KernelCounters, told: Told, occupancy: Occupancy, sm: float) 
     """Counters that the SM's busiest unit may have, by the figures that are as large as the SM's own."""
     issued, executed = (kernel.get(f"sm__inst_{done}.avg.per_cycle_{over}") for done, over in _PER_CYCLE)
     active = 1 - (occupancy.sm_idle or 0.0)
-    pipes = kernel.share("sm__memory_throughput")
+    pipes, l1 = kernel.share("sm__memory_throughput"), throughput_of(kernel, Resource.L1)
     slots = [rate / ISSUES_OF_CYCLE for rate in (issued and issued * active, executed) if rate is not None]
     found = [_SM] if any(abs(busy - sm) < _ROUNDED for busy in slots) else []
     if told.pipe is not None and abs(told.pipe[1] - sm) < _ROUNDED:
         found.append(f"sm__inst_executed_pipe_{told.pipe[0]}")
+    # Each load or store passes through L1, so that a unit of loads is no busier than L1; and neither than all pipes.
+    passes = l1 is None or l1 >= sm * requests_per_cycle(kernel) - _ROUNDED
+    of_memory = _OF_LOADS if passes else _OF_LOADS[1:]
     if pipes is not None and abs(pipes - sm) < _ROUNDED:
-        found += _OF_LOADS
-    return tuple(found) or (_SM, "sm__inst_executed_pipe_alu", *_OF_LOADS)
+        found += of_memory
+    return tuple(found) or (_SM, "sm__inst_executed_pipe_alu", *(of_memory if pipes is None else ()))
 
 
 def _may_wait_at_barriers(told: Told) -> bool:
@@ -250,8 +253,8 @@ class Told:
     """Figures of one launch's messages. `counters` are such as a report holds under these names; `stalls` has cycles by
     reason, of those the rule named; `pipe` is the busiest arithmetic pipe and how busy it is, 0 to 1.
 
-    `has_spoken`: some rule ran at all; only then what is not here is none. `has_hot_slices`: some slices of L2 work far
-    longer than others."""
+    `has_spoken`: some rule ran, and all can be read (redacted ones may not be); only then what is not here is none.
+    `has_hot_slices`: some slices of L2 work far longer than others."""
 
     has_spoken: bool = False
     counters: Mapping[str, float] = field(default_factory=dict)
@@ -265,14 +268,17 @@ def told_in(messages: Iterable[str]) -> Told:
     """What the messages of one launch say."""
     counters: dict[str, float] = {}
     stalls: dict[str, float] = {}
-    pipe, names_local, has_hot, has_spoken = None, False, False, False
+    pipe, names_local, has_hot, has_spoken, is_cut = None, False, False, False, False
     for message in messages:
         has_spoken = True
         has_hot |= bool(regex(texts.HOT_SLICES).search(message))
-        if found := regex(texts.EXCESS_SECTORS).search(message):
-            counters |= _with_ideal(_SECTORS, found)
-        elif found := regex(texts.EXCESS_PASSES).search(message):
-            counters |= _with_ideal(_PASSES, found)
+        if found := regex(texts.EXCESS_SECTORS).search(message) or regex(texts.EXCESS_PASSES).search(message):
+            name = _PASSES if "wavefronts" in found.group() else _SECTORS
+            excess, total = (found.group(group).replace(",", "") for group in (1, 2))
+            if excess.isdecimal() and total.isdecimal():
+                counters |= {name: float(total), f"{name}_ideal": max(0.0, float(total) - float(excess))}
+            else:
+                is_cut = True
         elif found := regex(texts.USED_BYTES).search(message):
             names_local |= found.group("space") == "local"
             if found.group("space") == "global":
@@ -282,9 +288,4 @@ def told_in(messages: Iterable[str]) -> Told:
             stalls[reason] = float(found.group(1))
         elif found := regex(texts.BUSIEST_PIPE).search(message):
             pipe = (found.group("part") or found.group("pipe")).lower(), float(found.group("percent")) / 100
-    return Told(has_spoken, counters, stalls, pipe, names_local, has_hot)
-
-
-def _with_ideal(name: str, found: re.Match[str]) -> dict[str, float]:
-    excess, total = (float(found.group(group).replace(",", "")) for group in (1, 2))
-    return {name: total, f"{name}_ideal": max(0.0, total - excess)}
+    return Told(has_spoken and not is_cut, counters, stalls, pipe, names_local, has_hot)

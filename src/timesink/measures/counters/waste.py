@@ -240,10 +240,10 @@ def _wavefronts(kernel: KernelCounters) -> float | None:
 
 def _wavefronts_per_request(kernel: KernelCounters) -> float | None:
     pipe, requests = kernel.share("l1tex__data_pipe_lsu_wavefronts"), kernel.share("sm__inst_executed_pipe_lsu")
-    return None if pipe is None or not requests else pipe / (requests * _requests_per_cycle(kernel))
+    return None if pipe is None or not requests else pipe / (requests * requests_per_cycle(kernel))
 
 
-def _requests_per_cycle(kernel: KernelCounters) -> float:
+def requests_per_cycle(kernel: KernelCounters) -> float:
     """Load-store requests of warps that an SM takes per cycle: data-centre chips (compute capability x.0) have 32
     load-store lanes, others 16 (CUDA C++ Programming Guide, Compute Capabilities)."""
     capability = kernel.compute_capability
@@ -291,7 +291,7 @@ def _memory_instructions(kernel: KernelCounters) -> float:
     requests, every = kernel.share("sm__inst_executed_pipe_lsu"), kernel.share("sm__inst_executed")
     if requests is None or not every:
         return 0.0
-    return min(1.0, requests * _requests_per_cycle(kernel) / (every * gpus.ISSUES_OF_CYCLE))
+    return min(1.0, requests * requests_per_cycle(kernel) / (every * gpus.ISSUES_OF_CYCLE))
 
 
 def _empty(kernel: KernelCounters) -> dict[Resource, float]:

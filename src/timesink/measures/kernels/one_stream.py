@@ -78,6 +78,21 @@ def one_stream_runs(trace: Trace, chosen: BoolArray | None = None) -> tuple[OneS
     return tuple(devices)
 
 
+def why_no_runs(trace: Trace, chosen: BoolArray | None = None) -> str:
+    """Why `one_stream_runs` is empty, of the kernels `chosen` too."""
+    facts, counts, ops = kernel_facts(trace), multiprocessors(trace), trace.get(DEVICE_OPS)
+    kernels = facts.frame if chosen is None else facts.frame.filter(pl.Series(chosen[facts.frame["row"].to_numpy()]))
+    if (ops["kind"] == "graph").any() and not kernels.height:
+        return "graphs were recorded whole: nsys profile --cuda-graph-trace=node records their kernels"
+    if not kernels.height:
+        return "nothing in these steps matches"
+    if not counts or kernels["blocks"].null_count() == kernels.height:
+        return "no grid, or no count of multiprocessors, is recorded"
+    small = kernels.filter(_small(min(counts.values()))).height
+    fill = f"the grid of each of {kernels.height:,} kernels fills half of the GPU or more"
+    return "no two small kernels follow each other on one stream" if small else fill
+
+
 def with_fill(kernels: pl.DataFrame, ops: pl.DataFrame, sms: int) -> pl.DataFrame:
     """With fill, packed, and small: neither a collective nor a delay, with a known grid of less than half as many
     blocks as there are multiprocessors."""

@@ -282,6 +282,9 @@ def without_finding(
     if bounds:
         most = [f"{card.name} {saving_text(finding, interval=False)}" for card, finding in bounds[:_BOUNDS_SHOWN]]
         what = f"no finding surely saves 1 % of a step: {', '.join(most)}"
+    if replays := int((trace[DEVICE_OPS]["kind"] == "graph").sum()):
+        what += f" outside of {number(replays, 'graph replay')}, whose kernels were not recorded. To decide: "
+        what += "nsys profile --cuda-graph-trace=node"
     return Bottleneck.NONE, f"{said}; {what}."
 
 
@@ -291,11 +294,6 @@ def _unearned(trace: Trace, busy: float, has_findings: bool, rulings: Sequence[R
     undecided = [ruling.verdict for ruling in rulings if isinstance(ruling.verdict, Undecided)]
     doubts = [(lack.why, lack.to_decide) for lack in known(trace).doubts]
     doubts += [(left.why, left.to_decide) for left in undecided if left.most_ratio > QUIET.default]
-    ops = trace[DEVICE_OPS].select("kind", length=pl.col("end_ns") - pl.col("start_ns"))
-    replays = ops.filter(pl.col("kind") == "graph")
-    if replays["length"].sum() > QUIET.default * ops["length"].sum():
-        why = f"which kernels run in {number(replays.height, 'graph replay')} was not recorded"
-        doubts.append((why, "nsys profile --cuda-graph-trace=node"))
     if doubts:
         return "{}. To decide: {}".format(*doubts[0])
     if not has_findings and (outside := _mostly_without_device(trace)):

@@ -13,6 +13,23 @@ CAST: Final = Pattern(
     ("bfloat16_copy_kernel_cuda", "triton_poi_fused__to_copy_3", "gpu_kernel_impl<direct_copy_kernel_cuda>"),
     "direct_copy_kernel_cuda",
 )  # fmt: skip
+QUANTISES: Final = Pattern(
+    r"(?i)float8\w*_copy_kernel|(?:^|[^a-z])(?:\w*_)?quant(?:i[sz]e)?_|cast_transpose|_to_fp8|(?:poi|red|per)_fused\w*float8",
+    "writes eight bits that a product reads", ("float8_copy_kernel_cuda(at::TensorIteratorBase&)",
+    "void transformer_engine::cast_transpose_kernel<fp8>", "scaled_fp8_quant_to_fp8", "dynamic_quantize_kernel"),
+    ("bfloat16_copy_kernel_cuda", "dequant_kernel"), "PyTorch, Transformer Engine, vLLM",
+)  # fmt: skip
+AMAX: Final = Pattern(
+    r"(?i)\babs_(?:kernel|cuda)|AbsFunctor|MaxOps|MaxNanFunctor|max_(?:values_)?(?:kernel|functor)|amax",
+    "part of the largest absolute value", ("AbsFunctor<c10::BFloat16>", "reduce_kernel<512, MaxOps<float>>",
+    "amax_kernel", "vectorized_elementwise_kernel<4, at::native::abs_kernel_cuda(at::TensorIteratorBase&)>"),
+    "max_pool_forward_nchw", "PyTorch, Transformer Engine",
+)  # fmt: skip
+SCALES: Final = Pattern(
+    r"MulFunctor|DivFunctor|div_true|clamp|reciprocal|(?:b?float|half)\d*_copy_kernel",
+    "multiplies, divides, limits or converts", ("BUnaryFunctor<float, float, float, MulFunctor<float>>",
+    "launch_clamp_scalar", "reciprocal_kernel_cuda"), ("CUDAFunctor_add<float>", "gelu_kernel"), "PyTorch",
+)  # fmt: skip
 NO_CAST: Final = Pattern(
     r"gpu_kernel_impl_nocast", "a kernel that does not convert", "gpu_kernel_impl_nocast<direct_copy>",
     "gpu_kernel_impl<",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isinf
 from operator import itemgetter
 from typing import Any
 
@@ -20,6 +21,7 @@ from timesink.measures.kernels.attainable import TENSOR_FORMATS, attainable_ridg
 from timesink.measures.kernels.classification import FORWARD, Classification, classification
 from timesink.measures.kernels.facts import device_peaks
 from timesink.measures.kernels.planned import Batch, Planned, backward_operators, forward_operators
+from timesink.measures.kernels.quantised import quantised_products
 from timesink.memory_plan.config import Model
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import explain_limiter
@@ -60,7 +62,7 @@ def classification_page(trace: Trace, top: int, named: GpuPeaks | None = None) -
     gpu = named or device_peaks(trace).get(found.device)
     rows = [_recorded(row, found) for row in found.operators.iter_rows(named=True)]
     sheet = first_rows(sheet_of("operators", "operators of a step", rows, _RECORDED, _BY_STEP), top)
-    sheets = tuple(sheet for sheet in (sheet, _few_beside_many(found)) if sheet.rows)
+    sheets = tuple(sheet for sheet in (sheet, _quantised(trace), _few_beside_many(found)) if sheet.rows)
     return Page(_headline(found, gpu), sheets, tuple(_notes(trace, found, gpu)))
 
 
@@ -272,6 +274,39 @@ def _few_beside_many(found: Classification) -> Sheet:
     return sheet_of("phases", "products by weights of one shape: many rows beside few", shown, _PHASES)
 
 
+def _quantised(trace: Trace) -> Sheet:
+    """Products in FP8 or FP4 with what makes their operands, and from how many rows on they win."""
+    rows = []
+    for one in quantised_products(trace):
+        parts = (one.product_ns, one.amax_ns, one.cast_ns, one.scale_ns, one.whole_ns, one.wide_ns, one.speedup)
+        even = [one.break_even_rows(keeps_weights=keeps, fuses=fuses) for keeps, fuses in _WAYS]
+        known = (one.rows, one.inner, one.columns) if one.rows else (None,) * 3
+        rows.append(
+            (one.name, *known, one.calls, *parts, one.weights_ns, one.saved_by_fusing_ns, *map(rows_text, even))
+        )
+    return sheet_of("quantised", "products in FP8 and FP4 with what makes their operands", rows, _LEDGER, _OF_LEDGER)
+
+
+_WAYS = ((False, False), (False, True), (True, False), (True, True))  # weights are kept; one amax and one cast
+
+
+def rows_text(count: float | None) -> str | None:
+    """From how many rows on a product wins; None where that is not known."""
+    if count is None:
+        return None
+    return "never" if isinf(count) else "always" if not count else f"{count:,.0f} rows"
+
+
+_LEDGER = (
+    "operator [name], rows, inner, columns, calls, product_ns: product, amax_ns: amax, cast_ns: casts, "
+    "scale_ns: scales, whole_ns: whole, wide_ns: in 16 bits, speedup: times as fast, "
+    "weights_ns: saved by kept weights, fused_ns: saved by one amax and one cast, wins: wins from [text], "
+    "wins_fused: with one amax and cast [text], wins_kept: with kept weights [text], wins_both: with both [text]"
+)
+_OF_LEDGER = (
+    "times of one product; 16 bits: the same product elsewhere in the trace, else by both bounds; more rows take "
+    "product and activation as many times as long, the weights' part stays"
+)
 _TIMES_MORE = 8  # rows of a prefill over those of a decode: less than that is another batch
 _PHASES = (
     "operator [name], weight [text], module [name], many_rows: rows, many_intensity: op/B, many_bound: bound [text], "

@@ -36,8 +36,9 @@ _OF_A_CONVOLUTION: Final = (-2, -1, 1, 2)  # where its converters are: image and
 def cast_kernels(trace: Trace) -> tuple[Selection, ...]:
     """Per device: kernels that cast between floating types, `needless` or for a sum, and each `loss` next to a cast.
 
-    Kernels are read in order of stream and start, so a kernel's neighbours are the rows before and after it. A cast
-    whose result a sum or mean reads is kept apart, since its digits may be wanted:
+    One that writes eight bits makes a product's operand: `quantised_products` has it. Kernels are read in order of
+    stream and start, so a kernel's neighbours are the rows before and after it. A cast whose result a sum or mean reads
+    is kept apart, since its digits may be wanted:
 
         kernels on one stream      cast, reduction    cast, pointwise, reduction    cast, gemm    cast, log_softmax
         the cast is                for a sum          for a sum                     needless      needless, feeds a loss
@@ -47,7 +48,7 @@ def cast_kernels(trace: Trace) -> tuple[Selection, ...]:
     for device in facts.devices:
         kernels = by_stream(facts.on(device).select("row", "stream", "family", "copies"))
         names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
-        cast = pl.col("copies") == "cast"
+        cast = (pl.col("copies") == "cast") & ~matches(names, kernel_traits.QUANTISES)
         near_cast = _neighbour(-1, cast) | _neighbour(1, cast)
         losses = rows_of(kernels.filter(matches(names, kernel_traits.LOG_SOFTMAX).alias("loss") & near_cast))
         reduction, pointwise = pl.col("family") == "reduction", pl.col("family") == "pointwise"

@@ -1,0 +1,219 @@
+"""Products in FP8 or FP4 with all that makes their operands: a ledger of amax, cast, scales and product.
+
+A product of eight bits takes half the time of one of sixteen, but its operands have to be made. A kernel that writes
+eight bits ends a *chain*: it begins with the largest absolute value (amax), between them stand scales. What is on a
+stream before a product belongs to it. By recorded shapes a chain is the activation's or the weights'; where both are as
+large, the first is the activation's.
+
+    time(rows) = rows x (product + activation) + weights      in 16 bits: rows x wide
+    both are equal at rows = weights / (wide - product - activation), each per row
+"""
+
+from __future__ import annotations
+
+from math import inf, prod
+from typing import Any, Final
+
+import polars as pl
+
+from timesink.knowledge import kernel_traits
+from timesink.knowledge.assumptions import machines
+from timesink.knowledge.gpus import GpuPeaks
+from timesink.knowledge.operators import OperatorWork, WorkKind
+from timesink.knowledge.work import product_sizes
+from timesink.measures.kernels.attainable import bound_of
+from timesink.measures.kernels.facts import by_stream, device_peaks, kernel_facts
+from timesink.measures.timeline.device_timeline import Device
+from timesink.model.arrays import median
+from timesink.model.names import matches
+from timesink.model.tables import DEVICE_OPS, HOST_OPS
+from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass
+from timesink.units import NS_PER_S
+from timesink.untrusted.plain_json import parsed
+
+_ITEM_BYTES: Final = {"fp8": 1.0, "fp4": 0.5}
+_NARROW: Final = tuple(_ITEM_BYTES)
+_WIDE: Final = "bf16"
+_CHAINS: Final = 2  # of a product: two operands
+_PARTS: Final = ("amax", "cast", "scale")
+
+
+@dataclass(frozen=True, slots=True)
+class QuantisedProduct:
+    """Equal products of a device, times in ns of one of them. `rows`, `inner` and `columns` are its sizes (0 where not
+    recorded), `calls` how many there are.
+
+    `activation_ns` and `weights_ns` make the operands; `amax_ns`, `cast_ns` and `scale_ns` are the same time by what it
+    is spent on. `wide_ns` is the same product in 16 bits: measured in the trace, else by both bounds; `fused_ns` the
+    activation's amax and cast as two passes over it. None where not known.
+    """
+
+    device: Device
+    name: str
+    math: str
+    rows: int
+    inner: int
+    columns: int
+    calls: int
+    product_ns: float
+    activation_ns: float
+    weights_ns: float
+    amax_ns: float
+    cast_ns: float
+    scale_ns: float
+    wide_ns: float | None
+    fused_ns: float | None
+
+    @property
+    def whole_ns(self) -> float:
+        """The product and all that makes its operands."""
+        return self.product_ns + self.activation_ns + self.weights_ns
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast as in 16 bits the whole is."""
+        return self.wide_ns / self.whole_ns if self.wide_ns is not None else None
+
+    @property
+    def saved_by_fusing_ns(self) -> float:
+        """What one amax and one cast in place of the activation's chain save."""
+        return max(0.0, self.activation_ns - self.fused_ns) if self.fused_ns is not None else 0.0
+
+    def break_even_rows(self, *, keeps_weights: bool = False, fuses: bool = False) -> float | None:
+        """Rows from which on it is faster than in 16 bits; infinite where it never is."""
+        if self.wide_ns is None or not self.rows:
+            return None
+        activation = self.activation_ns - (self.saved_by_fusing_ns if fuses else 0.0)
+        won = (self.wide_ns - self.product_ns - activation) / self.rows
+        return inf if won <= 0 else 0.0 if keeps_weights else self.weights_ns / won
+
+
+@remembered
+def quantised_products(trace: Trace) -> tuple[QuantisedProduct, ...]:
+    """Every kind of product in FP8 or FP4, most time first."""
+    facts = kernel_facts(trace)
+    found = [
+        product
+        for device in facts.devices
+        if facts.on(device)["math"].is_in(_NARROW).any()
+        for product in _on(trace, device, facts.on(device))
+    ]
+    return tuple(sorted(found, key=lambda one: -one.calls * one.whole_ns))
+
+
+def chains(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Of a device's kernels (`KernelFacts.on`) the products and what makes their operands, with `product` (a number),
+    `part` (product, amax, cast or scale) and `chain`: 0 for the product, 1 for the chain right before it, 2 for the
+    one before that.
+
+        kernel    abs  max  mul  cast  div  abs  max  mul  cast  product
+        segment     3    3    3     3    2    2    2    2     2        1
+        begins      0    0    0     0    5    5    5    5     5
+        chain       2    2    2     2    2    1    1    1     1        0
+    """
+    names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
+    traits = {"quantises": kernel_traits.QUANTISES, "amax": kernel_traits.AMAX, "scales": kernel_traits.SCALES}
+    kernels = by_stream(kernels.with_columns(matches(names, regex).alias(name) for name, regex in traits.items()))
+    is_product = ((pl.col("family") == "gemm") & pl.col("math").is_in(_NARROW)).fill_null(False)
+    kernels = kernels.with_columns(is_product.alias("multiplies")).with_row_index("at")
+    ends = (pl.col("multiplies") | pl.col("quantises")).cast(pl.Int64)
+    kernels = kernels.with_columns(
+        ends.cum_sum(reverse=True).over("stream").alias("segment"),
+        pl.col("multiplies").cast(pl.Int64).cum_sum(reverse=True).over("stream").alias("left"),
+    )
+    first_amax, is_other = pl.col("at").filter("amax").min(), ~(pl.col("scales") | pl.col("quantises"))
+    begins = pl.coalesce(first_amax, pl.col("at").filter(is_other).max() + 1, pl.col("at").min())
+    own = pl.col("segment").filter("multiplies").min().over("stream", "left")
+    kernels = kernels.with_columns(
+        (
+            pl.col("quantises").any().over("stream", "segment") & (pl.col("at") >= begins.over("stream", "segment"))
+        ).alias("in_chain"),
+        (pl.col("scales") & pl.col("quantises").shift(1).over("stream").fill_null(False)).alias("follows"),
+        (pl.col("segment") - own).alias("chain"),
+    )
+    kernels = kernels.with_columns(pl.when("follows").then(pl.col("chain") + 1).otherwise("chain").alias("chain"))
+    is_part = (pl.col("in_chain") | pl.col("follows")) & pl.col("chain").is_between(1, _CHAINS)
+    of_chain = pl.when("quantises").then(pl.lit("cast")).when("amax").then(pl.lit("amax")).otherwise(pl.lit("scale"))
+    part = pl.when("multiplies").then(pl.lit("product")).when(is_part).then(of_chain)
+    number = pl.struct("stream", "left").rank("dense").alias("product")
+    return kernels.with_columns(part.alias("part"), number).drop_nulls("part")
+
+
+def _on(trace: Trace, device: Device, kernels: pl.DataFrame) -> list[QuantisedProduct]:
+    """The ledger of a device."""
+    gpu, known = device_peaks(trace).get(device), _with_shapes(trace, chains(trace, kernels))
+    groups: dict[tuple[Any, ...], list[dict[str, float]]] = {}
+    for _, parts in known.group_by("product", maintain_order=True):
+        product = parts.row(-1, named=True)
+        name = product["op"] or str(trace.get(DEVICE_OPS)["name"][product["row"]])
+        rows, inner, columns = _sizes(product)
+        times = _times(parts, rows * inner, inner * columns)
+        groups.setdefault((name, product["math"], rows, inner, columns), []).append(times)
+    products = kernels.filter((pl.col("family") == "gemm") & pl.col("math").is_in(("bf16", "fp16")))
+    wide: dict[tuple[int, ...], list[int]] = {}
+    for one in _with_shapes(trace, products).iter_rows(named=True):
+        wide.setdefault(_sizes(one), []).append(one["length"])
+    return [_ledger(device, key, times, wide.get(key[2:]), gpu) for key, times in groups.items()]
+
+
+def _with_shapes(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
+    """With `shapes` and `op`: the recorded sizes of the operator and its name; null and '' where there are none."""
+    shapes, none = trace.get(HOST_OPS)["input_shapes"].cast(pl.String), kernels["host_op"].null_count()
+    texts = shapes[kernels["host_op"]] if none < kernels.height else pl.Series([None] * kernels.height, dtype=pl.String)
+    return kernels.with_columns(texts.alias("shapes"), pl.col("op").cast(pl.String).fill_null(""))
+
+
+def _sizes(product: dict[str, Any]) -> tuple[int, int, int]:
+    """Rows, inner size and columns; zeros where not recorded."""
+    sizes = product_sizes(product["op"], product["shapes"]) if product["shapes"] else None
+    return (sizes[0], *sizes[1]) if sizes else (0, 0, 0)
+
+
+def _times(parts: pl.DataFrame, activation: int, weights: int) -> dict[str, float]:
+    """Times of one product in ns: by part, and of what makes either operand of so many elements. Where sizes do not
+    tell, the chain before the last is the activation's, and one alone."""
+    found = dict.fromkeys(("product", *_PARTS, "of_activation", "of_weights"), 0.0)
+    of = {activation: "of_activation", weights: "of_weights"} if activation != weights else {}
+    for row in parts.iter_rows(named=True):
+        found[row["part"]] += row["length"]
+    for chain in range(1, _CHAINS + 1):
+        made = parts.filter(pl.col("chain") == chain)
+        casts = made.filter(pl.col("part") == "cast")["shapes"].drop_nulls()
+        by_order = "of_weights" if chain < parts["chain"].max() else "of_activation"  # type: ignore[operator]
+        operand = next((of[size] for text in casts for size in _elements(text) if size in of), by_order)
+        found[operand] += float(made["length"].sum())
+    return found
+
+
+def _elements(shapes: str) -> list[int]:
+    """How many elements each recorded operand has."""
+    try:
+        listed = parsed(shapes)
+    except ValueError:
+        return []
+    return [prod(one) for one in listed if isinstance(one, list) and one and all(type(size) is int for size in one)]
+
+
+def _ledger(
+    device: Device, key: tuple[Any, ...], times: list[dict[str, float]], wide: list[int] | None, gpu: GpuPeaks | None
+) -> QuantisedProduct:
+    """One row: medians of equal products."""
+    name, math, rows, inner, columns = key
+    middle = {part: float(median([one[part] for one in times])) for part in times[0]}
+    wide_ns, fused_ns = None if wide is None else float(median(wide)), None
+    if gpu is not None and rows:
+        flops, sides = 2.0 * rows * inner * columns, rows * inner + inner * columns
+        narrow, in_16 = (
+            bound_of(OperatorWork(WorkKind.MATMUL, flops, int(sides * item + 2 * rows * columns), kind), gpu).bound_ns
+            for kind, item in ((math, _ITEM_BYTES[math]), (_WIDE, 2.0))
+        )
+        wide_ns = middle["product"] * in_16 / narrow if wide_ns is None else wide_ns
+        moved = rows * inner * (2 + 2 + _ITEM_BYTES[math])  # read for the amax, read again, written
+        rate = gpu.dram_bytes_per_s * machines.DRAM_SHARE.value
+        fused_ns = max(moved / rate * NS_PER_S, 2 * machines.KERNEL_FLOOR_US.ns)
+    return QuantisedProduct(
+        device=device, name=name, math=math, rows=rows, inner=inner, columns=columns, calls=len(times),
+        product_ns=middle["product"], activation_ns=middle["of_activation"], weights_ns=middle["of_weights"],
+        amax_ns=middle["amax"], cast_ns=middle["cast"], scale_ns=middle["scale"], wide_ns=wide_ns, fused_ns=fused_ns,
+    )  # fmt: skip

@@ -1,0 +1,102 @@
+"""The ledger of a product in FP8: which kernels make its operands, and from how many rows on it wins."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from tests.tables import trace_of
+
+from timesink.measures.kernels.quantised import QuantisedProduct, quantised_products
+from timesink.model.trace import Trace
+from timesink.views.classify import rows_text
+
+ABS = "vectorized_elementwise_kernel<4, at::native::abs_kernel_cuda(at::TensorIteratorBase&)>"
+MAX = "reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MaxOps<float>>>"
+MUL = "vectorized_elementwise_kernel<4, at::native::BinaryFunctor<float, float, float, MulFunctor<float>>>"
+CAST = "vectorized_elementwise_kernel<4, at::native::float8_copy_kernel_cuda(at::TensorIteratorBase&)>"
+DIV = "vectorized_elementwise_kernel<4, at::native::BUnaryFunctor<float, float, float, DivFunctor<float>>>"
+GELU = "vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&)>"
+PRODUCT = "nvjet_qqtst_128x256_128x4_2x1_v_bz_coopA_TNN"
+BF16 = "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNN"
+
+M, K, N = 8192, 4096, 14336
+ACTIVATION = [(GELU, 50, M * K), (ABS, 40, M * K), (MAX, 30, M * K), (MUL, 60, M * K), (CAST, 50, M * K), (DIV, 2, 1)]
+WEIGHTS = [(ABS, 70, N * K), (MAX, 52, N * K), (MUL, 105, N * K), (CAST, 88, N * K), (DIV, 2, 1)]
+MULTIPLIED = [(PRODUCT, 800, 0)]
+
+
+def trace_with(*kernels: tuple[str, int, int], recorded: bool = True, gpu: str = "NVIDIA H100 80GB HBM3") -> Trace:
+    """Three times these kernels on one stream: name, us, elements of what they read (0 for the product)."""
+    ops, hosts, calls, now = [], [], [], 0
+    for number, (name, length, elements) in enumerate([*kernels] * 3):
+        shapes = f"[[{elements}]]" if elements else f"[[{M},{K}],[{K},{N}],[],[]]"
+        operator = "aten::copy_" if elements else "aten::mm" if name == BF16 else "aten::_scaled_mm"
+        ops.append(f"| k | `{name}` | {now} | {now + length} | 7 | {number} |")
+        calls.append(f"| c | cudaLaunchKernel | {number} | {-1000 + number * 3 + 1} | {-1000 + number * 3 + 2} |")
+        hosts.append(f"| h | {operator} | {-1000 + number * 3} | {-1000 + number * 3 + 3} | `{shapes}` |")
+        now += length + 1
+    tables = [
+        ("| device_ops | name | start_us | end_us | stream | correlation |", ops),
+        ("| api_calls | name | correlation | start_us | end_us |", calls),
+        ("| devices | device | name |", [f"| gpu | 0 | {gpu} |"]),
+    ]
+    if recorded:
+        tables.append(("| host_ops | name | start_us | end_us | input_shapes |", hosts))
+    return trace_of("\n\n".join("\n".join((head, *rows)) for head, rows in tables))
+
+
+def only(trace: Trace) -> QuantisedProduct:
+    (found,) = quantised_products(trace)
+    return found
+
+
+def test_every_kernel_from_the_amax_to_the_cast_makes_an_operand_and_what_comes_before_does_not() -> None:
+    found = only(trace_with(*ACTIVATION, *WEIGHTS, *MULTIPLIED))
+    assert (found.rows, found.inner, found.columns, found.calls) == (M, K, N, 3)
+    assert found.activation_ns == 182_000 and found.weights_ns == 317_000
+    assert (found.amax_ns, found.cast_ns, found.scale_ns) == (192_000, 138_000, 169_000)
+    assert found.whole_ns == 1_299_000
+
+
+@pytest.mark.parametrize("first", [ACTIVATION, WEIGHTS], ids=["activation first", "weights first"])
+def test_shapes_say_whose_chain_it_is_in_either_order(first: list[tuple[str, int, int]]) -> None:
+    second = WEIGHTS if first is ACTIVATION else ACTIVATION
+    found = only(trace_with(*first, *second, *MULTIPLIED))
+    assert found.activation_ns == 182_000 and found.weights_ns == 317_000
+
+
+def test_without_shapes_the_first_chain_is_the_activations_and_one_alone_too() -> None:
+    found = only(trace_with(*ACTIVATION, *WEIGHTS, *MULTIPLIED, recorded=False))
+    assert found.activation_ns == 182_000 and found.weights_ns == 317_000
+    assert found.wide_ns is None and found.break_even_rows() is None
+    alone = only(trace_with(*ACTIVATION, *MULTIPLIED, recorded=False))
+    assert alone.activation_ns == 182_000 and alone.weights_ns == 0
+
+
+def test_weights_that_were_made_before_cost_nothing_and_it_wins_from_the_first_row() -> None:
+    found = only(trace_with(*ACTIVATION, *MULTIPLIED))
+    assert found.weights_ns == 0 and found.break_even_rows() == 0.0
+    assert rows_text(0.0) == "always" and rows_text(inf) == "never" and rows_text(1234.4) == "1,234 rows"
+
+
+def test_the_break_even_is_where_both_take_the_same_time() -> None:
+    """In 16 bits the product takes 1,500 us, so a row saves (1500 - 800 - 182) / 8192 us."""
+    trace = trace_with(*ACTIVATION, *WEIGHTS, *MULTIPLIED, (BF16, 1500, 0))
+    found = next(one for one in quantised_products(trace) if one.math == "fp8")
+    assert found.wide_ns == 1_500_000
+    rows = found.break_even_rows()
+    assert rows == pytest.approx(317 / ((1500 - 800 - 182) / M))
+    share = rows / M
+    assert share * (found.product_ns + found.activation_ns) + found.weights_ns == pytest.approx(share * 1_500_000)
+
+
+def test_it_never_wins_where_making_the_activation_takes_more_than_the_product_saves() -> None:
+    slow = [(name, 10 * length, elements) for name, length, elements in ACTIVATION]
+    found = only(trace_with(*slow, *MULTIPLIED))
+    assert found.break_even_rows() == inf and found.break_even_rows(keeps_weights=True) == inf
+    assert found.break_even_rows(keeps_weights=True, fuses=True) == 0.0
+
+
+def test_products_of_sixteen_bits_have_no_ledger() -> None:
+    assert quantised_products(trace_with((GELU, 50, M * K), (BF16, 1500, 0))) == ()

@@ -280,7 +280,7 @@ def _quantised(trace: Trace) -> Sheet:
     for one in quantised_products(trace):
         parts = (one.product_ns, one.amax_ns, one.cast_ns, one.scale_ns, one.whole_ns, one.wide_ns, one.speedup)
         even = [one.break_even_rows(keeps_weights=keeps, fuses=fuses) for keeps, fuses in _WAYS]
-        known = (one.rows, one.inner, one.columns) if one.rows else (None,) * 3
+        known = (one.rows or None, one.inner or None, one.columns or None)
         rows.append(
             (one.name, *known, one.calls, *parts, one.weights_ns, one.saved_by_fusing_ns, *map(rows_text, even))
         )

@@ -28,9 +28,9 @@ from timesink.measures.kernels import one_stream
 from timesink.model.trace import Trace
 from timesink.startup import replace
 from timesink.views.plan import page_of
-from timesink.whatif.change import Together
 from timesink.whatif.changes.kernels import ShortenKernels
 from timesink.whatif.changes.transfers import PinCopies
+from timesink.whatif.edit import Together
 
 BEFORE = min(Path(str(files("timesink.cli").joinpath("demo"))).glob("*before*.json.gz"))
 NEAR_MS = 1e-4

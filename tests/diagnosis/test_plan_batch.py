@@ -33,7 +33,7 @@ def test_each_larger_batch_takes_longer_and_an_item_less() -> None:
 def test_kernels_grow_by_what_they_leave_idle(factor: int) -> None:
     """The longest kernels of each sort, worked out one by one."""
     trace = joint().trace
-    change = batch._grown(trace, KEY, factor)
+    change = batch._growing(trace, KEY)(factor)
     ops, count = trace[DEVICE_OPS], multiprocessors(trace)[KEY]
     cautious, expected, hopeful = (dict(zip(change.rows.tolist(), some, strict=True)) for some in change.grown)
     facts = kernel_facts(trace).on(KEY)
@@ -51,7 +51,7 @@ def test_kernels_grow_by_what_they_leave_idle(factor: int) -> None:
 
 
 def test_a_replay_of_longer_kernels_keeps_the_host_and_adds_their_time() -> None:
-    graph, change = joint().pricer.graph, batch._grown(joint().trace, KEY, 4)
+    graph, change = joint().pricer.graph, batch._growing(joint().trace, KEY)(4)
     then = change.rewrite(graph, Case.CAUTIOUS)
     assert np.array_equal(then.network.edges.dst, graph.network.edges.dst)
     assert joint().pricer.host_after_ns(change) == joint().pricer.host_ns

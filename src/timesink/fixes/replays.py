@@ -36,7 +36,7 @@ from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.startup import replace
-from timesink.whatif.change import EVERYTHING, Case, Change, Range, Selection, Target, Together, chosen_ops
+from timesink.whatif.change import EVERYTHING, Case, Change, Range, Selection, Target, chosen_ops
 from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import (
     EnterRegions,
@@ -46,6 +46,7 @@ from timesink.whatif.changes.kernels import (
     half_at_least,
     shorten,
 )
+from timesink.whatif.edit import Together
 
 COMPILES: Final = frozenset({"compile", "compile_graph"})
 

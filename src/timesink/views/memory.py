@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import polars as pl
 
@@ -10,13 +12,14 @@ from timesink.measures.memory.allocator import allocator_views
 from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
 from timesink.measures.timeline.device_timeline import Device
-from timesink.memory_plan.plan import MemoryPlan
-from timesink.memory_plan.step import MemoryCategory
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
 from timesink.views.figures import FREE, Band, MapChart, MemoryChart
 from timesink.views.page import Page, Sheet, sheet_of
+
+if TYPE_CHECKING:
+    from timesink.memory_plan.plan import MemoryPlan
 
 _PICTURE_COLUMNS = 640  # one for each pixel of the picture
 
@@ -263,6 +266,8 @@ def comparison_sheet(plan: MemoryPlan, trace: Trace) -> Sheet:
         )
     measured = {str(category): size for category, size in ledger.at_peak().items()}
     planned = {str(part): size for part, size in plan.peak.parts.items()}
+    from timesink.memory_plan.step import MemoryCategory  # which plans, and measures nothing
+
     names = [str(category) for category in MemoryCategory if category is not MemoryCategory.CONTEXT] + ["unclassified"]
     pairs = [(name, planned.get(name, 0), measured.get(name, 0)) for name in names]
     pairs = [pair for pair in pairs if pair[1] or pair[2]] + [("total", plan.peak_bytes, ledger.peak_bytes)]

@@ -20,8 +20,8 @@ from timesink.startup import dataclass
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.views.figures import LadderChart, LadderRung
 from timesink.views.page import Page, Sheet, declare, sheet_of
-from timesink.whatif.change import Change, Together
-from timesink.whatif.critical_path import PathShare
+from timesink.whatif.change import Change
+from timesink.whatif.edit import Together
 from timesink.whatif.pricing import Pricer
 
 __all__ = ["WORTH", "Plan", "Rung", "headline", "page_of", "plan", "plan_page"]
@@ -267,7 +267,7 @@ def _gain(
 def _paths(ranks: Mapping[int, Pricer], changes: Mapping[int, Change], key: str, title: str, count: int) -> Sheet:
     rows = []
     for rank, pricer in sorted(ranks.items()):
-        shares: tuple[PathShare, ...] = pricer.next_path(changes[rank]) if changes else pricer.path()
+        shares = pricer.path(changes.get(rank))
         rows += [(rank, share.ns, share.kind, share.name or None) for share in shares[:count]]
     return Sheet(key, title, _PATH, tuple(rows), "critical path: shares of the chain of events that sets the pace")
 

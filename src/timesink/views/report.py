@@ -29,12 +29,8 @@ from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
 from timesink.startup import replace
 from timesink.views.figures import KernelTime, OperatorTime, StepSeries, Timeline
-from timesink.views.kernels import kernel_details, kernels_page
-from timesink.views.memory import memory_page
 from timesink.views.page import Report, Section
 from timesink.views.plan import page_of, plan
-from timesink.views.ranks import page_of_trace
-from timesink.views.roofline import roofline_chart
 from timesink.views.summary import ranges_page
 from timesink.views.timeline.finding_window import marked, window_of
 from timesink.views.timeline.flames import areas_of, flames_of
@@ -148,16 +144,24 @@ def _first_of_each(diagnosis: Diagnosis) -> list[tuple[int, int, Card, Finding]]
 
 
 def _sections(trace: Trace, diagnosis: Diagnosis) -> Iterator[Section]:
-    """The pages that other commands show, each where the trace holds what it is about."""
+    """The pages that other commands show, each where the trace holds what it is about, and imported only there."""
     if (made := plan(trace, diagnosis)).rungs:
         yield Section("plan", "Plan", page_of(made, trace.source))
-    if trace.get(DEVICE_OPS)["rank"].n_unique() > 1 and (page := page_of_trace(trace, SHOWN_RANKS)).charts:
-        yield Section("ranks", "Ranks", page)
+    if trace.get(DEVICE_OPS)["rank"].n_unique() > 1:
+        from timesink.views.ranks import page_of_trace
+
+        if (page := page_of_trace(trace, SHOWN_RANKS)).charts:
+            yield Section("ranks", "Ranks", page)
     if trace.get(RANGES).height:
         yield Section("ranges", "Ranges", ranges_page(trace, SHOWN_RANGES, tree=True))
     if any(ledger.peak_bytes for ledger in memory_ledger(trace).values()):
+        from timesink.views.memory import memory_page
+
         yield Section("memory", "Memory", memory_page(trace, SHOWN_MEMORY_ROWS, None))
     if KERNEL_PROFILES in trace:
+        from timesink.views.kernels import kernel_details, kernels_page
+        from timesink.views.roofline import roofline_chart
+
         chart = roofline_chart("profiled kernels", trace)
         page = replace(kernels_page(trace), charts=(chart,) if chart.points else ())
         yield Section("profiled", "Profiled kernels", page, tuple(kernel_details(trace)))

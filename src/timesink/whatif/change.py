@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.startup import dataclass, field
 from timesink.whatif.graph import Graph
 from timesink.whatif.host import thread_rows
+
+if TYPE_CHECKING:
+    from timesink.whatif.edit import EditedChange
 
 HostWindows = Mapping[int, Intervals]
 """Host time by thread number."""
@@ -97,6 +100,11 @@ class Change(Protocol):
     """A change that a graph can replay. `rewrite` leaves the graph it is given as it is; changes can follow another."""
 
     @property
+    def parts(self) -> tuple[EditedChange, ...]:
+        """The changes that it consists of, made one after another."""
+        ...
+
+    @property
     def touches(self) -> Touches:
         """Whose time it takes away."""
         ...
@@ -104,25 +112,6 @@ class Change(Protocol):
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Together:
-    """Changes made one after another. What they win together is less than the sum where they win the same time."""
-
-    changes: tuple[Change, ...]
-
-    @property
-    def touches(self) -> Touches:
-        """Whose time they take away: both sides', unless all take the same side's."""
-        sides = {change.touches for change in self.changes}
-        return sides.pop() if len(sides) == 1 else Touches.BOTH
-
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after all of them."""
-        for change in self.changes:
-            graph = change.rewrite(graph, case)
-        return graph
 
 
 @dataclass(frozen=True, slots=True)

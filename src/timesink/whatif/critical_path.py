@@ -7,7 +7,6 @@ on it is tight, so its weights and what is unexplained on it add up to the time 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -87,12 +86,14 @@ def path_shares(graph: Graph, replay: Replay, anchors: Anchors) -> tuple[PathSha
     return tuple(sorted(shares, key=lambda share: (-share.ns, share.kind, share.name)))
 
 
-def longest_kind(shares: Iterable[PathShare]) -> str:
+def longest_kind(graph: Graph, replay: Replay, anchors: Anchors) -> str:
     """The kind that most of the path consists of; empty where there is no path."""
-    totals: dict[str, float] = defaultdict(float)
-    for share in shares:
-        totals[share.kind] += share.ns
-    return max(totals, key=lambda kind: totals[kind], default="")
+    path, edges = _path(graph, replay, anchors), graph.network.edges
+    totals = dict.fromkeys(_KINDS.values(), 0)
+    for kind, word in _KINDS.items():
+        totals[word] += int(edges.weight_ns[path[edges.kind[path] == kind]].sum())
+    totals["unexplained"] = int(edges.unexplained_ns[path].sum())
+    return max(totals, key=lambda word: totals[word]) if any(totals.values()) else ""
 
 
 def _names(graph: Graph, kind: EdgeKind, edges: Int64Array) -> list[str]:

@@ -15,8 +15,9 @@ import numpy as np
 from timesink.knowledge.assumptions import fixes
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals, begun_in
+from timesink.startup import dataclass
 from timesink.units import NS_PER_US
-from timesink.whatif.change import Case, HostWindows
+from timesink.whatif.change import Case, Change, HostWindows, Touches
 from timesink.whatif.graph import Graph, Program
 from timesink.whatif.network import DISABLED, EdgeKind, Edges
 
@@ -47,7 +48,8 @@ class Edit:
         if known is None:
             outer, self._drawn = self._drawn, []
             change._strokes(self, self.graph, case)
-            self._stroke(Edit._settle)
+            if self._more:
+                self._stroke(Edit._settle)
             known, self._drawn = self._drawn, outer + self._drawn
             kept.keep(change, case, known)
             return
@@ -86,6 +88,8 @@ class Edit:
 
     def drop_ops(self, ops: BoolArray) -> None:
         """Take ops away: they run for no time, start without delay, and leave no gap."""
+        if not ops.any():
+            return
         self.scale_ops(ops, 0.0)
         self.close_gaps(ops, 0)
         launches = self.graph.edges_of(EdgeKind.LAUNCH)
@@ -94,6 +98,8 @@ class Edit:
 
     def close_gaps(self, ops: BoolArray, gap_ns: int) -> None:
         """Let blocks of these ops alone follow their predecessors on the stream after at most `gap_ns`, promptly."""
+        if not ops.any():
+            return
         graph, edges = self.graph, self.graph.network.edges
         whole = np.bincount(graph.program.ops.block[~ops], minlength=len(graph.program.blocks)) == 0
         into = graph.edges_of(EdgeKind.STREAM)
@@ -115,9 +121,13 @@ class Edit:
             instant  0  100  200  220      an edge from 50 to 210 saves (50 + 10) - 25 = 35 ns,
             saved    0   50   50   70      which is 35 / 160 of its weight
         """
-        if not start_ns.size:
-            return
-        host, begin, end = self.graph.edges_of_thread(thread)
+        if start_ns.size:
+            self._save(*self.graph.edges_of_thread(thread), start_ns, end_ns, share)
+
+    def _save(
+        self, host: IntArray, begin: Int64Array, end: Int64Array,
+        start_ns: Int64Array, end_ns: Int64Array, share: Float64Array,
+    ) -> None:  # fmt: skip
         origin = int(start_ns[0])
         instants = np.stack((start_ns - origin, end_ns - origin), axis=1).ravel().astype(np.float64)
         sums = np.stack((np.zeros(share.size), (end_ns - start_ns) * share), axis=1).ravel().cumsum()
@@ -147,6 +157,8 @@ class Edit:
         calls, start, end = self.graph.once(
             ("launches", since_launch), lambda: _every_launch(self.graph.program, since_launch)
         )
+        if ops is None:
+            return calls, start, end
         own = self.graph.program.launching(ops)[calls]
         return calls[own], start[own], end[own]
 
@@ -171,33 +183,45 @@ class Edit:
     def slow_launches(self, ops: BoolArray, times: Float64Array, alike: BoolArray) -> None:
         """Let the host take so many `times`, one for each op, as long more for the launch of each of these ops as a
         launch takes by now, of those whose ops still run: on average of all, or of ops `alike` if that is more."""
-        self._stroke(Edit._slow_launches, ops, times, alike)
-
-    def _slow_launches(self, ops: BoolArray, times: Float64Array, alike: BoolArray) -> None:
-        program = self.graph.program
-        run = (self._weight[_run_edges(self.graph)] > 0)[program.ops.block]
-        calls, start, end = self.launch_windows()
-        taken = self._taken_ns(calls, start, end)
-        by_now = [taken[program.launching(some)[calls]] for some in (run, run & alike)]
-        soon = [some[some <= fixes.CAPTURED_WITHIN_US.ns] for some in by_now]  # what takes longer is no launching
-        one_ns = max((float(some.mean()) for some in soon if some.size), default=0.0)
+        program, (calls, start, end) = self.graph.program, self.launch_windows()
         more = np.zeros(len(program.calls))
         launched = ops & (program.ops.call >= 0)
         np.maximum.at(more, program.ops.call[launched], times[launched])
-        own = program.launching(ops)[calls]
-        share = -more[calls[own]] * one_ns / np.maximum(taken[own], 1.0)
-        self.save_calls(calls[own], start[own], end[own], share)
+        own = np.flatnonzero(program.launching(ops)[calls])
+        parts = []
+        for number in np.unique(program.calls.thread[calls[own]]).tolist():
+            part = own[program.calls.thread[calls[own]] == number]
+            edges, place = self.graph.edges_of_thread(number), np.searchsorted
+            near = place(end[part], edges[1], side="right") < place(start[part], edges[2])  # edges that any of it meets
+            parts.append((part, more[calls[part]], [each[near] for each in edges], start[part], end[part]))
+        self._stroke(Edit._slow_launches, parts, alike)
 
-    def _taken_ns(self, calls: IntArray, start_ns: Int64Array, end_ns: Int64Array) -> Float64Array:
-        """The host's own time in an interval of each of these calls, with what was saved of it so far."""
-        thread, taken = self.graph.program.calls.thread[calls], np.zeros(calls.size)
-        for number in np.unique(thread).tolist():
-            own, (edges, begin, ends) = thread == number, self.graph.edges_of_thread(number)
-            if edges.size:
-                instants = np.stack((begin, ends), axis=1).ravel() - begin[0]
-                sums = np.stack((np.zeros(edges.size), np.maximum(self._weight[edges], 0)), axis=1).ravel().cumsum()
-                over, begun = (np.interp(times[own] - begin[0], instants, sums) for times in (end_ns, start_ns))
-                taken[own] = over - begun
+    def _slow_launches(self, parts: list[Any], alike: BoolArray) -> None:
+        program, (every, _, _), taken = self.graph.program, self.launch_windows(), self._taken_ns()
+        run = (self._weight[_run_edges(self.graph)] > 0)[program.ops.block]
+        by_now = [taken[program.launching(some)[every]] for some in (run, run & alike)]
+        soon = [some[some <= fixes.CAPTURED_WITHIN_US.ns] for some in by_now]  # what takes longer is no launching
+        one_ns = max((float(some.mean()) for some in soon if some.size), default=0.0)
+        for part, more, (host, begin, end), start_ns, end_ns in parts:
+            self._save(host, begin, end, start_ns, end_ns, -more * one_ns / np.maximum(taken[part], 1.0))
+
+    def _taken_ns(self) -> Float64Array:
+        """The host's own time in the interval of each launch, with what was saved of it so far. Intervals lead from one
+        point of a thread to another, so no edge is in one in part."""
+        calls, start_ns, end_ns = self.launch_windows()
+
+        def placed() -> list[tuple[BoolArray, IntArray, IntArray, IntArray]]:
+            found, thread = [], self.graph.program.calls.thread[calls]
+            for number in np.unique(thread).tolist():
+                own, (edges, _, ends) = thread == number, self.graph.edges_of_thread(number)
+                begun, over = (np.searchsorted(ends, times[own], side="right") for times in (start_ns, end_ns))
+                found.append((own, edges, begun, over))
+            return found
+
+        taken = np.zeros(calls.size)
+        for own, edges, begun, over in self.graph.network.once("launches of each thread", placed):
+            sums = np.append(0, np.maximum(self._weight[edges], 0).cumsum())
+            taken[own] = sums[over] - sums[begun]
         return taken
 
     def replace_launches(
@@ -234,7 +258,8 @@ class Edit:
 
     def start_promptly(self, nodes: BoolArray) -> None:
         """Forget the delays of the marked nodes that no weight explains."""
-        self._stroke(Edit._explain, np.flatnonzero(nodes[self.graph.network.edges.dst]))
+        if (edges := np.flatnonzero(nodes[self.graph.network.edges.dst])).size:
+            self._stroke(Edit._explain, edges)
 
     def add(self, kind: EdgeKind, src: Int64Array, dst: Int64Array, weight_ns: Int64Array | int) -> None:
         """Demand more: dst happens no earlier than that after src."""
@@ -276,15 +301,39 @@ class EditedChange:
 
     __slots__ = ()
 
+    @property
+    def parts(self) -> tuple[EditedChange, ...]:
+        """The changes that it consists of, made one after another."""
+        return (self,)
+
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
         edit = Edit(graph)
-        edit.draw(self, case)
+        for part in self.parts:
+            edit.draw(part, case)
         return edit.done()
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         """What the change does to the costs of a graph; it asks for none of them."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Together(EditedChange):
+    """Changes made one after another. What they win together is less than the sum where they win the same time."""
+
+    changes: tuple[Change, ...]
+
+    @property
+    def parts(self) -> tuple[EditedChange, ...]:
+        """What they all consist of."""
+        return tuple(part for change in self.changes for part in change.parts)
+
+    @property
+    def touches(self) -> Touches:
+        """Whose time they take away: both sides', unless all take the same side's."""
+        sides = {change.touches for change in self.changes}
+        return sides.pop() if len(sides) == 1 else Touches.BOTH
 
 
 class Drawn:

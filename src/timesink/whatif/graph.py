@@ -311,6 +311,13 @@ class Graph:
         row = self.program.ops.row
         return row if self.op_rows is None else self.op_rows[row]
 
+    def ops_at(self, rows: IntArray) -> BoolArray:
+        """Which ops are these rows of the whole trace, one flag per op."""
+        own = self.rows_of_ops()
+        wanted = np.zeros(max(int(own.max(initial=-1)), int(rows.max(initial=-1))) + 1, bool)
+        wanted[rows] = True
+        return wanted[own]
+
     def names_of_ops(self) -> pl.Series:
         """The name of each op of the program, in its order; untrusted text."""
         return self.once("names", lambda: self.table(DEVICE_OPS)["name"][self.program.ops.row])

@@ -9,7 +9,8 @@ from 9 to 4, at most 3 ms.
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 from typing import Final, assert_never
 
 import numpy as np
@@ -18,8 +19,8 @@ from timesink.knowledge.assumptions import idle, replay
 from timesink.knowledge.op_class import COPY
 from timesink.model.arrays import Float64Array, Int64Array, IntArray, median
 from timesink.startup import dataclass, replace
-from timesink.whatif.change import Case, Change, Together, Touches
-from timesink.whatif.critical_path import PathShare, path_shares
+from timesink.whatif.change import Case, Change, Touches
+from timesink.whatif.critical_path import PathShare, longest_kind, path_shares
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import DISABLED, EdgeKind, Replay
 from timesink.whatif.periods import Anchors, StepWindows
@@ -71,8 +72,8 @@ class Pricer:
         self._base = graph.replay()
         self.periods_ns = self.anchors.periods(self._base)
         self.residual_ratio = self._residual_ratio() if residual_ratio is None else residual_ratio
-        self._priced: dict[tuple[int, ...], tuple[tuple[Change, ...], Price]] = {}
-        self._gained: tuple[Change, float] | None = None
+        self._priced: dict[tuple[int, ...], tuple[Sequence[object], Price]] = {}
+        self._gained: dict[tuple[int, ...], tuple[Sequence[object], tuple[Float64Array, Bounds] | None]] = {}
 
     def weighing(self, weight: Float64Array) -> Pricer:
         """The same with steps that count for so much each in a mean."""
@@ -87,7 +88,9 @@ class Pricer:
 
     @cached_property
     def _floor(self) -> Floor:
-        return Floor.of(self.graph, self.anchors, self._base)
+        if not len(self.anchors.windows):
+            return Floor(0.0, 0.0)
+        return Floor(self.anchors.busy_ns(self._base), _host_only_ns(self.graph, self.anchors))
 
     @property
     def step_ns(self) -> float:
@@ -137,18 +140,18 @@ class Pricer:
         in_step = np.bincount(np.maximum(step, 0), unexplained_ns, minlength=len(windows))
         return min(median(in_step) / self.step_ns, 1.0)
 
-    def path(self) -> tuple[PathShare, ...]:
-        """What the critical path of the unchanged steps consists of, per step."""
-        return path_shares(self.graph, self._base, self.anchors)
+    def path(self, change: Change | None = None) -> tuple[PathShare, ...]:
+        """What the critical path consists of, per step, as it is or once a change is made: what limits the step."""
+        changed = self.graph if change is None else self._changed(change)
+        return path_shares(changed, changed.replay(), self.anchors)
 
     def price(self, change: Change) -> Price:
         """Replay the change at every case, resample steps, and hold the result against the bounds."""
         if self.unreplayable is not None:
             return Price(self.step_ns, refused=self.unreplayable, replayed=False)
-        parts = _parts(change)
-        key = tuple(map(id, parts))
+        key = tuple(map(id, change.parts))
         if key not in self._priced:  # asked for its gain first, then for what to say of it, and by a plan again
-            self._priced[key] = parts, replace(self._replayed(change), refused=self._slowed(change))
+            self._priced[key] = change.parts, replace(self._replayed(change), refused=self._slowed(change))
         return self._priced[key][1]
 
     def _changed(self, change: Change, case: Case = Case.EXPECTED, *, usual: bool = False) -> Graph:
@@ -157,24 +160,30 @@ class Pricer:
 
     def gain_ns(self, change: Change) -> float:
         """The gain that `price` gives, alone: of one replay."""
-        gained = self._gained
-        if gained is None or gained[0] != change:
-            expected, gain_ns = None if self.unreplayable else self._expected(change), 0.0
-            if expected:
-                limit_ns, _ = expected[1].limit_ns(change.touches, self.step_ns)
-                gain_ns = min(self.anchors.windows.mean(expected[0]), limit_ns)
-            self._gained = gained = (change, gain_ns)
-        return gained[1]
+        expected = None if self.unreplayable else self._expected(change)
+        if expected is None:
+            return 0.0
+        return min(self.anchors.windows.mean(expected[0]), expected[1].limit_ns(self.step_ns)[0])
 
     def _expected(self, change: Change) -> tuple[Float64Array, Bounds] | None:
         """What each step gains as expected, and the bounds of that; None where the change finds nothing to change."""
+        key = tuple(map(id, change.parts))
+        if key not in self._gained:
+            self._gained[key] = change.parts, self._replayed_once(change)
+        return self._gained[key][1]
+
+    def _replayed_once(self, change: Change) -> tuple[Float64Array, Bounds] | None:
         changed = self._changed(change, _DRAWS[0][0])
         if changed.network.same_costs(self.graph.network):
             return None
         replay = changed.replay()
-        return self.periods_ns - self.anchors.periods(replay), Bounds(
-            self._floor, Floor.of(changed, self.anchors, replay)
+        bounds = Bounds.of(
+            self._floor,
+            change.touches,
+            lambda: self.anchors.busy_ns(replay),
+            lambda: _host_only_ns(changed, self.anchors),
         )
+        return self.periods_ns - self.anchors.periods(replay), bounds
 
     def _replayed(self, change: Change) -> Price:
         expected = self._expected(change)
@@ -186,15 +195,15 @@ class Pricer:
             gains.append(before - self.anchors.periods(self._changed(change, case, usual=usual).replay()))
         windows = self.anchors.windows
         gain, (low, high) = windows.mean(gains[0]), _interval(gains, self.step_ns, windows.weight)
-        limit, why = bounds.limit_ns(change.touches, self.step_ns)
+        limit, why = bounds.limit_ns(self.step_ns)
         most = bounds.most_ns(change.touches, self.step_ns)
         bounded = why if gain > limit else None
         return Price(self.step_ns, min(gain, limit), min(low, gain, limit), min(max(high, gain), most), bounded)
 
-    def next_path(self, change: Change) -> tuple[PathShare, ...]:
-        """What the critical path consists of, per step, once the change is made: what limits the step next."""
+    def bound_by(self, change: Change) -> str:
+        """What most of the path is once a change is made."""
         changed = self._changed(change)
-        return path_shares(changed, changed.replay(), self.anchors)
+        return longest_kind(changed, changed.replay(), self.anchors)
 
     @property
     def unreplayable(self) -> str | None:
@@ -220,11 +229,6 @@ class Pricer:
                 "capture again without stacks and shapes"
             )
         return None
-
-
-def _parts(change: Change) -> tuple[Change, ...]:
-    """The changes that one consists of, made one after another."""
-    return change.changes if isinstance(change, Together) else (change,)
 
 
 def _handed_over_ns(graph: Graph, path: IntArray) -> Int64Array:
@@ -261,19 +265,23 @@ def _interval(gains: list[Float64Array], step_ns: float, weight: Float64Array) -
     as many steps as there are, with replacement, and their mean gain is multiplied by one normal error and shifted by
     another. `gains` has one array per replay, with the gain of each step. The seed is fixed: one answer per trace.
     """
-    rng = np.random.default_rng(_SEED)
-    weights = np.array([share for _, _, share in _DRAWS])
-    which = rng.choice(len(gains), size=_RESAMPLES, p=weights / weights.sum())
-    size = (_RESAMPLES, gains[0].size)
-    if (weight == 1.0).all():
-        steps = rng.integers(0, gains[0].size, size=size)
-    else:
-        steps = rng.choice(gains[0].size, p=weight / weight.sum(), size=size)
+    which, steps, model, step = _drawn(gains[0].size, None if (weight == 1.0).all() else tuple(weight.tolist()))
     means = np.stack(gains)[which[:, None], steps].mean(axis=1)
-    means *= rng.normal(1.0, replay.MODEL_ERROR.value, size=_RESAMPLES)
-    means += rng.normal(0.0, replay.STEP_ERROR.value * step_ns, size=_RESAMPLES)
+    means *= 1.0 + replay.MODEL_ERROR.value * model
+    means += replay.STEP_ERROR.value * step_ns * step
     low, high = np.quantile(means, [_LOW, _HIGH])
     return float(low), float(high)
+
+
+@lru_cache(16)
+def _drawn(steps: int, weight: tuple[float, ...] | None) -> tuple[IntArray, IntArray, Float64Array, Float64Array]:
+    """Of each resample: which replay, which steps, and two errors in deviations."""
+    rng = np.random.default_rng(_SEED)
+    weights = np.array([share for _, _, share in _DRAWS])
+    which, size = rng.choice(len(_DRAWS), size=_RESAMPLES, p=weights / weights.sum()), (_RESAMPLES, steps)
+    shares = None if weight is None else np.array(weight) / np.array(weight).sum()
+    chosen = rng.integers(0, steps, size=size) if shares is None else rng.choice(steps, p=shares, size=size)
+    return which, chosen, rng.standard_normal(_RESAMPLES), rng.standard_normal(_RESAMPLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,13 +291,6 @@ class Floor:
     busy_ns: float
     host_ns: float
 
-    @classmethod
-    def of(cls, graph: Graph, anchors: Anchors, replay: Replay) -> Floor:
-        """Measure both in a graph and its replay."""
-        if not len(anchors.windows):
-            return cls(0.0, 0.0)
-        return cls(anchors.busy_ns(replay), _host_only_ns(graph, anchors))
-
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -298,11 +299,16 @@ class Bounds:
     before: Floor
     after: Floor
 
-    def limit_ns(self, touches: Touches, step_ns: float) -> tuple[float, str]:
-        """The most the expected case can win, and what holds it there."""
-        busy = self.before.busy_ns if touches is Touches.HOST else self.after.busy_ns
+    @classmethod
+    def of(cls, before: Floor, touches: Touches, busy_ns: Callable[[], float], host_ns: Callable[[], float]) -> Bounds:
+        """A side that the change does not touch keeps its floor and is not measured again."""
         of_device = touches in (Touches.DEVICE, Touches.COMMUNICATION)
-        host = self.before.host_ns if of_device else self.after.host_ns
+        busy = before.busy_ns if touches is Touches.HOST else busy_ns()
+        return cls(before, Floor(busy, before.host_ns if of_device else host_ns()))
+
+    def limit_ns(self, step_ns: float) -> tuple[float, str]:
+        """The most the expected case can win, and what holds it there."""
+        busy, host = self.after.busy_ns, self.after.host_ns
         why = "the GPU is busy for the rest of the step" if busy >= host else "the CPU needs the rest of the step"
         return max(step_ns - max(busy, host), 0.0), why
 
@@ -324,7 +330,12 @@ def _host_only_ns(graph: Graph, anchors: Anchors) -> float:
     edges = graph.network.edges
     weight, unexplained = edges.weight_ns.copy(), edges.unexplained_ns.copy()
     weight[graph.edges_of(EdgeKind.RELEASE, EdgeKind.QUEUE)] = DISABLED
-    returns = graph.marks(graph.program.points.end_of[graph.program.releases.blocking])
-    unexplained[returns[edges.dst]] = 0
+    unexplained[graph.network.once("into returns", lambda: _into_returns(graph))] = 0
     passed = anchors.host_ns(graph.network.with_costs(weight, unexplained).replay())
     return anchors.windows.mean(passed[1] - passed[0]) if passed is not None else 0.0
+
+
+def _into_returns(graph: Graph) -> IntArray:
+    """The edges into the returns of calls that wait."""
+    returns = graph.marks(graph.program.points.end_of[graph.program.releases.blocking])
+    return np.flatnonzero(returns[graph.network.edges.dst])

@@ -25,9 +25,10 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.units import NS_PER_MS
-from timesink.whatif.change import Target, Together
+from timesink.whatif.change import Target
 from timesink.whatif.changes.host import FeedLoader, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.transfers import PinCopies
+from timesink.whatif.edit import Together
 from timesink.whatif.periods import StepWindows
 
 HOST = {"rank": 0, "process": 1, "thread": 1}

@@ -12,7 +12,7 @@ between them; the latter at the least; at its most all grow.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -29,15 +29,16 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.one_stream import fills
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.arrays import Float64Array, Int64Array
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, DEVICES, MEMORY_EVENTS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
 from timesink.units import bytes_text
-from timesink.whatif.change import Case, Together
+from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import GrowKernels
-from timesink.whatif.critical_path import longest_kind, path_shares
+from timesink.whatif.critical_path import longest_kind
+from timesink.whatif.edit import Together
 from timesink.whatif.graph import Graph
 
 FACTORS: Final = (2, 4, 8, 16, 32)  # doublings, as people try them
@@ -97,25 +98,28 @@ def _unknown(joint: Joint, chosen: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Today:
-    """The step of today once changes are made: its graph, what that replays to, and how long it is said to be."""
+    """The step of today once changes are made: its graph, what that replays to, how long it is said to be, and what of
+    each device grows with the batch."""
 
     joint: Joint
     graph: Graph
     replayed_ns: float
     step_ms: float
+    growing: tuple[Callable[[int], GrowKernels], ...]
 
     @classmethod
     def of(cls, joint: Joint, chosen: Sequence[str], step_ms: float) -> Today:
         """After the chosen changes, which leave a step of `step_ms`."""
         graph, anchors = Together(tuple(joint.parts(chosen))).rewrite(joint.pricer.graph), joint.pricer.anchors
-        return cls(joint, graph, anchors.windows.mean(anchors.periods(graph.replay())), step_ms)
+        own = [device for device in kernel_facts(joint.trace).devices if device[0] == joint.rank]
+        growing = tuple(_growing(joint.trace, device) for device in own)
+        return cls(joint, graph, anchors.windows.mean(anchors.periods(graph.replay())), step_ms, growing)
 
     def larger_batch(self, factor: int) -> LargerBatch:
         """A batch so many times as large."""
         joint, now_ms, anchors = self.joint, self.step_ms, self.joint.pricer.anchors
         ratio = joint.step_ms / max(joint.pricer.step_ns, 1.0)
-        own = [device for device in kernel_facts(joint.trace).devices if device[0] == joint.rank]
-        grow = Together(tuple(_grown(joint.trace, device, factor) for device in own))
+        grow = Together(tuple(grown(factor) for grown in self.growing))
         graphs = [grow.rewrite(self.graph, case) for case in Case]
         replays = [then.replay() for then in graphs]
         more_ms = [ratio * (anchors.windows.mean(anchors.periods(then)) - self.replayed_ns) for then in replays]
@@ -126,29 +130,29 @@ class Today:
         step = Quantity(now_ms + value, "ms", now_ms + min(low, value), now_ms + max(high, value))
         per_item = Quantity(step.value / factor, "ms", (step.low or 0.0) / factor, step.most / factor)
         expected = Case.EXPECTED.value
-        bound_by = longest_kind(path_shares(graphs[expected], replays[expected], anchors))
+        bound_by = longest_kind(graphs[expected], replays[expected], anchors)
         working = device_memory(joint.trace).get((joint.rank, joint.device), DeviceMemory()).working
         return LargerBatch(factor, step, per_item, bound_by, None if working is None else (factor - 1) * working)
 
 
-def _grown(trace: Trace, device: Device, factor: int) -> GrowKernels:
-    """How many times as long each kernel and copy of a device takes, by what it fills of the multiprocessors."""
+def _growing(trace: Trace, device: Device) -> Callable[[int], GrowKernels]:
+    """How many times as long each kernel and copy of a device takes with a batch so many times as large, by what it
+    fills of the multiprocessors."""
     ops, kernels = trace.get(DEVICE_OPS), kernel_facts(trace).on(device)
-    mine = ((ops["rank"] == device[0]) & (ops["device"] == device[1])).to_numpy()
-    rows = np.flatnonzero(mine).astype(np.int64)
-    stays = kernels.filter(pl.col("optimizer") | pl.col("family").cast(pl.String).is_in(_OF_WEIGHTS))["row"].to_numpy()
+    rows = np.flatnonzero(((ops["rank"] == device[0]) & (ops["device"] == device[1])).to_numpy()).astype(np.int64)
+    of_weights = pl.col("optimizer") | pl.col("family").cast(pl.String).is_in(_OF_WEIGHTS)
+    stays = np.isin(rows, kernels.filter(of_weights)["row"].to_numpy())
     length = np.maximum((ops["end_ns"] - ops["start_ns"]).to_numpy()[rows], 1)
     short = np.minimum(machines.KERNEL_FLOOR_US.ns / length, 1.0)
+    filled = [np.append(fill, np.ones(ops.height - fill.size))[rows] for fill in fills(trace)]
 
-    def grown(filled: Float64Array) -> Float64Array:
-        fill = np.ones(ops.height)
-        fill[: filled.size] = filled
-        times = short + (1.0 - short) * np.maximum(factor * np.minimum(fill[rows], 1.0), 1.0)
-        return np.where(np.isin(rows, stays), 1.0, times)
+    def grown(factor: int) -> GrowKernels:
+        times = (np.maximum(factor * np.minimum(fill, 1.0), 1.0) for fill in filled)
+        all_of_it = np.where(stays, 1.0, float(factor))
+        whole, packed = (np.where(stays, 1.0, short + (1.0 - short) * each) for each in times)
+        return GrowKernels(factor, device, rows, (all_of_it, (whole + packed) / 2.0, packed))
 
-    whole, packed = map(grown, fills(trace))
-    all_of_it = np.where(np.isin(rows, stays), 1.0, float(factor))
-    return GrowKernels(factor, device, rows, (all_of_it, (whole + packed) / 2.0, packed))
+    return grown
 
 
 @dataclass(frozen=True, slots=True)

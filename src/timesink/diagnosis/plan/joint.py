@@ -29,9 +29,9 @@ from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.startup import dataclass, replace
-from timesink.whatif.change import Case, Change, Together, Touches
+from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, together
-from timesink.whatif.critical_path import longest_kind
+from timesink.whatif.edit import Together
 from timesink.whatif.pricing import Pricer
 
 WORTH: Final = Limit.ratio(
@@ -225,7 +225,7 @@ class Joint:
 
     def bound_by(self, chosen: Iterable[str]) -> str:
         """What most of the critical path consists of once these changes are made."""
-        return longest_kind(self.pricer.next_path(Together(tuple(self.parts(chosen)))))
+        return self.pricer.bound_by(Together(tuple(self.parts(chosen))))
 
     def attained(self, chosen: Iterable[str]) -> float | None:
         """The share of the attainable bound that kernels reach: None where most of them have no known bound, or where

@@ -228,7 +228,8 @@ def _superfluous(joint: Joint, chosen: Sequence[str], won: Quantity, least_ms: f
         gain = None if any(name in (*fix.needs, *fix.after) for fix in fixes) else joint.gain(others)
         if gain is not None and won.value - gain.value < least_ms:
             more_ms = max(won.value - gain.value, 0.0)
-            yield f"{name} wins only {_ms_text(more_ms)} more beside the later changes: leave it out if you make those"
+            wins = f"only {_ms_text(more_ms)}" if more_ms * NS_PER_MS >= 1 else "nothing"
+            yield f"{name} wins {wins} more beside the later changes: leave it out if you make those"
 
 
 def _to_measure(trace: Trace, rungs: Sequence[Rung]) -> list[str]:

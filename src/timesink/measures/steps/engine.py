@@ -36,9 +36,10 @@ from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, OS_CALLS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
-from timesink.whatif.change import Change, Target, Together
+from timesink.whatif.change import Change, Target
 from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.transfers import PinCopies
+from timesink.whatif.edit import Together
 
 _PRODUCTS: Final = (KernelFamily.GEMM, KernelFamily.GEMV)
 _ENGINE_STEP: Final = {"prompt_tokens": pl.Int64, "decoding": pl.Int64}

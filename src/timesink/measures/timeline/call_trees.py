@@ -77,9 +77,9 @@ class _Growing:
         """The node of each pair of a parent and a place in `names`."""
         if not parent.size:
             return parent
-        pairs, at = np.unique(np.stack((parent, name)), axis=1, return_inverse=True)
-        numbers = np.array([self.node(above, names[below]) for above, below in pairs.T.tolist()], np.int64)
-        return numbers[at.reshape(-1)]
+        pairs, at = np.unique((parent + 1) * len(names) + name, return_inverse=True)
+        numbers = [self.node(pair // len(names) - 1, names[pair % len(names)]) for pair in pairs.tolist()]
+        return np.array(numbers, np.int64)[at]
 
     def add(self, node: Int64Array, time_ns: Int64Array) -> None:
         self.own_ns = (np.array(self.own_ns, np.int64) + summed(node, time_ns, len(self.own_ns))).tolist()

@@ -96,9 +96,8 @@ class ShortenKernels(EditedChange):
         return Touches.BOTH if self.launches_saved.at(Case.HOPEFUL) or longer else Touches.DEVICE
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
-        ops, row = graph.program.ops, graph.rows_of_ops()
-        chosen = np.isin(row, self.rows)
-        place = np.searchsorted(self.rows, row[chosen])
+        ops, chosen = graph.program.ops, graph.ops_at(self.rows)
+        place = np.searchsorted(self.rows, graph.rows_of_ops()[chosen])
         share = np.ones(len(ops))
         share[chosen] = self._kept(case, place, (ops.end_ns - ops.start_ns)[chosen])
         gone = chosen & (share <= 0.0)
@@ -107,7 +106,7 @@ class ShortenKernels(EditedChange):
         edit.scale_ops(chosen & ~gone, share)
         edit.drop_ops(gone)
         if saved := self.launches_saved.at(case):
-            entered = chosen if self.entries is None else np.isin(row, self.entries)
+            entered = chosen if self.entries is None else graph.ops_at(self.entries)
             edit.save_launches(entered, saved, since_launch=self.entries is not None)
 
     def saved(self, trace: Trace, case: Case) -> Intervals:
@@ -205,10 +204,8 @@ class GrowKernels(EditedChange):
     grown: tuple[Float64Array, ...]
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
-        row = graph.rows_of_ops()
-        chosen = np.isin(row, self.rows)
-        times = np.ones(len(graph.program.ops))
-        times[chosen] = self.grown[case.value][np.searchsorted(self.rows, row[chosen])]
+        chosen, times = graph.ops_at(self.rows), np.ones(len(graph.program.ops))
+        times[chosen] = self.grown[case.value][np.searchsorted(self.rows, graph.rows_of_ops()[chosen])]
         edit.scale_ops(chosen, times)
 
 
@@ -223,7 +220,7 @@ class EnterRegions(EditedChange):
     trains: bool
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
-        entered = np.isin(graph.rows_of_ops(), self.rows)
+        entered = graph.ops_at(self.rows)
         launches = fixes.REGION_TRAINED if self.trains else fixes.REGION_ENTERED
         edit.slow_launches(entered, np.full(entered.size, launches.at(case)), np.zeros_like(entered))
 
@@ -239,10 +236,9 @@ class UnderAutocast(OfKernels):
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         edit.draw(self.kernels, case)
-        rows = graph.rows_of_ops()
-        own, others = (np.isin(rows, some) for some in (self.products, self.rows))
-        times = np.zeros(rows.size)
-        times[own] = fixes.AUTOCAST_CASTS.at(case) * self.casts[np.searchsorted(self.products, rows[own])]
+        own, others = graph.ops_at(self.products), graph.ops_at(self.rows)
+        times, rows = np.zeros(own.size), graph.rows_of_ops()[own]
+        times[own] = fixes.AUTOCAST_CASTS.at(case) * self.casts[np.searchsorted(self.products, rows)]
         edit.slow_launches(own, times, others & ~own)  # each an operator, as casts
 
 
@@ -273,7 +269,7 @@ class FuseOptimizer(OfKernels):
         return cls(shorten(kernels, unfused=fixes.FOREACH_KERNELS))
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
-        ops = np.isin(graph.rows_of_ops(), self.kernels.rows)
+        ops = graph.ops_at(self.kernels.rows)
         if not ops.any():
             return
         edit.draw(self.kernels, case)

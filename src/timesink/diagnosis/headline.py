@@ -112,7 +112,11 @@ def steps_apart(usual: Trace | None) -> tuple[Note, ...]:
     """Which steps the findings on the usual step do not hold."""
     if usual is None:
         return ()
-    labels = steps(usual).frame.filter(pl.col("status") == STANDS_OUT)["label"].unique(maintain_order=True).to_list()
+    frame = steps(usual).frame
+    label = pl.col("label") if frame["label"].n_unique() > 1 else pl.format("step {}", "step")  # all of one name
+    labels = (
+        frame.filter(pl.col("status") == STANDS_OUT).select(label).to_series().unique(maintain_order=True).to_list()
+    )
     are = "is an outlier" if len(labels) == 1 else "are outliers"
     return (
         Note(f"{', '.join(labels)} {are}: findings are of the other steps, time lost there is reported separately"),

@@ -37,9 +37,9 @@ def _pieces(trace: Trace) -> Rows:
             trace,
             change,
             change.launches_saved.at(Case.EXPECTED) * per_step_ns(trace, device, graphs.entry_idle),
-            pieces=f"Generated pointwise kernels, {graphs.in_a_row:.0f} in a row, follow one another"
+            pieces=f"{graphs.in_a_row:.0f} generated pointwise kernels in a row"
             if graphs.regions is None
-            else f"{graphs.regions:.0f} compiled regions of {graphs.graphs} graphs run per step",
+            else f"{graphs.regions:.0f} compiled regions of {graphs.graphs} graphs",
             period=period_text(trace, device),
         )
         saved = change.saved(trace, Case.HOPEFUL)

@@ -71,7 +71,8 @@ def compare_counter(before: Counter, after: Counter, tolerance: float) -> Change
     allowed = tolerance if after.how is How.SHARE else tolerance * abs(before.value)
     if abs(gap) <= allowed:
         return ChangeVerdict(Outcome.NO_DIFFERENCE, tolerance)
-    explanation = f"{before.value:g} before, {after.value:g} now, {allowed:g} allowed"
+    unit = "points" if after.how is How.SHARE else "%"
+    explanation = f"may differ by {100 * tolerance:g} {unit}" if tolerance > EXACT_TOLERANCE else "may not differ"
     return ChangeVerdict(Outcome.SLOWER if gap > 0 else Outcome.FASTER, tolerance, explanation=explanation)
 
 

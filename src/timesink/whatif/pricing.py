@@ -27,6 +27,7 @@ from timesink.whatif.periods import Anchors, StepWindows
 
 _RESAMPLES: Final = 400  # the tenth percentile is then known to 1.5 of 100
 _SEED: Final = 20_260_401  # any; fixed, so that a price is the same each time
+_KEPT: Final = 16  # draws: a rank, or the weights of a trace, has its own
 _LOW, _HIGH = 0.10, 0.90  # what is printed as low and high: four fifths lie between
 # How often each replay is drawn: (case, whether at usual instead of intrinsic launch costs, weight).
 _DRAWS: Final = (
@@ -273,7 +274,7 @@ def _interval(gains: list[Float64Array], step_ns: float, weight: Float64Array) -
     return float(low), float(high)
 
 
-@lru_cache(16)
+@lru_cache(_KEPT)
 def _drawn(steps: int, weight: tuple[float, ...] | None) -> tuple[IntArray, IntArray, Float64Array, Float64Array]:
     """Of each resample: which replay, which steps, and two errors in deviations."""
     rng = np.random.default_rng(_SEED)

@@ -153,7 +153,7 @@ def limits(
     target = writing.sink([*held, *(baseline or ())])
     if not (held and limit):
         raise UsageError(
-            "a limit needs a report, and a report a limit",
+            "limits need a trace or report, and a trace or report needs limits",
             remedy="timesink gate --limits NEW --baseline OLD --limit 'dram_pct >= 0.95x'",
         )
     from timesink.verify.table_limits import gate_tables, parse_limit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar, get_args
+from typing import Any, Final, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.startup import dataclass, field
 from timesink.whatif.graph import Graph
 from timesink.whatif.host import thread_rows
-
-if TYPE_CHECKING:
-    from timesink.whatif.edit import EditedChange
 
 HostWindows = Mapping[int, Intervals]
 """Host time by thread number."""
@@ -100,7 +97,7 @@ class Change(Protocol):
     """A change that a graph can replay. `rewrite` leaves the graph it is given as it is; changes can follow another."""
 
     @property
-    def parts(self) -> tuple[EditedChange, ...]:
+    def parts(self) -> tuple[Any, ...]:
         """The changes that it consists of, made one after another."""
         ...
 

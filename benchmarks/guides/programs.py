@@ -212,7 +212,26 @@ def tensor_parallel(mode: str = "eager", steps: str = "400", wait: str = "") -> 
     dist.destroy_process_group()
 
 
-PROGRAMS = {one.__name__: one for one in (training, layer, server, bench, tensor_parallel)}
+def exchange(megabytes: str = "64", steps: str = "40") -> None:
+    """All-reduces of a known size, one a step with a product beside none of them: what the links carry is known."""
+    dist.init_process_group("nccl" if ON_GPU else "gloo")
+    if ON_GPU:
+        torch.cuda.set_device(DEVICE)
+    sums = torch.zeros(large(int(megabytes) << 19, 1 << 10), device=DEVICE, dtype=HALF)
+    square = torch.zeros(large(4096, 64), large(4096, 64), device=DEVICE, dtype=HALF)
+    for _ in range(int(steps)):
+        with named("compute"):
+            square = square @ square
+        with named("exchange"):
+            for _ in range(4):
+                dist.all_reduce(sums)
+        waited()
+        if "timesink" in sys.modules:
+            sys.modules["timesink"].step()
+    dist.destroy_process_group()
+
+
+PROGRAMS = {one.__name__: one for one in (training, layer, server, bench, tensor_parallel, exchange)}
 
 if __name__ == "__main__":
     PROGRAMS[sys.argv[1]](**dict(word.split("=", 1) for word in sys.argv[2:]))

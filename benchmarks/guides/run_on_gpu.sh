@@ -51,8 +51,9 @@ if [[ $part == one ]]; then
   capture layer_torch torch --whole -- "$python" programs.py layer count=12
   capture layers_torch torch --whole -- "$python" programs.py layer count=4 layers=8
 else
-  capture nccl nsys --trace cuda,nvtx,osrt,nccl --steps 4 -- "${torchrun[@]}" steps=200
-  capture nvlink nsys --trace cuda,nvtx --gpu-metrics --steps 8 -- "${torchrun[@]}" steps=200
+  exchange=("$python" -m torch.distributed.run --nproc-per-node=2 programs.py exchange)
+  capture nccl nsys --trace cuda,nvtx,osrt,nccl --steps 2 -- "${exchange[@]}" steps=12
+  capture nvlink nsys --trace cuda,nvtx --gpu-metrics --steps 3 -- "${exchange[@]}" megabytes=256 steps=14
   for mode in eager compiled broken; do
     capture "tp_$mode" torch --steps 4 --timed 100 --fact mode=$mode -- "${torchrun[@]}" mode=$mode
   done

@@ -110,7 +110,7 @@ def test_the_raw_report_goes_unless_it_is_to_be_kept(
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [({"gpu_metrics": True, "traces": ["cuda", "nccl"]}, "--trace=nccl"), ({"python_gil": True}, "--trace=python-gil")],
+    [({"gpu_metrics": True, "traces": ["cuda", "ucx"]}, "--trace=ucx"), ({"python_gil": True}, "--trace=python-gil")],
 )
 def test_an_option_this_version_lacks_is_refused(
     executable: Program, tmp_path: Path, options: dict[str, object], named: str

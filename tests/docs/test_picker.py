@@ -26,6 +26,7 @@ SYMPTOMS = (
     "is overlap real, or do the stages run one after the other?",
     "which line is slow",
     "multi-GPU overlap",
+    "how full is NVLink",
     "training is slow",
     "",
     "constructor",

@@ -182,15 +182,16 @@ def test_names_are_checked_before_a_run_is_spent_on_them(capsys: pytest.CaptureF
     assert run(["metrics", "check", "gpu__time_duration.sum", "--chip", "sm_90"]) == 0
 
 
-def test_next_prints_a_command_that_reaches_the_steady_steps(
+def test_next_prints_a_capture_of_the_steps_that_it_looked_at(
     shared_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = shared_data / "own" / "kineto" / "gpt_before.json.gz"
     text = output(capsys, "next", trace, "--top", "2", "--program", "python gpt.py")
-    commands = [line.strip() for line in text.splitlines() if line.strip().startswith("ncu ")]
+    commands = [line.strip() for line in text.splitlines() if line.strip().startswith("timesink capture ncu ")]
     assert len(commands) == 2
     assert all(command.endswith("python gpt.py") for command in commands)
-    assert "-k 'regex:^multi_tensor_apply_kernel$' --launch-skip" in commands[0]
+    assert "--kernels '^multi_tensor_apply_kernel$' --launch-count 2" in commands[0]
+    assert "--launch-skip" not in text  # nothing that a reader would have to count
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_shares_that_kernels_keep_by_hand() -> None:
     assert kept(made_of.spread_grids(best)) == roughly([0.7, 1.0, 1.0], [0.4, 1.0, 1.0], [0.2, 0.5, 0.9])
     overlapped = roughly([1 - 0.4 * 0.6, 1 - 0.4 * 0.4, 1 - 0.4 * 0.05], [0.4, 0.6, 0.95], [0.2, 0.5, 0.9])
     assert kept(made_of.overlap_streams(best)) == overlapped
-    assert kept(made_of.full_clock(best)) == roughly([1.0] * 3, [0.6, 0.75, 0.95], [0.2, 0.5, 0.9])
+    assert kept(made_of.half_the_way(best)) == roughly([1.0] * 3, [0.6, 0.75, 0.95], [0.2, 0.5, 0.9])
     assert kept(made_of.merge_tiny(best)) == roughly(
         [1 - 0.5 * 0.8, 1 - 0.5 * 0.5, 1 - 0.5 * 0.1], [1 - 0.75 * 0.8, 1 - 0.75 * 0.5, 1 - 0.75 * 0.1], [0.2, 0.5, 0.9]
     )

@@ -234,14 +234,16 @@ class NsysOptions:
         return [*argv, *program]
 
     def _known_traces(self, tool: Tool) -> list[str]:
-        """The traces asked for; `CaptureError` where the version's help does not name one."""
+        """The traces asked for; `CaptureError` where the version's help does not name one. NCCL marks its calls as NVTX
+        ranges itself, which is how a version that has no `nccl` records them."""
         wanted = [*self.traces, *(["python-gil"] if self.python_gil else [])]
         # the words of a help text; a dash is part of one
         known = "".join(mark if is_made_of(mark, "_-") else " " for mark in tool.help_text).split()
-        for name in wanted:
+        traces = ["nvtx" if name == "nccl" and name not in known else name for name in wanted]
+        for name in traces:
             if name not in known:
                 tool.require(f"--trace={name}", "this version cannot trace it")
-        return list(dict.fromkeys(wanted))
+        return list(dict.fromkeys(traces))
 
     def collect(
         self, tool: Tool, settings: CaptureSettings, ended: Ended, *, by_range: bool

@@ -225,7 +225,8 @@ def ops(
     """Show the roofline of each operator, and what to do about it.
 
     Operations and bytes are those of the recorded shapes (record_shapes=True), of the counters of a Nsight Compute
-    report, or of a model's configuration: with --model-config and --gpu no trace is needed.
+    report, or of a model's configuration: with --model-config and --gpu no trace is needed. Without shapes, kernels by
+    the counters sampled meanwhile.
     """
     if (planned.model is None) == (not paths):
         raise UsageError(

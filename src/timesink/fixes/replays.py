@@ -278,8 +278,9 @@ def overlap_streams(kernels: Selection) -> ShortenKernels:
     return ShortenKernels(kernels.device, kernels.rows, keep)
 
 
-def full_clock(kernels: Selection) -> ShortenKernels:
-    """Kernels at the highest clock, of which they had `best`: memory keeps its own clock, so half is expected."""
+def half_the_way(kernels: Selection) -> ShortenKernels:
+    """Kernels at the highest clock, of which they had `best`, where memory keeps its own; or with other tiles, at the
+    bound of which they reach `best`: half of that is expected, and maybe nothing is won."""
     half = (1.0 + kernels.best) / 2.0
     return ShortenKernels(kernels.device, kernels.rows, (np.ones(half.size), half, kernels.best))
 

@@ -13,6 +13,7 @@ from timesink.fixes import replays
 from timesink.fixes.fix import Effort, Fix, Offer, Verb, take_direction, take_streams, take_workers
 from timesink.knowledge.assumptions import fixes
 from timesink.measures.compile.graphs import broken_graphs
+from timesink.measures.kernels.attainable import short_products
 from timesink.measures.kernels.conversions import cast_kernels, layout_kernels
 from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains, unfused_attention
 from timesink.measures.kernels.one_stream import one_stream_runs
@@ -373,6 +374,13 @@ FUSE_POINTWISE: Final = Fix(
     aim=lambda trace, target: map(replays.fuse_pointwise, replays.named_runs(trace, target)),
     change=replays.fuse_pointwise,
 )
+TUNE_PRODUCTS: Final = Fix(
+    "tune_products",
+    verb=Verb("tune-products", "", "matrix products below what is attainable, with other tiles"),
+    find=short_products,
+    change=replays.half_the_way,
+    none=lambda trace, target: "no product is known to be below what is attainable; without recorded shapes none is",
+)
 FUSE_TINY_KERNELS: Final = Fix("fuse_tiny_kernels", change=replays.merge_tiny)
 FP32: Final = Fix(
     "fp32",
@@ -413,7 +421,7 @@ OVERLAP_COLLECTIVES: Final = Fix(
 )
 FILL_WARPS: Final = Fix("fill_warps", find=unused_lanes, change=replays.fill_warps)
 FILL_DEVICE: Final = Fix("fill_device", change=replays.spread_grids)
-FULL_CLOCK: Final = Fix("full_clock", change=replays.full_clock)
+FULL_CLOCK: Final = Fix("full_clock", change=replays.half_the_way)
 REACH_BOUND: Final = Fix("reach_bound", change=replays.reach_bound)
 CACHE_IN_PLACE: Final = Fix("cache_in_place", change=replays.drop_work)
 NO_RECOMPILATION: Final = Fix("no_recompilation", change=DropCompiler)

@@ -48,6 +48,9 @@ GRAMMAR: Final[Mapping[str, tuple[Fix, Verb]]] = {
 }
 """Every verb."""
 
+OF_A_LAYER: Final = ("capture-graph", "fuse-pointwise", "streams 2", "tune-products")
+"""The actions that people take on one layer."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:

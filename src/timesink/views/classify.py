@@ -10,18 +10,23 @@ from typing import Any
 import polars as pl
 
 from timesink.errors import UsageError
-from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.assumptions import fixes, machines
 from timesink.knowledge.gpus import GpuPeaks, Precision
 from timesink.knowledge.operators import WorkKind
+from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.knowledge.work import product_sizes
 from timesink.measures.counters.counters import kernel_counters
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.roofline import KernelRoofline
+from timesink.measures.counters.sampled import ACTIVE, counter_means
+from timesink.measures.idle.blame import idle_shares
+from timesink.measures.idle.causes import LAUNCHING_CAUSES
 from timesink.measures.kernels.attainable import TENSOR_FORMATS, attainable_ridge, bound_at_peak
 from timesink.measures.kernels.classification import FORWARD, Classification, classification
 from timesink.measures.kernels.facts import device_peaks
 from timesink.measures.kernels.planned import Batch, Planned, backward_operators, forward_operators
 from timesink.measures.kernels.quantised import quantised_products
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.memory_plan.config import Model
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import explain_limiter
@@ -51,13 +56,17 @@ _BESIDE = (
 
 
 def classification_page(trace: Trace, top: int, named: GpuPeaks | None = None) -> Page:
-    """The operators of the steady steps, on the GPU of the trace or on the one `named`. `UsageError` where no kernel
-    belongs to an operator."""
+    """The operators of the steady steps, on the GPU of the trace or on the one `named`; without operators kernels, by
+    the counters sampled meanwhile. `UsageError` where there is neither."""
     found = classification(trace, named)
     if found is None or not found.operators.height:
+        if rows := list(_sampled(trace)):
+            sheet = sheet_of("kernels", "kernels of the capture, and idle time", rows, _SAMPLED, _BY_SAMPLES)
+            return Page("what limits the GPU, by sampled counters", (first_rows(sheet, top),))
         raise UsageError(
-            "no kernel of this trace belongs to an operator",
-            remedy="capture with torch.profiler and record_shapes=True (timesink capture torch), or give an ncu report",
+            "no kernel of this trace belongs to an operator, and no counters were sampled",
+            remedy="capture operators with their shapes (timesink capture torch), or sample counters (timesink capture "
+            "nsys --gpu-metrics), or give an ncu report",
         )
     gpu = named or device_peaks(trace).get(found.device)
     rows = [_recorded(row, found) for row in found.operators.iter_rows(named=True)]
@@ -70,6 +79,39 @@ _BY_STEP = (
     "operations and bytes of the shapes, each byte read and written once; calls and times are per step; attainable: "
     "the larger of bytes and operations at what real kernels reach, and a microsecond per kernel, at most what it took"
 )
+
+
+_SAMPLED = (
+    "rank, device, part: kernels [name], time_ns: time, time_ratio: of the time, dram_ratio: DRAM, "
+    "tensor_ratio: tensor cores, active_ratio: SMs active, bound [text]"
+)
+_BY_SAMPLES = (
+    f"memory or compute bound: at {share_text(fixes.BOUND_REACHED.value)} of what real kernels reach of memory or "
+    "tensor cores; links: collectives; launch: the GPU waits for the CPU; other units are not sampled"
+)
+
+
+def _sampled(trace: Trace) -> Iterator[tuple[Cell, ...]]:
+    """Kernels of each family that was sampled often enough, and the idle time, of the recorded time of each device."""
+    lines = device_timeline(trace)
+    means = [one for one in counter_means(trace) if one.part == "kernels"]
+    for device in dict.fromkeys(one.device for one in means):
+        span_ns = max(lines[device].span_ns, 1)
+        for one in (one for one in means if one.device == device):
+            shares = {part.what: part.share for part in one.shares}
+            memory = shares.get("DRAM read", 0.0) + shares.get("DRAM written", 0.0)
+            tensor = shares.get("tensor cores active", 0.0)
+            reached = {"memory": memory / machines.DRAM_SHARE.value, "compute": tensor / machines.TENSOR_SHARE.value}
+            bound = max(reached, key=reached.__getitem__)
+            said = bound if reached[bound] >= fixes.BOUND_REACHED.value else "neither memory nor tensor cores"
+            said = "links" if one.name == "communication" else said
+            figures = (one.time_ns, one.time_ns / span_ns, memory, tensor, shares.get(ACTIVE))
+            yield (*device, one.name, *figures, said)
+        for idle in idle_shares(trace):
+            if (idle.rank, idle.device) == device:
+                why = "launch" if idle.cause in LAUNCHING_CAUSES else "idle"
+                words = IDLE_WORDS.get(idle.cause, idle.cause)
+                yield (*device, f"idle: {words}", idle.idle_ns, idle.idle_ns / span_ns, None, None, None, why)
 
 
 def _recorded(row: dict[str, Any], found: Classification) -> tuple[Cell, ...]:

@@ -6,6 +6,7 @@ their time goes to and why their warps wait; and the kernels of a timeline that 
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -224,8 +225,7 @@ FULL_PASSES = 42
 _MOST_LAUNCHES = 4  # each is replayed FULL_PASSES times
 NEXT_NOTES = (
     f"about {FULL_PASSES} replays per launch, each with the profiler's own overhead and with memory saved and restored",
-    "launches are counted from the start of the trace: add those that the program makes before it",
-    "then: timesink kernels report_*.ncu-rep, or timesink diagnose TRACE report_*.ncu-rep for the gain per step",
+    "then: timesink kernels kernels_*, or timesink diagnose TRACE kernels_*/*.ncu-rep for the gain per step",
 )
 
 
@@ -247,11 +247,11 @@ def next_kernels(trace: Trace, program: str, top: int) -> tuple[NextKernel, ...]
 
 
 def _ncu(target: KernelTarget, program: str) -> str:
+    """The capture of its first launches in a step."""
     count = min(max(target.grids, 1), max(target.per_step, 1), _MOST_LAUNCHES)
-    flags = ["--set", "full", "--import-source", "off", "--clock-control", "none", "--kernel-name-base", "function"]
-    launches = ["-k", target.pattern, "--launch-skip", str(target.skip), "--launch-count", str(count)]
-    report = f"report_{''.join(c if c.isalnum() else '_' for c in target.function)[:40]}"
-    return f"{shlex.join(['ncu', *flags, *launches, '-o', report])} {program}"
+    launches = ["--kernels", f"^{re.escape(target.function)}$", "--launch-count", str(count)]
+    out = f"kernels_{''.join(c if c.isalnum() else '_' for c in target.function)[:40]}"
+    return f"{shlex.join(['timesink', 'capture', 'ncu', '--set', 'full', *launches, '-o', out])} -- {program}"
 
 
 def next_page(kernels: Sequence[NextKernel]) -> Page:

@@ -13,10 +13,11 @@ from timesink.diagnosis.pricing import price_change
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.diagnosis.words import guessed_steps
 from timesink.errors import UsageError
-from timesink.fixes.words import GRAMMAR, Asked
+from timesink.fixes.words import GRAMMAR, OF_A_LAYER, Asked, parse_change
+from timesink.measures.communication.pipelines import trains
 from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.startup import dataclass, replace
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.views.figures import LadderChart, LadderRung
 from timesink.views.page import Page, Sheet, declare, sheet_of
@@ -42,8 +43,16 @@ _BATCHES = (
 
 
 def plan_page(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = WORTH.default) -> Page:
-    """The plan of a trace as a page."""
-    return page_of(plan(trace, diagnosis, worth), trace.source)
+    """The plan of a trace as a page; of a program that only infers, with what is asked of any layer, and the sum."""
+    made = plan(trace, diagnosis, worth)
+    page, ranks = page_of(made, trace.source), calibrated_pricers(trace)
+    if made.refused or not ranks or trains(trace):
+        return page
+    rank = min(ranks)
+    prices = _prices(trace, {rank: [(one, one.changes(trace, rank)) for one in map(parse_change, OF_A_LAYER)]})
+    rows = tuple(row if row[-2] else (*row[:3], *[None for _ in row[3:-2]], *row[-2:]) for row in prices.rows)
+    sheet = replace(prices, key="layer", title="What is asked of any layer", rows=rows)
+    return replace(page, sheets=(*page.sheets, sheet))
 
 
 def page_of(made: Plan, source: str) -> Page:

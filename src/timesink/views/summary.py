@@ -22,7 +22,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import attribution, operator_kernels
 from timesink.measures.timeline.copies import copies
 from timesink.measures.timeline.device_timeline import device_timeline
-from timesink.measures.timeline.host_times import call_times, range_times
+from timesink.measures.timeline.host_times import call_times, layer_times, range_times
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.launches import DeviceLaunches, launches
 from timesink.measures.timeline.quality import quality
@@ -169,13 +169,20 @@ _SPREAD = declare("mean_ns: mean, median_ns: median, min_ns: shortest, max_ns: l
 _GPU_WORK = declare(
     "op_count: GPU ops, device_ns: GPU busy, device_ratio: GPU share, idle_ns: GPU idle, backward_ns: its backward"
 )
+_LAYERS = declare(
+    "rank, device, name: range [name], layers",
+    "busy_ns: GPU busy, idle_ns: GPU idle, all_busy_ns: all busy, all_idle_ns: all idle",
+)
 _NO_OPERATORS = "record operators: timesink capture torch, or torch.autograd.profiler.emit_nvtx under nsys"
 
 
 def ranges_page(trace: Trace, top: int, *, tree: bool, by_thread: bool = False) -> Page:
-    """The ranges alone, by name or by path."""
-    sheet = ranges_sheet(trace, tree=tree, by_thread=by_thread)
-    return Page(f"Ranges of {trace.source}", (first_rows(sheet, top),), _lost_ranges(trace))
+    """The ranges alone, by name or by path, and layers: ranges that differ by their number."""
+    sheets = [ranges_sheet(trace, tree=tree, by_thread=by_thread)]
+    if (numbered := layer_times(trace)).height:
+        note = "ranges that differ by their number: the median one, and as many of it as there are numbers, as profiled"
+        sheets.append(sheet_of("layers", "Layers", numbered, _LAYERS, note))
+    return Page(f"Ranges of {trace.source}", tuple(first_rows(sheet, top) for sheet in sheets), _lost_ranges(trace))
 
 
 def _lost_ranges(trace: Trace) -> tuple[str, ...]:

@@ -146,7 +146,8 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
     floor_ms = min(after_ms, max(joint.step_ms - ((most and most.high) or 0.0), joint.least_ms(every)))
     unsure = {name: gain for name, gain in left.items() if gain.value >= least_ms}
     said = _why_it_ends(joint, chosen, worth, bool(unsure))
-    lost = {name: won.value - gain.value for name, gain in gains.items() if won.value - gain.value >= least_ms}
+    does = [name for name in gains if joint.parts({name})]  # the others change nothing, and cost nothing
+    lost = {name: more_ms for name in does if (more_ms := won.value - gains[name].value) >= least_ms}
     told = () if top is None else _beside_diagnosis(joint, rungs, singles, top, least_ms)
     batches, none = larger_batches(joint, chosen, rungs[-1].after_ms if rungs else joint.step_ms)
     free = device_memory(joint.trace).get((joint.rank, joint.device), DeviceMemory()).free

@@ -321,7 +321,8 @@ TENSOR_OPERATIONS: Final = Pattern(
     "sm__pipe_tensor_op_hmma_cycles_active.sum",
 )  # fmt: skip
 
-# Counters that Nsight Systems samples, by what a person calls them. Of each it records other roll-ups too.
+# Counters that Nsight Systems samples, by what a person calls them. Of each it records other roll-ups too; those of
+# NVLink are parts, to be added up.
 SAMPLED: Final = {
     "SMs active": Pattern(
         r"^SMs Active \[Throughput %\]$", "cycles in which a multiprocessor has a warp, on average",
@@ -349,12 +350,14 @@ SAMPLED: Final = {
         "PCIe TX Throughput [Throughput %]", "PCIe RX Throughput [Throughput %]", "nsys --gpu-metrics-devices",
     ),
     "NVLink received": Pattern(
-        r"^NVLink RX (Bandwidth|.*User Data.*) \[Throughput %\]$", "what the GPU receives over NVLink, of its peak",
+        r"^NVLink RX (Bandwidth|\w+ (User|Protocol) Data) \[Throughput %\]$",
+        "what the GPU receives over NVLink, of its peak, or a part of it",
         ("NVLink RX Bandwidth [Throughput %]", "NVLink RX Requests User Data [Throughput %]"),
         "NVLink TX Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
     ),
     "NVLink sent": Pattern(
-        r"^NVLink TX (Bandwidth|.*User Data.*) \[Throughput %\]$", "what the GPU sends over NVLink, of its peak",
+        r"^NVLink TX (Bandwidth|\w+ (User|Protocol) Data) \[Throughput %\]$",
+        "what the GPU sends over NVLink, of its peak, or a part of it",
         ("NVLink TX Bandwidth [Throughput %]", "NVLink TX Requests User Data [Throughput %]"),
         "NVLink RX Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
     ),

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.metric_names import CLOCK, SAMPLED
-from timesink.measures.kernels.facts import kernel_facts, times_of
+from timesink.measures.kernels.facts import NO_FAULT, kernel_facts, times_of
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.ranges import range_work
@@ -65,12 +65,17 @@ _CLOCK: Final = "clock"
 
 @remembered
 def _series(trace: Trace) -> dict[Device, dict[str, tuple[Int64Array, Float64Array]]]:
-    """Times and values of each known counter by device; of those with several names, the first that has samples."""
+    """Times and values of each known counter by device. Of those with several names the first has the samples; NVLink's
+    are parts: payload and protocol, of requests and of answers, which share the links."""
     rows, series = trace.get(GPU_METRICS), dict[Device, dict[str, tuple[Int64Array, Float64Array]]]()
     for what, pattern in (*SAMPLED.items(), (_CLOCK, CLOCK)) if rows.height else ():
         named = rows.filter(matches(rows["name"], pattern))
         for (rank, device), part in named.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
-            one = part.filter(pl.col("name").cast(pl.String) == str(part["name"].cast(pl.String).min()))
+            first = str(part["name"].cast(pl.String).min())
+            if " Data " in first:
+                one = part.group_by("time_ns", maintain_order=True).agg(pl.col("value").sum())
+            else:
+                one = part.filter(pl.col("name").cast(pl.String) == first)
             of_device = series.setdefault((rank, device), {})
             of_device[what] = one["time_ns"].to_numpy(), one["value"].to_numpy()
     return series
@@ -96,13 +101,14 @@ class LowActivity:
 
 @remembered
 def low_activity(trace: Trace) -> tuple[LowActivity, ...]:
-    """Per device with samples: the kernels, by name, that were sampled often enough."""
+    """Per device with samples: the kernels, by name, that were sampled often enough. Collectives and delays are left
+    out: they keep few multiprocessors busy by design."""
     facts, found = kernel_facts(trace), []
     for device in facts.devices:
         if ACTIVE not in _series(trace).get(device, {}):
             continue
         start, end = step_windows(trace, device)
-        kernels = facts.on(device)
+        kernels = facts.on(device).filter(~pl.col("family").is_in(NO_FAULT))
         ran = times_of(kernels) & Intervals(start, end)
         whole = {counter.what: counter for counter in sampled(trace, device, ran)}
         if ACTIVE not in whole:

@@ -222,6 +222,13 @@ def far_operators(trace: Trace) -> tuple[FarOperator, ...]:
     return tuple(_operator(key, kernels) for key, kernels in longest_first)
 
 
+def short_products(trace: Trace) -> tuple[Selection, ...]:
+    """Matrix products that stay below their bound, with the share of it that they reach (`best`)."""
+    gemm = pl.Series(kernel_facts(trace).frame.filter(pl.col("family") == "gemm")["row"]).implode()
+    found = (one.kernels for one in far_operators(trace) if one.limiter == "compute" and one.attained_ratio < 1.0)
+    return tuple(one for one in found if pl.Series(one.rows).is_in(gemm).any())
+
+
 def _operator(key: tuple[object, ...], kernels: pl.DataFrame) -> FarOperator:
     rank, device, name, *_ = key
     reached = float(kernels["bound_ns"][0]) * int(kernels["calls"][0]) / max(int(kernels["length"].sum()), 1)

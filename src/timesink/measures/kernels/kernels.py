@@ -6,7 +6,6 @@ launches are.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -76,17 +75,14 @@ def _kernel_rows(trace: Trace) -> pl.DataFrame:
 class KernelTarget:
     """One function worth profiling.
 
-    `step_ns` is its device time per steady step and `step_ratio` the share of the step; `skip` is the number of
-    launches whose names match `pattern` before the first steady step, in launch order, so that the next one is steady;
-    `per_step` is how many such launches a step has, `grids` how many different shapes, `mean_ns` its mean time.
+    `step_ns` is its device time per steady step and `step_ratio` the share of the step; `per_step` is how many launches
+    a step has, `grids` how many different shapes, `mean_ns` its mean time.
     """
 
     function: str
-    pattern: str
     step_ns: float
     step_ratio: float
     mean_ns: float
-    skip: int
     per_step: int
     grids: int
 
@@ -117,17 +113,14 @@ def _target(trace: Trace, device: tuple[int, int], function: str, names: list[st
     starts, ends = step_windows(trace, device)
     begin = ops["start_ns"]
     step_ns = per_step_ns(trace, device, Intervals.of(ops))
-    first = int(starts[0])
-    inside = int(((begin >= first) & (begin < int(ends[0]))).sum())
+    inside = int(((begin >= int(starts[0])) & (begin < int(ends[0]))).sum())
     shapes = Counter(ops.select("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z").iter_rows())
     length = period_ns(trace, device)
     return KernelTarget(
         function,
-        f"regex:^{re.escape(function)}$",
         step_ns,
         step_ns / length if length else 0.0,
         float((ops["end_ns"] - begin).mean() or 0.0),  # type: ignore[arg-type]
-        int((begin < first).sum()),
         inside,
         len(shapes),
     )

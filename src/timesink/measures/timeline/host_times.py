@@ -10,9 +10,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.ranges import PROFILER_STEP
+from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP, PROFILER_STEP
 from timesink.measures.timeline.attribution import range_nesting
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.ranges import backward_projection, range_projection, thread_projection
+from timesink.model.arrays import median
 from timesink.model.names import mapped
 from timesink.model.schema import Table
 from timesink.model.tables import RANGES
@@ -86,6 +88,30 @@ def range_times(trace: Trace, *, by_path: bool = False, by_thread: bool = False)
         (pl.col("device_ns") / pl.col("recorded")).alias("device_ratio"),
     )
     return _sort_times(shared.drop("recorded", "open_ns"))
+
+
+def layer_times(trace: Trace) -> pl.DataFrame:
+    """Ranges of several GPU operations that differ by their number alone and come back equally often: layers.
+
+    Columns: rank, device, name (its numbers as #), layers, busy_ns and idle_ns: of the GPU in the median layer, from
+    the last end of the work of the one before to its own; all_busy_ns, all_idle_ns: of as many.
+    """
+    keys, lines = ["rank", "device", "name"], device_timeline(trace)
+    calls = range_projection(trace).with_columns(pl.col("name").cast(pl.String).alias("own"))
+    calls = calls.filter(~calls["own"].str.contains(NUMBERED_STEP) & (pl.col("op_count") > 1))
+    calls = calls.with_columns(pl.col("own").str.replace_all(NUMBER, "#").alias("name"))
+    calls = calls.unique([*keys, "first_ns", "last_ns"], keep="first").sort(*keys, "first_ns")  # mirrored ones are two
+    count = pl.len().over(*keys, "own")
+    calls = calls.filter((count > 1) & (count.min().over(keys) == count.max().over(keys)))
+    layers = []
+    for (rank, device, name), part in calls.partition_by(keys, as_dict=True, maintain_order=True).items():
+        if (many := part["own"].n_unique()) > 1:
+            ends = part["last_ns"].to_numpy()
+            idle = median(lines[rank, device].idle.covered_ns(np.minimum(ends[:-1], ends[1:]), ends[1:]))
+            busy = median(part["device_ns"].to_numpy())
+            layers.append((rank, device, name, many, busy, idle, many * busy, many * idle))
+    columns = [*keys, "layers", "busy_ns", "idle_ns", "all_busy_ns", "all_idle_ns"]
+    return pl.DataFrame(layers, columns, orient="row", infer_schema_length=None)
 
 
 def _union(frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

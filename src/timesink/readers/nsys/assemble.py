@@ -234,7 +234,6 @@ _OTHERS: Final = (
     (canonical.PROFILER_OVERHEAD, host.profiler_overhead, (sources.OVERHEAD, sources.CUDA_OVERHEAD)),
     (canonical.GRAPH_NODES, device.graph_nodes, (sources.GRAPH_NODE_EVENTS,)),
     (canonical.HOST_STACKS, ranges.host_stacks, (sources.CPU_SAMPLES, sources.CALL_CHAINS, sources.PYTHON_SCHEMAS)),
-    (canonical.GPU_METRICS, device.gpu_metrics, (sources.METRICS,)),
     (canonical.MEMORY_EVENTS, device.memory_events, (sources.MEMORY_USAGE,)),
 )
 """Tables that depend on no other: what makes each, and the tables of an export of which it takes one to be there."""
@@ -267,7 +266,10 @@ def trace_of(export: Export, path: Path, format_name: str, seen: ExportSurvey | 
     for table, make, needed in _OTHERS:
         if session.has(*needed) and (frame := make(session)) is not None:
             tables[table] = frame
-    tables[canonical.DEVICES] = device.devices(session, _worked(session, tables, seen))
+    worked = _worked(session, tables, seen)
+    if session.has(sources.METRICS):
+        tables[canonical.GPU_METRICS] = device.gpu_metrics(session, worked)
+    tables[canonical.DEVICES] = device.devices(session, worked)
     tables[canonical.SOURCES] = _sources(session, path, format_name)
     if capture.settings:
         tables[canonical.SETTINGS] = _settings(session)

@@ -195,8 +195,9 @@ def _gpu_of_ordinal(session: ExportReading, gpus: pl.DataFrame) -> dict[tuple[in
     return {(session.ranks.all[0], ordinal if distinct else gpu): gpu for gpu, ordinal in ordinals.items()}
 
 
-def gpu_metrics(session: ExportReading) -> pl.DataFrame:
-    """`gpu_metrics`: each sample with the rank and ordinal of its GPU; one that no rank saw is the lowest rank's."""
+def gpu_metrics(session: ExportReading, worked: Sequence[tuple[int, int]]) -> pl.DataFrame:
+    """`gpu_metrics`: each sample with the rank and ordinal of its GPU: of the ranks that saw it the lowest that
+    `worked` (rank, device) there; of one that no rank saw the lowest rank."""
     frame = session.rows(sources.METRICS)
     names = session.export.read(sources.METRIC_NAMES)
     names = names.unique(["typeId", "metricId"], keep="first", maintain_order=True)
@@ -206,7 +207,8 @@ def gpu_metrics(session: ExportReading) -> pl.DataFrame:
     frame = frame.drop_nulls("metricName") if lost else frame
     gpu = pl.Series("gpu", frame["typeId"].to_numpy() & _GPU_IN_TYPE, dtype=pl.Int64)
     ordinals = _gpu_of_ordinal(session, session.export.read(sources.GPUS))
-    user_of = {number: user for user, number in sorted(ordinals.items(), reverse=True)}
+    idle, users = (sorted(one for one in ordinals.items() if (one[0] in worked) is works) for works in (False, True))
+    user_of = {number: user for user, number in (*reversed(idle), *reversed(users))}
     numbers = gpu.unique(maintain_order=True)
     users = [user_of.get(number, (session.ranks.all[0], number)) for number in numbers]
     rank, device = (

@@ -29,7 +29,11 @@ GUIDES = ROOT / "benchmarks/guides"
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the pages speak of, where they speak of it."""
     folder = tmp_path_factory.mktemp("walkthroughs")
-    for archive in (GUIDES / "captures/one.tar.xz", GUIDES / "captures/links.tar.xz", ROOT / "benchmarks/stages/results/h200_x2.tar.xz"):
+    for archive in (
+        GUIDES / "captures/one.tar.xz",
+        GUIDES / "captures/links.tar.xz",
+        ROOT / "benchmarks/stages/results/h200_x2.tar.xz",
+    ):
         with tarfile.open(archive) as opened:
             opened.extractall(folder, filter="data")
     shutil.copy(Path(demo).with_name("gpt_before.json.gz"), folder / "trace.json.gz")

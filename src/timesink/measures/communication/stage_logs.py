@@ -153,7 +153,7 @@ def read_stage_logs(paths: Sequence[Path], unit: str = "s", columns: Sequence[Pa
             if twice := sorted(known.keys() & record.keys() - {"step", "item", "rank"}):
                 raise UnreadableTrace(
                     path, f"item {key[1]:g} of rank {rank} is there twice ({twice[0]})",
-                    remedy="give one run here; another one goes with --against",
+                    remedy="give one run here; another one goes with --against, once for each of its files",
                 )  # fmt: skip
             known.update(record)
             found = found or bool(_parts(record, columns))

@@ -265,7 +265,8 @@ def headline(result: GateResult) -> str:
         return f"{name}{_unproven(unproven[0])}" if unproven else f"{name}{outcome}: nothing was compared"
     first = deciding[0]
     if first.limit and outcome is Outcome.NO_DIFFERENCE:
-        return f"{name}every limit holds: {sum(bool(row.limit) for row in ranked)} numbers"
+        held = sum(bool(row.limit) for row in ranked)
+        return f"{name}every limit holds: {held} number{'s' * (held > 1)}"
     asked = speed_up_text(first.verdict) if outcome is not Outcome.INVALID else ""
     if outcome is Outcome.INVALID:
         return f"{name}{first.name} {first.verdict.label}: {why(first.verdict)}"

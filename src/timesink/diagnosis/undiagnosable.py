@@ -178,7 +178,7 @@ def unexplained_share(trace: Trace) -> float:
 def kernels_worth_it(trace: Trace) -> tuple[str, ...]:
     """Patterns of the few kernels that take enough of a step to be looked into, the longest first."""
     worth = [target for target in kernel_targets(trace) if target.step_ratio >= KERNEL_SHARE.default]
-    return tuple(target.pattern.removeprefix("regex:") for target in worth[:MOST_KERNELS])
+    return tuple(target.pattern for target in worth[:MOST_KERNELS])
 
 
 def with_kernels(timeline: Trace, profiled: Trace) -> Trace:

@@ -6,7 +6,6 @@ their time goes to and why their warps wait; and the kernels of a timeline that 
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -249,7 +248,7 @@ def next_kernels(trace: Trace, program: str, top: int) -> tuple[NextKernel, ...]
 def _ncu(target: KernelTarget, program: str) -> str:
     """The capture of its first launches in a step."""
     count = min(max(target.grids, 1), max(target.per_step, 1), _MOST_LAUNCHES)
-    launches = ["--kernels", f"^{re.escape(target.function)}$", "--launch-count", str(count)]
+    launches = ["--kernels", target.pattern, "--launch-count", str(count)]
     out = f"kernels_{''.join(c if c.isalnum() else '_' for c in target.function)[:40]}"
     return f"{shlex.join(['timesink', 'capture', 'ncu', '--set', 'full', *launches, '-o', out])} -- {program}"
 

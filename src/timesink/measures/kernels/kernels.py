@@ -6,6 +6,7 @@ launches are.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -85,6 +86,11 @@ class KernelTarget:
     mean_ns: float
     per_step: int
     grids: int
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression that its name alone matches."""
+        return f"^{re.escape(self.function)}$"
 
 
 def kernel_targets(trace: Trace) -> tuple[KernelTarget, ...]:

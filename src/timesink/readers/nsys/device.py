@@ -207,8 +207,8 @@ def gpu_metrics(session: ExportReading, worked: Sequence[tuple[int, int]]) -> pl
     frame = frame.drop_nulls("metricName") if lost else frame
     gpu = pl.Series("gpu", frame["typeId"].to_numpy() & _GPU_IN_TYPE, dtype=pl.Int64)
     ordinals = _gpu_of_ordinal(session, session.export.read(sources.GPUS))
-    idle, users = (sorted(one for one in ordinals.items() if (one[0] in worked) is works) for works in (False, True))
-    user_of = {number: user for user, number in (*reversed(idle), *reversed(users))}
+    lowest_last = sorted(ordinals.items(), reverse=True)
+    user_of = {number: user for user, number in sorted(lowest_last, key=lambda one: one[0] in worked)}
     numbers = gpu.unique(maintain_order=True)
     users = [user_of.get(number, (session.ranks.all[0], number)) for number in numbers]
     rank, device = (

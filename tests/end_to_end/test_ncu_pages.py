@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,10 @@ from tests.readers.ncu_pages import (
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.errors import UnreadableTrace
-from timesink.measures.counters.counters import KernelCounters, Resource, kernel_counters
+from timesink.measures.counters.counters import KernelCounters, Resource, kernel_counters, throughput_of
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
 from timesink.measures.counters.sheet import kernel_sheets
-from timesink.measures.counters.waste import Cause
+from timesink.measures.counters.waste import Cause, requests_per_cycle
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.readers.ncu.csv_pages import _labels
@@ -88,6 +89,37 @@ def test_what_a_details_page_holds_decides_as_the_report_does_or_not(reading: Re
                 assert said.limiter is full.limiter or is_the_same_side(said, full), kernel.name
                 assert said.bound is None or full.bound is None or said.bound >= 0.98 * full.bound, kernel.name
     assert decided >= 0.4 * every
+
+
+@pytest.mark.slow
+def test_two_in_three_launches_of_all_suites_are_decided_from_their_details_and_none_otherwise(tmp_path: Path) -> None:
+    decided = every = 0
+    for number, report in enumerate(dict.fromkeys([*REPORTS, *UNSEEN])):
+        (tmp_path / str(number)).mkdir()
+        trace = reading_into(tmp_path / str(number))(report)
+        for kernel, full in zip(kernel_counters(trace), kernel_limits(trace), strict=True):
+            said = limits_of(as_details(kernel))
+            decided, every = decided + (said is not None), every + (full is not None)
+            assert said is None or full is None or (said.limiter is full.limiter or is_the_same_side(said, full)), (
+                kernel.name
+            )
+    assert decided >= 0.68 * every
+
+
+def test_no_unit_of_loads_is_busier_than_l1(reading: Reading) -> None:
+    """What a details page is read by: each load or store passes through L1."""
+    for report in REPORTS:
+        for kernel in kernel_counters(reading(report)):
+            loads, l1 = kernel.share("sm__inst_executed_pipe_lsu"), throughput_of(kernel, Resource.L1)
+            assert loads is None or l1 is None or loads * requests_per_cycle(kernel) <= l1 + 1e-4, kernel.name
+
+
+def test_a_message_whose_figures_were_redacted_is_no_sign_that_there_is_no_waste(reading: Reading) -> None:
+    (shared,) = (report for report in REPORTS if report.name == "shared.ncu-rep.xz")
+    for kernel in map(as_details, kernel_counters(reading(shared))):
+        cut = tuple(re.sub(r"\b\d{5,}\b", "secret7", message) for message in kernel.messages)
+        whole, said = limits_of(kernel), limits_of(replace(kernel, messages=cut))
+        assert said is None or (whole is not None and said.limiter is whole.limiter), kernel.name
 
 
 def test_the_first_finding_of_a_launch_names_the_limiter_of_its_row(tmp_path: Path) -> None:

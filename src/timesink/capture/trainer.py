@@ -34,11 +34,7 @@ _FAILURES = (OSError, RuntimeError, ValueError)
 
 
 def handler(
-    folder: str | Path,
-    *,
-    verdict: bool = True,
-    log: str | Sequence[str] = (),
-    facts: Mapping[str, str] | None = None,
+    folder: str | Path, *, verdict: bool = True, log: str | Sequence[str] = (), facts: Mapping[str, str] | None = None
 ) -> TraceHandler:
     """A handler for ``torch.profiler.profile(..., on_trace_ready=timesink.handler("runs/x"))``.
 

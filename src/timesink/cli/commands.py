@@ -64,10 +64,7 @@ ENTRIES = {
     "gate": ("verify.gate:gate", "Fail where a change makes the program slower, and only then."),
     "gate --limits": ("verify.gate:limits", "Hold numbers of a trace or report to limits; nothing runs."),
     "gate baseline": ("verify.gate:app", "Keep baselines: run summaries of the trunk."),
-    "gate calibrate": (
-        "verify.verify:calibrate",
-        "Measure how much runs of one unchanged program differ here.",
-    ),
+    "gate calibrate": ("verify.verify:calibrate", "Measure how much runs of one unchanged program differ here."),
     "explain": ("diagnose:explain", "Explain one rule: what it finds, how, what to do; or list them."),
     "mcp": ("mcp:mcp", "Serve coding agents over stdio (Model Context Protocol)."),
     "demo": ("demo:demo", "Diagnose a bundled training run, before and after its fix."),

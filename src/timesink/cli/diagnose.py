@@ -9,25 +9,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from timesink.cli.options import (
-    DescribedReading,
-    PageOutput,
-    RuleChoice,
-    note_former_name,
-)
+from timesink.cli.options import DescribedReading, PageOutput, RuleChoice, note_former_name
 from timesink.cli.output import sink, working
 from timesink.errors import UsageError
 from timesink.render import Format
 from timesink.untrusted.scrub import scrub_sentence
 
 
-def diagnose(
-    paths: list[Path],
-    *,
-    writing: PageOutput,
-    reading: DescribedReading,
-    choice: RuleChoice,
-) -> int:
+def diagnose(paths: list[Path], *, writing: PageOutput, reading: DescribedReading, choice: RuleChoice) -> int:
     """Name the bottleneck of a trace and price its fix.
 
     Several PATHs are the ranks of one job. Exits with 0 whenever it ran, whatever it found; `timesink gate` is for
@@ -86,12 +75,7 @@ if TYPE_CHECKING:
     from timesink.views.page import Page
 
 
-def explain(
-    code: str = "",
-    *,
-    assumptions: bool = False,
-    writing: PageOutput,
-) -> int:
+def explain(code: str = "", *, assumptions: bool = False, writing: PageOutput) -> int:
     """Explain one rule: what it finds, how, what to do; or list them.
 
     Without a CODE the rules and their limits are listed.

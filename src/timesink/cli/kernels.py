@@ -71,12 +71,7 @@ class KernelChoice:
 
 
 def kernels(
-    report: Path,
-    against: Path | None = None,
-    no_cache: bool = False,
-    *,
-    choice: KernelChoice,
-    writing: PageOutput,
+    report: Path, against: Path | None = None, no_cache: bool = False, *, choice: KernelChoice, writing: PageOutput
 ) -> int:
     """Show what limits each profiled kernel and the most it could gain.
 
@@ -151,12 +146,7 @@ def read_profiles(path: Path, cache: bool, timeline: Path | None = None) -> Trac
 
 
 def roofline(
-    report: Path,
-    svg: bool = False,
-    against: Path | None = None,
-    no_cache: bool = False,
-    *,
-    writing: PageOutput,
+    report: Path, svg: bool = False, against: Path | None = None, no_cache: bool = False, *, writing: PageOutput
 ) -> int:
     """Draw the roofline of profiled kernels.
 
@@ -193,12 +183,7 @@ def _under_roofs(report: Path, trace: Trace, against: Path | None, cache: bool) 
 
 
 def next_command(
-    paths: list[Path],
-    top: int = 3,
-    program: str = "python train.py",
-    no_cache: bool = False,
-    *,
-    writing: PageOutput,
+    paths: list[Path], top: int = 3, program: str = "python train.py", no_cache: bool = False, *, writing: PageOutput
 ) -> int:
     """Print the ncu command for the kernels worth a closer look.
 
@@ -232,12 +217,7 @@ def _text(chosen: Sequence[NextKernel], width: int) -> str:
     return "\n".join(blocks) + "".join(f"\n{filled(f'note: {note}', width)}" for note in NEXT_NOTES) + "\n"
 
 
-def metrics(
-    names: list[str],
-    chip: str = "sm_90",
-    *,
-    writing: PageOutput,
-) -> int:
+def metrics(names: list[str], chip: str = "sm_90", *, writing: PageOutput) -> int:
     """Show which names exist on the chip, which do not, and what to use instead.
 
     Exits with 2 where a name is wrong or absent. Of names in no table nothing is claimed.

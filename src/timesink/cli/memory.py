@@ -128,12 +128,7 @@ def plan(
 
 
 @app.command("diff")
-def diff(
-    before: Path,
-    after: Path,
-    *,
-    writing: PageOutput,
-) -> int:
+def diff(before: Path, after: Path, *, writing: PageOutput) -> int:
     """Compare two snapshots, category by category, each at its own peak."""
     from timesink.views.memory import difference_page
 

@@ -241,12 +241,7 @@ def _number(text: str) -> int:
 
 
 def serve(
-    paths: list[Path],
-    port: int = 0,
-    no_findings: bool = False,
-    no_browser: bool = False,
-    *,
-    reading: PricedReading,
+    paths: list[Path], port: int = 0, no_findings: bool = False, no_browser: bool = False, *, reading: PricedReading
 ) -> int:
     """Show a report whose timeline holds every event.
 

@@ -75,8 +75,7 @@ def which(
         return 0
     if not symptom and not figures.gauges and kernel is None:
         raise UsageError(
-            "no symptom given",
-            remedy='say what is wrong, such as: timesink doctor "step slow, GPU utilization 60 %"',
+            "no symptom given", remedy='say what is wrong, such as: timesink doctor "step slow, GPU utilization 60 %"'
         )
     target.show(answer_page(" ".join(symptom or ()), figures.gauges, kernel, program))
     return 0

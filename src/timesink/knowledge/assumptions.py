@@ -135,10 +135,7 @@ SUBJECTS: Final = {
 fixes, replay, machines, steps, idle, kernels, ranks = SUBJECTS.values()
 ALL: Final = collect_assumptions(SUBJECTS, os.environ.get(VARIABLE, ""))
 OPTIONAL_PART: Final = Pattern(
-    r"\[([^\[\]]*)\]",
-    "part of a rule's text, left out where its figure is not known",
-    "[, {n} times]",
-    "{n} times",
+    r"\[([^\[\]]*)\]", "part of a rule's text, left out where its figure is not known", "[, {n} times]", "{n} times"
 )
 _FIGURE: Final = re.compile(rf"\{{((?:{'|'.join(SUBJECTS)})\.\w+)(?::([a-z ]+))?\}}")
 

@@ -169,10 +169,7 @@ _FAMILIES = (
     *((family, regex(pattern, re.IGNORECASE)) for family, pattern in _FAMILY_PATTERNS),
 )
 
-_FUSED = (
-    ("inductor", regex(r"^triton_(?:poi|red|per|tem)_fused|^triton_mm")),
-    ("nvfuser", regex(r"nvfuser_")),
-)
+_FUSED = (("inductor", regex(r"^triton_(?:poi|red|per|tem)_fused|^triton_mm")), ("nvfuser", regex(r"nvfuser_")))
 
 _FROM_NAME: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("fp4", regex(r"e2m1|nvfp4|xf4_", re.IGNORECASE)),

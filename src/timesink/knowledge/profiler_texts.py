@@ -84,6 +84,14 @@ EVENT_TABLE: Final = Pattern(
     "a table of events; descriptions of the machine and enumerations are none", ("NVTX_EVENTS", "SYSCALL_TRACE"),
     ("ENUM_CUDA_MEMCPY_OPER", "TARGET_INFO_GPU_METRICS"), "nsys export",
 )  # fmt: skip
+KINETO_COUNTER: Final = Pattern(
+    r'"ph": ?"C",\s*"cat": ?"[^"]{0,60}",\s*"name": ?"(?P<name>[\w.]{1,200})",\s*"pid": ?"GPU (?P<device>\d{1,4}) '
+    r'Counters",\s*"tid": ?-?\d{1,20},\s*"ts": ?(?P<ts>-?\d{1,18}(?:\.\d{1,9})?),\s*"args": ?\{\s*"": ?'
+    r'(?P<value>-?\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?)\s*\}',
+    "a sample of a hardware counter", '"ph": "C", "cat": "hardware_counters", "name": "sm__cycles_active.avg", '
+    '"pid": "GPU 0 Counters", "tid": 0, "ts": 12.5, "args": {"": 71.5}',
+    '"ph": "C", "cat": "gpu_memory", "name": "Total", "pid": 0, "tid": 0, "ts": 1, "args": {"bytes": 5}', "Kineto",
+)  # fmt: skip
 API_VERSION: Final = Pattern(
     r"_v\d{4,5}$", "the version of a runtime call", "cudaMalloc_v3020", ("cuMemAlloc_v2", "cudaMalloc"), "nsys"
 )
@@ -170,10 +178,7 @@ PROCESS_OF_EVENT: Final = Pattern(
     '"tid": 4242',
 )
 EVENTS_BEGIN: Final = Pattern(
-    r'"traceEvents"\s*:\s*\[|^\s*\[',
-    "where the list of events begins",
-    ('"traceEvents": [', " ["),
-    '"events": [',
+    r'"traceEvents"\s*:\s*\[|^\s*\[', "where the list of events begins", ('"traceEvents": [', " ["), '"events": ['
 )
 BETWEEN_EVENTS: Final = Pattern(r"^[\s,]*$", "what stands between two events", (", ", ""), "}")
 RANK_IN_BRACKETS: Final = Pattern(
@@ -183,10 +188,7 @@ RANK_IN_BRACKETS: Final = Pattern(
     "python [main]",
 )
 RANK_NAMED: Final = Pattern(
-    r"(?i)(?<![a-z])rank[\W_]{0,3}(\d+)",
-    "a rank by its number",
-    ("rank1/4242", "Rank 1: 4242"),
-    "frank1",
+    r"(?i)(?<![a-z])rank[\W_]{0,3}(\d+)", "a rank by its number", ("rank1/4242", "Rank 1: 4242"), "frank1"
 )
 LAST_NUMBER: Final = Pattern(r"(\d+)\D*$", "the number that a text ends in", ("python 4242", "4242 (main)"), "python")
 DIGITS: Final = Pattern(r"(\d+)", "a number", "rank12", "rank")

@@ -17,16 +17,7 @@ if TYPE_CHECKING:
     from timesink.model.trace import Trace
     from timesink.model.window import Span
 
-__all__ = [
-    "ReadLimits",
-    "Reader",
-    "WindowReader",
-    "head_of",
-    "read",
-    "reader_of",
-    "readers",
-    "trace_files",
-]
+__all__ = ["ReadLimits", "Reader", "WindowReader", "head_of", "read", "reader_of", "readers", "trace_files"]
 
 
 def read(  # noqa: PLR0913  # every way to read a file is one keyword of the public function

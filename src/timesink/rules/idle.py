@@ -36,13 +36,7 @@ from timesink.measures.communication.collectives import pickled_per_step
 from timesink.measures.compile.graph_obstacles import graph_obstacle
 from timesink.measures.habits.debugging import launches_block
 from timesink.measures.idle.blame import is_effective
-from timesink.measures.idle.blamed_time import (
-    BlamedTime,
-    blamed_time,
-    launching_time,
-    python_time,
-    system_time,
-)
+from timesink.measures.idle.blamed_time import BlamedTime, blamed_time, launching_time, python_time, system_time
 from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows
 from timesink.measures.kernels.kernels import median_kernel_ns
 from timesink.measures.steps.per_step import begun_per_step, per_step_ns, period_name, period_ns, step_windows
@@ -340,12 +334,7 @@ def _is_one_delay(trace: Trace, blamed: BlamedTime) -> bool:
 
 
 _HOST_SYNC: Final = waiting_rule(
-    "IDL102",
-    "host-sync",
-    _after_waits,
-    Bottleneck.HOST_SYNC,
-    details=_count_waits,
-    reads=(*BLAME_READS, COLLECTIVES),
+    "IDL102", "host-sync", _after_waits, Bottleneck.HOST_SYNC, details=_count_waits, reads=(*BLAME_READS, COLLECTIVES)
 )
 
 _LATE_START: Final = waiting_rule("IDL109", "late-start", _starting_late, Bottleneck.LATE_START)

@@ -20,10 +20,7 @@ _SECRETS = ("token", "secret", "passwd", "password", "apikey", "accesskey", "cre
 _VALUE = r"(?:\"[^\"]*\"|'[^']*'|\S+)"
 # Patterns of secrets look around themselves, which plain methods of texts cannot.
 # A name begins where nothing of a name precedes it: each stretch of a long text is looked at once.
-_NAMED = (
-    re.compile(rf"(?<![\w.-])([\w.-]+=){_VALUE}"),
-    re.compile(rf"(?<![\w.-])(--?[\w.-]+\s+)(?!-){_VALUE}"),
-)
+_NAMED = (re.compile(rf"(?<![\w.-])([\w.-]+=){_VALUE}"), re.compile(rf"(?<![\w.-])(--?[\w.-]+\s+)(?!-){_VALUE}"))
 # Logins in addresses, and tokens by how their issuers begin them.
 _PATTERNS = (
     re.compile(r"(?<!\w)(\w+://)[^/@\s]+(?=@)"),

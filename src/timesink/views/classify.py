@@ -346,7 +346,7 @@ _LEDGER = (
     "wins_fused: with one amax and cast [text], wins_kept: with kept weights [text], wins_both: with both [text]"
 )
 _OF_LEDGER = (
-    "times of one product; 16 bits: the same product elsewhere in the trace, else by both bounds; more rows take "
+    "times of one product; 16 bits: the same product elsewhere in the trace, else as usual beside FP8; more rows take "
     "product and activation as many times as long, the weights' part stays"
 )
 _TIMES_MORE = 8  # rows of a prefill over those of a decode: less than that is another batch

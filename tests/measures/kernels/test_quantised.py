@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import lzma
+from itertools import pairwise
 from math import inf
+from pathlib import Path
 
 import pytest
 from tests.tables import trace_of
 
 from timesink.measures.kernels.quantised import QuantisedProduct, quantised_products
 from timesink.model.trace import Trace
+from timesink.readers import read
 from timesink.views.classify import rows_text
 
 ABS = "vectorized_elementwise_kernel<4, at::native::abs_kernel_cuda(at::TensorIteratorBase&)>"
@@ -100,3 +105,39 @@ def test_it_never_wins_where_making_the_activation_takes_more_than_the_product_s
 
 def test_products_of_sixteen_bits_have_no_ledger() -> None:
     assert quantised_products(trace_with((GELU, 50, M * K), (BF16, 1500, 0))) == ()
+
+
+FP8 = Path(__file__).parents[3] / "benchmarks" / "kernels" / "fp8"
+LAYERS = (("dynamic", False), ("weights", True))
+
+
+def measured_rows(inner: int, columns: int, mode: str) -> float:
+    """From how many rows on a layer was faster than in bf16, between two sizes that were measured; infinite where at
+    none of them."""
+    times = json.loads((FP8 / "times.json").read_text("utf-8"))
+    own = [row for row in times if (row["k"], row["n"]) == (inner, columns)]
+    lost = [row[f"{mode}_us"] - row["bf16_us"] for row in own]
+    for (before, after), (more, less) in zip(pairwise(row["tokens"] for row in own), pairwise(lost), strict=True):
+        if more > 0 >= less:
+            return float(before + (after - before) * more / (more - less))
+    return inf
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2])
+@pytest.mark.parametrize(("mode", "keeps"), LAYERS)
+def test_a_trace_of_a_layer_says_how_much_it_wins_and_from_how_many_rows_on(
+    layer: int, mode: str, keeps: bool, tmp_path: Path
+) -> None:
+    """Three layers on an H200, traced at one size each, timed without a profiler at nine (`benchmarks/kernels/fp8`)."""
+    path = tmp_path / "trace.json"
+    path.write_bytes(lzma.decompress((FP8 / f"layer{layer}_{mode}.json.xz").read_bytes()))
+    found = only(read(path, cache=False))
+    rows = json.loads((FP8 / "times.json").read_text("utf-8"))
+    sizes = (found.rows, found.inner, found.columns)
+    (truth,) = (row for row in rows if (row["tokens"], row["k"], row["n"]) == sizes)
+    assert found.speedup == pytest.approx(truth["bf16_us"] / truth[f"{mode}_us"], rel=0.1)
+    wins, measured = found.break_even_rows(keeps_weights=keeps), measured_rows(found.inner, found.columns, mode)
+    if keeps:  # a few rows take as long as one: with weights that are kept that decides, and is not foretold
+        assert (wins == inf) is (measured == inf)
+    else:
+        assert wins == measured or wins == pytest.approx(measured, rel=0.2)

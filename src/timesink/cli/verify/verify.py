@@ -12,15 +12,7 @@ import typer
 
 from timesink.cli.options import Commands, PageOutput
 from timesink.cli.output import sink
-from timesink.cli.verify.runs import (
-    GateOutput,
-    Looks,
-    RunSession,
-    Sides,
-    StepTimeOptions,
-    WorkFacts,
-    one_command,
-)
+from timesink.cli.verify.runs import GateOutput, Looks, RunSession, Sides, StepTimeOptions, WorkFacts, one_command
 from timesink.errors import UsageError
 from timesink.startup import dataclass, replace
 from timesink.verify.outcomes import Outcome
@@ -140,12 +132,7 @@ def list_entries(context: typer.Context, root: Path = Path(".timesink"), *, writ
 
 
 @app.command("show")
-def show(
-    context: typer.Context,
-    number: int | None = None,
-    *,
-    writing: PageOutput,
-) -> int:
+def show(context: typer.Context, number: int | None = None, *, writing: PageOutput) -> int:
     """List every hypothesis with its predicted and measured gain, and how good predictions are here."""
     return _list(context.obj, number, writing)
 
@@ -166,11 +153,7 @@ def _list(root: Path, number: int | None, writing: PageOutput) -> int:
 
 @app.command("add")
 def add(
-    context: typer.Context,
-    hypothesis: str,
-    finding: str = "",
-    predicted: str | None = None,
-    change: str = "",
+    context: typer.Context, hypothesis: str, finding: str = "", predicted: str | None = None, change: str = ""
 ) -> int:
     """Open an entry, before the change is verified."""
     from timesink.diagnosis.registry import find
@@ -188,12 +171,7 @@ def add(
 
 @app.command("close")
 def close(
-    context: typer.Context,
-    number: int,
-    outcome: Outcome,
-    measured: str | None = None,
-    note: str = "",
-    change: str = "",
+    context: typer.Context, number: int, outcome: Outcome, measured: str | None = None, note: str = "", change: str = ""
 ) -> int:
     """Close an entry by hand; `timesink verify --ledger N` closes it with what it measured."""
     from timesink.verify import ledger

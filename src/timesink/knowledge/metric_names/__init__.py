@@ -325,21 +325,32 @@ TENSOR_OPERATIONS: Final = Pattern(
 # NVLink are parts, to be added up.
 SAMPLED: Final = {
     "SMs active": Pattern(
-        r"^SMs Active \[Throughput %\]$", "cycles in which a multiprocessor has a warp, on average",
-        "SMs Active [Throughput %]", "SMs Active [Cycles Active]", "nsys --gpu-metrics-devices",
+        r"^SMs Active \[Throughput %\]$|^sm__cycles_active\.avg\.pct_of_peak_sustained_elapsed$",
+        "cycles in which a multiprocessor has a warp, on average",
+        ("SMs Active [Throughput %]", "sm__cycles_active.avg.pct_of_peak_sustained_elapsed"),
+        "SMs Active [Cycles Active]", "nsys --gpu-metrics-devices, Kineto",
     ),
     "tensor cores active": Pattern(
-        r"^Tensor Active( / FP16 Active)? \[Throughput %\]$", "cycles in which tensor cores work",
-        ("Tensor Active [Throughput %]", "Tensor Active / FP16 Active [Throughput %]"), "Tensor Active [Avg]",
-        "nsys --gpu-metrics-devices",
+        r"^Tensor Active( / FP16 Active)? \[Throughput %\]$"
+        r"|^sm__(inst_executed_)?pipe_tensor\w*\.avg\.pct_of_peak_sustained_elapsed$",
+        "cycles in which tensor cores work",
+        ("Tensor Active [Throughput %]", "Tensor Active / FP16 Active [Throughput %]",
+         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"), "Tensor Active [Avg]",
+        "nsys --gpu-metrics-devices, Kineto",
     ),
     "DRAM read": Pattern(
-        r"^DRAM Read( Bandwidth)? \[Throughput %\]$", "reads, of the peak of the GPU's memory",
-        "DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
+        r"^DRAM Read( Bandwidth)? \[Throughput %\]$"
+        r"|^dram__(bytes_read\.sum|read_throughput\.avg)\.pct_of_peak_sustained_elapsed$",
+        "reads, of the peak of the GPU's memory",
+        ("DRAM Read Bandwidth [Throughput %]", "dram__read_throughput.avg.pct_of_peak_sustained_elapsed"),
+        "DRAM Write Bandwidth [Throughput %]", "nsys --gpu-metrics-devices, Kineto",
     ),
     "DRAM written": Pattern(
-        r"^DRAM Write( Bandwidth)? \[Throughput %\]$", "writes, of the peak of the GPU's memory",
-        "DRAM Write Bandwidth [Throughput %]", "DRAM Read Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
+        r"^DRAM Write( Bandwidth)? \[Throughput %\]$"
+        r"|^dram__(bytes_write\.sum|write_throughput\.avg)\.pct_of_peak_sustained_elapsed$",
+        "writes, of the peak of the GPU's memory",
+        ("DRAM Write Bandwidth [Throughput %]", "dram__write_throughput.avg.pct_of_peak_sustained_elapsed"),
+        "DRAM Read Bandwidth [Throughput %]", "nsys --gpu-metrics-devices, Kineto",
     ),
     "PCIe received": Pattern(
         r"^PCIe (RX|Read) Throughput \[Throughput %\]$", "what the GPU receives over PCIe, of its peak",

@@ -156,7 +156,12 @@ def _kept_of_other_side(cause: Cause, leaf: Leaf, waste: Waste, is_request: bool
 
 def _kept_of_accesses(cause: Cause, leaf: Leaf, waste: Waste, is_request: bool) -> float:
     """Coalescing and conflict-free layouts leave the number of requests as it is. Combined atomics make none of their
-    own: their part of the passes of L1 for global memory, of the way to L2, and of the loops around them goes."""
+    own: their part of the passes of L1 for global memory, of the way to L2, and of the loops around them goes. A
+    product in fewer parts has the same products and operands, and less of all that begins and ends a part."""
+    if cause is Cause.ATOMICS and waste.is_product:
+        return {Resource.DRAM: 1.0, Resource.TENSOR: 1.0, Resource.L2: 1 - waste.of(cause, Resource.L2)}.get(
+            leaf.resource, 0.0
+        )
     if cause is Cause.ATOMICS and leaf.resource in (Resource.L1, Resource.L2, *_GUARDS):
         other, passes = waste.access.other_wavefronts, waste.access.wavefronts
         of_global = max(0.0, 1 - other / passes) if leaf.resource is Resource.L1 and passes else 1.0

@@ -60,6 +60,7 @@ _WASTES = (
     Cause.LATENCY,
 )
 _LOAD_STALLS = frozenset({"long_scoreboard", "lg_throttle", "drain", "membar"})
+_FENCES = frozenset({"membar"})
 _SHARED_STALLS = frozenset({"short_scoreboard", "mio_throttle"})
 _UNIT_ROOFS = {
     Resource.DRAM: "DRAM",
@@ -234,18 +235,7 @@ def _explained(kernel: KernelCounters, given: Given, has_all: bool, has_levels: 
         in_tf32 = inf if has_levels else bound_in_tf32(kernel, roofline)
         bounds |= {cause: max(bounds[cause], in_tf32) for cause in PRODUCT_WORK if shares[cause] > 0}
     return KernelLimits(
-        kernel,
-        units,
-        has_all,
-        has_levels,
-        shares,
-        bounds,
-        roofline,
-        given.occupancy,
-        stalls,
-        waste,
-        top,
-        queue,
+        kernel, units, has_all, has_levels, shares, bounds, roofline, given.occupancy, stalls, waste, top, queue
     )
 
 
@@ -330,14 +320,16 @@ def _share_out_idle(
 
 
 def _waiting_for_waste(waste: Waste, stalls: Stalls | None) -> dict[Cause, float]:
-    """Shares of the waiting time that a kind of waste lengthens."""
+    """Shares of the waiting time that a kind of waste lengthens. A fence waits for what its warp wrote: of atomics the
+    share that they are of all writes."""
     if stalls is None:
         return {}
     loads, shared = stalls.of(_LOAD_STALLS), stalls.of(_SHARED_STALLS)
+    fences = stalls.of(_FENCES) * max(0.0, waste.atomic_writes - waste.atomic_requests)
     lanes = 0.0 if waste.active_lanes is None else max(0.0, 1 - waste.active_lanes / LANES)
     return {
         Cause.REGISTER_SPILLS: loads * waste.of(Cause.REGISTER_SPILLS, Resource.L1),
-        Cause.ATOMICS: loads * waste.atomic_requests + shared * waste.of(Cause.ATOMICS, Resource.L1),
+        Cause.ATOMICS: loads * waste.atomic_requests + fences + shared * waste.of(Cause.ATOMICS, Resource.L1),
         Cause.BANK_CONFLICTS: shared * waste.of(Cause.BANK_CONFLICTS, Resource.L1),
         Cause.UNCOALESCED: loads * waste.of(Cause.UNCOALESCED, Resource.L1),
         Cause.DIVERGENCE: (1 - stalls.of(FULL)) * lanes,

@@ -67,58 +67,42 @@ def _bytes(level: str) -> Callable[[LaunchFacts], Value]:
 
 
 def _rate(level: str) -> Callable[[LaunchFacts], Value]:
-    def per_second(facts: LaunchFacts) -> Value:
-        moved, time_ns = level_bytes(facts.kernel, level), facts.kernel.duration_ns
-        return None if moved is None or not time_ns else moved / (time_ns / 1e9)
+    return lambda facts: _per_second(facts, level_bytes(facts.kernel, level))
 
-    return per_second
+
+def _per_second(facts: LaunchFacts, amount: float | None) -> Value:
+    time_ns = facts.kernel.duration_ns
+    return None if amount is None or not time_ns else amount / (time_ns / 1e9)
+
+
+def _percent(share: float | None) -> Value:
+    return None if share is None else 100 * share
 
 
 def _intensity(level: str) -> Callable[[LaunchFacts], Value]:
     return lambda facts: None if facts.roofline is None else facts.roofline.intensity(level)
 
 
-def _work(path: str) -> Callable[[LaunchFacts], ComputeRoof | None]:
+def _work(facts: LaunchFacts, path: str) -> ComputeRoof | None:
     """The roof of fp32, fp64 or fp16 on the ordinary cores, or the nearest of the tensor cores."""
-
-    def found(facts: LaunchFacts) -> ComputeRoof | None:
-        roofs = () if facts.roofline is None else facts.roofline.compute
-        if path == "tensor":
-            return max((roof for roof in roofs if roof.path != "cuda"), key=lambda roof: roof.share, default=None)
-        return next((roof for roof in roofs if roof.path == "cuda" and roof.precision == path), None)
-
-    return found
+    roofs = () if facts.roofline is None else facts.roofline.compute
+    if path == "tensor":
+        return max((roof for roof in roofs if roof.path != "cuda"), key=lambda roof: roof.share, default=None)
+    return next((roof for roof in roofs if roof.path == "cuda" and roof.precision == path), None)
 
 
 def _flop_rate(path: str) -> Callable[[LaunchFacts], Value]:
-    def per_second(facts: LaunchFacts) -> Value:
-        roof, time_ns = _work(path)(facts), facts.kernel.duration_ns
-        return None if roof is None or roof.flops is None or not time_ns else roof.flops / (time_ns / 1e9)
-
-    return per_second
+    return lambda facts: _per_second(facts, roof.flops if (roof := _work(facts, path)) else None)
 
 
 def _flop_share(path: str) -> Callable[[LaunchFacts], Value]:
-    return lambda facts: None if (roof := _work(path)(facts)) is None else 100 * roof.share
-
-
-def _tensor_format(facts: LaunchFacts) -> Value:
-    roof = _work("tensor")(facts)
-    return None if roof is None else roof.label
-
-
-def _limited_by(facts: LaunchFacts) -> Value:
-    return " and ".join(facts.occupancy.limited_by) or None
+    return lambda facts: _percent(roof.share if (roof := _work(facts, path)) else None)
 
 
 def _tail(facts: LaunchFacts) -> Value:
     """Percent of the last wave of blocks that stays empty, were all blocks equally long."""
     waves = facts.occupancy.waves
     return None if not waves else 100 * (ceil(waves) - waves) / ceil(waves)
-
-
-def _sm_idle(facts: LaunchFacts) -> Value:
-    return None if facts.occupancy.sm_idle is None else 100 * facts.occupancy.sm_idle
 
 
 def _per_request(op: str) -> Callable[[LaunchFacts], Value]:
@@ -131,11 +115,6 @@ def _per_request(op: str) -> Callable[[LaunchFacts], Value]:
         return ratio if ratio is not None else count / requests if count is not None and requests else None
 
     return sectors
-
-
-def _excess(facts: LaunchFacts) -> Value:
-    ratio = facts.access.excess_ratio
-    return None if ratio is None else 100 * ratio
 
 
 def _conflicts(facts: LaunchFacts) -> Value:
@@ -210,7 +189,8 @@ FIGURES: tuple[Figure, ...] = (
     Figure("fp32_pct", _COMPUTE, "fp32, of its peak", "%", of=_flop_share("fp32")),
     Figure("fp16_flop_per_s", _COMPUTE, "fp16", "FLOP/s", of=_flop_rate("fp16")),
     Figure("fp16_pct", _COMPUTE, "fp16, of its peak", "%", of=_flop_share("fp16")),
-    Figure("tensor_format", _COMPUTE, "tensor cores", "", of=_tensor_format, is_text=True),
+    Figure("tensor_format", _COMPUTE, "tensor cores", "",
+           of=lambda facts: roof.label if (roof := _work(facts, "tensor")) else None, is_text=True),
     Figure("tensor_flop_per_s", _COMPUTE, "tensor cores", "FLOP/s", of=_flop_rate("tensor")),
     Figure("tensor_pct", _COMPUTE, "tensor, of its peak", "%", of=_flop_share("tensor")),
     Figure("fma_pct", _COMPUTE, "FMA pipe busy", "%", ("sm__pipe_fma_cycles_active" + _ELAPSED,)),
@@ -227,7 +207,8 @@ FIGURES: tuple[Figure, ...] = (
     Figure("sm_busy_pct", _COMPUTE, "SM busy", "%", _both("sm__instruction_throughput")),
     Figure("load_sectors_per_request", _ACCESS, "sectors per load", "", of=_per_request("ld")),
     Figure("store_sectors_per_request", _ACCESS, "sectors per store", "", of=_per_request("st")),
-    Figure("excess_sectors_pct", _ACCESS, "sectors beyond coalesced", "%", of=_excess),
+    Figure("excess_sectors_pct", _ACCESS, "sectors beyond coalesced", "%",
+           of=lambda facts: _percent(facts.access.excess_ratio)),
     Figure("bank_conflicts", _ACCESS, "passes for bank conflicts", "", of=_conflicts),
     Figure("spill_bytes", _ACCESS, "local memory (spills)", "bytes", of=_spilled),
     Figure("spill_requests", _ACCESS, "spilling requests", "", ("derived__local_spilling_requests",)),
@@ -246,7 +227,8 @@ FIGURES: tuple[Figure, ...] = (
     *map(_stall, _REASONS),
     Figure("theoretical_occupancy_pct", _OCCUPANCY, "theoretical", "%", ("sm__maximum_warps_per_active_cycle_pct",)),
     Figure("achieved_occupancy_pct", _OCCUPANCY, "achieved", "%", ("sm__warps_active" + _ACTIVE,)),
-    Figure("occupancy_limit", _OCCUPANCY, "limited by", "", of=_limited_by, is_text=True),
+    Figure("occupancy_limit", _OCCUPANCY, "limited by", "",
+           of=lambda facts: " and ".join(facts.occupancy.limited_by) or None, is_text=True),
     Figure("theoretical_warps", _OCCUPANCY, "theoretical warps an SM", "", ("sm__maximum_warps_avg_per_active_cycle",)),
     Figure("achieved_warps", _OCCUPANCY, "achieved warps an SM", "", ("sm__warps_active.avg.per_cycle_active",)),
     Figure("register_block_limit", _OCCUPANCY, "blocks by registers", "", ("launch__occupancy_limit_registers",)),
@@ -269,7 +251,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure("sms", _LAUNCH, "SMs", "", ("launch__sm_count",)),
     Figure("waves", _LAUNCH, "waves", "", ("launch__waves_per_multiprocessor",)),
     Figure("tail_pct", _LAUNCH, "tail, of the waves", "%", of=_tail),
-    Figure("sm_idle_pct", _LAUNCH, "SMs without a block", "%", of=_sm_idle),
+    Figure("sm_idle_pct", _LAUNCH, "SMs without a block", "%", of=lambda facts: _percent(facts.occupancy.sm_idle)),
     Figure("executed_instructions", _SOURCE, "executed", "", ("smsp__inst_executed.sum",)),
     Figure("issued_instructions", _SOURCE, "issued", "", ("smsp__inst_issued.sum",)),
     Figure("executed_per_scheduler", _SOURCE, "executed a scheduler", "", ("smsp__inst_executed.avg",)),

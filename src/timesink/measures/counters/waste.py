@@ -93,6 +93,7 @@ class Waste:
     memory and that go through load-store; `atomic_requests` is the share of global memory requests that are atomic.
     `copies_ahead`: global memory is read by asynchronous copies into shared memory rather than by loads.
     `filled_lanes`: the share of its warps' lanes that a block of this size has threads for; 1 for whole warps.
+    `atomic_writes`: the share of global writes that are atomic. `is_product`: tensor cores do some of its arithmetic.
     """
 
     shares: Mapping[Cause, Mapping[Resource, float]]
@@ -103,6 +104,8 @@ class Waste:
     memory_instructions: float
     copies_ahead: bool
     filled_lanes: float = 1.0
+    atomic_writes: float = 0.0
+    is_product: bool = False
 
     def of(self, cause: Cause, resource: Resource) -> float:
         """The share of the resource's busy time that this cause wastes."""
@@ -142,6 +145,8 @@ def waste_of(kernel: KernelCounters) -> Waste:
         1.0 if _is_on_tensor_cores(kernel) else _memory_instructions(kernel),
         copies > loads,
         _filled(kernel),
+        _ratio(_requests(kernel, "atom", "red"), _requests(kernel, "atom", "red", "st")),
+        any(leaf.resource is Resource.TENSOR and leaf.busy > 0 for leaf in leaves(kernel)),
     )
 
 
@@ -262,9 +267,15 @@ def _sectors(kernel: KernelCounters, level: str) -> float | None:
 
 
 def _atomic_sectors(kernel: KernelCounters) -> float:
+    """Sectors of atomics; of those that return what was there both ways, where L2's are counted both ways."""
+    both = kernel.total(
+        *(f"l1tex__m_{way}_sectors_mem_global_op_atom.sum" for way in ("l1tex2xbar_write", "xbar2l1tex_read"))
+    )
+    red = kernel.get("l1tex__m_l1tex2xbar_write_sectors_mem_global_op_red.sum")
     total = kernel.total("lts__t_sectors_srcunit_tex_op_atom.sum", "lts__t_sectors_srcunit_tex_op_red.sum")
     parts = ("atom_dot_alu", "atom_dot_cas", "red")
-    return total or kernel.total(*(f"lts__t_sectors_srcunit_tex_op_{part}.sum" for part in parts)) or 0.0
+    once = total or kernel.total(*(f"lts__t_sectors_srcunit_tex_op_{part}.sum" for part in parts)) or 0.0
+    return max(once, (both or 0.0) + (red or 0.0))
 
 
 def _atomic_requests(kernel: KernelCounters) -> float:

@@ -45,7 +45,7 @@ class QuantisedProduct:
     recorded), `calls` how many there are.
 
     `activation_ns` and `weights_ns` make the operands; `amax_ns`, `cast_ns` and `scale_ns` are the same time by what it
-    is spent on. `wide_ns` is the same product in 16 bits: measured in the trace, else by both bounds; `fused_ns` the
+    is spent on. `wide_ns` is the same product in 16 bits: measured in the trace, else as usual; `fused_ns` the
     activation's amax and cast as two passes over it. None where not known.
     """
 
@@ -196,11 +196,11 @@ def _elements(shapes: str) -> list[int]:
 
 
 def _ledger(
-    device: Device, key: tuple[Any, ...], times: list[dict[str, float]], wide: list[int] | None, gpu: GpuPeaks | None
+    device: Device, key: tuple[Any, ...], measured: list[dict[str, float]], wide: list[int] | None, gpu: GpuPeaks | None
 ) -> QuantisedProduct:
     """One row: medians of equal products."""
     name, math, rows, inner, columns = key
-    middle = {part: float(median([one[part] for one in times])) for part in times[0]}
+    middle = {part: float(median([one[part] for one in measured])) for part in measured[0]}
     wide_ns, fused_ns = None if wide is None else float(median(wide)), None
     if gpu is not None and rows:
         flops, sides = 2.0 * rows * inner * columns, rows * inner + inner * columns
@@ -208,12 +208,13 @@ def _ledger(
             bound_of(OperatorWork(WorkKind.MATMUL, flops, int(sides * item + 2 * rows * columns), kind), gpu).bound_ns
             for kind, item in ((math, _ITEM_BYTES[math]), (_WIDE, 2.0))
         )
-        wide_ns = middle["product"] * in_16 / narrow if wide_ns is None else wide_ns
+        times = min(in_16 / narrow, machines.NARROW_TIMES.value)
+        wide_ns = middle["product"] * times if wide_ns is None else wide_ns
         moved = rows * inner * (2 + 2 + _ITEM_BYTES[math])  # read for the amax, read again, written
         rate = gpu.dram_bytes_per_s * machines.DRAM_SHARE.value
         fused_ns = max(moved / rate * NS_PER_S, 2 * machines.KERNEL_FLOOR_US.ns)
     return QuantisedProduct(
-        device=device, name=name, math=math, rows=rows, inner=inner, columns=columns, calls=len(times),
+        device=device, name=name, math=math, rows=rows, inner=inner, columns=columns, calls=len(measured),
         product_ns=middle["product"], activation_ns=middle["of_activation"], weights_ns=middle["of_weights"],
         amax_ns=middle["amax"], cast_ns=middle["cast"], scale_ns=middle["scale"], wide_ns=wide_ns, fused_ns=fused_ns,
     )  # fmt: skip

@@ -196,12 +196,7 @@ HOST_STACKS = Table(
     sorted_by=("rank", "process", "thread", "time_ns"),
 )
 
-OS_CALLS = Table(
-    "os_calls",
-    "One row per traced operating-system runtime call.",
-    {**NAMED_SPAN},
-    sorted_by=_BY_THREAD,
-)
+OS_CALLS = Table("os_calls", "One row per traced operating-system runtime call.", {**NAMED_SPAN}, sorted_by=_BY_THREAD)
 
 THREAD_STATES = Table(
     "thread_states",
@@ -389,12 +384,7 @@ MEMORY_BLOCKS = Table(
 MEMORY_MARKS = Table(
     "memory_marks",
     "One row per annotation in a memory snapshot (record_function), such as `Optimizer.step#AdamW.step`.",
-    {
-        "rank": RANK,
-        "device": Column(pl.Int32, "GPU ordinal"),
-        "name": NAME,
-        **SPAN,
-    },
+    {"rank": RANK, "device": Column(pl.Int32, "GPU ordinal"), "name": NAME, **SPAN},
     sorted_by=("rank", "device", "start_ns", "end_ns"),
 )
 

@@ -88,11 +88,7 @@ def _widths(dtypes: pl.Series) -> pl.Series:
 
 def _descriptions(decoded: DecodedTrace, rows: DecodedRows) -> pl.DataFrame:
     """What events say of collectives; `quiet` marks calls that move nothing."""
-    schema = dict.fromkeys(_NUMBERS, pl.Int64) | {
-        "external_id": pl.UInt64,
-        "device": pl.Int32,
-        "on_device": pl.UInt8,
-    }
+    schema = dict.fromkeys(_NUMBERS, pl.Int64) | {"external_id": pl.UInt64, "device": pl.Int32, "on_device": pl.UInt8}
     columns = {}
     for name in _NUMBERS:
         column = rows.take(name)

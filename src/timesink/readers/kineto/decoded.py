@@ -50,6 +50,7 @@ class DecodedTrace:
     """
 
     path: Path
+    limits: ReadLimits
     tables: dict[str, DecodedRows]
     strings: pl.Series
     texts: pl.Series
@@ -125,6 +126,7 @@ def decode(file: UnpackedFile, stretches: Stretches | None = None) -> DecodedTra
     }
     return DecodedTrace(
         path=file.path,
+        limits=file.limits,
         tables=tables,
         strings=strings,
         texts=strings.cast(pl.Categorical()),

@@ -19,7 +19,7 @@ from timesink.model.nesting import key_slices
 from timesink.model.schema import ColumnValues, Table, nulls
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.model.window import Window, touching
-from timesink.readers.kineto import accelerators, collectives, events
+from timesink.readers.kineto import accelerators, collectives, counters, events
 from timesink.readers.kineto import decoded as source
 from timesink.readers.kineto.decoded import DecodedTrace, Stretches
 from timesink.startup import dataclass
@@ -166,6 +166,7 @@ def to_trace(decoded: DecodedTrace, reader_format: str, whole: KinetoSurvey | No
     draft.add(canonical.SYNCS, syncs)
     draft.add(canonical.EVENT_WAITS, waits)
     draft.add(canonical.COLLECTIVES, collectives.collectives(decoded, process, draft.tables))
+    draft.add(canonical.GPU_METRICS, counters.gpu_metrics(decoded))
     draft.add(canonical.SOURCES, source.source_row(decoded, reader_format))
     draft.add(canonical.SETTINGS, source.settings(decoded))
     message = "event waits name a record later than the wait; the record is left out"

@@ -99,8 +99,7 @@ SYNCHRONISATIONS = _source(
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", f"{_WORK} syncType deprecatedSyncType eventId eventSyncId"
 )
 CUDA_EVENTS = _source(
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
-    "contextId streamId! correlationId globalPid eventId! eventSyncId deviceId:int32",
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "contextId streamId! correlationId globalPid eventId! eventSyncId deviceId:int32"
 )
 CALLS = _source("CUPTI_ACTIVITY_KIND_RUNTIME", f"{_NAMED_CALL} correlationId eventClass:int32")
 OS_RUNTIME = _source("OSRT_API", f"{_NAMED_CALL} eventClass:int32")

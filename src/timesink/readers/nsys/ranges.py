@@ -105,12 +105,7 @@ def _library(session: ExportReading) -> list[pl.DataFrame]:
         whose = session.whose(frame)
         parts.append(
             frame.select(
-                **whose,
-                domain=pl.lit(domain),
-                name=name,
-                start_ns="start",
-                end_ns="end",
-                kind=pl.lit("push_pop"),
+                **whose, domain=pl.lit(domain), name=name, start_ns="start", end_ns="end", kind=pl.lit("push_pop")
             )
         )
     return [part for part in parts if part.height]

@@ -62,10 +62,7 @@ _Value = int | float | str | None
 
 
 def careful_rows(
-    path: Path,
-    source: ExportTable,
-    present: tuple[tuple[str, ColumnKind], ...],
-    notes: list[ImportNote],
+    path: Path, source: ExportTable, present: tuple[tuple[str, ColumnKind], ...], notes: list[ImportNote]
 ) -> pl.DataFrame:
     """Every row before the first damaged page; a cell that is not what its column should hold is null, and counted."""
     wanted = ", ".join(f'"{name}"' for name, _ in present)

@@ -13,14 +13,7 @@ from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import (
-    ALLOW_TF32,
-    Explanation,
-    busiest_unit,
-    cause_rule,
-    counted,
-    operands_advice,
-)
+from timesink.rules.ncu._family import ALLOW_TF32, Explanation, busiest_unit, cause_rule, counted, operands_advice
 from timesink.rules.ncu._tiny import FUSE, is_tiny
 from timesink.units import share_text
 
@@ -93,12 +86,7 @@ def _explain_atomics(limits: KernelLimits) -> Explanation:
         counted(
             limits,
             ("atomic requests", limits.waste.atomic_requests, "ratio", "of global memory requests"),
-            (
-                "shared atomics",
-                shared,
-                "ratio",
-                "of shared-memory instructions",
-            ),
+            ("shared atomics", shared, "ratio", "of shared-memory instructions"),
         ),
         "Combine values before the atomic update: by shuffles in a warp, then in shared memory, and one atomic per "
         "block; give each warp or lane its own copy of a small histogram.",

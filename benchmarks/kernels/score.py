@@ -73,7 +73,7 @@ def _score(entry: dict[str, Any], limits: KernelLimits, times: dict[str, float])
 def _faults(reports: Path) -> Iterator[tuple[str, KernelLimits]]:
     """Pairs and their faults, of a chain the longest launch: the kernels named so; of a report without any, named for
     its pair, the longest."""
-    for packed in sorted(reports.glob("*.ncu-rep.xz")):
+    for packed in sorted([*reports.glob("*.ncu-rep.xz"), *reports.glob("*.raw.csv.xz")]):
         yield from faults_in(packed)[0]
 
 

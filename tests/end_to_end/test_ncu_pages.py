@@ -106,6 +106,17 @@ def test_two_in_three_launches_of_all_suites_are_decided_from_their_details_and_
     assert decided >= 0.68 * every
 
 
+SEVENTH = SUITE.parent / "unseen7" / "reports"
+
+
+@pytest.mark.parametrize("name", ["cuda", "triton"])
+def test_details_of_the_seventh_set_say_what_its_raw_pages_say_or_nothing(name: str, reading: Reading) -> None:
+    details, raw = (reading(SEVENTH / f"{name}.{page}.csv.xz") for page in ("details", "raw"))
+    for said, full in zip(kernel_limits(details), kernel_limits(raw), strict=True):
+        assert full is not None
+        assert said is None or said.limiter is full.limiter or is_the_same_side(said, full), full.kernel.name
+
+
 def test_no_unit_of_loads_is_busier_than_l1(reading: Reading) -> None:
     """What a details page is read by: each load or store passes through L1."""
     for report in REPORTS:

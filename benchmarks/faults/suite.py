@@ -20,19 +20,21 @@ SPLIT_SEED = "timesink faults 1"
 THIRD_SEED = "timesink faults 3"
 FOURTH_SEED = "timesink faults 4"
 FIFTH_SEED = "timesink faults 5"
-FOLDERS = {5: "fifth", 6: "sixth"}
+EIGHTH_SEED = "timesink faults 8"
+FOLDERS = {5: "fifth", 6: "sixth", 8: "eighth"}
 
 Split = Literal[
     "tune", "evaluate", "fresh", "third_tune", "third_evaluate", "fourth_tune", "fourth_evaluate", "fifth_tune",
-    "fifth_evaluate", "sixth",
+    "fifth_evaluate", "sixth", "eighth_tune", "eighth_evaluate",
 ]  # fmt: skip
 SPLITS: tuple[Split, ...] = get_args(Split)
 """`tune`: limits were set on it. `evaluate`: set aside by a hash of the name, and printed since.
 `fresh`: planted after the limits were set and after the first evaluation; captured once, scored once.
 `third_tune` and `third_evaluate`: the third set, split by a hash of its own before any of it was captured.
 `fourth_tune` and `fourth_evaluate`, `fifth_tune` and `fifth_evaluate`: the fourth and the fifth, likewise.
-`sixth`: the sixth, all of it captured once and scored once; nothing is set on it."""
-Set = Literal[1, 2, 3, 4, 5, 6]
+`sixth`: the sixth, all of it captured once and scored once; nothing is set on it.
+`eighth_tune` and `eighth_evaluate`: the eighth, split by a hash like the third."""
+Set = Literal[1, 2, 3, 4, 5, 6, 8]
 Builder = Callable[[str, "Machine"], "Program"]
 _WHOLE: dict[int, Split] = {2: "fresh", 6: "sixth"}
 _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
@@ -40,6 +42,7 @@ _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
     3: (THIRD_SEED, "third_tune", "third_evaluate"),
     4: (FOURTH_SEED, "fourth_tune", "fourth_evaluate"),
     5: (FIFTH_SEED, "fifth_tune", "fifth_evaluate"),
+    8: (EIGHTH_SEED, "eighth_tune", "eighth_evaluate"),
 }
 
 
@@ -142,6 +145,12 @@ def fifth(
 def sixth(name: str, bottleneck: str, recorded: int = 3) -> Fault:
     """A program of the sixth set."""
     return fifth(name, "two_gpus", bottleneck, recorded=recorded, part=6)
+
+
+def eighth(name: str, topic: str, bottleneck: str, compiles: bool = False) -> Fault:
+    """A program of the eighth set, on one GPU and without a mark."""
+    steps = ("medium",) if bottleneck == HEALTHY else ("high",)
+    return Fault(name, f"eighth.{topic}", bottleneck, steps, compiles=compiles, part=8, recorded=5)
 
 
 THROUGH_HOST = (("NCCL_P2P_DISABLE", "1"),)
@@ -287,6 +296,24 @@ FAULTS: tuple[Fault, ...] = (
     sixth("stages_of_unlike_length", "pipeline_bubble"),
     sixth("states_sent_one_by_one", "communication_small"),
     sixth("norms_synchronized", "communication_small"),
+    eighth("attention_of_the_library", "language", "attention_unfused"),
+    eighth("prompts_read_eagerly", "language", "pointwise_unfused", compiles=True),
+    eighth("losses_kept_as_numbers", "language", "host_sync"),
+    eighth("outputs_checked_for_nan", "language", "host_sync"),
+    eighth("masks_sent_each_step", "language", "host_to_device_copy"),
+    eighth("pairs_of_words_counted", "language", "host_python"),
+    eighth("states_scanned_in_python", "language", "launch_bound"),
+    eighth("bert_compiled", "language", HEALTHY, compiles=True),
+    eighth("scan_as_a_graph", "language", HEALTHY),
+    eighth("pictures_normalised_on_the_cpu", "vision", "input_pipeline"),
+    eighth("unpacked_by_two_workers", "vision", "input_pipeline"),
+    eighth("films_channels_first", "vision", "layout_conversion"),
+    eighth("pictures_in_fp32", "vision", "precision"),
+    eighth("one_picture_at_a_time", "vision", "launch_bound"),
+    eighth("losses_of_masks_written_out", "vision", "pointwise_unfused", compiles=True),
+    eighth("weights_averaged_on_the_cpu", "vision", "device_to_host_copy"),
+    eighth("adam_of_many_small_weights", "vision", "optimizer_unfused"),
+    eighth("unpacked_in_time", "vision", HEALTHY),
 )
 
 

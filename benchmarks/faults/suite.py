@@ -303,7 +303,6 @@ FAULTS: tuple[Fault, ...] = (
     eighth("masks_sent_each_step", "language", "host_to_device_copy"),
     eighth("pairs_of_words_counted", "language", "host_python"),
     eighth("states_scanned_in_python", "language", "launch_bound"),
-    eighth("bert_compiled", "language", HEALTHY, compiles=True),
     eighth("scan_as_a_graph", "language", HEALTHY),
     eighth("pictures_normalised_on_the_cpu", "vision", "input_pipeline"),
     eighth("unpacked_by_two_workers", "vision", "input_pipeline"),

@@ -92,6 +92,14 @@ def test_the_sixth_set_is_unseen_as_a_whole() -> None:
     assert len(sixth) == 8
 
 
+def test_the_eighth_set_runs_on_one_gpu_without_marks_and_a_third_of_it_is_set_aside() -> None:
+    eighth = [suite.find(case.fault) for case in suite.cases("eighth:")]
+    assert {(fault.gpus, fault.marked) for fault in eighth} == {(1, False)}
+    assert Counter((fault.split, fault.healthy) for fault in eighth) == {
+        ("eighth_tune", False): 9, ("eighth_tune", True): 1, ("eighth_evaluate", False): 6, ("eighth_evaluate", True): 1
+    }  # fmt: skip
+
+
 def test_programs_of_two_ranks_have_two_severities_and_healthy_ones_three_sizes() -> None:
     jobs = [fault for fault in suite.FAULTS if fault.gpus > 1 and fault.part == 3]
     assert sum(not fault.healthy for fault in jobs) == 6

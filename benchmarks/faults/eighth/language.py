@@ -48,14 +48,6 @@ def attention_of_the_library(_: str, machine: Machine) -> Program:
     return Program(eager, fused, tolerance=5e-2)
 
 
-def bert_compiled(_: str, machine: Machine) -> Program:
-    """Nothing is planted: BERT in bf16 with fused attention and AdamW, compiled."""
-    batch, length = machine.size(32, 2), machine.size(512, 16)
-    model = bert(machine, "sdpa")
-    step = masked_training(machine, torch.compile(model) if machine.cuda else model, batch, length)
-    return Program(step, step)
-
-
 def llama(machine: Machine) -> LlamaModel:
     width = machine.size(2048, 64)
     config = LlamaConfig(

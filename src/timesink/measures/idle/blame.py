@@ -17,7 +17,7 @@ from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.measures.idle.causes import CAUSE_CODE, CAUSES, HostActivity, IdleCause, host_activity
 from timesink.measures.idle.charges import Charges, behind, wait_causes, won_without_waits_ns
-from timesink.measures.idle.input_pipeline import input_pipeline
+from timesink.measures.idle.input_pipeline import input_prepared
 from timesink.measures.idle.pieces import GapCutter, Pieces
 from timesink.measures.steps.per_step import begun_per_step, per_step_ns, step_weights, step_windows
 from timesink.measures.timeline.device_timeline import Device, device_gaps, device_timeline
@@ -284,12 +284,6 @@ def idle_places(trace: Trace) -> pl.DataFrame:
     """The stretches of the idle blame with the cause as text and `idle_ns`, their length."""
     length = (pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns")
     return idle_blame(trace).frame.with_columns(pl.col("cause").cast(pl.String), length)
-
-
-def input_prepared(trace: Trace, rank: int) -> Intervals:
-    """When launching threads of the rank prepared input."""
-    found = input_pipeline(trace).by_rank.get(rank)
-    return found.loading if found else Intervals.none()
 
 
 def idle_by_step(trace: Trace, device: Device) -> dict[str, Int64Array]:

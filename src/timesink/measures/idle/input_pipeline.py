@@ -83,6 +83,12 @@ def input_pipeline(trace: Trace) -> InputPipeline:
     )
 
 
+def input_prepared(trace: Trace, rank: int) -> Intervals:
+    """When launching threads of the rank prepared input."""
+    found = input_pipeline(trace).by_rank.get(rank)
+    return found.loading if found else Intervals.none()
+
+
 def _named_rows(trace: Trace) -> pl.DataFrame:
     parts = [pl.DataFrame(schema=_SCHEMA)]
     for table, pattern in ((RANGES, LOADING), (HOST_OPS, LOADING), (FRAMES, frames.LOADING)):

@@ -18,6 +18,7 @@ far beyond the rest:
     10 10 11 30          30        3 x the rest, and nothing is like it
     10 10 11 30 29       none      it comes back: the program has such steps; so too where the host shows another
     10 14 19 30          none      they all differ
+    10 15 40 10          none      the two long ones wait for data: N workers give N batches at a time
     10 30                30        which of two is the usual one is not known, but both have what the shorter one has
 
 Of twenty steps and more none is left out: one of them moves the others' figures little, and what fewer than a tenth of
@@ -27,12 +28,14 @@ the steps have comes last anyway (`timesink.diagnosis.headline.is_of_few_steps`)
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import steps as assumed
+from timesink.measures.idle.input_pipeline import input_prepared
 from timesink.measures.steps.steps import TRUNCATED, WARM_UP, steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, median
@@ -138,7 +141,9 @@ def usual_steps(trace: Trace) -> Trace | None:
         if len(lone) != 1:  # none, or other ranks have others
             break
         left_out |= lone
-    return replace(trace, left_out=frozenset(left_out)) if left_out and not _comes_back(trace) else None
+    if not left_out or _comes_back(trace) or _loads_again(trace, left_out):
+        return None
+    return replace(trace, left_out=frozenset(left_out))
 
 
 def _periods(trace: Trace) -> Mapping[int, Mapping[int, int]]:
@@ -160,6 +165,20 @@ def _comes_back(trace: Trace) -> bool:
         begin, end = own["host_start_ns"].to_numpy(), own["mark_end_ns"].to_numpy()
         still_ns = end - begin - kernels.covered_ns(begin, end)
         if still_ns.max() > SLOW * median(end - begin) and (still_ns >= still_ns.max() / SLOW).sum() > 1:
+            return True
+    return False
+
+
+def _loads_again(trace: Trace, left_out: AbstractSet[int]) -> bool:
+    """Whether long steps wait for data, and others too: a loader of N workers gives batches N at a time, so some steps
+    wait for all of them and the rest for none. One step that waits is an accident; two are how the program runs."""
+    apart = steps(trace).windows.filter(pl.col("step").is_in(list(left_out)))
+    for rank, start_ns, end_ns in apart.select("rank", "start_ns", "end_ns").iter_rows():
+        loading, own = input_prepared(trace, rank), steps(trace).frame.filter(pl.col("rank") == rank)
+        begin, end = own["host_start_ns"].to_numpy(), own["host_end_ns"].to_numpy()
+        least = (SLOW - 1) * median(end - begin)
+        # A GPU's step goes on to the next one's first kernel, so what the host waits at the head of one is in another.
+        if loading.clip(start_ns, end_ns).total_ns > least and (loading.covered_ns(begin, end) > least).sum() > 1:
             return True
     return False
 

@@ -10,7 +10,7 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
 from timesink.fixes.fix import Fix
-from timesink.fixes.table import BF16, FP16, TF32
+from timesink.fixes.table import BF16, BF16_WEIGHTS, FP16, TF32
 from timesink.measures.habits.repeated_kernels import parameter_loops
 from timesink.readers import read
 
@@ -68,8 +68,8 @@ MIXES = {"products": (SGEMM,), "products and kernels around": (SGEMM, GELU, SGEM
     ("gpu", "capability", "fix"),
     [
         ("Tesla V100-PCIE-32GB", "7 | 0", FP16), ("NVIDIA TITAN V", "7 | 0", FP16), ("Tesla T4", "7 | 5", FP16),
-        ("Quadro RTX 8000", "7 | 5", FP16), ("NVIDIA GeForce RTX 4090", "8 | 9", BF16),
-        ("NVIDIA GeForce RTX 3080", "8 | 6", BF16), ("AMD Instinct MI250X", "9 | 0", BF16),
+        ("Quadro RTX 8000", "7 | 5", FP16), ("NVIDIA GeForce RTX 4090", "8 | 9", BF16_WEIGHTS),
+        ("NVIDIA GeForce RTX 3080", "8 | 6", BF16_WEIGHTS), ("AMD Instinct MI250X", "9 | 0", BF16_WEIGHTS),
         ("NVIDIA A100-SXM4-40GB", "8 | 0", TF32),
     ],
 )  # fmt: skip

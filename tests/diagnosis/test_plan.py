@@ -15,12 +15,10 @@ from tests.strategies import shifted
 from tests.tables import trace_of
 
 import timesink
-from timesink.diagnosis import headline
+from timesink.diagnosis import headline, pricing
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.plan import joint as joint_module
 from timesink.diagnosis.plan.joint import WORTH, Joint, candidates
 from timesink.diagnosis.plan.ladder import Plan, _superfluous, plan
-from timesink.diagnosis.pricing import Priced
 from timesink.diagnosis.verdicts import Quantity
 from timesink.fixes.table import BY_NAME, FIXES
 from timesink.measures.habits import repeated_calls
@@ -28,7 +26,6 @@ from timesink.measures.kernels import one_stream
 from timesink.model.trace import Trace
 from timesink.startup import replace
 from timesink.views.plan import page_of
-from timesink.whatif.changes.kernels import ShortenKernels
 from timesink.whatif.changes.transfers import PinCopies
 from timesink.whatif.edit import Together
 
@@ -111,19 +108,27 @@ def test_a_plan_counts_all_that_a_fix_wins_and_a_diagnosis_what_its_finding_clai
     assert claimed.value <= gain.value <= claimed.most
 
 
-def test_shorter_kernels_win_their_time_as_far_as_the_host_leaves_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a step of 10 ms kernels of 4 go, 2 to 6; a host that needs 7 leaves 3 of it, give or take 0.53."""
-    made = Joint(joint().trace.with_unprofiled_step(10e6), 0, 10.0, tuple(joint().offered.values()))
-    told = Mock(step_ns=20e6)  # as replayed
-    monkeypatch.setattr(joint_module, "expected_pricer", lambda *_: told)
-    gone = Quantity(4.0, "ms", low=2.0, high=6.0)
-    monkeypatch.setattr(joint_module, "price_change", lambda *_: Priced(gone, "kernel_time"))
-    kernels = ShortenKernels((0, 0), np.arange(1), (np.zeros(1),) * 3)
-    for host_ms, won in ((7.0, (2.0, 3.0, 3.53)), (8.0, (1.6, 2.0, 2.4)), (2.0, (2.0, 4.0, 6.0))):
-        told.host_after_ns = lambda _, host_ns=host_ms * 2e6: host_ns
-        gain = made._by_time([kernels])
-        assert gain is not None
-        assert (gain.low, gain.value, gain.high) == pytest.approx(won, abs=0.01)
+@pytest.mark.parametrize(
+    ("host_ms", "device_ms", "recorded_ms", "won"),
+    [
+        (7.0, 6.0, 7.0, (2.0, 3.0, 3.256)),  # 3 of it are left, give or take 0.256: a replay's error of nothing won
+        (8.0, 6.0, 8.0, (1.744, 2.0, 2.256)),
+        (2.0, 6.0, 2.0, (2.0, 4.0, 6.0)),
+        (7.0, 6.0, 12.0, (2.0, 3.0, 3.81)),  # recording took 5 of the host's time: 1.28 of 0.12 of it, and 0.256
+        (9.5, 9.6, 12.0, (0.266, 0.727, 6.0)),  # hidden behind the device: of 9.5 +- 0.36, below 9.6, 9.27 is expected
+    ],
+)
+def test_shorter_kernels_win_their_time_as_far_as_the_host_leaves_room(
+    monkeypatch: pytest.MonkeyPatch, host_ms: float, device_ms: float, recorded_ms: float, won: tuple[float, ...]
+) -> None:
+    """Of a step of 10 ms, replayed as one of 20, kernels of 4 go, 2 to 6."""
+    trace = joint().trace.with_unprofiled_step(10e6)
+    told = Mock(step_ns=20e6, host_ns=host_ms * 2e6, device_ns=device_ms * 2e6, unreplayable=None)
+    monkeypatch.setattr(pricing, "expected_pricer", lambda *_: told)
+    monkeypatch.setattr(pricing, "pricers", lambda _: {0: Mock(host_ns=recorded_ms * 2e6)})
+    gain = pricing._beside_host(Quantity(4.0, "ms", low=2.0, high=6.0), 0, trace)
+    assert (gain.low, gain.value, gain.high) == pytest.approx(won, abs=0.01)
+    assert pricing._beside_host(gain, 1, trace) is gain  # a rank without a host
 
 
 LAYER = [1, 2, 3, 4, 5]

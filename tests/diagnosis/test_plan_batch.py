@@ -12,6 +12,7 @@ from timesink.measures.kernels.facts import kernel_facts, multiprocessors
 from timesink.model.tables import DEVICE_OPS
 from timesink.startup import replace
 from timesink.whatif.change import Case
+from timesink.whatif.pricing import _host_only_ns
 
 KEY = (0, 0)
 
@@ -54,7 +55,7 @@ def test_a_replay_of_longer_kernels_keeps_the_host_and_adds_their_time() -> None
     graph, change = joint().pricer.graph, batch._growing(joint().trace, KEY)(4)
     then = change.rewrite(graph, Case.CAUTIOUS)
     assert np.array_equal(then.network.edges.dst, graph.network.edges.dst)
-    assert joint().pricer.host_after_ns(change) == joint().pricer.host_ns
+    assert _host_only_ns(then, joint().pricer.anchors) == joint().pricer.host_ns
     assert then.replay().time_ns.max() > graph.replay().time_ns.max()
 
 

@@ -23,6 +23,7 @@ _ALONE: Final = re.compile(rf"^([a-z_0-9]+)  +{TIME}  +{TIME}  +{TIME}  +{SHARE}
 _RUNG: Final = re.compile(rf"^[a-z_0-9]+  +{TIME}  +{TIME}  +{TIME}  +{TIME}  +{SHARE}", re.MULTILINE)
 _SAVES: Final = re.compile(rf"[sS]aves (?:at most )?{TIME} [^;]{{0,60}}?\)?, {TIME} to {TIME}")
 _LEAST: Final = re.compile(rf"[sS]aves at most {TIME} [^;]{{0,60}}?\)?, at least {TIME}")
+_MAKES_MORE: Final = ("channels_last", "fused_attention", "batch_small_calls")  # launches go, and calls of the model
 _ORDER: Final = ("low", "value", "high")
 
 
@@ -45,20 +46,18 @@ def lane_is_the_bar(of: Answers) -> Iterator[str]:
 
 def change_alone_is_its_finding(of: Answers) -> Iterator[str]:
     """A finding saves what its change wins alone in the plan, to a hundredth of the step; less where time of it is
-    counted in another finding, or where the change takes time of other findings too. A fix that a plan makes in another
-    way than the finding proposes (`beside`: bf16 under autocast, with its casts) has a price of its own, and a plan
-    holds kernels that only get shorter to what the host leaves room for."""
+    counted in another finding, or where the change takes time of other findings too. What a plan makes besides
+    (`_MAKES_MORE`) wins more there."""
     step_ms = of.plan_of_server.get("step_ms") or 0.0
     alone = {name: ms(value, unit) for name, value, unit, *_ in _ALONE.findall(_table(of.plan, "wins alone"))}
     for (card, finding), one in zip(of.diagnosis.findings, of.json["findings"], strict=True):
         fix, worth = finding.fix, one["recoverable_ms_per_step"]
-        if fix is None or worth is None or fix.name not in alone or (fix.beside and not fix.of_launches):
+        if fix is None or worth is None or fix.name not in alone:
             continue
         won, saved = alone[fix.name], worth["value"]
         asking = [other for _, other in of.diagnosis.findings if other.fix is fix]
-        is_less = finding.counted_in or fix.does_more or fix.of_launches or len(asking) > 1
-        is_more = saved > won and finding.priced_by != "kernel_time"
-        if not alike(saved, won, MATERIAL * step_ms) and (is_more or (saved < won and not is_less)):
+        is_less = finding.counted_in or fix.does_more or fix.of_launches or fix.name in _MAKES_MORE or len(asking) > 1
+        if not alike(saved, won, MATERIAL * step_ms) and (saved > won or not is_less):
             yield f"{card.code} saves {saved:.4g} ms, {fix.name} alone wins {won:.4g} ms in the plan"
 
 

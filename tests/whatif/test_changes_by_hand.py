@@ -597,12 +597,15 @@ def test_casts_beside_each_product() -> None:
     convolutions one and a half, and three more where gradients are checked."""
     roles = chosen(tf32=[1], fp32=[2], streaming=[4])
     assert made_of.autocast(roles).products.tolist() == [1, 2]
+    untrained = chosen(tf32=[1], fp32=[2], streaming=[4], inferred=[1, 2])
     eager, compiled = (
-        [made_of.autocast(roles, made, it).casts.tolist() for it in (False, True)] for made in (False, True)
+        [made_of.autocast(it, made).casts.tolist() for it in (untrained, roles)] for made in (False, True)
     )
     assert (eager, compiled) == ([[2.25, 2.25], [2, 2]], [[1.25, 1.25], [1, 1]])
     assert made_of.autocast(roles, checked=True).casts.tolist() == [5, 5]
-    assert made_of.autocast(roles, convolutions=np.array([2])).casts.tolist() == [2, 1.5]
+    assert made_of.autocast(untrained, checked=True).casts.tolist() == [2.25, 2.25]
+    assert made_of.autocast(chosen(tf32=[1], fp32=[2], convolution=[2])).casts.tolist() == [2, 1.5]
+    assert made_of.autocast(chosen(emulated=[1], fp16=[2])).casts.tolist() == [0, 2]  # in 16 bits before
     assert [fixes.AUTOCAST_CASTS.at(case) for case in Case] == [1.1, 0.8, 0.4]
 
 

@@ -331,7 +331,10 @@ def test_what_a_change_wins_and_where_it_is_held_are_of_its_expected_case(monkey
 
     monkeypatch.setattr(Bounds, "of", bounds)
     price = pricer.price(half)
-    assert floors == [pricer._floor, Floor(pricer.busy_ns, pricer.host_after_ns(half))]
+    assert floors == [
+        pricer._floor,
+        Floor(pricer.busy_ns, pricing._host_only_ns(pricer._changed(half), pricer.anchors)),
+    ]
     assert price.matched
     assert price.gain_ns == pytest.approx(7 / 8 * 50_000)
     assert price.low_ns < price.gain_ns < price.high_ns

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from statistics import NormalDist
 from typing import Final, NamedTuple
 
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, PricedBy, Quantity
@@ -30,11 +31,12 @@ from timesink.model.trace import Trace
 from timesink.startup import dataclass, replace
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case, Change, Touches
-from timesink.whatif.changes.kernels import ShortenKernels
+from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast
 from timesink.whatif.changes.transfers import OverlapCollectives
 from timesink.whatif.periods import TO_P90
 from timesink.whatif.pricing import Pricer
 
+_LEAST: Final = 1e-6  # of a probability that is divided by
 _SHARED: Final = 0.01  # claims that share less than this are apart
 UNSURE: Final = 0.3  # Swanson's weight of the high end: what is expected of a gain that may be nothing
 _NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
@@ -82,26 +84,29 @@ def price_change(
     host.
 
     A profiler slows the host, not kernels: where the device bounds the step, the slowed host often seems to leave no
-    room for a shorter device step. So where nothing but kernels gets shorter, the gain is their time, and no replay is
-    asked. `bound` is what is known of a gain that is mostly the profiler's.
+    room for a shorter device step. So where nothing but kernels gets shorter, the gain is their time, as far as the
+    host leaves room for it without a profiler, and no replay is asked; nor where casts cannot be replayed. `bound` is
+    what is known of a gain that is mostly the profiler's.
     """
     if (unreplayed := _price_without_replay(change, rank, trace)) is not None:
         return unreplayed
-    if rank not in pricers(trace):
-        return None
-    if trace.unprofiled_step_ns is None:
-        replayed = _price_by_estimate(change, rank, trace)
-    else:
-        replayed = _price_without_profiler(change, rank, bound, trace)
+    replayed = None
+    if rank in pricers(trace):
+        if trace.unprofiled_step_ns is None:
+            replayed = _price_by_estimate(change, rank, trace)
+        else:
+            replayed = _price_without_profiler(change, rank, bound, trace)
     if replayed is None:
-        return None
+        if not isinstance(change, UnderAutocast):
+            return None
+        return Priced(_price_by_kernels(change.kernels, rank, trace), "kernel_time")
     return Priced(replayed if signed else _at_least_nothing(replayed), "replay")
 
 
 def _price_without_replay(change: Change, rank: int, trace: Trace) -> Priced | None:
     """What is known of a change without asking a replay; None where only a replay tells."""
     if isinstance(change, ShortenKernels) and change.touches is Touches.DEVICE:
-        return Priced(_price_by_kernels(change, trace), "kernel_time")
+        return Priced(_price_by_kernels(change, rank, trace), "kernel_time")
     is_unmatched = isinstance(change, OverlapCollectives) and not collective_waits(trace).matched.calls.height
     if is_unmatched and rank in pricers(trace):  # all of it may be waiting for a late rank
         return Priced(_exposed_bound(rank, trace), "bound")
@@ -132,18 +137,42 @@ def _at_least_nothing(gain: Quantity) -> Quantity:
     return replace(gain, value=max(gain.value, 0.0), low=low, high=high)
 
 
-def _price_by_kernels(change: ShortenKernels, trace: Trace) -> Quantity:
+def _price_by_kernels(change: ShortenKernels, rank: int, trace: Trace) -> Quantity:
     """The kernel time that goes: its cases, and apart from them (in quadrature) an error as large as that of a replay.
 
     Where steps take longer without a profiler than with one, the device was slower then, its kernels too: a capture of
-    a few steps ends before the power cap lowers the clocks.
+    a few steps ends before the power cap lowers the clocks. Where the host is known, no step is shorter than it needs.
     """
-    step_ns = trace.unprofiled_step_ns or period_ns(trace, change.device)
-    ratio = min(max(step_ns / max(period_ns(trace, change.device), 1.0), 1.0), assumed.SLOWEST_CLOCK.value)
+    recorded_ns = max(period_ns(trace, change.device), 1.0)
+    step_ns = trace.unprofiled_step_ns or recorded_ns
+    ratio = min(max(step_ns / recorded_ns, 1.0), assumed.SLOWEST_CLOCK.value)
     low_ns, gain_ns, high_ns = (saved_per_step_ns(trace, change, case) * ratio for case in Case)
     error_ns = replay_error(gain_ns, step_ns)
     high_ns = gain_ns + math.hypot(high_ns - gain_ns, error_ns)
-    return _quantity(gain_ns, gain_ns - math.hypot(gain_ns - low_ns, error_ns), min(high_ns, max(step_ns, gain_ns)))
+    gain = _quantity(gain_ns, gain_ns - math.hypot(gain_ns - low_ns, error_ns), min(high_ns, max(step_ns, gain_ns)))
+    return _beside_host(gain, rank, trace)
+
+
+def _beside_host(gain: Quantity, rank: int, trace: Trace) -> Quantity:
+    """The gain of a shorter device step as far as the host leaves room for it.
+
+    What the host needs without a profiler is what it took, less what recording cost, and as far off as a replay that
+    wins so much. Where the device alone needs the step but for as little, the host is hidden behind it: it needs what
+    is expected of a normal error below that, and perhaps nothing.
+    """
+    pricer = expected_pricer(rank, trace) if rank in pricers(trace) else None
+    if pricer is None or pricer.unreplayable is not None or not pricer.step_ns:
+        return gain
+    recording_ns = max(pricers(trace)[rank].host_ns - pricer.host_ns, 0.0)
+    error_ns, host_ns = replay_error(recording_ns, pricer.step_ns), pricer.host_ns
+    is_hidden = pricer.step_ns - pricer.device_ns <= error_ns
+    if is_hidden:
+        error, room = NormalDist(host_ns, error_ns / TO_P90), pricer.device_ns
+        host_ns -= error.variance * error.pdf(room) / max(error.cdf(room), _LEAST)
+    ratio = _unprofiled_ratio(pricer, step_without_profiler_ns(trace, rank)) / NS_PER_MS
+    beside_ms, error_ms = max(pricer.step_ns - host_ns, 0.0) * ratio, error_ns * ratio
+    value, most_ms = min(gain.value, beside_ms), gain.most if is_hidden else min(gain.most, beside_ms + error_ms)
+    return Quantity(value, "ms", min(gain.low or 0.0, max(beside_ms - error_ms, 0.0), value), max(most_ms, value))
 
 
 def within_claim(priced: Priced, finding: Finding, trace: Trace) -> Quantity:

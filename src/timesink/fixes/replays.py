@@ -16,6 +16,7 @@ from timesink.fixes.fix import Beside
 from timesink.knowledge.assumptions import Assumption, fixes
 from timesink.knowledge.calls import PREFETCHES_PAGES
 from timesink.knowledge.kernel_traits import MIGRATION
+from timesink.knowledge.kernels import PRODUCTS
 from timesink.measures.communication.pipelines import trains
 from timesink.measures.compile.graph_obstacles import graph_obstacle
 from timesink.measures.habits.extra_work import ExtraWork
@@ -25,7 +26,7 @@ from timesink.measures.kernels.conversions import layout_kernels
 from timesink.measures.kernels.facts import by_stream, kernel_facts, rows_of
 from timesink.measures.kernels.fusion import eager_runs, shorter_members, unfused_attention
 from timesink.measures.kernels.one_stream import OneStreamRuns, one_stream_runs, why_no_runs
-from timesink.measures.kernels.precision import four_byte_kernels
+from timesink.measures.kernels.precision import four_byte_kernels, with_casts
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import small_grids
 from timesink.measures.steps.per_step import in_most_steps
@@ -89,16 +90,14 @@ def to_16_bits_beside(trace: Trace, beside: Beside, kind: str) -> Iterator[Chang
             groups = dict(kernels.groups)
             groups["tf32"] = np.union1d(groups["tf32"], groups.pop("misaligned"))
             part = replace(kernels, groups=groups)
-        own = kernel_facts(trace).on(kernels.device)
-        convolutions = own.filter(own["family"] == "convolution")["row"].to_numpy()
-        yield autocast(part, compiled, trains(trace), checked, convolutions)
+        yield autocast(part, compiled, checked)
 
 
 def fuse_attention_beside(trace: Trace, beside: Beside) -> Iterator[Change]:
     """In 16 bits a fused kernel is fast, whatever the type was before."""
     for part in unfused_attention(trace):
         narrowed = {role.removesuffix("_wide"): rows for role, rows in part.groups.items()}
-        kernels = Selection(part.device, narrowed) if beside.chosen & {"bf16", "fp16"} else part
+        kernels = Selection(part.device, narrowed) if beside.chosen & {"bf16", "bf16_weights", "fp16"} else part
         yield fuse_attention(kernels, beside.launches_count)
 
 
@@ -154,6 +153,14 @@ def named_runs(trace: Trace, target: Target) -> Iterator[Selection]:
     """The kernels that the target names in runs of at least two, but the longest of each run."""
     for device, kernels in _chosen(trace, target):
         yield Selection(device, {"other": shorter_members(by_stream(kernels), any_run=True)})
+
+
+def named_to_cast(role: str, trace: Trace, target: Target) -> Iterator[Selection]:
+    """The same as autocast takes them: products in that role, with what tells their casts, and `streaming` ones."""
+    for device, kernels in _chosen(trace, target):
+        own, product = kernels.filter("member"), pl.col("family").is_in((*PRODUCTS, "gemv"))
+        groups = {role: rows_of(own.filter(product)), "streaming": rows_of(own.filter(~product))}
+        yield with_casts(trace, Selection(device, groups))
 
 
 def on_streams(runs: OneStreamRuns, count: int) -> ShortenKernels:
@@ -346,35 +353,30 @@ def _moving(change: ShortenKernels, share: Float64Array) -> ShortenKernels:
 
 
 def to_bf16(kernels: Selection) -> ShortenKernels:
-    """The whole program in bf16: TF32 products at twice the rate, fp32 ones at the ratio of peaks, `streaming` kernels
-    with half the bytes."""
+    """The whole model in bf16, which casts nothing: TF32 products at twice the rate, fp32 ones at the ratio of peaks,
+    `streaming` kernels with half the bytes."""
     return _in_bf16(kernels, fixes.BF16_OF_TF32, fixes.BF16_OF_FP32, fixes.BF16_STREAMING)
 
 
-def autocast(
-    kernels: Selection,
-    compiled: bool = False,
-    trains: bool = True,
-    checked: bool = False,
-    convolutions: Int64Array | None = None,
-) -> UnderAutocast:
-    """`to_bf16` under autocast, less the casts around each product, which a compiler writes into kernels around it.
+def autocast(kernels: Selection, compiled: bool = False, checked: bool = False) -> UnderAutocast:
+    """`to_bf16` as far as autocast lets kernels have two-byte types, less the casts around each product, which a
+    compiler writes into kernels around it; what was in 16 bits before, `emulated`, has its casts.
 
-    A product of a model that nobody trains casts its input, weight and bias; in training the two products of its
-    backward pass cast the three gradients. Of `convolutions` the weight alone is cast, and its gradient; a library lays
-    out anew what they read. Compiled, one for each product is written into another kernel. Where anomaly mode has
-    gradients `checked`, three launches look at what a cast hands back.
+    A product that is `inferred` casts its input, weight and bias; in training the two products of its backward pass
+    cast the three gradients. Of a `convolution` the weight alone is cast, and its gradient; a library lays out anew
+    what they read. Compiled, one for each product is written into another kernel. Where anomaly mode has gradients
+    `checked`, three launches look at what a cast hands back.
     """
     if compiled:
         roles = fixes.BF16_PRODUCTS_COMPILED, fixes.BF16_OF_FP32_COMPILED, fixes.BF16_STREAMING_COMPILED
     else:
         roles = fixes.AUTOCAST_OF_TF32, fixes.AUTOCAST_OF_FP32, fixes.AUTOCAST_STREAMING
-    products = Selection(kernels.device, {role: own for role, own in kernels.groups.items() if role != "streaming"})
-    change = _in_bf16(kernels, *roles)
-    casts = np.full(products.rows.size, _CASTS_TRAINED if trains else _CASTS, np.float64)
-    if convolutions is not None:
-        casts[np.isin(products.rows, convolutions)] = _CASTS_CONVOLVED
-    return UnderAutocast(change, products.rows, casts + _CHECKS * (checked and trains) - compiled)
+    products = kernels.without("streaming").rows
+    inferred, convolved = (np.isin(products, kernels.groups.get(role, ())) for role in ("inferred", "convolution"))
+    casts = np.where(convolved, _CASTS_CONVOLVED, np.where(inferred, _CASTS, _CASTS_TRAINED))
+    casts = casts + _CHECKS * (checked & ~inferred) - compiled
+    casts[np.isin(products, kernels.groups.get("emulated", ()))] = 0.0
+    return UnderAutocast(_in_bf16(kernels, *roles), products, casts)
 
 
 def _in_bf16(kernels: Selection, tf32: Assumption, fp32: Assumption, streaming: Assumption) -> ShortenKernels:

@@ -103,10 +103,6 @@ class Pricer:
         """The host's time per step without any wait for the device."""
         return self._floor.host_ns
 
-    def host_after_ns(self, change: Change) -> float:
-        """The same once a change is made."""
-        return _host_only_ns(self._changed(change), self.anchors)
-
     def busy_after_ns(self, change: Change, case: Case = Case.EXPECTED) -> float:
         """The time per step in which the busiest device runs anything, once a change is made."""
         changed = self._changed(change, case)

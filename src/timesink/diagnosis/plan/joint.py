@@ -15,7 +15,6 @@ from timesink.diagnosis.pricing import (
     most_claimed_ms,
     price,
     price_change,
-    replay_error,
     scaled,
     worth_ms,
 )
@@ -28,7 +27,7 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
-from timesink.startup import dataclass, replace
+from timesink.startup import dataclass
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, together
 from timesink.whatif.edit import Together
@@ -164,18 +163,9 @@ class Joint:
         return every[0] if len(every) == 1 else Together(every), shorter if len(shorter) == len(changes) else []
 
     def _by_time(self, shorter: Sequence[ShortenKernels]) -> Quantity | None:
-        """The kernel time that goes, as far as the host leaves room for it; None where none goes."""
-        priced = [
-            worth.gain for part in self._by_device(shorter) if (worth := price_change(part, self.rank, self.trace))
-        ]
-        if not priced:
-            return None
-        host_ms = self.step_ms * self.pricer.host_after_ns(Together(tuple(shorter))) / max(self.pricer.step_ns, 1.0)
-        gain = at_most(max(priced, key=lambda gain: gain.value), self.step_ms - host_ms, self.step_ms)
-        beside_ms = max(self.step_ms - host_ms, 0.0)
-        error_ms = replay_error(beside_ms, self.step_ms)
-        low_ms, high_ms = max(beside_ms - error_ms, 0.0), beside_ms + error_ms
-        return replace(gain, low=min(gain.low or 0.0, low_ms), high=max(min(gain.most, high_ms), gain.value))
+        """The kernel time that goes on the device that gains most; None where none goes."""
+        priced = (price_change(part, self.rank, self.trace) for part in self._by_device(shorter))
+        return max((one.gain for one in priced if one), key=lambda gain: gain.value, default=None)
 
     def _stated(self, findings: Iterable[Finding], beside: Iterable[Finding]) -> Quantity:
         """What rules state or claims bound, each time once, and none that findings `beside` them claim."""

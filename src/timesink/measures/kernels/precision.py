@@ -15,6 +15,7 @@ import polars as pl
 
 from timesink.knowledge.gpus import matrix_types, plain_of
 from timesink.knowledge.kernel_traits import DOUBLE, SINCE_TF32
+from timesink.measures.communication.pipelines import trains
 from timesink.measures.kernels.facts import all_rows, kernel_facts, rows_of, times_of
 from timesink.measures.kernels.shapes import bytes_share, misaligned_products
 from timesink.measures.steps.per_step import share_of_step
@@ -61,7 +62,7 @@ def four_byte_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
     kernels where most product time is TF32, else all products of four-byte types, with the fp32 kernels around them
     where these are most of the product time. `vector` are products with vectors and few rows, which stream a matrix; of
     a GPU whose tensor cores take fp16 alone, fp32 products have the role `fp16`, and bf16 ones `emulated`. Of products
-    `usual` is the share of their bytes, and of fp32 ones `best` the ratio of peaks to the type."""
+    `usual` is the share of their bytes, and of fp32 ones `best` the ratio of peaks to the type; `with_casts`."""
     selections: dict[str, list[Selection]] = {"bf16": [], "fp16": []}
     for device, target, kernels, tf32 in _kernels(trace):
         fp32, own, vector, emulated = (
@@ -84,8 +85,18 @@ def four_byte_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
         for kind, parts in selections.items():
             if types is None or kind in types:
                 ratios = np.where(np.isin(every.rows, fp32), _peak_ratio(trace, device, kind), np.nan)
-                parts.append(_with_bytes(trace, replace(every, best=ratios)))
+                parts.append(with_casts(trace, _with_bytes(trace, replace(every, best=ratios))))
     return {kind: tuple(parts) for kind, parts in selections.items()}
+
+
+def with_casts(trace: Trace, kernels: Selection) -> Selection:
+    """The same with what tells how many casts autocast puts beside a product: the roles `convolution`, and `inferred`
+    of products of a model that nobody trains."""
+    products = kernels.without("streaming").rows
+    own = kernel_facts(trace).on(kernels.device).filter(pl.col("family") == "convolution")
+    convolved = np.intersect1d(products, rows_of(own))
+    inferred = _NONE if trains(trace) else products
+    return replace(kernels, groups={**kernels.groups, "convolution": convolved, "inferred": inferred})
 
 
 def _with_bytes(trace: Trace, kernels: Selection) -> Selection:
@@ -140,7 +151,8 @@ def _kernels(trace: Trace) -> tuple[tuple[Device, str | None, pl.DataFrame, Sele
         kernels = kernels.with_columns(wide.alias("wide"))
         own = rows_of(kernels.filter(pl.col("wide") == "tf32"))
         narrow = Selection(device, {"tf32": own, "streaming": _streaming(kernels, "tf32")})
-        found.append((device, target, kernels, _with_bytes(trace, _misaligned_apart(trace, narrow))))
+        narrow = with_casts(trace, _with_bytes(trace, _misaligned_apart(trace, narrow)))
+        found.append((device, target, kernels, narrow))
     return tuple(found)
 
 

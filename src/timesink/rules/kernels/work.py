@@ -44,6 +44,10 @@ def _misaligned(trace: Trace) -> Rows:
     return [kernel_row(trace, fixes.PADDING.change(part)) for part in parts]
 
 
+_IN_BF16: Final = (
+    "Keep the model in bf16: model.to(torch.bfloat16), in training with an optimizer that holds fp32 copies. "
+    "Autocast wins less, for it casts around each matmul."
+)
 _WIDE: Final = {
     "fp32": (
         fixes.TF32,
@@ -51,9 +55,9 @@ _WIDE: Final = {
         'Allow TF32: torch.set_float32_matmul_precision("high"); or run the matmuls in bf16 under autocast.',
     ),
     "fp32 alone": (
-        fixes.BF16,
+        fixes.BF16_WEIGHTS,
         "fp32 matmuls{around} (this GPU is no faster in TF32)",
-        "Run the matmuls in bf16 or fp16: autocast, or parameters of that dtype.",
+        _IN_BF16,
     ),
     "fp32 to fp16": (
         fixes.FP16,
@@ -66,9 +70,9 @@ _WIDE: Final = {
         'Run in fp16, which it has: torch.autocast("cuda", torch.float16), with a GradScaler in training.',
     ),
     "tf32": (
-        fixes.BF16,
+        fixes.BF16_WEIGHTS,
         "TF32 matmuls, and fp32 kernels around them,",
-        "Run in bf16: autocast, or bf16 parameters with an optimizer that keeps fp32 copies.",
+        _IN_BF16,
     ),
     "fp64": (
         fixes.FP32,
@@ -88,7 +92,8 @@ def _wide(trace: Trace) -> Rows:
         for kernels in selections:
             fix, subject, advice = _WIDE[_kind_told(kind, kernels)]
             around = " and kernels around them" if kernels.groups.get("streaming", _NONE).size else ""
-            row = kernel_row(trace, fix.change(kernels), subject=subject.format(around=around), advice=advice)
+            change, said = fix.change(kernels), {"subject": subject.format(around=around), "advice": advice}
+            row = kernel_row(trace, getattr(change, "kernels", change), 0.0, change, **said)
             rows.append(replace(row, fix=fix))
     untold = 0.0 if any(row.figures["count"] for row in rows) else untold_share(trace)
     taken = f"fp32 or bf16 matmuls take {share_text(untold)} of a step"

@@ -99,7 +99,7 @@ def target(machine: Machine, shot: Shot, out: Path) -> Path:
 
 
 def warm(program: Program, step: Step, machine: Machine) -> None:
-    rounds = 1 if program.slow else WARMUPS + program.settle
+    rounds = 1 if program.slow else program.settle if machine.ranks > 2 else WARMUPS + program.settle
     for _ in range(math.ceil(rounds / program.period) * program.period):
         step()
     machine.meet()

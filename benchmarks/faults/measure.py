@@ -42,6 +42,7 @@ class Plan:
 
 
 FULL, SHORT, SLOW, DRY = Plan(6, 0.04, 6), Plan(4, 0.04, 5), Plan(3, 0.05, 1), Plan(2, 0.0, 1)
+OF_FOUR = Plan(3, 0.04, 4)
 
 
 def receipts(machine: Machine, steps: dict[str, Step]) -> dict[str, list[float]]:
@@ -90,7 +91,8 @@ def measured(machine: Machine, case: suite.Case, names: Sequence[str] = VARIANTS
         first = receipts(machine, variants)
         for step in variants.values():
             timed_ms(machine, step, 0, 1 if program.slow else WARMUPS)
-        full = SHORT if suite.find(case.fault).part >= 5 else FULL
+        part = suite.find(case.fault).part
+        full = FULL if part < 5 else SHORT if part < 7 else OF_FOUR
         plan = DRY if machine.tiny else SLOW if program.slow else full
         times = interleaved(machine, program, variants, plan)
     finally:

@@ -20,12 +20,13 @@ SPLIT_SEED = "timesink faults 1"
 THIRD_SEED = "timesink faults 3"
 FOURTH_SEED = "timesink faults 4"
 FIFTH_SEED = "timesink faults 5"
+SEVENTH_SEED = "timesink faults 7"
 EIGHTH_SEED = "timesink faults 8"
-FOLDERS = {5: "fifth", 6: "sixth", 8: "eighth"}
+FOLDERS = {5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth"}
 
 Split = Literal[
     "tune", "evaluate", "fresh", "third_tune", "third_evaluate", "fourth_tune", "fourth_evaluate", "fifth_tune",
-    "fifth_evaluate", "sixth", "eighth_tune", "eighth_evaluate",
+    "fifth_evaluate", "sixth", "seventh_tune", "seventh_evaluate", "eighth_tune", "eighth_evaluate",
 ]  # fmt: skip
 SPLITS: tuple[Split, ...] = get_args(Split)
 """`tune`: limits were set on it. `evaluate`: set aside by a hash of the name, and printed since.
@@ -33,8 +34,8 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 `third_tune` and `third_evaluate`: the third set, split by a hash of its own before any of it was captured.
 `fourth_tune` and `fourth_evaluate`, `fifth_tune` and `fifth_evaluate`: the fourth and the fifth, likewise.
 `sixth`: the sixth, all of it captured once and scored once; nothing is set on it.
-`eighth_tune` and `eighth_evaluate`: the eighth, split by a hash like the third."""
-Set = Literal[1, 2, 3, 4, 5, 6, 8]
+`seventh_tune` and `seventh_evaluate`, `eighth_tune` and `eighth_evaluate`: the seventh and the eighth, split like the third."""
+Set = Literal[1, 2, 3, 4, 5, 6, 7, 8]
 Builder = Callable[[str, "Machine"], "Program"]
 _WHOLE: dict[int, Split] = {2: "fresh", 6: "sixth"}
 _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
@@ -42,6 +43,7 @@ _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
     3: (THIRD_SEED, "third_tune", "third_evaluate"),
     4: (FOURTH_SEED, "fourth_tune", "fourth_evaluate"),
     5: (FIFTH_SEED, "fifth_tune", "fifth_evaluate"),
+    7: (SEVENTH_SEED, "seventh_tune", "seventh_evaluate"),
     8: (EIGHTH_SEED, "eighth_tune", "eighth_evaluate"),
 }
 
@@ -80,7 +82,7 @@ class Fault:
 
     @property
     def marked(self) -> bool:
-        """Whether its captures hold steps and phases as an author marks them; the last two sets have none."""
+        """Whether its captures hold steps and phases as an author marks them; the last three sets have none."""
         return self.part < 5
 
     @property
@@ -131,20 +133,25 @@ def fourth(name: str, topic: str, bottleneck: str, *more: str, environment: tupl
 
 def fifth(
     name: str, topic: str, bottleneck: str, *, compiles: bool = False,
-    environment: tuple[tuple[str, str], ...] = (), recorded: int = 4, part: Set = 5,
+    environment: tuple[tuple[str, str], ...] = (), recorded: int = 4, part: Set = 5, gpus: int = 2,
 ) -> Fault:  # fmt: skip
-    """A program of the fifth set, or the sixth, of two ranks on two GPUs; its fix is captured too, unless that is its
+    """A program of the fifth set, or a later one, of two ranks on two GPUs; its fix is captured too, unless that is its
     environment."""
     steps = ("medium",) if bottleneck == HEALTHY else ("high",)
     return Fault(
         name, f"{FOLDERS[part]}.{topic}", bottleneck, steps, not environment and bottleneck != HEALTHY, compiles,
-        part=part, gpus=2, environment=environment, recorded=recorded,
+        part=part, gpus=gpus, environment=environment, recorded=recorded,
     )  # fmt: skip
 
 
 def sixth(name: str, bottleneck: str, recorded: int = 3) -> Fault:
     """A program of the sixth set."""
     return fifth(name, "two_gpus", bottleneck, recorded=recorded, part=6)
+
+
+def seventh(name: str, topic: str, bottleneck: str, environment: tuple[tuple[str, str], ...] = ()) -> Fault:
+    """A program of the seventh set, of four ranks on four GPUs."""
+    return fifth(name, topic, bottleneck, environment=environment, recorded=3, part=7, gpus=4)
 
 
 def eighth(name: str, topic: str, bottleneck: str, compiles: bool = False) -> Fault:
@@ -296,6 +303,28 @@ FAULTS: tuple[Fault, ...] = (
     sixth("stages_of_unlike_length", "pipeline_bubble"),
     sixth("states_sent_one_by_one", "communication_small"),
     sixth("norms_synchronized", "communication_small"),
+    seventh("replicated_on_four", "replicas", HEALTHY),
+    seventh("tokens_packed_by_one_rank", "replicas", "straggler"),
+    seventh("sharded_on_four", "replicas", HEALTHY),
+    seventh("gathered_when_needed", "replicas", "communication_exposed"),
+    seventh("sums_in_pieces", "shares", "communication_small"),
+    seventh("halves_in_turn", "shares", HEALTHY),
+    seventh("four_stages_few_pieces", "stages", "pipeline_bubble"),
+    seventh("parts_interleaved", "stages", HEALTHY),
+    seventh("experts_uneven", "shares", "straggler"),
+    seventh("experts_even", "shares", HEALTHY),
+    seventh("ring_in_line", "shares", "communication_exposed"),
+    seventh("ring_ahead", "shares", HEALTHY),
+    seventh("stages_of_three_and_one", "stages", "pipeline_bubble"),
+    seventh("load_beside_one_rank", "replicas", "straggler"),
+    seventh("more_sequences_on_one_rank", "replicas", "straggler"),
+    seventh("sums_awaited", "shares", "communication_exposed"),
+    seventh("stages_not_interleaved", "stages", "pipeline_bubble"),
+    seventh("records_parsed_by_one_rank", "replicas", "straggler"),
+    seventh("buckets_of_a_parameter", "replicas", "communication_small"),
+    seventh("parts_too_fine", "stages", "launch_bound"),
+    seventh("many_pieces_of_four", "stages", HEALTHY),
+    seventh("averaged_through_memory", "replicas", "communication_exposed", THROUGH_HOST),
     eighth("attention_of_the_library", "language", "attention_unfused"),
     eighth("prompts_read_eagerly", "language", "pointwise_unfused", compiles=True),
     eighth("losses_kept_as_numbers", "language", "host_sync"),

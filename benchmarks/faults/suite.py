@@ -34,7 +34,8 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 `third_tune` and `third_evaluate`: the third set, split by a hash of its own before any of it was captured.
 `fourth_tune` and `fourth_evaluate`, `fifth_tune` and `fifth_evaluate`: the fourth and the fifth, likewise.
 `sixth`: the sixth, all of it captured once and scored once; nothing is set on it.
-`seventh_tune` and `seventh_evaluate`, `eighth_tune` and `eighth_evaluate`: the seventh and the eighth, split like the third."""
+`seventh_tune` and `seventh_evaluate`, `eighth_tune` and `eighth_evaluate`: the seventh and the eighth, split like the
+third."""
 Set = Literal[1, 2, 3, 4, 5, 6, 7, 8]
 Builder = Callable[[str, "Machine"], "Program"]
 _WHOLE: dict[int, Split] = {2: "fresh", 6: "sixth"}
@@ -311,10 +312,10 @@ FAULTS: tuple[Fault, ...] = (
     seventh("halves_in_turn", "shares", HEALTHY),
     seventh("four_stages_few_pieces", "stages", "pipeline_bubble"),
     seventh("parts_interleaved", "stages", HEALTHY),
-    seventh("experts_uneven", "shares", "straggler"),
-    seventh("experts_even", "shares", HEALTHY),
-    seventh("ring_in_line", "shares", "communication_exposed"),
-    seventh("ring_ahead", "shares", HEALTHY),
+    seventh("experts_uneven", "experts", "straggler"),
+    seventh("experts_even", "experts", HEALTHY),
+    seventh("ring_in_line", "experts", "communication_exposed"),
+    seventh("ring_ahead", "experts", HEALTHY),
     seventh("stages_of_three_and_one", "stages", "pipeline_bubble"),
     seventh("load_beside_one_rank", "replicas", "straggler"),
     seventh("more_sequences_on_one_rank", "replicas", "straggler"),

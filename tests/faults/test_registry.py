@@ -92,6 +92,20 @@ def test_the_sixth_set_is_unseen_as_a_whole() -> None:
     assert len(sixth) == 8
 
 
+def test_the_seventh_set_keeps_the_split_that_was_written_down_before_its_captures() -> None:
+    seventh = [suite.find(case.fault) for case in suite.cases("seventh:")]
+    assert seventh == [fault for fault in suite.FAULTS if fault.part == 7]
+    assert {(fault.gpus, fault.marked) for fault in seventh} == {(4, False)}
+    assert {fault.name for fault in seventh if fault.split == "seventh_evaluate"} == {
+        "sharded_on_four", "sums_in_pieces", "experts_uneven", "stages_of_three_and_one", "load_beside_one_rank",
+        "more_sequences_on_one_rank", "buckets_of_a_parameter",
+    }  # fmt: skip
+    assert Counter((fault.split, fault.healthy) for fault in seventh) == {
+        ("seventh_tune", False): 9, ("seventh_tune", True): 6,
+        ("seventh_evaluate", False): 6, ("seventh_evaluate", True): 1,
+    }  # fmt: skip
+
+
 def test_the_eighth_set_runs_on_one_gpu_without_marks_and_a_third_of_it_is_set_aside() -> None:
     eighth = [suite.find(case.fault) for case in suite.cases("eighth:")]
     assert {(fault.gpus, fault.marked) for fault in eighth} == {(1, False)}

@@ -14,7 +14,7 @@ from timesink.fixes.table import FP32
 from timesink.knowledge.assumptions import fixes, machines
 from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.intervals import Intervals
-from timesink.model.tables import API_CALLS, EVENT_WAITS, HOST_OPS, RANGES, SYNCS
+from timesink.model.tables import API_CALLS, DEVICES, EVENT_WAITS, HOST_OPS, RANGES, SYNCS
 from timesink.whatif import edit as of_edit
 from timesink.whatif.change import EVERYTHING, Case, Range, Selection, Target, Touches
 from timesink.whatif.changes import host as of_host
@@ -296,6 +296,33 @@ def test_a_collective_passed_over_delays_by_its_slowdown_each() -> None:
     graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops}))
     assert ends_us(OverlapCollectives().rewrite(graph))[3] == pytest.approx(50 + 20 + 10)
     assert ends_us(OverlapCollectives().rewrite(graph, Case.CAUTIOUS))[3] == pytest.approx(50 + 40 + 10)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "multiprocessors", "first", "case", "kept"),
+    [
+        (132, 132, 0, Case.EXPECTED, 70), (120, 132, 0, Case.EXPECTED, 70), (132, 132, 2, Case.EXPECTED, 68),
+        (132, 132, 0, Case.CAUTIOUS, 70), (132, 132, 0, Case.HOPEFUL, 10), (64, 132, 0, Case.EXPECTED, 20),
+        (264, 132, 0, Case.EXPECTED, 20), (132, None, 0, Case.EXPECTED, 20), (132, 132, 30, Case.EXPECTED, 20),
+    ],
+)  # fmt: skip
+def test_an_exchange_behind_a_product_on_every_multiprocessor_waits_for_its_end(
+    blocks: int, multiprocessors: int | None, first: int, case: Case, kept: int
+) -> None:
+    """Exchange, perhaps a kernel of `first` us, a product of 100 us, one of 30 us, an exchange of 100 us, a kernel."""
+    grid = {"grid_x": 2, "grid_y": blocks // 2, "grid_z": 1}
+    at = [begin + first for begin in (60, 160, 170, 200, 300, 310)]
+    ops = [
+        op(0, 50, 0, name="ncclX_AllGather"), op(at[0], at[1], 2, **grid), op(at[2], at[3], 3),
+        op(at[3], at[4], 4, name="ncclX_AllGather"), op(at[4], at[5], 5),
+    ]  # fmt: skip
+    ops += [op(55, 55 + first, 1)] if first else []
+    calls = [call("cudaLaunchKernel", n - 10, n - 9, n) for n in range(6) if first or n != 1]
+    device = {"rank": 0, "device": 0, "name": "", "sm_count": multiprocessors}
+    graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops, DEVICES: [device]}))
+    changed = OverlapCollectives().rewrite(graph, case)
+    ends = ends_us(changed)
+    assert ends[-1] - 10 - ends[-3] == pytest.approx(kept)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The model on every rank (DDP), or its weights in shards (FSDP2): late ranks, small buckets, slow links, no prefetch."""
+"""The model on every rank (DDP), or in shards (FSDP2): late ranks, small buckets, a slow link, no prefetch."""
 
 from __future__ import annotations
 

@@ -122,8 +122,7 @@ def stages_of_three_and_one(_: str, machine: Machine) -> Program:
 
 
 def parts_too_fine(_: str, machine: Machine) -> Program:
-    """Half layers interleaved, four a rank, on micro-batches so short that the host cannot start them fast enough;
-    fixed, one part a rank on the same micro-batches."""
+    """Half layers interleaved, four a rank, faster than the host can start them; fixed, one part of four a rank."""
 
     def step_with(counts: Sequence[int]) -> Step:
         return transformer_step(machine, counts, 8, 512, 8)

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from timesink.diagnosis.judge import Row, Rows, declare
-from timesink.diagnosis.rule import Limits, applicable, found_or_clear, make_rule
+from timesink.diagnosis.rule import Limits, found_or_clear, make_rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Claim,
@@ -23,9 +23,7 @@ from timesink.diagnosis.words import number, of_period, of_step
 from timesink.fixes import table as fixes
 from timesink.knowledge.assumptions import fixes as assumed
 from timesink.measures.communication.collectives import (
-    CollectiveUnits,
     ExchangeRuns,
-    RepeatedExchange,
     SmallCollectives,
     awaited_collectives,
     collective_units,
@@ -216,83 +214,40 @@ def _judge_small(
     )
 
 
-def _check_repeated(trace: Trace, limits: Limits) -> Verdict:
-    """Found where the exchanges that could be left out are exposed long enough."""
-    judged = [_judge_repeated(trace, limits, exchange) for exchange in repeated_exchanges(trace)]
-    first = [one for one in judged if isinstance(one, Finding)][:1]
-    return applicable(first or judged, "no step exchanges the same gradients after each of several forward passes")
+def _repeated(trace: Trace) -> Rows:
+    """The device that loses most to exchanges that could be left out: they are exposed, or slow kernels down."""
+    rows = []
+    for one in repeated_exchanges(trace):
+        change = fixes.NO_SYNC.change(one.early, one.slowed)
+        slowed = change.kernels.beside.saved(trace, Case.EXPECTED) if change.kernels.beside else Intervals.none()
+        claim = one.exposed | slowed
+        figures = {
+            "exposed_ratio": share_of_step(trace, one.device, claim),
+            "rank": one.device[0],
+            "times": one.times,
+            "step_bytes": one.step_bytes,
+            "least_bytes": one.step_bytes / one.times,
+            "lost": of_step(trace, one.device, claim),
+        }
+        where = Where(rank=one.device[0], device=one.device[1], op="DistributedDataParallel.forward")
+        rows.append(Row(one.device, figures, claim=Claim({one.device: claim}), change=change, where=where))
+    return sorted(rows, key=lambda row: -row.figures["exposed_ratio"])[:1]
 
 
-def _judge_repeated(trace: Trace, limits: Limits, exchange: RepeatedExchange) -> Finding | Evidence:
-    change = fixes.NO_SYNC.change(exchange.early, exchange.slowed)
-    slowed = change.kernels.beside.saved(trace, Case.EXPECTED) if change.kernels.beside else Intervals.none()
-    claim = exchange.exposed | slowed
-    evidence = Evidence(
-        f"time that repeated exchanges cost on rank {exchange.device[0]}",
-        Quantity(share_of_step(trace, exchange.device, claim), "ratio"),
-        "all but the last exchange of each step, where no computation runs beside them, and what they slow down",
-        limit=Quantity(limits["exposed_ratio"], "ratio"),
-        table="collectives",
-    )
-    if not evidence.is_over:
-        return evidence
-    return Finding(
-        message=f"gradients are exchanged {exchange.times} times a step ({bytes_text(exchange.step_bytes)} where "
-        f"{bytes_text(exchange.step_bytes / exchange.times)} would do); those before the last, exposed or in kernels "
-        f"that they slow down, cost {of_step(trace, exchange.device, claim)}",
-        bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
-        where=Where(rank=exchange.device[0], device=exchange.device[1], op="DistributedDataParallel.forward"),
-        evidence=(
-            evidence,
-            Evidence("exchanges per step", Quantity(exchange.times, "calls"), "equal lists of all-reduces"),
-        ),
-        advice="Run all micro-batches but the last under model.no_sync().",
-        verify="Capture again: one exchange per step.",
-        claim=Claim({exchange.device: claim}),
-        change=change,
-        fix=fixes.NO_SYNC,
-    )
-
-
-def _check_units(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device that waits while the host launches many small collectives."""
-    units = (part for part in collective_units(trace) if part.per_step > limits["per_step"])
-    otherwise = f"no CPU launches more than {limits['per_step']:.0f} collectives a step between products"
-    return applicable((_judge_units(trace, limits, part) for part in units), otherwise)
-
-
-def _judge_units(trace: Trace, limits: Limits, units: CollectiveUnits) -> Finding | Evidence:
-    unit_bytes = None if units.step_bytes is None else units.step_bytes / units.per_step
-    evidence = Evidence(
-        f"idle time of GPU {units.device[1]} while collectives are launched between products",
-        Quantity(share_of_step(trace, units.device, units.idle), "ratio"),
-        "idle stretches while the CPU is between two products with a collective, over the steady steps",
-        limit=Quantity(limits["idle_ratio"], "ratio"),
-        table="device_ops",
-    )
-    if not evidence.is_over or (unit_bytes is not None and unit_bytes > assumed.UNIT_BYTES.value):
-        return evidence
-    size = "" if unit_bytes is None else f" of {bytes_text(unit_bytes)} each on average"
-    return Finding(
-        message=f"GPU {units.device[1]} waits {of_step(trace, units.device, units.idle)} while the CPU launches "
-        f"{units.per_step:.0f} collectives{size} between products",
-        bottleneck=Bottleneck.COMMUNICATION_SMALL,
-        where=Where(rank=units.device[0], device=units.device[1]),
-        evidence=(
-            evidence,
-            Evidence(
-                "collectives per step",
-                Quantity(units.per_step, "calls"),
-                "over the steady steps",
-                limit=Quantity(limits["per_step"], "calls"),
-            ),
-        ),
-        advice="Shard whole transformer layers, nothing finer: fully_shard on layers; a larger bucket_cap_mb.",
-        verify="Capture again: fewer collectives per step, and the GPU waits less for the CPU.",
-        claim=Claim({units.device: units.idle}),
-        change=fixes.BUCKETS.change(units.host, unit_bytes),
-        fix=fixes.BUCKETS,
-    )
+def _units(trace: Trace) -> Iterator[Row]:
+    """A device that waits while the host launches many small collectives between products."""
+    for units in collective_units(trace):
+        unit_bytes = None if units.step_bytes is None else units.step_bytes / units.per_step
+        if unit_bytes is not None and unit_bytes > assumed.UNIT_BYTES.value:
+            continue
+        figures = {
+            "idle_ratio": share_of_step(trace, units.device, units.idle),
+            "per_step": units.per_step,
+            "unit_bytes": unit_bytes,
+            "lost": of_step(trace, units.device, units.idle),
+        }
+        where = Where(rank=units.device[0], device=units.device[1])
+        yield Row(units.device, figures, units.idle, change=fixes.BUCKETS.change(units.host, unit_bytes), where=where)
 
 
 RULES: Final = (
@@ -315,10 +270,12 @@ RULES: Final = (
         needs=(DEVICE_OPS,),
         reads=(API_CALLS, HOST_OPS, RANGES),
     ),
-    make_rule(
+    declare(
         "COM107",
         "exchange-repeated",
-        _check_repeated,
+        _repeated,
+        Bottleneck.COMMUNICATION_EXPOSED,
+        fix=fixes.NO_SYNC,
         needs=(DEVICE_OPS, COLLECTIVES),
         reads=(API_CALLS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
         capture=_CAPTURE,
@@ -331,10 +288,12 @@ RULES: Final = (
         needs=(DEVICE_OPS, API_CALLS),
         reads=(COLLECTIVES, DEVICES, FRAMES, HOST_OPS, RANGES, SETTINGS, SOURCES),
     ),
-    make_rule(
+    declare(
         "COM110",
         "units-small",
-        _check_units,
+        _units,
+        Bottleneck.COMMUNICATION_SMALL,
+        fix=fixes.BUCKETS,
         needs=(DEVICE_OPS, API_CALLS),
         reads=(*dict.fromkeys((*JOB_READS, *BLAME_READS)),),
         capture=_CAPTURE,

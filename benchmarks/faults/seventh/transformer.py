@@ -13,7 +13,7 @@ from benchmarks.faults.models import adamw, causal_attention, place, update
 from benchmarks.faults.program import Step
 from torch import Tensor, nn
 
-WIDTH, HEADS, LAYERS, LENGTH = 3072, 24, 8, 2048
+WIDTH, HEAD, LAYERS, LENGTH = 3072, 128, 8, 2048
 RATE = 1e-4
 
 
@@ -53,13 +53,13 @@ def layer(width: int, heads: int) -> nn.Sequential:
     return nn.Sequential(Attention(width, heads), Network(width))
 
 
-def heads_of(machine: Machine) -> int:
-    return machine.size(HEADS, 4)
+def heads_of(machine: Machine, width: int = WIDTH) -> int:
+    return machine.size(width // HEAD, 4)
 
 
 def transformer(machine: Machine, width: int = WIDTH, count: int = LAYERS) -> nn.Sequential:
     """The model on the device, the same weights on every rank."""
-    width, heads = machine.size(width, 32), heads_of(machine)
+    width, heads = machine.size(width, 32), heads_of(machine, width)
     return place(machine, lambda: nn.Sequential(*(layer(width, heads) for _ in range(machine.size(count, 2)))))
 
 

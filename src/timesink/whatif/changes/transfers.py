@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import fixes
-from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray, median
 from timesink.model.tables import DEVICE_OPS, DEVICES
@@ -119,8 +118,8 @@ class OverlapCollectives(EditedChange):
     """Computation no longer waits for the target's collectives, which run on a stream of their own.
 
     Nothing says what really needs their result, so the gain is at most what this replays. While both run they contend
-    for multiprocessors and memory: computation is slowed by `slowdown` of the collective's time. One that begins
-    with a product that holds every multiprocessor waits for its end, unless hopes are high (it began still earlier).
+    for multiprocessors and memory: computation is slowed by `slowdown` of the collective's time. Beside products
+    that hold every multiprocessor nothing is hidden, unless hopes are high (there is other work to hide it).
     """
 
     touches: ClassVar[Touches] = Touches.COMMUNICATION
@@ -156,10 +155,11 @@ class DropExchanges(OfKernels):
 
 
 def _not_hidden_ns(graph: Graph, chosen: BoolArray) -> Int64Array:
-    """Of each op of a row of chosen exchanges what is left where the computation since the row before keeps them out.
+    """Of each op of a row of chosen exchanges what is left where products since the row before keep them out.
 
-    A first kernel whose blocks hold all multiprocessors to its end lets no exchange begin; one that is over at once is
-    no first. An exchange of 300 us after a product of 350 us on every one of them and 20 us more keeps 280.
+    A product whose blocks hold all multiprocessors and an exchange wait for each other: the exchange until it ends, or
+    the product for a second turn of its last blocks. An exchange of 300 us after such a product of 350 us and 20 us of
+    other kernels keeps 280.
     """
     ops, left = graph.program.ops, np.zeros(chosen.size, np.int64)
     length, computes = ops.end_ns - ops.start_ns, ops.op_class != COMMUNICATION
@@ -170,9 +170,7 @@ def _not_hidden_ns(graph: Graph, chosen: BoolArray) -> Int64Array:
         begins[1:] = is_row[1:] != is_row[:-1]
         runs, starts = np.cumsum(begins) - 1, np.flatnonzero(begins)
         total = np.add.reduceat(length[mine], starts)
-        is_long = np.append(length[mine] > assumed.TINY_US.ns, values=True)
-        first = np.flatnonzero(is_long)[np.searchsorted(np.flatnonzero(is_long), starts)]
-        held = np.where(first < np.append(starts[1:], mine.size), np.append(holds[mine], 0)[first], 0)
+        held = np.add.reduceat(holds[mine], starts)
         late = np.append(np.inf, np.where(held > 0, total - held, np.inf)[:-1])
         kept = np.maximum(0.0, 1.0 - late / np.maximum(total, 1))[runs]
         left[mine[is_row]] = (kept * length[mine])[is_row]

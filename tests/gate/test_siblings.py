@@ -271,25 +271,23 @@ def test_code_between_copies_back_and_the_next_copies_is_host_code(
      "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)",
      "ncclKernel_AllGather_TREE_LL_Sum_int8_t(ncclWorkElem)"],
 )  # fmt: skip
-@pytest.mark.parametrize(("length_us", "is_found"), [(3100, True), (5900, False)])
-def test_kernels_that_lose_more_beside_communication_than_they_hide_are_a_bound(
-    profiler: str, collective: str, length_us: int, is_found: bool, tmp_path: Path
+def test_kernels_that_run_longer_beside_communication_are_a_bound(
+    profiler: str, collective: str, tmp_path: Path
 ) -> None:
-    """2 ms alone, 6 ms beside a collective of 3.1 ms: a third of the kernels; one of 5.9 ms is hidden for less."""
+    """2 ms alone, 6 ms beside a collective: a third of the kernels."""
     program = Program("Tesla V100-SXM2-32GB")
 
     def step() -> None:
         for at in range(9):
             if at % 3 == 0:
-                program.launch(collective, length_us, stream=20)
+                program.launch(collective, 5900, stream=20)
             program.launch("volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn", 2000 if at % 3 else 6000)
             program.wait()
 
     _, diagnosis = told(steps(program, step), profiler, tmp_path)
-    found = [one for card, one in diagnosis.findings if card.name == "kernels-contended"]
-    assert bool(found) is is_found
-    assert all(one.recoverable is not None and not one.recoverable.low for one in found)
-    assert not found or "at most" in diagnosis.statement or diagnosis.findings[0][0].name != "kernels-contended"
+    finding = named(diagnosis, "kernels-contended")
+    assert finding.recoverable is not None and not finding.recoverable.low
+    assert "at most" in diagnosis.statement or diagnosis.findings[0][0].name != "kernels-contended"
 
 
 @BOTH

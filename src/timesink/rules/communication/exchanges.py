@@ -108,14 +108,13 @@ def _awaited(trace: Trace) -> Iterator[Row]:
 
 
 def _contended(trace: Trace) -> Iterator[Row]:
-    """What kernels lose beside exchanges beyond what these hide: less than that, overlap is the best there is."""
-    hidden = {(one.rank, one.device): one.overlapped_ns for one in communication(trace) if one.kernel_count}
-    if not hidden:
+    """Overlap that slows kernels may still be the best there is: nothing says that any of it can be won."""
+    if not any(one.kernel_count for one in communication(trace)):
         return
     for row in contention(trace).iter_rows(named=True):
         device = (row["rank"], row["device"])
         span_ns = device_timeline(trace)[device].span_ns
-        share = max(0.0, row["excess_ns"] - hidden.get(device, 0)) / span_ns if span_ns else 0.0
+        share = max(0.0, row["excess_ns"] / span_ns) if span_ns else 0.0
         lost_ns = share * period_ns(trace, device)
         figures = {
             "excess_ratio": share,

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -62,6 +63,16 @@ def test_without_a_right_answer_the_unchanged_program_gives_it(tmp_path: Path) -
     assert judge(tmp_path, "", PROBLEM).launch("after", 1).receipt == RIGHT
     wrong = judge(tmp_path, WRONG["last row alone"], PROBLEM).launch("after", 2).receipt
     assert wrong == "call 1: 32 of 2048 values are wrong, the first at [63, 0]"
+
+
+def test_either_side_runs_beside_the_unchanged_program_where_that_gives_the_answer(tmp_path: Path) -> None:
+    """What waits between its calls is scheduled sooner on a busy machine: beside one side alone, it made that faster."""
+    made, begun = judge(tmp_path, "", PROBLEM), []
+    opened = made._contestant
+    with mock.patch.object(Judge, "_contestant", lambda _, side: begun.append(side) or opened(side)):
+        made.launch("before", 1)
+        made.launch("after", 2)
+    assert begun == ["before", "before", "after", "before"]
 
 
 def test_a_time_below_the_floor_is_impossible(tmp_path: Path) -> None:

@@ -69,12 +69,17 @@ def planted(chosen: list[Kind], seed: int) -> Iterator[tuple[bytes, str, list[tu
     for document in FORMATS:
         mine = [kind for kind in chosen if kind.document is document]
         for at in range(0, len(mine), _KINDS_A_FILE):
-            opened, held = document(), []
+            opened, empty, held = document(), document(), []
             for kind in mine[at : at + _KINDS_A_FILE]:
                 rng = Random(f"{seed}/{kind}")
                 secret = VALUES[kind.value](rng)
+                beside = rng.getstate()
                 FORMATS[document][kind.place](opened, secret.text, rng)
+                rng.setstate(beside)
+                FORMATS[document][kind.place](empty, f"none{len(held)}", rng)
                 held.append((kind, secret))
+            by_chance = empty.written()  # five digits may stand in a time or a key of the file itself
+            held = [(kind, one) for kind, one in held if not any(_found(by_chance, part) for part in one.parts)]
             yield opened.written(), document.file, held  # type: ignore[attr-defined]
 
 

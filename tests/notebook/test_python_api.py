@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from time import process_time
 from traceback import format_exception
 
 import jsonschema
@@ -199,3 +201,22 @@ def test_two_programs_are_compared_and_a_capture_is_held_to_limits(
     assert timesink.gate(trace, "mean(steps.period_ns) <= 13 ms").exit_code() == 0
     assert timesink.gate(trace, "mean(steps.period_ns) <= 12 ms").exit_code() == 1
     assert timesink.gate(AFTER, "mean(steps.period_ns) <= 0.9x", baseline=trace).exit_code() == 0
+
+
+def test_two_functions_are_compared_in_this_process() -> None:
+    """A change that can be switched inside of a process: what processes differ in is not in the way."""
+
+    def takes(seconds: float) -> Callable[[], None]:
+        def body() -> None:
+            until = process_time() + seconds
+            while process_time() < until:
+                pass
+
+        return body
+
+    same = timesink.verify_change(takes(2e-4), takes(2e-4), threshold_ratio=0.5, pairs=(4,))
+    assert same.outcome in (Outcome.NO_DIFFERENCE, Outcome.INCONCLUSIVE)
+    slower = timesink.verify_change(takes(2e-4), takes(8e-4), threshold_ratio=0.1, pairs=(6,))
+    assert slower.outcome is Outcome.SLOWER
+    with pytest.raises(UsageError, match="one side is a function"):
+        timesink.verify_change(takes(1e-4), "python new.py")

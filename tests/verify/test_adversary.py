@@ -66,7 +66,7 @@ def test_without_a_right_answer_the_unchanged_program_gives_it(tmp_path: Path) -
 
 
 def test_either_side_runs_beside_the_unchanged_program_where_that_gives_the_answer(tmp_path: Path) -> None:
-    """What waits between its calls is scheduled sooner on a busy machine: beside one side alone, it made that faster."""
+    """What waits between its calls is scheduled sooner on a busy machine: beside one side alone, that was faster."""
     made, begun = judge(tmp_path, "", PROBLEM), []
     opened = made._contestant
     with mock.patch.object(Judge, "_contestant", lambda _, side: begun.append(side) or opened(side)):

@@ -6,10 +6,11 @@ A function takes a capture: a `Trace`, or what `read` takes. Each is also a meth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from timesink.errors import UsageError
 from timesink.notebook.trace import compare, read, trace_of
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ def try_(
 
 
 def verify_change(
-    before: str | Sequence[str],
-    after: str | Sequence[str],
+    before: str | Sequence[str] | Callable[[], object],
+    after: str | Sequence[str] | Callable[[], object],
     *,
     threshold_ratio: float = 0.02,
     pairs: Sequence[int] = (6, 12, 18),
@@ -104,22 +105,27 @@ def verify_change(
 ) -> GateResult:
     """Run two programs in turns and tell whether the second makes its steps faster or slower: `timesink verify`.
 
-    A program is its command line, in which ``NAME=value`` may stand first. `pairs` says after how many pairs of runs
-    the verdict is looked at; `whole` times whole runs of programs without steps.
+    A program is its command line, in which ``NAME=value`` may stand first; each run is a fresh process. Two functions
+    without arguments are called in this process instead, so that what differs between processes falls out; the verdict
+    then holds for this process. `pairs` says after how many pairs of runs the verdict is looked at; `whole` times whole
+    runs of programs without steps. `UsageError` where one side is a function and the other none.
 
     Such as ``timesink.verify_change("python old.py", "python new.py").outcome``.
     """
+    from timesink.verify.calls import Calls
     from timesink.verify.environment import Command
-    from timesink.verify.experiment import ExperimentPlan
+    from timesink.verify.experiment import ExperimentPlan, to_result, verify
     from timesink.verify.gate import launching, two_sides
-    from timesink.verify.runs import FoundSteps, Side, WholeRuns
-
-    def command(program: str | Sequence[str]) -> Command:
-        return Command.parse(program) if isinstance(program, str) else Command(tuple(program))
+    from timesink.verify.runs import FoundSteps, WholeRuns
 
     plan = ExperimentPlan(threshold_ratio, looks=tuple(pairs), least_speed_up=least_speed_up)
-    commands: dict[Side, Command] = {"before": command(before), "after": command(after)}
-    with launching(commands, WholeRuns() if whole else FoundSteps()) as launcher:
+    if callable(before) and callable(after):
+        return to_result(verify(plan, Calls({"before": before, "after": after}).launch), "")
+    if callable(before) or callable(after):
+        raise UsageError("one side is a function, the other a program", remedy="give two of a kind")
+    programs = [one if isinstance(one, str) else tuple(one) for one in (before, after)]
+    commands = [Command.parse(one) if isinstance(one, str) else Command(one) for one in programs]
+    with launching({"before": commands[0], "after": commands[1]}, WholeRuns() if whole else FoundSteps()) as launcher:
         return two_sides(plan, launcher, "", lambda _: None)
 
 

@@ -321,13 +321,14 @@ def _explain_noise(verdict: ChangeVerdict, plan: ExperimentPlan) -> Hindrance:
     least = detectable(pair_sd, verdict.pairs, level, plan.threshold_ratio)
     why = f"the interval crosses a threshold; {verdict.pairs} pairs show a slow-down of {100 * least:.1f} % in "
     why += "half of all trials"
-    if _is_hopeless(verdict, plan):
-        why += f"; {plan.looks[-1]} pairs would decide nothing here"
     if needed := _pairs_needed(verdict, plan):
         remedy = f"about {max(needed, verdict.pairs + 1)} pairs if effect and noise stay as they are"
-        return Hindrance(Reason.TOO_NOISY, why, remedy)
-    at = f"over {limits.MOST_PAIRS} pairs: the effect lies at the threshold of {100 * plan.threshold_ratio:g} %"
-    remedy = f"{at}; decide whether a change of that size matters"
+    else:
+        at = f"over {limits.MOST_PAIRS} pairs: the effect lies at the threshold of {100 * plan.threshold_ratio:g} %"
+        remedy = f"{at}; decide whether a change of that size matters"
+    if _is_hopeless(verdict, plan):
+        why += f"; {plan.looks[-1]} pairs would decide nothing here"
+        remedy += "; time more steps a run, or switch the change inside of one process: timesink.verify_change(old, new)"
     return Hindrance(Reason.TOO_NOISY, why, remedy)
 
 

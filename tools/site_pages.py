@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from scipy import stats
 
-from timesink.capture.choice import COSTS, as_data
+from timesink.capture import choice
 from timesink.render.markdown import code, escaped
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -91,9 +92,36 @@ def _spoken_for(gauge: dict[str, Any]) -> str:
     return said or f"fewer steps from {gauge['at']:g}{unit} on"
 
 
+def _rules() -> dict[str, Any]:
+    """The rules of `choice.choose` as plain data, for a page that answers without Python. `words` are regular
+    expressions that mean the same in JavaScript."""
+    answers = [
+        {
+            "name": answer.name,
+            "tool": answer.tool,
+            "command": choice.command_of(answer, ["python", "train.py"]),
+            **{name: getattr(answer, name) for name in ("why", "not_others")},
+            "cost": choice.COSTS[answer.tool],
+            "read_first": answer.read_first,
+            "words": answer.patterns,
+            "counts_steps": answer.counts_steps,
+        }
+        for answer in choice.ANSWERS
+    ]
+    return {
+        "answers": answers,
+        "gauges": [asdict(gauge) for gauge in choice.GAUGES],
+        "slow_step_ms": choice._SLOW_STEP_MS,
+        "fewer_steps": list(choice._FEWER_STEPS),
+        "percent": choice._PERCENT.pattern,
+        "unsure": f"{choice.UNSURE}: {' '.join(choice.QUESTIONS)}",
+        "speaks_of_use": list(choice._SPEAKS_OF_USE),
+    }
+
+
 def which_page() -> str:
     """The rules of `timesink doctor` as a table, and as data for the picker of docs/assets/which.js."""
-    rules = as_data()
+    rules = _rules()
     data = json.dumps(rules, sort_keys=True).replace("<", "\\u003c").replace("&", "\\u0026")
     rows = [
         f"| {one['name']} | {code(shlex.join(one['command']), in_table=True)} | {escaped(one['why'])} | "
@@ -125,7 +153,7 @@ Where no word of any rule occurs, *step* is where to begin.
 
 ## What a capture costs
 
-{chr(10).join(f"- **{tool}**: {cost}." for tool, cost in COSTS.items())}
+{chr(10).join(f"- **{tool}**: {cost}." for tool, cost in choice.COSTS.items())}
 
 [Capture](capture.md) has the measured figures.
 """

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from benchmarks.noise import HARDER, KINDS, Kind, log_ratios, run_means, runs
 from scipy import stats
+from tests.verify.runs_by_hand import sequential_codes
 
 from benchmarks import false_verdicts as simulated
 from timesink.verify.runs import RunSteps, summarise
-from timesink.verify.statistics import classify, paired_interval, sequential_codes
+from timesink.verify.statistics import classify, paired_interval
 
 EXPERIMENTS = 2_000
 STEPS = 100

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from tests.verify.runs_by_hand import sequential_codes
 
+from timesink.verify.experiment import ExperimentPlan
 from timesink.verify.outcomes import Outcome, Reason
 from timesink.verify.runs import pair_order
 from timesink.verify.statistics import (
@@ -15,11 +17,9 @@ from timesink.verify.statistics import (
     geometric_mean,
     interval_verdict,
     lag1_correlation,
-    look_level,
     mser_cut,
     paired_interval,
     pairs_to_decide,
-    sequential_codes,
     steady_part,
     t_interval,
     trend,
@@ -122,9 +122,9 @@ def test_no_swing_keeps_time_with_the_order_of_the_sides(pairs: int) -> None:
     waves, phases = np.linspace(0.01, np.pi, 150)[:, None, None], np.linspace(0, np.pi, 40)[:, None]
     swing = np.sin(waves * np.arange(2 * pairs) + phases)
     second_less_first = swing[..., 1::2] - swing[..., 0::2]
-    at = paired_interval(second_less_first * order(pairs), look_level(0.05, 3))
+    at = paired_interval(second_less_first * order(pairs), 1 - 0.05 / 3)
     assert ((at.low < 0) & (at.high > 0)).all()
-    abba = paired_interval(second_less_first * np.resize([1, -1, -1, 1], pairs), look_level(0.05, 3))
+    abba = paired_interval(second_less_first * np.resize([1, -1, -1, 1], pairs), 1 - 0.05 / 3)
     assert ((abba.low > 0) | (abba.high < 0)).any()
 
 
@@ -155,7 +155,7 @@ def test_what_an_interval_says_of_a_change(mean: float, se: float, outcome: Outc
 
 
 def test_every_look_takes_its_part_of_alpha() -> None:
-    assert look_level(0.06, 3) == pytest.approx(0.98)
+    assert ExperimentPlan(alpha=0.06, looks=(6, 12, 18)).interval_level == pytest.approx(0.98)
 
 
 def test_the_first_look_that_decides_wins() -> None:

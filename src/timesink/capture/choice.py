@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,34 +121,6 @@ def choose(symptom: str, kernel: str | None = None, gauges: Mapping[str, float] 
     if known.get("step_ms", 0.0) >= _SLOW_STEP_MS and answer.counts_steps:
         answer = replace(answer, options=(*answer.options, *_FEWER_STEPS))
     return CaptureChoice(answer, matched)
-
-
-def as_data() -> dict[str, Any]:
-    """The rules of `choose` as plain data, for a page that answers without Python. `words` are regular expressions that
-    mean the same in JavaScript.
-    """
-    answers = [
-        {
-            "name": answer.name,
-            "tool": answer.tool,
-            "command": command_of(answer, ["python", "train.py"]),
-            **{name: getattr(answer, name) for name in ("why", "not_others")},
-            "cost": COSTS[answer.tool],
-            "read_first": answer.read_first,
-            "words": answer.patterns,
-            "counts_steps": answer.counts_steps,
-        }
-        for answer in ANSWERS
-    ]
-    return {
-        "answers": answers,
-        "gauges": [asdict(gauge) for gauge in GAUGES],
-        "slow_step_ms": _SLOW_STEP_MS,
-        "fewer_steps": list(_FEWER_STEPS),
-        "percent": _PERCENT.pattern,
-        "unsure": f"{UNSURE}: {' '.join(QUESTIONS)}",
-        "speaks_of_use": list(_SPEAKS_OF_USE),
-    }
 
 
 def command_of(answer: CaptureAdvice, program: Sequence[str]) -> list[str]:

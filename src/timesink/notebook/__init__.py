@@ -116,16 +116,16 @@ def verify_change(
     from timesink.verify.environment import Command
     from timesink.verify.experiment import ExperimentPlan, to_result, verify
     from timesink.verify.gate import launching, two_sides
-    from timesink.verify.runs import FoundSteps, WholeRuns
+    from timesink.verify.runs import SIDES, FoundSteps, WholeRuns
 
     plan = ExperimentPlan(threshold_ratio, looks=tuple(pairs), least_speed_up=least_speed_up)
     if callable(before) and callable(after):
         return to_result(verify(plan, Calls({"before": before, "after": after}).launch), "")
     if callable(before) or callable(after):
         raise UsageError("one side is a function, the other a program", remedy="give two of a kind")
-    programs = [one if isinstance(one, str) else tuple(one) for one in (before, after)]
-    commands = [Command.parse(one) if isinstance(one, str) else Command(one) for one in programs]
-    with launching({"before": commands[0], "after": commands[1]}, WholeRuns() if whole else FoundSteps()) as launcher:
+    commands = [Command.parse(one) if isinstance(one, str) else Command(tuple(one)) for one in (before, after)]
+    source = WholeRuns() if whole else FoundSteps()
+    with launching(dict(zip(SIDES, commands, strict=True)), source) as launcher:
         return two_sides(plan, launcher, "", lambda _: None)
 
 

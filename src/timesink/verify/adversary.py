@@ -155,9 +155,10 @@ class Contestant:
     def __init__(self, command: Command, log: Path, timeout_s: float, options: Sequence[str] = ()) -> None:
         _adopt_orphans()
         self._mine, self._log = _children(), log
+        python = command.argv[0] if len(command.argv) > 1 else sys.executable
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [_interpreter(command), contestant.__file__, str(_program(command)), *options],
+                [python, contestant.__file__, str(_program(command)), *options],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
                 env={**os.environ, **command.environment},
             )  # fmt: skip
@@ -243,10 +244,6 @@ def _program(command: Command) -> Path:
     if path.suffix != ".py" or not path.is_file() or len(command.argv) > 2:
         raise UsageError(f"{command.text!r} is no Python file", remedy="give --before old.py --after new.py")
     return path
-
-
-def _interpreter(command: Command) -> str:
-    return command.argv[0] if len(command.argv) > 1 else sys.executable
 
 
 def _sum(path: Path) -> str:

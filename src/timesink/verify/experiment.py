@@ -26,7 +26,6 @@ from timesink.verify.statistics import (
     detectable,
     geometric_mean,
     interval_verdict,
-    look_level,
     most_lie_beyond,
     paired_interval,
     pairs_to_decide,
@@ -64,8 +63,9 @@ class ExperimentPlan:
 
     @property
     def interval_level(self) -> float:
-        """The level at each look: of the plain interval and of those with what explains the spread taken out."""
-        return look_level(self.alpha, len(self.looks))
+        """The level at each look (Bonferroni), of the plain interval and of those with what explains the spread taken
+        out."""
+        return 1 - self.alpha / len(self.looks)
 
     def plain_level(self, pairs: int) -> float:
         """The level of the plain interval of so many pairs: all of it where there are too few for any other."""
@@ -328,7 +328,7 @@ def _explain_noise(verdict: ChangeVerdict, plan: ExperimentPlan) -> Hindrance:
         remedy = f"{at}; decide whether a change of that size matters"
     if _is_hopeless(verdict, plan):
         why += f"; {plan.looks[-1]} pairs would decide nothing here"
-        remedy += "; time more steps a run, or switch the change inside of one process: timesink.verify_change(old, new)"
+        remedy += "; time more steps a run, or compare inside of one process: timesink.verify_change(old, new)"
     return Hindrance(Reason.TOO_NOISY, why, remedy)
 
 

@@ -167,24 +167,6 @@ def interval_verdict(interval: LogInterval, threshold_ratio: float, level: float
     )
 
 
-def look_level(alpha: float, looks: int) -> float:
-    """The level of each interval where the data are looked at `looks` times: 1 - alpha / looks (Bonferroni)."""
-    return 1 - alpha / looks
-
-
-def sequential_codes(
-    log_ratios: npt.ArrayLike, looks: tuple[int, ...], alpha: float, threshold_ratio: float
-) -> Int64Array:
-    """What the plan with these looks concludes, for each row of (..., pairs): the first look that decides wins."""
-    values = np.asarray(log_ratios, dtype=np.float64)
-    level = look_level(alpha, len(looks))
-    codes = np.full(values.shape[:-1], UNDECIDED, dtype=np.int64)
-    for pairs in looks:
-        interval = paired_interval(values[..., :pairs], level)
-        codes = np.where(codes == UNDECIDED, classify(interval.low, interval.high, threshold_ratio), codes)
-    return codes
-
-
 def false_alarm(se: float, df: float, level: float, threshold_ratio: float) -> float:
     """Chance that one such interval lies beyond the threshold on one given side when nothing changed.
 

@@ -110,6 +110,7 @@ def whole(cell: str) -> int | None:
 _COMPUTE_CAPABILITY = ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor")
 _SHAPE = ("Grid Size", "Block Size")
 _SECTION, _METRIC, _VALUE = "Section Name", "Metric Name", "Metric Value"
+_MEAN = "Average"  # of a summary over launches
 _KINDS = {"INF": "ok", "OPT": "optimization", "WRN": "warning", "ERR": "error"}
 _RECAPTURE = "export again with `ncu --import REPORT --csv --page raw --print-units base`"
 
@@ -128,6 +129,8 @@ def read_page(path: Path, format_name: str, limits: ReadLimits) -> Trace:
     if not header and (other := _OTHER_PAGE.search(text)):
         named = "source" if other.group("source") else "session"
         raise UnreadableTrace(path, f"ncu's {named} page, which has no counters of kernels", remedy=_RECAPTURE)
+    if _METRIC in header and not {_VALUE, _MEAN} & {*header}:
+        raise UnreadableTrace(path, "its details page has no column of values", remedy=_RECAPTURE)
     pages = _details(header, rows) if _METRIC in header else _raw(header, rows)
     if not pages.launches:
         raise UnreadableTrace(path, "the page holds no kernel", remedy=_RECAPTURE)
@@ -264,7 +267,7 @@ _LEAST_GHZ, _MOST_GHZ = 0.1, 10.0  # no GPU is slower or faster, and a wrong pre
 def _details(header: list[str], rows: list[list[str]]) -> _Pages:
     """One row per metric or rule. Old versions print fewer columns, `--page raw` of theirs too."""
     pages = _Pages(has_units="Metric Unit" in header)
-    value = _VALUE if _VALUE in header else "Average"  # of a summary over launches
+    value = _VALUE if _VALUE in header else _MEAN
     value_at = header.index(value)
     comma = writes_decimal_comma(row[value_at] for row in rows if len(row) > value_at)
     for row in rows:

@@ -49,7 +49,8 @@ def capture_of(export: Export, notes: list[ImportNote]) -> CaptureInfo:
     meta = {name: value for source in sources.EXPORT_META for name, value in export.read(source).iter_rows()}
     captured = export.read(sources.CAPTURE_META).filter(pl.col("name") == "CAPTURE_EVENT_TYPE")["value"]
     traced = {value for value in captured if value}
-    traced |= {"Cuda" for source in (*sources.DEVICE_WORK, sources.CALLS) if source.name in export.tables}
+    of_cuda = (*sources.DEVICE_WORK, sources.CALLS, sources.SYNCHRONISATIONS)
+    traced |= {"Cuda" for source in of_cuda if source.name in export.tables}
     traced |= {"NvtxEvents"} if sources.NVTX.name in export.tables else set()
     system: dict[str, str] = dict(export.read(sources.SYSTEM_INFO).drop_nulls().unique("name", keep="first").rows())
     notes.extend(_reported_losses(export))

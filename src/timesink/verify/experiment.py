@@ -149,8 +149,7 @@ def _is_hopeless(verdict: ChangeVerdict, plan: ExperimentPlan) -> bool:
 def _describe(row: RunRow) -> str:
     if row.mark == WHOLE:
         return f"run {row.number}: {row.side} {row.mean_s:.4g} s"
-    kept = row.steps - row.dropped
-    return f"run {row.number}: {row.side} {row.mean_s * 1e3:.4g} ms per step over {kept} steps"
+    return f"run {row.number}: {row.side} {row.mean_s * 1e3:.4g} ms per step over {row.steps - row.dropped} steps"
 
 
 def _refuse_other_work(reference: RunRow, row: RunRow, plan: ExperimentPlan) -> ChangeVerdict | None:

@@ -138,9 +138,6 @@ class GpuWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
-
-    def _end(self) -> None:
         if self._stream is not None and self._stream.poll() is None:
             self._stream.terminate()
             self._stream.wait()
@@ -182,7 +179,7 @@ class GpuWatch:
             if parse_samples(self.log.read_text("utf-8", "replace")):
                 return True
             time.sleep(0.02)
-        self._end()
+        self.__exit__()
         return False
 
 

@@ -204,8 +204,8 @@ def test_damaged_pages_are_read_as_sqlite_reads_them_or_left_to_it(rows, seed, b
         for _ in range(bytes_changed):
             data[rng.randrange(4096, len(data))] = rng.randrange(256)
         path.write_bytes(data)
-        table = _native.SqliteTable(path, *layout, 65_536)
         try:
+            table = _native.SqliteTable(path, *layout, 65_536)
             while table.read(1):
                 pass
             nothing = [None] * len(table)  # which is empty once its columns are handed over

@@ -112,7 +112,7 @@ def verify_change(
 
     Such as ``timesink.verify_change("python old.py", "python new.py").outcome``.
     """
-    from timesink.verify.calls import Calls
+    from timesink.verify.calls import CallsInTurns
     from timesink.verify.environment import Command
     from timesink.verify.experiment import ExperimentPlan, to_result, verify
     from timesink.verify.gate import launching, two_sides
@@ -120,7 +120,7 @@ def verify_change(
 
     plan = ExperimentPlan(threshold_ratio, looks=tuple(pairs), least_speed_up=least_speed_up)
     if callable(before) and callable(after):
-        return to_result(verify(plan, Calls({"before": before, "after": after}).launch), "")
+        return to_result(verify(plan, CallsInTurns({"before": before, "after": after}).launch), "")
     if callable(before) or callable(after):
         raise UsageError("one side is a function, the other a program", remedy="give two of a kind")
     commands = [Command.parse(one) if isinstance(one, str) else Command(tuple(one)) for one in (before, after)]

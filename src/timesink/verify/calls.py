@@ -16,7 +16,7 @@ _STEP_S, _RUN_S, _LEAST_STEPS = 1e-3, 1.0, 8
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class CallsInTurns:
     """Times both sides, as `experiment.verify` asks for it. A step is as many calls as take a millisecond, and ends
     once the GPU is idle; a run is `WANTED_STEPS` steps, or those of a second."""
 

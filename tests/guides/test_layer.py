@@ -84,7 +84,8 @@ def test_the_four_actions_of_the_post_and_their_sum(
     assert graph["low_ns"] <= 27e3 <= graph["high_ns"] and graph["gain_ns"] == pytest.approx(20.6e3, rel=0.02)
     assert fusion["low_ns"] <= 5e3 <= fusion["high_ns"]
     assert streams["gain_ns"] is tiles["gain_ns"] is None and streams["remark"] and tiles["remark"]
-    assert max(graph["gain_ns"], fusion["gain_ns"]) <= together["gain_ns"] <= graph["gain_ns"] + fusion["gain_ns"] + 500
+    assert fusion["gain_ns"] == 0  # alone it wins nothing: the CPU is late with every launch, until there is a graph
+    assert graph["gain_ns"] <= together["gain_ns"] <= graph["gain_ns"] + fusion["high_ns"]
     assert together["new_step_ns"] >= 353e3 - 13.6e3
 
 

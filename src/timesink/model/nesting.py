@@ -134,6 +134,7 @@ def slice_of(frame: pl.DataFrame, keys: Sequence[str], wanted: tuple[int, ...]) 
     """First row of one combination of the `keys` and the row after its last, as in `key_slices`; (0, 0) for none."""
     first, last = 0, frame.height
     for key, value in zip(keys, wanted, strict=True):
-        column = frame[key].to_numpy()[first:last]
-        first, last = first + int(np.searchsorted(column, value)), first + int(np.searchsorted(column, value, "right"))
+        column = frame[key].slice(first, last - first).to_numpy()
+        own = column.dtype.type(value)  # of another type the whole column is converted to that
+        first, last = first + int(np.searchsorted(column, own)), first + int(np.searchsorted(column, own, "right"))
     return (first, last) if first < last else (0, 0)

@@ -93,6 +93,8 @@ def with_casts(trace: Trace, kernels: Selection) -> Selection:
     """The same with what tells how many casts autocast puts beside a product: the roles `convolution`, and `inferred`
     of products of a model that nobody trains."""
     products = kernels.without("streaming").rows
+    if not products.size:
+        return kernels
     own = kernel_facts(trace).on(kernels.device).filter(pl.col("family") == "convolution")
     convolved = np.intersect1d(products, rows_of(own))
     inferred = _NONE if trains(trace) else products

@@ -176,9 +176,11 @@ def _loads_again(trace: Trace, left_out: AbstractSet[int]) -> bool:
     for rank, start_ns, end_ns in apart.select("rank", "start_ns", "end_ns").iter_rows():
         loading, own = input_prepared(trace, rank), steps(trace).frame.filter(pl.col("rank") == rank)
         begin, end = own["host_start_ns"].to_numpy(), own["host_end_ns"].to_numpy()
-        least = (SLOW - 1) * median(end - begin)
+        waits_ns, usual_ns = loading.covered_ns(begin, end), median(end - begin)
+        least = median(waits_ns) + (SLOW - 1) * usual_ns
         # A GPU's step goes on to the next one's first kernel, so what the host waits at the head of one is in another.
-        if loading.clip(start_ns, end_ns).total_ns > least and (loading.covered_ns(begin, end) > least).sum() > 1:
+        waited_ns = loading.clip(start_ns, end_ns).total_ns
+        if waited_ns > max(least, (end_ns - start_ns - usual_ns) / 2) and (waits_ns > least).sum() > 1:
             return True
     return False
 

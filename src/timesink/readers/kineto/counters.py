@@ -20,8 +20,6 @@ _LONGEST = 4096  # bytes of such an event, more than three times of what one has
 
 def gpu_metrics(decoded: DecodedTrace) -> ColumnValues | None:
     """`gpu_metrics`; None where none was sampled. What is read no longer counts as passed over."""
-    if not decoded.counts["counters"]:
-        return None
     found, left = list[re.Match[str]](), ""
     for piece in UnpackedFile(decoded.path, decoded.limits):
         text = left + bytes(piece).decode("latin-1")

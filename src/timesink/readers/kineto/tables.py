@@ -166,7 +166,8 @@ def to_trace(decoded: DecodedTrace, reader_format: str, whole: KinetoSurvey | No
     draft.add(canonical.SYNCS, syncs)
     draft.add(canonical.EVENT_WAITS, waits)
     draft.add(canonical.COLLECTIVES, collectives.collectives(decoded, process, draft.tables))
-    draft.add(canonical.GPU_METRICS, counters.gpu_metrics(decoded))
+    if decoded.counts["counters"]:
+        draft.add(canonical.GPU_METRICS, counters.gpu_metrics(decoded))
     draft.add(canonical.SOURCES, source.source_row(decoded, reader_format))
     draft.add(canonical.SETTINGS, source.settings(decoded))
     message = "event waits name a record later than the wait; the record is left out"

@@ -390,7 +390,7 @@ TUNE_PRODUCTS: Final = Fix(
     verb=Verb("tune-products", "", "matrix products below what is attainable, with other tiles"),
     find=short_products,
     change=replays.half_the_way,
-    none=lambda trace, target: "no product is known to be below what is attainable; without recorded shapes none is",
+    none=lambda trace, target: "no product is known to be below what it can attain; capture shapes to tell",
 )
 FUSE_TINY_KERNELS: Final = Fix("fuse_tiny_kernels", change=replays.merge_tiny)
 FP32: Final = Fix(

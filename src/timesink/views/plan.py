@@ -43,15 +43,16 @@ _BATCHES = (
 
 
 def plan_page(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = WORTH.default) -> Page:
-    """The plan of a trace as a page; of a program that only infers, with what is asked of any layer, and the sum."""
+    """The plan of a trace as a page; of a program that only infers, with four usual changes to a layer and the sum."""
     made = plan(trace, diagnosis, worth)
     page, ranks = page_of(made, trace.source), calibrated_pricers(trace)
     if made.refused or not ranks or trains(trace):
         return page
     rank = min(ranks)
     prices = _prices(trace, {rank: [(one, one.changes(trace, rank)) for one in map(parse_change, OF_A_LAYER)]})
-    rows = tuple(row if row[-2] else (*row[:3], *[None for _ in row[3:-2]], *row[-2:]) for row in prices.rows)
-    sheet = replace(prices, key="layer", title="What is asked of any layer", rows=rows)
+    *rows, whole = (row if row[-2] else (*row[:3], *[None for _ in row[3:-2]], *row[-2:]) for row in prices.rows)
+    rows.append((whole[0], "all four", *whole[2:]))
+    sheet = replace(prices, key="layer", title="Four usual changes to a layer", rows=tuple(rows))
     return replace(page, sheets=(*page.sheets, sheet))
 
 

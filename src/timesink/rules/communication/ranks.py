@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
+
 from timesink.diagnosis.rule import Limits, found_or_clear, make_rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
@@ -23,10 +25,12 @@ from timesink.measures.communication.depths import depths, waiting_slowdown
 from timesink.measures.communication.pipelines import Pipeline, Schedule, ideal_bubble, pipeline, schedule, trains
 from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.communication.waits import collective_waits, exposed_waits
+from timesink.measures.idle.blamed_time import launching_time, python_time
 from timesink.measures.ranks.job import JOB_READS, ranks_of, step_ns
 from timesink.measures.ranks.lateness import lateness, latest_rank, may_be_recording, rebalanced, worth_of_rank
 from timesink.measures.ranks.parity import ranks_text
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.steps.per_step import per_step_ns
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, FRAMES
 from timesink.model.trace import Trace
@@ -74,6 +78,18 @@ def _check_straggler(trace: Trace, limits: Limits) -> Verdict:
     return found_or_clear([found])
 
 
+def _late_by_cpu(trace: Trace, device: Device, held_ns: float) -> Intervals:
+    """The longest stretches, of `held_ns` a step together, in which a late rank's GPU waits for its CPU: the same time
+    as its peers wait for it, earlier in the step."""
+    parts = (part for part in (*python_time(trace), *launching_time(trace)) if part.device == device)
+    idle = Intervals.union_all(part.intervals for part in parts)
+    share = min(1.0, held_ns / max(per_step_ns(trace, device, idle), 1.0))
+    longest = np.argsort(-idle.lengths_ns, kind="stable")
+    taken_before = idle.lengths_ns[longest].cumsum() - idle.lengths_ns[longest]
+    kept = longest[taken_before < share * idle.total_ns]
+    return Intervals.union_of(idle.start_ns[kept], idle.end_ns[kept])
+
+
 def _straggler(
     trace: Trace, rank: int, gain: float, evidence: Evidence, row: Mapping[str, Any], late_by: str
 ) -> Finding:
@@ -84,6 +100,8 @@ def _straggler(
     device = waits.job.members.filter(waits.job.members["rank"] == rank)["device"][0]
     host = waits.job.members.filter(waits.job.members["rank"] == rank)["host"][0]
     claim = {key: part for key, part in exposed_waits(trace).items() if key[0] != rank}
+    if late_by == "host_ns":
+        claim[rank, device] = _late_by_cpu(trace, (rank, device), held_ns)
     return Finding(
         message=f"rank {rank}{f' on {host}' if host else ''} comes late to {row['late_count']} of {row['anchors']} "
         f"collectives because of {side}, and holds the {time_text(period)} step up for {time_text(held_ns)} "

@@ -91,10 +91,10 @@ def _debugging(trace: Trace) -> Iterator[Row]:
     for work in checks.work if checks else ():
         count = work.per_step / checks.operations if checks else 0.0
         on = f"anomaly mode is on: {count:.0f} checks for NaN run in the backward pass, and the CPU waits for each"
-        read = f"{count:.0f} checks for NaN are read by the CPU one by one, as anomaly mode makes them"
+        read = f"{count:.0f} checks for NaN are read by the CPU one by one"
         change = fixes.DROP_DEBUGGING.change(work, waits=True)
-        what = on if checks and checks.proven else read
-        yield replace(_extra_row(trace, work, fixes.DROP_DEBUGGING, change, what=what), variant="checks")
+        what, variant = (on, "anomaly") if checks and checks.proven else (read, "checks")
+        yield replace(_extra_row(trace, work, fixes.DROP_DEBUGGING, change, what=what), variant=variant)
     for work in filled_memory(trace):
         what = f"deterministic algorithms are on: {work.per_step:.0f} kernels fill memory that has only been allocated"
         yield replace(_extra_row(trace, work, fixes.DROP_DEBUGGING, what=what), variant="fills")

@@ -101,8 +101,8 @@ def layer_times(trace: Trace) -> pl.DataFrame:
     calls = calls.filter(~calls["own"].str.contains(NUMBERED_STEP) & (pl.col("op_count") > 1))
     calls = calls.with_columns(pl.col("own").str.replace_all(NUMBER, "#").alias("name"))
     calls = calls.unique([*keys, "first_ns", "last_ns"], keep="first").sort(*keys, "first_ns")  # mirrored ones are two
-    count = pl.len().over(*keys, "own")
-    calls = calls.filter((count > 1) & (count.min().over(keys) == count.max().over(keys)))
+    calls = calls.with_columns(pl.len().over(*keys, "own").alias("count"))
+    calls = calls.filter((pl.col("count") > 1) & (pl.col("count").n_unique().over(keys) == 1))
     layers = []
     for (rank, device, name), part in calls.partition_by(keys, as_dict=True, maintain_order=True).items():
         if (many := part["own"].n_unique()) > 1:

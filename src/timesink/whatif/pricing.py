@@ -139,7 +139,9 @@ class Pricer:
 
     def path(self, change: Change | None = None) -> tuple[PathShare, ...]:
         """What the critical path consists of, per step, as it is or once a change is made: what limits the step."""
-        changed = self.graph if change is None else self._changed(change)
+        if change is None:
+            return path_shares(self.graph, self._base, self.anchors)
+        changed = self._changed(change)
         return path_shares(changed, changed.replay(), self.anchors)
 
     def price(self, change: Change) -> Price:

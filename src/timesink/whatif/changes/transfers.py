@@ -163,7 +163,7 @@ def _not_hidden_ns(graph: Graph, chosen: BoolArray) -> Int64Array:
     """
     ops, left = graph.program.ops, np.zeros(chosen.size, np.int64)
     length, computes = ops.end_ns - ops.start_ns, ops.op_class != COMMUNICATION
-    holds = np.where(_fills_at_once(graph), length, 0)
+    holds = np.where(graph.once("fills at once", lambda: _fills_at_once(graph)), length, 0)
     for device in np.unique(ops.device[chosen]):
         mine = np.flatnonzero((ops.device == device) & (chosen | computes))
         is_row, begins = chosen[mine], np.ones(mine.size, bool)

@@ -43,16 +43,22 @@ def matmul(operator: Operator) -> OperatorWork | None:
     return OperatorWork(WorkKind.MATMUL, flops, moved, left.dtype)
 
 
+def operand_sides(shapes: str) -> list[list[int]]:
+    """The sides of each tensor among an operator's recorded operands, by the JSON text of all; none where it is no such
+    text, which is untrusted."""
+    try:
+        return [side for side in parsed(shapes) if isinstance(side, list) and all(type(size) is int for size in side)]
+    except (ValueError, TypeError):
+        return []
+
+
 @lru_cache(maxsize=65536)
 def product_sizes(name: str, shapes: str) -> tuple[int, tuple[int, int]] | None:
     """Rows of the left side of a product by one matrix, and that matrix's sizes (inner, columns); None for others."""
     bare = name.removeprefix("aten::")
     if bare not in ("mm", "addmm", "linear", "matmul", "_scaled_mm"):
         return None
-    try:
-        sides = [side for side in parsed(shapes) if isinstance(side, list) and all(type(size) is int for size in side)]
-    except (ValueError, TypeError):
-        return None
+    sides = operand_sides(shapes)
     first = 1 if bare in _BIAS_FIRST else 0
     left, right = sides[first : first + 1], sides[first + 1 : first + 2]
     if not left or not right or len(left[0]) < 2 or len(right[0]) != 2:

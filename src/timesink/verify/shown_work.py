@@ -14,10 +14,10 @@ import polars as pl
 
 from timesink.knowledge.kernels import decode
 from timesink.knowledge.operators import ALLOCATES, HANDS_ON, LOW_TYPE
+from timesink.knowledge.work import operand_sides
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.startup import dataclass
-from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.scrub import shortened
 
 _LOW_MATH: Final = ("fp16", "bf16", "fp8", "fp4", "int8", "tf32")
@@ -47,7 +47,7 @@ class ShownWork:
         types |= {found for kernel in kernels if (found := decode(kernel).math) in _LOW_MATH}
         read: Counter[str] = Counter()
         for name, shapes, _ in operators:
-            read[name] += _elements(shapes)
+            read[name] += max((math.prod(side) for side in operand_sides(shapes) if side), default=0)  # of the largest
         known = bool(operators) and all(name.startswith("aten::") and shapes for name, shapes, _ in operators)
         parts = Counter(kernels or [" ".join(row) for row in operators])
         return cls("kernel" if kernels else "operator", parts, frozenset(types), max(read.values()) if known else None)
@@ -76,11 +76,3 @@ def compare_work(before: Trace, after: Trace, largest: int) -> list[str]:
     named = [f"{shortened(name, _LONGEST)} ({count})" for name, count in come.most_common(2)]
     told = f"{(old.parts & new.parts).total()} the same, {gone.total()} only before, {come.total()} only after"
     return [*remarks, f"{new.kind}s of a call: {told}{': ' if named else ''}{', '.join(named)}"]
-
-
-def _elements(shapes: str) -> int:
-    """Of the largest operand, by the JSON text of all their dimensions."""
-    try:
-        return max((math.prod(one) for one in parsed(shapes) if one and {*map(type, one)} == {int}), default=0)
-    except (ValueError, TypeError):
-        return 0

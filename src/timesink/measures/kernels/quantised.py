@@ -20,7 +20,7 @@ from timesink.knowledge import kernel_traits
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import GpuPeaks
 from timesink.knowledge.operators import OperatorWork, WorkKind
-from timesink.knowledge.work import product_sizes
+from timesink.knowledge.work import operand_sides, product_sizes
 from timesink.measures.kernels.attainable import bound_of
 from timesink.measures.kernels.facts import by_stream, device_peaks, kernel_facts
 from timesink.measures.timeline.device_timeline import Device
@@ -30,7 +30,6 @@ from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
 from timesink.units import NS_PER_S
-from timesink.untrusted.plain_json import parsed
 
 _ITEM_BYTES: Final = {"fp8": 1.0, "fp4": 0.5}
 _NARROW: Final = tuple(_ITEM_BYTES)
@@ -180,19 +179,11 @@ def _times(parts: pl.DataFrame, activation: int, weights: int) -> dict[str, floa
     for chain in range(1, _CHAINS + 1):
         made = parts.filter(pl.col("chain") == chain)
         casts = made.filter(pl.col("part") == "cast")["shapes"].drop_nulls()
+        sizes = (prod(side) for text in casts for side in operand_sides(text) if side)
         by_order = "of_weights" if chain < parts["chain"].max() else "of_activation"  # type: ignore[operator]
-        operand = next((of[size] for text in casts for size in _elements(text) if size in of), by_order)
+        operand = next((of[size] for size in sizes if size in of), by_order)
         found[operand] += float(made["length"].sum())
     return found
-
-
-def _elements(shapes: str) -> list[int]:
-    """How many elements each recorded operand has."""
-    try:
-        listed = parsed(shapes)
-    except ValueError:
-        return []
-    return [prod(one) for one in listed if isinstance(one, list) and one and all(type(size) is int for size in one)]
 
 
 def _ledger(

@@ -20,7 +20,7 @@ from timesink.model.trace import Trace
 from timesink.startup import dataclass, replace
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.views.figures import LadderChart, LadderRung
-from timesink.views.page import Page, Sheet, declare, sheet_of
+from timesink.views.page import Cell, Page, Sheet, declare, sheet_of
 from timesink.whatif.change import Change
 from timesink.whatif.edit import Together
 from timesink.whatif.pricing import Pricer
@@ -49,11 +49,14 @@ def plan_page(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = W
     if made.refused or not ranks or trains(trace):
         return page
     rank = min(ranks)
-    prices = _prices(trace, {rank: [(one, one.changes(trace, rank)) for one in map(parse_change, OF_A_LAYER)]})
-    *rows, whole = (row if row[-2] else (*row[:3], *[None for _ in row[3:-2]], *row[-2:]) for row in prices.rows)
-    rows.append((whole[0], "all four", *whole[2:]))
-    sheet = replace(prices, key="layer", title="Four usual changes to a layer", rows=tuple(rows))
-    return replace(page, sheets=(*page.sheets, sheet))
+    named = [(one, one.changes(trace, rank)) for one in map(parse_change, OF_A_LAYER)]
+    rows = tuple(
+        _row(trace, rank, asked.label if asked else "all four", gain if by else None, by, remark)
+        for asked, gain, by, remark in _priced(trace, rank, named)
+    )
+    return replace(
+        page, sheets=(*page.sheets, Sheet("layer", "Four usual changes to a layer", _PRICES, rows, _OVERLAP))
+    )
 
 
 def page_of(made: Plan, source: str) -> Page:
@@ -232,34 +235,46 @@ def what_if_page(trace: Trace, changes: Sequence[Asked], unprofiled_step_ms: flo
 
 
 def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[Asked, Sequence[Change]]]]) -> Sheet:
-    columns = declare(
-        "rank, change [name], step_ns: step, new_step_ns: new step, gain_ns: gain, low_ns: low, high_ns: high, "
-        "priced_by [text], remark [text]"
-    )
     rows = []
     for rank, named in sorted(made.items()):
-        pricer = calibrated_pricers(trace)[rank]
-        step_ns, best = step_without_profiler_ns(trace, rank), _NOTHING
-        every = Together(tuple(change for _, changes in named for change in changes))
-        every_label = "all together: " + ", ".join(asked.label for asked, _ in named)
-        labelled = [(asked.label, changes, asked) for asked, changes in named]
-        for label, changes, asked in [*labelled, (every_label, (every,), None)] if len(named) > 1 else labelled:
-            gain, by, remark = _gain(trace, pricer, rank, changes)
-            if by == remark == "" and gain == _NOTHING:
-                remark = asked.fix.none(trace, asked.target) if asked else "nothing in these steps matches"
-            if changes == (every,):  # no less than the best of them, which may have been priced without a replay
-                gain = gain and tuple(map(max, gain, best))
-            best = tuple(map(max, gain or _NOTHING, best))
-            known = (step_ns - gain[0], *gain) if gain else (None,) * 4  # one per column
-            rows.append((rank, label, step_ns, *known, by, remark))
-    note = "gains of several changes overlap, so only the last row adds them up"
+        every = "all together: " + ", ".join(asked.label for asked, _ in named)
+        for asked, gain, by, remark in _priced(trace, rank, named):
+            rows.append(_row(trace, rank, asked.label if asked else every, gain, by, remark))
     several = any(len(named) > 1 for named in made.values())
-    return Sheet("prices", "What each change wins per step", columns, tuple(rows), note if several else "")
+    return Sheet("prices", "What each change wins per step", _PRICES, tuple(rows), _OVERLAP if several else "")
 
 
-def _gain(
-    trace: Trace, pricer: Pricer, rank: int, changes: Sequence[Change]
-) -> tuple[tuple[float, ...] | None, str, str]:
+_PRICES = declare(
+    "rank, change [name], step_ns: step, new_step_ns: new step, gain_ns: gain, low_ns: low, high_ns: high, "
+    "priced_by [text], remark [text]"
+)
+_OVERLAP = "gains of several changes overlap, so only the last row adds them up"
+_Gain = tuple[float, ...] | None
+
+
+def _row(trace: Trace, rank: int, label: str, gain: _Gain, by: str, remark: str) -> tuple[Cell, ...]:
+    step_ns = step_without_profiler_ns(trace, rank)
+    known = (step_ns - gain[0], *gain) if gain else (None,) * 4  # one per column
+    return (rank, label, step_ns, *known, by, remark)
+
+
+def _priced(
+    trace: Trace, rank: int, named: Sequence[tuple[Asked, Sequence[Change]]]
+) -> Iterator[tuple[Asked | None, _Gain, str, str]]:
+    """What `_gain` says of each change, and of several last of all together, which is no change that was asked for."""
+    pricer, best = calibrated_pricers(trace)[rank], _NOTHING
+    every = (Together(tuple(change for _, changes in named for change in changes)),)
+    for asked, changes in [*named, (None, every)] if len(named) > 1 else named:
+        gain, by, remark = _gain(trace, pricer, rank, changes)
+        if by == remark == "" and gain == _NOTHING:
+            remark = asked.fix.none(trace, asked.target) if asked else "nothing in these steps matches"
+        if asked is None:  # no less than the best of them, which may have been priced without a replay
+            gain = gain and tuple(map(max, gain, best))
+        best = tuple(map(max, gain or _NOTHING, best))
+        yield asked, gain, by, remark
+
+
+def _gain(trace: Trace, pricer: Pricer, rank: int, changes: Sequence[Change]) -> tuple[_Gain, str, str]:
     """What a change wins (gain, low and high in ns, None where the trace cannot be replayed), how that was found, and a
     remark. Of a fix on several devices, what it wins on the one where that is most."""
     priced = [worth for change in changes if (worth := price_change(change, rank, trace)) is not None]

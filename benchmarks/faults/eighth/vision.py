@@ -44,7 +44,7 @@ class Residual(nn.Module):
         return image + found
 
 
-def network(machine: Machine, width: int, count: int, classes: int = 100, depthwise: bool = False) -> nn.Module:
+def network(width: int, count: int, classes: int = 100, depthwise: bool = False) -> nn.Module:
     """A stem of stride 4, residual blocks, the mean over the picture, a head."""
     blocks = [Residual(width, depthwise) for _ in range(count)]
     stem = nn.Conv2d(3, width, 4, stride=4)
@@ -69,7 +69,7 @@ def pictures_normalised_on_the_cpu(_: str, machine: Machine) -> Program:
     labels = labels_for(machine, batch)
 
     def around(prepare: Callable[[int], Tensor]) -> Step:
-        model = place(machine, lambda: network(machine, width, 6)).to(memory_format=torch.channels_last)
+        model = place(machine, lambda: network(width, 6)).to(memory_format=torch.channels_last)
         turn = [0]
 
         def images() -> Tensor:
@@ -114,7 +114,7 @@ def unpacked_by(machine: Machine, workers: int, folder: Path, width: int) -> Ste
         persistent_workers=not machine.tiny,
     )  # fmt: skip
     running: Iterator[Tensor] = iter(loader)
-    model = place(machine, lambda: network(machine, width, 6)).to(memory_format=torch.channels_last)
+    model = place(machine, lambda: network(width, 6)).to(memory_format=torch.channels_last)
 
     def images() -> Tensor:
         found = next(running).to(machine.device, non_blocking=True)
@@ -167,7 +167,7 @@ def pictures_in_fp32(_: str, machine: Machine) -> Program:
     images, labels = machine.random(batch, 3, size, size, dtype=torch.float32), labels_for(machine, batch)
 
     def training(allowed: bool) -> Step:
-        model = place(machine, lambda: network(machine, width, 6), torch.float32).to(memory_format=torch.channels_last)
+        model = place(machine, lambda: network(width, 6), torch.float32).to(memory_format=torch.channels_last)
         plain = classified(machine, model, lambda: images.to(memory_format=torch.channels_last), labels)
 
         def step() -> Tensor:
@@ -183,7 +183,7 @@ def pictures_in_fp32(_: str, machine: Machine) -> Program:
 def one_picture_at_a_time(_: str, machine: Machine) -> Program:
     """A network of depthwise convolutions answers one picture per call, kernel by kernel; fixed, one CUDA graph."""
     size = machine.size(224, 32)
-    model = place(machine, lambda: network(machine, machine.size(96, 8), 16, depthwise=True)).eval()
+    model = place(machine, lambda: network(machine.size(96, 8), 16, depthwise=True)).eval()
     image = machine.random(1, 3, size, size)
 
     @torch.no_grad()
@@ -250,7 +250,7 @@ def adam_of_many_small_weights(_: str, machine: Machine) -> Program:
     images = images.to(memory_format=torch.channels_last)
 
     def training(**how: bool) -> Step:
-        model = place(machine, lambda: network(machine, width, 16)).to(memory_format=torch.channels_last)
+        model = place(machine, lambda: network(width, 16)).to(memory_format=torch.channels_last)
         optimizer = torch.optim.Adam(model.parameters(), lr=RATE, **how)
         return lambda: update(machine, F.cross_entropy(model(images).float(), labels), optimizer)
 

@@ -87,14 +87,13 @@ def _constants(trace: Trace) -> Iterator[Row]:
 
 def _debugging(trace: Trace) -> Iterator[Row]:
     """Checks for NaN, whose waits go with them, and memory filled as it is allocated."""
-    checks = nan_checks(trace)
-    for work in checks.work if checks else ():
-        count = work.per_step / checks.operations if checks else 0.0
-        on = f"anomaly mode is on: {count:.0f} checks for NaN run in the backward pass, and the CPU waits for each"
-        read = f"{count:.0f} checks for NaN are read by the CPU one by one"
-        change = fixes.DROP_DEBUGGING.change(work, waits=True)
-        what, variant = (on, "anomaly") if checks and checks.proven else (read, "checks")
-        yield replace(_extra_row(trace, work, fixes.DROP_DEBUGGING, change, what=what), variant=variant)
+    if checks := nan_checks(trace):
+        for work in checks.work:
+            count, variant = work.per_step / checks.operations, "anomaly" if checks.proven else "checks"
+            on = f"anomaly mode is on: {count:.0f} checks for NaN run in the backward pass, and the CPU waits for each"
+            what = on if checks.proven else f"{count:.0f} checks for NaN are read by the CPU one by one"
+            change = fixes.DROP_DEBUGGING.change(work, waits=True)
+            yield replace(_extra_row(trace, work, fixes.DROP_DEBUGGING, change, what=what), variant=variant)
     for work in filled_memory(trace):
         what = f"deterministic algorithms are on: {work.per_step:.0f} kernels fill memory that has only been allocated"
         yield replace(_extra_row(trace, work, fixes.DROP_DEBUGGING, what=what), variant="fills")

@@ -5,29 +5,13 @@ from __future__ import annotations
 import json
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.guides.answers import sheets
 
 from timesink.cli.app import run
 
 CAPTURES = Path(__file__).resolve().parents[2] / "benchmarks/guides/captures"
-
-
-@pytest.fixture(scope="module")
-def hour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The captures of one H100."""
-    folder = tmp_path_factory.mktemp("hour")
-    with tarfile.open(CAPTURES / "one.tar.xz") as opened:
-        opened.extractall(folder, filter="data")
-    return folder
-
-
-def answer(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, list[dict[str, Any]]]:
-    capsys.readouterr()
-    assert run([*map(str, words), "-f", "json"]) == 0
-    found: dict[str, list[dict[str, Any]]] = json.loads(capsys.readouterr().out)
-    return found
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: object) -> str:
@@ -81,7 +65,7 @@ def test_phases_of_the_layer_keep_their_names_and_take_as_long_under_both_profil
 ) -> None:
     times = []
     for capture in ("layer_nsys", "layer_torch"):
-        rows = answer(capsys, "show", "ranges", hour / capture, "--top", "40")["ranges"]
+        rows = sheets(capsys, "show", "ranges", hour / capture, "--top", "40")["ranges"]
         (row,) = [row for row in rows if row["name"] == name]
         opened = {"layer_nsys": 22, "layer_torch": 44}  # by record_function, and mirrored from NVTX inside it
         assert row["count"] == opened[capture]

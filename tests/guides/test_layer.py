@@ -6,32 +6,15 @@ The figures of the post stand in a program of invented rows; real captures are o
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.guides.answers import sheets
 from tests.guides.post_layer import layers
 
 from timesink.cli.app import run
 
-CAPTURES = Path(__file__).resolve().parents[2] / "benchmarks/guides/captures"
 ACTIONS = ["capture-graph", "fuse-pointwise", "streams 2", "tune-products"]
-
-
-@pytest.fixture(scope="module")
-def hour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hour")
-    with tarfile.open(CAPTURES / "one.tar.xz") as opened:
-        opened.extractall(folder, filter="data")
-    return folder
-
-
-def sheets(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, list[dict[str, Any]]]:
-    capsys.readouterr()
-    assert run([*map(str, words), "-f", "json"]) == 0
-    found: dict[str, list[dict[str, Any]]] = json.loads(capsys.readouterr().out)
-    return found
 
 
 @pytest.mark.parametrize("tool", ["kineto", "nsys"])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import lzma
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 from benchmarks.faults.pack import unpacked
 from tests.capture.stand_ins import NSYS_HELP
+from tests.guides.answers import sheets
 from tests.tables import trace_of
 
 from timesink.capture.profilers import NsysOptions
@@ -28,13 +27,6 @@ EXCHANGES = {
     "healthy_ddp.fault": {"NCCL:ncclAllReduce": 40},
     "pipeline.fix": {"NCCL:ncclSend": 40, "NCCL:ncclRecv": 40, "NCCL:ncclGroupEnd": 80},
 }
-
-
-def rows(capsys: pytest.CaptureFixture[str], sheet: str, *words: object) -> list[dict[str, Any]]:
-    capsys.readouterr()
-    assert run([*map(str, words), "-f", "json"]) == 0
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)[sheet]
-    return found
 
 
 @pytest.mark.parametrize(
@@ -61,7 +53,7 @@ def test_ranges_of_nccl_hold_the_exchanges_that_they_launch(
 ) -> None:
     """Two H100s under `nsys -t cuda,nvtx,osrt`: NCCL marks each call in its domain, on both ranks."""
     unpacked(BENCHMARKS / f"ranks/captures/two/{name}.nsys.tar.xz", tmp_path)
-    found = rows(capsys, "ranges", "show", "ranges", next(tmp_path.rglob("*.sqlite")), "--top", "40")
+    found = sheets(capsys, "show", "ranges", next(tmp_path.rglob("*.sqlite")), "--top", "40")["ranges"]
     for rank in (0, 1):
         calls = {row["name"]: row for row in found if row["rank"] == rank}
         assert {called: calls[called]["count"] for called in EXCHANGES[name]} == EXCHANGES[name]
@@ -100,7 +92,7 @@ def test_kernels_without_shapes_are_told_apart_by_sampled_counters(
     """On an H100: passes over memory are memory bound, an fp32 product is neither that nor on tensor cores."""
     path = tmp_path / "two_kernels.sqlite"
     path.write_bytes(lzma.decompress((BENCHMARKS / "lines/captures/two_kernels.sqlite.xz").read_bytes()))
-    found = {row["part"]: row for row in rows(capsys, "kernels", "show", "ops", path)}
+    found = {row["part"]: row for row in sheets(capsys, "show", "ops", path)["kernels"]}
     assert found["pointwise"]["bound"] == "memory" and found["pointwise"]["dram_ratio"] == pytest.approx(0.83, abs=0.01)
     assert found["gemm"]["bound"] == "neither memory nor tensor cores"
     assert found["idle: launch latency"]["bound"] == "launch" and found["idle: blocking waits"]["bound"] == "idle"
@@ -124,7 +116,7 @@ def links(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_nccl_is_asked_for_and_recorded_by_its_own_ranges(links: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = rows(capsys, "ranges", "show", "ranges", links / "nccl", "--top", "40")
+    found = sheets(capsys, "show", "ranges", links / "nccl", "--top", "40")["ranges"]
     calls = {row["rank"]: (row["count"], row["op_count"]) for row in found if row["name"] == "NCCL:ncclAllReduce"}
     assert calls == {0: (16, 16), 1: (16, 16)}
 
@@ -175,5 +167,5 @@ def test_a_collective_that_keeps_few_multiprocessors_busy_is_no_finding(name: st
 
 
 def test_kernels_that_exchange_are_limited_by_links(links: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = rows(capsys, "kernels", "show", "ops", links / "nvlink")
+    found = sheets(capsys, "show", "ops", links / "nvlink")["kernels"]
     assert {row["bound"] for row in found if row["part"] == "communication"} == {"links"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
@@ -93,22 +95,28 @@ def pieces_that_cost_more(_: str, machine: Machine) -> Program:
 
 def scheduled(machine: Machine, width: int, tokens: int, count: int, pieces: int, parts: int = 1) -> Step:
     """A step of torch's own schedules: 1F1B, or interleaved where a rank holds several parts of the model."""
+    models = [place(machine, lambda: Mlp(width, count)) for _ in range(parts)]
+    batch, target = machine.random(tokens, width), machine.random(tokens, width, seed=9)
+    return driven(machine, models, batch, target, pieces, RATE)
+
+
+def driven(
+    machine: Machine, models: Sequence[nn.Module], batch: Tensor, target: Tensor, pieces: int, rate: float
+) -> Step:
+    """The same of any parts of a model, in their order over all ranks."""
     from torch.distributed.pipelining import PipelineStage
     from torch.distributed.pipelining.schedules import Schedule1F1B, ScheduleInterleaved1F1B
 
-    models = [place(machine, lambda: Mlp(width, count)) for _ in range(parts)]
-    optimizer = torch.optim.SGD([one for model in models for one in model.parameters()], lr=RATE, foreach=True)
+    optimizer = torch.optim.SGD([one for model in models for one in model.parameters()], lr=rate, foreach=True)
     stages = [
-        PipelineStage(model, machine.rank + machine.ranks * part, machine.ranks * parts, machine.device)
-        for part, model in enumerate(models)
+        PipelineStage(model, machine.rank + machine.ranks * number, machine.ranks * len(models), machine.device)
+        for number, model in enumerate(models)
     ]
-    loss_of = F.mse_loss
     plan = (
-        Schedule1F1B(stages[0], pieces, loss_fn=loss_of)
-        if parts == 1
-        else ScheduleInterleaved1F1B(stages, pieces, loss_fn=loss_of)
+        Schedule1F1B(stages[0], pieces, loss_fn=F.mse_loss)
+        if len(models) == 1
+        else ScheduleInterleaved1F1B(stages, pieces, loss_fn=F.mse_loss)
     )
-    batch, target = machine.random(tokens, width), machine.random(tokens, width, seed=9)
     none = torch.zeros((), device=machine.device)
 
     def step() -> Tensor:

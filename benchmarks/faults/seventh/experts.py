@@ -16,10 +16,10 @@ from benchmarks.faults.seventh.transformer import (
     LAYERS,
     LENGTH,
     WIDTH,
+    answered_in_turn,
     by_head,
     heads_of,
     sequences,
-    taken_in_turn,
 )  # fmt: skip
 from torch import Tensor
 
@@ -120,12 +120,7 @@ def experts_even(_: str, machine: Machine) -> Program:
             home.wait()
             halves[at] = hidden + back.view_as(hidden)
 
-    @torch.no_grad()
-    def step() -> Tensor:
-        halves = [*batch.chunk(2)]
-        taken_in_turn([passes(at, halves) for at in range(2)])
-        return torch.cat(halves).float().square().mean()
-
+    step = answered_in_turn(passes, batch, 2)
     return Program(step, step, tolerance=3e-2)
 
 

@@ -15,10 +15,10 @@ from benchmarks.faults.seventh.transformer import (
     LAYERS,
     RATE,
     WIDTH,
+    answered_in_turn,
     by_head,
     heads_of,
     sequences,
-    taken_in_turn,
 )  # fmt: skip
 from torch import Tensor
 
@@ -130,13 +130,7 @@ def prefilled(machine: Machine, count: int, later: bool) -> Step:
                     under_way.wait()
                 halves[at] = halves[at] + out
 
-    @torch.no_grad()
-    def step() -> Tensor:
-        halves = [*batch.chunk(2)] if later else [batch]
-        taken_in_turn([passes(at, halves) for at in range(len(halves))])
-        return torch.cat(halves).float().square().mean()
-
-    return step
+    return answered_in_turn(passes, batch, 2 if later else 1)
 
 
 def sums_awaited(_: str, machine: Machine) -> Program:

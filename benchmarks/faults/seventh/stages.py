@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from benchmarks.faults.fifth.pipelines import driven
 from benchmarks.faults.machine import Machine
 from benchmarks.faults.models import place
 from benchmarks.faults.program import Program, Step
@@ -30,31 +31,7 @@ class Wide(nn.Module):
 
 def scheduled(machine: Machine, parts: Sequence[nn.Module], batch: Tensor, pieces: int) -> Step:
     """A training step of 1F1B, or interleaved where the rank holds several parts of the model."""
-    from torch.distributed.pipelining import PipelineStage
-    from torch.distributed.pipelining.schedules import Schedule1F1B, ScheduleInterleaved1F1B
-
-    optimizer = torch.optim.SGD([one for part in parts for one in part.parameters()], lr=RATE, foreach=True)
-    stages = [
-        PipelineStage(part, machine.rank + machine.ranks * number, machine.ranks * len(parts), machine.device)
-        for number, part in enumerate(parts)
-    ]
-    plan = (
-        Schedule1F1B(stages[0], pieces, loss_fn=F.mse_loss)
-        if len(parts) == 1
-        else ScheduleInterleaved1F1B(stages, pieces, loss_fn=F.mse_loss)
-    )
-    target, none = torch.zeros_like(batch), torch.zeros((), device=machine.device)
-
-    def step() -> Tensor:
-        losses: list[Tensor] = []
-        inputs = (batch,) if machine.rank == 0 else ()
-        wanted = {"target": target, "losses": losses} if machine.rank == machine.ranks - 1 else {}
-        plan.step(*inputs, **wanted)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return torch.stack([loss.detach() for loss in losses]).mean().float() if losses else none
-
-    return step
+    return driven(machine, parts, batch, torch.zeros_like(batch), pieces, RATE)
 
 
 def dealt(machine: Machine, parts: Sequence[Part]) -> list[nn.Module]:

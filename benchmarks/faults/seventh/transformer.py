@@ -102,3 +102,15 @@ def taken_in_turn(parts: Sequence[Iterator[None]]) -> None:
     left = list(parts)
     while left:
         left = [part for part in left if next(part, torch) is not torch]
+
+
+def answered_in_turn(passes: Callable[[int, list[Tensor]], Iterator[None]], batch: Tensor, count: int) -> Step:
+    """A step that only infers on so many pieces of a batch, by `taken_in_turn`; `passes` take a piece by its number."""
+
+    @torch.no_grad()
+    def step() -> Tensor:
+        pieces = [*batch.chunk(count)]
+        taken_in_turn([passes(at, pieces) for at in range(len(pieces))])
+        return torch.cat(pieces).float().square().mean()
+
+    return step

@@ -122,19 +122,7 @@ class Edit:
             saved    0   50   50   70      which is 35 / 160 of its weight
         """
         if start_ns.size:
-            self._save(*self.graph.edges_of_thread(thread), start_ns, end_ns, share)
-
-    def _save(
-        self, host: IntArray, begin: Int64Array, end: Int64Array,
-        start_ns: Int64Array, end_ns: Int64Array, share: Float64Array,
-    ) -> None:  # fmt: skip
-        origin = int(start_ns[0])
-        instants = np.stack((start_ns - origin, end_ns - origin), axis=1).ravel().astype(np.float64)
-        sums = np.stack((np.zeros(share.size), (end_ns - start_ns) * share), axis=1).ravel().cumsum()
-        saved = np.interp(end - origin, instants, sums) - np.interp(begin - origin, instants, sums)
-        length = np.maximum(end - begin, 1)
-        touched = saved != 0
-        self._shorten(host[touched], np.minimum(saved[touched] / length[touched], 1.0))
+            self._shorten(*_Saving.over(*self.graph.edges_of_thread(thread), start_ns, end_ns).of(share))
 
     def save_calls(self, calls: IntArray, start_ns: Int64Array, end_ns: Int64Array, share: Float64Array) -> None:
         """The same for an interval of each of these calls, on its thread."""
@@ -191,19 +179,20 @@ class Edit:
         parts = []
         for number in np.unique(program.calls.thread[calls[own]]).tolist():
             part = own[program.calls.thread[calls[own]] == number]
-            edges, place = self.graph.edges_of_thread(number), np.searchsorted
-            near = place(end[part], edges[1], side="right") < place(start[part], edges[2])  # edges that any of it meets
-            parts.append((part, more[calls[part]], [each[near] for each in edges], start[part], end[part]))
+            (edges, begin, end_of), place = self.graph.edges_of_thread(number), np.searchsorted
+            near = place(end[part], begin, side="right") < place(start[part], end_of)  # edges that any of it meets
+            saving = _Saving.over(edges[near], begin[near], end_of[near], start[part], end[part])
+            parts.append((part, more[calls[part]], saving))
         self._stroke(Edit._slow_launches, parts, alike)
 
-    def _slow_launches(self, parts: list[Any], alike: BoolArray) -> None:
+    def _slow_launches(self, parts: list[tuple[IntArray, Float64Array, _Saving]], alike: BoolArray) -> None:
         program, (every, _, _), taken = self.graph.program, self.launch_windows(), self._taken_ns()
         run = (self._weight[_run_edges(self.graph)] > 0)[program.ops.block]
         by_now = [taken[program.launching(some)[every]] for some in (run, run & alike)]
         soon = [some[some <= fixes.CAPTURED_WITHIN_US.ns] for some in by_now]  # what takes longer is no launching
         one_ns = max((float(some.mean()) for some in soon if some.size), default=0.0)
-        for part, more, (host, begin, end), start_ns, end_ns in parts:
-            self._save(host, begin, end, start_ns, end_ns, -more * one_ns / np.maximum(taken[part], 1.0))
+        for part, more, saving in parts:
+            self._shorten(*saving.of(-more * one_ns / np.maximum(taken[part], 1.0)))
 
     def _taken_ns(self) -> Float64Array:
         """The host's own time in the interval of each launch, with what was saved of it so far. Intervals lead from one
@@ -353,6 +342,42 @@ class Drawn:
         self._known[id(change), case] = change, strokes, size
         while sum(size for _, _, size in self._known.values()) > _KEPT_BYTES and len(self._known) > 1:
             self._known.pop(next(iter(self._known)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Saving:
+    """What shares of disjoint intervals, in order, save of edges of a thread (`Edit.save_host_parts`): `ends` are each
+    edge's end and begin, as the last bound of an interval before it and how long ago that was."""
+
+    edges: IntArray
+    length_ns: Int64Array
+    intervals_ns: Int64Array
+    between_ns: Float64Array
+    ends: tuple[tuple[IntArray, Float64Array], ...]
+
+    @classmethod
+    def over(
+        cls, edges: IntArray, begin: Int64Array, end: Int64Array, start_ns: Int64Array, end_ns: Int64Array
+    ) -> _Saving:
+        """Of edges that begin and end there, by intervals that start and end there."""
+        bounds = np.stack((start_ns, end_ns), axis=1).ravel() - start_ns[0]
+        ends = []
+        for time in (end - start_ns[0], begin - start_ns[0]):
+            last = np.searchsorted(bounds, time, side="right") - 1
+            inside = (last >= 0) & (last < bounds.size - 1)  # elsewhere nothing is saved any more, or yet
+            last = np.maximum(last, 0)
+            ends.append((last, np.where(inside, time - bounds[last], 0).astype(np.float64)))
+        between = np.maximum(np.diff(bounds, append=bounds[-1:]), 1).astype(np.float64)
+        return cls(edges, np.maximum(end - begin, 1), end_ns - start_ns, between, tuple(ends))
+
+    def of(self, share: Float64Array) -> tuple[IntArray, Float64Array]:
+        """The edges that get shorter, and by which share, where these shares of the intervals are saved."""
+        sums = np.stack((np.zeros(share.size), self.intervals_ns * share), axis=1).ravel().cumsum()
+        slope = np.diff(sums, append=sums[-1:]) / self.between_ns
+        after, before = (slope[last] * since + sums[last] for last, since in self.ends)
+        saved = after - before
+        touched = saved != 0
+        return self.edges[touched], np.minimum(saved[touched] / self.length_ns[touched], 1.0)
 
 
 def _run_edges(graph: Graph) -> Int64Array:

@@ -167,30 +167,30 @@ class Anchors:
 
     def busy_ns(self, replay: Replay) -> float:
         """Time per step in which the busiest device ran work launched in the windows."""
-        windows = self.windows
-        if windows.uneven:
-            return windows.mean(self._busy_between_ns(replay, windows.start_ns, windows.end_ns))
-        apart = np.flatnonzero(windows.start_ns[1:] > windows.end_ns[:-1])  # steps between them do not count
-        begins, ends = windows.start_ns[np.append(0, apart + 1)], windows.end_ns[np.append(apart, len(windows) - 1)]
-        return float(self._busy_between_ns(replay, begins, ends).sum()) / max(len(windows), 1)
-
-    def _busy_between_ns(self, replay: Replay, begins_ns: Int64Array, ends_ns: Int64Array) -> Float64Array:
-        """Time in which the busiest device ran work launched in each of these windows, which are apart."""
-        first, last = (np.searchsorted(self._launched_ns, at) for at in (begins_ns, ends_ns))
-        window = np.repeat(np.arange(first.size), last - first)
-        blocks = self._order[np.concatenate([np.empty(0, np.int64), *map(np.arange, first, last)])]
-        start, end = replay.time_ns[self.program.start_node(blocks)], replay.time_ns[self.program.end_node(blocks)]
-        most_ns = np.zeros(first.size)
-        if not blocks.size:
-            return most_ns
-        span = int(end.max() - start.min()) + 1
-        shift = window * span - start.min()  # so that the work of no two windows meets
-        for device in np.unique(self._device[blocks]):
-            own = self._device[blocks] == device
-            busy = Intervals.union_of((start + shift)[own], (end + shift)[own])
-            busy_ns = np.bincount(busy.start_ns // span, busy.end_ns - busy.start_ns, minlength=first.size)
+        count, devices = self._launched_in
+        most_ns = np.zeros(count)
+        for stretch, starts, ends in devices:
+            start, end = replay.time_ns[starts], replay.time_ns[ends]
+            span = int(end.max() - start.min()) + 1
+            shift = stretch * span - start.min()  # so that the work of no two stretches meets
+            busy = Intervals.union_of(start + shift, end + shift)
+            busy_ns = np.bincount(busy.start_ns // span, busy.end_ns - busy.start_ns, minlength=count)
             most_ns = np.maximum(most_ns, busy_ns)
-        return most_ns
+        return self.windows.mean(most_ns) if self.windows.uneven else float(most_ns.sum()) / max(len(self.windows), 1)
+
+    @cached_property
+    def _launched_in(self) -> tuple[int, list[tuple[IntArray, IntArray, IntArray]]]:
+        """The number of stretches, windows or rows of windows that meet; of each device the blocks launched in one: in
+        which, and the nodes at which they start and end."""
+        windows = self.windows
+        apart = np.flatnonzero((windows.start_ns[1:] > windows.end_ns[:-1]) | windows.uneven)
+        begins, ends = windows.start_ns[np.append(0, apart + 1)], windows.end_ns[np.append(apart, len(windows) - 1)]
+        first, last = (np.searchsorted(self._launched_ns, at) for at in (begins, ends))
+        stretch = np.repeat(np.arange(first.size), last - first)
+        blocks = self._order[np.concatenate([np.empty(0, np.int64), *map(np.arange, first, last)])]
+        start, end, device = self.program.start_node(blocks), self.program.end_node(blocks), self._device[blocks]
+        each = [device == one for one in np.unique(device)]
+        return first.size, [(stretch[own], start[own], end[own]) for own in each]
 
 
 def _in_flight(program: Program) -> BoolArray:

@@ -69,7 +69,7 @@ class Plan:
     """The rungs in order; the price of every candidate alone; and where it ends.
 
     `floor_ms` is the step when all is won that any candidate may win, and `floor` says why the ladder ends. `left` is
-    what the changes that are no rungs would still win. `refused` says why there is no ladder, if so; `unpriced` which
+    what the changes that are no rungs would still win, where that is as much as a rung. `refused` says why there is no ladder, if so; `unpriced` which
     changes have no price, and why. `batches` are larger ones, after all rungs; `free_bytes` at most is free
     of the device's memory today.
     """
@@ -134,7 +134,9 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
         more = {name: _marginal(gain, won, before_ms) if won.value else gain for name, gain in gains.items()}
         found = best(joint, more, chosen, least_ms, None if top is None else top[1])
         if found is None:
-            gains = {name: gain for name in rest if (gain := joint.gain({*chosen, name})) is not None}
+            told = [name for name in rest if abs(joint.likely_ms({*chosen, name}) - won.value) >= least_ms]
+            others = rest if joint.pricer.unreplayable else told
+            gains = {name: gain for name in others if (gain := joint.gain({*chosen, name})) is not None}
             break
         chosen.append(found)
         rungs.append(_rung(joint, found, before_ms, more[found], gains[found], chosen))

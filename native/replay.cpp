@@ -12,9 +12,12 @@ void require(bool holds, const char* what) {
     if (!holds) throw std::invalid_argument(what);
 }
 
+// No node is negative, nor is what is left between it and the last: all signs at once.
 void check_nodes(View nodes, size_t count) {
-    for (const int64_t node : nodes)
-        require(node >= 0 && static_cast<size_t>(node) < count, "an edge names a node that does not exist");
+    const uint64_t last = static_cast<uint64_t>(count) - 1;
+    uint64_t signs = 0;
+    for (const int64_t node : nodes) signs |= static_cast<uint64_t>(node) | (last - static_cast<uint64_t>(node));
+    require(signs >> 63 == 0, "an edge names a node that does not exist");
 }
 
 // Edges grouped by one of their ends: offsets per node and edge numbers, in edge order within a node.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -196,11 +197,15 @@ def test_launches_slow_down_by_mean_launches_of_what_still_runs(monkeypatch: pyt
     assert (every.tolist(), (start // US).tolist()) == ([0, 1, 2, 3, 4], [1_000, 1_005, 1_025, 1_100, 1_110])
     assert (edit._taken_ns() / US).tolist() == [5, 20, 50, 10, 90]
     found: list[Any] = []
-    monkeypatch.setattr(edit, "_save", lambda *given: found.append(given[-3:]))
+
+    def over(*given: Any) -> Mock:
+        return Mock(of=lambda share: found.append((given[-2], share)) or (np.empty(0, np.int64), np.empty(0)))
+
+    monkeypatch.setattr("timesink.whatif.edit._Saving.over", over)
     no, third, half = np.zeros(5, bool), np.arange(5) == 2, np.full(5, 0.5)
     edit.slow_launches(np.array([True, False, True, False, True]), half, no)
-    assert [(begun // US).tolist() for begun, _, _ in found] == [[1_000, 1_025], [1_110]]
-    assert [share.tolist() for *_, share in found] == [pytest.approx([-3.5, -0.35]), pytest.approx([-7 / 36])]
+    assert [(begun // US).tolist() for begun, _ in found] == [[1_000, 1_025], [1_110]]
+    assert [share.tolist() for _, share in found] == [pytest.approx([-3.5, -0.35]), pytest.approx([-7 / 36])]
     edit.drop_ops(np.array([False, False, False, False, True]))
     edit.slow_launches(np.arange(5) == 0, half, no)
     edit.slow_launches(np.arange(5) == 0, half, third)

@@ -228,18 +228,18 @@ def _foretell(capture: Path, base: TrialResult) -> dict[str, Foretold]:
     made of it."""
     if not capture.is_file() or not base.steps_ms:
         return {}
-    from timesink.diagnosis.plan.ladder import plan
+    from timesink.diagnosis.engine import diagnose
+    from timesink.diagnosis.plan.ladder import changes_offered
     from timesink.readers import read
 
     with suppress(TimesinkError):
         trace = read([capture], cache=False).with_unprofiled_step(median(base.steps_ms) * NS_PER_MS)
-        made = plan(trace)
-        if made.step_ms:
-            shares = {name: (gain.value, gain.low, gain.high or gain.value) for name, gain in made.singles.items()}
+        joint = changes_offered(trace, diagnose(trace))
+        if not isinstance(joint, str):
+            gains = {name: gain for name in joint.offered if name in SWITCHES and (gain := joint.gain({name}))}
             return {
-                name: Foretold(*((ms or 0.0) / made.step_ms for ms in three))
-                for name, three in shares.items()
-                if name in SWITCHES
+                name: Foretold(*(ms / joint.step_ms for ms in (gain.value, gain.low or 0.0, gain.most)))
+                for name, gain in gains.items()
             }
     return {}
 

@@ -163,10 +163,10 @@ def chosen_ops(graph: Graph, target: Target) -> BoolArray:
 
 def calls_of(graph: Graph, target: Target) -> BoolArray:
     """Calls that begin inside the host time that a target names; one flag per call."""
-    return _once(graph, "calls", target, lambda: calls_within(graph, host_windows(graph, target)))
+    return once_of_target(graph, "calls", target, lambda: calls_within(graph, host_windows(graph, target)))
 
 
-def _once(graph: Graph, what: str, target: Target, work_out: Callable[[], _Found]) -> _Found:
+def once_of_target(graph: Graph, what: str, target: Target, work_out: Callable[[], _Found]) -> _Found:
     """What a target names, worked out once for all costs of a graph. Its windows are kept: they tell it from others."""
     key = (what, target.kind, target.pattern, id(target.windows) if target.kind == "windows" else None)
     return graph.once(key, lambda: (work_out(), target.windows))[0]
@@ -187,7 +187,7 @@ def host_windows(graph: Graph, target: Target) -> HostWindows:
 
     For `kernel` and `collective` it is the time of the calls that launched them.
     """
-    return _once(graph, "windows", target, lambda: _host_windows(graph, target))
+    return once_of_target(graph, "windows", target, lambda: _host_windows(graph, target))
 
 
 def _host_windows(graph: Graph, target: Target) -> dict[int, Intervals]:

@@ -140,16 +140,20 @@ class Anchors:
         """
         if not self._order.size:
             return None
-        blocks = self._order
-        complete = np.maximum.accumulate(replay.time_ns[self.program.end_node(blocks)])
-        first = replay.time_ns[self.program.start_node(blocks[:1])]
+        nodes, parts, place = self._completed
+        complete = np.maximum.accumulate(np.maximum.reduceat(replay.time_ns[nodes], parts))
+        first = replay.time_ns[self.program.start_node(self._order[:1])]
+        done = np.where(place >= 0, complete[np.maximum(place, 0)], first) - self.origin_ns
+        start, end = np.asarray(done, np.float64).reshape(2, -1)
+        return start, end
 
-        def done(instants: Int64Array) -> Float64Array:
-            place = np.searchsorted(self._launched_ns, instants, side="left") - 1
-            reached = np.where(place >= 0, complete[np.maximum(place, 0)], first)
-            return np.asarray(reached - self.origin_ns, np.float64)
-
-        return done(self.windows.start_ns), done(self.windows.end_ns)
+    @cached_property
+    def _completed(self) -> tuple[IntArray, IntArray, IntArray]:
+        """The ends of blocks in order of launch, where each part of them begins, and up to which part they are launched
+        before each start and each end of a window; -1 where none is."""
+        count = np.searchsorted(self._launched_ns, np.concatenate((self.windows.start_ns, self.windows.end_ns)))
+        parts = np.unique(np.append(count[count < self._order.size], 0))
+        return self.program.end_node(self._order), parts, np.searchsorted(parts, count, side="left") - 1
 
     def first_ns(self, replay: Replay) -> int:
         """When the first window begins in the replay."""

@@ -88,8 +88,13 @@ class Joint:
         """Whether one of several changes leaves the device less to do for launches that come as before, or for more of
         them: then it loses by them."""
         others = [name for name in effective if not self.offered[name].fix.of_launches] if len(effective) > 1 else ()
-        least_ms = WORTH.default * self.step_ms
-        return any((gain := self.gain({name})) is not None and abs(gain.value) >= least_ms for name in others)
+        return any(abs(self.likely_ms({name})) >= WORTH.default * self.step_ms for name in others)
+
+    def alone(self, name: str, least_ms: float) -> Quantity | None:
+        """What one change wins; of one that wins or costs less than so much the value alone. None as in `gain`."""
+        if self.pricer.unreplayable is None and abs(likely_ms := self.likely_ms({name})) < least_ms:
+            return Quantity(likely_ms, "ms")
+        return self.gain({name})
 
     def effective(self, chosen: Iterable[str]) -> Chosen:
         """The changes without those that others of them make as well."""

@@ -68,9 +68,10 @@ class Rung:
 class Plan:
     """The rungs in order; the price of every candidate alone; and where it ends.
 
-    `floor_ms` is the step when all is won that any candidate may win, and `floor` says why the ladder ends. `left` is
-    what the changes that are no rungs would still win, where that is as much as a rung. `refused` says why there is no ladder, if so; `unpriced` which
-    changes have no price, and why. `batches` are larger ones, after all rungs; `free_bytes` at most is free
+    `floor_ms` is the step when all is won that any candidate may win, and `floor` says why the ladder ends. Of those of
+    `singles` that are no rungs and win or cost less than one, the value alone is known. `left` is what the changes that
+    are no rungs would still win, where that is as much as a rung. `refused` says why there is no ladder, if so;
+    `unpriced` which changes have no price, and why. `batches` are larger ones, after all rungs; `free_bytes` at most is free
     of the device's memory today.
     """
 
@@ -90,13 +91,18 @@ class Plan:
 def plan(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = WORTH.default) -> Plan:
     """The ladder of a trace: changes that win `worth` of the step or more, best first."""
     diagnosis = diagnosis or diagnose(trace)
-    step_ms = headline.step_ms(trace)
-    refused = _refused(trace, diagnosis)
-    if refused or step_ms is None:
-        return Plan(step_ms, refused=refused or "the trace has no GPU work")
-    rank = _rank(trace, diagnosis)
-    joint = Joint(trace, rank, step_ms, candidates(diagnosis))
+    joint = changes_offered(trace, diagnosis)
+    if isinstance(joint, str):
+        return Plan(headline.step_ms(trace), refused=joint)
     return _climbed(joint, worth, next(iter(diagnosis.findings), None))
+
+
+def changes_offered(trace: Trace, diagnosis: Diagnosis) -> Joint | str:
+    """The changes that a ladder could be made of, and what sets of them win; or why there is no ladder."""
+    step_ms = headline.step_ms(trace)
+    if (refused := _refused(trace, diagnosis)) or step_ms is None:
+        return refused or "the trace has no GPU work"
+    return Joint(trace, _rank(trace, diagnosis), step_ms, candidates(diagnosis))
 
 
 def _refused(trace: Trace, diagnosis: Diagnosis) -> str:
@@ -118,7 +124,7 @@ def _rank(trace: Trace, diagnosis: Diagnosis) -> int:
 
 def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
     least_ms = worth * joint.step_ms
-    singles = {name: gain for name in joint.offered if (gain := joint.gain({name})) is not None}
+    singles = {name: gain for name in joint.offered if (gain := joint.alone(name, least_ms)) is not None}
     unpriced = tuple((name, "the trace cannot be replayed") for name in joint.offered if name not in singles)
     if unpriced and not any(gain.low for gain in singles.values()):
         why = joint.pricer.unreplayable or "no change wins anything for sure"
@@ -140,7 +146,7 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
             break
         chosen.append(found)
         rungs.append(_rung(joint, found, before_ms, more[found], gains[found], chosen))
-        won = gains[found]
+        won, singles[found] = gains[found], joint.gain({found}) or NOTHING
     left = {name: _marginal(gain, won, joint.step_ms) for name, gain in gains.items() if gain.value > won.value}
     every = _compatible(joint, [*chosen, *rest])
     most = joint.gain(every)
@@ -350,8 +356,8 @@ def allowed(joint: Joint, name: str, chosen: Sequence[str]) -> bool:
 
 def _waits_first(joint: Joint, name: str, chosen: Sequence[str]) -> bool:
     """Whether one comes before it that wins something: a graph cannot hold a step that still waits for the device."""
-    first = [joint.gain({one}) for one in joint.offered[name].fix.after if one in joint.offered and one not in chosen]
-    return any(gain is not None and gain.value >= WORTH.default * joint.step_ms for gain in first)
+    first = [one for one in joint.offered[name].fix.after if one in joint.offered and one not in chosen]
+    return any(joint.likely_ms({one}) >= WORTH.default * joint.step_ms for one in first)
 
 
 def best(

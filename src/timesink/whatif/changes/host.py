@@ -21,7 +21,6 @@ from timesink.whatif.change import (
     EVERYTHING,
     Case,
     Figure,
-    HostWindows,
     Range,
     Target,
     Touches,
@@ -29,6 +28,7 @@ from timesink.whatif.change import (
     calls_within,
     chosen_ops,
     host_windows,
+    once_of_target,
 )
 from timesink.whatif.edit import Edit, EditedChange
 from timesink.whatif.graph import Graph
@@ -225,20 +225,20 @@ class CaptureGraph(EditedChange):
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         launching = graph.program.launching()
-        windows = _launching_windows(graph, host_windows(graph, self.target), launching)
+        windows = once_of_target(graph, "launching", self.target, lambda: _launching_windows(graph, self.target))
         edit.replace_launches(windows, launching, self.fixed_us.at(case), self.per_kernel_us.at(case), least=2)
         captured = np.append(calls_within(graph, windows) & launching, False)
         edit.close_gaps(captured[graph.program.ops.call], int(self.gap_us.at(case) * NS_PER_US))
 
 
-def _launching_windows(graph: Graph, windows: HostWindows, launching: BoolArray) -> dict[int, Intervals]:
-    """The windows from launch to launch, without blocking calls and without what takes long between two launches.
+def _launching_windows(graph: Graph, target: Target) -> dict[int, Intervals]:
+    """The target's windows from launch to launch, without blocking calls and what takes long between two launches.
 
     A thread and those that work for it launch in turns, so their launches count as one sequence. Loading a batch or
     writing a checkpoint is not captured with the launches around it.
     """
     calls, bursts = graph.program.calls, graph.program.bursts
-    leader = np.arange(len(calls.threads))
+    windows, launching, leader = host_windows(graph, target), graph.program.launching(), np.arange(len(calls.threads))
     leader[bursts.worker] = bursts.owner
     captured: dict[int, Intervals] = {}
     for thread, part in windows.items():

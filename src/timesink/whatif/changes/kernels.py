@@ -92,7 +92,7 @@ class ShortenKernels(EditedChange):
     @property
     def touches(self) -> Touches:
         """Whose time it takes away."""
-        longer = any((keep > 1.0).any() for keep in self.keep)
+        longer = bool((self.keep[Case.CAUTIOUS.value] > 1.0).any())
         return Touches.BOTH if self.launches_saved.at(Case.HOPEFUL) or longer else Touches.DEVICE
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:

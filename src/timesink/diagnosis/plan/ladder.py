@@ -71,8 +71,8 @@ class Plan:
     `floor_ms` is the step when all is won that any candidate may win, and `floor` says why the ladder ends. Of those of
     `singles` that are no rungs and win or cost less than one, the value alone is known. `left` is what the changes that
     are no rungs would still win, where that is as much as a rung. `refused` says why there is no ladder, if so;
-    `unpriced` which changes have no price, and why. `batches` are larger ones, after all rungs; `free_bytes` at most is free
-    of the device's memory today.
+    `unpriced` which changes have no price, and why. `batches` are larger ones, after all rungs; `free_bytes` at most is
+    free of the device's memory today.
     """
 
     step_ms: float | None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Finding, Note, StepBudget
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_of_cause
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.units import share_text
@@ -27,21 +28,25 @@ _BELOW: Final = "and no rule that could decide passes its limit on the rest"
 def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Finding]) -> Iterator[Note]:
     """A note for the causes of the device that gives most of its step to such: those that the device itself leaves
     between kernels, and those on which no rule passes its limit."""
-    lost = max((_lost(trace, budget, findings) for budget in budgets), key=lambda one: sum(one.values()), default={})
+    claims: dict[Device, list[Intervals]] = {}
+    for found in findings:
+        if found.counted_in or found.recoverable is None or found.recoverable.most:
+            for device, part in found.claim.intervals.items():
+                claims.setdefault(device, []).append(part)
+    lost = max((_lost(trace, budget, claims) for budget in budgets), key=lambda one: sum(one.values()), default={})
     for why, kinds in ((_BETWEEN, lost.keys() & {*_OF_DEVICE}), (_BELOW, lost.keys() - {*_OF_DEVICE})):
         named = [f"{IDLE_WORDS[kind]} {share_text(lost[kind])}" for kind in lost if kind in kinds]
         if named:
             yield Note(f"{', '.join(named)} of the step, {why}", "unclaimed")
 
 
-def _lost(trace: Trace, budget: StepBudget, findings: Sequence[Finding]) -> dict[str, float]:
+def _lost(trace: Trace, budget: StepBudget, claims: Mapping[Device, Sequence[Intervals]]) -> dict[str, float]:
     """The causes of a device's idle time of which findings that may save anything claim less than half, as shares of
     the step."""
     device = (budget.rank, budget.device)
     large = [part for part in budget.parts if part.kind in IDLE_WORDS]
     large = [part for part in large if part.time_ns >= OWED.default * budget.period_ns]
-    worthy = [found for found in findings if found.counted_in or found.recoverable is None or found.recoverable.most]
-    claimed = Intervals.union_all(found.claim.intervals.get(device, Intervals.none()) for found in worthy)
+    claimed = Intervals.union_all(claims.get(device, ()))
     lost = {}
     for part in large:
         blamed = idle_of_cause(trace, device, part.kind)

@@ -95,7 +95,7 @@ def thread_slices(frame: pl.DataFrame, of_rank: int | None = None) -> Iterator[t
     alone where it is given."""
     begin, end = 0, frame.height
     if of_rank is not None:
-        begin, end = np.searchsorted(frame["rank"].to_numpy(), (of_rank, of_rank + 1)).tolist()
+        begin, end = slice_of(frame, ("rank",), (of_rank,))
     for key, first, last in key_slices(frame[begin:end], _THREAD):
         rank, process, thread = key
         yield (rank, process, thread), begin + first, begin + last

@@ -13,7 +13,7 @@ from timesink.knowledge.assumptions import replay
 from timesink.knowledge.op_class import COPY, class_of_ops
 from timesink.model.arrays import Int32Array, Int64Array, IntArray, slices
 from timesink.model.correlation import launching_calls
-from timesink.model.nesting import key_slices
+from timesink.model.nesting import key_slices, slice_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.startup import dataclass
@@ -131,10 +131,9 @@ def read_ops(trace: Trace, rank: int, calls: Calls) -> tuple[Ops, Blocks]:
 
 def _in_order(ops: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, Int32Array]:
     """What is read of a rank's ops, by start, end and row; and their rows."""
-    parts = [(low, high) for (owner, _), low, high in key_slices(ops, ("rank", "device")) if owner == rank]
-    first, last = (parts[0][0], parts[-1][1]) if parts else (0, 0)
+    first, last = slice_of(ops, ("rank",), (rank,))
     frame, row = ops.select(_READ)[first:last], np.arange(first, last, dtype=np.int32)
-    if len(parts) <= 1:
+    if len(list(key_slices(ops[first:last], ("device",)))) <= 1:
         return frame, row
     order = frame.with_columns(pl.Series("row", row)).select(pl.arg_sort_by("start_ns", "end_ns", "row")).to_series()
     return frame[order], row[order.to_numpy()]

@@ -19,7 +19,7 @@ from timesink.knowledge.ranges import AUTOGRAD
 from timesink.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.nesting import key_slices, thread_slices
+from timesink.model.nesting import slice_of, thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.startup import dataclass, fields, replace
@@ -101,10 +101,8 @@ def read_calls(trace: Trace, rank: int) -> Calls:
 
 def calls_of_rank(calls: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, int]:
     """The calls of a rank, which are neighbours in their table, and the row of the first."""
-    for (owner,), first, last in key_slices(calls, ("rank",)):
-        if owner == rank:
-            return calls[first:last], first
-    return calls.clear(), 0
+    first, last = slice_of(calls, ("rank",), (rank,))
+    return calls[first:last], first
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,6 +19,7 @@ from timesink.knowledge.ranges import PROFILER_STEP
 from timesink.model.arrays import Float64Array, Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.nesting import slice_of
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.startup import replace
@@ -131,7 +132,7 @@ def _recorded(table: Callable[[Table], pl.DataFrame], rank: int) -> list[tuple[p
 
 def _of_host(rows: pl.DataFrame, rank: int) -> pl.DataFrame:
     """A rank's rows in a host table, of processes that are known."""
-    first, last = np.searchsorted(rows["rank"], (rank, rank + 1)).tolist()
+    first, last = slice_of(rows, ("rank",), (rank,))
     return rows[first + int(np.searchsorted(rows["process"][first:last], 0)) : last]
 
 

@@ -150,7 +150,7 @@ def _blame_rank(trace: Trace, rank: int, work: RankWork, first_thread: int) -> I
     Slices and their pieces are of one device and in order, and no stretch leaves its gap: they follow each other.
     """
     activity = host_activity(trace, work, _host_late_gaps(trace, rank))
-    migrates = matches(trace[DEVICE_OPS]["name"], MIGRATION).to_numpy()[work.ops.row]
+    migrates = matches(trace[DEVICE_OPS]["name"][work.ops.row], MIGRATION).to_numpy()
     cutter = GapCutter.of(work, activity, migrates)
     charges = _charges(trace, rank, cutter)
     for gaps in device_gaps(trace).slices(rank):

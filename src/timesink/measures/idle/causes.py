@@ -30,7 +30,7 @@ from timesink.measures.timeline.attribution import host_nesting, range_nesting
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped, matches
-from timesink.model.nesting import Nesting, thread_slices
+from timesink.model.nesting import Nesting, slice_of, thread_slices
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, PROFILER_OVERHEAD, RANGES
 from timesink.model.trace import Trace, remembered
@@ -205,26 +205,27 @@ def _activity_rows(trace: Trace, table: Table, work: RankWork, timeline_of: Int6
     """Rows of a table that touch the windows on a launching thread."""
     frame = trace.get(table)
     number = {process_thread: n for n, process_thread in enumerate(work.calls.threads)}
-    thread, low, high = np.full(frame.height, -1, np.int32), 0, frame.height
-    if table is PROFILER_OVERHEAD:  # not sorted by thread
-        thread[:] = [number.get(process_thread, -1) for process_thread in frame.select("process", "thread").rows()]
-        thread[(frame["rank"] != work.rank).to_numpy()] = -1
+    unsorted = table is PROFILER_OVERHEAD
+    low, high = (0, frame.height) if unsorted else slice_of(frame, ("rank",), (work.rank,))
+    own, thread = frame[low:high], np.full(high - low, -1, np.int32)
+    if unsorted:
+        of_rank = np.flatnonzero((own["rank"] == work.rank).to_numpy())
+        thread[of_rank] = [number.get(key, -1) for key in own[of_rank].select("process", "thread").rows()]
     else:
-        low, high = np.searchsorted(frame["rank"].to_numpy(), (work.rank, work.rank + 1)).tolist()
-        for (_, process, thread_id), first, last in thread_slices(frame, work.rank):
+        for (_, process, thread_id), first, last in thread_slices(own):
             thread[first:last] = number.get((process, thread_id), -1)
     if table is RANGES:
-        thread[(frame["kind"] != "push_pop").to_numpy()] = -1
-    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+        thread[(own["kind"] != "push_pop").to_numpy()] = -1
+    start, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
     if table is OS_CALLS:
         in_system = os_time(trace)
         paired = np.concatenate((work.bursts.owner, work.bursts.worker))  # autograd's threads wait for each other
-        thread[~in_system.own | (in_system.for_thread & np.isin(thread, paired))] = -1
-        end = in_system.until_ns
-    touching = windows.covered_ns(start[low:high], end[low:high]) > 0
-    rows = low + np.flatnonzero(touching & (thread[low:high] >= 0))
-    of_thread, cause = thread[rows].astype(np.int64), _causes(trace, table, frame, rows)
-    return timeline_of[of_thread], start[rows], end[rows], rows, of_thread, cause
+        awaited = in_system.for_thread[low:high] & np.isin(thread, paired)
+        thread[~in_system.own[low:high] | awaited] = -1
+        end = in_system.until_ns[low:high]
+    rows = np.flatnonzero((windows.covered_ns(start, end) > 0) & (thread >= 0))
+    of_thread, cause = thread[rows].astype(np.int64), _causes(trace, table, frame, low + rows)
+    return timeline_of[of_thread], start[rows], end[rows], low + rows, of_thread, cause
 
 
 def _compiling_rows(trace: Trace, work: RankWork, timeline_of: Int64Array) -> _Columns:

@@ -206,15 +206,16 @@ def covered_by_device(
 class DeviceGaps:
     """The gaps of every device, in order of rank, device and start.
 
-    Only `op`, the row of `device_ops` that ended each gap, is kept; the frames are made from the tables when asked for.
-    Their columns: rank, device, start_ns, end_ns; op (of ops that start together, the one launched first), process of
-    that op, call (row of `api_calls` that launched it), launch_start_ns (start of that call) and host_late_ns (the part
-    of the gap before that start; 0 where the op was launched before the gap began and the device waited for something
-    else). The last three are null where the launch is not recorded.
+    Only `op`, the row of `device_ops` that ended each gap, is kept, `first_of` each device from a place on; the frames
+    are made from the tables when asked for. Their columns: rank, device, start_ns, end_ns; op (of ops that start
+    together, the one launched first), process of that op, call (row of `api_calls` that launched it), launch_start_ns
+    (start of that call) and host_late_ns (the part of the gap before that start; 0 where the op was launched before the
+    gap began and the device waited for something else). The last three are null where the launch is not recorded.
     """
 
     lines: DeviceTimelines
     op: Int32Array
+    first_of: Mapping[Device, int]
     process_of_op: Int64Array
     call_of_op: Int32Array
     call_start_ns: Int64Array
@@ -226,12 +227,12 @@ class DeviceGaps:
 
     def slices(self, rank: int | None = None) -> Iterator[pl.DataFrame]:
         """All gaps, or those of one rank: at most `GAPS_AT_ONCE` in a frame, each frame of one device."""
-        first = 0
-        for line in self.lines:
-            for gaps in _gap_slices(line):
-                if rank is None or line.rank == rank:
-                    yield self._with_launches(line, gaps, self.op[first : first + len(gaps)].astype(np.int64))
-                first += len(gaps)
+        for (of_rank, device), first in self.first_of.items():
+            if rank is None or of_rank == rank:
+                line, at = self.lines[of_rank, device], first
+                for gaps in _gap_slices(line):
+                    yield self._with_launches(line, gaps, self.op[at : at + len(gaps)].astype(np.int64))
+                    at += len(gaps)
 
     def _with_launches(self, line: DeviceTimeline, gaps: Intervals, op: Int64Array) -> pl.DataFrame:
         """The frame of some gaps of one device. `op`: the row of `device_ops` that ended each."""
@@ -255,13 +256,15 @@ def device_gaps(trace: Trace) -> DeviceGaps:
     ops, call_of_op = trace.get(DEVICE_OPS), launch_links(trace).call
     call_start, op_start = trace.get(API_CALLS)["start_ns"].to_numpy(), ops["start_ns"].to_numpy()
     lines, launched = device_timeline(trace), np.append(call_start, np.iinfo(np.int64).max)
-    parts = [np.empty(0, np.int32)]
+    parts, first_of, found = [np.empty(0, np.int32)], {}, 0
     for (rank, device), first, last in key_slices(ops, ("rank", "device")):
+        first_of[rank, device] = found
         start, call = op_start[first:last], call_of_op[first:last]
         for gaps in _gap_slices(lines[rank, device]):
             ending = places(start, gaps.end_ns, False)
             parts.append((first + _find_first_launched(ending, start, call, launched)).astype(np.int32))
-    return DeviceGaps(lines, np.concatenate(parts), ops["process"].to_numpy(), call_of_op, call_start)
+            found += ending.size
+    return DeviceGaps(lines, np.concatenate(parts), first_of, ops["process"].to_numpy(), call_of_op, call_start)
 
 
 def _gap_slices(line: DeviceTimeline) -> Iterator[Intervals]:

@@ -1,9 +1,9 @@
 """Files nobody vouches for: which may be opened, and their text in pieces of a few megabytes, within a budget.
 
 A pipe, a device or a socket would keep a reader waiting for ever, so only files and folders are opened. Gzip, xz and
-Zstandard are known by their first bytes; any other file is read as it is. Gzip in blocks (BGZF) is unpacked by several
-threads. A file that was cut off or damaged yields what came before the damage, and says how it ended; one that unpacks
-to more than its budget, or to more than any real trace would (a decompression bomb), is refused.
+Zstandard are known by their first bytes; any other file is read as it is. A file that was cut
+off or damaged yields what came before the damage, and says how it ended; one that unpacks to more than its budget, or
+to more than any real trace would (a decompression bomb), is refused.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from __future__ import annotations
 import errno
 import stat
 import zlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +31,6 @@ _ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"
 _HEAD_STEP = 64  # bytes of a packed head that are lost with the first damaged one
 _PIECE_BYTES = 1 << 20
 _PACKED_BYTES = 256 << 10  # read at once; what a damaged stream may take with it
-_BLOCK_MAGIC, _BLOCK_HEAD_BYTES, _BLOCK_TEXT_BYTES = b"\x1f\x8b\x08\x04", 18, 1 << 16  # of BGZF
-_BLOCKS_AT_ONCE, _MOST_THREADS = 16, 4
 _WINDOW_BYTES = 128 << 20  # the largest dictionary allowed to a stream: what zstd itself takes without being asked to
 
 
@@ -86,10 +82,12 @@ class UnpackedFile:
         """The pieces of the text, in order. Each is valid until the next is asked for."""
         if self.held:
             return iter((self.held,))
-        packing, threads = self.packing, min(usual_threads(), _MOST_THREADS)
-        pieces = self._unpacked(packing, threads) if packing else self._plain()
+        packing = self.packing
+        if not packing:
+            return self._plain()
+        pieces = self._frames() if packing == "Zstandard" else self._members(packing)
         # On one thread, with others that read beside it, to hand a piece over takes longer than it wins.
-        return _ahead(pieces) if packing and threads > 1 else pieces
+        return _ahead(pieces) if usual_threads() > 1 else pieces
 
     def _plain(self) -> Iterator[bytes | memoryview]:
         piece = memoryview(bytearray(_PIECE_BYTES))
@@ -98,30 +96,11 @@ class UnpackedFile:
                 self._spend(count)
                 yield piece[:count]
 
-    def _unpacked(self, packing: str, threads: int) -> Iterator[bytes | memoryview]:
-        if packing == "Zstandard":
-            return self._frames()
-        return self._blocks(threads) if packing == "gzip" and threads > 1 else self._members(packing)
-
-    def _blocks(self, threads: int) -> Iterator[bytes]:
-        """The pieces of a gzip file. As long as its members are blocks of BGZF, which say how long they are, several
-        threads unpack them; from the first on that is none, or no sound one, it is read as any other gzip."""
-        consumed = 0
-        with self.path.open("rb", buffering=0) as stream, ThreadPoolExecutor(threads) as pool:
-            for packed_bytes, piece in _in_order(pool, threads, _groups_of_blocks(stream)):
-                if piece is None:
-                    break
-                consumed += packed_bytes
-                self._spend(len(piece), consumed, "gzip")
-                yield piece
-        yield from self._members("gzip", consumed)
-
-    def _members(self, packing: str, consumed: int = 0) -> Iterator[bytes]:
-        """The pieces of a gzip or xz file, which may hold several members one after the other; of all but its first so
-        many bytes."""
+    def _members(self, packing: str) -> Iterator[bytes]:
+        """The pieces of a gzip or xz file, which may hold several members one after the other."""
         magic, damage, open_member = _decompressor(packing)
+        consumed = 0
         with self.path.open("rb", buffering=0) as stream:
-            stream.seek(consumed)
             packed = stream.read(_PACKED_BYTES)
             while packed.startswith(magic):
                 member = open_member()
@@ -178,59 +157,6 @@ def _decompressor(packing: str) -> tuple[bytes, Any, Callable[[], Any]]:
     import lzma
 
     return _XZ_MAGIC, lzma.LZMAError, partial(lzma.LZMADecompressor, memlimit=_WINDOW_BYTES)
-
-
-def _groups_of_blocks(stream: RawIOBase) -> Iterator[list[bytes]]:
-    """The blocks of BGZF that a file begins with, some at once."""
-    packed = b""
-    while more := stream.read(_PACKED_BYTES):
-        packed, group, at = packed + more, list[bytes](), 0
-        while (size := _block_bytes(packed, at)) and at + size <= len(packed):
-            group.append(packed[at : at + size])
-            at += size
-            if len(group) == _BLOCKS_AT_ONCE:
-                yield group
-                group = []
-        if group:
-            yield group
-        packed = packed[at:]
-        if len(packed) >= _BLOCK_HEAD_BYTES and not _block_bytes(packed, 0):
-            return
-
-
-def _block_bytes(packed: bytes, at: int) -> int:
-    """How long the block is that begins there; 0 where none does. Its header's extra field holds the length less one
-    (Sequence Alignment/Map Format Specification, section 4.1)."""
-    head = packed[at : at + _BLOCK_HEAD_BYTES]
-    is_block = len(head) == _BLOCK_HEAD_BYTES and head.startswith(_BLOCK_MAGIC) and head[10:16] == b"\6\0BC\2\0"
-    return int.from_bytes(head[16:], "little") + 1 if is_block else 0
-
-
-def _unpacked_blocks(group: list[bytes]) -> bytes | None:
-    """The text of some blocks; None where one is damaged, longer than blocks may be, or not what its header says."""
-    _, damage, open_member = _decompressor("gzip")
-    texts = []
-    for block in group:
-        member = open_member()
-        try:
-            texts.append(member.decompress(block, _BLOCK_TEXT_BYTES + 1))
-        except damage:
-            return None
-        if not member.eof or member.unused_data:
-            return None
-    return b"".join(texts)
-
-
-def _in_order(pool: Executor, threads: int, groups: Iterable[list[bytes]]) -> Iterator[tuple[int, bytes | None]]:
-    """The packed bytes and the text of each group, in order, as many under way as there are threads."""
-    coming = deque[tuple[int, Future[bytes | None]]]()
-    for group in groups:
-        coming.append((sum(map(len, group)), pool.submit(_unpacked_blocks, group)))
-        if len(coming) > threads:
-            packed_bytes, text = coming.popleft()
-            yield packed_bytes, text.result()
-    for packed_bytes, text in coming:
-        yield packed_bytes, text.result()
 
 
 def _ahead(pieces: Iterator[bytes | memoryview]) -> Iterator[bytes | memoryview]:

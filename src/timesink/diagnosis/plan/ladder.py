@@ -140,8 +140,8 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
         more = {name: _marginal(gain, won, before_ms) if won.value else gain for name, gain in gains.items()}
         found = best(joint, more, chosen, least_ms, None if top is None else top[1])
         if found is None:
-            told = [name for name in rest if abs(joint.likely_ms({*chosen, name}) - won.value) >= least_ms]
-            others = rest if joint.pricer.unreplayable else told
+            matter = [name for name in rest if abs(joint.likely_ms({*chosen, name}) - won.value) >= least_ms]
+            others = rest if joint.pricer.unreplayable else matter
             gains = {name: gain for name in others if (gain := joint.gain({*chosen, name})) is not None}
             break
         chosen.append(found)

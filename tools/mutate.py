@@ -43,17 +43,22 @@ KNOWN = Path(__file__).with_suffix(".json")
 TIME_OF_TESTS = 3.0  # seconds of CPU of those tests that call what was changed, quickest first
 TIME_OF_MUTANT = 15  # seconds of CPU; then it hangs, which is noticed
 BAR = 0.85
+CASES = "rules/test_all_rules.py"  # of these, the cases of the rules whose codes are named behind it
 MODULES = {
     "intervals": ("model/intervals.py", "model/test_intervals.py"),
     "pricing": ("whatif/pricing.py", "whatif/test_pricing.py whatif/test_calibration.py"),
     "statistics": ("verify/statistics.py", "verify/test_statistics.py"),
-    "waste": ("measures/counters/waste.py", "measures/counters/test_waste.py measures/counters/test_kernel_limiter.py"),
+    "waste": (
+        "measures/counters/waste.py",
+        f"measures/counters/test_waste.py measures/counters/test_kernel_limiter.py {CASES}",
+        "NCU",
+    ),
     "budget": (
         "measures/timeline/device_timeline.py measures/steps/per_step.py diagnosis/budgets.py",
         "measures/timeline/test_budget.py measures/steps/test_per_step.py",
     ),
     "changes": (
-        "fixes/kernels.py whatif/changes/kernels.py whatif/changes/host.py whatif/changes/transfers.py",
+        "fixes/replays.py whatif/changes/kernels.py whatif/changes/host.py whatif/changes/transfers.py",
         "whatif/test_changes.py whatif/test_changes_by_hand.py knowledge/test_figures_of_replays.py "
         "measures/kernels/test_wasted_kernels.py",
     ),
@@ -62,8 +67,12 @@ MODULES = {
         "measures/communication/clocks.py",
         "measures/communication/test_clocks_by_hand.py measures/communication/test_clocks_in_rounds.py",
     ),
-    "pieces": ("measures/idle/pieces.py", "measures/idle/test_pieces.py"),
-    "lateness": ("measures/ranks/lateness.py", "measures/ranks/test_lateness.py measures/communication/test_waits.py"),
+    "pieces": ("measures/idle/pieces.py", f"measures/idle/test_pieces.py {CASES}", "IDL"),
+    "lateness": (
+        "measures/ranks/lateness.py",
+        f"measures/ranks/test_lateness.py measures/communication/test_waits.py {CASES}",
+        "COM103",
+    ),
     "replay": ("measures/timeline/replay.py", "measures/timeline/test_replay.py"),
     "gate": ("verify/gate.py", "verify/test_gate.py"),
 }
@@ -239,13 +248,17 @@ def _functions(value: Any) -> list[types.FunctionType]:
 class Runner:
     """A plugin of pytest: instead of running the tests once, run them in a fork for each mutant."""
 
-    def __init__(self, mutants: list[Mutant]) -> None:
-        self.mutants = mutants
+    def __init__(self, mutants: list[Mutant], codes: str) -> None:
+        self.mutants, self.codes = mutants, codes
         self.alive: list[Mutant] = []
         self.times: dict[str, float] = {}
         self.trouble = ""
         self.called: dict[str, list[str]] | None = {}
         self.paths = {str(mutant.path) for mutant in mutants}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Of all rules' cases, keep the verdicts of these."""
+        items[:] = [item for item in items if CASES not in item.nodeid or f"states[{self.codes}" in item.nodeid]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
@@ -327,10 +340,11 @@ def lives(name: str, mutants: list[Mutant], answer: Any) -> None:
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, 1)
     os.environ.pop("PYTEST_ADDOPTS", None)
-    runner = Runner(mutants)
-    tests = [str(ROOT / "tests" / test) for test in MODULES[name][1].split()]
+    _, tests, *codes = MODULES[name]
+    runner = Runner(mutants, *codes or ("",))
+    paths = [str(ROOT / "tests" / test) for test in tests.split()]
     options = ["-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=quick", "--hypothesis-seed=0"]
-    code = pytest.main([*options, *tests], plugins=[runner])
+    code = pytest.main([*options, *paths], plugins=[runner])
     if code not in (0, 5) and not runner.trouble:
         runner.trouble = f"pytest ended with {code}"
     answer.put((runner.trouble, [(mutant.key, mutant.line) for mutant in runner.alive]))

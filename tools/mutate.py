@@ -59,8 +59,8 @@ MODULES = {
     ),
     "changes": (
         "fixes/replays.py whatif/changes/kernels.py whatif/changes/host.py whatif/changes/transfers.py",
-        "whatif/test_changes.py whatif/test_changes_by_hand.py knowledge/test_figures_of_replays.py "
-        "measures/kernels/test_wasted_kernels.py",
+        "whatif/test_changes.py whatif/test_changes_by_hand.py whatif/test_changes_beside.py "
+        "knowledge/test_figures_of_replays.py measures/kernels/test_wasted_kernels.py gate/test_managed_memory.py",
     ),
     "edit": ("whatif/edit.py", "whatif/test_edit.py whatif/test_changes.py"),
     "clocks": (

@@ -24,6 +24,8 @@ from timesink.whatif.changes.host import (
     CaptureGraph,
     DropCompiler,
     FeedLoader,
+    KeepMemory,
+    MergeExchanges,
     MergeUnits,
     RemoveSyncs,
     ScaleHost,
@@ -34,6 +36,7 @@ from timesink.whatif.changes.kernels import (
     FuseOptimizer,
     ScaleKernels,
     ShortenKernels,
+    UnderAutocast,
     shorten,
     together,
 )
@@ -310,7 +313,7 @@ def test_an_exchange_beside_a_product_on_every_multiprocessor_is_not_hidden(
     blocks: int, multiprocessors: int | None, first: int, case: Case, kept: int
 ) -> None:
     """Exchange, perhaps a kernel of `first` us, a product of 100 us, one of 30 us, an exchange of 100 us, a kernel."""
-    grid = {"grid_x": 2, "grid_y": blocks // 2, "grid_z": 1}
+    grid = {"grid_x": 2, "grid_y": blocks // 4, "grid_z": 2}
     at = [begin + first for begin in (60, 160, 170, 200, 300, 310)]
     ops = [
         op(0, 50, 0, name="ncclX_AllGather"), op(at[0], at[1], 2, **grid), op(at[2], at[3], 3),
@@ -648,3 +651,99 @@ def test_compiled_layers_are_entered_at_the_price_of_launches() -> None:
         for case in (Case.EXPECTED, Case.CAUTIOUS)
     ]
     assert more == pytest.approx([40_000, 100_000, 120_000, 280_000], rel=0.01)
+
+
+def test_of_exchanges_in_a_row_one_stays_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four a quarter; cautiously half of the CPU's gain, and each byte takes its time on the GPU."""
+    host = {(1, 1): Intervals.one(0, 90 * US)}
+    change = MergeExchanges.rows(host, 4.0)
+    assert change.kept == Range(0.625, 0.25, 0.25)
+    assert MergeExchanges.rows(host, 0.5).kept == Range(1.0, 1.0, 1.0)
+    names = ["ncclX_AllGather", "k", "ncclX_AllGather", "ncclX_AllGather"]
+    calls = [call("cudaLaunchKernel", 10 * n + (60 if n == 3 else 0), 10 * n + 1 + (60 if n == 3 else 0), n)
+             for n in range(4)]  # fmt: skip
+    ops = [op(100 * n + 100, 100 * n + 140, n, name=name) for n, name in enumerate(names)]
+    graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops}))
+    scaled = strokes_of(of_host, monkeypatch, "scale_ops")
+    change.rewrite(graph, Case.CAUTIOUS)
+    assert scaled == []
+    change.rewrite(graph, Case.HOPEFUL)
+    assert [(ops.tolist(), share) for _, (ops, share), _ in scaled] == [([True, False, True, False], 0.25)]
+    closed = strokes_of(of_host, monkeypatch, "close_gaps")
+    change.rewrite(graph)
+    assert [(ops.tolist(), gap) for _, (ops, gap), _ in closed] == [([True, True, True, False], 0)]
+
+
+def test_calls_that_take_memory_in_the_target_do_not_happen_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 10 to 51 us of thread 1: one call inside, one that reaches in by 1 ns, one that ends as it begins, a launch;
+    on thread 2 nothing."""
+    calls = [
+        call("cudaMalloc", 5, 10, 1), call("cudaLaunchKernel", 12, 14, 2), call("cudaMalloc", 20, 30, 3),
+        call("cudaFree", 51, 60, 4), call("cudaMalloc", 21, 29, 5, thread=2),
+    ]  # fmt: skip
+    graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: [op(40, 50, 2)]}))
+    target = Target("windows", windows={(1, 1): Intervals.one(10 * US, 51 * US + 1)})
+    dropped = strokes_of(of_host, monkeypatch, "drop_waits")
+    KeepMemory(target).rewrite(graph)
+    ((_, (gone,), _),) = dropped
+    assert sorted((graph.program.calls.start_ns[gone] // US).tolist()) == [20, 51]
+    saved = strokes_of(of_host, monkeypatch, "save_host")
+    KeepMemory(target).rewrite(graph)
+    assert [share for _, (_, share), _ in saved] == [1.0]
+
+
+def test_what_goes_what_is_shortened_and_whose_launches_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = tuple(np.array([0.0, 0.2]) for _ in Case)
+    change = ShortenKernels((0, 0), np.array([0, 1]), keep, launches_saved=Range(0.1, 0.4, 0.8))
+    dropped = strokes_of(of_kernels, monkeypatch, "drop_ops")
+    change.rewrite(two_kernels())
+    assert [ops.tolist() for _, (ops,), _ in dropped] == [[True, False]]
+    scaled = strokes_of(of_kernels, monkeypatch, "scale_ops")
+    change.rewrite(two_kernels())
+    (_, (ops, share), _) = scaled[0]
+    assert (ops.tolist(), share[1]) == ([False, True], 0.2)
+    launches = strokes_of(of_kernels, monkeypatch, "save_launches")
+    change.rewrite(two_kernels())
+    ShortenKernels((0, 0), np.array([0, 1]), keep, False, Range.exact(0.5), np.array([1])).rewrite(two_kernels())
+    assert [(ops.tolist(), share, more) for _, (ops, share), more in launches] == [
+        ([True, True], 0.4, {"since_launch": False}), ([False, True], 0.5, {"since_launch": True}),
+    ]  # fmt: skip
+
+
+def test_a_kernel_shorter_than_the_floor_keeps_its_time() -> None:
+    keep = tuple(np.array([0.3]) for _ in Case)
+    change = ShortenKernels((0, 0), np.array([0]), keep, floored=True)
+    assert change._kept(Case.EXPECTED, np.array([0]), np.array([500])).tolist() == [1.0]
+
+
+def test_under_autocast_each_product_pays_for_its_casts(monkeypatch: pytest.MonkeyPatch) -> None:
+    slowed = strokes_of(of_kernels, monkeypatch, "slow_launches")
+    none = shorten(chosen(a=[0, 1]), a=Range.exact(0.9))
+    change = UnderAutocast(none, np.array([1]), np.array([2.5]))
+    change.rewrite(two_kernels())
+    ((_, (own, times, alike), _),) = slowed
+    assert (own.tolist(), times.tolist(), alike.tolist()) == (
+        [False, True], [0.0, 2.5 * fixes.AUTOCAST_CASTS.at(Case.EXPECTED)], [True, False],
+    )  # fmt: skip
+
+
+def test_kernels_of_a_fused_optimizer_follow_each_other_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = strokes_of(of_kernels, monkeypatch, "close_gaps")
+    FuseOptimizer.of(chosen(unfused=[1])).rewrite(two_kernels())
+    assert [(ops.tolist(), gap) for _, (ops, gap), _ in closed] == [([False, True], 0)]
+
+
+def test_what_of_rows_of_exchanges_is_not_hidden_by_hand() -> None:
+    """On device 0 a row of 40 us, a product of 100 on all multiprocessors beside 10 of others, a row of 50 and of 0 us;
+    on device 1 nothing computes. Nothing is known before the first row, which is hidden."""
+    grid = {"grid_x": 132, "grid_y": 1, "grid_z": 1}
+    times = [(0, 40, "ncclX"), (40, 140, "gemm"), (140, 150, "k"), (150, 200, "ncclX"), (200, 200, "ncclX")]
+    ops = [
+        op(a, b, n, name=f"{name}_AllGather" if name == "ncclX" else name, **(grid if name == "gemm" else {}))
+        for n, (a, b, name) in enumerate(times)
+    ] + [op(20, 60, 9, name="ncclX_AllGather", device=1)]  # fmt: skip
+    devices = [{"rank": 0, "device": n, "name": "", "sm_count": 132} for n in range(2)]
+    graph = Graph.from_trace(made({DEVICE_OPS: ops, DEVICES: devices}))
+    order = np.argsort(graph.program.ops.start_ns, kind="stable")
+    left = of_transfers._not_hidden_ns(graph, graph.program.ops.op_class == COMMUNICATION)
+    assert left[order].tolist() == [0, 0, 0, 0, 40 * US, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -140,7 +141,9 @@ def test_what_cannot_be_replayed_has_no_price() -> None:
     unexplained = Pricer(pricer.graph, pricer.anchors.windows, limit + 0.01).price(change)
     assert (unexplained.gain_ns, unexplained.replayed, unexplained.low_ns) == (0.0, False, 0.0)
     assert f"{100 * limit + 1:.1f} % of the step" in str(unexplained.refused)
-    assert Pricer(pricer.graph, pricer.anchors.windows, limit + 0.01).refused(change) == unexplained.refused
+    unknown = Pricer(pricer.graph, pricer.anchors.windows, limit + 0.01)
+    assert (unknown.refused(change), unknown.gain_ns(change)) == (unexplained.refused, 0.0)
+    assert pricer.gain_ns(ScaleKernels(Target("kernel", "no such"), Range.exact(0.5))) == 0.0
     assert pricer.refused(change) is None
     none = Pricer(pricer.graph, StepWindows.alike(np.empty(0, np.int64), np.empty(0, np.int64))).price(change)
     assert (none.replayed, none.gain_ns) == (False, 0.0)
@@ -148,6 +151,7 @@ def test_what_cannot_be_replayed_has_no_price() -> None:
     for slowdown, refused in ((replay.SLOWDOWN_LIMIT.value + 0.5, True), (replay.SLOWDOWN_LIMIT.value, False)):
         slow = Pricer(replace(pricer.graph, slowdown=slowdown), pricer.anchors.windows)
         assert ("times as long" in str(slow.price(change).refused)) is refused
+        assert slow.refused(change) == slow.price(change).refused
         assert slow.price(ScaleKernels(Target("kernel", "gemm"), Range.exact(0.5))).refused is None
 
 
@@ -340,3 +344,20 @@ def test_what_a_change_wins_and_where_it_is_held_are_of_its_expected_case(monkey
     assert price.low_ns < price.gain_ns < price.high_ns
     nothing: Any = Fake({Case.CAUTIOUS: 0.5, Case.EXPECTED: 1.0, Case.HOPEFUL: 0.1})
     assert not pricer.price(nothing).matched
+
+
+def test_each_case_is_held_against_the_steps_at_its_own_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps at usual costs are made 7 us longer: what changes nothing wins these in the two cases at such costs."""
+    pricer = loop(100, 40)
+    graph = replace(pricer.graph, slowdown=pricer.graph.slowdown)
+    pricer.__dict__["_usual"] = graph, pricer.periods_ns + 7_000
+    seen: list[Any] = []
+    change: Any = SimpleNamespace(
+        parts=(), touches=Touches.BOTH, rewrite=lambda graph, case: seen.append(graph) or graph
+    )
+    monkeypatch.setattr(Pricer, "_expected", lambda *_: (pricer.periods_ns * 0, Bounds(pricer._floor, pricer._floor)))
+    monkeypatch.setattr(pricing, "_interval", lambda gains, *_: ([gain.max() for gain in gains], 0.0))
+    monkeypatch.setattr(pricing, "min", lambda *values: values[0], raising=False)
+    assert pricer._replayed(change).low_ns == [0.0, 7_000.0, 7_000.0, 0.0]
+    assert seen == [graph, graph, pricer.graph]
+    assert pricer._changed(change) is pricer.graph

@@ -276,8 +276,8 @@ def _interval(gains: list[Float64Array], step_ns: float, weight: Float64Array) -
 def _drawn(steps: int, weight: tuple[float, ...] | None) -> tuple[IntArray, IntArray, Float64Array, Float64Array]:
     """Of each resample: which replay, which steps, and two errors in deviations."""
     rng = np.random.default_rng(_SEED)
-    weights = np.array([share for _, _, share in _DRAWS])
-    which, size = rng.choice(len(_DRAWS), size=_RESAMPLES, p=weights / weights.sum()), (_RESAMPLES, steps)
+    weights = [share for _, _, share in _DRAWS]
+    which, size = rng.choice(len(_DRAWS), size=_RESAMPLES, p=weights), (_RESAMPLES, steps)
     shares = None if weight is None else np.array(weight) / np.array(weight).sum()
     chosen = rng.integers(0, steps, size=size) if shares is None else rng.choice(steps, p=shares, size=size)
     return which, chosen, rng.standard_normal(_RESAMPLES), rng.standard_normal(_RESAMPLES)

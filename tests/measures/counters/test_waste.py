@@ -262,3 +262,47 @@ def test_a_count_that_is_missing_is_a_count_of_none(counter: str) -> None:
     assert missing.access.other_wavefronts == none.access.other_wavefronts
     assert missing.access.shared_atomic_share == none.access.shared_atomic_share
     assert {c: dict(parts) for c, parts in missing.shares.items()} == {c: dict(p) for c, p in none.shares.items()}
+
+
+@pytest.mark.parametrize(
+    ("pipes", "of_instructions", "product"),
+    [
+        ({}, 0.05, False), ({"fma": 30.0}, 0.05, False), ({"tensor": 30.0}, 1.0, True),
+        ({"tensor": 0.5}, 1.0, True), ({"tensor": 0.0}, 1.0, False), ({"fma": 30.0, "tensor": 20.0}, 0.05, True),
+        ({"fma": 20.0, "tensor": 30.0}, 1.0, True), ({"alu": 30.0, "tensor": 0.0, "fma": 5.0}, 0.05, False),
+    ],
+)  # fmt: skip
+def test_larger_tiles_take_fewer_instructions_of_every_kind_where_tensor_cores_do_most(
+    pipes: dict[str, float], of_instructions: float, product: bool
+) -> None:
+    """Else only load-store instructions are of memory: 5 % of their peak of 1 in 4 issues, of 25 % of all issues."""
+    busy = {f"sm__pipe_{pipe}_cycles_active": share for pipe, share in pipes.items()}
+    waste = waste_of(kernel(WHOLE | busy | {"l1tex__t_requests_pipe_lsu": 0}))
+    assert waste.memory_instructions == pytest.approx(of_instructions)
+    assert waste.is_product is product
+
+
+@pytest.mark.parametrize(
+    ("block", "filled"), [((64, 1, 1), 1.0), ((8, 2, 3), 0.75), ((1, 1, 1), 1 / 32), ((0, 0, 0), 1.0)]
+)
+def test_lanes_that_the_threads_of_a_block_fill(block: tuple[int, int, int], filled: float) -> None:
+    assert waste_of(replace(made(), block=block)).filled_lanes == pytest.approx(filled)
+
+
+@pytest.mark.parametrize(
+    ("counted", "sectors"),
+    [
+        ({"write_sectors_mem_global_op_atom": 9, "read_sectors_mem_global_op_atom": 8}, 20),
+        ({"write_sectors_mem_global_op_atom": 9, "read_sectors_mem_global_op_atom": 14}, 23),
+        ({"write_sectors_mem_global_op_red": 21}, 21), ({"write_sectors_mem_global_op_red": 19}, 20),
+        ({"write_sectors_mem_global_op_atom": 9, "read_sectors_mem_global_op_atom": 14,
+          "write_sectors_mem_global_op_red": 4}, 27),
+    ],
+)  # fmt: skip
+def test_atomic_sectors_are_counted_both_ways_where_that_is_more(counted: dict[str, int], sectors: int) -> None:
+    """Of 80 sectors of L2; 14 and 6 are counted once."""
+    ways = {"write": "l1tex2xbar_write", "read": "xbar2l1tex_read"}
+    both = {
+        f"l1tex__m_{ways[way]}_{rest}.sum": n for key, n in counted.items() for way, _, rest in [key.partition("_")]
+    }
+    assert waste_of(kernel(WHOLE | both)).of(Cause.ATOMICS, Resource.L2) == pytest.approx(sectors / 80)

@@ -60,6 +60,12 @@ def test_time_outside_the_kept_steps_does_not_count() -> None:
     assert largest_per_step_ns(trace, {}) == 0
 
 
+def test_of_several_devices_the_largest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(per_step, "per_step_ns", lambda _, device, claimed: device[1] + claimed.total_ns)
+    claimed = {(0, 5): Intervals.one(0, 2), (0, 1): Intervals.one(3, 7)}
+    assert largest_per_step_ns(trace_of(STEPS), claimed) == 7
+
+
 def test_a_trace_without_steps_counts_as_one_window() -> None:
     trace = trace_of("""
 | device_ops | name | start_us | end_us |

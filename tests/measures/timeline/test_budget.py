@@ -5,7 +5,7 @@ from unittest import mock
 import polars as pl
 import pytest
 from hypothesis import given
-from tests.strategies import traces
+from tests.strategies import frame, traces
 from tests.tables import trace_of
 
 from timesink.diagnosis import budgets
@@ -13,9 +13,14 @@ from timesink.knowledge.op_class import op_class
 from timesink.measures.steps.per_step import step_budgets
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline import device_timeline as lines_of
-from timesink.measures.timeline.device_timeline import covered_by_device, device_gaps, device_timeline
+from timesink.measures.timeline.device_timeline import (
+    covered_by_device,
+    device_gaps,
+    device_names,
+    device_timeline,
+)
 from timesink.model.intervals import Intervals
-from timesink.model.tables import DEVICE_OPS
+from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 
 LOOP = """
@@ -204,3 +209,8 @@ def test_what_is_covered_of_rows_whose_device_has_no_intervals_is_nothing() -> N
     whole = Intervals.one(-(10**9), 10**12)
     assert covered_by_device(rows, {(0, 7): whole}).sum() == 0
     assert covered_by_device(rows, {(0, 0): whole}).sum() == (rows["end_ns"] - rows["start_ns"]).sum()
+
+
+def test_names_of_devices_that_the_trace_names() -> None:
+    devices = [{"rank": 0, "device": 1, "name": "NVIDIA H100"}, {"rank": 2, "device": 0, "name": None}]
+    assert device_names(Trace("test", {DEVICES: frame(DEVICES, devices)})) == {(0, 1): "NVIDIA H100"}

@@ -175,6 +175,23 @@ def test_the_first_stage_of_1f1b_holds_as_many_micro_batches_as_there_are_stages
         ({"model": GPT, "train": {"batch": 1, "sequence": 1, "precision": "int3"}}, "int3"),
         ({"model": GPT, "train": {"batch": 1, "sequence": 1}, "parallel": {"tensor": 3}}, "cannot be split"),
         ([], "JSON object"),
+        *(
+            ({"model": {**GPT, **sizes}, "train": {"batch": 1, "sequence": 1}}, f"model.{name} is {value}")
+            for sizes in (
+                {"layers": 0},
+                {"hidden": 0},
+                {"heads": 0},
+                {"feedforward": 0},
+                {"vocab": 0},
+                {"layers": 10_001},
+                {"experts": 4, "experts_per_token": 0},
+                {"experts": 4, "experts_per_token": 5},
+                {"kind": "vision", "patch": 16, "image": 0},
+                {"kind": "vision", "image": 8, "patch": 16},
+            )
+            for name, value in [list(sizes.items())[-1]]
+        ),
+        ({"model": {**GPT, "hidden": GPT["heads"] - 1}, "train": {"batch": 1, "sequence": 1}}, "model.width is 0"),
     ],
 )
 def test_a_wrong_configuration_is_named(given_: Any, words: str) -> None:

@@ -22,6 +22,10 @@ OptimizerName = Literal[
     "sgd", "sgd-momentum", "adam", "adam-fused", "adamw", "adamw-fused", "adamw-8bit", "adafactor", "lion", "muon"
 ]
 
+_HUGE = 1 << 40
+# The most that a model has of each, and at least one: a plan walks over each layer and divides by the others.
+_MOST = {"layers": 10_000, "heads": 10_000, **dict.fromkeys(("hidden", "feedforward", "vocab", "width"), _HUGE)}
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -55,6 +59,16 @@ class Model:
     rope_width: int = 0
     patch: int = 0
     image: int = 0
+
+    def __post_init__(self) -> None:
+        most_of = dict(_MOST)
+        if self.experts:
+            most_of["experts_per_token"] = self.experts
+        if self.patch and self.kind == "vision":
+            most_of |= {"image": _HUGE, "patch": self.image}
+        for name, most in most_of.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise UsageError(f"model.{name} is {getattr(self, name)}", remedy=f"at least 1 and at most {most:,}")
 
     @property
     def width(self) -> int:
@@ -211,15 +225,9 @@ def configuration(given: Any) -> Configuration:
     return checked(config)
 
 
-_MOST = {"layers": 10_000, "heads": 10_000}  # of one model: a plan walks over each layer
-
-
 def checked(config: Configuration) -> Configuration:
     """The configuration, or `UsageError` where its parts contradict one another."""
     model, parallel = config.model, config.parallel
-    for name, most in _MOST.items():
-        if not 1 <= getattr(model, name) <= most:
-            raise UsageError(f"model.{name} is {getattr(model, name)}", remedy=f"at least 1 and at most {most}")
     if (config.train is None) == (config.serve is None):
         raise UsageError("a configuration has either train or serve", remedy="leave one of them out")
     divides = (

@@ -40,8 +40,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "timesink"
 KNOWN = Path(__file__).with_suffix(".json")
-TIME_OF_TESTS = 3.0  # seconds of CPU of those tests that call what was changed, quickest first
-TIME_OF_MUTANT = 15  # seconds of CPU; then it hangs, which is noticed
+# Seconds of CPU of those tests that call what was changed, quickest first; more where none fails that is not known to.
+TIMES_OF_TESTS = (3.0, 30.0)
+TIME_OF_MUTANT = 15  # seconds of CPU, for each 3 of tests; then it hangs, which is noticed
 BAR = 0.85
 CASES = "rules/test_all_rules.py"  # of these, the cases of the rules whose codes are named behind it
 MODULES = {
@@ -248,8 +249,8 @@ def _functions(value: Any) -> list[types.FunctionType]:
 class Runner:
     """A plugin of pytest: instead of running the tests once, run them in a fork for each mutant."""
 
-    def __init__(self, mutants: list[Mutant], codes: str) -> None:
-        self.mutants, self.codes = mutants, codes
+    def __init__(self, mutants: list[Mutant], codes: str, known: frozenset[str]) -> None:
+        self.mutants, self.codes, self.known = mutants, codes, known
         self.alive: list[Mutant] = []
         self.times: dict[str, float] = {}
         self.trouble = ""
@@ -292,11 +293,17 @@ class Runner:
         every = sorted(session.items, key=lambda item: self.times.get(item.nodeid, 0.0))
         for mutant in self.mutants:
             able = [item for item in every if mutant.owner in ("", *called[item.nodeid])]
-            spent = accumulate(self.times[item.nodeid] for item in able)
-            session.items[:] = [item for item, so_far in zip(able, spent, strict=True) if so_far <= TIME_OF_TESTS]
-            if not _forked(lambda mutant=mutant: (put_in_place(mutant), _run(session))[1]):
+            limits = TIMES_OF_TESTS[:1] if mutant.key in self.known else TIMES_OF_TESTS
+            if all(self._lives(session, mutant, able, limit) for limit in limits):
                 self.alive.append(mutant)
         return True
+
+    def _lives(self, session: Any, mutant: Mutant, able: list[Any], limit: float) -> bool:
+        """Whether none of the tests fails that are done within so many seconds."""
+        spent = accumulate(self.times[item.nodeid] for item in able)
+        session.items[:] = [item for item, so_far in zip(able, spent, strict=True) if so_far <= limit]
+        seconds = int(TIME_OF_MUTANT * limit / TIMES_OF_TESTS[0])
+        return not _forked(lambda: (put_in_place(mutant), _run(session))[1], seconds)
 
     def _all(self, session: Any, told: Any) -> bool:
         _run(session)
@@ -335,13 +342,13 @@ def _forked(work: Any, seconds: int = TIME_OF_MUTANT) -> bool:
         time.sleep(0.002)
 
 
-def lives(name: str, mutants: list[Mutant], answer: Any) -> None:
+def lives(name: str, mutants: list[Mutant], known: frozenset[str], answer: Any) -> None:
     """In a process of its own: put the keys and lines of the mutants that live into the queue."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, 1)
     os.environ.pop("PYTEST_ADDOPTS", None)
     _, tests, *codes = MODULES[name]
-    runner = Runner(mutants, *codes or ("",))
+    runner = Runner(mutants, "".join(codes), known)
     paths = [str(ROOT / "tests" / test) for test in tests.split()]
     options = ["-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=quick", "--hypothesis-seed=0"]
     code = pytest.main([*options, *paths], plugins=[runner])
@@ -350,10 +357,10 @@ def lives(name: str, mutants: list[Mutant], answer: Any) -> None:
     answer.put((runner.trouble, [(mutant.key, mutant.line) for mutant in runner.alive]))
 
 
-def survivors(name: str, mutants: list[Mutant]) -> list[tuple[str, int]]:
+def survivors(name: str, mutants: list[Mutant], known: frozenset[str]) -> list[tuple[str, int]]:
     context = multiprocessing.get_context("fork")
     answer = context.Queue()
-    process = context.Process(target=lives, args=(name, mutants, answer))
+    process = context.Process(target=lives, args=(name, mutants, known, answer))
     process.start()
     trouble, alive = answer.get()
     process.join()
@@ -394,7 +401,8 @@ def _judge(name: str, mutants: list[Mutant], known: dict[str, Any], arguments: a
     """Try these mutants of one module and print what lives; whether that is worse than what is known."""
     began = time.monotonic()
     of_module = known.setdefault(name, {"killed": 0.0, "equivalent": {}, "alive": []})
-    alive = [(key, line) for key, line in survivors(name, mutants) if key not in of_module["equivalent"]]
+    known = frozenset((*of_module["equivalent"], *of_module["alive"]))
+    alive = [(key, line) for key, line in survivors(name, mutants, known) if key not in of_module["equivalent"]]
     could = sum(mutant.key not in of_module["equivalent"] for mutant in mutants)
     share = 1 - len(alive) / could if could else 1.0
     print(f"{name}: {could - len(alive)} of {could} killed, {100 * share:.1f} % ({time.monotonic() - began:.0f} s)")

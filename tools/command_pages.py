@@ -26,7 +26,7 @@ from timesink.cli.parser import loaded
 
 WIDTH, SHOWN_LINES = "100", 24
 EXAMPLES = {
-    "doctor SYMPTOM": 'timesink doctor "step slow, GPU utilisation 60 %"',
+    "doctor SYMPTOM": 'timesink doctor "step slow, GPU utilization 60 %"',
     "diagnose": "timesink run.json.gz",
     "report": "timesink report run.json.gz -o report.html",
     "report --export FORMAT": "timesink report run.json.gz --export perfetto -o run.pftrace",

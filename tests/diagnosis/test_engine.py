@@ -304,5 +304,5 @@ def test_two_steps_do_not_tell_which_is_the_usual_one(load_ns: int, expected: Bo
     found = diagnose(simulated(3, "gc", 3, load_ns=load_ns, kernels=1 if load_ns > MS else 20)[0])
     assert (found.steps.count, found.bottleneck) == (2, expected)
     assert found.statement.startswith("only two steady steps, of ")
-    assert any("is an outlier: findings are of the other steps" in note.message for note in found.notes)
+    assert any("is an outlier: findings are for the other steps" in note.message for note in found.notes)
     assert "garbage" not in found.statement.partition("; ")[2]

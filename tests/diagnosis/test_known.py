@@ -96,7 +96,7 @@ def test_a_lost_device_is_named_and_the_loss_explained(
     said = refusal(written(tmp_path, OPERATORS + events, *devices), capsys, *command)
     assert says in said
     assert all(name in said for name in devices)
-    assert "see why the profiler lost it" in said
+    assert "find out why the profiler lost it" in said
     assert "on a machine with a GPU" not in said
     assert "CUDA calls" not in said or "CUDA" in says
 

@@ -187,7 +187,7 @@ def test_without_steps_there_is_no_plan_and_it_says_why() -> None:
     made = climbed(trace)
     assert not made.rungs
     assert made.refused == "no complete step was found, and a plan is per step"
-    assert page_of(made, "x").title == f"no plan: {made.refused} (x)"
+    assert page_of(made, "x").title == f"no plan: {made.refused} · x"
 
 
 def test_fixes_name_only_each_other() -> None:

@@ -65,8 +65,8 @@ def test_a_step_s_own_memory_is_that_of_the_step_that_takes_most() -> None:
     [
         (11_000_000_000, 60_000_000_000, "needs 11.0 GB more; at most 60.0 GB are free"),
         (61_000_000_000, 60_000_000_000, "needs 61.0 GB more; only 60.0 GB are free"),
-        (11_000_000_000, None, "needs 11.0 GB more; what is free is not known from this capture"),
-        (None, None, "how much more memory it needs is not known; what is free is not known from this capture"),
+        (11_000_000_000, None, "needs 11.0 GB more; free memory unknown in this capture"),
+        (None, None, "extra memory unknown; free memory unknown in this capture"),
     ],
 )
 def test_what_is_needed_and_what_is_free_are_said_as_far_as_they_are_known(
@@ -96,4 +96,4 @@ def test_the_demo_s_memory_is_what_its_events_say() -> None:
 def test_a_change_that_takes_none_says_nothing() -> None:
     assert memory.said_of_memory(joint().trace, KEY, fixes.REMOVE_SYNC) == ""
     assert memory.said_of_memory(joint().trace, KEY, fixes.CUDA_GRAPH).endswith("are free")
-    assert memory.said_of_memory(joint().trace, (0, 7), fixes.CUDA_GRAPH).startswith("how much more")
+    assert memory.said_of_memory(joint().trace, (0, 7), fixes.CUDA_GRAPH).startswith("extra memory unknown")

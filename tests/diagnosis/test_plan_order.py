@@ -137,4 +137,4 @@ def test_a_plan_says_why_it_does_not_begin_with_the_first_finding(own: Mapping[s
 
 def test_what_may_win_more_is_named_with_its_least() -> None:
     (said,) = ladder._notes((), frozenset(), {"batch_small_calls": Quantity(3.14, "ms", low=0.0, high=5.0)})
-    assert said == "batch_small_calls may win another 3.14 ms (at least 0 ns); no finding asks for it"
+    assert said == "batch_small_calls may win another 3.14 ms, perhaps nothing; no finding asks for it"

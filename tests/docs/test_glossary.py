@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from timesink.diagnosis.rule import page_paths
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "timesink"
-_FOREIGN = ("readers", "knowledge/profiler_texts.py", "knowledge/kernel_traits.py", "capture/redaction")
+_FOREIGN = ("knowledge/profiler_texts.py", "knowledge/kernel_traits.py", "capture/redaction")
 _TABLE = (ROOT / "docs/explanation/glossary.md").read_text(encoding="utf-8").partition("## Not said")[2]
 NOT_SAID = {
     pattern: re.compile(pattern)
@@ -45,6 +46,12 @@ def said() -> Iterator[tuple[str, str]]:
         if not name.startswith(_FOREIGN):
             yield from ((name, text) for text in of_source(path))
     yield from (("options.json", text) for text in of_options(json.loads((SOURCE / "cli/options.json").read_bytes())))
+    for name in ("knowledge/assumptions.json", "mcp/SKILL.md"):
+        yield name, (SOURCE / name).read_text(encoding="utf-8")
+    choice = tomllib.loads((SOURCE / "capture/choice.toml").read_text(encoding="utf-8"))
+    for answer in choice["answers"]:
+        answer.pop("words")  # what people type
+    yield from (("choice.toml", text) for text in of_options(choice))
     for name, path in page_paths().items():
         yield name, path.read_text(encoding="utf-8").partition("# Cases")[0]
 

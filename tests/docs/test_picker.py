@@ -56,11 +56,11 @@ KNOWN: tuple[dict[str, float], ...] = (
 @pytest.mark.parametrize(
     ("known", "name", "words"),
     [
-        (KNOWN[0], "gaps", ("utilisation 60 %",)),
-        (KNOWN[1], "step", ("utilisation 95 %",)),
+        (KNOWN[0], "gaps", ("utilization 60 %",)),
+        (KNOWN[1], "step", ("utilization 95 %",)),
         (KNOWN[2], "kernel", ("kernel 45%",)),
         (KNOWN[3], "gaps", ("short 80%",)),
-        (KNOWN[4], "gaps", ("utilisation 60 %",)),
+        (KNOWN[4], "gaps", ("utilization 60 %",)),
         (KNOWN[5], "ranks", ("8 ranks",)),
         (KNOWN[6], "step", ()),
         (KNOWN[7], "step", ()),

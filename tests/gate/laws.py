@@ -30,12 +30,13 @@ from tests.gate.pages import (
 )
 from tests.gate.prices import priced_findings, unlike_what_if
 from tests.gate.screen import faults_of_screen
+from tests.gate.words import plainly_said
 
 from timesink.diagnosis.registry import find
 from timesink.diagnosis.verdicts import Clear
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
 
-_STEP = rf"the (?:{TIME} (?:guessed )?(?:step|window)|mean (?:guessed )?step of {TIME} \(median {TIME}\))"
+_STEP = rf"the {TIME} (?:guessed )?(?:mean )?(?:step|window)"
 _WHOLE = re.compile(rf"(?:of|holds) {_STEP}")
 _OF = re.compile(rf"{TIME} of {_STEP}(?: [a-z ]{{1,30}})? \({SHARE}\)")
 _SAVES = re.compile(rf"saves (?:at most )?{TIME} \({SHARE} of the (?:(mean|unprofiled|longest) )?(step|window)\)")
@@ -69,8 +70,8 @@ def percentages_divide(of: Answers) -> Iterator[str]:
 
 def _divided(sentence: str) -> Iterator[str]:
     wholes = []
-    for part, unit, step, step_unit, mean, mean_unit, *_, share in _OF.findall(sentence):
-        whole_ms = ms(step, step_unit) if step else ms(mean, mean_unit)
+    for part, unit, step, step_unit, share in _OF.findall(sentence):
+        whole_ms = ms(step, step_unit)
         wholes.append(whole_ms)
         if not alike(ms(part, unit) / whole_ms, float(share) / 100, 1e-4) or float(share) > 100:
             yield f"{share} % is not {part} {unit} of {whole_ms:g} ms: {sentence[:160]}"
@@ -218,7 +219,7 @@ def ordered_intervals(of: Answers) -> Iterator[str]:
         worth = finding["recoverable_ms_per_step"]
         if worth and steps and (worth["high"] or 0.0) > max(steps) * 1.0001 and "unprofiled" not in of.doors["-v"]:
             yield f"{finding['code']} saves up to {worth['high']} ms of steps of {max(steps)} ms"
-    step = re.search(rf"a step of {TIME} takes an estimated {TIME} \({TIME} to {TIME}\)", flat(of.doors["-v"]))
+    step = re.search(rf"step of {TIME} takes an estimated {TIME} \({TIME} to {TIME}\)", flat(of.doors["-v"]))
     if step:
         recorded, value, low, high = (ms(step[at], step[at + 1]) for at in range(1, 9, 2))
         if not low <= value * 1.012 or not value <= high * 1.012 or value > recorded * 1.012:
@@ -268,6 +269,7 @@ LAWS: Final[tuple[Law, ...]] = (
     clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
     causes_are_owned, one_cause, types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,
     findings_agree, rows_divide, bar_is_the_budget, commands_are_understood, lane_is_the_bar,
+    plainly_said,
 )  # fmt: skip
 OF_PAGES: Final[tuple[Law, ...]] = (
     first_change_agrees, pages_agree, report_agrees, page_commands_are_understood, change_alone_is_its_finding,

@@ -20,11 +20,14 @@ def said(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_samples_of_the_cpu_lead_to_the_line_that_makes_samples(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_samples_of_the_cpu_lead_to_the_line_that_makes_samples(
+    hour: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Line 57 of `programs.py`; nothing is blamed on timesink's own agent, whose frames lie below the program's."""
     text = said(capsys, "show", "lines", hour / "lab_before")
     assert "programs.py:57 __getitem__" in text
     assert "torch_hooks" not in text and "recorders" not in text
+    monkeypatch.setenv("COLUMNS", "100")
     verdict = said(capsys, "diagnose", hour / "lab_before")
     assert verdict.startswith("input pipeline") and "programs.py:57" in verdict and "programs.py:75" in verdict
 

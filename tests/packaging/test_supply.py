@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import subprocess
+import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
+RELEASE = (ROOT / ".github/workflows/release.yml").read_text()
 
 
 def test_every_target_that_a_workflow_makes_is_one() -> None:
@@ -33,3 +39,18 @@ def test_the_list_of_parts_names_the_vendored_library() -> None:
     part = tool.vendored()
     assert part["purl"] == "pkg:npm/uplot@1.6.32"
     assert (ROOT / "src" / "timesink" / "render" / "html" / "assets" / "uPlot-LICENSE.txt").is_file()
+
+
+@pytest.mark.parametrize(("tag", "code"), [("v{}", 0), ("v{}.1", 1), ("v9{}", 1), ("{}-rc1", 1), ("v", 1), ("main", 1)])
+def test_a_release_is_of_the_version_that_its_tag_names(tag: str, code: int) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (check,) = re.findall(r"- run: (grep .*GITHUB_REF_NAME.*)", RELEASE)
+    named = {**os.environ, "GITHUB_REF_NAME": tag.format(project["version"])}
+    assert subprocess.run(["bash", "-ec", check], cwd=ROOT, env=named, check=False).returncode == code
+
+
+def test_a_release_publishes_the_list_of_parts_with_its_wheels() -> None:
+    source, publish, release = (RELEASE.partition(f"\n  {job}:")[2] for job in ("source", "publish", "release"))
+    assert "mv dist/*.tar.gz dist/*.cdx.json out/" in source.partition("\n  publish:")[0]
+    assert "needs: [wheels, source]" in publish and "needs: [publish]" in release
+    assert re.search(r"pattern: \"dist-\*\".*gh release create \S+ dist/\*", release, re.DOTALL)

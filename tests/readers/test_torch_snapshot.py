@@ -160,7 +160,7 @@ def test_every_way_to_name_a_global_is_refused(tmp_path: Path, content: bytes) -
         (b"\x80\x02]r\xff\xff\xff\x7f.", "bytes of memory|cut off|plain containers|no memory snapshot|budget"),  # memo
         (b"\x80\x04}.", "no memory snapshot"),
         (pickle.dumps([1, 2, 3]), "records"),
-        (pickle.dumps({"segments": 5}), "segments is no list"),
+        (pickle.dumps({"segments": 5}), "segments is not a list"),
         (b"", "cut off"),
     ],
 )

@@ -22,6 +22,6 @@ def test_first_contact_defect_21_the_first_line_names_the_rank_that_the_rule_fin
     verdict = find("straggler").verdict(trace)
     said = ranks_verdict(collective_waits(trace), lateness(trace))
     if isinstance(verdict, Found):
-        assert said.startswith(f"rank {verdict.findings[0].where.rank} comes late to ")
+        assert said.startswith(f"rank {verdict.findings[0].where.rank} is late to ")
     else:
         assert not said.startswith("rank ")

@@ -68,7 +68,7 @@ class Gauge:
         return (self.above, self.below) if value >= self.at else (self.below, self.above)
 
     def words(self, value: float) -> str:
-        """How it is said: ``utilisation 60 %``."""
+        """How it is said: ``utilization 60 %``."""
         return self.phrase.replace("#", f"{value:g}")
 
 

@@ -114,13 +114,10 @@ def steps_apart(usual: Trace | None) -> tuple[Note, ...]:
         return ()
     frame = steps(usual).frame
     label = pl.col("label") if frame["label"].n_unique() > 1 else pl.format("step {}", "step")  # all of one name
-    labels = (
-        frame.filter(pl.col("status") == STANDS_OUT).select(label).to_series().unique(maintain_order=True).to_list()
-    )
-    are = "is an outlier" if len(labels) == 1 else "are outliers"
-    return (
-        Note(f"{', '.join(labels)} {are}: findings are of the other steps, time lost there is reported separately"),
-    )
+    outliers = frame.filter(pl.col("status") == STANDS_OUT).select(label).to_series().unique(maintain_order=True)
+    are, its = ("is an outlier", "its") if len(outliers) == 1 else ("are outliers", "their")
+    told = f"findings are for the other steps; {its} lost time is reported separately"
+    return (Note(f"{', '.join(outliers)} {are}: {told}"),)
 
 
 def sources(trace: Trace) -> tuple[Mapping[str, str | int | None], ...]:

@@ -49,8 +49,7 @@ _PROFILE = (
     "--set rules -- python train.py"
 )
 _OTHER_DEVICE = (
-    "use the analyzer of that device's maker: timesink reads work of GPUs, and of this file what the CPU did "
-    "(timesink show tables)"
+    "use the vendor's analyzer; timesink reads GPU work, and of this file only what the CPU did (timesink show tables)"
 )
 
 
@@ -147,12 +146,12 @@ def _why_lost(trace: Trace, vendor: Vendor) -> str:
     """What makes a profiler lose the device's side of a run that did use the device."""
     if _is_nsys(trace):
         return (
-            "see why nsys lost the GPU's side (its -t cuda, the permission for GPU counters and traces, WSL, the "
-            "driver's version): timesink doctor checks; then timesink capture nsys -- python train.py"
+            "find out why nsys recorded no GPU work (-t cuda left out, no permission for GPU counters and traces, WSL, "
+            "the driver's version): run timesink doctor, then timesink capture nsys -- python train.py"
         )
     return (
-        f"see why the profiler lost it ({vendor.records_by} left out, {vendor.tracer} busy or not permitted, or the "
-        "profile ended before the work): timesink doctor checks; then timesink capture torch -- python train.py"
+        f"find out why the profiler lost it ({vendor.records_by} left out, {vendor.tracer} busy or not permitted, or "
+        "the profile ended before the work): run timesink doctor, then timesink capture torch -- python train.py"
     )
 
 

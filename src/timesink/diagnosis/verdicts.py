@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
-from timesink.knowledge.step_parts import WORK_WORDS
 from timesink.model.presentable import UNASKED, Origin, Presentable
 from timesink.startup import dataclass, field
 from timesink.units import NS_PER_MS
@@ -333,9 +332,9 @@ class StepBudget:
     parts: tuple[StepPart, ...]
 
     @property
-    def busy_ratio(self) -> float:
-        """The share of the period in which the device computes, exchanges or copies, 0 to 1."""
-        return sum(part.time_ns for part in self.parts if part.kind in WORK_WORDS) / self.period_ns
+    def compute_ns(self) -> float:
+        """The time of the period in which a kernel computes."""
+        return sum(part.time_ns for part in self.parts if part.kind == "compute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,12 +351,14 @@ class Note:
     @property
     def counted(self) -> str:
         """The message with the number of what it is about: ``5 rows of GPU work begin ...``."""
-        if not self.count or self.message[:1].islower():
-            return f"{self.count:,} {self.message}" if self.count else self.message
-        return f"{self.message} ({self.count:,} times)" if self.count > 1 else self.message
+        if self.count <= 1:
+            return self.message
+        is_noun = self.message[:1].islower()
+        return f"{self.count:,} {self.message}" if is_noun else f"{self.message} ({self.count:,} times)"
 
     def __str__(self) -> str:
-        return f"{self.kind and self.kind + ': '}{self.message}" + (f" ({self.count} rows)" if self.count else "")
+        rows = f" ({self.count} row{'s' * (self.count > 1)})" if self.count else ""
+        return f"{self.kind and self.kind + ': '}{self.message}{rows}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

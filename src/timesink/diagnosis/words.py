@@ -25,12 +25,12 @@ _PRINTED: Final = 0.005  # half a unit of the last of three digits
 
 
 def period_text(trace: Trace, device: Device) -> str:
-    """What times "per step" on a device are of: ``the 6.31 ms step``, ``the mean step of 84.6 ms (median 10.8 ms)``
-    where the two differ, ``the 12.9 s window`` where there are no steps."""
+    """What times "per step" on a device are of: ``the 6.31 ms step``, ``the 84.6 ms mean step`` where the median
+    is another, ``the 12.9 s window`` where there are no steps."""
     mean_ns, median_ns = _mean_and_median_ns(trace, device)
     guessed = "guessed " if steps(trace).origin is StepOrigin.GUESSED and period_name(trace) == "step" else ""
     if _apart(mean_ns, median_ns):
-        return f"the mean {guessed}step of {time_text(mean_ns)} (median {time_text(median_ns)})"
+        return f"the {time_text(mean_ns)} {guessed}mean step"
     return f"the {time_text(mean_ns)} {guessed}{period_name(trace)}"
 
 

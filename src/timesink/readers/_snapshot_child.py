@@ -113,7 +113,7 @@ def _rows(holder: dict[Any, Any], key: str, columns: Columns) -> Iterator[dict[A
     if rows is None:
         return
     if not isinstance(rows, list):
-        raise Refused(f"{key} is no list")
+        raise Refused(f"{key} is not a list")
     for row in rows:
         columns.spend()
         if not isinstance(row, dict):

@@ -50,7 +50,7 @@ class SnapshotColumns:
 def columns_of(path: Path, limits: ReadLimits) -> SnapshotColumns:
     """The snapshot's columns; `UnreadableTrace` where the child refuses it or exceeds its limits."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise UnreadableTrace(path, "it is no regular file")
+        raise UnreadableTrace(path, "it is not a regular file")
     content, problem = unpacked_whole(path, limits, "record fewer events")
     if problem:
         raise UnreadableTrace(path, problem, remedy=REMEDY)

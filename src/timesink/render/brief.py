@@ -25,7 +25,7 @@ from timesink.untrusted.scrub import scrub, scrub_sentence, shortened
 
 MOST_LINES: Final = 24
 WIDEST: Final = 100
-_STATEMENT_LINES, _NOTE_LINES, _CELL_LINES = 4, 3, 3
+_STATEMENT_LINES, _NOTE_LINES, _LOST_LINES, _CELL_LINES = 4, 3, 2, 3
 _SHOWN_NOTES, _BAR_LINES = 2, 2
 _SAVES, _SHARE, _GAP = 9, 11, 2
 _BLOCKS: Final = "█▓▒░"
@@ -240,14 +240,13 @@ def _counts(diagnosis: Diagnosis) -> list[StyledLine]:
 
 
 def _notes(notes: Iterable[Note], width: int) -> list[StyledLine]:
-    """What the file lost, in a line; then what is to be known of the GPU's times and the figures, the rest counted."""
+    """What the file lost; then what is to be known of the GPU's times and the figures, the rest counted."""
     lost = [note for note in notes if note.kind == _LOST]
     own = [note for note in notes if not note.kind or (note.kind, note.table) == _ASSUMED_OF_GPU]
     lines = []
     if lost:
-        more = f" and {len(lost) - 1} more (-v)" if len(lost) > 1 else ""
-        text = scrub_sentence(f"lost: {lost[0].counted}")
-        lines += _few_lines(f"{shortened(text, width - len(more))}{more}", width, 1)
+        more = f"; {len(lost) - 1} more (-v)" if len(lost) > 1 else ""
+        lines += _few_lines(scrub_sentence(f"lost: {lost[0].counted}{more}"), width, _LOST_LINES)
     own.sort(key=lambda note: _OPTION not in note.message)
     for at, note in enumerate(own[:_SHOWN_NOTES]):
         left = len(own) - _SHOWN_NOTES

@@ -26,7 +26,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
-from timesink.diagnosis.words import per_period, period_text
+from timesink.diagnosis.words import number, per_period, period_text
 from timesink.fixes import table as fixes
 from timesink.fixes.fix import Fix
 from timesink.knowledge.calls import DEVICE_SYNC
@@ -172,8 +172,8 @@ def _prepared(trace: Trace) -> Rows:
         rank = blamed.device[0]
         longest = pipeline.by_rank.get(rank)
         preparing_ns = per_step_ns(trace, blamed.device, longest.loading) if longest else 0.0
-        thread = f"thread {longest.thread}" if longest else "the CPU"
-        what = f"{longest.name} on {thread}" if longest and longest.name is not None else thread
+        what = f"thread {longest.thread} prepares input" if longest else "the CPU prepares input"
+        what += f" in {longest.name}" if longest and longest.name is not None else ""
         change = fixes.LOADER_WORKERS.change(Target("windows", windows=loading_windows(trace, rank)))
         figures = {"what": what, "preparing_ns": preparing_ns, "preparing_ms": preparing_ns / NS_PER_MS}
         whole = "each step" if period_name(trace) == "step" else "the recorded window"
@@ -211,8 +211,8 @@ def _check_waits(trace: Trace, limits: Limits) -> Verdict:
     if not hidden:
         return verdict
     return Undecided(
-        "recording slows the CPU so much that it is late at every launch, and waits cost little in the trace; "
-        f"without the profiler they may cost about {share_text(hidden)} of the step",
+        "recording slows the CPU so much that waits cost little in the trace; without the profiler they may cost about "
+        f" {share_text(hidden)} of the step",
         "time a step without the profiler and pass --unprofiled-step-ms",
         most_ratio=hidden,
     )
@@ -256,7 +256,7 @@ def _before_launches(trace: Trace) -> Rows:
             blamed,
             *fix,
             interval_ns=interval_ns,
-            launches=queue.launches_per_step,
+            launches=queue.launches_per_step and number(queue.launches_per_step, "launch", "launches"),
             empty_ratio=queue.empty_queue_ratio,
             held=obstacle and obstacle.name,
         )
@@ -322,7 +322,7 @@ def _check_late_start(trace: Trace, limits: Limits) -> Verdict:
         else Undecided(
             f"work starts late once, by {time_text(int(longest.intervals.lengths_ns.max()))}, on idle GPU "
             f"{longest.device[1]}, and no step shows that this comes back",
-            "record ten steps after some that are not recorded",
+            "record ten steps after a few unrecorded ones",
             most_ratio=longest.share,
         )
     )

@@ -158,8 +158,8 @@ def _headline(found: Classification, gpu: GpuPeaks | None) -> str:
     words = ", ".join(f"{share_text(part / found.busy_ns)} {limiter} bound" for limiter, part in bounds)
     reached = float(known["bound_ns"].sum()) / time_ns
     return (
-        f"of {time_text(found.busy_ns / found.step_count)} of kernels in a step, {share_text(time_ns / found.busy_ns)} "
-        f"belong to operators whose work is known ({words}), at {share_text(reached)} of what is attainable"
+        f"Kernels take {time_text(found.busy_ns / found.step_count)} of a step. Operators of known work take "
+        f"{share_text(time_ns / found.busy_ns)} of that ({words}), at {share_text(reached)} of what is attainable"
     )
 
 
@@ -172,7 +172,7 @@ def _notes(trace: Trace, found: Classification, gpu: GpuPeaks | None) -> Iterato
     if gpu is not None and known is not None and gpu is not known:
         yield f"compared with {gpu.product}, as --gpu says, and not with the {known.product} that the trace names"
     rank, device = found.device
-    yield f"of rank {rank}, GPU {device}: the one with most kernel time"
+    yield f"shown: rank {rank}, GPU {device}, which has the most kernel time"
 
 
 def _ridge_note(gpu: GpuPeaks, precision: Precision) -> str:

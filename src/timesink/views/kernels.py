@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from timesink.diagnosis.verdicts import Bottleneck
+from timesink.diagnosis.words import number
 from timesink.errors import UsageError
 from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters.counters import (
@@ -51,8 +52,8 @@ def kernels_page(trace: Trace, order: Sequence[int] | None = None) -> Page:
         "roof_speedup: x to roof, bound_speedup: x without limiter",
     )
     note = (
-        "x to roof: how many times as fast at the nearest roof, with the same bytes and operations; x without limiter: "
-        "at most, if the limiter were gone, up to the next unit's ceiling"
+        "x to roof: speedup at the nearest roof, with the same bytes and operations; x without limiter: most speedup "
+        "if the limiter were gone, up to the next unit's ceiling"
     )
     limited = [limit for limit in limits if limit is not None]
     advice = declare(replace(_LIMITER, is_name=False), "kernels: launches, action: do [text]")
@@ -114,7 +115,8 @@ def _notes(trace: Trace, kernels: Sequence[KernelCounters], limits: Sequence[Ker
     if identities:
         yield f"stall reasons sum to {min(identities):.2f}-{max(identities):.2f} of the latency they should sum to"
     if partial := sum(one is not None and not one.is_complete for one in limits):
-        yield f"{partial} launches without the list of units: another unit may be busier (use --set full)"
+        said = number(partial, "launch", "launches")
+        yield f"{said} without the list of units: another unit may be busier (use --set full)"
 
 
 def _undecided(kernels: Sequence[KernelCounters]) -> Iterator[str]:

@@ -53,7 +53,7 @@ def memory_chart(trace: Trace) -> MemoryChart:
         for code, category in enumerate(Category)
     )
     shown = tuple(band for band in bands if any(band.bytes))
-    return MemoryChart(f"Memory of rank {rank}, GPU {device}: {trace.source}", shown, times)
+    return MemoryChart(f"Memory of rank {rank}, GPU {device}: {trace.source.rpartition('/')[2]}", shown, times)
 
 
 def _columns(ledger: MemoryLedger) -> list[int]:

@@ -37,7 +37,7 @@ _WHAT = (
 _WHERE = "change [name], where [name], module: in [name], kernel [kernel]"
 _ALONE = "change [name], gain_ns: wins, low_ns: low, high_ns: high, gain_ratio: of the step"
 _BATCHES = (
-    "factor: times as large, step_ns: step, items_ns: of as many items, items_low_ns: low, items_high_ns: high, "
+    "factor: times as large, step_ns: step, items_ns: for as many items, items_low_ns: low, items_high_ns: high, "
     "bound_by: then bound by [text], needed_bytes: more memory"
 )
 
@@ -106,7 +106,7 @@ def page_of(made: Plan, source: str) -> Page:
         note = f"{ASSUMED}. {_free(made)}"
         sheets.append(sheet_of("batches", "With a larger batch", batches, _BATCHES, note))
     notes = (*made.notes, *(f"{name} has no price: {why}" for name, why in made.unpriced))
-    return Page(f"{headline(made)} ({source})", tuple(sheets), notes, charts=_charts(made))
+    return Page(f"{headline(made)} · {source.rpartition('/')[2]}", tuple(sheets), notes, charts=_charts(made))
 
 
 def _ns(*times_ms: float | None) -> Iterator[float]:

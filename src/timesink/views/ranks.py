@@ -121,7 +121,7 @@ def ranks_verdict(waits: CollectiveWaits, late: Lateness) -> str:
     row = late.ranks.filter(late.ranks["rank"] == worst.rank).row(0, named=True)
     side, _ = SIDES[max(SIDES, key=lambda name: row[name])]
     return (
-        f"rank {worst.rank} comes late to {row['late_count']} of {row['anchors']} collectives because of {side}; "
+        f"rank {worst.rank} is late to {row['late_count']} of {row['anchors']} collectives because of {side}; "
         f"without that the job gains {share_text(worst.gain_ratio)}; {waiting}"
     )
 

@@ -195,14 +195,14 @@ def said_of_memory(trace: Trace, device: Device, fix: Fix) -> str:
 
 def needed_text(needed: int | None, free: int | None) -> str:
     """The two figures in words, each as far as it is known."""
-    takes = "how much more memory it needs is not known" if needed is None else f"needs {bytes_text(needed)} more"
+    takes = "extra memory unknown" if needed is None else f"needs {bytes_text(needed)} more"
     return f"{takes}; {free_text(free, needed or 0)}"
 
 
 def free_text(free: int | None, needed: int = 0) -> str:
     """What is free, in words."""
     if free is None:
-        return "what is free is not known from this capture"
+        return "free memory unknown in this capture"
     return f"{'only' if needed > free else 'at most'} {bytes_text(free)} are free"
 
 

@@ -75,7 +75,7 @@ _UNIT_ROOFS = {
     Resource.CONTROL: "control pipes",
     Resource.HIDDEN: "memory",
 }
-_TELLS = "a report of --set full, or its raw page, tells"
+_TELLS = "to decide, profile with --set full or export the raw page"
 _NO_QUEUE = 0.1  # of the waiting
 
 
@@ -206,7 +206,7 @@ def _decided(kernel: KernelCounters) -> KernelLimits | str:
         named = [cause.value.replace("_kernel", "").replace("_", " ") for cause in Cause if cause in limiters]
         top = leaves(kernel)[0]
         unit = "SM" if top.resource is Resource.ISSUE else _UNIT_ROOFS[top.resource]
-        return f"{' or '.join(named)}, by what this page tells (its {unit} is {share_text(top.busy)} busy): {_TELLS}"
+        return f"{', '.join(named[:-1])} or {named[-1]} (its {unit} is {share_text(top.busy)} busy); {_TELLS}"
     least = min(allowed, key=lambda one: one.shares[one.limiter])
     return replace(least, bounds={cause: max(one.bounds[cause] for one in allowed) for cause in Cause})
 

@@ -32,7 +32,7 @@ _IS_ACCELERATOR: Final = regex(NO_GPU)
 def other_work(decoded: DecodedTrace) -> tuple[ImportNote, ...]:
     """Tracks of such devices, in words, with their tasks counted; none where the file has none."""
     found = _tracks(decoded) if decoded.counts["no_category"] else []
-    said = f"work of an accelerator that is not read: {', '.join(text for text, _ in found)}"
+    said = f"work of an accelerator that timesink does not read: {', '.join(text for text, _ in found)}"
     return noted(NoteKind.SKIPPED, said, sum(count for _, count in found), DEVICE_OPS)
 
 

@@ -279,7 +279,7 @@ _COUNTED: tuple[tuple[str, NoteKind, str], ...] = (
     ("counters", NoteKind.SKIPPED, "counter samples"),
     ("instants", NoteKind.SKIPPED, "instants of no known kind"),
     ("other_phases", NoteKind.SKIPPED, "events of a phase that is not read"),
-    ("device_ranges", NoteKind.SKIPPED, "GPU-side copies of user ranges: ranges are projected onto the device anew"),
+    ("device_ranges", NoteKind.SKIPPED, "GPU-side copies of user ranges: ranges are projected onto the GPU anew"),
 )
 _CATEGORIES_NAMED = 5
 

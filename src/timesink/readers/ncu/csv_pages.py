@@ -180,7 +180,7 @@ class _Pages:
         is_number = np.array([value is not None for value in self.value], dtype=np.bool_)
         profile, name = np.array(self.profile, dtype=np.int32), np.array(self.name, dtype=np.int64)
         metrics = MetricColumns(profile, name, values, is_number, self.texts)
-        unknown = "details rows whose label names no metric timesink knows"
+        unknown = "details rows whose label is no known metric"
         notes = (
             *noted(NoteKind.SKIPPED, "lines that belong to no page", other_lines, KERNEL_METRICS),
             *noted(NoteKind.SKIPPED, unknown, self.unknown, KERNEL_METRICS),

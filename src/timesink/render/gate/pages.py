@@ -5,6 +5,8 @@ There is one sentence per verdict and one row per metric, so that all formats sa
 
 from __future__ import annotations
 
+import re
+
 from timesink.knowledge.kernel_names import short_names
 from timesink.render import Style
 from timesink.render.tables import number_text, value_text
@@ -151,8 +153,9 @@ def findings(result: GateResult) -> Sheet:
 
 def runs(result: GateResult) -> Sheet:
     """Every counted run in the order in which it was made; what was seen of no run has no column."""
+    timed = "mean step" if any(run.steps > 1 for run in result.runs) else "time"
     columns = (
-        "number: run, side [text], mean: mean step [text], steps, dropped: warm-up, sm_mhz: SM MHz, celsius: °C, "
+        f"number: run, side [text], mean: {timed} [text], steps, dropped: warm-up, sm_mhz: SM MHz, celsius: °C, "
         "remarks [text]"
     )
     rows = []
@@ -207,7 +210,7 @@ def change_text(row: GateRow) -> str:
     sign = "+" if gap > 0 else "-" if gap < 0 else "±"
     if row.how is How.SHARE:
         return f"{sign}{_points(abs(gap) / (100 if row.unit == '%' else 1))}"
-    return f"{sign}{figure(abs(gap), row.unit)}"
+    return sign + re.sub(r"^1 (\w+?)((?<=ch)es|s)$", r"1 \1", figure(abs(gap), row.unit))
 
 
 def interval_text(effect: Effect) -> str:

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis
@@ -32,7 +32,7 @@ from timesink.render.parts import (
 )
 from timesink.render.svg import chart_svg
 from timesink.render.svg.pen import DARK, LIGHT, style_of
-from timesink.render.tables import cell_text, quantity_text, value_text
+from timesink.render.tables import TIE, cell_text, quantity_text, tied, value_text
 from timesink.startup import dataclass
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import defuse_lines, scrub_sentence, scrub_values, shortened
@@ -144,6 +144,7 @@ def _environment() -> Environment:
         share=share_text,
         short=lambda text, limit=120: shortened(str(text), limit),
         svg=lambda chart: Markup(chart_svg(chart)),  # of our own making, every name in it escaped
+        tied=lambda text: Markup(str(escape(tied(scrub_sentence(text)))).replace(TIE, "&nbsp;")),
         time=time_text,
         value=value_text,
     )
@@ -152,7 +153,7 @@ def _environment() -> Environment:
 
 def _capital(text: str) -> str:
     """With a capital at the beginning, unless the first word is a name such as `data_load`."""
-    first = text.split(" ", 1)[0]
+    first = text.split(" ", 1)[0].replace("-", "")
     return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
 

@@ -51,26 +51,24 @@ def chart_file(chart: Chart) -> str:
 
 def _draw_ladder(chart: LadderChart) -> str:
     """The step as a bar, and below it what each change takes off and what it leaves."""
-    plot, row, bar = Plot(860, 0, 140, 190, 34, 0), 30, 18
+    plot, row, bar = Plot(860, 0, 8, 12, 34, 0), 38, 14
     scale = plot.wide / max(chart.step_ns, 1.0)
-    left, gone = colour("k-compute"), colour("k-finding")
+    left, gone, today = colour("k-compute"), colour("k-finding"), time_text(chart.step_ns)
     marks = [
-        text(8, plot.top + 13, "today"),
-        rect((plot.left, plot.top, chart.step_ns * scale, bar), left, f"the step takes {time_text(chart.step_ns)}"),
-        text(plot.end + 8, plot.top + 13, time_text(chart.step_ns)),
+        text(8, plot.top + 11, f"today: {today}"),
+        rect((plot.left, plot.top + 17, chart.step_ns * scale, bar), left, f"the step takes {today}"),
     ]
     for number, rung in enumerate(chart.rungs, 1):
-        top = plot.top + number * row
+        top = plot.top + number * row + 17
         ends = f"{time_text(rung.low_ns)} to {time_text(rung.high_ns)}"
         saved_ns, kept = rung.before_ns - rung.after_ns, plot.left + rung.after_ns * scale
         taken = f"{rung.name} takes {time_text(saved_ns)} off: {share_text(saved_ns / max(chart.step_ns, 1.0))}"
         low, high = ((plot.left + end_ns * scale, top + bar / 2) for end_ns in (rung.low_ns, rung.high_ns))
         marks += [
-            text(8, top + 13, rung.name),
+            text(8, top - 6, f"{rung.name}: {time_text(rung.after_ns)} ({ends})"),
             rect((plot.left, top, rung.after_ns * scale, bar), left, f"{time_text(rung.after_ns)} is left ({ends})"),
             rect((kept, top, saved_ns * scale, bar), gone, taken),
             line(low, high, INK),
-            text(plot.end + 8, top + 13, f"{time_text(rung.after_ns)} ({ends})"),
         ]
     bottom = plot.top + (len(chart.rungs) + 1) * row
     marks.append(text(8, bottom + 12, chart.note, fill=QUIET))

@@ -68,7 +68,7 @@ def _detour(trace: Trace, slow: Sequence[Detour], evidence: Evidence) -> Finding
     way = "through host memory or PCIe, or too few channels" if first.size_bytes is None else way
     return Finding(
         message=f"{ranks_text(first.ranks)} of one host move {_ARTICLES.get(first.kind, 'a')} {first.kind}{of}{over}, "
-        f"{rate}, {share_text(first.bus_share)} of their NVLink: {way}",
+        f"{rate}, {share_text(first.bus_share)} of their NVLink bandwidth: {way}",
         bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
         where=Where(rank=first.ranks[0]),
         evidence=(evidence, Evidence("transfers", Quantity(first.count, "calls"), "large ones of the group")),

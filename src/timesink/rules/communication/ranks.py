@@ -103,7 +103,7 @@ def _straggler(
     if late_by == "host_ns":
         claim[rank, device] = _late_by_cpu(trace, (rank, device), held_ns)
     return Finding(
-        message=f"rank {rank}{f' on {host}' if host else ''} comes late to {row['late_count']} of {row['anchors']} "
+        message=f"rank {rank}{f' on {host}' if host else ''} is late to {row['late_count']} of {row['anchors']} "
         f"collectives because of {side}, and holds the {time_text(period)} step up for {time_text(held_ns)} "
         f"({share_text(held_ns / period)})",
         bottleneck=Bottleneck.STRAGGLER,

@@ -150,7 +150,7 @@ def _won(trace: Trace, runs: OneStreamRuns, limit: float) -> Evidence:
     change, step_ns = fixes.INDEPENDENT_STREAMS.change(runs, _STREAMS), period_ns(trace, runs.device)
     share = saved_per_step_ns(trace, change, Case.EXPECTED) / step_ns if step_ns else 0.0
     return Evidence(
-        f"time that {_STREAMS} streams would win of small kernels of GPU {runs.device[1]}",
+        f"time that {_STREAMS} streams would save on small kernels of GPU {runs.device[1]}",
         Quantity(share, "ratio"),
         "independent kernels on several streams; over the steady steps",
         Quantity(limit, "ratio"),

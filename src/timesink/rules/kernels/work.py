@@ -67,7 +67,7 @@ _WIDE: Final = {
     "emulated": (
         fixes.FP16,
         "bf16 matmuls, which this GPU emulates,",
-        'Run in fp16, which it has: torch.autocast("cuda", torch.float16), with a GradScaler in training.',
+        'Run in fp16, which this GPU supports: torch.autocast("cuda", torch.float16), with a GradScaler in training.',
     ),
     "tf32": (
         fixes.BF16_WEIGHTS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.diagnosis.verdicts import Bottleneck
+from timesink.diagnosis.words import number
 from timesink.knowledge.gpus import HOPPER
 from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.counters import Resource
@@ -118,13 +119,13 @@ def _advise_occupancy(limits: KernelLimits) -> str:
     if idle > 1 - achieved or (occupancy.waves or 1.0) < 1:
         return (
             "Launch enough blocks for whole waves: smaller tiles, split-K, or persistent blocks with a queue. The grid "
-            f"has {kernel.blocks} blocks{sms}."
+            f"has {number(kernel.blocks, 'block')}{sms}."
         )
     if operands := operands_advice(limits):
         return operands
-    limited = " and ".join(occupancy.limited_by) or "the blocks that are running"
+    limited = " and ".join(occupancy.limited_by) or "the number of running blocks"
     return (
-        f"Let more warps in; {limited} limits them. Or keep more loads in flight per warp (unroll, wider loads, "
+        f"Fit more warps on an SM: the limit is {limited}. Or keep more loads in flight per warp (unroll, wider loads, "
         "asynchronous copies)."
     )
 
@@ -210,7 +211,7 @@ def _explain_memory(limits: KernelLimits) -> Explanation:
 
 def _advise_memory(limits: KernelLimits) -> str:
     if limits.has_levels_only:
-        return "Coalesce accesses, if they are not (--page raw tells); then " + _FEWER
+        return "Coalesce accesses (check with ncu --page raw); then " + _FEWER
     if limits.top.resource is Resource.L1 and is_fp32_product(limits.kernel):
         return ALLOW_TF32
     match limits.top.resource:

@@ -52,6 +52,13 @@ const Capture = (() => {
     pen.textBaseline = "middle";
     return pen;
   };
+  // The ink that is read on fills, each with its opacity, laid over paper; all are #rrggbb.
+  const inkOn = (paper, ...layers) => {
+    const parts = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255);
+    const mixed = layers.reduce((under, [fill, alpha]) => parts(fill).map((part, at) => alpha * part + (1 - alpha) * under[at]), parts(paper));
+    const [red, green, blue] = mixed.map((part) => part ** 2.2);
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.19 ? "#0d1420" : "#ffffff";
+  };
   // A button that shows and hides what the pointer and keys do.
   const keys = (tools, text) => {
     const told = made("span", "", text);
@@ -245,5 +252,5 @@ const Capture = (() => {
     }
   }
   const open = async (text, isServed) => new (isServed ? Served : Model)(await unpacked(text));
-  return { open, eventOf, unpacked, after, timeText, made, button, searchField, picture, sized, keys, onKeys };
+  return { open, eventOf, unpacked, after, timeText, made, button, searchField, picture, sized, inkOn, keys, onKeys };
 })();

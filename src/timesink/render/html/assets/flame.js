@@ -152,16 +152,14 @@
       const pen = Capture.sized(canvas, width, height);
       for (const { node, left, wide, top, tall } of boxes) {
         const [name, strength] = this.paint(node), edge = wide > 3 ? 0.8 : 0, box = [left, top, Math.max(wide - edge, 0.5), Math.max(tall - (tall > 3 ? 1 : 0), 0.5)];
-        pen.globalAlpha = 1;
-        pen.fillStyle = colour(strength < 1 ? "--k-step" : name);
-        if (this.found && !this.found[node]) pen.globalAlpha = 0.3;
-        pen.fillRect(...box);
-        if (strength < 1) { pen.globalAlpha *= strength; pen.fillStyle = colour(name); pen.fillRect(...box); }
+        const faint = this.found && !this.found[node] ? 0.3 : 1;
+        const layers = [...(strength < 1 ? [[colour("--k-step"), faint]] : []), [colour(name), faint * strength]];
+        for (const [fill, alpha] of layers) { pen.globalAlpha = alpha; pen.fillStyle = fill; pen.fillRect(...box); }
         pen.globalAlpha = 1;
         if (node === this.at) { pen.strokeStyle = colour("--ink"); pen.lineWidth = 2; pen.strokeRect(left + 1, top + 1, Math.max(wide - 2, 1), Math.max(tall - 3, 1)); }
         const fits = Math.floor((wide - 6) / 6), text = this.tree.names[node];
         if (fits < 3 || tall < 12) continue;
-        pen.fillStyle = colour("--box-ink");
+        pen.fillStyle = Capture.inkOn(colour("--bg"), ...layers);
         pen.fillText(text.length > fits ? `${text.slice(0, fits - 1)}…` : text, left + 3, top + Math.min(tall, ROW) / 2);
       }
     }

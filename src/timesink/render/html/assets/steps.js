@@ -30,6 +30,8 @@
     return found;
   };
   const named = new Map(series.flatMap((line) => line.number.map((step, at) => [step, line.label[at]])));
+  const numbers = [...named].map(([step, name]) => [step, /\d+$/.exec(name)?.[0]]), apart = new Set(numbers.map(([, end]) => end));
+  const ends = new Map(apart.size === named.size ? numbers : []);  // steps are numbered as the program numbers them
   const standing = new Map(series.flatMap((line) => line.spikes.map(([step, cause]) => [step, cause])));
   for (const [at, line] of series.entries()) {
     const known = new Map(line.number.map((step, place) => [step, line.period[place] / 1e6]));
@@ -66,7 +68,7 @@
     plot = new uPlot({
       hooks: { ready: [goes] },
       width: wide(), height: 260, scales: { x: { time: false, range: (_, from, to) => [from - 0.6, to + 0.6] }, y: { range: (_, from, to) => (stacked ? [0, to * 1.05] : [from - (to - from) * 0.1 - 1e-6, to + (to - from) * 0.1 + 1e-6]) } },
-      axes: [{ ...axis, label: "step", labelSize: 20, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 1e4, 1e5, 1e6] }, { ...axis, label: "ms", labelSize: 20, size: 56 }],
+      axes: [{ ...axis, label: "step", labelSize: 20, values: (_, at) => at.map((step) => ends.get(step) ?? step), incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 1e4, 1e5, 1e6] }, { ...axis, label: "ms", labelSize: 20, size: 56 }],
       series: [{ label: "step", value: (_, step) => named.get(step) ?? "–" }, ...shown.map((line) => ({
         label: line.label, ...(line.part ? { fill: partColour(line.part), stroke: partColour(line.part), paths: uPlot.paths.bars({ size: [0.8, 60] }) } : { stroke: colour(line.name) }),
         width: line.spike || line.part ? 0 : line.dash ? 1 : 1.6, dash: line.dash,

@@ -30,7 +30,8 @@
       if (right - left >= SOLID) {
         const share = row.busy[at] / (row.end[at] - row.start[at]);
         const x = Math.max(left, 0), wide = Math.min(right, width) - x;
-        pen.globalAlpha = row.count[at] > 1 || share < 1 ? Math.max(FAINT, Math.min(0.85, share)) : 1;
+        const alpha = row.count[at] > 1 || share < 1 ? Math.max(FAINT, Math.min(0.85, share)) : 1;
+        pen.globalAlpha = alpha;
         pen.fillStyle = kinds[row.kind[at]];
         pen.fillRect(x, top, wide, height);
         if (wide > 3 && height > 6 && row.n > 1) { // an edge, so that neighbours of one colour are two boxes
@@ -38,7 +39,7 @@
           pen.fillStyle = paper;
           pen.fillRect(x + wide - 0.7, top, 0.7, height);
         }
-        each(at, x, wide);
+        each(at, x, wide, alpha);
       } else {
         const share = right > left ? (row.busy[at] * scale) / (right - left) : 1;
         for (let column = Math.max(Math.floor(left), 0); column <= width && (column < right || column === Math.floor(left)); column += 1) {
@@ -506,8 +507,8 @@
         lane.rows.slice(0, folded ? 1 : lane.rows.length).forEach((_, depth) => {
           const row = this.row(number, depth), top = tops[place] + LABEL + depth * high;
           const texts = [];
-          drawRow(pen, row, { from: this.from, to: this.to, width, top, height: high > 6 ? high - 2 : high, kinds, paper: colour("--bg") }, (at, left, wide) => { if (wide > 34 && lane.kind !== "ranks") texts.push([at, left, wide]); });
-          for (const [at, left, wide] of texts) this.label(pen, this.model.name({ name: row.name[at] }), left + 3, top + ROW / 2 - 1, wide - 6, colour);
+          drawRow(pen, row, { from: this.from, to: this.to, width, top, height: high > 6 ? high - 2 : high, kinds, paper: colour("--bg") }, (at, left, wide, alpha) => { if (wide > 34 && lane.kind !== "ranks") texts.push([at, left, wide, alpha]); });
+          for (const [at, left, wide, alpha] of texts) this.label(pen, this.model.name({ name: row.name[at] }), left + 3, top + ROW / 2 - 1, wide - 6, Capture.inkOn(colour("--bg"), [kinds[row.kind[at]], alpha]));
         });
         if (lane.kind === "ranks" && !folded) this.numbered(pen, lane, tops[place] + LABEL, colour);
         boxes.set(number, tops[place] + LABEL);
@@ -575,10 +576,10 @@
       pen.strokeRect(this.from * scale + 0.75, 0.75, Math.max((this.to - this.from) * scale - 1.5, 2), MINI - 1.5);
     }
 
-    label(pen, text, left, middle, room, colour) {
+    label(pen, text, left, middle, room, ink) {
       const fits = Math.floor(room / 6);
       if (fits < 3) return;
-      pen.fillStyle = colour("--box-ink");
+      pen.fillStyle = ink;
       pen.save();
       pen.beginPath();
       pen.rect(left, middle - ROW / 2, room, ROW);

@@ -1,0 +1,44 @@
+"""Each kind of wrong English is seen in variants that no capture showed, and right sentences are left alone."""
+
+from __future__ import annotations
+
+import pytest
+from tests.gate.words import unplain
+
+WRONG = {
+    "one of many": ("1 launches without", "1 blocks on 132 SMs", "and 1 steps", "1 ranks wait", "over 1 channels"),
+    "many of one": ("12 kernel run", "2 launch per step", "it makes 40 call", "16 block wait", "3 step are slow"),
+    "a count below nothing": ("-1 launches", "by -20 kernels", "(-3 calls)", "-1,024 blocks", "change -2 steps"),
+    "two remarks in a row": (
+        "of the step of 19.4 ms (median 2.45 ms) (78.3 %)", "(12 of 14) (3.1 ms)", "saved (52.3 %) (rank 3)",
+        "11 kernels (2 kinds) (at most 4 us)", "(1.2 GB) (9 % of it)",
+    ),
+    "or after or": (
+        "spills or atomics or uncoalesced or latency bound", "a or b or c or d", "late or slow or idle or gone",
+        "copies or sends or waits or blocks", "one or two or three or four",
+    ),
+    "two ends of a sentence": ("is late.. It", "waits; ; a fix", "done.; next", "what it is:. To", "so it goes;: no"),
+    "a word twice": ("of of the step", "the the GPU", "waits for for it", "is is idle", "in in range"),
+    "a note cut short": (
+        "lost: graph replays as a who…r each", "note: the profiler slo…x", "lost: 3 rows whi…", "note: steps are gue…",
+        "lost: nsys wa… (96 times)",
+    ),
+}  # fmt: skip
+RIGHT = (
+    "GPU 0 waits 1.08 ms of the 1.99 ms step (54.4 %) after blocking calls, 1 per step; saves 534 us (37.5 %)",
+    "takes 15.2 ms of the 19.4 ms mean step (78.3 %) on GPU 0: 6 copies, 201 MB in all at 2.2 GB/s",
+    "1 kernel takes 50.0 % longer; rank 1 streams data; launch 12, gemm 128x96; GPU 1 runs 25 regions of 2 graphs",
+    "register spills, atomics, uncoalesced or latency bound (its L2 is 9.43 % busy)",
+    "lost: graph replays were recorded as a whole… (-v)",
+    "-1 launch, +88 launches, -21 points, -3.11 ms per step",
+)
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in WRONG.items() for text in texts])
+def test_a_variant_of_each_kind_is_seen(kind: str, text: str) -> None:
+    assert any(fault.startswith(f"{kind}: ") for fault in unplain(text))
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_a_right_sentence_is_left_alone(text: str) -> None:
+    assert list(unplain(text)) == []

@@ -351,10 +351,9 @@ class Note:
     @property
     def counted(self) -> str:
         """The message with the number of what it is about: ``5 rows of GPU work begin ...``."""
-        if self.count <= 1:
-            return self.message
         is_noun = self.message[:1].islower()
-        return f"{self.count:,} {self.message}" if is_noun else f"{self.message} ({self.count:,} times)"
+        many = f"{self.count:,} {self.message}" if is_noun else f"{self.message} ({self.count:,} times)"
+        return many if self.count > 1 else self.message
 
     def __str__(self) -> str:
         rows = f" ({self.count} row{'s' * (self.count > 1)})" if self.count else ""

@@ -29,9 +29,8 @@ def period_text(trace: Trace, device: Device) -> str:
     is another, ``the 12.9 s window`` where there are no steps."""
     mean_ns, median_ns = _mean_and_median_ns(trace, device)
     guessed = "guessed " if steps(trace).origin is StepOrigin.GUESSED and period_name(trace) == "step" else ""
-    if _apart(mean_ns, median_ns):
-        return f"the {time_text(mean_ns)} {guessed}mean step"
-    return f"the {time_text(mean_ns)} {guessed}{period_name(trace)}"
+    mean = "mean " if _apart(mean_ns, median_ns) else ""
+    return f"the {time_text(mean_ns)} {guessed}{mean}{period_name(trace)}"
 
 
 def guessed_steps(trace: Trace) -> str:

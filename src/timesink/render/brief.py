@@ -246,7 +246,7 @@ def _notes(notes: Iterable[Note], width: int) -> list[StyledLine]:
     lines = []
     if lost:
         more = f"; {len(lost) - 1} more (-v)" if len(lost) > 1 else ""
-        lines += _few_lines(scrub_sentence(f"lost: {lost[0].counted}{more}"), width, _LOST_LINES)
+        lines = _few_lines(scrub_sentence(f"lost: {lost[0].counted}{more}"), width, _LOST_LINES)
     own.sort(key=lambda note: _OPTION not in note.message)
     for at, note in enumerate(own[:_SHOWN_NOTES]):
         left = len(own) - _SHOWN_NOTES

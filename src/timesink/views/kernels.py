@@ -115,8 +115,7 @@ def _notes(trace: Trace, kernels: Sequence[KernelCounters], limits: Sequence[Ker
     if identities:
         yield f"stall reasons sum to {min(identities):.2f}-{max(identities):.2f} of the latency they should sum to"
     if partial := sum(one is not None and not one.is_complete for one in limits):
-        said = number(partial, "launch", "launches")
-        yield f"{said} without the list of units: another unit may be busier (use --set full)"
+        yield f"{number(partial, 'launch', 'launches')} without the list of units: one may be busier (use --set full)"
 
 
 def _undecided(kernels: Sequence[KernelCounters]) -> Iterator[str]:

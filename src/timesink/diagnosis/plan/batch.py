@@ -195,8 +195,8 @@ def said_of_memory(trace: Trace, device: Device, fix: Fix) -> str:
 
 def needed_text(needed: int | None, free: int | None) -> str:
     """The two figures in words, each as far as it is known."""
-    takes = "extra memory unknown" if needed is None else f"needs {bytes_text(needed)} more"
-    return f"{takes}; {free_text(free, needed or 0)}"
+    known = f"needs {bytes_text(needed)} more" if needed is not None else "extra memory unknown"
+    return f"{known}; {free_text(free, needed or 0)}"
 
 
 def free_text(free: int | None, needed: int = 0) -> str:

@@ -256,16 +256,13 @@ def _notes(rungs: Sequence[Rung], claimed: Chosen, unsure: Mapping[str, Quantity
     if bounds:
         notes.append(f"no replay says what {bounds} wins: that is at most what its findings claim")
     notes += [
-        f"{name} may win another {_ms_text(gain.value)}{_at_least(gain)}; no finding asks for it"
+        f"{name} may win another {_ms_text(gain.value)}"
+        f"{f' (at least {_ms_text(gain.low)})' if gain.low else ', perhaps nothing'}; no finding asks for it"
         for name, gain in sorted(unsure.items())
     ]
     if any(not rung.findings for rung in rungs):
         notes.append("changes without findings are priced by the replay alone: no rule asks for them here")
     return tuple(notes)
-
-
-def _at_least(gain: Quantity) -> str:
-    return f" (at least {_ms_text(gain.low)})" if gain.low else ", perhaps nothing"
 
 
 def _ms_text(value_ms: float) -> str:

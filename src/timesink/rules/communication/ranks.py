@@ -97,8 +97,8 @@ def _straggler(
     (side, question), worth = SIDES[late_by], worth_of_rank(trace, rank, gain, late_by)
     period = step_ns(waits.job)
     held_ns = max(gain * period, worth.gain_ns)
-    device = waits.job.members.filter(waits.job.members["rank"] == rank)["device"][0]
-    host = waits.job.members.filter(waits.job.members["rank"] == rank)["host"][0]
+    members = waits.job.members
+    device, host = members.filter(members["rank"] == rank).select("device", "host").row(0)
     claim = {key: part for key, part in exposed_waits(trace).items() if key[0] != rank}
     if late_by == "host_ns":
         claim[rank, device] = _late_by_cpu(trace, (rank, device), held_ns)

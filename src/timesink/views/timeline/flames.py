@@ -199,7 +199,8 @@ def _usual_step(trace: Trace, device: Device) -> ShownStep | None:
     place = np.full(len(timeline.lanes) + 1, -1, np.int64)
     place[lanes] = np.arange(len(lanes))
     cut = tuple(_cut(timeline.lanes[number], start, end, place) for number in lanes)
-    label = frame["label"][step] if (frame := steps(trace).frame)["label"].n_unique() > 1 else f"step {step}"
+    frame = steps(trace).frame
+    label = frame.filter(pl.col("step") == step)["label"][0] if frame["label"].n_unique() > 1 else f"step {step}"
     title = f"{label} on GPU {gpu} of rank {rank}, {time_text(end - start)}"
     return ShownStep(title, replace(timeline, start_ns=start, end_ns=end, lanes=cut, notes=(), marks={}))
 

@@ -5,8 +5,6 @@ There is one sentence per verdict and one row per metric, so that all formats sa
 
 from __future__ import annotations
 
-import re
-
 from timesink.knowledge.kernel_names import short_names
 from timesink.render import Style
 from timesink.render.tables import number_text, value_text
@@ -210,7 +208,8 @@ def change_text(row: GateRow) -> str:
     sign = "+" if gap > 0 else "-" if gap < 0 else "±"
     if row.how is How.SHARE:
         return f"{sign}{_points(abs(gap) / (100 if row.unit == '%' else 1))}"
-    return sign + re.sub(r"^1 (\w+?)((?<=ch)es|s)$", r"1 \1", figure(abs(gap), row.unit))
+    plural = "es" if row.unit.endswith("ches") else "s" if len(row.unit) > 3 else ""
+    return f"{sign}{figure(abs(gap), row.unit.removesuffix(plural) if abs(gap) == 1 else row.unit)}"
 
 
 def interval_text(effect: Effect) -> str:

@@ -54,7 +54,7 @@ site: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict --site-dir site
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.speed_table
 
 scoreboard: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.scoreboard

@@ -13,7 +13,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -62,8 +62,9 @@ class Counts:
     queries: int
 
 
-def counted(trace: Path, work: Callable[[Trace], object] = diagnose) -> Counts:
-    """Read a trace and work on it, counting. One was to be worked on before, for what is kept between traces."""
+def counted(trace: Path | Sequence[Path], work: Callable[[Trace], object] = diagnose) -> Counts:
+    """Read a trace, or the ranks of one, and work on it, counting. One was to be worked on before, for what is kept
+    between traces."""
     calls: Counter[tuple[str, str]] = Counter()
     queries, package = 0, str(PACKAGE)
 

@@ -1,7 +1,8 @@
 """Write the reference pages: docs/tables/ from the table declarations, docs/rules/ from the rules and their cases,
 docs/commands/ from the help of the commands and a run of each, docs/json/ from the schemas of their JSON, docs/python/
-from docstrings, the page of `timesink doctor` from its rules, docs/assumptions.md from the assumptions, the table
-of false verdicts in docs/how-to/verify.md, and the order of all pages in mkdocs.yml.
+from docstrings, the page of `timesink doctor` from its rules, docs/assumptions.md from the assumptions, what people
+wait for from what was measured, the table of false verdicts in docs/how-to/verify.md, and the order of all pages in
+mkdocs.yml.
 
 python tools/write_pages.py            write them
 python tools/write_pages.py --check    fail where a page is not what would be written
@@ -22,6 +23,7 @@ from gallery_page import gallery_page
 from json_pages import json_pages
 from python_pages import python_pages
 from site_pages import DOCS, SITE, VERDICTS, which_page, with_navigation, with_verdicts
+from speed_page import speed_pages
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import CASES, Rule, page_paths
 from timesink.knowledge.assumptions import ALL as EVERY
@@ -73,6 +75,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield from json_pages()
     yield from python_pages()
     yield "explanation/gallery.md", gallery_page()
+    yield from speed_pages()
     yield "rules/index.md", rules_index()
     for rule in all_rules():
         yield f"rules/{rule.card.code}.md", rule_markdown(rule, cases_text(rule))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from benchmarks.counts import GROWTH, MODULES, MOST, counted, every_count, impor
 from benchmarks.runs import run
 
 from benchmarks import shapes
+from timesink.diagnosis.engine import diagnose
 
 
 def test_work_takes_no_more_calls_and_queries_than_it_did_and_hardly_more_for_twice_the_events(tmp_path: Path) -> None:
@@ -43,3 +45,34 @@ def test_an_event_takes_no_more_calls_and_queries_the_more_there_are(shape: str,
     _, less, some, more = ([one.calls.total(), one.queries] for one in found)
     for first, second, third in zip(less, some, more, strict=True):
         assert third - second <= 2 * GROWTH * max(second - first, 0) + 100
+
+
+def ranks_of_a_job(folder: Path, count: int) -> list[Path]:
+    """So many ranks of a job, a file each."""
+    shapes.write("plain", 100, plain := folder / "plain.json")
+    trace, files = json.loads(plain.read_text()), [folder / f"rank{rank}.json" for rank in range(count)]
+    for rank, file in enumerate(files):
+        trace["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": count}
+        file.write_text(json.dumps(trace))
+    return files
+
+
+def devices_of_a_file(folder: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """So many devices in one file."""
+    monkeypatch.setattr(shapes, "UNITS_OF_A_DEVICE", 10)
+    shapes.write("devices", 40 * count, file := folder / f"{count}.json")
+    return [file]
+
+
+@pytest.mark.parametrize("many", ["ranks", "devices"])
+def test_no_function_is_called_more_than_twice_as_often_for_twice_as_many(
+    many: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one rank or device costs does not grow with how many there are: nothing goes through all for each."""
+    found = []
+    for count in (8, 8, 16):  # the first of a process pays for what is kept
+        files = ranks_of_a_job(tmp_path, count) if many == "ranks" else devices_of_a_file(tmp_path, count, monkeypatch)
+        found.append(counted(files, diagnose).calls)
+    _, some, more = found
+    often = {name: (some[name], calls) for name, calls in more.items() if calls > 100 + 2.2 * some[name]}
+    assert not often

@@ -174,7 +174,10 @@ class Network:
         if len(mine) != len(its):
             return False
         changed = np.flatnonzero((mine.weight_ns != its.weight_ns) | (mine.unexplained_ns != its.unexplained_ns))
-        return np.array_equal(mine.take(changed).demands_ns, its.take(changed).demands_ns)
+        for rows in (changed[:1], changed):  # mostly the first one tells
+            if not np.array_equal(mine.take(rows).demands_ns, its.take(rows).demands_ns):
+                return False
+        return True
 
     def with_edges(self, more: Edges) -> Network:
         """The same nodes with further edges, whose weights are taken as they are."""

@@ -138,8 +138,9 @@ class Launched:
 
     def is_backward(self, rows: pl.DataFrame) -> BoolArray:
         """Whether a thread of the backward pass launched each of these rows of `frame`."""
-        keys = rows.select("rank", "process", "thread").iter_rows()
-        return np.fromiter((key in self.of_backward for key in keys), np.bool_, rows.height)
+        keys = rows.select("rank", "process", "thread")
+        number, first = numbered_rows(keys)
+        return np.array([key in self.of_backward for key in keys[first].iter_rows()], np.bool_)[number]
 
 
 def by_process(trace: Trace, rows: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, int]]:

@@ -171,8 +171,8 @@ def _alike(codes: Int64Array) -> list[tuple[int, int, int]]:
 def in_a_row(codes: Int64Array, length: int, most: int | None = None) -> _Calls:
     """Where sequences of that length follow each other twice or more often, up to `most` times."""
     alike = np.concatenate(([False], codes[:-length] == codes[length:], [False]))
-    turns = np.diff(alike.astype(np.int8))
-    starts, ends = np.flatnonzero(turns == 1), np.flatnonzero(turns == -1)
+    turns = np.flatnonzero(alike[1:] != alike[:-1])
+    starts, ends = turns[::2], turns[1::2]
     count = (ends - starts) // length + 1
     chosen = (count >= 2) & (count <= (most or codes.size))
     return _Calls(length, starts[chosen], count[chosen])

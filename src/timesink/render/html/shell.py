@@ -9,14 +9,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, FunctionLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
+from timesink import __version__
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.render.html.figures import scales, shape, short_kernels
@@ -118,6 +123,16 @@ def _template(name: str) -> str:
     return files("timesink.render.html").joinpath("templates", name).read_text(encoding="utf-8")
 
 
+class _Compiled(FileSystemBytecodeCache):
+    """Compiled templates, beside the compiled modules, as far as Python may write those."""
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep a template for the next process."""
+        if not sys.dont_write_bytecode:
+            with suppress(OSError):  # a folder that nobody may write to, or none
+                super().dump_bytecode(bucket)
+
+
 @cache
 def _environment() -> Environment:
     """Templates escape whatever they are given, and every text is scrubbed on its way in."""
@@ -128,6 +143,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_scrubbed,
+        bytecode_cache=_Compiled(str(Path(__file__).parent / "__pycache__"), f"templates-{__version__}-%s.cache"),
     )
     made.filters.update(
         capital=_capital,

@@ -212,9 +212,10 @@ class _Lanes:
         box = (~touching.fill_null(False)).cum_sum().alias("box")
         whole = rows.with_columns(box).group_by("box", maintain_order=True)
         boxes = whole.agg(pl.first("start_ns", "cause", "place"), pl.last("end_ns"))
+        kinds = {cause: self.texts.kind(cause) for cause in boxes["cause"].unique(maintain_order=True)}
         runs = _runs(
             boxes,
-            kind=np.array([self.texts.kind(cause) for cause in boxes["cause"]], np.int64),
+            kind=boxes["cause"].replace_strict(kinds, return_dtype=pl.Int64).to_numpy(),
             name=self.texts.column(boxes["cause"].replace(IDLE_WORDS)),
             detail=self.texts.column(boxes["place"].replace("", None)),
         )

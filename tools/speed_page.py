@@ -24,8 +24,8 @@ _WHY = {
 }
 _INTRO = """# What people wait for
 
-CPU time (user and system) of whole commands, imports included, nothing in the cache but where said; runs of each command,
-of which the least counts, in turns: {runs}. A busy machine moves that less than the clock. {date}, {machine}.
+CPU time (user and system) of whole commands, imports included, nothing in the cache but where said. Runs of each
+command, in turns, of which the least counts: {runs}. A busy machine moves that less than the clock. {date}, {machine}.
 
 ```console
 $ python -m benchmarks.peers          # once: the rivals, where the network has them

@@ -33,6 +33,8 @@ NEEDS_MORE = {
     "timesink diagnose report.nsys-rep": "Nsight Systems, to export its report",
     "timesink ranks 's3://": "an object store",
     'timesink ranks "$1" --engine': "a batch job; test_batch_script.py runs it",
+    "timesink try -- torchrun": "torchrun, and two GPUs",
+    "timesink ranks --pipeline capture/": "a capture of a program of stages; tests/guides has one",
     "timesink mcp": "an agent that speaks the protocol; tests/mcp runs it",
     "timesink compare a.json.gz b.json.gz --calibration": "a calibration made on the GPU of the captures",
     "timesink verify --adversarial problem.py --before old.py --after new.py": "a problem and two answers to it",
@@ -64,10 +66,11 @@ LLAMA = {
 
 
 def fenced(page: Path) -> list[str]:
-    """The lines of a page's fenced blocks that run timesink, without their prompts and remarks, in order."""
+    """The lines of a page that run timesink, in fenced and indented blocks, in order, without prompts and remarks."""
     text = page.read_text(encoding="utf-8")
-    blocks = re.findall(r"^```(?:console|bash|sh)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    lines = (line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines())
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$|((?:^    .*\n)+)", text, re.MULTILINE | re.DOTALL)
+    shown = (body or indented for language, body, indented in blocks if language in ("", "console", "bash", "sh"))
+    lines = (line.strip().removeprefix("$ ") for block in shown for line in block.splitlines())
     found = [re.sub(r"\s+# .*", "", line) for line in lines if line.startswith("timesink ")]
     if page.name == "README.md":  # its table of what to type, where a command is whole
         rows = (line for line in text.splitlines() if line.startswith("| ") and "`timesink " in line)
@@ -124,7 +127,9 @@ def workplace(folder: Path) -> dict[str, str]:
         for place, period in ((folder, 450), (folder / "depth2", 450), (folder / "depth1", 760)):
             lines = ({"item": n} | {key: (time + n * period) / 1000 for key, time in times.items()} for n in range(12))
             place.mkdir(exist_ok=True)
-            (place / f"rank{rank}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+            text = "".join(f"{json.dumps(line)}\n" for line in lines)
+            (place / f"rank{rank}.jsonl").write_text(text)
+            (folder / f"{place.name}.rank{rank}.jsonl").write_text(text)
     page = (DOCS / "how-to" / "configure.md").read_text(encoding="utf-8")
     (folder / "pyproject.toml").write_text(re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0])
     for name in ("train.py", "old.py", "new.py"):

@@ -281,8 +281,8 @@ def without_finding(
         return Bottleneck.UNDECIDED, f"{said}; {unearned}." if has_length else f"{unearned}."
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
     if bounds:
-        most = [f"{card.name} {saving_text(finding, interval=False)}" for card, finding in bounds[:_BOUNDS_SHOWN]]
-        what = f"no finding surely saves 1 % of a step: {', '.join(most)}"
+        most = dict.fromkeys(f"{card.name} {saving_text(finding, interval=False)}" for card, finding in bounds)
+        what = f"no finding surely saves 1 % of a step: {', '.join([*most][:_BOUNDS_SHOWN])}"
     if replays := int((trace[DEVICE_OPS]["kind"] == "graph").sum()):
         what += f" outside of {number(replays, 'graph replay')}, whose kernels were not recorded. To decide: "
         what += "nsys profile --cuda-graph-trace=node"

@@ -123,7 +123,7 @@ def _straggler(
             ),
         ),
         advice=f"Find what makes rank {rank} late: {question} compare its idle time with that of a peer.",
-        verify="Capture all ranks again: this rank comes late no more, and the waits of the others go.",
+        verify="Capture all ranks again: this rank is late no more, and the waits of the others go.",
         claim=Claim(claim),
         stated=Quantity.ms(worth.gain_ns, worth.low_ns, worth.high_ns),
     )

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.assumptions import replay
 from timesink.measures.ranks import lateness as of
 from timesink.measures.ranks.lateness import Lateness, Rebalanced, evened_out, lateness_of, latest_rank, rebalanced
@@ -139,11 +140,19 @@ def test_the_network_takes_no_more_than_the_gpu_leaves() -> None:
     assert call.select("own_ns", "device_ns", "network_ns", "host_ns").row(0) == (400 * US, 200 * US, 200 * US, 0)
 
 
-@pytest.mark.parametrize(("stream", "own"), [(1, 0), (None, 390)])
-def test_a_call_that_another_held_on_its_stream_is_not_late_of_itself(stream: int | None, own: int) -> None:
+def test_a_late_rank_that_computes_less_than_its_peers_is_late_by_its_host() -> None:
+    rows = [(5, 0, 1100, 1200, 100, 0, 0, 60) if row[:2] == (5, 0) else row for row in CALLS]
+    call = lateness_of(waits_of(rows)).calls.filter((pl.col("instance") == 5) & (pl.col("rank") == 0))
+    assert call.select("own_ns", "device_ns", "network_ns", "host_ns").row(0) == (390 * US, 0, 0, 390 * US)
+
+
+@pytest.mark.parametrize(("stream", "others", "own"), [(1, 1, 0), (None, 1, 390), (None, 0, 390), (None, 2, 390)])
+def test_a_call_that_another_held_on_its_stream_is_not_late_of_itself(
+    stream: int | None, others: int, own: int
+) -> None:
     """Call 0 of rank 0 ends 5 us before its call 5 begins: on the same stream it is what was waited for."""
     waits = waits_of([*CALLS, (0, 0, 1090, 1095, 0, 0, 0, 0)])
-    of_stream = pl.when(pl.col("instance") == 0).then(pl.lit(stream, pl.Int64)).otherwise(1)
+    of_stream = pl.when(pl.col("instance") == 0).then(pl.lit(stream, pl.Int64)).otherwise(others)
     waits.calls = waits.calls.with_columns(stream=of_stream)
     calls = lateness_of(waits).calls
     assert calls.filter((pl.col("instance") == 5) & (pl.col("rank") == 0))["own_ns"].item() == own * US
@@ -280,5 +289,160 @@ def test_one_rank_or_steps_of_no_length_even_nothing_out() -> None:
     waits, late = waits_of(), late_by(EPOCHS, span=10_000)
     waits.job.steps = waits.job.steps.with_columns(end_ns=pl.col("start_ns"))
     assert [one.gain_ns for one in evened_out(waits, late, 0, {})] == [110, 110]
+    roomy = late_by([(r, a, o, 1_000 * s) for r, a, o, s in EPOCHS], span=10_000)
+    assert [one.gain_ns for one in evened_out(waits, roomy, 0, {0: 299.5})] == [3_333, 5_000]  # of 1 ns: 1/3 and 1/2
     waits.job.steps = waits.job.steps.filter(pl.col("rank") == 0)
     assert [one.gain_ns for one in evened_out(waits, late, 0, {})] == [0, 0]
+
+
+def a_trace(told_ns: float | None = None, ops: pl.DataFrame | None = None) -> Any:
+    return SimpleNamespace(unprofiled_step_ns=told_ns, get=lambda _: ops)
+
+
+E = assumed.GAIN_ERROR.value
+NETWORK, DEVICE, HOST = "network_ns", "device_ns", "host_ns"
+
+
+@pytest.mark.parametrize(
+    ("late_by", "given", "worth"),
+    [
+        (NETWORK, {}, (20 * (1 - E), 20, 20 * (1 + E), 100)),
+        (NETWORK, {"told": 80.0}, (16 * (1 - E), 16, 16 * (1 + E), 80)),
+        (NETWORK, {"estimated": (10, 300, 90)}, (40 * (1 - E), 40, 40 * (1 + E), 200)),
+        (NETWORK, {"estimated": None}, (40 * (1 - E), 40, 40 * (1 + E), 200)),
+        (NETWORK, {"gain": 300.0}, (100, 100, 100, 100)),
+        (NETWORK, {"gain": -40.0}, (0, 0, 0, 100)),
+        (NETWORK, {"gain": 0.2, "profiled": 1.0, "told": 100.0}, (20 * (1 - E), 20, 20 * (1 + E), 100)),
+        (NETWORK, {"gain": 0.0, "profiled": 0.0, "told": 100.0}, (0, 0, 0, 100)),
+        # its excess goes, or what the replay says if that is more
+        (DEVICE, {"spread": 0.3, "gone": 0.5, "same": True}, (20 * (1 - E), 50, 50 * (1 + E), 100)),
+        (DEVICE, {"spread": 0.05, "gone": 0.1, "same": True}, (5 * (1 - E), 20, 20 * (1 + E), 100)),
+        # its share is spread over all: what goes at most is all of the excess, at least what either says
+        (DEVICE, {"spread": 0.3, "gone": 0.5}, (20 * (1 - E), 30, 50 * (1 + E), 100)),
+        (DEVICE, {"spread": 0.4, "gone": 0.1}, (20 * (1 - E), 40, 40 * (1 + E), 100)),
+        (DEVICE, {"spread": 0.1, "gone": 0.15}, (10 * (1 - E), 10, 20 * (1 + E), 100)),
+        (DEVICE, {"spread": 0.0, "gone": 0.5}, (20 * (1 - E), 20, 20 * (1 + E), 100)),
+        # no more than the room up to the other ranks, or what is no profiler's
+        (HOST, {"room": [0.05, 0.12, 0.3], "own": 10.0}, (0, 12, 20 * (1 + E), 100)),
+        (HOST, {"room": [0.05, 0.12, 0.15], "own": 36.0}, (0, 18, 18, 100)),
+        (HOST, {"room": [0.15, 0.12, 0.05], "own": 0.0}, (0, 12, 15, 100)),
+        (HOST, {"room": [0.5, 0.6, 0.7], "own": 90.0}, (0, 20, 20 * (1 + E), 100)),
+        (HOST, {"room": [0.0] * 3, "own": 0.18, "gain": 0.2, "profiled": 1.0, "told": 100.0}, (0, 18, 18, 100)),
+        (HOST, {"room": [0.0] * 3, "own": 0.0, "gain": 0.0, "profiled": 0.0, "told": 100.0}, (0, 0, 0, 100)),
+        (HOST, {"estimated": None}, (40 * (1 - E), 40, 40 * (1 + E), 200)),
+    ],
+)  # fmt: skip
+def test_what_a_rank_that_comes_as_its_peers_do_is_worth(
+    late_by: str, given: dict[str, Any], worth: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """40 of a step of 200 ns that takes 100 without the profiler, if nothing else is given."""
+    parts = [SimpleNamespace(gain_ratio=given.get(name)) for name in ("spread", "gone")]
+    for name, value in {
+        "collective_waits": None, "lateness": None, "_slowed_ns": None, "evened_out": parts,
+        "estimated_step_ns": given.get("estimated", (90, 100, 110)), "_room": given.get("room"),
+        "as_often_ns": (given.get("gain", 40.0), given.get("profiled", 200.0)), "_own_host_ns": given.get("own"),
+        "_runs_what_peers_run": given.get("same", False),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(of, name, lambda *_, value=value: value)
+    found = of.worth_of_rank(a_trace(given.get("told")), 0, 0.4, late_by)
+    assert (found.low_ns, found.gain_ns, found.high_ns, found.step_ns) == pytest.approx(worth)
+
+
+@pytest.mark.parametrize(
+    ("gain", "given", "may"),
+    [(0.25, {}, True), (0.26, {}, False), (0.25, {"late_by": DEVICE}, False), (0.25, {"estimated": None}, False),
+     (0.25, {"own": 1.0}, False), (0.5, {"told": 100.0}, True), (0.51, {"told": 100.0}, False),
+     (0.5, {"profiled": 1.0, "told": 0.5}, True), (0.51, {"profiled": 1.0, "told": 0.5}, False),
+     (0.3, {"profiled": 0.0, "told": 0.5}, True)],
+)  # fmt: skip
+def test_a_host_may_be_late_by_recording_up_to_what_it_adds(
+    gain: float, given: dict[str, Any], may: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """150 of 200 ns without the profiler: a quarter."""
+    monkeypatch.setattr(of, "collective_waits", lambda _: SimpleNamespace(job=None))
+    monkeypatch.setattr(of, "step_ns", lambda _: given.get("profiled", 200.0))
+    monkeypatch.setattr(of, "estimated_step_ns", lambda _: given.get("estimated", (100, 150, 190)))
+    monkeypatch.setattr(of, "_own_host_ns", lambda *_: given.get("own", 0.0))
+    assert of.may_be_recording(a_trace(given.get("told")), 0, gain, given.get("late_by", HOST)) is may
+
+
+def kernels(rank: int, name: str, *spans: tuple[int, int], kind: str = "kernel") -> list[dict[str, Any]]:
+    return [{"rank": rank, "name": name, "start_ns": start, "end_ns": end, "kind": kind} for start, end in spans]
+
+
+@pytest.mark.parametrize(
+    ("own", "split", "alike"),
+    [([(0, 1), (1, 9)], 95, True), ([(0, 1), (1, 9)], 94, False), ([(0, 1)], 95, False),
+     ([(n, n + 1) for n in range(5)], 95, True), ([(n, n + 1) for n in range(5)], 94, False)],
+)  # fmt: skip
+def test_a_rank_does_what_its_peers_do_where_it_runs_nearly_all_their_kernels_as_often(
+    own: list[tuple[int, int]], split: int, alike: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 100 ns of rank 1's kernels, 95 and more are in two runs of one that rank 0 runs as often or more often.
+
+    How long rank 0 takes for them is its own affair; sends, copies, and what rank 0 alone runs do not count.
+    """
+    assert assumed.SAME_WORK.value == 0.95
+    rows = [
+        *kernels(0, "gemm", *own), *kernels(0, "alone", (0, 9_000)),
+        *kernels(1, "gemm", (0, 40), (40, split)), *kernels(1, "odd", (1_000, 1_100 - split)),
+        *kernels(1, "send", (0, 900)), *kernels(1, "copy", (0, 900), kind="memcpy"),
+    ]  # fmt: skip
+    shape = {name: pl.lit(None if name == "grid_x" else 1, pl.Int32) for name in ("grid_x", "grid_y", "grid_z")}
+    ops = pl.DataFrame(rows).with_columns(**shape)
+    classes = ["communication" if row["name"] == "send" else "compute" for row in rows]
+    monkeypatch.setattr(of, "class_of_ops", lambda _: pl.Series(classes))
+    assert of._runs_what_peers_run(a_trace(ops=ops), 0) is alike
+
+
+def test_of_no_peer_a_rank_does_not_do_what_peers_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    ops = pl.DataFrame(kernels(0, "gemm", (0, 40))).with_columns(grid_x=1, grid_y=1, grid_z=1)
+    monkeypatch.setattr(of, "class_of_ops", lambda _: pl.Series(["compute"]))
+    assert of._runs_what_peers_run(a_trace(ops=ops), 0) is False
+
+
+@pytest.mark.parametrize(
+    ("hosts", "rank", "own"),
+    [({0: 50.0, 1: 10.0, 2: 20.0}, 0, 10.0), ({0: 50.0, 1: 10.0, 2: 20.0}, 1, 0.0), ({0: 50.0}, 0, 50.0),
+     ({0: 50.0}, 1, 0.0), ({}, 0, 0.0)],
+)  # fmt: skip
+def test_a_host_s_time_beyond_twice_the_busiest_other_s_is_its_own(
+    hosts: dict[int, float], rank: int, own: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert assumed.HOST_SLOWED.value == 2.0
+    cases = {one: tuple(SimpleNamespace(host_ns=ns) for ns in (900.0, 800.0, last)) for one, last in hosts.items()}
+    monkeypatch.setattr(of, "deflated_pricers", lambda _: cases)
+    assert of._own_host_ns(a_trace(), rank) == own
+
+
+@pytest.mark.parametrize(
+    ("estimated", "paces", "room"),
+    [((25, 60, 80), {1: (40, 30, 20), 2: (10, 36, 20)}, [0.5, 0.4, 0.2]),
+     ((0, 60, 30), {1: (40, 30, 20), 2: (10, 36, 20)}, [0.0, 0.4, 0.0]), ((25, 60, 80), {}, [1.0, 1.0, 1.0])],
+)  # fmt: skip
+def test_room_is_what_the_job_takes_beyond_its_slowest_other_rank(
+    estimated: tuple[float, float, float], paces: dict[int, tuple[float, ...]], room: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Little is to be gained where recording costs little: then the job's estimated step is the long one."""
+    cases = {rank: tuple((500.0, float(alone)) for alone in of_rank) for rank, of_rank in paces.items()}
+    monkeypatch.setattr(of, "rank_paces_ns", lambda _: cases | {0: ((99.0, 98.0),) * 3})
+    assert of._room(a_trace(), 0, estimated) == pytest.approx(room)
+
+
+def test_what_kernels_lose_beside_communication_is_a_share_of_the_span_in_every_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rank 0 loses 50 of 500 ns, so 10 of a step of 100, and on its other GPU 30 of 100, so 18 of 60; that counts.
+
+    Rank 1 has the worse GPU first. What gets faster beside communication loses nothing; so does what takes no time.
+    """
+    rows = [(0, 0, 50), (0, 1, 30), (1, 3, 80), (1, 4, 10), (2, 0, -5), (3, 0, 0), (4, 0, 7)]
+    span = {(0, 0): 500, (0, 1): 100, (1, 3): 100, (1, 4): 100, (2, 0): 100, (3, 0): 0, (4, 0): 1}
+    period = {(0, 0): 100.0, (0, 1): 60.0, (1, 3): 10.0, (1, 4): 10.0, (2, 0): 10.0, (3, 0): 10.0, (4, 0): 2.0}
+    table = pl.DataFrame(rows, schema=["rank", "device", "excess_ns"], orient="row")
+    monkeypatch.setattr(of, "contention", lambda _: table)
+    timeline = {device: SimpleNamespace(span_ns=ns) for device, ns in span.items()}
+    monkeypatch.setattr(of, "device_timeline", lambda _: timeline)
+    monkeypatch.setattr(of, "period_ns", lambda _, device: period[device])
+    assert of._slowed_ns(a_trace()) == pytest.approx({0: 18.0, 1: 8.0, 2: 0.0, 3: 0.0, 4: 14.0})

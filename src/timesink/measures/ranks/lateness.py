@@ -74,7 +74,6 @@ def lateness(trace: Trace) -> Lateness:
 def lateness_of(waits: CollectiveWaits) -> Lateness:
     """Lateness of every rank of a job."""
     anchors = _find_anchors(waits.calls)
-    known = pl.col("anchor") >= 0
     error = pl.col("error_ns").fill_null(np.iinfo(np.int64).max)
 
     def beyond(name: str) -> pl.Expr:  # the median of the ranks that count from the same anchor; of two the earlier
@@ -82,7 +81,7 @@ def lateness_of(waits: CollectiveWaits) -> Lateness:
         return (pl.col(name) - median).round().cast(pl.Int64)
 
     own = beyond("since_anchor_ns") - beyond("waited_since_ns").clip(0)
-    is_own = known & pl.col("rigorous") & (pl.col("follows") < 0) & (own > error)
+    is_own = pl.col("rigorous") & (pl.col("follows") < 0) & (own > error)
     behind = pl.col("arrival_ns") - pl.col("arrival_ns").quantile(0.5, "lower").over("instance")
     network = pl.min_horizontal(pl.col("own_ns") - pl.col("device_ns"), beyond("moved_since_ns").clip(0))
     calls = (
@@ -142,7 +141,7 @@ def _add_anchors(waits: CollectiveWaits, anchors: Int64Array) -> pl.DataFrame:
         rows = rows[np.argsort(end[rows], kind="stable")]
         left = np.searchsorted(end[rows], arrival, side="right") - 1
         found = left >= 0
-        anchor = rows[np.maximum(left, 0)] if rows.size else np.zeros(arrival.size, np.int64)
+        anchor = rows[left] if rows.size else np.zeros(arrival.size, np.int64)
         worked = np.cumsum(own["work_before_ns"].to_numpy())
         waiting, moving = standing[rank, device]
         since = np.minimum(np.where(found, end[anchor] + offset, start), start)  # by the rank's own clock
@@ -263,8 +262,7 @@ def rebalanced(late: Lateness, ranks: Collection[int]) -> Rebalanced:
     gains = latest.join(after, on="anchor", how="inner").select(
         pl.min_horizontal(pl.col("own_ns") - pl.col("next_ns"), "waited_ns").clip(0).sum()
     )
-    gain = min(int(gains.item() or 0), _host_slack_ns(late, chosen))
-    return Rebalanced(chosen, max(gain, 0), late.span_ns)
+    return Rebalanced(chosen, min(int(gains.item()), _host_slack_ns(late, chosen)), late.span_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +308,7 @@ def evened_out(
     peers, step = [ns for r, ns in work.items() if r != rank], max(float(own["step_ns"][0]), 1.0)
     excesses = (work[rank] - left for left in (np.mean(list(work.values())), median(peers)))
     gains = (int(late.span_ns * max(excess, 0.0) / step) for excess in excesses)
-    spread, gone = (Rebalanced((rank,), max(min(gain, most), 0), late.span_ns) for gain in gains)
+    spread, gone = (Rebalanced((rank,), min(gain, most), late.span_ns) for gain in gains)
     return spread, gone
 
 
@@ -358,7 +356,7 @@ def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> R
         room, own = _room(trace, rank, estimated), _own_host_ns(trace, rank) / max(profiled, 1.0)
         low, gain, high = 0.0, min(gain, max(room[Case.EXPECTED.value], own)), min(high, max(*room, own))
     low, gain, high = (min(max(ratio, 0.0), 1.0) * step for ratio in (low, gain, high))
-    return RankWorth(min(low, gain), gain, max(high, gain), step)
+    return RankWorth(low, gain, high, step)
 
 
 def may_be_recording(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> bool:
@@ -380,15 +378,15 @@ def _runs_what_peers_run(trace: Trace, rank: int) -> bool:
     theirs = counts.filter(pl.col("rank") != rank).join(own, on=shape, how="left", nulls_equal=True)
     as_often = (pl.col("own_runs").fill_null(0) / pl.col("runs")).clip(upper_bound=1.0)
     alike = theirs.select((as_often * pl.col("length_ns")).sum() / pl.col("length_ns").sum()).item()
-    return alike is not None and alike >= assumed.SAME_WORK.value
+    return bool(alike >= assumed.SAME_WORK.value)  # of no kernel NaN, which is not
 
 
 def _own_host_ns(trace: Trace, rank: int) -> float:
     """The host's time per step beyond what a profiler could make of the busiest other's, with as much taken off all of
     them for recording as could be."""
     hosts = {one: cases[Case.HOPEFUL.value].host_ns for one, cases in deflated_pricers(trace).items()}
-    others = max((ns for one, ns in hosts.items() if one != rank), default=0.0)
-    return max(hosts.get(rank, 0.0) - assumed.HOST_SLOWED.value * others, 0.0)
+    own = hosts.pop(rank, 0.0)
+    return max(own - assumed.HOST_SLOWED.value * max(hosts.values(), default=0.0), 0.0)
 
 
 def _room(trace: Trace, rank: int, estimated: tuple[float, float, float]) -> list[float]:
@@ -403,6 +401,6 @@ def _slowed_ns(trace: Trace) -> dict[int, float]:
     slowed: dict[int, float] = {}
     for row in contention(trace).iter_rows(named=True):
         device = (row["rank"], row["device"])
-        share = max(row["excess_ns"], 0) / max(device_timeline(trace)[device].span_ns, 1)
+        share = row["excess_ns"] / max(device_timeline(trace)[device].span_ns, 1)
         slowed[device[0]] = max(slowed.get(device[0], 0.0), share * period_ns(trace, device))
     return slowed

@@ -13,14 +13,15 @@ import pytest
 from tests.verify.runs_by_hand import row
 
 from timesink.errors import UsageError
+from timesink.verify import LONGEST_RUN_S, calibration, gate
 from timesink.verify import baseline as baselines
-from timesink.verify import calibration, gate
 from timesink.verify.baseline import Baseline, BaselineRun, Unusable
 from timesink.verify.counters import Counter, compare_counter, gate_counters
 from timesink.verify.environment import Command, Environment
 from timesink.verify.gate import PerfTest, StoredGate, against_baseline, gate_step_time
 from timesink.verify.outcomes import Better, GateResult, How, Outcome, Reason, RunRow
 from timesink.verify.records import BrokenRecord
+from timesink.verify.runs import StepsFile
 
 TODAY = date(2026, 11, 20)
 HERE = Environment({"gpu": "NVIDIA H200", "driver major": "580"})
@@ -86,7 +87,8 @@ def test_a_five_percent_slow_down_at_one_percent_noise_is_nearly_always_found() 
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [((1.0,) * 7, (1.0,) * 3, Reason.INSUFFICIENT_BASELINE), ((1.0,) * 8, (1.0,) * 2, Reason.TOO_FEW_RUNS),
-     ((1.0,) * 8, (1.0, float("nan"), 1.0), Reason.BAD_VALUES), ((1.0,) * 7 + (0.0,), (1.0,) * 3, Reason.BAD_VALUES)],
+     ((1.0,) * 8, (1.0, float("nan"), 1.0), Reason.BAD_VALUES), ((1.0,) * 8, (1.0, np.inf, 1.0), Reason.BAD_VALUES),
+     ((1.0,) * 7 + (0.0,), (1.0,) * 3, Reason.BAD_VALUES)],
 )  # fmt: skip
 def test_too_little_or_bad_data_is_inconclusive_with_a_way_out(old: tuple, new: tuple, reason: Reason) -> None:
     verdict = against_baseline(old, new, 0.02)
@@ -107,6 +109,11 @@ def test_a_stale_baseline_runs_nothing_and_says_so_unless_a_canary_is_given() ->
     assert (stale.verdict.reason, rows) == (Reason.STALE_BASELINE, ())
     fresh, _ = gate_step_time(stored(age_days=15), iter(sets((1.0,) * 3)).__next__, TODAY, canary_ratio=1.0)
     assert fresh.verdict.outcome is Outcome.NO_DIFFERENCE
+
+
+def test_a_baseline_without_runs_is_not_old_but_too_small() -> None:
+    empty, _ = gate_step_time(stored(()), iter(sets((1.0,) * 3)).__next__, TODAY)
+    assert (empty.verdict.reason, empty.before) == (Reason.INSUFFICIENT_BASELINE, None)
 
 
 def test_an_unusable_baseline_is_invalid_never_a_pass() -> None:
@@ -304,10 +311,11 @@ def test_a_stored_gate_warms_up_once_and_holds_runs_and_counters_against_the_bas
 def test_a_gate_without_a_baseline_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("timesink.verify.gate.environment", lambda _: HERE)
     launcher, command = Launched(), ["program"]
+    launcher.watch = SimpleNamespace(remark="")
     result = StoredGate(tmp_path, "suite", 0.02, 0.02, None).run(
         command, "w0", launcher, {}, allowed=[], progress=print  # type: ignore[arg-type]
     )  # fmt: skip
-    assert (launcher.numbers, result.rows[0].verdict.reason) == ([], Reason.MISSING_BASELINE)
+    assert (launcher.numbers, result.rows[0].verdict.reason, result.notes) == ([], Reason.MISSING_BASELINE, ())
 
 
 @pytest.fixture
@@ -363,6 +371,22 @@ def test_the_suite_of_a_test_is_the_end_of_its_name_and_a_hash_of_it_all() -> No
     assert replace(long, test_id="::").suite.startswith("test-")
     whole = replace(long, test_id="x" * 100)
     assert whole.suite.rpartition("-")[0] == "x" * 60
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_the_folder_of_runs_goes_unless_it_is_kept(
+    keeps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder to keep is made with those above it, and may be there from another time."""
+    monkeypatch.setattr(gate, "GpuWatch", lambda *_: nullcontext())
+    keep, folders = tmp_path / "a" / "b" if keeps else None, set[Path]()
+    for _ in range(2):
+        with gate.launching({}, StepsFile(), keep=keep) as launcher:
+            assert launcher.folder.is_dir()
+            assert launcher.timeout_s == LONGEST_RUN_S
+            folders.add(launcher.folder)
+    assert len(folders) == 2
+    assert all(folder.is_dir() is keeps and (not keeps or folder.parent == keep) for folder in folders)
 
 
 def test_a_calibration_is_the_deviation_of_log_means_over_all_sessions(tmp_path: Path) -> None:

@@ -159,8 +159,8 @@ class StoredGate:
             launcher.launch("after", 1)  # warms disks and caches; not counted
         today = datetime.now(UTC).date()
         first, runs = gate_step_time(stored, make_runs, today, self.threshold_ratio, self.canary_ratio)
-        notes = (launcher.watch.remark,) if launcher.watch.remark else ()
-        rows = gate_counters(kept, measured, share_tolerance=self.share_tolerance) if kept or measured else []
+        notes = tuple(filter(None, [launcher.watch.remark]))
+        rows = gate_counters(kept, measured, share_tolerance=self.share_tolerance)
         return GateResult(self.suite, "stored baseline", (first, *rows), differing, runs=runs, notes=notes)
 
 

@@ -255,6 +255,9 @@ def test_an_excerpt_holds_what_was_launched_in_its_time_and_what_the_host_did() 
     assert sorted((excerpt[DEVICE_OPS]["start_ns"] // 1_000).to_list()) == [2, 50]
     assert (trace[DEVICE_OPS]["start_ns"].to_numpy()[rows] // 1_000).tolist() == sorted([2, 50])
     assert excerpt[RANGES]["name"].to_list() == ["in"]
+    for until, names in ((20_000, ["in"]), (20_001, ["in", "out"])):  # a nanosecond of it is enough
+        assert replay._excerpt(trace, 0, Intervals.one(0, until))[0][RANGES]["name"].to_list() == names
+    assert replay._excerpt(trace, 0, Intervals.one(10_001, 20_000))[0][API_CALLS].height == 0  # it begins just before
 
 
 def test_few_steps_are_replayed_whole_and_only_the_rank_s_own_work_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,6 +276,22 @@ def test_few_steps_are_replayed_whole_and_only_the_rank_s_own_work_counts(monkey
     other = trace[DEVICE_OPS].head(3).with_columns(rank=pl.lit(1, trace[DEVICE_OPS].schema["rank"]))
     both = Trace("two", {**trace.tables, DEVICE_OPS: pl.concat([trace[DEVICE_OPS], other])})
     assert len(replay._select_steps(both, 0, many.windows())[1]) == 20
+    monkeypatch.setattr(replay, "graphs", lambda _: {2: "nothing ran"})
+    assert replay._select_steps(both, 2, many.windows())[0] == "nothing ran"
+
+
+def test_steps_of_ranks_that_worked_are_weighed_where_some_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 2 has steps of its host alone; rank 3 has slow steps of which none was kept."""
+    monkeypatch.setattr(replay, "steps", lambda _: SimpleNamespace(windows=pl.DataFrame({"rank": [0, 1, 3]})))
+    monkeypatch.setattr(replay, "step_windows", lambda _: dict.fromkeys(range(3), "kept"))
+    monkeypatch.setattr(replay, "_select_steps", lambda _, rank, windows: (rank, windows))
+    monkeypatch.setattr(replay, "slow_rates", lambda _: {1: 0.1, 3: 0.1})
+    monkeypatch.setattr(replay, "weights_in", lambda _, rank, periods_ns: (rank, periods_ns))
+    monkeypatch.setattr(
+        replay, "Pricer", lambda *given: SimpleNamespace(given=given, periods_ns=7, weighing=lambda by: (*given, *by))
+    )
+    found: Any = pricers(Trace("made", {}))
+    assert (found.keys(), found[0].given, found[1]) == ({0, 1}, (0, "kept"), (1, "kept", 1, 7))
 
 
 def test_the_program_of_a_short_trace_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

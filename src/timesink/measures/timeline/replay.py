@@ -191,18 +191,16 @@ def _select_steps(trace: Trace, rank: int, windows: StepWindows) -> tuple[Graph,
         2    62    63 to 67
         3    94    95 to 99
     """
-    ops = trace.get(DEVICE_OPS)
-    op_count = ops.height if ops["rank"].n_unique() == 1 else int((ops["rank"] == rank).sum())
-    step_count = max(_STRETCHES * _STEPS_IN_STRETCH, int(len(windows) * _OPS_REPLAYED / max(op_count, 1)))
-    if op_count <= _OPS_REPLAYED or len(windows) <= step_count:
+    op_count = max(int((trace.get(DEVICE_OPS)["rank"] == rank).sum()), 1)
+    step_count = max(_STRETCHES * _STEPS_IN_STRETCH, int(len(windows) * _OPS_REPLAYED / op_count))
+    if len(windows) <= step_count:
         return graphs(trace)[rank], windows
     length = step_count // _STRETCHES
     first = np.linspace(1, len(windows) - length, _STRETCHES).astype(np.int64)
     chosen = np.unique(first[:, None] + np.arange(length))
-    lead = np.unique(np.maximum(first - 1, 0))
     within = Intervals.union_of(
-        np.concatenate((windows.start_ns[chosen], windows.start_ns[lead])),
-        np.concatenate((windows.end_ns[chosen], windows.start_ns[np.minimum(lead + 1, len(windows) - 1)])),
+        np.concatenate((windows.start_ns[chosen], windows.start_ns[first - 1])),
+        np.concatenate((windows.end_ns[chosen], windows.start_ns[first])),
     )
     excerpt, op_rows = _excerpt(trace, rank, within)
     graph = Graph.of(Program.read(excerpt, rank), excerpt.tables, op_rows)

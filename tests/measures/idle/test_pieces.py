@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from timesink._native import cut as native_cut
@@ -149,6 +150,8 @@ def test_of_several_waits_the_last_one_on_the_same_device_and_timeline_counts() 
     assert cut(earlier)[0] == (0, "sync", 100, 105)  # by the call that was released at 90 it would have none
     other = work(calls__thread=array(0, 0, 0, 1))
     assert cut(other)[0] == (0, "untraced", 100, 110)
+    alone = work(releases__block=array(3))  # nobody waited for this gap's device
+    assert cut(alone, FRAME[:1])[0] == (0, "untraced", 100, 110)
 
 
 def test_what_the_host_did_in_two_gaps_that_no_wait_began() -> None:
@@ -159,11 +162,46 @@ def test_what_the_host_did_in_two_gaps_that_no_wait_began() -> None:
     assert cut(frame=FRAME.clear()) == []
 
 
+@example([(4, 0)], {4})
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9)), max_size=6),
+    st.sets(st.integers(0, 30), max_size=8),
+)
+def test_pieces_cut_at_instants_lie_between_two_of_them(spans: list[tuple[int, int]], edges: set[int]) -> None:
+    """Each stretch from its start over the instants within it to its end, with all else as it was."""
+    columns = [np.arange(len(spans), dtype=np.int64) + 100 * number for number in range(9)]
+    columns[1] = array(*(start for start, _ in spans))
+    columns[2] = array(*(start + length for start, length in spans))
+    row, found = pieces.Pieces(*columns).cut_at(array(*sorted(edges)))
+    right = []
+    for number, (start, length) in enumerate(spans):
+        marks = [start, *(edge for edge in sorted(edges) if start < edge < start + length), start + length]
+        right += [(number, *bounds) for bounds in pairwise(marks)]
+    assert list(zip(row.tolist(), found.start_ns.tolist(), found.end_ns.tolist(), strict=True)) == right
+    for name, before in zip(found.__slots__, columns, strict=True):
+        if name not in ("start_ns", "end_ns"):
+            assert getattr(found, name).tolist() == before[row].tolist()
+
+
+@pytest.mark.parametrize(
+    ("calls", "begun"),
+    [((0, 0, -1, 3), [100, 400]), ((1, 1, 0, 0), [100, 250]), ((-1, 0, 1, 1), [200, 250]), ((-1, -1, -1, -1), []),
+     ((2, 1, 0, -1), [100, 200, 250])],
+)  # fmt: skip
+def test_of_the_gaps_that_one_call_drained_the_first_says_when(
+    calls: tuple[int, ...], begun: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pl.DataFrame({"start_ns": us(100, 200, 250, 400), "end_ns": us(190, 220, 390, 450), "op": [11, 12, 11, 12]})
+    monkeypatch.setattr(pieces, "_drains", lambda *_: (array(*calls), us(150, 210, 300, 410)))
+    assert (pieces.GapCutter.of(work(), ACTIVITY, MIGRATES).drained_at(frame) // US).tolist() == begun
+
+
 def test_ops_of_a_graph_or_without_a_launch_have_no_host_part() -> None:
     graph = work(blocks__start_ns=us(30, 150, 400, 250))
     assert [row for row in cut(graph) if row[0] == 0] == [(0, "graph_gap", 100, 190)]
     unlaunched = work(ops__call=array(0, -1, 2, 0))
     assert [row for row in cut(unlaunched) if row[0] == 0] == [(0, "unexplained", 100, 190)]
+    assert cut(unlaunched, FRAME[:1].with_columns(start_ns=pl.lit(0, pl.Int64))) == [(0, "unexplained", 0, 190)]
 
 
 @pytest.mark.parametrize(("end", "cause"), [(177, "kernel_gap"), (178, "unexplained")])
@@ -226,7 +264,12 @@ def test_windows_and_segments_may_reach_past_each_other(segments: Any, windows: 
 
 
 @pytest.mark.parametrize(
-    ("op_class", "beside"), [((2, 0, 0, 2), [True, True, False, True]), ((0, 2, 0, 0), [False, True, True, False])]
+    ("op_class", "beside"),
+    [
+        ((2, 0, 0, 2), [True, True, False, True]),
+        ((0, 2, 0, 0), [False, True, True, False]),
+        ((0, 0, 0, 2), [False, False, False, True]),
+    ],
 )
 def test_a_gap_is_beside_a_copy_that_ends_it_or_ended_before_it(op_class: tuple[int, ...], beside: list[bool]) -> None:
     gaps: Any = SimpleNamespace(op=array(0, 1, 2, 3))

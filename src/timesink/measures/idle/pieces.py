@@ -142,9 +142,9 @@ class GapCutter:
         latency_end, call_end, dependency_end, dependency, rest = _device_parts(gaps, self)
         columns = [
             gaps.start_ns, sync_end, gaps.host_end_ns, latency_end, call_end, dependency_end, gaps.end_ns,
-            gaps.timeline, gaps.thread, np.where(gaps.launched, found_at(calls.row, gaps.call), -1),
-            np.where(gaps.launched, gaps.launch_ns, gaps.host_end_ns), found_at(calls.thread, sync_call),
-            found_at(calls.row, sync_call), found_at(calls.start_ns, sync_call), dependency, rest,
+            gaps.timeline, gaps.thread, found_at(calls.row, gaps.call), gaps.launch_ns,
+            found_at(calls.thread, sync_call), found_at(calls.row, sync_call), found_at(calls.start_ns, sync_call),
+            dependency, rest,
         ]  # fmt: skip
         return Pieces(
             *cut(
@@ -184,13 +184,12 @@ def _drains(gaps: _Gaps, known: GapCutter) -> tuple[IntArray, IntArray]:
     """
     calls, timeline_of = known.work.calls, known.activity.timeline_of
     drain, until = np.full(gaps.start_ns.size, -1, np.int64), gaps.start_ns.copy()
-    device = int(known.work.ops.device[gaps.op[0]]) if gaps.op.size else -1
-    if device not in known.drained:
+    if not gaps.op.size or (device := int(known.work.ops.device[gaps.op[0]])) not in known.drained:
         return drain, until
     released, waiting = known.drained[device]
     before = places(released, gaps.start_ns, True) - 1  # the last one before the gap began
-    call = waiting[np.maximum(before, 0)]
-    drains = (before >= 0) & (gaps.start_ns - released[np.maximum(before, 0)] <= replay.CLOCK_SLACK_US.ns)
+    call = waiting[before]
+    drains = (before >= 0) & (gaps.start_ns - released[before] <= replay.CLOCK_SLACK_US.ns)
     drains &= calls.end_ns[call] <= gaps.host_end_ns
     drains &= timeline_of[calls.thread[call]] == gaps.timeline
     gap, call = np.flatnonzero(drains), call[drains]
@@ -238,7 +237,7 @@ def _sources(gaps: _Gaps, known: GapCutter) -> tuple[IntArray, IntArray]:
     blocks = known.work.blocks
     end = np.full(gaps.block.size, np.iinfo(np.int64).min, np.int64)
     source = np.zeros(gaps.block.size, np.int64)
-    if known.sink.size and gaps.block.size:
+    if known.sink.size:
         row = np.minimum(np.searchsorted(known.sink, gaps.block), known.sink.size - 1)
         waited = known.sink[row] == gaps.block
         source[waited] = known.source[row[waited]]

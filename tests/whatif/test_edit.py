@@ -12,9 +12,9 @@ from tests.whatif.test_changes import call, made, op
 
 from timesink.knowledge.assumptions import fixes
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SYNCS
-from timesink.whatif.change import Case
+from timesink.whatif.change import Case, Touches
 from timesink.whatif.changes.host import RemoveSyncs
-from timesink.whatif.edit import Drawn, Edit
+from timesink.whatif.edit import Drawn, Edit, Together, _Saving
 from timesink.whatif.graph import Graph
 
 US = 1_000
@@ -131,6 +131,57 @@ def test_a_window_without_launches_or_length_costs_its_fixed_part() -> None:
     Edit.replace_launches(edit, {3: part}, np.array([True]), 0.25, 9.0)  # type: ignore[dict-item]
     Edit.replace_launches(edit, {3: part}, np.array([True]), 0.0, 9.0)  # type: ignore[dict-item]
     assert shares == [0.75, 0.0, 1.0, 1.0]
+    short = SimpleNamespace(start_ns=np.array([0]), end_ns=np.array([1]), lengths_ns=np.array([1]))
+    Edit.replace_launches(edit, {3: short}, np.array([True]), 0.0005, 9.0)  # type: ignore[dict-item]
+    assert shares[4:] == [0.5]  # half a nanosecond
+
+
+def test_an_edge_saves_what_is_saved_between_its_ends() -> None:
+    """Half of 0-100 and all of 200-220, as the docstring draws it, and half as long again of 300 to 302."""
+    edges = np.array([(50, 210), (0, 2), (100, 200), (0, 250), (220, 290), (301, 303), (300, 302)]) + 7_000
+    start, end = np.array([0, 200, 300]) + 7_000, np.array([100, 220, 302]) + 7_000
+    shorter, share = _Saving.over(np.arange(7) + 40, *edges.T, start, end).of(np.array([0.5, 1.0, -0.5]))
+    assert shorter.tolist() == [40, 41, 43, 45, 46]
+    assert share.tolist() == pytest.approx([35 / 160, 1 / 2, 70 / 250, -0.5 / 2, -1 / 2])
+
+
+def savings_from_now_on(patch: pytest.MonkeyPatch) -> list[Any]:
+    """(start, end, share) of the intervals that are saved. Edges are given that any of them meets, and all of each
+    interval is in them."""
+    found: list[Any] = []
+
+    def over(edges: Any, begin: Any, end: Any, start_ns: Any, end_ns: Any) -> Any:
+        met = np.minimum(end[:, None], end_ns) - np.maximum(begin[:, None], start_ns)
+        assert (met > 0).any(axis=1).all()
+        assert (np.maximum(met, 0).sum(axis=0) == end_ns - start_ns).all()
+        return Mock(of=lambda share: found.append((start_ns, end_ns, share)) or (np.empty(0, np.int64), np.empty(0)))
+
+    patch.setattr("timesink.whatif.edit._Saving.over", over)
+    return found
+
+
+def test_what_is_launched_with_others_or_not_at_all_slows_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph launch takes 7 us, and one before it 5: half of a mean launch more is 3 us for the marked of its ops.
+
+    The other op of the graph would take more, as the op nobody is known to have launched.
+    """
+    calls = [call("cudaLaunchKernel", 0, 5, 1), call("cudaGraphLaunch", 6, 12, 2)]
+    ops = [op(20, 30, 1), op(40, 50, 2, name="a"), op(55, 60, 2, name="b", stream=20), op(70, 80, 99)]
+    edit = Edit(Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops})))
+    found = savings_from_now_on(monkeypatch)
+    edit.slow_launches(np.array([False, True, False, True]), np.array([9.0, 0.5, 9.0, 7.0]), np.zeros(4, bool))
+    assert [[(part / US).tolist() for part in given[:2]] for given in found] == [[[5], [12]]]
+    assert found[0][2].tolist() == [pytest.approx(-3 / 7)]
+
+
+@pytest.mark.parametrize(
+    ("sides", "both"),
+    [((Touches.HOST,), Touches.HOST), ((Touches.DEVICE, Touches.DEVICE), Touches.DEVICE),
+     ((Touches.HOST, Touches.DEVICE), Touches.BOTH), ((Touches.COMMUNICATION, Touches.HOST), Touches.BOTH)],
+)  # fmt: skip
+def test_changes_together_touch_one_side_only_where_all_do(sides: tuple[Touches, ...], both: Touches) -> None:
+    changes: Any = tuple(SimpleNamespace(touches=side) for side in sides)
+    assert Together(changes).touches is both
 
 
 def three_kernels(**streams: int) -> Graph:
@@ -165,6 +216,7 @@ def test_a_wait_that_goes_costs_nothing() -> None:
             "correlation": 9}  # fmt: skip
     graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: [op(6, 15, 1), op(30, 31, 2)], SYNCS: [wait]}))
     edit = Edit(graph)
+    assert (edit.launch_windows()[1] / US).tolist() == [0, 18]
     edit.drop_waits(np.array([False, True, False]))
     freed = edit.done().replay().time_ns
     assert (freed[graph.program.points.begin_of] / US).tolist() == [0, 6, 8]
@@ -196,16 +248,11 @@ def test_launches_slow_down_by_mean_launches_of_what_still_runs(monkeypatch: pyt
     every, start, _ = edit.launch_windows()
     assert (every.tolist(), (start // US).tolist()) == ([0, 1, 2, 3, 4], [1_000, 1_005, 1_025, 1_100, 1_110])
     assert (edit._taken_ns() / US).tolist() == [5, 20, 50, 10, 90]
-    found: list[Any] = []
-
-    def over(*given: Any) -> Mock:
-        return Mock(of=lambda share: found.append((given[-2], share)) or (np.empty(0, np.int64), np.empty(0)))
-
-    monkeypatch.setattr("timesink.whatif.edit._Saving.over", over)
+    found = savings_from_now_on(monkeypatch)
     no, third, half = np.zeros(5, bool), np.arange(5) == 2, np.full(5, 0.5)
     edit.slow_launches(np.array([True, False, True, False, True]), half, no)
-    assert [(begun // US).tolist() for begun, _ in found] == [[1_000, 1_025], [1_110]]
-    assert [share.tolist() for _, share in found] == [pytest.approx([-3.5, -0.35]), pytest.approx([-7 / 36])]
+    assert [(begun // US).tolist() for begun, _, _ in found] == [[1_000, 1_025], [1_110]]
+    assert [share.tolist() for *_, share in found] == [pytest.approx([-3.5, -0.35]), pytest.approx([-7 / 36])]
     edit.drop_ops(np.array([False, False, False, False, True]))
     edit.slow_launches(np.arange(5) == 0, half, no)
     edit.slow_launches(np.arange(5) == 0, half, third)

@@ -163,7 +163,7 @@ class Edit:
             follows = marked[1:] & marked[:-1] & (start[1:] - end[:-1] <= fixes.CAPTURED_WITHIN_US.ns)
             first = start[marked & ~np.concatenate(([False], follows))]
             last = end[marked & ~np.concatenate((follows, [False]))]
-            since = np.minimum(before[np.maximum(np.searchsorted(before, first, side="right") - 1, 0)], first)
+            since = np.minimum(before[np.searchsorted(before, first, side="right") - 1], first)
             soon = first - since <= fixes.CAPTURED_WITHIN_US.ns
             windows[thread] = Intervals.union_of(np.where(soon, since, first), last)
         return windows
@@ -397,7 +397,7 @@ def _every_launch(program: Program, since_launch: bool) -> tuple[IntArray, Int64
     known = np.flatnonzero(launching | (program.releases.blocking & (not since_launch)))
     calls = np.flatnonzero(launching)
     place = np.searchsorted(known, calls)
-    before = known[np.maximum(place - 1, 0)]
+    before = known[place - 1]
     same = (place > 0) & (every.thread[before] == every.thread[calls])
     start, end = np.where(same, every.end_ns[before], every.start_ns[calls]), every.end_ns[calls]
     return calls, np.minimum(start, end), end

@@ -67,7 +67,10 @@ def test_ranks_that_seem_to_share_a_host_share_its_clock() -> None:
     ("shift", "agree"), [(0, True), (100, True), (101, False), (-100, True), (-101, False)]
 )  # fmt: skip
 def test_ranks_of_one_clock_agree_where_neither_began_after_the_other_ended(shift: int, agree: bool) -> None:
-    calls = frame((0, 0, "allreduce", 1_100, 1_200), (0, 1, "allreduce", 1_100 + shift, 1_200 + shift))
+    calls = frame(
+        (0, 0, "allreduce", 1_100, 1_200), (0, 1, "allreduce", 1_100 + shift, 1_200 + shift),
+        (1, 0, "allreduce", 9_100, 9_200), (1, 1, "allreduce", 9_100, 9_200),  # what one clock shows does not drift
+    )  # fmt: skip
     shared = pl.DataFrame({"rank": [0, 1], "clock": ["a", "a"]}, schema_overrides={"rank": pl.Int32})
     assert clocks._shared_clock_ok(calls, shared) is agree
     assert clocks._shared_clock_ok(calls, shared.with_columns(clock=pl.Series(["a", "b"]))) is None

@@ -108,7 +108,7 @@ def _align(calls: pl.DataFrame, pairs: pl.DataFrame, members: pl.DataFrame) -> C
     low, high = offset_bounds(visits, assumed.DRIFT_MOST.value)
     collectives = every.filter(~pl.col("paired"))
     fits = _fit_clocks(collectives if _connects_all(collectives, every) else every)
-    shared = clock_of.sort("clock_number").group_by("clock_number", maintain_order=True).agg("rank")
+    shared = clock_of.group_by("clock_number").agg("rank").sort("clock_number")
     clocks, parts = [], [every.clear().with_columns(offset_ns=pl.lit(0, pl.Int64), error_ns=pl.lit(0, pl.Int64))]
     for number, ranks in shared.rows():
         own = every.filter(pl.col("clock_number") == number)

@@ -137,12 +137,24 @@ def test_a_window_without_launches_or_length_costs_its_fixed_part() -> None:
 
 
 def test_an_edge_saves_what_is_saved_between_its_ends() -> None:
-    """Half of 0-100 and all of 200-220, as the docstring draws it, and half as long again of 300 to 302."""
-    edges = np.array([(50, 210), (0, 2), (100, 200), (0, 250), (220, 290), (301, 303), (300, 302)]) + 7_000
-    start, end = np.array([0, 200, 300]) + 7_000, np.array([100, 220, 302]) + 7_000
-    shorter, share = _Saving.over(np.arange(7) + 40, *edges.T, start, end).of(np.array([0.5, 1.0, -0.5]))
-    assert shorter.tolist() == [40, 41, 43, 45, 46]
-    assert share.tolist() == pytest.approx([35 / 160, 1 / 2, 70 / 250, -0.5 / 2, -1 / 2])
+    """Half of 0-100 and all of 200-220, as the docstring draws it, half as long again of 300 to 302, a ns at 310."""
+    edges = [
+        (50, 210),
+        (0, 2),
+        (100, 200),
+        (0, 250),
+        (220, 290),
+        (301, 303),
+        (300, 302),
+        (302, 310),
+        (310, 311),
+        (9, 9),
+    ]
+    start, end = np.array([0, 200, 300, 310]) + 7_000, np.array([100, 220, 302, 311]) + 7_000
+    saving = _Saving.over(np.arange(10) + 40, *(np.array(edges) + 7_000).T, start, end)
+    shorter, share = saving.of(np.array([0.5, 1.0, -0.5, 1.0]))
+    assert shorter.tolist() == [40, 41, 43, 45, 46, 48]
+    assert share.tolist() == pytest.approx([35 / 160, 1 / 2, 70 / 250, -0.5 / 2, -1 / 2, 1])
 
 
 def savings_from_now_on(patch: pytest.MonkeyPatch) -> list[Any]:

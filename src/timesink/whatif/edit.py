@@ -364,11 +364,10 @@ class _Saving:
         ends = []
         for time in (end - start_ns[0], begin - start_ns[0]):
             last = np.searchsorted(bounds, time, side="right") - 1
-            inside = (last >= 0) & (last < bounds.size - 1)  # elsewhere nothing is saved any more, or yet
-            last = np.maximum(last, 0)
-            ends.append((last, np.where(inside, time - bounds[last], 0).astype(np.float64)))
+            since = np.where(last >= 0, time - bounds[last], 0)  # before the first bound nothing is saved
+            ends.append((np.maximum(last, 0), since.astype(np.float64)))
         between = np.maximum(np.diff(bounds, append=bounds[-1:]), 1).astype(np.float64)
-        return cls(edges, np.maximum(end - begin, 1), end_ns - start_ns, between, tuple(ends))
+        return cls(edges, end - begin, end_ns - start_ns, between, tuple(ends))
 
     def of(self, share: Float64Array) -> tuple[IntArray, Float64Array]:
         """The edges that get shorter, and by which share, where these shares of the intervals are saved."""

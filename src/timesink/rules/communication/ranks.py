@@ -25,7 +25,6 @@ from timesink.measures.communication.depths import depths, waiting_slowdown
 from timesink.measures.communication.pipelines import Pipeline, Schedule, ideal_bubble, pipeline, schedule, trains
 from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.communication.waits import collective_waits, exposed_waits
-from timesink.measures.idle.blamed_time import launching_time, python_time
 from timesink.measures.ranks.job import JOB_READS, ranks_of, step_ns
 from timesink.measures.ranks.lateness import lateness, latest_rank, may_be_recording, rebalanced, worth_of_rank
 from timesink.measures.ranks.parity import ranks_text
@@ -79,15 +78,15 @@ def _check_straggler(trace: Trace, limits: Limits) -> Verdict:
 
 
 def _late_by_cpu(trace: Trace, device: Device, held_ns: float) -> Intervals:
-    """The longest stretches, of `held_ns` a step together, in which a late rank's GPU waits for its CPU: the same time
-    as its peers wait for it, earlier in the step."""
-    parts = (part for part in (*python_time(trace), *launching_time(trace)) if part.device == device)
-    idle = Intervals.union_all(part.intervals for part in parts)
-    share = min(1.0, held_ns / max(per_step_ns(trace, device, idle), 1.0))
-    longest = np.argsort(-idle.lengths_ns, kind="stable")
-    taken_before = idle.lengths_ns[longest].cumsum() - idle.lengths_ns[longest]
-    kept = longest[taken_before < share * idle.total_ns]
-    return Intervals.union_of(idle.start_ns[kept], idle.end_ns[kept])
+    """The longest stretches, of `held_ns` a step together, in which a late rank's GPU neither computes nor exchanges:
+    the same time as its peers wait for it, earlier in the step, whatever its CPU does in it."""
+    line = device_timeline(trace)[device]
+    still = Intervals.one(line.span_start_ns, line.span_end_ns) - line.compute - line.exposed_communication
+    share = min(1.0, held_ns / max(per_step_ns(trace, device, still), 1.0))
+    longest = np.argsort(-still.lengths_ns, kind="stable")
+    taken_before = still.lengths_ns[longest].cumsum() - still.lengths_ns[longest]
+    kept = longest[taken_before < share * still.total_ns]
+    return Intervals.union_of(still.start_ns[kept], still.end_ns[kept])
 
 
 def _straggler(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from benchmarks.faults.pack import unpacked
 from benchmarks.faults.score import captures_in
@@ -12,12 +13,14 @@ from tests.strategies import frame
 from tests.whatif.programs import Host, Launch, Step, simulate
 
 from timesink.diagnosis.engine import diagnose
+from timesink.knowledge.assumptions import replay
 from timesink.measures.timeline.replay import deflated_pricers, pricers
 from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.whatif.change import Case
 from timesink.whatif.graph import Graph
+from timesink.whatif.periods import StepWindows
 from timesink.whatif.pricing import Pricer
 from timesink.whatif.unprofiled import deflate, recording_us
 
@@ -86,6 +89,78 @@ def test_a_long_stretch_keeps_its_time(stretch: str, operators: bool) -> None:
         lost_ns = pricer.step_ns - Pricer(estimated, pricer.anchors.windows).step_ns
         assert calls > LAUNCHES
         assert 0 <= lost_ns <= 1.01 * cost_ns < LONG_NS / 5
+
+
+FETCH = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+ASKED_NS = 30_000  # what a fetch takes whose batch is there already
+
+
+def fetching(waits_ns: list[int], name: str = FETCH, ahead_ns: int = 0) -> tuple[Graph, StepWindows, list[int]]:
+    """Steps that fetch a batch so long, launch thirty kernels under operators, and do `ahead_ns` of the host's own
+    work; the graph, its windows and when each step's first launch begins."""
+    launches = [Launch(500) for _ in range(30)]
+    program = [part for wait_ns in waits_ns for part in (Step(), Host(wait_ns), *launches, Host(ahead_ns + 1))]
+    simulated = simulate([Launch(500), *program, Step()])
+    calls = [call for call in simulated.calls if call["name"] == "cudaLaunchKernel"]
+    fields = ("rank", "process", "thread", "start_ns", "end_ns")
+    operators = [{name: call[name] for name in fields} | {"name": "aten::mm"} for call in calls]
+    fetches = [
+        {"rank": 0, "process": 1, "thread": 1, "start_ns": begin, "end_ns": begin + wait_ns, "name": name}
+        | {"kind": "push_pop", "depth": 0}
+        for begin, wait_ns in zip(simulated.marks_ns, waits_ns, strict=False)
+    ]
+    tables = {**simulated.trace().tables, HOST_OPS: frame(HOST_OPS, operators), RANGES: frame(RANGES, fetches)}
+    first = [begin + wait_ns for begin, wait_ns in zip(simulated.marks_ns, waits_ns, strict=False)]
+    return Graph.from_trace(Trace("fetching", tables)), simulated.windows(), first
+
+
+@pytest.mark.parametrize(
+    "waits_ns",
+    [
+        [2_000_000] * 6,  # one worker
+        [4_000_000, ASKED_NS] * 3,  # two give two batches at a time
+        [ASKED_NS, ASKED_NS, 6_000_000] * 2,  # three
+        [300_000, 5_000_000, 700_000, 2_000_000, ASKED_NS, 900_000],  # as they come
+        [50_000_000, 400_000, 400_000, 400_000, 400_000, 400_000],  # started anew
+        [400_000, 400_000, 400_000, 400_000, 400_000, 80_000_000],
+    ],
+)
+@pytest.mark.parametrize("ahead_ns", [0, 400_000])
+def test_a_batch_of_another_process_comes_when_it_came(waits_ns: list[int], ahead_ns: int) -> None:
+    """Whoever asks for it sooner, because nothing was recorded, waits for it longer."""
+    graph, _, first = fetching(waits_ns, ahead_ns=ahead_ns)
+    points = graph.program.points
+    after = [int(np.searchsorted(points.time_ns, begin)) for begin in first]
+    arrived = [at for at, wait_ns in zip(after, waits_ns, strict=True) if wait_ns > ASKED_NS]
+    for estimated in deflate(graph):
+        sooner = points.time_ns - estimated.replay().time_ns[: len(points)]
+        assert np.ptp(sooner[arrived[1:]]) <= ROUNDING * sum(waits_ns)
+        assert sooner[-1] > sooner[arrived[-1]]  # what comes after the last of them is sooner
+
+
+def test_a_batch_that_the_program_makes_itself_comes_sooner() -> None:
+    graph, windows, _ = fetching([2_000_000] * 6, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+    one, two = (Pricer(each, windows).step_ns for each in (graph, deflate(graph)[Case.EXPECTED.value]))
+    assert two < one - 50_000
+
+
+@pytest.mark.parametrize("crowded", [2, 4, 8, 12, 20])
+def test_what_records_cost_is_taken_where_there_is_time(crowded: int) -> None:
+    """Operators that nest crowd the edges of a few launches; what they cost beyond that is taken elsewhere."""
+    simulated = simulate([Launch(500), *(part for _ in range(30) for part in (Step(), *(Launch(500),) * 10)), Step()])
+    calls = [call for call in simulated.calls if call["name"] == "cudaLaunchKernel"]
+    fields = ("rank", "process", "thread", "start_ns", "end_ns")
+    rows = [
+        {name: call[name] for name in fields} | {"name": "aten::mm"}
+        for at, call in enumerate(calls)
+        for _ in range(crowded if at % 10 == 3 else 1)
+    ]
+    graph = Graph.from_trace(Trace("crowded", {**simulated.trace().tables, HOST_OPS: frame(HOST_OPS, rows)}))
+    pricer = Pricer(graph, simulated.windows())
+    cost_ns = 1_000 * recording_us(graph.table, 0)[Case.EXPECTED.value] / 30
+    most_ns = (1 - replay.KEPT_AT_LEAST.value) * pricer.step_ns
+    lost_ns = pricer.step_ns - Pricer(deflate(graph)[Case.EXPECTED.value], simulated.windows()).step_ns
+    assert 0.9 * min(cost_ns, 0.5 * most_ns) <= lost_ns <= 1.02 * cost_ns
 
 
 @pytest.mark.parametrize(

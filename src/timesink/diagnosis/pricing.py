@@ -29,7 +29,7 @@ from timesink.measures.timeline.replay import (
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.startup import dataclass, replace
-from timesink.units import NS_PER_MS
+from timesink.units import NS_PER_MS, time_text
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast
 from timesink.whatif.changes.transfers import OverlapCollectives
@@ -143,14 +143,28 @@ def _price_by_kernels(change: ShortenKernels, rank: int, trace: Trace) -> Quanti
     Where steps take longer without a profiler than with one, the device was slower then, its kernels too: a capture of
     a few steps ends before the power cap lowers the clocks. Where the host is known, no step is shorter than it needs.
     """
-    recorded_ns = max(period_ns(trace, change.device), 1.0)
-    step_ns = trace.unprofiled_step_ns or recorded_ns
-    ratio = min(max(step_ns / recorded_ns, 1.0), assumed.SLOWEST_CLOCK.value)
+    step_ns = trace.unprofiled_step_ns or max(period_ns(trace, change.device), 1.0)
+    ratio = _slower_clock(change.device, trace)
     low_ns, gain_ns, high_ns = (saved_per_step_ns(trace, change, case) * ratio for case in Case)
     error_ns = replay_error(gain_ns, step_ns)
     high_ns = gain_ns + math.hypot(high_ns - gain_ns, error_ns)
     gain = _quantity(gain_ns, gain_ns - math.hypot(gain_ns - low_ns, error_ns), min(high_ns, max(step_ns, gain_ns)))
     return _beside_host(gain, rank, trace)
+
+
+def _slower_clock(device: tuple[int, int], trace: Trace) -> float:
+    """How many times longer kernels take in the step without a profiler than they were recorded."""
+    recorded_ns = max(period_ns(trace, device), 1.0)
+    return min(max((trace.unprofiled_step_ns or 0.0) / recorded_ns, 1.0), assumed.SLOWEST_CLOCK.value)
+
+
+def clock_text(finding: Finding, priced: Priced, trace: Trace) -> str:
+    """What is claimed at the clock of the step without a profiler, where more is won than it took as recorded."""
+    change, claimed_ms = finding.change, claimed_ms_per_step(finding.claim, trace)
+    if not isinstance(change, ShortenKernels) or priced.by != "kernel_time" or not 0.0 < claimed_ms < priced.gain.value:
+        return ""
+    time = time_text(claimed_ms * _slower_clock(change.device, trace) * NS_PER_MS)
+    return f"; {time} at the clock of the step without the profiler"
 
 
 def _beside_host(gain: Quantity, rank: int, trace: Trace) -> Quantity:

@@ -155,6 +155,11 @@ DDP_FORWARD: Final = Pattern(
     r"^DistributedDataParallel\.forward$", "the forward pass of a replicated module",
     "DistributedDataParallel.forward", "DistributedDataParallel.reduce", "PyTorch",
 )  # fmt: skip
+WORKERS_NEXT_BATCH: Final = Pattern(
+    r"_MultiProcessingDataLoaderIter\.__next__", "the main process takes a batch that another process makes",
+    "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+    "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "PyTorch",
+)  # fmt: skip
 TORCH_NEXT_BATCH: Final = Pattern(
     r"enumerate\(DataLoader\)#.*__next__", "the main process waits for a batch of torch.utils.data",
     "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "data_time", "PyTorch",

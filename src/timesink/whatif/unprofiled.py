@@ -13,9 +13,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink._native import places
 from timesink.knowledge.assumptions import Assumption, replay
 from timesink.knowledge.calls import DEVICE_MEMORY, KERNEL_LAUNCH, CallKind
-from timesink.knowledge.ranges import PROFILER_STEP
+from timesink.knowledge.ranges import PROFILER_STEP, WORKERS_NEXT_BATCH
 from timesink.model.arrays import Float64Array, Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
@@ -81,9 +82,9 @@ def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
 
     One graph per `Case`: little is taken off in the cautious one, much in the hopeful one. Every call, operator, range
     and frame that the rank recorded has its cost (`_recorded`), half of it where it begins and half where it ends. It
-    comes out of the time of its thread near there, and no thread loses more than its records cost: what lasts longer,
-    such as a collection of garbage, a wait for a loader, or a call of milliseconds, is the program's own, and so is all
-    time in which nothing was recorded.
+    comes out of the time of its thread near there, all of it where operators nest and there is so much time, and no
+    thread loses more than its records cost: what lasts longer, such as a collection of garbage, a wait for a loader, or
+    a call of milliseconds, is the program's own, and so is all time in which nothing was recorded.
     """
     graph = _without_contention(graph)
     program, edges = graph.program, graph.network.edges
@@ -91,7 +92,7 @@ def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
     begin, end = program.points.time_ns[edges.src[host]], program.points.time_ns[edges.dst[host]]
     near_ns, recorded = replay.NEAR_CALL_US.ns // 2, _recorded(graph.table, program.rank)
     slowness = host_slowness(graph.table(API_CALLS), program.rank)
-    near = _near_records(graph, near_ns)
+    near, nested = _near_records(graph, near_ns), graph.table(HOST_OPS).height > 0
     called = program.points.call[edges.src[host]]
     in_call = (called >= 0) & (called == program.points.call[edges.dst[host]])
     taken = {case: np.zeros(host.size) for case in cases}
@@ -103,11 +104,37 @@ def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
         for case, of_case in taken.items():
             slower = NS_PER_US * slowness ** replay.SLOW_HOST_POWER.at(case)
             paid_ns, one_ns = slower * cost_us[case.value], slower * recorded[0][1].at(case)
-            share = np.minimum((paid_ns[last] - paid_ns[first]) / around, 1.0 - replay.KEPT_AT_LEAST.at(case))
-            lost_ns = np.where(in_call[own], np.minimum(within * share, one_ns), within * share)
-            of_case[own] = lost_ns * min(1.0, paid_ns[-1] / max(float(lost_ns.sum()), 1.0))
-    length = np.maximum(end - begin, 1)
-    return tuple(_scaled(graph, 0.0, of_case / length) for of_case in taken.values())
+            most_ns = within * (1.0 - replay.KEPT_AT_LEAST.at(case))
+            most_ns[in_call[own]] = np.minimum(most_ns[in_call[own]], one_ns)
+            lost_ns = np.minimum(within * (paid_ns[last] - paid_ns[first]) / around, most_ns)
+            room_ns, unpaid_ns = most_ns - lost_ns, paid_ns[-1] - float(lost_ns.sum())
+            if unpaid_ns < 0.0:
+                lost_ns *= paid_ns[-1] / (paid_ns[-1] - unpaid_ns)
+            elif nested:  # many records crowd a few edges
+                lost_ns += room_ns * min(1.0, unpaid_ns / max(float(room_ns.sum()), 1.0))
+            of_case[own] = lost_ns
+    return tuple(_shortened(graph, of_case, end - begin) for of_case in taken.values())
+
+
+def _shortened(graph: Graph, taken_ns: Float64Array, lengths_ns: Int64Array) -> Graph:
+    """The graph with so much taken off each host edge, but for batches that other processes make: those come when they
+    came. A process that asks for one sooner, by what was taken off since the last that it waited for, waits for it so
+    much longer.
+    """
+    length, (host, _) = np.maximum(lengths_ns, 1), graph.host_edges()
+    shorter, program, ranges = _scaled(graph, 0.0, taken_ns / length), graph.program, graph.table(RANGES)
+    fetches = ranges.filter(matches(ranges["name"], WORKERS_NEXT_BATCH))
+    if not fetches.height:
+        return shorter
+    sooner_ns, source = program.observed_ns - shorter.replay().time_ns, graph.network.edges.src[host]
+    for thread, first, last in thread_rows(fetches, program.rank, program.calls.threads):
+        begin, end = (fetches[name].to_numpy()[first:last] for name in ("start_ns", "end_ns"))
+        own = np.flatnonzero(program.points.thread[source] == thread)
+        at = own[np.maximum(places(program.points.time_ns[source[own]], begin, True) - 1, 0)]
+        most_ns = np.maximum.accumulate(sooner_ns[source[at]])
+        waited = end - begin > NS_PER_US * replay.NEAR_CALL_US.high
+        np.subtract.at(taken_ns, at[waited], np.diff(most_ns[waited], prepend=most_ns[:1]))
+    return _scaled(graph, 0.0, taken_ns / length)
 
 
 def quicken(graph: Graph, kept: float) -> Graph:

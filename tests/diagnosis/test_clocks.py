@@ -1,4 +1,4 @@
-"""A told step that is longer than the recorded one: kernels took longer in it, and the sentence says so beside the price."""
+"""A told step longer than the recorded one: kernels took longer in it, and the sentence says so beside the price."""
 
 from __future__ import annotations
 

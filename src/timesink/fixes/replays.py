@@ -17,7 +17,6 @@ from timesink.knowledge.assumptions import Assumption, fixes
 from timesink.knowledge.calls import PREFETCHES_PAGES
 from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.knowledge.kernels import PRODUCTS
-from timesink.measures.communication.pipelines import trains
 from timesink.measures.compile.graph_obstacles import graph_obstacle
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.repeated_calls import layers, repeated_calls
@@ -31,6 +30,7 @@ from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import small_grids
 from timesink.measures.steps.per_step import in_most_steps
 from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline.known import trains
 from timesink.measures.timeline.replay import graphs
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.names import matches

@@ -174,6 +174,11 @@ WAITS_FOR_THREAD: Final = Pattern(
     "waits for another thread of the process", ("pthread_cond_wait", "sem_wait", "pthread_join"),
     ("pthread_cond_signal", "pthread_create", "write"),
 )  # fmt: skip
+WAITS: Final = Pattern(
+    rf"^_*(p?poll|p?select|epoll_p?wait2?|recv(from|msg)?|accept4?)$|{SLEEPS}|{WAITS_FOR_THREAD}",
+    "waits for a request, another thread or process, or a timer",
+    ("epoll_wait", "recv", "poll", "accept4", "usleep", "pthread_cond_wait", "sem_wait"), ("read", "write", "fsync"),
+)  # fmt: skip
 FILE_STATE: Final = Pattern(
     r"^_*[fl]?x?stat(64|at)?$", "asks for the state of a file, as Python does of each source file of a stack it stores",
     ("stat64", "__xstat"), ("statfs", "read"),

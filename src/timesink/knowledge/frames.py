@@ -92,6 +92,24 @@ LOADING: Final = Pattern(
     "the program takes a batch", "torch/utils/data/dataloader.py(700): __next__",
     "torch/utils/data/dataloader.py(400): __iter__", "PyTorch",
 )  # fmt: skip
+WAITS: Final = Pattern(
+    r"^<built-in (?:method|function) (?:acquire|wait\w*|poll|select|control|recv\w*|_?accept|sleep)\b"
+    r"|^<method '(?:acquire|wait|poll|control|recv\w*|_?accept|get)' of '(?:_thread|select|_?socket|_queue|zmq)"
+    r"|(?:^|/)(?:threading\.py\(\d+\): (?:wait|join|_wait_for_tstate_lock)|queue\.py\(\d+\): get"
+    r"|selectors\.py\(\d+\): select|socket\.py\(\d+\): (?:accept|readinto)"
+    r"|multiprocessing/(?:connection|queues)\.py\(\d+\): (?:_?recv\w*|_?poll|wait|get)"
+    r"|zmq/sugar/\w+\.py\(\d+\): (?:poll|recv\w*))$",
+    "waits for a request, another thread or process, or a timer",
+    (
+        "<built-in method acquire of _thread.lock object at 0x7f10>", "<built-in function sleep>", "queue.py(154): get",
+        "<built-in method poll of select.epoll object at 0x7f10>", "<method 'recv' of '_socket.socket' objects>",
+        "threading.py(300): wait", "/usr/lib/python3.11/selectors.py(452): select", "<built-in function select>",
+        "multiprocessing/connection.py(250): recv",
+    ),
+    ("<built-in method get of dict object at 0x7f10>", "serve.py(12): get", "aten::index_select",
+     "<method 'get' of 'dict' objects>", "threading.py(953): run"),
+    "Python",
+)  # fmt: skip
 CALL_LINES: Final = "timesinkCallLines"
 """The member of a trace to which timesink's own capture adds lines of calls (`capture.agent.call_lines`)."""
 PLACE: Final = Pattern(

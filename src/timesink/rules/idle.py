@@ -17,6 +17,7 @@ from timesink.diagnosis.judge import Row, Rows, declare, fill_template
 from timesink.diagnosis.rule import Limits, rule_texts
 from timesink.diagnosis.verdicts import (
     Bottleneck,
+    Claim,
     Clear,
     Evidence,
     Found,
@@ -38,6 +39,7 @@ from timesink.measures.habits.debugging import launches_block
 from timesink.measures.idle.blame import is_effective
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time, launching_time, python_time, system_time
 from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows
+from timesink.measures.idle.requests import waits_for_work
 from timesink.measures.kernels.kernels import median_kernel_ns
 from timesink.measures.steps.per_step import begun_per_step, per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.steps.steps import steps
@@ -117,7 +119,25 @@ def _in_python(trace: Trace) -> Iterator[Row]:
     for blamed in python_time(trace):
         change = fixes.LESS_HOST_WORK.change(Target("windows", windows=blamed.host))
         known = (fixes.LESS_HOST_WORK, change) if is_python else ()
-        yield replace(waiting_row(blamed, *known), variant="python" if is_python else "untraced")
+        yield _if_it_waits(
+            trace, blamed, replace(waiting_row(blamed, *known), variant="python" if is_python else "untraced")
+        )
+
+
+def _in_system(trace: Trace) -> Iterator[Row]:
+    for blamed in system_time(trace):
+        change = fixes.LESS_HOST_WORK.change(Target("windows", windows=blamed.host))
+        yield _if_it_waits(trace, blamed, waiting_row(blamed, fixes.LESS_HOST_WORK, change))
+
+
+def _if_it_waits(trace: Trace, blamed: BlamedTime, row: Row) -> Row:
+    """The row, or of time that is mostly a wait for work, such as a request, one without a change: what would end it
+    was not recorded, and it may be nothing that the program can do."""
+    waited = blamed.intervals & waits_for_work(trace, blamed.device[0])
+    if 2 * waited.total_ns <= blamed.intervals.total_ns or not waited.total_ns:
+        return row
+    claim = Claim({blamed.device: blamed.intervals}, expected={})
+    return replace(row, change=None, fix=None, claim=claim, variant="waiting")
 
 
 def _is_python(trace: Trace) -> bool:
@@ -360,7 +380,7 @@ RULES: Final = (
     waiting_rule(
         "IDL108",
         "operating-system",
-        _host_goes(system_time),
+        _in_system,
         Bottleneck.OPERATING_SYSTEM,
         needs=(DEVICE_OPS, API_CALLS, OS_CALLS),
     ),

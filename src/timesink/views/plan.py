@@ -14,7 +14,7 @@ from timesink.diagnosis.verdicts import Diagnosis
 from timesink.diagnosis.words import guessed_steps
 from timesink.errors import UsageError
 from timesink.fixes.words import GRAMMAR, OF_A_LAYER, Asked, parse_change
-from timesink.measures.communication.pipelines import trains
+from timesink.measures.timeline.known import trains
 from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
 from timesink.model.trace import Trace
 from timesink.startup import dataclass, replace

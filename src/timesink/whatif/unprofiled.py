@@ -33,6 +33,7 @@ from timesink.whatif.periods import Anchors, StepWindows
 
 _KAPPA_MOST: Final = 1.1  # by chance a step without the profiler takes a little longer than one with it
 _TRIED: Final = 22  # replays, in steps of 0.05
+_ROUNDS: Final = 4  # of sharing out a cost: what is left of it after these is a hundredth
 _BETWEEN: Final = 50  # pieces of each, 0.001 long, in which the step is a straight line
 
 
@@ -101,17 +102,16 @@ def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
         within = shortened.covered_ns(begin[own], end[own])
         around = np.maximum(shortened.covered_ns(begin[own] - near_ns, end[own] + near_ns), 1)
         first, last = np.searchsorted(sides_ns, begin[own] - near_ns), np.searchsorted(sides_ns, end[own] + near_ns)
+        likely_ns = nested * NS_PER_US * slowness**replay.SLOW_HOST_POWER.value * cost_us[Case.EXPECTED.value][-1]
         for case, of_case in taken.items():
             slower = NS_PER_US * slowness ** replay.SLOW_HOST_POWER.at(case)
             paid_ns, one_ns = slower * cost_us[case.value], slower * recorded[0][1].at(case)
             most_ns = within * (1.0 - replay.KEPT_AT_LEAST.at(case))
             most_ns[in_call[own]] = np.minimum(most_ns[in_call[own]], one_ns)
             lost_ns = np.minimum(within * (paid_ns[last] - paid_ns[first]) / around, most_ns)
-            room_ns, unpaid_ns = most_ns - lost_ns, paid_ns[-1] - float(lost_ns.sum())
-            if unpaid_ns < 0.0:
-                lost_ns *= paid_ns[-1] / (paid_ns[-1] - unpaid_ns)
-            elif nested:  # many records crowd a few edges
-                lost_ns += room_ns * min(1.0, unpaid_ns / max(float(room_ns.sum()), 1.0))
+            for _ in range(_ROUNDS):  # many records crowd a few edges: others lose what is expected of the rest
+                total_ns = max(float(lost_ns.sum()), 1.0)
+                lost_ns = np.minimum(lost_ns * (min(paid_ns[-1], max(total_ns, likely_ns)) / total_ns), most_ns)
             of_case[own] = lost_ns
     return tuple(_shortened(graph, of_case, end - begin) for of_case in taken.values())
 

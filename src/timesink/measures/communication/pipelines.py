@@ -25,8 +25,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
-from timesink.knowledge.kernel_traits import OF_BACKWARD
-from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, OPTIMIZER_STEP, SCHEDULED, STAGE
+from timesink.knowledge.ranges import SCHEDULED, STAGE
 from timesink.measures.communication.collectives import exchange_runs
 from timesink.measures.communication.communication import communication
 from timesink.measures.communication.matching import exchanges_alike
@@ -36,8 +35,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.ranges import range_projection
 from timesink.model.intervals import Intervals, intervals_by
-from timesink.model.names import matches
-from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.tables import RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass, replace
 
@@ -330,14 +328,6 @@ def schedule(trace: Trace) -> Schedule | None:
         recorded = replace(recorded, micro_batches=1, chunks=1, name="")
     least_ns = min(recorded.period_ns, recorded.filled_ns(recorded.micro_batches, recorded.chunks))
     return replace(recorded, period_ns=max(least_ns, min(recorded.period_ns, trace.unprofiled_step_ns or math.inf)))
-
-
-@remembered
-def trains(trace: Trace) -> bool:
-    """Whether steps end in an update of the model, so that items of one step cannot overlap those of the next."""
-    names = pl.concat([trace.get(table)["name"].cast(pl.String).unique() for table in (RANGES, HOST_OPS)])
-    kernels = trace.get(DEVICE_OPS)["name"].unique()
-    return bool(matches(names, f"{OPTIMIZER_STEP}|{AUTOGRAD_OPERATOR}").any() or matches(kernels, OF_BACKWARD).any())
 
 
 def _count_parts(trace: Trace, ranges: pl.DataFrame) -> int | None:

@@ -22,6 +22,7 @@ from timesink.knowledge import frames
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.programs import FRAMEWORKS
 from timesink.knowledge.ranges import LOADING, OPERATOR, TORCH_NEXT_BATCH
+from timesink.measures.idle.requests import waits_for_work
 from timesink.measures.steps.marks import StepMarker, step_marks
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.known import program_kind
@@ -130,7 +131,8 @@ def _inferred_rows(trace: Trace) -> pl.DataFrame:
         for key, part in heads.partition_by(_THREAD, as_dict=True, maintain_order=True).items():
             thread = dict(zip(_THREAD, key, strict=True))
             head = Intervals.union_of(part["host_start_ns"].to_numpy(), part["copy_start_ns"].to_numpy())
-            stretches = head - Intervals.of(calls[slice(*slice_of(calls, _THREAD, key))])
+            called = Intervals.of(calls[slice(*slice_of(calls, _THREAD, key))])
+            stretches = head - called - waits_for_work(trace, thread["rank"])
             rows = pl.DataFrame({"start_ns": stretches.start_ns, "end_ns": stretches.end_ns})
             if by_kernels:
                 rows = rows.filter(pl.col("end_ns") - pl.col("start_ns") > fixes.CAPTURED_WITHIN_US.ns)

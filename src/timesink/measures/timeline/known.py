@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from timesink.knowledge.calls import LAUNCH, CallKind, call_kinds
-from timesink.knowledge.kernel_traits import MIGRATION
+from timesink.knowledge.kernel_traits import MIGRATION, OF_BACKWARD
 from timesink.knowledge.programs import SIGNS, ProgramKind
+from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, OPTIMIZER_STEP
 from timesink.knowledge.vendors import Vendor, vendor_of_calls, vendor_of_product
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
@@ -234,3 +235,11 @@ def _silence(trace: Trace) -> dict[Table, Lack]:
 
 
 _AGAIN: Final = "timesink capture nsys -- python train.py"
+
+
+@remembered
+def trains(trace: Trace) -> bool:
+    """Whether steps end in an update of the model, so that items of one step cannot overlap those of the next."""
+    names = pl.concat([trace.get(table)["name"].cast(pl.String).unique() for table in (RANGES, HOST_OPS)])
+    kernels = trace.get(DEVICE_OPS)["name"].unique()
+    return bool(matches(names, f"{OPTIMIZER_STEP}|{AUTOGRAD_OPERATOR}").any() or matches(kernels, OF_BACKWARD).any())

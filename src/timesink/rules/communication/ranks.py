@@ -22,7 +22,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.cut_batches import cut_stages_ns
 from timesink.measures.communication.depths import depths, waiting_slowdown
-from timesink.measures.communication.pipelines import Pipeline, Schedule, ideal_bubble, pipeline, schedule, trains
+from timesink.measures.communication.pipelines import Pipeline, Schedule, ideal_bubble, pipeline, schedule
 from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.communication.waits import collective_waits, exposed_waits
 from timesink.measures.ranks.job import JOB_READS, ranks_of, step_ns
@@ -30,6 +30,7 @@ from timesink.measures.ranks.lateness import lateness, latest_rank, may_be_recor
 from timesink.measures.ranks.parity import ranks_text
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline.known import trains
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, FRAMES
 from timesink.model.trace import Trace

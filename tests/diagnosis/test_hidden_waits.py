@@ -12,7 +12,6 @@ from timesink.diagnosis.verdicts import Clear, Found, Undecided
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 
-
 WANTED = "final_loss_read.high.fault"
 STEP_MS, WON = 0.69, 0.141  # measured without a profiler
 

@@ -100,15 +100,9 @@ WAITS: Final = Pattern(
     r"|multiprocessing/(?:connection|queues)\.py\(\d+\): (?:_?recv\w*|_?poll|wait|get)"
     r"|zmq/sugar/\w+\.py\(\d+\): (?:poll|recv\w*))$",
     "waits for a request, another thread or process, or a timer",
-    (
-        "<built-in method acquire of _thread.lock object at 0x7f10>", "<built-in function sleep>", "queue.py(154): get",
-        "<built-in method poll of select.epoll object at 0x7f10>", "<method 'recv' of '_socket.socket' objects>",
-        "threading.py(300): wait", "/usr/lib/python3.11/selectors.py(452): select", "<built-in function select>",
-        "multiprocessing/connection.py(250): recv",
-    ),
-    ("<built-in method get of dict object at 0x7f10>", "serve.py(12): get", "aten::index_select",
-     "<method 'get' of 'dict' objects>", "threading.py(953): run"),
-    "Python",
+    ("<built-in method poll of select.epoll object at 0x7f10>", "<method 'recv' of '_socket.socket' objects>",
+     "queue.py(154): get", "threading.py(300): wait", "<built-in function sleep>"),
+    ("<built-in method get of dict object at 0x7f10>", "serve.py(12): get", "threading.py(953): run"), "Python",
 )  # fmt: skip
 CALL_LINES: Final = "timesinkCallLines"
 """The member of a trace to which timesink's own capture adds lines of calls (`capture.agent.call_lines`)."""

@@ -115,29 +115,24 @@ def _host_goes(
 
 def _in_python(trace: Trace) -> Iterator[Row]:
     """Of a program that nothing shows to be Python the code, and so the gain, is not known: at most all of it."""
-    is_python = _is_python(trace)
-    for blamed in python_time(trace):
-        change = fixes.LESS_HOST_WORK.change(Target("windows", windows=blamed.host))
-        known = (fixes.LESS_HOST_WORK, change) if is_python else ()
-        yield _if_it_waits(
-            trace, blamed, replace(waiting_row(blamed, *known), variant="python" if is_python else "untraced")
-        )
+    variant = "python" if _is_python(trace) else "untraced"
+    yield from _if_it_works(trace, python_time(trace), variant, fixes.LESS_HOST_WORK if variant == "python" else None)
 
 
 def _in_system(trace: Trace) -> Iterator[Row]:
-    for blamed in system_time(trace):
-        change = fixes.LESS_HOST_WORK.change(Target("windows", windows=blamed.host))
-        yield _if_it_waits(trace, blamed, waiting_row(blamed, fixes.LESS_HOST_WORK, change))
+    yield from _if_it_works(trace, system_time(trace), "", fixes.LESS_HOST_WORK)
 
 
-def _if_it_waits(trace: Trace, blamed: BlamedTime, row: Row) -> Row:
-    """The row, or of time that is mostly a wait for work, such as a request, one without a change: what would end it
-    was not recorded, and it may be nothing that the program can do."""
-    waited = blamed.intervals & waits_for_work(trace, blamed.device[0])
-    if 2 * waited.total_ns <= blamed.intervals.total_ns or not waited.total_ns:
-        return row
-    claim = Claim({blamed.device: blamed.intervals}, expected={})
-    return replace(row, change=None, fix=None, claim=claim, variant="waiting")
+def _if_it_works(trace: Trace, time: Iterable[BlamedTime], variant: str, fix: Fix | None) -> Iterator[Row]:
+    """Rows of a variant with a fix. Time that is mostly a wait for work, such as a request, has none: what would end it
+    was not recorded, and may be nothing that the program can do."""
+    for blamed in time:
+        waited = blamed.intervals & waits_for_work(trace, blamed.device[0])
+        if 2 * waited.total_ns > blamed.intervals.total_ns:
+            yield replace(waiting_row(blamed), claim=Claim({blamed.device: blamed.intervals}, {}), variant="waiting")
+        else:
+            change = fix.change(Target("windows", windows=blamed.host)) if fix else None
+            yield replace(waiting_row(blamed, fix, change), variant=variant)
 
 
 def _is_python(trace: Trace) -> bool:

@@ -36,3 +36,10 @@ def test_a_sentence_tells_the_clock_of_its_price(program: str, longer: float, tm
     for _, finding in diagnosis.findings:
         said = re.search(r"; ([\d.]+) (us|ms) at the clock of the step without the profiler$", finding.message)
         assert said is None or (longer > 1.0 and finding.priced_by == "kernel_time")
+
+
+@pytest.mark.parametrize("program", ["needless_contiguous.torch", "channels_first.nsys", "norm_written_out.torch"])
+def test_no_clock_is_told_of_a_step_that_was_not(program: str, tmp_path: Path) -> None:
+    unpacked(CAPTURES / f"{program}.tar.xz", tmp_path)
+    for paths in captures_in(tmp_path).values():
+        assert not any("at the clock" in one.message for _, one in diagnose(read(paths, cache=False)).findings)

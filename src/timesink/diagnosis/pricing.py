@@ -163,8 +163,9 @@ def clock_text(finding: Finding, priced: Priced, trace: Trace) -> str:
     change, claimed_ms = finding.change, claimed_ms_per_step(finding.claim, trace)
     if not isinstance(change, ShortenKernels) or priced.by != "kernel_time" or not 0.0 < claimed_ms < priced.gain.value:
         return ""
-    time = time_text(claimed_ms * _slower_clock(change.device, trace) * NS_PER_MS)
-    return f"; {time} at the clock of the step without the profiler"
+    slower = _slower_clock(change.device, trace)
+    time = time_text(claimed_ms * slower * NS_PER_MS)
+    return f"; {time} at the clock of the step without the profiler" if slower > 1.0 else ""
 
 
 def _beside_host(gain: Quantity, rank: int, trace: Trace) -> Quantity:

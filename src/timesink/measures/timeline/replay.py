@@ -135,7 +135,10 @@ def rank_paces_ns(trace: Trace) -> Mapping[int, tuple[tuple[float, float], ...]]
     for rank, cases in deflated_pricers(trace).items():
         waits = {key: part for key, part in exposed_waits(trace).items() if key[0] == rank}
         waited_ns = largest_per_step_ns(trace, waits)
-        paces[rank] = tuple((case.step_ns, max(case.step_ns - waited_ns, 0.0)) for case in cases)
+        steps_ns = np.minimum.accumulate(
+            [case.step_ns for case in cases]
+        ).tolist()  # the less recording costs, the longer
+        paces[rank] = tuple((step_ns, max(step_ns - waited_ns, 0.0)) for step_ns in steps_ns)
     return paces
 
 
@@ -167,7 +170,8 @@ def likely_step_ns(trace: Trace) -> tuple[float, float, float] | None:
 def step_without_profiler_ns(trace: Trace, rank: int) -> float:
     """The mean step of a rank without a profiler, in ns: as told, else as estimated. `KeyError` for a rank without
     steps to replay."""
-    return trace.unprofiled_step_ns or deflated_pricers(trace)[rank][Case.EXPECTED.value].step_ns
+    cautious, expected, _ = deflated_pricers(trace)[rank]
+    return trace.unprofiled_step_ns or min(cautious.step_ns, expected.step_ns)
 
 
 def step_windows(trace: Trace) -> Mapping[int, StepWindows]:

@@ -16,7 +16,7 @@ from timesink.measures.communication.waits import CollectiveWaits, bandwidth, ch
 from timesink.measures.ranks.lateness import Lateness, lateness_of, latest_rank, rebalanced
 from timesink.measures.ranks.parity import differences, ranks_text
 from timesink.model.trace import Trace
-from timesink.rules.communication.ranks import SIDES
+from timesink.rules.communication.ranks import SIDES, unsure_text
 from timesink.units import share_text, time_text
 from timesink.views.figures import HeatChart
 from timesink.views.page import Page, Sheet, sheet_of
@@ -116,6 +116,8 @@ def ranks_verdict(waits: CollectiveWaits, late: Lateness) -> str:
         return f"too few collectives hold all ranks up to tell who is late ({late.anchors.size}); {waiting}"
     worst = latest_rank(late, waits.job.ranks)
     if worst.gain_ratio <= limits["gain_ratio"].default or not worst.has_most:
+        if unsure := unsure_text(waits, lateness_of(waits, as_if_exact=True), limits["gain_ratio"].default):
+            return f"no rank is late for sure: {unsure}; {waiting}"
         of = f"without the lateness of rank {worst.rank} the job gains {share_text(worst.gain_ratio)}"
         return f"no straggler ({of}); {waiting}"
     row = late.ranks.filter(late.ranks["rank"] == worst.rank).row(0, named=True)

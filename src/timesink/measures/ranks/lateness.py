@@ -71,10 +71,16 @@ def lateness(trace: Trace) -> Lateness:
     return lateness_of(collective_waits(trace))
 
 
-def lateness_of(waits: CollectiveWaits) -> Lateness:
-    """Lateness of every rank of a job."""
+@remembered
+def lateness_if_exact(trace: Trace) -> Lateness:
+    """The same if clocks are what they are most likely: what of it lies within their error may be none."""
+    return lateness_of(collective_waits(trace), as_if_exact=True)
+
+
+def lateness_of(waits: CollectiveWaits, *, as_if_exact: bool = False) -> Lateness:
+    """Lateness of every rank of a job; as if clocks were exact, also what lies within their error."""
     anchors = _find_anchors(waits.calls)
-    error = pl.col("error_ns").fill_null(np.iinfo(np.int64).max)
+    error = pl.lit(0) if as_if_exact else pl.col("error_ns").fill_null(np.iinfo(np.int64).max)
 
     def beyond(name: str) -> pl.Expr:  # the median of the ranks that count from the same anchor; of two the earlier
         median = pl.col(name).quantile(0.5, "lower").over("instance", "anchor")
@@ -283,6 +289,11 @@ def latest_rank(late: Lateness, ranks: Collection[int]) -> LatestRank:
     worst = max(gains, key=lambda rank: (gains[rank], -rank))
     own = dict(late.ranks.select("rank", "own_ns").rows())
     return LatestRank(worst, gains[worst], 2 * own.get(worst, 0) > sum(own.values()))
+
+
+def even_gain(late: Lateness) -> float:
+    """The share of the time that the job gains where no rank comes later than the median."""
+    return rebalanced(late, late.ranks.filter(pl.col("own_ns") > 0)["rank"].to_list()).gain_ratio
 
 
 def evened_out(

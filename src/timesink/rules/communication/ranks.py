@@ -24,9 +24,17 @@ from timesink.measures.communication.cut_batches import cut_stages_ns
 from timesink.measures.communication.depths import depths, waiting_slowdown
 from timesink.measures.communication.pipelines import Pipeline, Schedule, ideal_bubble, pipeline, schedule
 from timesink.measures.communication.stage_traces import stages_of
-from timesink.measures.communication.waits import collective_waits, exposed_waits
+from timesink.measures.communication.waits import CollectiveWaits, collective_waits, exposed_waits
 from timesink.measures.ranks.job import JOB_READS, ranks_of, step_ns
-from timesink.measures.ranks.lateness import lateness, latest_rank, may_be_recording, rebalanced, worth_of_rank
+from timesink.measures.ranks.lateness import (
+    Lateness,
+    even_gain,
+    lateness,
+    lateness_if_exact,
+    latest_rank,
+    may_be_recording,
+    worth_of_rank,
+)
 from timesink.measures.ranks.parity import ranks_text
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.device_timeline import Device, device_timeline
@@ -74,8 +82,24 @@ def _check_straggler(trace: Trace, limits: Limits) -> Verdict:
     if is_found and may_be_recording(trace, worst.rank, worst.gain_ratio, late_by):
         held = f"rank {worst.rank}'s CPU holds the step up for {share_text(worst.gain_ratio)}"
         return Undecided(f"{held}, no more than recording adds", "timesink capture nsys -- torchrun train.py")
-    found = _straggler(trace, worst.rank, worst.gain_ratio, evidence, row, late_by) if is_found else evidence
-    return found_or_clear([found])
+    if is_found:
+        return found_or_clear([_straggler(trace, worst.rank, worst.gain_ratio, evidence, row, late_by)])
+    unsure = unsure_text(waits, lateness_if_exact(trace), limits["gain_ratio"])
+    return Undecided(unsure, f"more steps of every rank: {_CAPTURE}") if unsure else found_or_clear([evidence])
+
+
+def unsure_text(waits: CollectiveWaits, late: Lateness, limit_ratio: float) -> str:
+    """That a rank may be late, and that clocks leave it open; empty where, if they are exact, none is by so much."""
+    likely = latest_rank(late, waits.job.ranks)
+    if not likely.has_most or likely.gain_ratio <= limit_ratio:
+        return ""
+    return f"rank {likely.rank} may hold the step up for {share_text(likely.gain_ratio)}, but {_agreement(waits)}"
+
+
+def _agreement(waits: CollectiveWaits) -> str:
+    """How far the clocks of the ranks are known."""
+    error_ns = waits.clocks.worst_error_ns
+    return "nothing limits how far clocks are apart" if error_ns is None else f"clocks agree to {time_text(error_ns)}"
 
 
 def _late_by_cpu(trace: Trace, device: Device, held_ns: float) -> Intervals:
@@ -145,7 +169,7 @@ def _check_imbalance(trace: Trace, limits: Limits) -> Verdict:
     if late.anchors.size < 2:
         return NotApplicable("fewer than two collectives hold all ranks up")
     own = {rank: ns for rank, ns in late.ranks.select("rank", "own_ns").rows() if ns > 0}
-    gain = rebalanced(late, own).gain_ratio
+    gain = even_gain(late)
     evidence = Evidence(
         "share of the time that goes where no rank comes later than the median",
         Quantity(gain, "ratio"),
@@ -153,6 +177,9 @@ def _check_imbalance(trace: Trace, limits: Limits) -> Verdict:
         limit=Quantity(limits["gain_ratio"], "ratio"),
         table="collectives",
     )
+    if not evidence.is_over and (likely := even_gain(lateness_if_exact(trace))) > limits["gain_ratio"]:
+        late_ranks = f"ranks may be late in turns, for {share_text(likely)}, but {_agreement(waits)}"
+        return Undecided(late_ranks, f"more steps of every rank: {_CAPTURE}")
     if not evidence.is_over:
         return found_or_clear([evidence])
     if 2 * max(own.values(), default=0) > sum(own.values()):

@@ -127,7 +127,7 @@ def _if_it_works(trace: Trace, time: Iterable[BlamedTime], variant: str, fix: Fi
     """Rows of a variant with a fix. Time that is mostly a wait for work, such as a request, has none: what would end it
     was not recorded, and may be nothing that the program can do."""
     for blamed in time:
-        waited = blamed.intervals & waits_for_work(trace, blamed.device[0])
+        waited = blamed.intervals & waits_for_work(trace).get(blamed.device[0], Intervals.none())
         if 2 * waited.total_ns > blamed.intervals.total_ns:
             yield replace(waiting_row(blamed), claim=Claim({blamed.device: blamed.intervals}, {}), variant="waiting")
         else:

@@ -113,17 +113,19 @@ def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
                 total_ns = max(float(lost_ns.sum()), 1.0)
                 lost_ns = np.minimum(lost_ns * (min(paid_ns[-1], max(total_ns, likely_ns)) / total_ns), most_ns)
             of_case[own] = lost_ns
-    return tuple(_shortened(graph, of_case, end - begin) for of_case in taken.values())
+    ranges = graph.table(RANGES)
+    fetches = ranges.filter(matches(ranges["name"], WORKERS_NEXT_BATCH))
+    return tuple(_shortened(graph, of_case, end - begin, fetches) for of_case in taken.values())
 
 
-def _shortened(graph: Graph, taken_ns: Float64Array, lengths_ns: Int64Array) -> Graph:
-    """The graph with so much taken off each host edge, but for batches that other processes make: those come when they
-    came. A process that asks for one sooner, by what was taken off since the last that it waited for, waits for it so
-    much longer.
+def _shortened(graph: Graph, taken_ns: Float64Array, lengths_ns: Int64Array, fetches: pl.DataFrame) -> Graph:
+    """The graph with so much taken off each host edge, but for `fetches`, batches that other processes make.
+
+    Those come when they came: a process that asks for one sooner, by what was taken off since the last that it waited
+    for, waits for it so much longer.
     """
     length, (host, _) = np.maximum(lengths_ns, 1), graph.host_edges()
-    shorter, program, ranges = _scaled(graph, 0.0, taken_ns / length), graph.program, graph.table(RANGES)
-    fetches = ranges.filter(matches(ranges["name"], WORKERS_NEXT_BATCH))
+    shorter, program = _scaled(graph, 0.0, taken_ns / length), graph.program
     if not fetches.height:
         return shorter
     sooner_ns, source = program.observed_ns - shorter.replay().time_ns, graph.network.edges.src[host]

@@ -132,7 +132,7 @@ def _inferred_rows(trace: Trace) -> pl.DataFrame:
             thread = dict(zip(_THREAD, key, strict=True))
             head = Intervals.union_of(part["host_start_ns"].to_numpy(), part["copy_start_ns"].to_numpy())
             called = Intervals.of(calls[slice(*slice_of(calls, _THREAD, key))])
-            stretches = head - called - waits_for_work(trace, thread["rank"])
+            stretches = head - called - waits_for_work(trace).get(thread["rank"], Intervals.none())
             rows = pl.DataFrame({"start_ns": stretches.start_ns, "end_ns": stretches.end_ns})
             if by_kernels:
                 rows = rows.filter(pl.col("end_ns") - pl.col("start_ns") > fixes.CAPTURED_WITHIN_US.ns)

@@ -21,19 +21,21 @@ from timesink.model.trace import Trace, remembered
 _SHOW_THREADS: Final = (FRAMES, OS_CALLS, HOST_STACKS)
 
 
-def waits_for_work(trace: Trace, rank: int) -> Intervals:
-    """When a thread of the rank was in a frame or a call that waits for somebody else, in a program that only infers.
-    Where nothing of what its threads do was recorded, also when one may have waited (`_between_passes`)."""
-    if trains(trace):
-        return Intervals.none()
-    waits = [
-        Intervals.of(rows.filter(rows["rank"] == rank, matches(rows["name"], pattern)).sort("start_ns"))
-        for rows, pattern in ((trace.get(FRAMES), frames.WAITS), (trace.get(OS_CALLS), WAITS))
-    ]
-    return Intervals.union_all([*waits, _between_passes(trace).get(rank, Intervals.none())])
-
-
 @remembered
+def waits_for_work(trace: Trace) -> dict[int, Intervals]:
+    """Per rank, when one of its threads was in a frame or a call that waits for somebody else, in a program that only
+    infers. Where nothing of what its threads do was recorded, also when one may have waited (`_between_passes`)."""
+    found = _between_passes(trace)
+    for table, pattern in ((FRAMES, frames.WAITS), (OS_CALLS, WAITS)):
+        if (rows := trace.get(table)).height:
+            waits = np.flatnonzero(matches(rows["name"], pattern).to_numpy())
+            ranks, start, end = (rows[name].to_numpy()[waits] for name in ("rank", "start_ns", "end_ns"))
+            for rank in np.unique(ranks).tolist():
+                waited = Intervals.union_of(start[ranks == rank], end[ranks == rank])
+                found[rank] = waited | found.get(rank, Intervals.none())
+    return {} if not found or trains(trace) else found
+
+
 def _between_passes(trace: Trace) -> dict[int, Intervals]:
     """Per rank where nothing tells whether threads run: from the end of a blocking call, which gave an answer, to the
     thread's next call, where that is long, and most of a thread's time."""

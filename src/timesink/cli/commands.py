@@ -58,6 +58,7 @@ ENTRIES = {
     "plan": ("show:plan", "Rank the changes to make, each with its price; price one change."),
     "plan --change CHANGE": ("show:what_if", "Price changes to a program before they are made."),
     "try": ("trial:try_changes", "Measure what changes win in a running program, and which to keep."),
+    "fix": ("fix:fix", "Edit a program where it loses time, in a copy, and prove each edit."),
     "verify": ("verify.verify:verify", "Tell whether a change made the steps faster or slower."),
     "verify --ledger": ("verify.verify:app", "Keep predictions and what became of them."),
     "compare": ("verify.compare:compare", "Show what changed between two captures, and why."),
@@ -75,7 +76,7 @@ SERVERS = {"report --watch", "report --serve", "mcp"}
 GROUPS = {
     "Capture": ("capture", "doctor"),
     "Look": ("diagnose", "report", "show", "kernels", "ranks", "memory", "query", "explain"),
-    "Change": ("plan", "try", "verify", "compare"),
+    "Change": ("plan", "try", "fix", "verify", "compare"),
     "Keep": ("gate",),
     "More": ("mcp",),
 }

@@ -21,8 +21,6 @@ def try_changes(
     budget: str = "3m",
     check: str = "",
     ledger: Path | None = None,
-    patch: Path | None = None,
-    apply: Path | None = None,
     quiet: bool = False,
     *,
     writing: PageOutput,
@@ -33,37 +31,35 @@ def try_changes(
     turns with the program as it is. What wins is put together and run again in fresh processes, where losses are held
     against those of the program as it is. Exit code 0: something wins; 1: nothing does.
     """
-    from timesink.trials.patch import write_patch
     from timesink.trials.run import try_changes as run_trial
     from timesink.untrusted.masking import stored_command
-    from timesink.untrusted.whole_file import write_whole
     from timesink.views.trial import trial_page
 
     if not program:
         raise UsageError("no program to try changes on", remedy="write it after --, such as: -- python train.py")
-    names = [name.strip() for part in only or () for name in part.split(",") if name.strip()]
     with translated():
-        answer = run_trial(program, names=names, budget_s=_seconds(budget), check=check, quiet=quiet, apply=apply)
+        answer = run_trial(program, names=chosen_names(only), budget_s=seconds(budget), check=check, quiet=quiet)
     notes = []
     if ledger is not None and answer.kept:
         notes.append(f"entered in {ledger}: {_enter(ledger, answer)}")
-    if patch is not None:
-        text, made = write_patch(answer.kept, answer.result.places)
-        write_whole(patch, text)
-        notes.append(f"{patch} edits the program for {', '.join(made) or 'none of them'}; apply it with patch -p1")
     writing.sink(notes).show(trial_page(answer, stored_command(program)))
     return 0 if answer.kept else NOTHING_WINS
 
 
-def _seconds(text: str) -> float:
+def chosen_names(only: list[str] | None) -> list[str]:
+    """The names of `--only`, with commas between them or one by one."""
+    return [name.strip() for part in only or () for name in part.split(",") if name.strip()]
+
+
+def seconds(text: str) -> float:
     """Seconds of `180`, `180s` or `3m`."""
     try:
-        seconds = float(text.removesuffix("s").removesuffix("m")) * (60 if text.endswith("m") else 1)
+        value = float(text.removesuffix("s").removesuffix("m")) * (60 if text.endswith("m") else 1)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
+        value = 0.0
+    if not 0 < value < float("inf"):
         raise UsageError(f"--budget {text!r} is not a time", remedy="write seconds, or minutes as 3m")
-    return seconds
+    return value
 
 
 def _enter(path: Path, answer: TrialAnswer) -> int:

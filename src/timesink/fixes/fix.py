@@ -98,8 +98,8 @@ class Fix:
     `does_more` says that it does more than the findings it repairs ask for, `of_launches` that it changes launches
     themselves, `same_kernels` that the kernels stay those that they are.
 
-    `switch` says that `trials.switches` can switch it on and off in a running program, under the same name. `run` (its
-    kernels in changed form, to be measured) and `edit` (how it is written into a program) are empty so far.
+    `switch` says that `trials.switches` can switch it on and off in a running program, `edit` that `edits.table` can
+    write it into one, both under the same name. `run` (its kernels in changed form, to be measured) is empty so far.
     """
 
     name: str
@@ -125,7 +125,7 @@ class Fix:
     same_kernels: bool = False
     switch: bool = False
     run: None = None
-    edit: None = None
+    edit: bool = False
 
     def replay(self, trace: Trace, beside: Beside | None = None) -> Iterable[Any]:
         """The changes that it makes in a trace, by itself or beside others; mostly one for each device."""

@@ -46,6 +46,7 @@ TF32: Final = Fix(
     change=replays.to_tf32,
     offer=Offer.ALWAYS,
     switch=True,
+    edit=True,
 )
 BF16: Final = Fix(
     "bf16",
@@ -67,6 +68,7 @@ BF16: Final = Fix(
     offer=Offer.ALWAYS,
     does_more=True,
     switch=True,
+    edit=True,
 )
 BF16_WEIGHTS: Final = Fix(
     "bf16_weights",
@@ -167,6 +169,7 @@ FUSED_OPTIMIZER: Final = Fix(
     change=FuseOptimizer.of,
     offer=Offer.ALWAYS,
     switch=True,
+    edit=True,
 )
 FOREACH: Final = Fix(
     "foreach",
@@ -180,6 +183,7 @@ FOREACH: Final = Fix(
     offer=Offer.ALWAYS,
     does_more=True,
     switch=True,
+    edit=True,
 )
 LOADER_WORKERS: Final = Fix(
     "loader_workers",
@@ -192,6 +196,7 @@ LOADER_WORKERS: Final = Fix(
     change=FeedLoader,
     same_kernels=True,
     switch=True,
+    edit=True,
 )
 PIN_MEMORY: Final = Fix(
     "pin_memory",
@@ -210,6 +215,7 @@ PIN_MEMORY: Final = Fix(
     offer=Offer.UNASKED,  # the profiler may hide what waits
     same_kernels=True,
     switch=True,
+    edit=True,
 )
 PREFETCH: Final = Fix(
     "prefetch",
@@ -242,6 +248,7 @@ NO_SYNC: Final = Fix(
     answers=("exchange_repeated",),
     change=DropExchanges.of,
     same_kernels=True,
+    edit=True,
 )
 BUCKETS: Final = Fix(
     "buckets",
@@ -264,6 +271,7 @@ REMOVE_SYNC: Final = Fix(
     change=RemoveSyncs,
     offer=Offer.ALWAYS,
     same_kernels=True,
+    edit=True,
 )
 KEEP_MEMORY: Final = Fix(
     "keep_memory",
@@ -312,6 +320,7 @@ NO_RECOMPUTATION: Final = Fix(
     memory="again",
     change=replays.drop_extra_work,
     switch=True,
+    edit=True,
 )
 STREAMS: Final = Fix(
     "streams",
@@ -342,6 +351,7 @@ DROP_DEBUGGING: Final = Fix(
     change=replays.drop_extra_work,
     same_kernels=True,
     switch=True,
+    edit=True,
 )
 LIST_OPERATIONS: Final = Fix(
     "list_operations",
@@ -350,6 +360,7 @@ LIST_OPERATIONS: Final = Fix(
     answers=("parameters_one_by_one",),
     costs="memory of the results, where not in place",
     change=replays.merge_loops,
+    edit=True,
 )
 BUILD_ONCE: Final = Fix(
     "build_once",
@@ -359,6 +370,7 @@ BUILD_ONCE: Final = Fix(
     costs="the memory of what is kept",
     memory="unknown",
     change=replays.drop_extra_work,
+    edit=True,
 )
 EVALUATE_RARELY: Final = Fix(
     "evaluate_rarely",
@@ -366,6 +378,7 @@ EVALUATE_RARELY: Final = Fix(
     Effort.LINES,
     answers=("forward_repeated",),
     change=replays.drop_extra_work,
+    edit=True,
 )
 FEWER_THREADS: Final = Fix(
     "fewer_threads",
@@ -448,7 +461,14 @@ COMPILE_BLOCKS: Final = Fix(
     switch=True,
 )
 TRIED: Final = tuple(
-    Fix(name, what_to_type, Effort.FLAG, costs=costs, switch=True)
+    Fix(
+        name,
+        what_to_type,
+        Effort.FLAG,
+        costs=costs,
+        switch=True,
+        edit=name in ("benchmark_convolutions", "set_to_none"),
+    )
     for name, what_to_type, costs in (
         ("benchmark_convolutions", "let cuDNN try its algorithms: torch.backends.cudnn.benchmark = True", ""),
         ("set_to_none", "zero gradients with set_to_none=True", "gradients that are None"),
@@ -460,7 +480,16 @@ TRIED: Final = tuple(
     )
 )
 """No trace tells what these win: they are tried, not foretold."""
+WRITTEN: Final = tuple(
+    Fix(name, what_to_type, Effort.LINES, costs=costs, edit=True)
+    for name, what_to_type, costs in (
+        ("no_gradients", "call a model that nobody trains under torch.no_grad()", ""),
+        ("pad_to_batch", "pad batches to their longest sequence", "shapes that change from step to step"),
+        ("waiting_copies", "copy batches from pinned memory with non_blocking=True", ""),
+    )
+)
+"""No rule finds these and no switch makes them: they are written into the program by `timesink fix`."""
 
-FIXES: Final = (*(row for row in tuple(globals().values()) if isinstance(row, Fix)), *TRIED)
+FIXES: Final = (*(row for row in tuple(globals().values()) if isinstance(row, Fix)), *TRIED, *WRITTEN)
 """All rows."""
 BY_NAME: Final = {fix.name: fix for fix in FIXES}

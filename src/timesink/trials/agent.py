@@ -29,11 +29,11 @@ from typing import Any, Final, NamedTuple
 from timesink.capture.agent.recorders import Recorder, TorchRecorder, wait
 from timesink.capture.agent.recording import Agent, StepMark, count_graphs, rank_and_world
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
-from timesink.trials.program import RunningProgram
+from timesink.edits.arguments import LOADER_OPTIONS
+from timesink.trials.program import RunningProgram, own_files
 from timesink.trials.records import TrialPlan, TrialResult, Tried
 from timesink.trials.switches import EXCLUDED_BY, SWITCHES
 from timesink.trials.switching import Refusal, Undo
-from timesink.trials.training_switches import LOADER_OPTIONS
 
 VARIABLE: Final = "TIMESINK_TRY"
 _LEAST_PAIRS, _MOST_PAIRS = 4, 12
@@ -180,6 +180,7 @@ class Trial(Agent):
         self.result.optimizer = "" if optimizer is None else type(optimizer).__name__
         self.result.mark = "" if self.source is None else self.source.name.lower()
         self.result.places = dict(self.program.places)
+        self.result.files = own_files()
         self._say("trying")
 
     def _time_steps(self) -> Script:
@@ -195,7 +196,7 @@ class Trial(Agent):
 
     def _record(self) -> Script:
         """Some steps under torch.profiler, in the first rank; the others go along."""
-        plan = AgentPlan(Mode.TORCH, str(Path(self.trial.capture).parent), _RECORDED)
+        plan = AgentPlan(Mode.TORCH, str(Path(self.trial.capture).parent), _RECORDED, stacks=self.trial.stacks)
         recorder = TorchRecorder(plan, Path(self.trial.capture)) if not rank_and_world()[0] else Recorder()
         recorder.prepare(_RECORDED.warm_up)
         for at in range(_RECORDED.warm_up):

@@ -149,21 +149,23 @@ class RunningProgram:
         """The call of a module: outermost ones are remembered, and run inside what the switches put around them."""
         import torch
 
-        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+        program = self
+
+        def called(self: Any, *args: Any, **kwargs: Any) -> Any:  # a profiler of stacks takes `self` for the module
             if (
                 torch.compiler.is_compiling()
-                or getattr(self._inside, "is_called", False)
+                or getattr(program._inside, "is_called", False)
                 or torch._C._current_graph_task_id() != -1  # a checkpoint computes again, in the backward pass
             ):
-                return original(module, *args, **kwargs)
-            if id(module) not in self._called:
-                self._called[id(module)] = module
-                self.places.setdefault("model", find_place())
-            self._inside.is_called = True
+                return original(self, *args, **kwargs)
+            if id(self) not in program._called:
+                program._called[id(self)] = self
+                program.places.setdefault("model", find_place())
+            program._inside.is_called = True
             try:
-                return self._run_module(original, module, args, kwargs)
+                return program._run_module(original, self, args, kwargs)
             finally:
-                self._inside.is_called = False
+                program._inside.is_called = False
 
         return called
 
@@ -302,3 +304,9 @@ def find_place() -> str:
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return ""
+
+
+def own_files() -> list[str]:
+    """The Python files of the program's own that it has imported, the script among them."""
+    names = {str(getattr(module, "__file__", None) or "") for module in [*sys.modules.values()]}
+    return sorted(name for name in names if name.endswith(".py") and not any(part in name for part in _LIBRARIES))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from statistics import fmean
 
 
@@ -12,8 +11,8 @@ from statistics import fmean
 class TrialPlan:
     """What is tried: `names` in order, for `budget_s` seconds after `settle` steps. `fixed` is on from the start, for a
     run that is compared as a whole; then nothing is tried, `steps` steps are timed and, with `capture`, some more are
-    recorded into that file. `worth` is the least share of the step that a change must win to be kept. `check` makes a
-    number of the model's results (`MODULE:FUNCTION`)."""
+    recorded into that file, with `stacks` where asked. `worth` is the least share of the step that a change must win to
+    be kept. `check` makes a number of the model's results (`MODULE:FUNCTION`)."""
 
     file: str
     names: tuple[str, ...] = ()
@@ -24,6 +23,7 @@ class TrialPlan:
     steps: int = 30
     worth: float = 0.02
     capture: str = ""
+    stacks: bool = False
     check: str = ""
 
     def to_json(self) -> str:
@@ -70,7 +70,8 @@ class Tried:
 @dataclass(slots=True)
 class TrialResult:
     """Everything a trial found, written to its file after each change of it. `rungs` are the changes in the order in
-    which they were put together, each with the step in ms then; `places` where the program makes what they change.
+    which they were put together, each with the step in ms then; `places` where the program makes what they change, and
+    `files` those of its own that it has imported.
     """
 
     rank: int = 0
@@ -84,6 +85,7 @@ class TrialResult:
     rungs: list[tuple[str, float]] = field(default_factory=list)
     joint: Tried | None = None
     places: dict[str, str] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     steps_ms: list[float] = field(default_factory=list)
     memory_bytes: int = 0
@@ -143,29 +145,22 @@ class Confirmed:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """The edited copy of a program in `folder`: the changes that were made there, and how the copy ran beside the
-    program as it is; `why_not` says why it was not measured."""
-
-    folder: Path
-    made: tuple[str, ...]
-    proof: Confirmed | None
-    why_not: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Foretold:
-    """What the plan of a capture says a change wins alone, as a share of the step: `value` between `low` and `high`."""
+    """What the plan of a capture says a change wins alone, as a share of the step: `value` between `low` and `high`.
+
+    `place` is `file:line` where that is known; untrusted.
+    """
 
     value: float
     low: float
     high: float
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialAnswer:
     """All that a trial found. `confirmed` holds each set of changes that was run in fresh processes, `kept` last;
-    `foretold` what the plan said before, by change; `applied` the copy in which they are edits."""
+    `foretold` what the plan said before, by change."""
 
     result: TrialResult
     seconds: float
@@ -173,4 +168,3 @@ class TrialAnswer:
     confirmed: dict[tuple[str, ...], Confirmed] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     foretold: dict[str, Foretold] = field(default_factory=dict)
-    applied: Applied | None = None

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from math import sqrt
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -23,9 +22,9 @@ from timesink.capture.processes import Setting, Watch, run
 from timesink.capture.running import agent_environment
 from timesink.errors import TimesinkError, UsageError
 from timesink.trials.agent import VARIABLE
-from timesink.trials.patch import copy_edited
-from timesink.trials.records import Applied, Confirmed, Foretold, Receipt, TrialAnswer, TrialPlan, TrialResult, Tried
-from timesink.trials.switches import EXCLUDED_BY, SWITCHES, Drift
+from timesink.trials.receipts import TOLERATED, hold_losses
+from timesink.trials.records import Confirmed, Foretold, TrialAnswer, TrialPlan, TrialResult, Tried
+from timesink.trials.switches import EXCLUDED_BY, SWITCHES
 from timesink.units import NS_PER_MS
 
 _HANGS_S: Final = 90.0
@@ -33,13 +32,6 @@ _COMPILES: Final = 8.0
 """A first step with a change may take so many times what it costs to try: compilers take minutes."""
 _LEAST_S: Final = 30.0  # of a trial, however long the program takes to start
 _CONFIRMING: Final = 3.5  # times what the first run took
-_TOLERATED: Final[dict[Drift, float]] = {
-    "exact": 1e-6,
-    "other batches": 1e-6,
-    "rounding": 1e-3,
-    "lower precision": 3e-2,
-}
-"""How far losses may leave those of the base, as a share of their size, beyond what two runs of the base differ."""
 
 
 class _Patience:
@@ -95,22 +87,14 @@ class ProgramRuns:
 
     def fixed(self, names: Sequence[str] = (), capture: Path | None = None) -> TrialResult:
         """Steps timed with these changes on from the start, some more recorded into `capture`."""
-        plan = TrialPlan("", fixed=tuple(names), budget_s=60.0, capture=str(capture) if capture else "")
+        file, stacks = str(capture or ""), self._place is not None
+        plan = TrialPlan("", fixed=tuple(names), budget_s=60.0, capture=file, stacks=stacks)
         result, broke = self.once(plan)
         if not names:
             if not result.steps_ms:
                 raise failure(f"no step could be timed: {broke or 'the program made too few'}", "run it alone")
             self.base.append(result)
         return result
-
-    def edited(self, folder: Path, files: Collection[Path]) -> ProgramRuns:
-        """Runs of the copy in `folder`, in which `files` are edited: a word that is one of them means the copy's."""
-        here = Path.cwd()
-        words = [
-            str(folder / path.relative_to(here)) if (path := Path(word).resolve()) in files else word
-            for word in self._program
-        ]
-        return ProgramRuns(words, self._folder, self._check, self._quiet, folder)
 
     def in_place(self, names: Sequence[str], budget_s: float) -> TrialResult:
         """Each of the changes tried in one process; after one that hangs or ends it, the others in a new one."""
@@ -144,30 +128,24 @@ def try_changes(
     budget_s: float = 180.0,
     check: str = "",
     quiet: bool = False,
-    apply: Path | None = None,
 ) -> TrialAnswer:
     """Try each change of `names` (all where empty) on a program, and confirm what wins together.
-
-    With `apply`, a folder that is not there yet, what is kept and can be written as an edit is made in a copy of the
-    current folder, and the copy is measured against the program as it is.
 
     `budget_s` is for everything: what the first run of the program took is kept back for those that confirm.
     `CaptureError` where the program fails by itself or no step is seen in it, `UsageError` for what is no change.
     """
     if absent := [name for name in names if name not in SWITCHES]:
         raise UsageError(f"{absent[0]!r} cannot be tried", remedy=f"choose from {', '.join(SWITCHES)}")
-    if apply and apply.exists():
-        raise UsageError(f"{apply} is there already", remedy="name a folder that is not, for the edited copy")
     with TemporaryDirectory(prefix="timesink-try-") as folder:
         runs = ProgramRuns(program, Path(folder), check, quiet)
-        return _try(runs, names or tuple(SWITCHES), budget_s, apply and apply.resolve())
+        return _try(runs, names or tuple(SWITCHES), budget_s)
 
 
-def _try(runs: ProgramRuns, names: Sequence[str], budget_s: float, apply: Path | None) -> TrialAnswer:
+def _try(runs: ProgramRuns, names: Sequence[str], budget_s: float) -> TrialAnswer:
     began = time.monotonic()
     base = runs.fixed(capture=runs.capture)
     run_s = time.monotonic() - began
-    foretold = _foretell(runs.capture, base)
+    foretold = foretell(runs.capture, base)
     order = sorted(names, key=lambda name: -_promise(name, foretold))
     left_s = budget_s - (time.monotonic() - began) - _CONFIRMING * run_s
     found = runs.in_place(order, max(left_s, _LEAST_S))
@@ -197,24 +175,7 @@ def _try(runs: ProgramRuns, names: Sequence[str], budget_s: float, apply: Path |
     if kept and not confirmed[kept].wins(worth):
         left_out |= dict.fromkeys(kept, "what it won in one process was not won again in fresh ones")
         kept = ()
-    applied = _apply(runs, apply, kept, found.places) if apply and kept else None
-    return TrialAnswer(found, time.monotonic() - began, kept, confirmed, left_out, foretold, applied)
-
-
-def _apply(runs: ProgramRuns, folder: Path, names: tuple[str, ...], places: Mapping[str, str]) -> Applied:
-    """The edited copy in turns with the program as it is. `CaptureError` where the copy makes no step."""
-    edits = copy_edited(folder, names, places)
-    made = tuple(name for name in names if any(name in of_file for of_file in edits.values()))
-    if not made:
-        return Applied(folder, (), None, "none of what is kept can be written as an edit of a file below this folder")
-    copy = runs.edited(folder, edits)
-    changed = [copy.fixed(), copy.fixed()]
-    elsewhere = {Path(place.rpartition(":")[0]) for result in changed for place in result.places.values()}
-    if run_as_is := sorted(str(file) for file in elsewhere if file.is_absolute() and file.resolve() in edits):
-        return Applied(
-            folder, made, None, f"the program in the copy still ran {run_as_is[0]}: it is installed, not found here"
-        )
-    return Applied(folder, made, _compare(runs, changed, made))
+    return TrialAnswer(found, time.monotonic() - began, kept, confirmed, left_out, foretold)
 
 
 def _promise(name: str, foretold: Mapping[str, Foretold]) -> float:
@@ -223,12 +184,13 @@ def _promise(name: str, foretold: Mapping[str, Foretold]) -> float:
     return max(gain, 0.0) / SWITCHES[name].cost_s
 
 
-def _foretell(capture: Path, base: TrialResult) -> dict[str, Foretold]:
+def foretell(capture: Path, base: TrialResult) -> dict[str, Foretold]:
     """What the plan of the capture foretells of each change alone, as shares of the step; nothing where no plan can be
     made of it."""
     if not capture.is_file() or not base.steps_ms:
         return {}
     from timesink.diagnosis.engine import diagnose
+    from timesink.diagnosis.places import place_in_program
     from timesink.diagnosis.plan.ladder import changes_offered
     from timesink.readers import read
 
@@ -236,9 +198,14 @@ def _foretell(capture: Path, base: TrialResult) -> dict[str, Foretold]:
         trace = read([capture], cache=False).with_unprofiled_step(median(base.steps_ms) * NS_PER_MS)
         joint = changes_offered(trace, diagnose(trace))
         if not isinstance(joint, str):
-            gains = {name: gain for name in joint.offered if name in SWITCHES and (gain := joint.gain({name}))}
+            gains = {name: gain for name in joint.offered if (gain := joint.gain({name}))}
             return {
-                name: Foretold(*(ms / joint.step_ms for ms in (gain.value, gain.low or 0.0, gain.most)))
+                name: Foretold(
+                    gain.value / joint.step_ms,
+                    (gain.low or 0.0) / joint.step_ms,
+                    gain.most / joint.step_ms,
+                    place_in_program(joint, name, ()).where,
+                )
                 for name, gain in gains.items()
             }
     return {}
@@ -257,7 +224,7 @@ def _winners(tried: Sequence[Tried], worth: float) -> tuple[str, ...]:
 
 def _most_drifting(names: Sequence[str]) -> str:
     """Of several changes the one that may move results most."""
-    return max(names, key=lambda name: _TOLERATED[SWITCHES[name].drift])
+    return max(names, key=lambda name: TOLERATED[SWITCHES[name].drift])
 
 
 def _confirm(runs: ProgramRuns, names: tuple[str, ...]) -> Confirmed:
@@ -280,41 +247,6 @@ def _compare(runs: ProgramRuns, changed: list[TrialResult], names: tuple[str, ..
     base_ms, with_ms = (
         tuple(median(result.steps_ms) for result in results if result.steps_ms) for results in (runs.base, changed)
     )
-    worst = max((SWITCHES[name].drift for name in names), key=list(_TOLERATED).index)
-    receipt = _receipt(runs.base[0].losses, runs.base[1].losses, changed[0].losses, worst)
+    worst = max((SWITCHES[name].drift for name in names), key=list(TOLERATED).index)
+    receipt = hold_losses(runs.base[0].losses, runs.base[1].losses, changed[0].losses, worst)
     return Confirmed(base_ms, with_ms, receipt)
-
-
-def _receipt(base: list[float], again: list[float], changed: list[float], drift: Drift) -> Receipt | None:
-    """The losses of the base, of the base run again, and of one run with changes that move results by `drift`.
-
-    Rounding shows from the first step on and is small there; training then makes any difference larger. So the first
-    quarter is held to the class's own tolerance, the last to that of a lower precision.
-    """
-    series = base, again, changed
-    steps = min(map(len, series))
-    if not steps:
-        return None
-    quarter, tolerated = max(1, steps // 4), _TOLERATED[drift]
-    if drift == "rounding":
-        early = _hold(series, 0, quarter, tolerated)
-        if not early.holds:
-            return early
-        tolerated = _TOLERATED["lower precision"]
-    late = _hold(series, steps - quarter, steps, tolerated)
-    if drift != "other batches" or late.holds:
-        return late
-    first, other = base[steps - quarter : steps], changed[steps - quarter : steps]
-    size = max(abs(fmean(first)), 1e-6)
-    error = stdev(first) / sqrt(len(first)) if len(first) > 1 else 0.0
-    return replace(late, apart=abs(fmean(other) - fmean(first)) / size, tolerated=3 * sqrt(2) * error / size)
-
-
-def _hold(series: tuple[list[float], ...], start: int, end: int, tolerated: float) -> Receipt:
-    first, second, other = (losses[start:end] for losses in series)
-    return Receipt(end, _apart(other, first), _apart(second, first), tolerated)
-
-
-def _apart(one: list[float], other: list[float]) -> float:
-    """The mean distance of two series, step by step, as a share of the second."""
-    return fmean(abs(mine - theirs) / max(abs(theirs), 1e-6) for mine, theirs in zip(one, other, strict=True))

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
+from timesink.edits.table import Drift
 from timesink.trials import model_switches as model
 from timesink.trials import training_switches as training
 from timesink.trials.program import RunningProgram
 from timesink.trials.switching import Undo
-
-Drift = Literal["exact", "other batches", "rounding", "lower precision"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import os
 from functools import partial
 from typing import Any, Final, Literal
 
+from timesink.edits.arguments import LOADER_OPTIONS
 from timesink.trials.program import RunningProgram
 from timesink.trials.switching import Refusal, Undo, modules_of, set_attributes, torch_on_gpu, undo_all
 
@@ -54,19 +55,6 @@ def _place_counts(optimizer: Any, *, on_device: bool) -> None:
         count = state.get("step")
         if hasattr(count, "to"):
             state["step"] = count.float().to(parameter.device if on_device else "cpu")
-
-
-_MOST_WORKERS: Final = 8
-
-
-LOADER_OPTIONS: Final[dict[str, dict[str, Any]]] = {
-    "loader_workers": {
-        "num_workers": max(1, min(_MOST_WORKERS, (os.cpu_count() or 2) - 1)),
-        "persistent_workers": True,
-        "prefetch_factor": 2,
-    },
-    "pin_memory": {"pin_memory": True},
-}
 
 
 def load_otherwise(name: str, program: RunningProgram) -> Undo:

@@ -35,7 +35,7 @@ def trial_page(answer: TrialAnswer, program: str) -> Page:
         sheet_of("make", "To keep them", make, "change [name], make: what to type [text], where: where [name]"),
         sheet_of("left_out", "Not recommended, or does not apply", left, "change [name], why: why not [text]"),
     )
-    notes = (conclusion(answer), *_say_applied(answer), *_warnings(measured), *_as_it_is(answer))
+    notes = (conclusion(answer), *_warnings(measured), *_as_it_is(answer))
     return Page(f"Trial of {program}", tuple(sheet for sheet in sheets if sheet.rows), notes, charts=_charts(answer))
 
 
@@ -46,17 +46,6 @@ def conclusion(answer: TrialAnswer) -> str:
     proof = answer.confirmed[answer.kept]
     base, changed = time_text(proof.mean_base_ms * NS_PER_MS), time_text(proof.mean_with_ms * NS_PER_MS)
     return f"{' + '.join(answer.kept)}: a step of {base} takes {changed} ({share_text(1 - proof.ratio)} less)."
-
-
-def _say_applied(answer: TrialAnswer) -> list[str]:
-    """What the edited copy holds, and whether it won what the switches did."""
-    if not (applied := answer.applied):
-        return []
-    if not (proof := applied.proof):
-        return [f"The edited copy was not measured: {applied.why_not}."]
-    step = time_text(proof.mean_with_ms * NS_PER_MS)
-    gap = "" if proof.receipt is None or proof.receipt.holds else ", but its losses leave those of the program as it is"
-    return [f"The copy in {applied.folder}, with {', '.join(applied.made)} as edits, takes {step} a step{gap}."]
 
 
 def _warnings(measured: list[Tried]) -> list[str]:
@@ -107,8 +96,6 @@ def _rungs(answer: TrialAnswer) -> list[tuple[Cell, ...]]:
 def _fresh(answer: TrialAnswer) -> list[tuple[Cell, ...]]:
     rows: list[tuple[Cell, ...]] = []
     proofs = [(" + ".join(names), proof) for names, proof in answer.confirmed.items()]
-    if (applied := answer.applied) and applied.proof:
-        proofs.append((f"edits: {' + '.join(applied.made)}", applied.proof))
     for names, proof in proofs:
         receipt = proof.receipt
         drift = (receipt.apart, receipt.base_apart, receipt.tolerated) if receipt else (None, None, None)

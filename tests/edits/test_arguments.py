@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from timesink.trials.patch import copy_edited, write_patch
+from timesink.edits.table import write_patch
 
 SCRIPT = """import torch
 from torch import nn

@@ -1,0 +1,77 @@
+"""Constants and masks that a loop builds in each round: built once before it, where all that they depend on stays."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from timesink.edits.source import Loop, Proposal, Source, bound_in, calls_in, mutated_in, name_of, read_in, root_of
+
+_BUILDS: Final = re.compile(
+    r"(?:ones|zeros|full)(?:_like)?|arange|eye|linspace|logspace|tensor|as_tensor|tri[ul]_indices|from_numpy"
+)
+_PURE: Final = re.compile(
+    r"tri[ul]|to|cuda|bool|float|half|double|int|long|bfloat16|type|view|reshape|unsqueeze|squeeze|expand|repeat|flatten"
+    r"|transpose|permute|masked_fill|logical_(?:not|and|or)|eq|ne|l[te]|g[te]|pow|exp|log|sin|cos|r?sqrt|outer|div|mul"
+    r"|add|sub|neg|cat|stack|where|contiguous|t|abs|clone|size|len|range|min|max|device"
+)
+_SETTINGS: Final = frozenset({"cfg", "config", "args", "opt", "options", "hparams", "params", "settings"})
+_FACTS: Final = frozenset({"device", "dtype", "shape", "ndim", "pi", "inf"})
+
+
+def find_constants(source: Source, line: int) -> Iterator[Proposal]:
+    """Assignments of a loop that build a tensor of the same values in each round."""
+    for loop in source.loops():
+        for statement in loop.body:
+            if not isinstance(statement, ast.Assign) or not source.moves_whole(statement):
+                continue
+            name = getattr(statement.targets[0], "id", "")
+            if name and len(statement.targets) == 1 and _is_same(source, loop, statement, name):
+                yield _hoist(source, loop, statement, _doubt(statement.value))
+
+
+def _is_same(source: Source, loop: Loop, statement: ast.Assign, name: str) -> bool:
+    """Whether each round binds the name once, before it reads it, to what only names from before the loop make."""
+    value, others = statement.value, [one for one in loop.body if one is not statement]
+    before = loop.body[: loop.body.index(statement)]
+    bound = set().union(*(bound_in(one) for one in others), bound_in(loop.target) if isinstance(loop, ast.For) else ())
+    reads = read_in(value)
+    builds = any(
+        _BUILDS.fullmatch(name_of(call.func)) and root_of(call.func) in ("torch", "np") for call in calls_in(value)
+    )
+    return (
+        builds
+        and not reads & (bound | {name} | mutated_in(loop))
+        and name not in bound | mutated_in(loop)
+        and not any(name in read_in(one) for one in before)
+        and not (isinstance(loop, ast.While) and name in read_in(loop.test))
+        and not any(isinstance(node, (ast.Await, ast.NamedExpr, ast.Yield)) for node in ast.walk(value))
+        and not any(word.arg == "requires_grad" for call in calls_in(value) for word in call.keywords)
+    )
+
+
+def _doubt(value: ast.expr) -> str:
+    """What of the expression its pattern cannot tell: a call that may do more, an attribute that may change."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call) and not _is_pure(node.func):
+            return f"{name_of(node.func) or 'a call'} may give another value in each round"
+        if isinstance(node, ast.Attribute) and root_of(node) not in ({"torch", "np", "math"} | _SETTINGS):
+            is_method = _is_pure(node)
+            if not is_method and node.attr not in _FACTS:
+                return f"the attribute {node.attr} may change in the loop"
+    return ""
+
+
+def _is_pure(function: ast.AST) -> bool:
+    return bool(_BUILDS.fullmatch(name_of(function)) or _PURE.fullmatch(name_of(function)))
+
+
+def _hoist(source: Source, loop: Loop, statement: ast.Assign, doubt: str) -> Proposal:
+    rows = source.rows[statement.lineno - 1 : statement.end_lineno]
+    inner, outer = source.indent(statement), source.indent(loop)
+    text = "".join(outer + row.decode().removeprefix(inner) for row in rows)
+    reason = "the loop builds the same tensor in each round; it is built once before it"
+    moved = (source.insert(loop.lineno - 1, text), source.drop(statement))
+    return Proposal("build_once", statement.lineno, reason, moved, doubt)

@@ -1,0 +1,84 @@
+"""The edits there are, by the name of their fix: how a place is found, and how far results may move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import unified_diff
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+from timesink.edits import arguments, batches, constants, gradients, lists, reads
+from timesink.edits.source import Finder, Proposal, Source
+
+Drift = Literal["exact", "other batches", "rounding", "lower precision"]
+"""How far a change may move results: not at all, as other batches of the same data do, by rounding, or by precision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """How a fix is written into a program. `where` is what the program makes at the line that is edited; without it the
+    whole file is looked through. `on_gpu`: without a GPU it changes nothing."""
+
+    fix: str
+    finders: tuple[Finder, ...]
+    drift: Drift
+    where: Literal["model", "optimizer", "loader", ""] = ""
+    on_gpu: bool = False
+
+
+def _argument(name: str, drift: Drift, where: Literal["optimizer", "loader"], **given: object) -> Edit:
+    return Edit(name, (partial(arguments.add_arguments, name, given),), drift, where)
+
+
+_WORKERS, _PINNED = arguments.LOADER_OPTIONS["loader_workers"], arguments.LOADER_OPTIONS["pin_memory"]
+EDITS: Final = {
+    edit.fix: edit
+    for edit in (
+        _argument("loader_workers", "other batches", "loader", **_WORKERS),
+        Edit("no_gradients", (gradients.find_unused_gradients,), "exact"),
+        Edit("remove_sync", (reads.find_reads,), "exact"),
+        Edit("build_once", (constants.find_constants,), "exact"),
+        Edit("list_operations", (lists.find_list_loops,), "rounding"),
+        Edit("evaluate_rarely", (reads.find_evaluations,), "exact"),
+        Edit("pad_to_batch", (batches.find_padding,), "rounding"),
+        Edit("drop_debugging", (arguments.drop_anomaly_mode,), "exact"),
+        Edit("no_sync", (gradients.find_exchanges,), "rounding"),
+        Edit("no_recomputation", (arguments.drop_checkpoints,), "exact"),
+        _argument("fused_optimizer", "rounding", "optimizer", fused=True),
+        _argument("foreach", "rounding", "optimizer", foreach=True),
+        Edit("set_to_none", (gradients.find_zeros,), "exact"),
+        Edit("waiting_copies", (batches.find_waiting_copies,), "exact", on_gpu=True),
+        _argument("pin_memory", "exact", "loader", **_PINNED),
+        Edit("tf32", (partial(arguments.add_flag, "tf32"),), "lower precision", "model", True),
+        Edit(
+            "benchmark_convolutions",
+            (partial(arguments.add_flag, "benchmark_convolutions"),),
+            "rounding",
+            "model",
+            True,
+        ),
+        Edit("bf16", (partial(arguments.add_autocast, "bf16"),), "lower precision", "model", True),
+    )
+}
+"""In the order in which they are tried where nothing is foretold of them."""
+
+
+def proposals(
+    files: Iterable[Path], names: Iterable[str], places: Mapping[str, str]
+) -> Iterator[tuple[Source, Proposal]]:
+    """What may be edited in these files for these fixes. `places` are `file:line`, by what the program makes there."""
+    sources = [source for file in files if (source := Source.read(file)) is not None]
+    for edit in (EDITS[name] for name in names if name in EDITS):
+        file, _, line = places.get(edit.where, "").rpartition(":")
+        for source in sources:
+            if not edit.where or (file and Path(file).resolve() == source.path.resolve()):
+                for finder in edit.finders:
+                    yield from ((source, found) for found in finder(source, int(line or 0)))
+
+
+def unified(source: Source, text: str) -> str:
+    """What `patch -p1` makes of the file the text."""
+    name = source.path.name
+    return "".join(unified_diff(source.text.splitlines(True), text.splitlines(True), f"a/{name}", f"b/{name}"))

@@ -1,0 +1,54 @@
+"""Receipts: whether losses with changes stay with those of the program as it is, as far as these may move them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Final
+
+from timesink.edits.table import Drift
+from timesink.trials.records import Receipt
+
+TOLERATED: Final[dict[Drift, float]] = {
+    "exact": 1e-6,
+    "other batches": 1e-6,
+    "rounding": 1e-3,
+    "lower precision": 3e-2,
+}
+"""How far losses may leave those of the base, as a share of their size, beyond what two runs of the base differ."""
+
+
+def hold_losses(base: list[float], again: list[float], changed: list[float], drift: Drift) -> Receipt | None:
+    """The losses of the base, of the base run again, and of one run with changes that move results by `drift`.
+
+    Rounding shows from the first step on and is small there; training then makes any difference larger. So the first
+    quarter is held to the class's own tolerance, the last to that of a lower precision.
+    """
+    series = base, again, changed
+    steps = min(map(len, series))
+    if not steps:
+        return None
+    quarter, tolerated = max(1, steps // 4), TOLERATED[drift]
+    if drift == "rounding":
+        early = _hold(series, 0, quarter, tolerated)
+        if not early.holds:
+            return early
+        tolerated = TOLERATED["lower precision"]
+    late = _hold(series, steps - quarter, steps, tolerated)
+    if drift != "other batches" or late.holds:
+        return late
+    first, other = base[steps - quarter : steps], changed[steps - quarter : steps]
+    size = max(abs(fmean(first)), 1e-6)
+    error = stdev(first) / sqrt(len(first)) if len(first) > 1 else 0.0
+    return replace(late, apart=abs(fmean(other) - fmean(first)) / size, tolerated=3 * sqrt(2) * error / size)
+
+
+def _hold(series: tuple[list[float], ...], start: int, end: int, tolerated: float) -> Receipt:
+    first, second, other = (losses[start:end] for losses in series)
+    return Receipt(end, _apart(other, first), _apart(second, first), tolerated)
+
+
+def _apart(one: list[float], other: list[float]) -> float:
+    """The mean distance of two series, step by step, as a share of the second."""
+    return fmean(abs(mine - theirs) / max(abs(theirs), 1e-6) for mine, theirs in zip(one, other, strict=True))

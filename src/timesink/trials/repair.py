@@ -1,0 +1,261 @@
+"""The loop that closes by itself: the dearest edit of a program is made in a copy, run, proven, and kept or taken back.
+
+What comes first is what the plan of a capture foretells most of, at the place that it names; what no plan knows comes
+after, in the order of the table. An edit is kept where its losses are those of the program before it, and runs of both
+in turns show that the step is at least 2 % shorter. Each kept one is a commit that says all that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Final, Literal
+
+from timesink.capture.errors import CaptureError
+from timesink.edits.source import Proposal, Source
+from timesink.edits.table import EDITS, proposals, unified
+from timesink.errors import UsageError
+from timesink.fixes.table import BY_NAME
+from timesink.trials.receipts import TOLERATED, hold_losses
+from timesink.trials.records import Foretold, Receipt, TrialResult
+from timesink.trials.run import ProgramRuns, foretell
+from timesink.trials.workplace import Workplace
+from timesink.units import share_text, time_text
+from timesink.verify.experiment import ExperimentPlan, Verification, verify
+from timesink.verify.outcomes import Effect, Outcome, RunRow
+from timesink.verify.runs import RunSteps, Side, summarise
+
+_PLAN: Final = ExperimentPlan(looks=(4, 8, 12), warm_up_pairs=0)
+_WORTH: Final = _PLAN.threshold_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What became of one edit at one line. `why` is the reason of what was decided; `diff` is as `patch -p1` takes it.
+
+    Of one that was run: milliseconds a step before it and after it, the effect with its interval, the receipt, and of
+    one that is kept its commit.
+    """
+
+    fix: str
+    where: str
+    decided: Literal["kept", "taken back", "offered"]
+    why: str
+    diff: str
+    foretold: Foretold | None = None
+    before_ms: float | None = None
+    after_ms: float | None = None
+    effect: Effect | None = None
+    pairs: int = 0
+    receipt: Receipt | None = None
+    commit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairAnswer:
+    """All that was made of a program: its edits in order, and its step before the first and after the last."""
+
+    base_ms: float
+    after_ms: float
+    repairs: tuple[Repair, ...]
+    ended: str
+    seconds: float
+
+    @property
+    def kept(self) -> tuple[Repair, ...]:
+        """The edits that hold."""
+        return tuple(repair for repair in self.repairs if repair.decided == "kept")
+
+
+@dataclass(slots=True)
+class Repairs:
+    """The state of the loop. `standing` are two runs of the program with all that is kept."""
+
+    runs: ProgramRuns
+    workplace: Workplace
+    names: Sequence[str]
+    tell: Callable[[str], None]
+    standing: list[TrialResult] = field(default_factory=list)
+    made: list[Repair] = field(default_factory=list)
+    _seen: set[tuple[str, str, bytes]] = field(default_factory=set)
+
+    def run(self, until_s: float) -> str:
+        """Make one edit after another until none is left that may win 2 %, or until that time; why it ended."""
+        foretold = self._measure([])
+        while time.monotonic() < until_s:
+            found = next(self._candidates(foretold), None)
+            if found is None:
+                return f"no edit is left that may win {share_text(_WORTH)}"
+            source, proposal = found
+            repair = self._judge(source, proposal, foretold.get(EDITS[proposal.fix].fix))
+            self.made.append(repair)
+            self.tell(f"fix: {repair.fix} at {repair.where}: {repair.decided}: {repair.why}")
+            if repair.decided == "kept":
+                foretold = self._measure(self.runs.base[-1:])
+        return "the time was up"
+
+    def _measure(self, again: list[TrialResult]) -> Mapping[str, Foretold]:
+        """Two runs of the program as it stands, the first of them recorded and one perhaps made; what is foretold."""
+        self.runs.capture.unlink(missing_ok=True)
+        self.standing = [self.runs.fixed(capture=self.runs.capture), *(again or [self.runs.fixed()])]
+        here = self.workplace.here
+        for file in map(Path, self.standing[0].files):
+            if file.is_relative_to(here) and not file.is_relative_to(self.workplace.folder) and not _links(file):
+                raise UsageError(
+                    f"the program in the copy still runs {file}",
+                    remedy="run it by its file: it is installed, not found",
+                )
+        return foretell(self.runs.capture, self.standing[0])
+
+    def _candidates(self, foretold: Mapping[str, Foretold]) -> Iterator[tuple[Source, Proposal]]:
+        """What was not judged yet and may win 2 %, the dearest first; what is only offered is noted on the way."""
+        files = [file for name in self.standing[0].files if (file := Path(name)).is_relative_to(self.workplace.folder)]
+        on_gpu = bool(self.standing[0].memory_bytes)
+        names = [n for n in self.names if _may_win(n, foretold) and (on_gpu or not EDITS[n].on_gpu)]
+        found = list(proposals(files, names, self.standing[0].places))
+        for source, proposal in sorted(found, key=lambda one: _rank(one[0], one[1], foretold)):
+            key = (proposal.fix, source.path.name, source.rows[proposal.line - 1])
+            if key in self._seen:
+                continue
+            self._seen.add(key)
+            if proposal.unproven and not _fits_memory(proposal, foretold):
+                self.made.append(self._repair(source, proposal, "offered", proposal.unproven))
+                continue
+            yield source, proposal
+
+    def _repair(
+        self, source: Source, proposal: Proposal, decided: Literal["kept", "taken back", "offered"], why: str
+    ) -> Repair:
+        where = f"{source.path.relative_to(self.workplace.folder)}:{proposal.line}"
+        return Repair(proposal.fix, where, decided, why, unified(source, source.edited(proposal.replacements)))
+
+    def _judge(self, source: Source, proposal: Proposal, foretold: Foretold | None) -> Repair:
+        """The edit made, run and proven; the file is as it was before, unless it is kept."""
+        texts: dict[Side, str] = {"before": source.text, "after": source.edited(proposal.replacements)}
+        repair = replace(self._repair(source, proposal, "taken back", ""), foretold=foretold)
+        shown = _Shown(self.runs, source.path, texts)
+        try:
+            repair, verification = self._prove(repair, shown, EDITS[proposal.fix].drift)
+        except CaptureError as error:
+            repair, verification = replace(repair, why=f"the program with it fails: {error}"[:300]), None
+        finally:
+            source.path.write_text(texts["before"], encoding="utf-8")
+        if verification is None or verification.verdict.outcome is not Outcome.FASTER:
+            return repair
+        source.path.write_text(texts["after"], encoding="utf-8")
+        kept = replace(repair, decided="kept", why=proposal.reason)
+        return replace(kept, commit=self.workplace.keep(commit_message(kept)))
+
+    def _prove(self, repair: Repair, shown: _Shown, drift: str) -> tuple[Repair, Verification | None]:
+        """Receipts first, then both in turns; no verification where the first run already says no."""
+        first = shown.run("after")
+        base, again = (result.losses for result in self.standing)
+        receipt = hold_losses(base, again, first.losses, next(kind for kind in TOLERATED if kind == drift))
+        repair = replace(repair, receipt=receipt, after_ms=median(first.steps_ms))
+        repair = replace(repair, before_ms=min(median(result.steps_ms) for result in self.standing))
+        if receipt is None:
+            return replace(repair, why="no loss and no output was seen that results could be held by"), None
+        if not receipt.holds:
+            why = f"losses leave those before it: {receipt.apart:.2g} apart at step {receipt.steps}"
+            return replace(repair, why=why), None
+        if repair.after_ms is None or repair.after_ms > (1 - _WORTH / 2) * (repair.before_ms or 0.0):
+            return replace(repair, why="the steps of its first run were no shorter than those before it"), None
+        verification = verify(_PLAN, shown.launch)
+        effect, verdict = verification.verdict.effect, verification.verdict
+        times = [median([_PLAN.time_s(pair[at]) for pair in verification.pairs]) * 1e3 for at in (0, 1)]
+        repair = replace(repair, before_ms=times[0], after_ms=times[1], effect=effect, pairs=len(verification.pairs))
+        return replace(repair, why=f"{verdict.label}: not shown to win {share_text(_WORTH)}"), verification
+
+
+@dataclass(slots=True)
+class _Shown:
+    """Runs of the program with one file in either of two texts. Steps are timed one by one, and 30 of them."""
+
+    runs: ProgramRuns
+    file: Path
+    texts: Mapping[Side, str]
+
+    def run(self, side: Side) -> TrialResult:
+        """One process. `CaptureError` where no step of it could be timed."""
+        self.file.write_text(self.texts[side], encoding="utf-8")
+        return self.runs.fixed()
+
+    def launch(self, side: Side, number: int) -> RunRow:
+        """The same as `verify` asks for it."""
+        return summarise(RunSteps(tuple(ms / 1e3 for ms in self.run(side).steps_ms)), side, number)
+
+
+def _links(file: Path) -> bool:
+    return any(part in ("site-packages", "dist-packages") for part in file.parts)
+
+
+def _may_win(name: str, foretold: Mapping[str, Foretold]) -> bool:
+    """Whether a fix may win 2 %: as the plan says, or where there is none; no plan knows what no rule finds."""
+    if name in foretold:
+        return foretold[name].high >= _WORTH
+    return not foretold or not BY_NAME[name].answers
+
+
+def _rank(source: Source, proposal: Proposal, foretold: Mapping[str, Foretold]) -> tuple[float, int, int]:
+    """The dearest first, the place that the plan names before others, then the order of the table."""
+    known = foretold.get(proposal.fix)
+    file, _, line = (known.place if known else "").rpartition(":")
+    is_there = bool(file) and source.path.name == Path(file).name
+    away = abs(int(line) - proposal.line) if is_there and line.isdecimal() else len(source.rows)
+    return (-(known.value if known else 0.0), list(EDITS).index(proposal.fix), away)
+
+
+def _fits_memory(proposal: Proposal, foretold: Mapping[str, Foretold]) -> bool:
+    """Whether the doubt is about memory alone, and a plan, which knows the device's, asks for the change."""
+    return proposal.fix == "no_recomputation" and proposal.fix in foretold and bool(foretold[proposal.fix].place)
+
+
+def commit_message(repair: Repair) -> str:
+    """What was foretold of an edit, measured, and held by receipts, below what it is."""
+    assert repair.effect is not None and repair.receipt is not None
+    assert repair.before_ms is not None and repair.after_ms is not None
+    known, effect, receipt = repair.foretold, repair.effect, repair.receipt
+    foretold = "nothing: no capture of a GPU prices it"
+    if known is not None:
+        low, high = share_text(known.low), share_text(known.high)
+        foretold = f"{share_text(known.value)} of the step ({low} to {high}), by the plan of a capture"
+    steps = f"{time_text(repair.before_ms * 1e6)} to {time_text(repair.after_ms * 1e6)} a step"
+    interval = f"{share_text(1 - effect.high)} to {share_text(1 - effect.low)}"
+    won = f"{share_text(1 - effect.ratio)} less ({interval}), {repair.pairs} pairs of fresh processes in turns"
+    kept = f"losses up to step {receipt.steps} are {receipt.apart:.2g} apart ({receipt.tolerated:.2g} tolerated)"
+    title, why = BY_NAME[repair.fix].what_to_type, repair.why[:1].upper() + repair.why[1:]
+    return (
+        f"{title} ({repair.where})\n\n{why}.\n\n"
+        f"Foretold: {foretold}\nMeasured: {steps}, {won}\nReceipts: {kept}\nFix: {repair.fix}\n"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of a repair: edits by their fixes (all where empty), seconds for all, `check` as of a trial."""
+
+    names: Sequence[str] = ()
+    budget_s: float = 600.0
+    check: str = ""
+    quiet: bool = False
+    tell: Callable[[str], None] = lambda _: None
+
+
+def fix_program(program: Sequence[str], workplace: Workplace, scratch: Path, asked: Asked) -> RepairAnswer:
+    """Make the edits that win in a copy of the program, one commit each; `scratch` is for files of runs.
+
+    `CaptureError` where the program fails by itself or makes no step, `UsageError` for what is no edit.
+    """
+    if absent := [name for name in asked.names if name not in EDITS]:
+        raise UsageError(f"{absent[0]!r} is no edit", remedy=f"choose from {', '.join(EDITS)}")
+    began = time.monotonic()
+    runs = ProgramRuns(workplace.words(program), scratch, asked.check, asked.quiet, workplace.folder)
+    state = Repairs(runs, workplace, asked.names or tuple(EDITS), asked.tell)
+    ended = state.run(began + asked.budget_s)
+    kept = [repair for repair in state.made if repair.decided == "kept"]
+    after_ms = min(median(result.steps_ms) for result in state.standing)
+    base_ms = (kept[0].before_ms if kept else None) or after_ms
+    return RepairAnswer(base_ms, after_ms, tuple(state.made), ended, time.monotonic() - began)

@@ -1,0 +1,155 @@
+"""A copy of the current folder on a git branch of its own, where a program is edited and run.
+
+In a git repository the copy is a work tree of it, with all that is changed and not committed; its branch stays when the
+work tree goes. Elsewhere it is a repository of its own, of the Python files. All else are links, so that a program
+finds its data and nothing large is copied.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from timesink.errors import ToolFailed, UsageError
+
+_IDENTITY: Final = {"user.name": "timesink fix", "user.email": "timesink@localhost", "commit.gpgsign": "false"}
+_SKIPPED: Final = frozenset({"__pycache__", ".git"})
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """`folder` stands for `here`; `base` is the commit that holds the program as it is."""
+
+    here: Path
+    folder: Path
+    branch: str
+    base: str
+    is_work_tree: bool
+
+    def own(self, file: Path) -> Path:
+        """The copy of a file below `here`."""
+        return self.folder / file.relative_to(self.here)
+
+    def words(self, program: Sequence[str]) -> list[str]:
+        """The program's command line: a Python file of `here` that has a full path means the copy's."""
+        paths = [(word, Path(word)) for word in program]
+        return [
+            str(self.own(path)) if path.suffix == ".py" and path.is_absolute() and path.is_relative_to(self.here) else w
+            for w, path in paths
+        ]
+
+    def keep(self, message: str) -> str:
+        """Commit what is edited; the commit's short name."""
+        _git(self.folder, "commit", "-q", "--no-verify", "-a", "-m", message)
+        return _git(self.folder, "rev-parse", "--short", "HEAD").strip()
+
+    def edited(self) -> list[Path]:
+        """The files that commits since `base` changed, as they lie here."""
+        names = _git(self.folder, "diff", "--name-only", "--relative", "-z", self.base, "HEAD").split("\0")
+        return [self.here / name for name in names if name]
+
+    def apply(self) -> list[Path]:
+        """Write what was kept into the files of `here`. `UsageError` where one was changed meanwhile."""
+        files = self.edited()
+        for file in files:
+            before = _git(self.folder, "show", f"{self.base}:./{file.relative_to(self.here)}")
+            if file.read_text(encoding="utf-8") != before:
+                raise UsageError(f"{file} was changed meanwhile", remedy=f"merge the branch {self.branch} by hand")
+        for file in files:
+            shutil.copyfile(self.own(file), file)
+        return files
+
+    def close(self) -> None:
+        """Take the work tree away; its branch stays if it holds anything. A copy stays."""
+        if self.is_work_tree:
+            is_empty = _git(self.folder, "rev-parse", "HEAD").strip() == self.base
+            root = _git(self.folder, "rev-parse", "--show-toplevel").strip()
+            _git(self.here, "worktree", "remove", "--force", root)
+            if is_empty:
+                _git(self.here, "branch", "-q", "-D", self.branch)
+
+
+def open_workplace(branch: str, copy: Path | None = None, scratch: Path | None = None) -> Workplace:
+    """A work tree in `scratch` of the repository that we are in; without it a copy of the current folder in `copy`.
+
+    `UsageError` where that folder is there already. A branch that is there already makes the next one `BRANCH-2`.
+    """
+    here = Path.cwd().resolve()
+    if scratch is None:
+        folder = (copy or here / branch).resolve()
+        if folder.exists():
+            raise UsageError(f"{folder} is there already", remedy="name a folder that is not, for the edited copy")
+        folder.mkdir(parents=True)
+        _git(folder, "init", "-q", "-b", branch)
+        _copy(here, folder, _python_files(here, folder))
+        return _ready(here, folder, branch, "the program as it is", False)
+    taken = set(_git(here, "for-each-ref", "--format=%(refname:short)", "refs/heads").split())
+    branch = next(name for name in (branch, *(f"{branch}-{number}" for number in count(2))) if name not in taken)
+    inner = _git(here, "rev-parse", "--show-prefix").strip()
+    _git(here, "worktree", "add", "-q", "-b", branch, str(scratch), "HEAD")
+    changed = _git(here, "diff", "--name-only", "--relative", "-z", "HEAD").split("\0")
+    added = _git(here, "ls-files", "--others", "--exclude-standard", "-z", "*.py").split("\0")
+    _copy(here, scratch / inner, (here / name for name in (*changed, *added) if name))
+    return _ready(here, scratch / inner, branch, "the program as it is, with what was not committed", True)
+
+
+def is_repository() -> bool:
+    """Whether the current folder belongs to a git repository that has a commit."""
+    return bool(_git(Path.cwd(), "rev-parse", "--verify", "-q", "HEAD", fails=True).strip())
+
+
+def _ready(here: Path, folder: Path, branch: str, message: str, is_work_tree: bool) -> Workplace:
+    """Commit what is there, then link what is not."""
+    _git(folder, "add", "-A", "--", ".")
+    if _git(folder, "status", "--porcelain").strip():
+        _git(folder, "commit", "-q", "--no-verify", "-m", message)
+    base = _git(folder, "rev-parse", "HEAD").strip()
+    _link(here, folder, folder)
+    return Workplace(here, folder, branch, base, is_work_tree)
+
+
+def _python_files(here: Path, folder: Path) -> Iterator[Path]:
+    """All but those of environments, of hidden folders, and of the copy itself."""
+    for file in here.rglob("*.py"):
+        parts = file.relative_to(here).parts
+        if not file.is_relative_to(folder) and "site-packages" not in parts and not any(p[0] == "." for p in parts):
+            yield file
+
+
+def _copy(here: Path, folder: Path, files: Iterable[Path]) -> None:
+    for file in files:
+        target = folder / file.relative_to(here)
+        if not file.exists():
+            target.unlink(missing_ok=True)
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+
+
+def _link(here: Path, folder: Path, copy: Path) -> None:
+    for entry in here.iterdir():
+        target = folder / entry.name
+        if entry.name in _SKIPPED or entry == copy:
+            continue
+        if not target.exists():
+            target.symlink_to(entry)
+        elif entry.is_dir() and not target.is_symlink():
+            _link(entry, target, copy)
+
+
+def _git(folder: Path, *words: str, fails: bool = False) -> str:
+    """What git says; `ToolFailed` where it fails, unless it may."""
+    settings = [word for name, value in _IDENTITY.items() for word in ("-c", f"{name}={value}")]
+    try:
+        ran = subprocess.run(["git", *settings, *words], cwd=folder, capture_output=True, text=True, check=False)
+    except FileNotFoundError as absent:
+        raise ToolFailed("git is not there", remedy="install git: each kept edit is a commit") from absent
+    if ran.returncode and not fails:
+        last = (ran.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise ToolFailed(f"git {words[0]} failed: {last}", remedy="run it by hand in the folder to see why")
+    return "" if ran.returncode else ran.stdout

@@ -21,7 +21,7 @@ NAVIGATION = {
     "explanation/faq explanation/glossary explanation/gallery",
     "How to": "how-to/install how-to/which-tool how-to/capture how-to/trainer how-to/diagnose-a-trace how-to/report "
     "how-to/query how-to/read-a-kernel-report how-to/memory how-to/compile-and-spikes how-to/many-ranks "
-    "how-to/try-changes how-to/verify how-to/ci-gate how-to/configure how-to/agents how-to/python",
+    "how-to/try-changes how-to/fix-a-program how-to/verify how-to/ci-gate how-to/configure how-to/agents how-to/python",
     "Understand": "explanation/what-a-trace-cannot-say explanation/accuracy explanation/speed-table explanation/speed "
     "explanation/other-tools",
     "Reference": "commands/index rules/index tables/index python/index json/index assumptions",

@@ -1,4 +1,4 @@
-"""The edits of a trial: one argument or line more, where the program makes what is changed; else none."""
+"""Flags: one argument or line more, where the program makes what is changed; else none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from timesink.edits.table import write_patch
+from timesink.edits.table import proposals, unified
 
 SCRIPT = """import torch
 from torch import nn
@@ -28,13 +28,15 @@ PLACES = {"model": 11, "optimizer": 5, "loader": 9}
 
 
 def patched(folder: Path, script: str, *names: str) -> tuple[str, list[str]]:
-    """The script after `patch` has applied the diff, and the changes that the diff makes."""
+    """The script after `patch` has applied the diff of all changes, and those that the diff makes."""
     file = folder / "train.py"
     file.write_text(script)
-    text, made = write_patch(names, {what: f"{file}:{line}" for what, line in PLACES.items()})
-    if text:
+    found = list(proposals([file], names, {what: f"{file}:{line}" for what, line in PLACES.items()}))
+    if found:
+        source = found[0][0]
+        text = unified(source, source.edited([made for _, one in found for made in one.replacements]))
         subprocess.run(["patch", "-p1", "-s"], input=text, text=True, cwd=folder, check=True)
-    return file.read_text(), made
+    return file.read_text(), [one.fix for _, one in found]
 
 
 def test_all_that_is_an_argument_or_a_line_is_written(tmp_path: Path) -> None:
@@ -59,22 +61,4 @@ def test_all_that_is_an_argument_or_a_line_is_written(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_written_safely_is_left(tmp_path: Path, script: str, name: str) -> None:
     assert patched(tmp_path, script, name) == (script, [])
-    assert write_patch([name], {}) == ("", [])
-
-
-def test_a_copy_holds_the_edited_file_and_links_to_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere.py"
-    (here / "model" / "parts").mkdir(parents=True)
-    (here / "data").mkdir()
-    (here / "model" / "parts" / "net.py").write_text(SCRIPT)
-    (here / "model" / "other.py").write_text("x = 1\n")
-    elsewhere.write_text(SCRIPT)
-    monkeypatch.chdir(here)
-    places = {"model": f"{elsewhere}:11", "optimizer": "model/parts/net.py:5"}
-    edited = copy_edited(tmp_path / "copy", ("bf16", "fused_optimizer", "compile"), places)
-    assert edited == {here / "model" / "parts" / "net.py": ("fused_optimizer",)}
-    copy = tmp_path / "copy"
-    assert "fused=True" in (copy / "model" / "parts" / "net.py").read_text()
-    assert (here / "model" / "parts" / "net.py").read_text() == SCRIPT == elsewhere.read_text()
-    assert (copy / "data").is_symlink() and (copy / "model" / "other.py").resolve() == here / "model" / "other.py"
-    assert not (copy / "model").is_symlink() and not (copy / "model" / "parts").is_symlink()
+    assert not list(proposals([tmp_path / "train.py"], [name], {}))

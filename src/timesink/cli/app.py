@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from timesink.cli.commands import help_page, overview, version
+from timesink.cli.commands import GROUPS, help_page, overview, version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +19,7 @@ _KNOWN = {
     ("help",): overview,
     ("--help",): help_page,
     ("-h",): help_page,
+    ("--help-all",): lambda: help_page(GROUPS),
     ("--version",): version,
     ("-V",): version,
 }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from timesink import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
 # What is run, where it is in `cli/` (file and function), and what it does. A name with one word is a command; what
@@ -72,7 +72,8 @@ ENTRIES = {
 }
 # What serves for as long as its user likes: each request, or each capture that appears, has a budget of its own.
 SERVERS = {"report --watch", "report --serve", "mcp"}
-# What a user does, in the order it is done, and the commands for it. The demo is not among them: `BEGIN` shows it.
+# What a user does, in the order it is done, and the commands for it; the last group is shown by `--help-all` only. The
+# demo is not among them: `BEGIN` shows it.
 GROUPS = {
     "Capture": ("capture", "doctor"),
     "Look": ("diagnose", "report", "show", "kernels", "ranks", "memory", "query", "explain"),
@@ -81,6 +82,7 @@ GROUPS = {
     "More": ("mcp",),
 }
 COMMANDS = {name: ENTRIES[name][1] for names in GROUPS.values() for name in names}
+SHOWN = {heading: names for heading, names in GROUPS.items() if heading != "More"}
 # Names of before, which go on working until 1.0.
 FORMER = {
     "which": "doctor SYMPTOM", "loop": "capture --loop", "next": "kernels --next", "redact": "capture --redact",
@@ -123,8 +125,8 @@ OPTIONS_OF_MOST = (
 )
 
 
-def help_page() -> str:
-    """What it is for, its options, every command with what it does, and its exit codes."""
+def help_page(groups: Mapping[str, Sequence[str]] = SHOWN) -> str:
+    """What it is for, its options, the commands with what each does, and its exit codes."""
     width = max(min(get_terminal_size().columns, 100) - 2, 50)
     indent = "  "
     parts = [
@@ -132,7 +134,7 @@ def help_page() -> str:
         fill(PURPOSE, width, initial_indent=indent, subsequent_indent=indent),
         _listed("Options", OPTIONS, width),
         _listed("Options of most commands", OPTIONS_OF_MOST, width),
-        *(_listed(heading, ((name, COMMANDS[name]) for name in names), width) for heading, names in GROUPS.items()),
+        *(_listed(heading, ((name, COMMANDS[name]) for name in names), width) for heading, names in groups.items()),
         fill(EXIT_CODES, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False),
     ]
     return "\n\n".join(parts)
@@ -149,9 +151,9 @@ def _listed(heading: str, rows: Iterable[tuple[str, str]], width: int) -> str:
 
 
 def overview() -> str:
-    """The first screen: purpose, three ways to begin, the commands by group."""
+    """The first screen: purpose, three ways to begin, the commands that `--help` shows by group."""
     begin = "\n".join(f"  {command:43}{what}" for command, what in BEGIN)
-    every = "\n".join(f"  {heading:9}{'  '.join(names)}" for heading, names in GROUPS.items())
+    every = "\n".join(f"  {heading:9}{'  '.join(names)}" for heading, names in SHOWN.items())
     return f"{PURPOSE}\n\n{begin}\n\n{every}\n\n{HINT}"
 
 

@@ -17,7 +17,6 @@ def fix(
     program: list[str] | None = None,
     only: list[str] | None = None,
     budget: str = "10m",
-    check: str = "",
     copy: Path | None = None,
     apply: bool = False,
     quiet: bool = False,
@@ -37,7 +36,7 @@ def fix(
 
     if not program:
         raise UsageError("no program to fix", remedy="write it after --, such as: -- python train.py")
-    asked = Asked(chosen_names(only), seconds(budget), check, quiet, partial(tell, quiet=quiet))
+    asked = Asked(chosen_names(only), seconds(budget), quiet, partial(tell, quiet=quiet))
     with translated(), TemporaryDirectory(prefix="timesink-fix-") as scratch:
         tree = Path(scratch).resolve() / "tree"
         workplace = open_workplace("timesink-fix", copy, tree if copy is None and is_repository() else None)

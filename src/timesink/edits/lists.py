@@ -53,7 +53,7 @@ def find_list_loops(source: Source, line: int) -> Iterator[Proposal]:
         if not calls or "" in calls:
             continue
         indent = source.indent(loop)
-        text = f"\n{indent}".join(calls)
+        text = f"\n{indent}".join(calls if not lists.condition else _unless_empty(source, calls, indent))
         reason = "a loop changes one tensor after another; operations on lists change all of them at once"
         doubt = "" if _are_apart(source, lists, loop) else _SHARED
         yield Proposal("list_operations", loop.lineno, reason, (source.replace(loop, text),), doubt)
@@ -72,6 +72,16 @@ def _lists(source: Source, loop: ast.For) -> _Lists | None:
         condition = source.said(only.test)
     names = {name_of(target): source.said(one) for target, one in zip(targets, each, strict=True)}
     return _Lists(names, condition)
+
+
+def _unless_empty(source: Source, calls: list[str], indent: str) -> Iterator[str]:
+    """The calls where a condition may leave no tensor at all, which an operation on lists refuses."""
+    name = source.free_name("listed")
+    for call in calls:
+        function, _, rest = call.partition("([")
+        changed, _, arguments = rest.partition("]")
+        yield f"{name} = [{changed}]"
+        yield f"if {name}:\n{indent}    {function}({name}{arguments}"
 
 
 def _are_apart(source: Source, lists: _Lists, loop: ast.For) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Final, Literal
+from typing import Final
 
 from timesink.capture.errors import CaptureError
 from timesink.edits.source import Proposal, Source
@@ -20,54 +20,17 @@ from timesink.edits.table import EDITS, proposals, unified
 from timesink.errors import UsageError
 from timesink.fixes.table import BY_NAME
 from timesink.trials.receipts import TOLERATED, hold_losses
-from timesink.trials.records import Foretold, Receipt, TrialResult
+from timesink.trials.records import Foretold, TrialResult
+from timesink.trials.repaired import Decided, Repair, RepairAnswer
 from timesink.trials.run import ProgramRuns, foretell
 from timesink.trials.workplace import Workplace
 from timesink.units import share_text, time_text
 from timesink.verify.experiment import ExperimentPlan, Verification, verify
-from timesink.verify.outcomes import Effect, Outcome, RunRow
+from timesink.verify.outcomes import Outcome, RunRow
 from timesink.verify.runs import RunSteps, Side, summarise
 
 _PLAN: Final = ExperimentPlan(looks=(4, 8, 12), warm_up_pairs=0)
 _WORTH: Final = _PLAN.threshold_ratio
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """What became of one edit at one line. `why` is the reason of what was decided; `diff` is as `patch -p1` takes it.
-
-    Of one that was run: milliseconds a step before it and after it, the effect with its interval, the receipt, and of
-    one that is kept its commit.
-    """
-
-    fix: str
-    where: str
-    decided: Literal["kept", "taken back", "offered"]
-    why: str
-    diff: str
-    foretold: Foretold | None = None
-    before_ms: float | None = None
-    after_ms: float | None = None
-    effect: Effect | None = None
-    pairs: int = 0
-    receipt: Receipt | None = None
-    commit: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RepairAnswer:
-    """All that was made of a program: its edits in order, and its step before the first and after the last."""
-
-    base_ms: float
-    after_ms: float
-    repairs: tuple[Repair, ...]
-    ended: str
-    seconds: float
-
-    @property
-    def kept(self) -> tuple[Repair, ...]:
-        """The edits that hold."""
-        return tuple(repair for repair in self.repairs if repair.decided == "kept")
 
 
 @dataclass(slots=True)
@@ -88,7 +51,7 @@ class Repairs:
         while time.monotonic() < until_s:
             found = next(self._candidates(foretold), None)
             if found is None:
-                return f"no edit is left that may win {share_text(_WORTH)}"
+                return f"no edit is left that may win {100 * _WORTH:g} %"
             source, proposal = found
             repair = self._judge(source, proposal, foretold.get(EDITS[proposal.fix].fix))
             self.made.append(repair)
@@ -126,9 +89,7 @@ class Repairs:
                 continue
             yield source, proposal
 
-    def _repair(
-        self, source: Source, proposal: Proposal, decided: Literal["kept", "taken back", "offered"], why: str
-    ) -> Repair:
+    def _repair(self, source: Source, proposal: Proposal, decided: Decided, why: str) -> Repair:
         where = f"{source.path.relative_to(self.workplace.folder)}:{proposal.line}"
         return Repair(proposal.fix, where, decided, why, unified(source, source.edited(proposal.replacements)))
 
@@ -167,7 +128,7 @@ class Repairs:
         effect, verdict = verification.verdict.effect, verification.verdict
         times = [median([_PLAN.time_s(pair[at]) for pair in verification.pairs]) * 1e3 for at in (0, 1)]
         repair = replace(repair, before_ms=times[0], after_ms=times[1], effect=effect, pairs=len(verification.pairs))
-        return replace(repair, why=f"{verdict.label}: not shown to win {share_text(_WORTH)}"), verification
+        return replace(repair, why=f"{verdict.label}: not shown to win {100 * _WORTH:g} %"), verification
 
 
 @dataclass(slots=True)
@@ -235,11 +196,10 @@ def commit_message(repair: Repair) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of a repair: edits by their fixes (all where empty), seconds for all, `check` as of a trial."""
+    """What is asked of a repair: edits by their fixes (all where empty), and seconds for everything."""
 
     names: Sequence[str] = ()
     budget_s: float = 600.0
-    check: str = ""
     quiet: bool = False
     tell: Callable[[str], None] = lambda _: None
 
@@ -252,7 +212,7 @@ def fix_program(program: Sequence[str], workplace: Workplace, scratch: Path, ask
     if absent := [name for name in asked.names if name not in EDITS]:
         raise UsageError(f"{absent[0]!r} is no edit", remedy=f"choose from {', '.join(EDITS)}")
     began = time.monotonic()
-    runs = ProgramRuns(workplace.words(program), scratch, asked.check, asked.quiet, workplace.folder)
+    runs = ProgramRuns(workplace.words(program), scratch, "", asked.quiet, workplace.folder)
     state = Repairs(runs, workplace, asked.names or tuple(EDITS), asked.tell)
     ended = state.run(began + asked.budget_s)
     kept = [repair for repair in state.made if repair.decided == "kept"]

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
@@ -89,7 +89,7 @@ def open_workplace(branch: str, copy: Path | None = None, scratch: Path | None =
         _copy(here, folder, _python_files(here, folder))
         return _ready(here, folder, branch, "the program as it is", False)
     taken = set(_git(here, "for-each-ref", "--format=%(refname:short)", "refs/heads").split())
-    branch = next(name for name in (branch, *(f"{branch}-{number}" for number in count(2))) if name not in taken)
+    branch = next(name for name in chain([branch], (f"{branch}-{at}" for at in count(2))) if name not in taken)
     inner = _git(here, "rev-parse", "--show-prefix").strip()
     _git(here, "worktree", "add", "-q", "-b", branch, str(scratch), "HEAD")
     changed = _git(here, "diff", "--name-only", "--relative", "-z", "HEAD").split("\0")

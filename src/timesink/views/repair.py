@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timesink.trials.repair import Repair, RepairAnswer
+from timesink.trials.repaired import Repair, RepairAnswer
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.views.figures import LadderChart, LadderRung
 from timesink.views.page import Cell, Page, sheet_of

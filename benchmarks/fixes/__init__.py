@@ -1,0 +1,1 @@
+"""Programs with known faults, traps that look like faults, and programs with several faults, for `timesink fix`."""

@@ -1,0 +1,212 @@
+"""The loop of repairs on programs whose runs are told, not made: what is kept, taken back and offered, and as what."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.fixes.suite import FAULTS, TRAPS, program
+
+from timesink.capture.errors import failure
+from timesink.errors import UsageError
+from timesink.trials import repair
+from timesink.trials.records import Foretold, TrialResult
+from timesink.trials.repair import Asked, fix_program
+from timesink.trials.repaired import RepairAnswer
+from timesink.trials.workplace import Workplace, is_repository, open_workplace
+from timesink.views.repair import conclusion, repair_page
+
+PIECES = {piece.name: piece for piece in (*FAULTS, *TRAPS)}
+LOSSES = [1.0 - 0.01 * at for at in range(36)]
+
+
+class ToldRuns:
+    """Runs whose step is what `step_ms` makes of the text of the script, with losses by `losses`."""
+
+    step_ms: Callable[[str], float] = staticmethod(lambda text: 10.0)
+    losses: Callable[[str], list[float]] = staticmethod(lambda text: LOSSES)
+    made = 0
+
+    def __init__(self, program: list[str], folder: Path, check: str, quiet: bool, place: Path) -> None:
+        self.script, self.capture, self.base = place / "train.py", folder / "none.json", list[TrialResult]()
+
+    def fixed(self, names: tuple[str, ...] = (), capture: Path | None = None) -> TrialResult:
+        ToldRuns.made += 1
+        text = self.script.read_text()
+        step_ms = ToldRuns.step_ms(text) * (1 + 0.002 * (ToldRuns.made % 3))
+        result = TrialResult(steps_ms=[step_ms] * 30, losses=ToldRuns.losses(text), files=[str(self.script)])
+        self.base.append(result)
+        return result
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "here"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data" / "rows.txt").write_text("1")
+    (folder / "parts.py").write_text("x = 1\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(repair, "ProgramRuns", ToldRuns)
+    monkeypatch.setattr(ToldRuns, "step_ms", staticmethod(lambda text: 10.0))
+    monkeypatch.setattr(ToldRuns, "losses", staticmethod(lambda text: LOSSES))
+    return folder
+
+
+def in_git(*words: str, folder: Path | None = None) -> str:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    ran = subprocess.run(["git", *identity, *words], cwd=folder, capture_output=True, text=True, check=True)
+    return ran.stdout
+
+
+def fixed(here: Path, text: str, **asked: Any) -> tuple[RepairAnswer, Workplace]:
+    (here / "train.py").write_text(text)
+    workplace = open_workplace("timesink-fix", here.parent / "copy")
+    (here.parent / "scratch").mkdir()
+    return fix_program(["python", "train.py"], workplace, here.parent / "scratch", Asked(**asked)), workplace
+
+
+def test_what_wins_is_a_commit_that_says_what_was_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = program([PIECES["mask_in_loop"], PIECES["anomaly_mode"]])
+    monkeypatch.setattr(
+        ToldRuns,
+        "step_ms",
+        staticmethod(lambda text: 10.0 - 4.0 * text.index("causal =") / 1e9 - 3.0 * ("anomaly" not in text)),
+    )
+    answer, workplace = fixed(here, text)
+    assert [(one.fix, one.decided) for one in answer.repairs] == [
+        ("build_once", "taken back"), ("drop_debugging", "kept"), ("foreach", "taken back"),
+    ][: len(answer.repairs)]  # fmt: skip
+    (kept,) = answer.kept
+    message = in_git("log", "-1", "--format=%B", folder=workplace.folder)
+    for said in (
+        "switch debugging off",
+        "Foretold: nothing",
+        "10.0 ms to 7.0",
+        "4 pairs",
+        "0 apart",
+        "Fix: drop_debugging",
+    ):
+        assert said in message
+    assert kept.commit == in_git("rev-parse", "--short", "HEAD", folder=workplace.folder).strip()
+    assert kept.effect is not None and kept.effect.ratio == pytest.approx(0.7, rel=0.01)
+    assert "anomaly" not in (workplace.folder / "train.py").read_text()
+    assert (here / "train.py").read_text() == text
+    assert workplace.edited() == [here / "train.py"]
+    page = repair_page(answer, "python train.py", "Here")
+    assert [sheet.key for sheet in page.sheets] == ["kept", "taken_back"]
+    assert conclusion(answer).startswith("drop_debugging: a step of 10.0 ms takes 7.0")
+    assert workplace.apply() == [here / "train.py"]
+    assert "anomaly" not in (here / "train.py").read_text()
+
+
+def test_an_edit_that_moves_losses_is_taken_back_however_much_it_wins(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ToldRuns, "step_ms", staticmethod(lambda text: 10.0 if "anomaly" in text else 5.0))
+    monkeypatch.setattr(
+        ToldRuns, "losses", staticmethod(lambda text: LOSSES if "anomaly" in text else [one * 1.001 for one in LOSSES])
+    )
+    text = program([PIECES["anomaly_mode"]])
+    answer, workplace = fixed(here, text)
+    (back,) = [one for one in answer.repairs if one.fix == "drop_debugging"]
+    assert back.decided == "taken back" and "losses leave those before it: 0.001 apart" in back.why
+    assert (workplace.folder / "train.py").read_text() == text and not workplace.edited()
+
+
+@pytest.mark.parametrize("losses", [[], [float("nan")] * 36])
+def test_without_a_loss_to_hold_it_by_nothing_is_kept(
+    here: Path, monkeypatch: pytest.MonkeyPatch, losses: list[float]
+) -> None:
+    monkeypatch.setattr(ToldRuns, "step_ms", staticmethod(lambda text: 10.0 if "anomaly" in text else 5.0))
+    monkeypatch.setattr(ToldRuns, "losses", staticmethod(lambda text: losses))
+    answer, _ = fixed(here, program([PIECES["anomaly_mode"]]))
+    assert not answer.kept and conclusion(answer).startswith("No edit makes")
+
+
+def test_an_edit_that_breaks_the_program_is_taken_back(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step_ms(text: str) -> float:
+        if "anomaly" not in text:
+            raise failure("no step was seen: it ended with status 1", "run it alone")
+        return 10.0
+
+    monkeypatch.setattr(ToldRuns, "step_ms", staticmethod(step_ms))
+    answer, _ = fixed(here, program([PIECES["anomaly_mode"]]))
+    (back,) = answer.repairs
+    assert back.decided == "taken back" and "the program with it fails: no step was seen" in back.why
+
+
+@pytest.mark.parametrize(
+    ("trap", "why"),
+    [
+        ("teacher_trained", "where it may be trained"),
+        ("shared_storage", "may share memory"),
+        ("memory_needed", "nothing says that the device has the memory"),
+        ("padding_needed", "view may need batches of one length"),
+    ],
+)
+def test_what_its_pattern_cannot_prove_is_offered_and_never_run(here: Path, trap: str, why: str) -> None:
+    ToldRuns.made = 0
+    answer, _ = fixed(here, program([PIECES[trap]]))
+    (offer,) = [one for one in answer.repairs if one.fix == PIECES[trap].fix]
+    assert offer.decided == "offered" and why in offer.why and offer.diff.startswith("--- a/train.py")
+    assert ToldRuns.made == 2
+    sheet = repair_page(answer, "python train.py", "Here").sheets[-1]
+    assert sheet.key == "offered" and why.lower() in str(sheet.rows[0][2]).lower()
+
+
+def test_what_a_plan_foretells_most_of_comes_first_and_what_it_rules_out_is_not_tried(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {"evaluate_rarely": Foretold(0.4, 0.3, 0.5, "train.py:20"), "drop_debugging": Foretold(0.1, 0.0, 0.2),
+            "build_once": Foretold(0.0, 0.0, 0.01)}  # fmt: skip
+    monkeypatch.setattr(repair, "foretell", lambda *_: plan)
+    answer, _ = fixed(here, program([PIECES[name] for name in ("mask_in_loop", "anomaly_mode", "evaluated_each_step")]))
+    assert [one.fix for one in answer.repairs] == ["evaluate_rarely", "drop_debugging"]
+    assert answer.repairs[0].foretold == plan["evaluate_rarely"]
+    assert answer.ended == "no edit is left that may win 2 %"
+
+
+def test_a_repository_gets_a_branch_and_keeps_its_files(here: Path) -> None:
+    """What is not committed is part of the program; links stand for what git does not hold."""
+    (here / "train.py").write_text("x = 1\n")
+    in_git("init", "-q")
+    in_git("add", "train.py")
+    assert not is_repository()
+    in_git("commit", "-q", "-m", "first")
+    assert is_repository()
+    (here / "train.py").write_text("x = 2\n")
+    workplace = open_workplace("timesink-fix", None, here.parent / "tree")
+    assert workplace.own(here / "train.py").read_text() == "x = 2\n"
+    assert (workplace.folder / "data").is_symlink() and workplace.own(here / "parts.py").read_text() == "x = 1\n"
+    assert not workplace.own(here / "parts.py").is_symlink()
+    assert workplace.words(["python", str(here / "train.py"), "a.py"]) == [
+        "python",
+        str(workplace.folder / "train.py"),
+        "a.py",
+    ]
+    workplace.own(here / "train.py").write_text("x = 3\n")
+    workplace.keep("Edit")
+    workplace.close()
+    assert in_git("show", "timesink-fix:train.py") == "x = 3\n" and (here / "train.py").read_text() == "x = 2\n"
+    assert not (here.parent / "tree").exists()
+    again = open_workplace("timesink-fix", None, here.parent / "tree")
+    assert again.branch == "timesink-fix-2"
+    again.close()
+    assert in_git("branch", "--list", "timesink-fix-2") == ""
+
+
+def test_a_copy_that_is_there_and_a_file_that_changed_are_refused(here: Path) -> None:
+    (here / "train.py").write_text("x = 1\n")
+    workplace = open_workplace("timesink-fix", here.parent / "copy")
+    workplace.own(here / "train.py").write_text("x = 3\n")
+    workplace.keep("Edit")
+    (here / "train.py").write_text("x = 2\n")
+    with pytest.raises(UsageError, match="was changed meanwhile"):
+        workplace.apply()
+    with pytest.raises(UsageError, match="is there already"):
+        open_workplace("timesink-fix", here.parent / "copy")
+    with pytest.raises(UsageError, match="is no edit"):
+        fix_program(["python", "train.py"], workplace, here, Asked(("bf17",)))

@@ -7,8 +7,9 @@ from typing import cast
 import pytest
 
 from timesink.trials.agent import Pair, TimedBlock, interval, is_decided
+from timesink.trials.receipts import hold_losses
 from timesink.trials.records import Confirmed, Foretold, Receipt, TrialAnswer, TrialPlan, TrialResult, Tried
-from timesink.trials.run import ProgramRuns, _confirm, _promise, _receipt, _winners
+from timesink.trials.run import ProgramRuns, _confirm, _promise, _winners
 from timesink.trials.switches import Drift
 from timesink.views.trial import conclusion, trial_page
 
@@ -135,12 +136,12 @@ BASE = [2.0, 1.9, 1.8, 1.7, 1.65, 1.6, 1.55, 1.5]
     ],
 )
 def test_losses_hold_within_what_a_change_may_move(changed: list[float], drift: Drift, holds: bool) -> None:
-    receipt = _receipt(BASE, BASE, changed, drift)
+    receipt = hold_losses(BASE, BASE, changed, drift)
     assert receipt is not None and receipt.holds is holds
 
 
 def test_without_losses_there_is_no_receipt() -> None:
-    assert _receipt([], [], [], "rounding") is None
+    assert hold_losses([], [], [], "rounding") is None
 
 
 def test_what_wins_most_for_its_cost_is_tried_first() -> None:

@@ -14,7 +14,7 @@ from timesink.capture.errors import failure
 from timesink.errors import UsageError
 from timesink.trials import repair
 from timesink.trials.records import Foretold, TrialResult
-from timesink.trials.repair import Asked, fix_program
+from timesink.trials.repair import RepairOrder, fix_program
 from timesink.trials.repaired import RepairAnswer
 from timesink.trials.workplace import Workplace, is_repository, open_workplace
 from timesink.views.repair import conclusion, repair_page
@@ -65,7 +65,7 @@ def fixed(here: Path, text: str, **asked: Any) -> tuple[RepairAnswer, Workplace]
     (here / "train.py").write_text(text)
     workplace = open_workplace("timesink-fix", here.parent / "copy")
     (here.parent / "scratch").mkdir()
-    return fix_program(["python", "train.py"], workplace, here.parent / "scratch", Asked(**asked)), workplace
+    return fix_program(["python", "train.py"], workplace, here.parent / "scratch", RepairOrder(**asked)), workplace
 
 
 def test_what_wins_is_a_commit_that_says_what_was_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_an_edit_that_breaks_the_program_is_taken_back(here: Path, monkeypatch: 
     [
         ("teacher_trained", "where it may be trained"),
         ("shared_storage", "may share memory"),
-        ("memory_needed", "nothing says that the device has the memory"),
+        ("memory_needed", "nothing says that the GPU has the memory"),
         ("padding_needed", "view may need batches of one length"),
     ],
 )
@@ -209,4 +209,4 @@ def test_a_copy_that_is_there_and_a_file_that_changed_are_refused(here: Path) ->
     with pytest.raises(UsageError, match="is there already"):
         open_workplace("timesink-fix", here.parent / "copy")
     with pytest.raises(UsageError, match="is no edit"):
-        fix_program(["python", "train.py"], workplace, here, Asked(("bf17",)))
+        fix_program(["python", "train.py"], workplace, here, RepairOrder(("bf17",)))

@@ -29,14 +29,14 @@ def fix(
     run, its losses are held against those before it, and runs of both in turns decide. What is kept is a commit. What
     cannot be proven safe is offered, not made. Exit code 0: an edit is kept; 1: none is.
     """
-    from timesink.trials.repair import Asked, fix_program
+    from timesink.trials.repair import RepairOrder, fix_program
     from timesink.trials.workplace import is_repository, open_workplace
     from timesink.untrusted.masking import stored_command
     from timesink.views.repair import repair_page
 
     if not program:
         raise UsageError("no program to fix", remedy="write it after --, such as: -- python train.py")
-    asked = Asked(chosen_names(only), seconds(budget), quiet, partial(tell, quiet=quiet))
+    asked = RepairOrder(chosen_names(only), seconds(budget), quiet, partial(tell, quiet=quiet))
     with translated(), TemporaryDirectory(prefix="timesink-fix-") as scratch:
         tree = Path(scratch).resolve() / "tree"
         workplace = open_workplace("timesink-fix", copy, tree if copy is None and is_repository() else None)

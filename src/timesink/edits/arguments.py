@@ -83,7 +83,7 @@ def drop_anomaly_mode(source: Source, line: int) -> Iterator[Proposal]:
 
 
 def drop_checkpoints(source: Source, line: int) -> Iterator[Proposal]:
-    """`checkpoint(layer, x)` becomes `layer(x)`. Whether the activations fit, only a capture of the device tells."""
+    """`checkpoint(layer, x)` becomes `layer(x)`. Whether the activations fit, only a capture of the GPU tells."""
     own = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
     calls = [call for call in calls_in(source.tree) if _is_checkpoint(call) and call.args]
     made = []
@@ -94,7 +94,7 @@ def drop_checkpoints(source: Source, line: int) -> Iterator[Proposal]:
         held = f"({function})" if isinstance(call.args[0], ast.Lambda) else function
         made.append(source.replace(call, f"{held}({given})"))
     if made:
-        why = "nothing says that the device has the memory which the activations take"
+        why = "nothing says that the GPU has the memory which the activations take"
         reason = "activations are computed twice; they are stored"
         yield Proposal("no_recomputation", calls[0].lineno, reason, tuple(made), why)
 

@@ -77,7 +77,7 @@ def _shaped(source: Source, longest: str) -> str:
 
 
 def find_waiting_copies(source: Source, line: int) -> Iterator[Proposal]:
-    """Copies of a loader's batch to the device that wait, where the loader pins its memory."""
+    """Copies of a loader's batch to the GPU that wait, where the loader pins its memory."""
     pins = any(word.arg == "pin_memory" and getattr(word.value, "value", None) is True
                for call in calls_in(source.tree) for word in call.keywords)  # fmt: skip
     for loop in source.step_loops() if pins else ():
@@ -97,5 +97,5 @@ def find_waiting_copies(source: Source, line: int) -> Iterator[Proposal]:
             made = [
                 source.replace(call, f"{t}{'' if t.endswith('(') else ', '}non_blocking=True)") for call, t in texts
             ]
-            reason = "the loop waits for each batch to be copied to the device; from pinned memory it need not"
+            reason = "the loop waits for each batch to be copied to the GPU; from pinned memory it need not"
             yield Proposal("waiting_copies", copies[0].lineno, reason, tuple(made))

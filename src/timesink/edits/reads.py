@@ -1,6 +1,6 @@
-"""Values of the device that a training loop reads in each step, and evaluations in each step: every N steps instead.
+"""Values of the GPU that a training loop reads in each step, and evaluations in each step: every N steps instead.
 
-What is read only to be told is told every N steps. What is summed or listed stays on the device until the loop is over.
+What is read only to be told is told every N steps. What is summed or listed stays on the GPU until the loop is over.
 A value that anything else depends on is left alone: it may control the loop.
 """
 
@@ -34,7 +34,7 @@ def find_reads(source: Source, line: int) -> Iterator[Proposal]:
         if changes:
             first = min(made.start[0] for made in changes) + 1 if not told else told[0].lineno
             why = "a clock is read in this loop, and the wait may be for it" if waits and clock else ""
-            reason = f"the loop waits for the device in each step to read a value; it does so every {EVERY} steps"
+            reason = f"the loop waits for the GPU in each step to read a value; it does so every {EVERY} steps"
             yield Proposal("remove_sync", first, reason, tuple(changes), why)
 
 
@@ -94,7 +94,7 @@ def _told(source: Source, loop: Loop, wanted: object) -> list[ast.stmt]:
 
 
 def _hears(statement: ast.stmt, names: list[str]) -> bool:
-    """Whether a message reads a name that stays: it does not wait, unless it reads the device itself."""
+    """Whether a message reads a name that stays: it does not wait, unless it reads the GPU itself."""
     own = any(name_of(call.func) in _READS for call in calls_in(statement))
     return not own and bool(_names_of(statement) & set(names))
 

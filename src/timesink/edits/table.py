@@ -17,7 +17,7 @@ Drift = Literal["exact", "other batches", "rounding", "lower precision"]
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class SourceEdit:
     """How a fix is written into a program. `where` is what the program makes at the line that is edited; without it the
     whole file is looked through. `on_gpu`: without a GPU it changes nothing."""
 
@@ -28,8 +28,8 @@ class Edit:
     on_gpu: bool = False
 
 
-def _argument(name: str, drift: Drift, where: Literal["optimizer", "loader"], **given: object) -> Edit:
-    return Edit(name, (partial(arguments.add_arguments, name, given),), drift, where)
+def _argument(name: str, drift: Drift, where: Literal["optimizer", "loader"], **given: object) -> SourceEdit:
+    return SourceEdit(name, (partial(arguments.add_arguments, name, given),), drift, where)
 
 
 _WORKERS, _PINNED = arguments.LOADER_OPTIONS["loader_workers"], arguments.LOADER_OPTIONS["pin_memory"]
@@ -37,29 +37,29 @@ EDITS: Final = {
     edit.fix: edit
     for edit in (
         _argument("loader_workers", "other batches", "loader", **_WORKERS),
-        Edit("no_gradients", (gradients.find_unused_gradients,), "exact"),
-        Edit("remove_sync", (reads.find_reads,), "exact"),
-        Edit("build_once", (constants.find_constants,), "exact"),
-        Edit("list_operations", (lists.find_list_loops,), "rounding"),
-        Edit("evaluate_rarely", (reads.find_evaluations,), "exact"),
-        Edit("pad_to_batch", (batches.find_padding,), "rounding"),
-        Edit("drop_debugging", (arguments.drop_anomaly_mode,), "exact"),
-        Edit("no_sync", (gradients.find_exchanges,), "rounding"),
-        Edit("no_recomputation", (arguments.drop_checkpoints,), "exact"),
+        SourceEdit("no_gradients", (gradients.find_unused_gradients,), "exact"),
+        SourceEdit("remove_sync", (reads.find_reads,), "exact"),
+        SourceEdit("build_once", (constants.find_constants,), "exact"),
+        SourceEdit("list_operations", (lists.find_list_loops,), "rounding"),
+        SourceEdit("evaluate_rarely", (reads.find_evaluations,), "exact"),
+        SourceEdit("pad_to_batch", (batches.find_padding,), "rounding"),
+        SourceEdit("drop_debugging", (arguments.drop_anomaly_mode,), "exact"),
+        SourceEdit("no_sync", (gradients.find_exchanges,), "rounding"),
+        SourceEdit("no_recomputation", (arguments.drop_checkpoints,), "exact"),
         _argument("fused_optimizer", "rounding", "optimizer", fused=True),
         _argument("foreach", "rounding", "optimizer", foreach=True),
-        Edit("set_to_none", (gradients.find_zeros,), "exact"),
-        Edit("waiting_copies", (batches.find_waiting_copies,), "exact", on_gpu=True),
+        SourceEdit("set_to_none", (gradients.find_zeros,), "exact"),
+        SourceEdit("waiting_copies", (batches.find_waiting_copies,), "exact", on_gpu=True),
         _argument("pin_memory", "exact", "loader", **_PINNED),
-        Edit("tf32", (partial(arguments.add_flag, "tf32"),), "lower precision", "model", True),
-        Edit(
+        SourceEdit("tf32", (partial(arguments.add_flag, "tf32"),), "lower precision", "model", True),
+        SourceEdit(
             "benchmark_convolutions",
             (partial(arguments.add_flag, "benchmark_convolutions"),),
             "rounding",
             "model",
             True,
         ),
-        Edit("bf16", (partial(arguments.add_autocast, "bf16"),), "lower precision", "model", True),
+        SourceEdit("bf16", (partial(arguments.add_autocast, "bf16"),), "lower precision", "model", True),
     )
 }
 """In the order in which they are tried where nothing is foretold of them."""

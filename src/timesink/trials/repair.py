@@ -170,7 +170,7 @@ def _rank(source: Source, proposal: Proposal, foretold: Mapping[str, Foretold]) 
 
 
 def _fits_memory(proposal: Proposal, foretold: Mapping[str, Foretold]) -> bool:
-    """Whether the doubt is about memory alone, and a plan, which knows the device's, asks for the change."""
+    """Whether the doubt is about memory alone, and a plan, which knows the GPU's, asks for the change."""
     return proposal.fix == "no_recomputation" and proposal.fix in foretold and bool(foretold[proposal.fix].place)
 
 
@@ -195,7 +195,7 @@ def commit_message(repair: Repair) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RepairOrder:
     """What is asked of a repair: edits by their fixes (all where empty), and seconds for everything."""
 
     names: Sequence[str] = ()
@@ -204,7 +204,7 @@ class Asked:
     tell: Callable[[str], None] = lambda _: None
 
 
-def fix_program(program: Sequence[str], workplace: Workplace, scratch: Path, asked: Asked) -> RepairAnswer:
+def fix_program(program: Sequence[str], workplace: Workplace, scratch: Path, asked: RepairOrder) -> RepairAnswer:
     """Make the edits that win in a copy of the program, one commit each; `scratch` is for files of runs.
 
     `CaptureError` where the program fails by itself or makes no step, `UsageError` for what is no edit.

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from timesink.edits.source import Loop, Proposal, Source, bound_in, calls_in, mutated_in, name_of, read_in, root_of
 
-_BUILDS: Final = re.compile(
-    r"(?:ones|zeros|full)(?:_like)?|arange|eye|linspace|logspace|tensor|as_tensor|tri[ul]_indices|from_numpy"
-)
-_PURE: Final = re.compile(
-    r"tri[ul]|to|cuda|bool|float|half|double|int|long|bfloat16|type|view|reshape|unsqueeze|squeeze|expand|repeat|flatten"
-    r"|transpose|permute|masked_fill|logical_(?:not|and|or)|eq|ne|l[te]|g[te]|pow|exp|log|sin|cos|r?sqrt|outer|div|mul"
-    r"|add|sub|neg|cat|stack|where|contiguous|t|abs|clone|size|len|range|min|max|device"
-)
+_BUILDS: Final = frozenset({
+    "ones", "zeros", "full", "ones_like", "zeros_like", "full_like", "arange", "eye", "linspace", "logspace", "tensor",
+    "as_tensor", "triu_indices", "tril_indices", "from_numpy",
+})  # fmt: skip
+_PURE: Final = _BUILDS | frozenset({
+    "triu", "tril", "to", "cuda", "bool", "float", "half", "double", "int", "long", "bfloat16", "type", "view", "repeat",
+    "reshape", "unsqueeze", "squeeze", "expand", "flatten", "transpose", "permute", "masked_fill", "logical_not", "pow",
+    "logical_and", "logical_or", "eq", "ne", "lt", "le", "gt", "ge", "exp", "log", "sin", "cos", "sqrt", "rsqrt", "outer",
+    "div", "mul", "add", "sub", "neg", "cat", "stack", "where", "contiguous", "t", "abs", "clone", "size", "len", "range",
+    "min", "max", "device",
+})  # fmt: skip
 _SETTINGS: Final = frozenset({"cfg", "config", "args", "opt", "options", "hparams", "params", "settings"})
 _FACTS: Final = frozenset({"device", "dtype", "shape", "ndim", "pi", "inf"})
 
@@ -38,9 +40,7 @@ def _is_same(source: Source, loop: Loop, statement: ast.Assign, name: str) -> bo
     before = loop.body[: loop.body.index(statement)]
     bound = set().union(*(bound_in(one) for one in others), bound_in(loop.target) if isinstance(loop, ast.For) else ())
     reads = read_in(value)
-    builds = any(
-        _BUILDS.fullmatch(name_of(call.func)) and root_of(call.func) in ("torch", "np") for call in calls_in(value)
-    )
+    builds = any(name_of(call.func) in _BUILDS and root_of(call.func) in ("torch", "np") for call in calls_in(value))
     return (
         builds
         and not reads & (bound | {name} | mutated_in(loop))
@@ -55,17 +55,13 @@ def _is_same(source: Source, loop: Loop, statement: ast.Assign, name: str) -> bo
 def _doubt(value: ast.expr) -> str:
     """What of the expression its pattern cannot tell: a call that may do more, an attribute that may change."""
     for node in ast.walk(value):
-        if isinstance(node, ast.Call) and not _is_pure(node.func):
+        if isinstance(node, ast.Call) and name_of(node.func) not in _PURE:
             return f"{name_of(node.func) or 'a call'} may give another value in each round"
         if isinstance(node, ast.Attribute) and root_of(node) not in ({"torch", "np", "math"} | _SETTINGS):
-            is_method = _is_pure(node)
+            is_method = name_of(node) in _PURE
             if not is_method and node.attr not in _FACTS:
                 return f"the attribute {node.attr} may change in the loop"
     return ""
-
-
-def _is_pure(function: ast.AST) -> bool:
-    return bool(_BUILDS.fullmatch(name_of(function)) or _PURE.fullmatch(name_of(function)))
 
 
 def _hoist(source: Source, loop: Loop, statement: ast.Assign, doubt: str) -> Proposal:

@@ -7,7 +7,6 @@ A value that anything else depends on is left alone: it may control the loop.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Final
@@ -16,11 +15,14 @@ from timesink.edits.source import Loop, Proposal, Replacement, Source, bound_in,
 
 EVERY: Final = 50  # steps
 _READS: Final = frozenset({"item", "tolist", "cpu", "numpy"})
-_TELLS: Final = re.compile(r"print|info|debug|warning|log|log_metrics|add_scalar|set_postfix|set_description|write")
-_EVALUATES: Final = re.compile(r"(?:.*_)?(?:eval|evaluate|evaluation|validate|validation|test)(?:_.*)?")
-_HARMLESS: Final = re.compile(
-    r"item|tolist|cpu|numpy|float|int|str|len|abs|round|format|detach|mean|sum|max|min|norm|sqrt|exp|argmax|any|all|size"
-)
+_TELLS: Final = frozenset({
+    "print", "info", "debug", "warning", "log", "log_metrics", "add_scalar", "set_postfix", "set_description", "write",
+})  # fmt: skip
+_EVALUATES: Final = frozenset({"eval", "evaluate", "evaluation", "validate", "validation", "test"})
+_HARMLESS: Final = _READS | frozenset({
+    "float", "int", "str", "len", "abs", "round", "format", "detach", "mean", "sum", "max", "min", "norm", "sqrt", "exp",
+    "argmax", "any", "all", "size", "parameters",
+})  # fmt: skip
 
 
 def find_reads(source: Source, line: int) -> Iterator[Proposal]:
@@ -58,17 +60,17 @@ def _reads_device(source: Source, loop: Loop, statement: ast.stmt) -> bool:
     inner = [one for one in calls_in(statement) if not (tells and one is call)]
     reads = any(name_of(one.func) in _READS and not one.args for one in inner)
     direct = tells and any(isinstance(n, ast.Name) and n.id in losses for n in ast.walk(statement))
-    return (reads or direct) and all(_HARMLESS.fullmatch(name_of(one.func)) for one in inner)
+    return (reads or direct) and all(name_of(one.func) in _HARMLESS for one in inner)
 
 
 def _evaluates(source: Source, loop: Loop, statement: ast.stmt) -> bool:
     call = getattr(statement, "value", None)
-    return isinstance(call, ast.Call) and bool(_EVALUATES.fullmatch(name_of(call.func)))
+    return isinstance(call, ast.Call) and bool(_EVALUATES & {*name_of(call.func).split("_")})
 
 
 def _tells(statement: ast.stmt) -> bool:
     call = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(call, ast.Call) and bool(_TELLS.fullmatch(name_of(call.func)))
+    return isinstance(call, ast.Call) and name_of(call.func) in _TELLS
 
 
 def _told(source: Source, loop: Loop, wanted: object) -> list[ast.stmt]:

@@ -6,7 +6,6 @@ Places are those of `ast` (rows are counted from 0 here, columns in bytes), so t
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -142,7 +141,7 @@ class Source:
     def free_name(self, wanted: str) -> str:
         """The name, or the name and a number, so that the file has no such name yet."""
         number, name = 1, wanted
-        while re.search(rf"\b{name}\b", self.text):
+        while name in self.text:
             number, name = number + 1, f"{wanted}_{number + 1}"
         return name
 
@@ -209,14 +208,15 @@ def mutated_in(node: ast.AST) -> set[str]:
             found.add(root_of(other.target))
         elif isinstance(other, ast.Call):
             name, receiver = name_of(other.func), getattr(other.func, "value", None)
-            if receiver is not None and (re.search(r"[a-z0-9]_$", name) or name in _MUTATORS):
+            if receiver is not None and (name.endswith("_") or name in _MUTATORS):
                 found.add(root_of(receiver))
             found |= {root_of(word.value) for word in other.keywords if word.arg == "out"}
-            if re.search(r"reduce|broadcast|gather|scatter|recv|fill|copy_|_$", name):
+            if name.endswith("_") or any(word in name for word in _EXCHANGES):
                 found |= {root_of(argument) for argument in other.args}
     return found
 
 
+_EXCHANGES: Final = ("reduce", "broadcast", "gather", "scatter", "recv", "fill")
 _MUTATORS: Final = frozenset(
     {"append", "extend", "insert", "pop", "clear", "remove", "sort", "reverse", "update", "add", "setdefault"}
 )

@@ -20,8 +20,8 @@ _TELLS: Final = frozenset({
 })  # fmt: skip
 _EVALUATES: Final = frozenset({"eval", "evaluate", "evaluation", "validate", "validation", "test"})
 _HARMLESS: Final = _READS | frozenset({
-    "float", "int", "str", "len", "abs", "round", "format", "detach", "mean", "sum", "max", "min", "norm", "sqrt", "exp",
-    "argmax", "any", "all", "size", "parameters",
+    "float", "int", "str", "len", "abs", "round", "format", "detach", "mean", "sum", "max", "min", "norm", "sqrt",
+    "exp", "argmax", "any", "all", "size", "parameters",
 })  # fmt: skip
 
 

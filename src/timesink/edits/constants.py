@@ -14,10 +14,10 @@ _BUILDS: Final = frozenset({
 })  # fmt: skip
 _PURE: Final = _BUILDS | frozenset({
     "triu", "tril", "to", "cuda", "bool", "float", "half", "double", "int", "long", "bfloat16", "type", "view",
-    "repeat", "reshape", "unsqueeze", "squeeze", "expand", "flatten", "transpose", "permute", "masked_fill", "logical_not",
-    "pow", "logical_and", "logical_or", "eq", "ne", "lt", "le", "gt", "ge", "exp", "log", "sin", "cos", "sqrt", "rsqrt",
-    "outer", "div", "mul", "add", "sub", "neg", "cat", "stack", "where", "contiguous", "t", "abs", "clone", "size", "len",
-    "range", "min", "max", "device",
+    "repeat", "reshape", "unsqueeze", "squeeze", "expand", "flatten", "transpose", "permute", "masked_fill",
+    "logical_not", "pow", "logical_and", "logical_or", "eq", "ne", "lt", "le", "gt", "ge", "exp", "log", "sin", "cos", "sqrt",
+    "rsqrt", "outer", "div", "mul", "add", "sub", "neg", "cat", "stack", "where", "contiguous", "t", "abs", "clone", "size",
+    "len", "range", "min", "max", "device",
 })  # fmt: skip
 _SETTINGS: Final = frozenset({"cfg", "config", "args", "opt", "options", "hparams", "params", "settings"})
 _FACTS: Final = frozenset({"device", "dtype", "shape", "ndim", "pi", "inf"})

@@ -9,15 +9,15 @@ from typing import Final
 from timesink.edits.source import Loop, Proposal, Source, bound_in, calls_in, mutated_in, name_of, read_in, root_of
 
 _BUILDS: Final = frozenset({
-    "ones", "zeros", "full", "ones_like", "zeros_like", "full_like", "arange", "eye", "linspace", "logspace", "tensor",
-    "as_tensor", "triu_indices", "tril_indices", "from_numpy",
+    "ones", "zeros", "full", "ones_like", "zeros_like", "full_like", "arange", "eye", "linspace", "logspace",
+    "tensor", "as_tensor", "triu_indices", "tril_indices", "from_numpy",
 })  # fmt: skip
 _PURE: Final = _BUILDS | frozenset({
-    "triu", "tril", "to", "cuda", "bool", "float", "half", "double", "int", "long", "bfloat16", "type", "view",
-    "repeat", "reshape", "unsqueeze", "squeeze", "expand", "flatten", "transpose", "permute", "masked_fill",
-    "logical_not", "pow", "logical_and", "logical_or", "eq", "ne", "lt", "le", "gt", "ge", "exp", "log", "sin", "cos", "sqrt",
-    "rsqrt", "outer", "div", "mul", "add", "sub", "neg", "cat", "stack", "where", "contiguous", "t", "abs", "clone", "size",
-    "len", "range", "min", "max", "device",
+    "triu", "tril", "to", "cuda", "bool", "float", "half", "double", "int", "long", "bfloat16", "type",
+    "view", "repeat", "reshape", "unsqueeze", "squeeze", "expand", "flatten", "transpose", "permute",
+    "masked_fill", "logical_not", "pow", "logical_and", "logical_or", "eq", "ne", "lt", "le", "gt", "ge",
+    "exp", "log", "sin", "cos", "sqrt", "rsqrt", "outer", "div", "mul", "add", "sub", "neg", "cat", "stack",
+    "where", "contiguous", "t", "abs", "clone", "size", "len", "range", "min", "max", "device",
 })  # fmt: skip
 _SETTINGS: Final = frozenset({"cfg", "config", "args", "opt", "options", "hparams", "params", "settings"})
 _FACTS: Final = frozenset({"device", "dtype", "shape", "ndim", "pi", "inf"})

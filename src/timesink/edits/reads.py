@@ -16,12 +16,13 @@ from timesink.edits.source import Loop, Proposal, Replacement, Source, bound_in,
 EVERY: Final = 50  # steps
 _READS: Final = frozenset({"item", "tolist", "cpu", "numpy"})
 _TELLS: Final = frozenset({
-    "print", "info", "debug", "warning", "log", "log_metrics", "add_scalar", "set_postfix", "set_description", "write",
+    "print", "info", "debug", "warning", "log", "log_metrics", "add_scalar", "set_postfix", "set_description",
+    "write",
 })  # fmt: skip
 _EVALUATES: Final = frozenset({"eval", "evaluate", "evaluation", "validate", "validation", "test"})
 _HARMLESS: Final = _READS | frozenset({
-    "float", "int", "str", "len", "abs", "round", "format", "detach", "mean", "sum", "max", "min", "norm", "sqrt",
-    "exp", "argmax", "any", "all", "size", "parameters",
+    "float", "int", "str", "len", "abs", "round", "format", "detach", "mean", "sum", "max", "min", "norm",
+    "sqrt", "exp", "argmax", "any", "all", "size", "parameters",
 })  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from timesink.edits.table import EDITS, proposals
 from timesink.fixes.table import FIXES
 
 torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
 TOLD = {"norm", "score", "loss"}
 """What is only told: it is of the last step in which it was."""
 ANYWHERE = [name for name, edit in EDITS.items() if not edit.where]

@@ -237,12 +237,12 @@ loss  | (model(x) + target - 2).square().mean()
         """
 setup | table = torch.arange(36.0, device=device).reshape(9, 4)
 after | for row, above in zip(table[1:], table[:-1]):
-after |     row.mul_(0.5).add_(above)
+after |     row.add_(above).mul_(0.5)
 loss  | table.sum() * 1e-9
 """,
-        naive_of="    for row, above in zip(table[1:], table[:-1]):\n        row.mul_(0.5).add_(above)",
-        naive="    torch._foreach_mul_(list(table[1:]), 0.5)\n"
-        "    torch._foreach_add_(list(table[1:]), list(table[:-1]))",
+        naive_of="    for row, above in zip(table[1:], table[:-1]):\n        row.add_(above).mul_(0.5)",
+        naive="    torch._foreach_add_(list(table[1:]), list(table[:-1]))\n"
+        "    torch._foreach_mul_(list(table[1:]), 0.5)",
     ),
     Piece(
         "memory_needed",

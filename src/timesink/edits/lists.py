@@ -20,6 +20,7 @@ _NAMES: Final = {
     "addcmul_": "addcmul", "addcdiv_": "addcdiv", "neg_": "neg", "sqrt_": "sqrt", "clamp_min_": "clamp_min",
 }  # fmt: skip
 _AUGMENTED: Final = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
+_BINDERS: Final = (ast.For, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.FunctionDef)
 _SHARED: Final = "two tensors of the lists may share memory, and then their order counts"
 
 
@@ -55,7 +56,7 @@ def find_list_loops(source: Source, line: int) -> Iterator[Proposal]:
         indent = source.indent(loop)
         text = f"\n{indent}".join(calls if not lists.condition else _unless_empty(source, calls, indent))
         reason = "a loop changes one tensor after another; operations on lists change all of them at once"
-        doubt = "" if _are_apart(source, lists, loop) else _SHARED
+        doubt = _read_later(source, lists, loop) or ("" if _are_apart(source, lists, loop) else _SHARED)
         yield Proposal("list_operations", loop.lineno, reason, (source.replace(loop, text),), doubt)
 
 
@@ -72,6 +73,16 @@ def _lists(source: Source, loop: ast.For) -> _Lists | None:
         condition = source.said(only.test)
     names = {name_of(target): source.said(one) for target, one in zip(targets, each, strict=True)}
     return _Lists(names, condition)
+
+
+def _read_later(source: Source, lists: _Lists, loop: ast.For) -> str:
+    """What is said where a name of the round is read by something else, which does not bind it itself."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Name) and node.id in lists.names and isinstance(node.ctx, ast.Load):
+            binders = (one for one in source.above(node) if isinstance(one, _BINDERS))
+            if not any(one is loop or node.id in bound_in(one) for one in binders):
+                return f"{node.id} is read in line {node.lineno}, after the loop"
+    return ""
 
 
 def _unless_empty(source: Source, calls: list[str], indent: str) -> Iterator[str]:

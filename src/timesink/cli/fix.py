@@ -23,9 +23,9 @@ def fix(
     *,
     writing: PageOutput,
 ) -> int:
-    """Edit a PyTorch program where it loses time, prove each edit, and keep what wins.
+    """Edit a program where it loses time, in a copy, and prove each edit.
 
-    All happens in a copy: a work tree on a branch of its own in a git repository, else a folder with one. Each edit is
+    The program uses PyTorch. The copy is a work tree on a branch of its own in a git repository, else a folder with one. Each edit is
     run, its losses are held against those before it, and runs of both in turns decide. What is kept is a commit. What
     cannot be proven safe is offered, not made. Exit code 0: an edit is kept; 1: none is.
     """

@@ -15,7 +15,7 @@ from timesink import startup
 
 PACKAGE = Path(timesink.__file__).parent
 TRACE = PACKAGE / "cli" / "demo" / "gpt_before.json.gz"
-ALONE = ("capture", "memory_plan", "trials", "untrusted", "errors.py", "startup.py")
+ALONE = ("capture", "edits", "memory_plan", "trials", "untrusted", "errors.py", "startup.py")
 PATCHES = ("sys.modules.update", "POLARS_MAX_THREADS", "gc.set_threshold", "_runtime_param")
 
 

@@ -79,10 +79,10 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, called: Typist, 
         name = entry.partition(" ")[0]
         if entry in ("report --open", "report --export FORMAT", "query"):
             pytest.importorskip("duckdb" if name == "query" else "perfetto")
-        if name == "try":
+        if name in ("try", "fix"):
             if find_spec("torch") is None:
                 continue
-            line = line.replace("timesink try ", "timesink try --budget 9 ")
+            line = line.replace(" try ", " try --budget 9 ").replace(" fix ", " fix --budget 1 ")
             (tmp_path / "train.py").write_text(PROGRAM)
         opens = entry == "report --open"
         if opens:

@@ -81,7 +81,8 @@ def open_workplace(branch: str, copy: Path | None = None, scratch: Path | None =
     """
     here = Path.cwd().resolve()
     if scratch is None:
-        folder = (copy or here / branch).resolve()
+        free = (here / name for name in _numbered(branch) if not (here / name).exists())
+        folder = copy.resolve() if copy is not None else next(free)
         if folder.exists():
             raise UsageError(f"{folder} is there already", remedy="name a folder that is not, for the edited copy")
         folder.mkdir(parents=True)
@@ -89,13 +90,18 @@ def open_workplace(branch: str, copy: Path | None = None, scratch: Path | None =
         _copy(here, folder, _python_files(here, folder))
         return _ready(here, folder, branch, "the program as it is", False)
     taken = set(_git(here, "for-each-ref", "--format=%(refname:short)", "refs/heads").split())
-    branch = next(name for name in chain([branch], (f"{branch}-{at}" for at in count(2))) if name not in taken)
+    branch = next(name for name in _numbered(branch) if name not in taken)
     inner = _git(here, "rev-parse", "--show-prefix").strip()
     _git(here, "worktree", "add", "-q", "-b", branch, str(scratch), "HEAD")
     changed = _git(here, "diff", "--name-only", "--relative", "-z", "HEAD").split("\0")
     added = _git(here, "ls-files", "--others", "--exclude-standard", "-z", "*.py").split("\0")
     _copy(here, scratch / inner, (here / name for name in (*changed, *added) if name))
     return _ready(here, scratch / inner, branch, "the program as it is, with what was not committed", True)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """The name, then the name with each number from 2 on."""
+    return chain([name], (f"{name}-{at}" for at in count(2)))
 
 
 def is_repository() -> bool:

@@ -42,7 +42,14 @@ NEEDS_MORE = {
     'timesink gate baseline update --suite train --reason "one graph"': "a capture of each run",
 }
 # Their code says what was measured of a program that does nothing: any verdict is right here.
-VERDICTS = {"verify": (0, 1, 3), "gate": (0, 1, 3, 4), "compare": (0, 1, 3, 4), "ranks": (0, 1), "try": (0, 1)}
+VERDICTS = {
+    "verify": (0, 1, 3),
+    "gate": (0, 1, 3, 4),
+    "compare": (0, 1, 3, 4),
+    "ranks": (0, 1),
+    "try": (0, 1),
+    "fix": (0, 1),
+}
 
 TRAIN = """
 import random, time

@@ -25,9 +25,9 @@ def fix(
 ) -> int:
     """Edit a program where it loses time, in a copy, and prove each edit.
 
-    For PyTorch. The copy is a work tree on a branch of its own in a git repository, else a folder with one. Each edit is
-    run, its losses are held against those before it, and runs of both in turns decide. What is kept is a
-    commit. What cannot be proven safe is offered, not made. Exit code 0: an edit is kept; 1: none is.
+    For PyTorch. The copy is a work tree on a branch of its own in a git repository, else a folder with one. An edit is
+    run, its losses are held against those before it, and runs of both in turns decide. What is kept is a commit. What
+    cannot be proven safe is offered, not made. Exit code 0: an edit is kept; 1: none is.
     """
     from timesink.trials.repair import RepairOrder, fix_program
     from timesink.trials.workplace import is_repository, open_workplace

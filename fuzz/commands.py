@@ -165,7 +165,7 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
 # What opens no file of a stranger, and why.
 _RUNS = "runs a program with the rights of whoever asks; the files that it writes are read as others are"
 NOT_FUZZED: Mapping[str, str] = {
-    "try": "runs a program with the rights of whoever asks",
+    **dict.fromkeys(("try", "fix"), "runs a program with the rights of whoever asks"),
     "show": "is its view of steps: `summary`",
     **{f"capture {tool}": _RUNS for tool in ("torch", "nsys", "ncu")},
     **dict.fromkeys(("loop", "verify", "calibrate", "baseline update"), _RUNS),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from timesink.edits.table import proposals, unified
+from timesink.edits.table import patch_of, proposals
 
 SCRIPT = """import torch
 from torch import nn
@@ -31,12 +31,10 @@ def patched(folder: Path, script: str, *names: str) -> tuple[str, list[str]]:
     """The script after `patch` has applied the diff of all changes, and those that the diff makes."""
     file = folder / "train.py"
     file.write_text(script)
-    found = list(proposals([file], names, {what: f"{file}:{line}" for what, line in PLACES.items()}))
-    if found:
-        source = found[0][0]
-        text = unified(source, source.edited([made for _, one in found for made in one.replacements]))
+    text, made = patch_of(names, {what: f"{file}:{line}" for what, line in PLACES.items()})
+    if made:
         subprocess.run(["patch", "-p1", "-s"], input=text, text=True, cwd=folder, check=True)
-    return file.read_text(), [one.fix for _, one in found]
+    return file.read_text(), made
 
 
 def test_all_that_is_an_argument_or_a_line_is_written(tmp_path: Path) -> None:

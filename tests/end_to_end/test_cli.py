@@ -114,7 +114,7 @@ print(os.environ.get("OPENBLAS_NUM_THREADS"), file=sys.stderr)"""
 
 
 def test_every_command_is_listed_with_the_first_line_of_its_own_help() -> None:
-    shown = timesink("--help", COLUMNS="120").stdout
+    shown = timesink("--help-all", COLUMNS="120").stdout
     for name, summary in COMMANDS.items():
         entry = entry_of(name)
         if not isinstance(entry, typer.Typer) and name != "show":  # whose own answer is one of its views
@@ -354,14 +354,14 @@ def test_an_interrupt_while_a_window_is_read_ends_with_130_and_keeps_nothing(
 
     passes = []
 
-    def interrupted(reading: unpack.UnpackedFile, packing: str, threads: int) -> object:
+    def interrupted(reading: unpack.UnpackedFile, packing: str) -> object:
         passes.append(reading)
         if len(passes) == {"the look": 1, "the window": 2}[when]:
             raise KeyboardInterrupt
-        return whole(reading, packing, threads)
+        return whole(reading, packing)
 
-    whole = unpack.UnpackedFile._unpacked
-    monkeypatch.setattr(unpack.UnpackedFile, "_unpacked", interrupted)
+    whole = unpack.UnpackedFile._members
+    monkeypatch.setattr(unpack.UnpackedFile, "_members", interrupted)
     monkeypatch.setenv("TIMESINK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "WORTH_BYTES", 0)
     assert run(["diagnose", str(BEFORE), "--window", "40ms:100ms"]) == 130

@@ -22,6 +22,7 @@ Captured = pytest.CaptureFixture[str]
 # expression names kernels, and a check's name its limit; a log has columns, and a table;
 # a trial tries only some changes.
 TWO_MEANINGS = {
+    "--apply",
     "--change",
     "--finding",
     "--metrics",

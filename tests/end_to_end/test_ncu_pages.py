@@ -264,7 +264,7 @@ def test_a_details_page_names_the_limiter_of_its_report_or_none_and_the_page_tha
     for one, same in zip(listed, known, strict=True):
         if one["limiter"] is None:
             assert (one["roof"], one["bound_speedup"]) == (None, None)
-            assert "or its raw page, tells" in one["action"]
+            assert one["action"].endswith("profile with --set full or export the raw page.")
         else:
             assert one["limiter"] == same["limiter"]
     assert {one["limiter"] for one in listed} == {None, "occupancy", "compute_bound_kernel"}

@@ -82,6 +82,7 @@ CASES = {
     "plan": Case("plan before.json.gz", "plan kernels.ncu-rep"),
     "what-if": Case("what-if before.json.gz --change remove-sync", "what-if before.json.gz --change nothing"),
     "try": Case("try --help", "try --only nothing -- true"),
+    "fix": Case("fix --help", "fix --only nothing -- true"),
     "compare": Case("compare before.json.gz after.json.gz --exit-zero", "compare before.json.gz broken.json"),
     "verify": Case("verify --pairs 2 --warm-up-pairs 0 --exit-zero --toggle A=1/2 -- PYTHON t.py", "verify --pairs x"),
     "ledger add": Case("ledger add faster --finding CPY101", "ledger add faster --finding CPY9"),

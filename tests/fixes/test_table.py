@@ -30,7 +30,7 @@ def test_no_other_place_names_a_fix() -> None:
     for path in SOURCE.rglob("*.py"):
         texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
         named[path.relative_to(SOURCE)] = texts & TELLING
-    assert {path.parts[0] for path, names in named.items() if names} == {"fixes", "trials"}
+    assert {path.parts[0] for path, names in named.items() if names} == {"edits", "fixes", "trials"}
 
 
 def test_switches_of_a_trial_are_those_of_rows() -> None:

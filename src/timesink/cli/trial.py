@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ from timesink.errors import UsageError
 
 if TYPE_CHECKING:
     from timesink.trials.records import TrialAnswer
-    from timesink.trials.repair import RepairOrder
 
 NOTHING_WINS = 1
 
@@ -38,7 +36,6 @@ def try_changes(
     against those of the program as it is. Exit code 0: something wins; 1: nothing does.
     """
     from timesink.edits.table import patch_of
-    from timesink.trials.repair import RepairOrder
     from timesink.trials.run import try_changes as run_trial
     from timesink.untrusted.masking import stored_command
     from timesink.untrusted.whole_file import write_whole
@@ -59,15 +56,15 @@ def try_changes(
         notes.append(f"{patch} edits the program for {', '.join(made) or 'none of them'}; apply it with patch -p1")
     if apply is not None and answer.kept:
         with translated():
-            notes.append(_make_edits(program, apply, answer.kept, RepairOrder((), seconds(budget), quiet)))
+            notes.append(_make_edits(program, apply, answer.kept, seconds(budget), quiet))
     writing.sink(notes).show(trial_page(answer, stored_command(program)))
     return 0 if answer.kept else NOTHING_WINS
 
 
-def _make_edits(program: list[str], folder: Path, kept: Sequence[str], asked: RepairOrder) -> str:
+def _make_edits(program: list[str], folder: Path, kept: Sequence[str], budget_s: float, quiet: bool) -> str:
     """The edits of what is kept, proven in a copy of the current folder; what is said of them."""
     from timesink.edits.table import EDITS
-    from timesink.trials.repair import fix_program
+    from timesink.trials.repair import RepairOrder, fix_program
     from timesink.trials.workplace import open_workplace
     from timesink.views.repair import conclusion
 
@@ -76,7 +73,7 @@ def _make_edits(program: list[str], folder: Path, kept: Sequence[str], asked: Re
         return "none of what is kept can be written as an edit"
     workplace = open_workplace("timesink-fix", folder)
     with TemporaryDirectory(prefix="timesink-fix-") as scratch:
-        answer = fix_program(program, workplace, Path(scratch), replace(asked, names=names))
+        answer = fix_program(program, workplace, Path(scratch), RepairOrder(names, budget_s, quiet))
     return f"in {folder}, {conclusion(answer)}"
 
 

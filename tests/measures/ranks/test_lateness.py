@@ -446,3 +446,11 @@ def test_what_kernels_lose_beside_communication_is_a_share_of_the_span_in_every_
     monkeypatch.setattr(of, "device_timeline", lambda _: timeline)
     monkeypatch.setattr(of, "period_ns", lambda _, device: period[device])
     assert of._slowed_ns(a_trace()) == pytest.approx({0: 18.0, 1: 8.0, 2: 0.0, 3: 0.0, 4: 14.0})
+
+
+def test_ranks_that_are_late_at_all_are_evened_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    late: Any = SimpleNamespace(ranks=pl.DataFrame({"rank": [0, 1, 2, 3], "own_ns": [0, 1, 700, 0]}))
+    monkeypatch.setattr(of, "rebalanced", lambda _, ranks: Rebalanced(tuple(ranks), 3, 12))
+    assert of.even_gain(late) == 0.25
+    monkeypatch.setattr(of, "rebalanced", lambda _, ranks: SimpleNamespace(gain_ratio=ranks))
+    assert of.even_gain(late) == [1, 2]

@@ -13,7 +13,7 @@ from timesink.diagnosis.rule import rule_texts
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.communication.pipelines import pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_by_step, waits_of
-from timesink.measures.ranks.lateness import Lateness, lateness_of, latest_rank, rebalanced
+from timesink.measures.ranks.lateness import Lateness, lateness_of, latest_rank, may_hide, rebalanced
 from timesink.measures.ranks.parity import differences, ranks_text
 from timesink.model.trace import Trace
 from timesink.rules.communication.ranks import SIDES, unsure_text
@@ -116,7 +116,9 @@ def ranks_verdict(waits: CollectiveWaits, late: Lateness) -> str:
         return f"too few collectives hold all ranks up to tell who is late ({late.anchors.size}); {waiting}"
     worst = latest_rank(late, waits.job.ranks)
     if worst.gain_ratio <= limits["gain_ratio"].default or not worst.has_most:
-        if unsure := unsure_text(waits, lateness_of(waits, as_if_exact=True), limits["gain_ratio"].default):
+        limit = limits["gain_ratio"].default
+        is_open = may_hide(waits, late, limit)
+        if is_open and (unsure := unsure_text(waits, lateness_of(waits, as_if_exact=True), limit)):
             return f"no rank is late for sure: {unsure}; {waiting}"
         of = f"without the lateness of rank {worst.rank} the job gains {share_text(worst.gain_ratio)}"
         return f"no straggler ({of}); {waiting}"

@@ -77,6 +77,12 @@ def lateness_if_exact(trace: Trace) -> Lateness:
     return lateness_of(collective_waits(trace), as_if_exact=True)
 
 
+def may_hide(waits: CollectiveWaits, late: Lateness, ratio: float) -> bool:
+    """Whether the error of the clocks, once an anchor, may be more than such a share of the time."""
+    error_ns = waits.clocks.worst_error_ns
+    return error_ns is None or late.anchors.size * error_ns > ratio * late.span_ns
+
+
 def lateness_of(waits: CollectiveWaits, *, as_if_exact: bool = False) -> Lateness:
     """Lateness of every rank of a job; as if clocks were exact, also what lies within their error."""
     anchors = _find_anchors(waits.calls)

@@ -33,6 +33,7 @@ from timesink.measures.ranks.lateness import (
     lateness_if_exact,
     latest_rank,
     may_be_recording,
+    may_hide,
     worth_of_rank,
 )
 from timesink.measures.ranks.parity import ranks_text
@@ -84,7 +85,8 @@ def _check_straggler(trace: Trace, limits: Limits) -> Verdict:
         return Undecided(f"{held}, no more than recording adds", "timesink capture nsys -- torchrun train.py")
     if is_found:
         return found_or_clear([_straggler(trace, worst.rank, worst.gain_ratio, evidence, row, late_by)])
-    unsure = unsure_text(waits, lateness_if_exact(trace), limits["gain_ratio"])
+    is_open = may_hide(waits, late, limits["gain_ratio"])
+    unsure = unsure_text(waits, lateness_if_exact(trace), limits["gain_ratio"]) if is_open else ""
     return Undecided(unsure, f"more steps of every rank: {_CAPTURE}") if unsure else found_or_clear([evidence])
 
 
@@ -177,7 +179,8 @@ def _check_imbalance(trace: Trace, limits: Limits) -> Verdict:
         limit=Quantity(limits["gain_ratio"], "ratio"),
         table="collectives",
     )
-    if not evidence.is_over and (likely := even_gain(lateness_if_exact(trace))) > limits["gain_ratio"]:
+    is_open = not evidence.is_over and may_hide(waits, late, limits["gain_ratio"])
+    if is_open and (likely := even_gain(lateness_if_exact(trace))) > limits["gain_ratio"]:
         late_ranks = f"ranks may be late in turns, for {share_text(likely)}, but {_agreement(waits)}"
         return Undecided(late_ranks, f"more steps of every rank: {_CAPTURE}")
     if not evidence.is_over:

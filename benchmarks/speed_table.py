@@ -23,7 +23,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from benchmarks.end_to_end import HTA, TRACELENS
+from benchmarks.end_to_end import HTA, TRACELENS, stages
 from benchmarks.inputs import CACHE, grown, packed, seed
 from benchmarks.peers import interpreter, nsys_ai
 from benchmarks.runs import ENVIRONMENT, ROOT, TIMESINK, Run, run
@@ -98,26 +98,11 @@ def unpacking(file: Path, size: int, runs: int) -> Iterator[Figure]:
     text = file.with_suffix("")
     asked = [TIMESINK[0], "-m", "benchmarks.speed_table", "--stages"]
     packed_s, plain_s = ([json.loads(run([*asked, str(path)]).text) for _ in range(runs)] for path in (file, text))
-    read_s, rest_s = min(one[0] for one in packed_s), min(one[1] for one in packed_s)
+    read_s, rest_s = (min(one[part] for one in packed_s) for part in ("read_s", "rest_s"))
     beside = f"{read_s:.2f} s read, unpacking included, {rest_s:.2f} s diagnosed"
     yield figure(f"diagnosis / reading, {size} MB", rest_s / read_s, "x", STAGES_BAR, beside)
-    slowness = min(one[0] for one in plain_s) / (text.stat().st_size / 1e9)
+    slowness = min(one["read_s"] for one in plain_s) / (text.stat().st_size / 1e9)
     yield figure("a GB of plain text read into tables", slowness, "s", 1.0, f"{1 / slowness:.2f} GB/s a core")
-
-
-def stages(file: Path) -> tuple[float, float]:
-    """CPU seconds of reading a file and of all that follows, on one thread of the decoder, imports apart."""
-    from timesink.diagnosis.engine import diagnose
-    from timesink.diagnosis.registry import all_rules
-    from timesink.readers import read, reader_of
-
-    rules = all_rules()
-    reader_of(file)
-    started = process_time()
-    trace = read(file, cache=False)
-    decoded = process_time()
-    diagnose(trace, rules)
-    return decoded - started, process_time() - decoded
 
 
 def captures(runs: int, count: int) -> Iterator[Figure]:
@@ -226,7 +211,7 @@ def main() -> None:
     parser.add_argument("--stages", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.stages:
-        print(json.dumps(stages(options.stages)))
+        print(json.dumps(stages(options.stages, process_time)))
         return
     quick, runs = options.quick, 1 if options.quick else options.runs
     load = os.getloadavg()[0]

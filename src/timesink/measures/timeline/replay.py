@@ -6,7 +6,8 @@ program would serve the blame alone: it is then read without the graph's nodes, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -135,11 +136,13 @@ def rank_paces_ns(trace: Trace) -> Mapping[int, tuple[tuple[float, float], ...]]
     for rank, cases in deflated_pricers(trace).items():
         waits = {key: part for key, part in exposed_waits(trace).items() if key[0] == rank}
         waited_ns = largest_per_step_ns(trace, waits)
-        steps_ns = np.minimum.accumulate(
-            [case.step_ns for case in cases]
-        ).tolist()  # the less recording costs, the longer
-        paces[rank] = tuple((step_ns, max(step_ns - waited_ns, 0.0)) for step_ns in steps_ns)
+        paces[rank] = tuple((step_ns, max(step_ns - waited_ns, 0.0)) for step_ns in _steps_by_case_ns(cases))
     return paces
+
+
+def _steps_by_case_ns(cases: Sequence[Pricer]) -> list[float]:
+    """The mean step per `Case`: the less recording is taken to cost, the longer."""
+    return list(accumulate((case.step_ns for case in cases), min))
 
 
 @remembered
@@ -170,8 +173,8 @@ def likely_step_ns(trace: Trace) -> tuple[float, float, float] | None:
 def step_without_profiler_ns(trace: Trace, rank: int) -> float:
     """The mean step of a rank without a profiler, in ns: as told, else as estimated. `KeyError` for a rank without
     steps to replay."""
-    cautious, expected, _ = deflated_pricers(trace)[rank]
-    return trace.unprofiled_step_ns or min(cautious.step_ns, expected.step_ns)
+    steps_ns = _steps_by_case_ns(deflated_pricers(trace)[rank])
+    return trace.unprofiled_step_ns or steps_ns[Case.EXPECTED.value]
 
 
 def step_windows(trace: Trace) -> Mapping[int, StepWindows]:

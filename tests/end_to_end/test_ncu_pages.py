@@ -25,10 +25,12 @@ from tests.readers.ncu_pages import (
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.errors import UnreadableTrace
+from timesink.measures.counters import page_bounds
 from timesink.measures.counters.counters import KernelCounters, Resource, kernel_counters, throughput_of
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
+from timesink.measures.counters.messages import told_in
 from timesink.measures.counters.sheet import kernel_sheets
-from timesink.measures.counters.waste import Cause, requests_per_cycle
+from timesink.measures.counters.waste import Cause, requests_per_cycle, waste_of
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.readers.ncu.csv_pages import _labels
@@ -117,6 +119,38 @@ def test_details_of_the_seventh_set_say_what_its_raw_pages_say_or_nothing(name: 
         assert said is None or said.limiter is full.limiter or is_the_same_side(said, full), full.kernel.name
 
 
+@pytest.mark.slow
+def test_what_a_page_bounds_is_what_the_report_counted(tmp_path: Path) -> None:
+    """Atomics in L2, local memory, repeated and scattered passes of L1: none lies outside what the page allows."""
+    compared = {"atomics": 0, "local": 0, "repeated": 0, "scattered": 0}
+    for number, report in enumerate(dict.fromkeys([*REPORTS, *UNSEEN])):
+        (tmp_path / str(number)).mkdir()
+        for kernel in kernel_counters(reading_into(tmp_path / str(number))(report)):
+            page, full = as_details(kernel), waste_of(kernel)
+            told = told_in(page.messages)
+            page = replace(page, values={**told.counters, **page.values})
+            least = waste_of(page)
+            most, _ = page_bounds.atomic_sectors(page)
+            if most is not None and (sectors := kernel.total(*ATOMIC_SECTORS)) is not None:
+                compared["atomics"] += sectors > 0
+                assert sectors <= most + 1e3, kernel.name
+            of_l2 = full.of(Cause.REGISTER_SPILLS, Resource.L2)
+            compared["local"] += of_l2 > 0
+            assert of_l2 <= page_bounds.local_traffic(page, told.names_local), kernel.name
+            assert full.local_instructions <= page_bounds.local_instructions(page) + 1e-3, kernel.name
+            repeated = page_bounds.repeated_passes(page, least.access)
+            scattered = page_bounds.excess_passes(page, least.access, told.names_local)
+            compared["repeated"] += repeated > 0
+            compared["scattered"] += scattered > 0
+            conflicts = full.of(Cause.BANK_CONFLICTS, Resource.L1) + full.of(Cause.ATOMICS, Resource.L1)
+            assert repeated <= conflicts + 0.02, kernel.name
+            assert full.atomic_requests or scattered <= full.of(Cause.UNCOALESCED, Resource.L1) + 0.02, kernel.name
+    assert min(compared.values()) >= 7, compared
+
+
+ATOMIC_SECTORS = tuple(f"lts__t_sectors_srcunit_tex_op_{op}.sum" for op in ("red", "atom_dot_alu", "atom_dot_cas"))
+
+
 def test_no_unit_of_loads_is_busier_than_l1(reading: Reading) -> None:
     """What a details page is read by: each load or store passes through L1."""
     for report in REPORTS:
@@ -148,10 +182,29 @@ def test_the_first_finding_of_a_launch_names_the_limiter_of_its_row(tmp_path: Pa
 def as_details(kernel: KernelCounters) -> KernelCounters:
     """What the details page prints of a launch: some figures, with two digits, and the messages of ncu's rules."""
     printed = {name: float(f"{value:.2f}") for name, value in kernel.values.items() if name in LABELLED}
-    return replace(kernel, values=printed, texts={})
+    return replace(kernel, values=printed, texts={}, messages=tuple(whole(text, kernel) for text in kernel.messages))
 
 
-LABELLED = frozenset(_labels().values())
+def whole(message: str, kernel: KernelCounters) -> str:
+    """The message as ncu printed it: redaction took counts of eight digits for secrets. ncu's rules print counters."""
+    if op := re.search(r"pattern for shared (load|store)s", message):
+        conflicts = kernel.get(f"{CONFLICTS}_op_{'ld' if op.group(1) == 'load' else 'st'}.sum")
+        return re.sub(r"secret\d+(?= bank conflicts)", f"{conflicts:.0f}", message)
+    for figure, counters in (("excessive", EXCESSIVE), ("of the total", TOTAL)):
+        found = kernel.first(*(name for name in counters if ("global" in name) == ("global accesses" in message)))
+        pattern = rf"secret\d+(?= {figure})" if figure == "excessive" else rf"(?<={figure} )secret\d+"
+        message = message if found is None else re.sub(pattern, f"{found:.0f}", message)
+    return message
+
+
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
+EXCESSIVE = (
+    "derived__memory_l2_theoretical_sectors_global_excessive",
+    "derived__memory_l1_wavefronts_shared_excessive",
+)
+TOTAL = ("memory_l2_theoretical_sectors_global", "memory_l1_wavefronts_shared")
+# A label stands for the counter that a chip has: of the compression unit GH100 has another than GA100.
+LABELLED = frozenset({*_labels().values(), "lrc__ilc_input_sectors.sum"})
 
 
 def is_the_same_side(said: KernelLimits, full: KernelLimits) -> bool:

@@ -210,11 +210,17 @@ EXCESS_PASSES: Final = Pattern(
     "uncoalesced global accesses", "UncoalescedSharedAccess",
 )  # fmt: skip
 USED_BYTES: Final = Pattern(
-    r"pattern for (?P<space>global|local) (?P<op>loads|stores) (?:from|to) L1TEX .{0,60}only "
+    r"pattern for (?P<space>global|local) (?P<op>loads|stores) (?:from|to) (?:L1TEX|L2|DRAM) .{0,60}only "
     r"(?P<bytes>[\d.]+) of the 32",
     "bytes used of each sector",
     "The memory access pattern for global loads from L1TEX might not be optimal. On average, only 4.0 of the 32 bytes",
-    "The memory access pattern for global loads from L2 might not be optimal.", "MemoryCacheAccessPattern",
+    "The memory access pattern for shared loads might not be optimal.", "MemoryCacheAccessPattern",
+)  # fmt: skip
+CONFLICTS: Final = Pattern(
+    r"pattern for shared (?:loads|stores) .{0,160}results in (\S+) bank conflicts", "conflicts of loads or stores",
+    "The memory access pattern for shared loads might not be optimal and causes on average a 16.0 - way bank conflict "
+    "across all 4325376 shared load requests.This results in 64880640 bank conflicts, which represent 93.75%",
+    "uncoalesced shared accesses", "SharedMemoryConflicts",
 )  # fmt: skip
 STALLED: Final = Pattern(
     r"each warp of this \w+ spends ([\d.]+) cycles being stalled", "cycles of a warp between two instructions",

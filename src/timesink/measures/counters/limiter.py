@@ -47,7 +47,8 @@ from timesink.measures.counters.counters import (
     leaves,
 )
 from timesink.measures.counters.load_waits import LoadWait
-from timesink.measures.counters.pages import OF_LOCAL, Given, given_of
+from timesink.measures.counters.page_bounds import OF_LOCAL
+from timesink.measures.counters.pages import Given, given_of
 from timesink.measures.counters.roofline import KernelRoofline
 from timesink.measures.counters.waste import Cause, Waste
 from timesink.model.trace import Trace, remembered

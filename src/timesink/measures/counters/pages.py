@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from timesink.knowledge import profiler_texts as texts
-from timesink.knowledge.gpus import ISSUES_OF_CYCLE, LOAD_CYCLES, SECTORS_OF_PASS
+from timesink.knowledge.gpus import ISSUES_OF_CYCLE, LANES, LOAD_CYCLES, SECTORS_OF_PASS
+from timesink.measures.counters import page_bounds
 from timesink.measures.counters.bounds import FAR_FROM_FULL, FOR_LOADS, MOSTLY
 from timesink.measures.counters.counters import (
     MEMORY,
@@ -30,16 +30,13 @@ from timesink.measures.counters.counters import (
     throughput_of,
 )
 from timesink.measures.counters.load_waits import TRAFFIC, LoadWait, load_wait
+from timesink.measures.counters.messages import Told, told_in
+from timesink.measures.counters.page_bounds import ACCESSES, OF_LOCAL, REQUESTS, ROUNDED
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
-from timesink.measures.counters.waste import Cause, Waste, requests_per_cycle, waste_of
-from timesink.startup import dataclass, field, regex, replace
+from timesink.measures.counters.waste import Access, Cause, Waste, requests_per_cycle, waste_of
+from timesink.startup import dataclass, replace
 
 TOLD_FROM: Final = 0.3  # of a warp's cycles between two instructions: the rule on stalls names reasons from here on
-_SECTORS: Final = "memory_l2_theoretical_sectors_global"
-_PASSES: Final = "memory_l1_wavefronts_shared"
-_OPS: Final = {"loads": "ld", "stores": "st"}
-_BYTES: Final = "smsp__sass_average_data_bytes_per_sector_mem_global_op_"
-_ROUNDED: Final = 0.005  # of a peak: figures of a page beside each other
 # A reason that stands for its kind, and another of the kind, of waits that the messages do not name.
 _KINDS_OF_WAITS: Final = (
     ("wait", "branch_resolving"),
@@ -49,12 +46,16 @@ _KINDS_OF_WAITS: Final = (
     ("short_scoreboard", "mio_throttle"),
     ("membar", "lg_throttle"),
 )
+_NAMELESS: Final = ("imc_miss", "no_instruction", "misc", "dispatch_stall")  # where the kind itself has no more room
 _QUEUED: Final = LoadWait(1e6, 1.0)  # loads that do nothing but queue
 _SM: Final = "sm__inst_executed"  # the schedulers
 _OF_LOADS: Final = ("sm__inst_executed_pipe_lsu", "sm__inst_executed_pipe_adu")  # the other executes barriers
-_L2: Final = ("lts__t_sectors", "lts__xbar2lts_cycles_active", "lts__lts2xbar_cycles_active")
+_L2: Final = {
+    "lts__t_sectors": ACCESSES,
+    "lts__xbar2lts_cycles_active": REQUESTS,
+    "lts__lts2xbar_cycles_active": REQUESTS,
+}
 _PER_CYCLE: Final = (("issued", "active"), ("executed", "elapsed"))
-OF_LOCAL: Final = "derived__local_spilling_requests"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,27 +108,42 @@ def _units(kernel: KernelCounters, told: Told, occupancy: Occupancy) -> Iterator
     levels = leaves(kernel)
     sm = next((leaf.busy for leaf in levels if leaf.resource is Resource.ISSUE), 0.0)
     memory = [leaf for leaf in levels if leaf.resource in MEMORY]
+    tells_sectors = any(name.startswith("memory_l2") for name in told.counters)
+    l2_units = _of_l2(kernel, memory) if tells_sectors else (*_L2,)[:1]
     for name in _of_sm(kernel, told, occupancy, sm):
         of_sm = [Leaf(name, resource_of(name) or Resource.ISSUE, sm, sm)]
         if name != _OF_LOADS[1] and _may_wait_at_barriers(told) and (pipes := kernel.share("sm__memory_throughput")):
             of_sm.append(Leaf(_OF_LOADS[1], Resource.L1, pipes, pipes))
-        for l2 in _L2 if any(name.startswith("memory_l2") for name in told.counters) else _L2[:1]:
+        for l2 in l2_units:
             for hidden in _named(memory):
                 named = (replace(leaf, name=l2) if leaf.resource is Resource.L2 else leaf for leaf in hidden)
                 yield tuple(sorted((*named, *of_sm), key=lambda leaf: (-leaf.busy, leaf.name)))
 
 
+def _of_l2(kernel: KernelCounters, memory: list[Leaf]) -> tuple[str, ...]:
+    """Counters that L2's busiest unit may have: those of the summary, of accesses or of requests, that is as large."""
+    busy = next((leaf.busy for leaf in memory if leaf.resource is Resource.L2), None)
+    found = [
+        name for name, summary in _L2.items()
+        if busy is not None and (of_all := kernel.share(summary)) is not None and abs(of_all - busy) < ROUNDED
+    ]  # fmt: skip
+    return tuple(found) or tuple(_L2)
+
+
 def _named(memory: list[Leaf]) -> Iterator[list[Leaf]]:
     """The levels, what is hidden beyond them as part of L1 or of L2. A level that is cut off at what the summary of all
-    says is so busy at most: where another is as busy by its own figure, it may be less."""
+    says is so busy at most: where another is as busy by its own figure, it may be less. So may L2, whose own figure has
+    units that the summary leaves out."""
     hidden = [leaf for leaf in memory if leaf.resource is Resource.HIDDEN]
     known = [leaf for leaf in memory if leaf.resource is not Resource.HIDDEN]
     yield from ([*known, replace(hidden[0], resource=of)] for of in (Resource.L1, Resource.L2) if hidden)
     if not hidden:
         yield known
         most = max((leaf.busy for leaf in known), default=0.0)
-        if any(leaf.resource is Resource.DRAM and leaf.busy >= most - _ROUNDED for leaf in known):
-            yield [leaf for leaf in known if leaf.resource is Resource.DRAM or leaf.busy < most - _ROUNDED]
+        if any(leaf.resource is Resource.DRAM and leaf.busy >= most - ROUNDED for leaf in known):
+            yield [leaf for leaf in known if leaf.resource is Resource.DRAM or leaf.busy < most - ROUNDED]
+        if any(leaf.resource is Resource.L2 and leaf.busy < most - ROUNDED for leaf in known):
+            yield [leaf for leaf in known if leaf.resource is not Resource.L2]
 
 
 def _of_sm(kernel: KernelCounters, told: Told, occupancy: Occupancy, sm: float) -> tuple[str, ...]:
@@ -136,13 +152,13 @@ def _of_sm(kernel: KernelCounters, told: Told, occupancy: Occupancy, sm: float) 
     active = 1 - (occupancy.sm_idle or 0.0)
     pipes, l1 = kernel.share("sm__memory_throughput"), throughput_of(kernel, Resource.L1)
     slots = [rate / ISSUES_OF_CYCLE for rate in (issued and issued * active, executed) if rate is not None]
-    found = [_SM] if any(abs(busy - sm) < _ROUNDED for busy in slots) else []
-    if told.pipe is not None and abs(told.pipe[1] - sm) < _ROUNDED:
+    found = [_SM] if any(abs(busy - sm) < ROUNDED for busy in slots) else []
+    if told.pipe is not None and abs(told.pipe[1] - sm) < ROUNDED:
         found.append(f"sm__inst_executed_pipe_{told.pipe[0]}")
     # Each load or store passes through L1, so that a unit of loads is no busier than L1; and neither than all pipes.
-    passes = l1 is None or l1 >= sm * requests_per_cycle(kernel) - _ROUNDED
+    passes = l1 is None or l1 >= sm * requests_per_cycle(kernel) - ROUNDED
     of_memory = _OF_LOADS if passes else _OF_LOADS[1:]
-    if pipes is not None and abs(pipes - sm) < _ROUNDED:
+    if pipes is not None and abs(pipes - sm) < ROUNDED:
         found += of_memory
     return tuple(found) or (_SM, "sm__inst_executed_pipe_alu", *(of_memory if pipes is None else ()))
 
@@ -170,10 +186,11 @@ def _stalls(kernel: KernelCounters, told: Told) -> Iterator[Stalls | None]:
             yield Stalls({one: 1.0}, None, None, is_sampled=False)
             continue
         rest = waiting - sum(named.values())
-        most = min(rest, TOLD_FROM * (cycles or waiting)) if told.stalls else rest
+        most = TOLD_FROM * (cycles or waiting) if told.stalls else rest
         shares = dict(named)
-        for reason, part in ((one if one not in named else other, most), (other, rest - most)):
-            shares[reason] = shares.get(reason, 0.0) + part
+        for reason in (one, other, *_NAMELESS):
+            if reason not in named and (part := min(rest, most)) > 0:
+                shares[reason], rest = part, rest - part
         yield Stalls({reason: part / waiting for reason, part in shares.items()}, cycles, None, is_sampled=False)
 
 
@@ -186,56 +203,81 @@ def _queues(units: tuple[Leaf, ...], stalls: Stalls | None) -> Iterable[LoadWait
     return (None, _QUEUED) if stalls is not None and stalls.of(FOR_LOADS) >= MOSTLY else (None,)
 
 
+_Shares = Mapping[Cause, Mapping[Resource, float]]
+
+
 def _wastes(kernel: KernelCounters, told: Told) -> Iterator[Waste]:
     """No waste but what the page tells, then each kind at its most. Of DRAM's bytes it tells what is beyond need."""
     least = waste_of(kernel)
     excess, hits = least.access.excess_ratio or 0.0, kernel.share("l1tex__t_sector_hit_rate.pct")
-    of_dram = least.of(Cause.UNCOALESCED, Resource.DRAM) if told.counters else 0.0
     missed = 0.0 if hits is None else 1 - hits  # of the sectors: so many go on to L2
-    of_l2 = max(0.0, 1 - (1 - excess) / missed) if missed > 0 and excess else 0.0
-    shares = {**least.shares, Cause.UNCOALESCED: {Resource.DRAM: of_dram, Resource.L2: of_l2}}
+    wasted = {
+        Resource.DRAM: least.of(Cause.UNCOALESCED, Resource.DRAM) if told.counters else 0.0,
+        Resource.L2: max(0.0, 1 - (1 - excess) / missed) if missed > 0 and excess else 0.0,
+        Resource.L1: page_bounds.excess_passes(kernel, least.access, told.names_local),
+    }
+    repeated = {Resource.L1: page_bounds.repeated_passes(kernel, least.access)}
+    shares = {**least.shares, Cause.UNCOALESCED: wasted, Cause.BANK_CONFLICTS: repeated}
     uses_shared = kernel.total("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic") != 0
     for ahead in (False, True) if uses_shared else (False,):
         yield replace(least, shares=shares, copies_ahead=ahead, memory_instructions=1.0)
-        for most, atomic in _most(kernel, told, least):
+        for most, atomic in _most(kernel, told, least, wasted):
             some = replace(least, shares={**shares, **most}, atomic_requests=atomic)
             yield replace(some, copies_ahead=ahead, memory_instructions=1.0)
 
 
 def _most(
-    kernel: KernelCounters, told: Told, least: Waste
-) -> Iterator[tuple[Mapping[Cause, Mapping[Resource, float]], float]]:
-    """Shares of each kind of waste at most, and of atomic requests."""
+    kernel: KernelCounters, told: Told, least: Waste, wasted: Mapping[Resource, float]
+) -> Iterator[tuple[_Shares, float]]:
+    """Shares of each kind of waste at most, and of atomic requests; `wasted` by plain accesses, if none is atomic."""
     sees_source = told.has_spoken and kernel.get("smsp__inst_executed_op_branch.sum") is not None
-    excess = least.access.excess_ratio
-    if excess or not sees_source:
-        passes = 1.0 if excess is None else _passes(excess)
-        dram = {} if excess is None else {Resource.DRAM: least.of(Cause.UNCOALESCED, Resource.DRAM)}
-        yield {Cause.UNCOALESCED: {**dict.fromkeys(MEMORY, passes), **dram}}, 0.0
-    shared, ideal = least.access.shared_wavefronts, least.access.ideal_shared_wavefronts
-    conflicts = 0.0 if sees_source or not least.access.uses_shared else 1.0
-    if shared and ideal is not None:
-        conflicts = 1 - ideal / shared
+    access = least.access
+    if access.excess_ratio or not sees_source:
+        passes = 1.0 if access.excess_ratio is None else page_bounds.passes_of(access.excess_ratio)
+        in_l1, dram = page_bounds.excess_passes_at_most(kernel, access, passes), {}
+        if access.excess_ratio is not None:
+            dram = {Resource.DRAM: least.of(Cause.UNCOALESCED, Resource.DRAM)}
+        yield {Cause.UNCOALESCED: {**dict.fromkeys(MEMORY, passes), Resource.L1: in_l1, **dram}}, 0.0
+    conflicts = 0.0 if sees_source or not access.uses_shared else 1.0
+    if access.shared_wavefronts and access.ideal_shared_wavefronts is not None:
+        conflicts = 1 - access.ideal_shared_wavefronts / access.shared_wavefronts
     if conflicts:
         yield {Cause.BANK_CONFLICTS: {Resource.L1: conflicts}}, 0.0
-    spilled = kernel.share(f"{OF_LOCAL}_pct")
     if kernel.get(OF_LOCAL) != 0 or told.names_local:
-        most = 1.0 if spilled is None or told.names_local else _passes(min(1.0, spilled))
-        yield {Cause.REGISTER_SPILLS: {**dict.fromkeys(MEMORY, most), Resource.ISSUE: most / 2}}, 0.0
-    atomics: dict[Cause, Mapping[Resource, float]] = {Cause.ATOMICS: {Resource.L1: conflicts, Resource.L2: 1.0}}
-    of_plain = any(name.endswith(".ratio") for name in told.counters)  # loads or stores are told to waste theirs
-    yield atomics if of_plain else {**atomics, Cause.UNCOALESCED: {}}, float(_may_contend(kernel, told))
+        traffic, instructions = (
+            page_bounds.local_traffic(kernel, told.names_local),
+            page_bounds.local_instructions(kernel),
+        )
+        yield {Cause.REGISTER_SPILLS: {**dict.fromkeys(MEMORY, traffic), Resource.ISSUE: instructions}}, 0.0
+    yield _atomics(kernel, told, access, wasted, conflicts)
     if idle := least.of(Cause.DIVERGENCE, Resource.ISSUE):
         yield {Cause.DIVERGENCE: {**least.shares[Cause.DIVERGENCE], Resource.L1: idle}}, 0.0
     executing = kernel.get("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio")
     if least.active_lanes and executing is not None and executing < least.active_lanes and _may_wait_at_barriers(told):
         off = 1 - executing / least.active_lanes
-        yield {Cause.LATENCY: {**dict.fromkeys(Resource, off), Resource.L1: 1.0}}, 0.0
+        most_passes = LANES if access.excess_ratio or conflicts else SECTORS_OF_PASS
+        in_l1 = min(1.0, off / (page_bounds.memory_instructions(kernel, most_passes) or off))
+        yield {Cause.LATENCY: {**dict.fromkeys(Resource, off), Resource.L1: in_l1}}, 0.0
 
 
-def _passes(excess: float) -> float:
-    """The share of passes that this share of sectors takes at most: each a pass of its own, of the others four one."""
-    return SECTORS_OF_PASS * excess / (1 + (SECTORS_OF_PASS - 1) * excess)
+def _atomics(
+    kernel: KernelCounters, told: Told, access: Access, wasted: Mapping[Resource, float], conflicts: float
+) -> tuple[_Shares, float]:
+    """What atomics waste at most, and what plain accesses do then: conflicts that are told of loads and stores, and of
+    what goes beyond need what atomics cannot touch. Where loads or stores are told to waste, that holds in L1 only."""
+    sectors, stored = page_bounds.atomic_sectors(kernel)
+    share = 1.0 if sectors is None else 2 * sectors / (2 * sectors + stored) if sectors else 0.0  # there and back
+    repeated = (access.shared_wavefronts or 0.0) - (access.ideal_shared_wavefronts or 0.0)
+    plain_conflicts = min(1.0, told.conflicts / repeated) if repeated else 0.0
+    beyond = (access.sectors or 0.0) - (access.ideal_sectors or 0.0)
+    plain = 0.0 if sectors is None or not beyond else max(0.0, 1 - sectors / beyond)
+    is_told = any(name.endswith(".ratio") for name in told.counters)
+    left = {of: part if is_told and of is not Resource.L1 else plain * part for of, part in wasted.items()}
+    return {
+        Cause.ATOMICS: {Resource.L1: conflicts * (1 - plain_conflicts), Resource.L2: share},
+        Cause.BANK_CONFLICTS: {Resource.L1: conflicts * plain_conflicts},
+        Cause.UNCOALESCED: left,
+    }, share * _may_contend(kernel, told)
 
 
 def _may_contend(kernel: KernelCounters, told: Told) -> bool:
@@ -245,47 +287,4 @@ def _may_contend(kernel: KernelCounters, told: Told) -> bool:
     l2 = next((leaf.busy for leaf in levels if leaf.resource is Resource.L2), 1.0)
     others = max((leaf.busy for leaf in levels if leaf.resource is not Resource.L2), default=0.0)
     is_even = told.has_spoken and kernel.get("lts__cycles_active.avg") is not None and not told.has_hot_slices
-    return l2 > others + _ROUNDED or not is_even or told.stalls.get("long_scoreboard", 0.0) > LOAD_CYCLES[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Figures of one launch's messages. `counters` are such as a report holds under these names; `stalls` has cycles by
-    reason, of those the rule named; `pipe` is the busiest arithmetic pipe and how busy it is, 0 to 1.
-
-    `has_spoken`: some rule ran, and all can be read (redacted ones may not be); only then what is not here is none.
-    `has_hot_slices`: some slices of L2 work far longer than others."""
-
-    has_spoken: bool = False
-    counters: Mapping[str, float] = field(default_factory=dict)
-    stalls: Mapping[str, float] = field(default_factory=dict)
-    pipe: tuple[str, float] | None = None
-    names_local: bool = False
-    has_hot_slices: bool = False
-
-
-def told_in(messages: Iterable[str]) -> Told:
-    """What the messages of one launch say."""
-    counters: dict[str, float] = {}
-    stalls: dict[str, float] = {}
-    pipe, names_local, has_hot, has_spoken, is_cut = None, False, False, False, False
-    for message in messages:
-        has_spoken = True
-        has_hot |= bool(regex(texts.HOT_SLICES).search(message))
-        if found := regex(texts.EXCESS_SECTORS).search(message) or regex(texts.EXCESS_PASSES).search(message):
-            name = _PASSES if "wavefronts" in found.group() else _SECTORS
-            excess, total = (found.group(group).replace(",", "") for group in (1, 2))
-            if excess.isdecimal() and total.isdecimal():
-                counters |= {name: float(total), f"{name}_ideal": max(0.0, float(total) - float(excess))}
-            else:
-                is_cut = True
-        elif found := regex(texts.USED_BYTES).search(message):
-            names_local |= found.group("space") == "local"
-            if found.group("space") == "global":
-                counters[f"{_BYTES}{_OPS[found.group('op')]}.ratio"] = float(found.group("bytes"))
-        elif found := regex(texts.STALLED).search(message):
-            reason = next((name for name, words in texts.STALL_WORDS.items() if regex(words).search(message)), "")
-            stalls[reason] = float(found.group(1))
-        elif found := regex(texts.BUSIEST_PIPE).search(message):
-            pipe = (found.group("part") or found.group("pipe")).lower(), float(found.group("percent")) / 100
-    return Told(has_spoken and not is_cut, counters, stalls, pipe, names_local, has_hot)
+    return l2 > others + ROUNDED or not is_even or told.stalls.get("long_scoreboard", 0.0) > LOAD_CYCLES[-1]

@@ -1,0 +1,123 @@
+"""What the figures of a details page bound, though it does not hold them: passes of L1, sectors of L2, instructions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from timesink.knowledge.gpus import DRAM_ACCESS_SECTORS, SECTOR_BYTES, SECTORS_OF_PASS
+from timesink.measures.counters.counters import KernelCounters, Resource, throughput_of
+from timesink.measures.counters.waste import Access, requests_per_cycle
+
+OF_LOCAL: Final = "derived__local_spilling_requests"
+_STORED: Final = ("lrc__ilc_input_sectors.sum", "lts__gcomp_input_sectors.sum")  # of GH100, of a page's label
+_RETRIED: Final = 1.1  # times the sectors of another pass: an atomic that compares and swaps is tried again
+_KNOWN: Final = ((8, 0), (9, 0))  # chips whose slices of L2 take a sector per cycle, and whose L1 is its data pipe
+ACCESSES: Final = "gpu__compute_memory_access_throughput"
+REQUESTS: Final = "gpu__compute_memory_request_throughput"
+ROUNDED: Final = 0.005  # of a peak: figures of a page beside each other
+
+
+def _l1_passes(kernel: KernelCounters) -> float | None:
+    """Passes of L1's data pipe, where it is what ncu calls memory's busiest unit of all accesses; else None."""
+    summary, memory = kernel.share(ACCESSES), kernel.share("gpu__compute_memory_throughput")
+    l1, cycles = throughput_of(kernel, Resource.L1), kernel.get("l1tex__cycles_elapsed.sum")
+    if (
+        kernel.compute_capability not in _KNOWN
+        or summary is None
+        or memory is None
+        or l1 is None
+        or not cycles
+        or min(summary, l1) < memory - ROUNDED
+    ):
+        return None
+    return summary * cycles
+
+
+def repeated_passes(kernel: KernelCounters, access: Access) -> float:
+    """The share of L1's passes that conflicts of shared memory repeat, at least."""
+    passes, shared, ideal = _l1_passes(kernel), access.shared_wavefronts, access.ideal_shared_wavefronts
+    return 0.0 if not passes or not shared or ideal is None else min(1.0, (shared - ideal) / passes)
+
+
+def excess_passes(kernel: KernelCounters, access: Access, names_local: bool) -> float:
+    """The share of L1's passes that scattered accesses of global memory take beyond need, at least. Those of shared
+    memory are told, or without conflicts four a request at most; a request of global memory needs one, or its bytes."""
+    passes, requests = _l1_passes(kernel), _requests(kernel)
+    if not passes or requests is None or access.sectors is None or access.ideal_sectors is None:
+        return 0.0
+    if names_local or kernel.get(OF_LOCAL) != 0:
+        return 0.0
+    unknown = SECTORS_OF_PASS * requests if access.uses_shared else 0.0
+    shared = access.shared_wavefronts if access.shared_wavefronts is not None else unknown
+    beyond = passes - shared - max(access.ideal_sectors / SECTORS_OF_PASS, requests)
+    return max(0.0, min(beyond, access.sectors - access.ideal_sectors) / passes)
+
+
+def excess_passes_at_most(kernel: KernelCounters, access: Access, share: float) -> float:
+    """The same at most, of this share: a pass for each sector beyond need."""
+    passes = _l1_passes(kernel)
+    if not passes or access.sectors is None or access.ideal_sectors is None:
+        return share
+    return min(share, (access.sectors - access.ideal_sectors) / passes)
+
+
+def memory_instructions(kernel: KernelCounters, most_passes: int) -> float:
+    """The share of instructions that L1's passes come from, at least, where none takes more passes than that."""
+    passes, every = _l1_passes(kernel), kernel.get("smsp__inst_executed.sum")
+    return min(1.0, passes / most_passes / every) if passes and every else 0.0
+
+
+def _local_requests(kernel: KernelCounters) -> float | None:
+    """Requests of local memory: ncu counts those of spills, and says what share of all they are."""
+    spilling, share = kernel.get(OF_LOCAL), kernel.share(f"{OF_LOCAL}_pct")
+    return spilling / share if spilling and share else None
+
+
+def local_traffic(kernel: KernelCounters, names_local: bool) -> float:
+    """The share of what L1, L2 and DRAM move that is local memory's, at most: 16 bytes a lane a request, of what stores
+    brought or DRAM moved, two sectors for a lone one. `names_local`: arrays may be in it, whose requests none tells."""
+    requests, rate = _local_requests(kernel), kernel.get("dram__bytes.sum.per_second")
+    spilled = kernel.share(f"{OF_LOCAL}_pct")
+    most = 1.0 if spilled is None or names_local else passes_of(min(1.0, spilled))
+    if requests is None or rate is None or kernel.duration_ns is None:
+        return most
+    moved = rate * kernel.duration_ns / 1e9 / SECTOR_BYTES / DRAM_ACCESS_SECTORS
+    every = max(kernel.first(*_STORED) or 0.0, moved)
+    return min(most, SECTORS_OF_PASS**2 * requests / every) if every else most
+
+
+def local_instructions(kernel: KernelCounters) -> float:
+    """The share of instructions that access local memory, at most."""
+    local, every = _local_requests(kernel), kernel.get("smsp__inst_executed.sum")
+    requests = _requests(kernel) if local is None else local
+    return 1.0 if requests is None or not every else min(1.0, requests / every)
+
+
+def _requests(kernel: KernelCounters) -> float | None:
+    """Requests of memory that the SMs execute at most: what their pipes for it are busy with."""
+    pipes, cycles = kernel.share("sm__memory_throughput"), kernel.get("sm__cycles_elapsed.sum")
+    return None if pipes is None or cycles is None else pipes * cycles * requests_per_cycle(kernel)
+
+
+def atomic_sectors(kernel: KernelCounters) -> tuple[float | None, float]:
+    """Sectors that atomics touch in L2 at most, None where no figure bounds them, and those that stores wrote.
+
+    A slice of L2 takes a sector per cycle, of either; of atomics no more than it does accesses. Of the sectors that all
+    accesses ask for, those of stores are no atomics'. (What goes into the compression unit are sectors of stores, and
+    none of atomics: so in all of 229 launches on GH100.)
+    """
+    cycles = kernel.get("lts__cycles_elapsed.sum")
+    if cycles is None or kernel.compute_capability not in _KNOWN:
+        return None, 0.0
+    stored = kernel.first(*_STORED) or 0.0
+    accesses, requests = kernel.share(ACCESSES), kernel.share(REQUESTS)
+    most = [
+        *(() if accesses is None else (accesses * cycles,)),
+        *(() if requests is None else (requests * cycles - stored,)),
+    ]
+    return (max(0.0, _RETRIED * min(most)), stored) if most else (None, stored)
+
+
+def passes_of(excess: float) -> float:
+    """The share of passes that this share of sectors takes at most: each a pass of its own, of the others four one."""
+    return SECTORS_OF_PASS * excess / (1 + (SECTORS_OF_PASS - 1) * excess)

@@ -145,7 +145,7 @@ def test_what_a_page_bounds_is_what_the_report_counted(tmp_path: Path) -> None:
             conflicts = full.of(Cause.BANK_CONFLICTS, Resource.L1) + full.of(Cause.ATOMICS, Resource.L1)
             assert repeated <= conflicts + 0.02, kernel.name
             assert full.atomic_requests or scattered <= full.of(Cause.UNCOALESCED, Resource.L1) + 0.02, kernel.name
-    assert min(compared.values()) >= 7, compared
+    assert min(compared.values()) >= 6, compared
 
 
 ATOMIC_SECTORS = tuple(f"lts__t_sectors_srcunit_tex_op_{op}.sum" for op in ("red", "atom_dot_alu", "atom_dot_cas"))

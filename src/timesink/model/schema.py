@@ -153,43 +153,16 @@ def _schema_difference(wanted: pl.Schema, got: pl.Schema) -> str:
 
 # Far beyond any machine, so that nothing real is lost, and small enough that sums of rows stay within 64 bits.
 CLOCK: Final = (-(1 << 61), 1 << 61)  # ns: 73 years around the clock's zero
-SIZES: Final = (0, 1 << 50)  # bytes: a pebibyte
 BLOCKS: Final = (0, (1 << 31) - 1)  # of a grid along one axis
-PER_BLOCK: Final = (0, 1_024)  # of a block along one axis
-RANK = Column(pl.Int32, "rank of the process in its job; 0 where the file does not say")
-DEVICE = Column(pl.Int32, "GPU ordinal as the profiled process numbers it", refers_to="devices.device")
-PROCESS = Column(pl.Int64, "operating-system process id; 0 where the file does not say")
-THREAD = Column(pl.Int64, "operating-system thread id", refers_to="threads.thread")
-NAME = Column(pl.Categorical(), "name as the profiler wrote it; untrusted text")
-START = Column(pl.Int64, "first instant of the half-open interval", unit="ns", within=CLOCK)
-END = Column(pl.Int64, "first instant after the interval", unit="ns", within=CLOCK)
-TIME = Column(pl.Int64, "instant", unit="ns", within=CLOCK)
-CORRELATION = Column(
-    pl.Int64,
-    "links a call to the GPU work it caused, within one process",
-    nullable=True,
-    refers_to="api_calls.correlation",
-)
-EXTERNAL_ID = Column(
-    pl.UInt64,
-    "id of the framework operator that was innermost at the launch",
-    nullable=True,
-    refers_to="host_ops.external_id",
-)
-
-
-def optional(dtype: DType, doc: str, unit: str | None = None, within: tuple[float, float] | None = None) -> Column:
-    """A column that is null where the profiler did not record it."""
-    return Column(dtype, doc, unit=unit, nullable=True, within=within)
-
-
-CALLER: Final = {"rank": RANK, "process": PROCESS, "thread": THREAD}
-SPAN: Final = {"start_ns": START, "end_ns": END}
-NAMED_SPAN: Final = {**CALLER, "name": NAME, **SPAN}
-SHAPE: Final = {
-    **{f"grid_{axis}": optional(pl.Int32, f"blocks along {axis}", within=BLOCKS) for axis in "xyz"},
-    **{f"block_{axis}": optional(pl.Int32, f"threads of a block along {axis}", within=PER_BLOCK) for axis in "xyz"},
+_SIZES: Final = (0, 1 << 50)  # bytes: a pebibyte
+RANGES_OF_VALUES: Final[Mapping[str, tuple[float, float]]] = {
+    "CLOCK": CLOCK,
+    "SIZES": _SIZES,
+    "CHANGES": (-_SIZES[1], _SIZES[1]),  # of a size
+    "BLOCKS": BLOCKS,
+    "PER_BLOCK": (0, 1_024),  # of a block along one axis
 }
+"""What `tables.txt` calls the least and the greatest value that a column may have."""
 
 
 def stacked(parts: Iterable[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:

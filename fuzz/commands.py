@@ -115,9 +115,9 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "memory diff": (("memory diff FILE @ -f json", SNAPSHOTS), ("memory diff @ FILE", SNAPSHOTS)),
     "query": (
-        ("query FILE --example steps -f json", TRACES),
-        ("query FILE --example top-kernels -f csv -o OUT.csv", TRACES),
-        ("query FILE --example idle-by-cause -f json", TRACES),
+        ("query FILE steps -f json", TRACES),
+        ("query FILE top-kernels -f csv -o OUT.csv", TRACES),
+        ("query FILE idle-by-cause -f json", TRACES),
     ),
     "open": (("open FILE --no-browser --timeout 1", TRACES), ("open @graphs --capture FILE --no-browser", "eager")),
     "serve": (("serve FILE --no-browser", TRACES), ("serve @graphs --capture FILE --no-browser", "eager")),

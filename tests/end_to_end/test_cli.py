@@ -329,13 +329,16 @@ def test_a_diagnosis_of_a_window_says_so_and_counts_the_steps_it_cut(capsys: pyt
         ["plan", "--change", "remove-sync"],
         ["report", "-o", "{}/page.html"],
         ["report", "--export", "perfetto", "-o", "{}/trace.pftrace"],
-        ["query", "--example", "steps"],
     ],
     ids=lambda command: " ".join(command[:2]),
 )
 def test_commands_that_read_a_timeline_take_a_window(command: list[str], tmp_path: Path) -> None:
     words = [word.format(tmp_path) for word in command]
     assert run([*words, str(BEFORE), "--window", "40ms:100ms", "--no-cache"]) == 0
+
+
+def test_a_query_takes_a_window() -> None:
+    assert run(["query", str(BEFORE), "steps", "--window", "40ms:100ms", "--no-cache"]) == 0
 
 
 def test_a_kernel_report_has_no_window(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_every_command_does_its_work_in_silence(name: str, capsys: Captured) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
-    ["", "query before.json.gz --example top-kernels", "diagnose before.json.gz", "diagnose no-such-file", "mcp"],
+    ["", "query before.json.gz top-kernels", "diagnose before.json.gz", "diagnose no-such-file", "mcp"],
 )
 def test_first_contact_defect_6_the_end_of_the_process_is_silent_too(words: str, workplace: Path) -> None:
     """First contact defect 6: what libraries print as the interpreter ends."""

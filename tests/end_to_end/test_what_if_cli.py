@@ -27,12 +27,10 @@ def test_idle_shows_causes_that_sum_to_the_whole(capsys: pytest.CaptureFixture[s
 
 
 def test_what_if_prices_each_change_and_all_together(capsys: pytest.CaptureFixture[str]) -> None:
-    found = sheets(
-        capsys, "what-if", BEFORE, "--change", "remove-sync", "--change", "scale kernel:. 0.5", "--explain-cost"
-    )
+    found = sheets(capsys, "what-if", BEFORE, "--change", "remove-sync", "--change", "scale kernel:. 0.5")
     one, other, both = found["prices"]
     assert float(str(both["gain_ns"])) >= max(float(str(one["gain_ns"])), float(str(other["gain_ns"])))
-    assert {"next", "path_before", "path_after", "trust"} <= set(found)
+    assert found["next"]
 
 
 def test_a_change_without_anything_to_change_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,12 +38,9 @@ def test_a_change_without_anything_to_change_says_so(capsys: pytest.CaptureFixtu
     assert row["remark"] == "nothing in these steps matches"
 
 
-@pytest.mark.parametrize("arguments", [[BEFORE], [BEFORE, "--change", "speed-up everything"]])
-def test_what_makes_no_sense_exits_with_2_and_says_what_to_write(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["what-if", *arguments]) == 2
-    assert "--change" in capsys.readouterr().err or arguments[1:]
+def test_what_makes_no_sense_exits_with_2_and_says_what_to_write(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["what-if", BEFORE, "--change", "speed-up everything"]) == 2
+    assert "scale" in capsys.readouterr().err
 
 
 def test_the_changes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

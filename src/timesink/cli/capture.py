@@ -344,17 +344,13 @@ def finished(done: Capture) -> int:
     return 0 if done.is_complete else 5
 
 
-_FILES = (("file", "file", ""), ("size", "size", "bytes"), ("holds", "holds", ""))
-
-
 def _page(done: Capture) -> Page:
     """Files, step times with and without the profiler, what is missing, and what to do with it."""
     from timesink.views.capture import steps_sheet
-    from timesink.views.page import Field, Page, Sheet
+    from timesink.views.page import Page, sheet_of
 
-    columns = tuple(Field(key, head, unit, is_name=key == "file") for key, head, unit in _FILES)
-    files = tuple((one["file"], one["bytes"], _counted(one["counts"])) for one in done.manifest["files"])
-    sheets = [Sheet("files", "Files", columns, files)]
+    files = ((one["file"], one["bytes"], _counted(one["counts"])) for one in done.manifest["files"])
+    sheets = [sheet_of("files", "Files", files, "file [name], size [bytes], holds [text]")]
     if done.unprofiled_step_ms is not None or done.profiled_step_ms is not None:
         sheets.append(steps_sheet(done.unprofiled_steps_ms, done.unprofiled_step_ms, done.profiled_step_ms))
     what = "kernels" if done.manifest["tool"]["name"] == "ncu" else "diagnose"
@@ -386,9 +382,8 @@ def redact(
     pages (.csv), reports (.html), settings (YAML, TOML), text, JSON, and folders of these. Kernels keep their names.
     """
     from timesink.capture import redaction
-    from timesink.errors import UsageError
     from timesink.untrusted.unpack import plain_files
-    from timesink.views.page import Field, Page, Sheet
+    from timesink.views.page import Page, sheet_of
 
     if proof and output is not None:
         raise UsageError("--proof writes no copy", remedy="leave --output out")
@@ -398,10 +393,10 @@ def redact(
         done = redaction.proof(file, names or ()) if proof else redaction.redact(file, output, names or ())
     title = f"To remove from {file}, and what stays" if proof else f"Redacted copy: {done.path}"
     rows = tuple((text,) for text in done.removed) or (("nothing was found",),)
-    sheets = [Sheet("removed", "Removed", (Field("what", "what"),), rows)]
+    sheets = [sheet_of("removed", "Removed", rows, "what [text]")]
     if proof:
-        stayed = tuple((means, text, count) for (means, text), count in sorted(done.stayed.items()))
-        columns = (Field("class", "why it stays"), Field("text", "text"), Field("count", "times", "1"))
-        sheets.append(Sheet("stayed", "What stays", columns, stayed))
+        stayed = ((means, text, count) for (means, text), count in sorted(done.stayed.items()))
+        columns = "class: why it stays [text], text [text], count: times"
+        sheets.append(sheet_of("stayed", "What stays", stayed, columns))
     sink(form, None, no_color, [file]).show(Page(title, tuple(sheets)))
     return 1 if proof and done.removed else 0

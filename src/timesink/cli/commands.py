@@ -56,7 +56,7 @@ ENTRIES = {
     "doctor": ("which:doctor", "Show which profilers work here, or which one answers a question."),
     "doctor SYMPTOM": ("which:which", "Show which profiler answers a question, with its exact command."),
     "plan": ("show:plan", "Rank the changes to make, each with its price; price one change."),
-    "plan --change CHANGE": ("show:what_if", "Price changes to a program before they are made."),
+    "plan --change CHANGE": ("show:plan", "Price changes to a program before they are made."),
     "try": ("trial:try_changes", "Measure what changes win in a running program, and which to keep."),
     "fix": ("fix:fix", "Edit a program where it loses time, in a copy, and prove each edit."),
     "verify": ("verify.verify:verify", "Tell whether a change made the steps faster or slower."),

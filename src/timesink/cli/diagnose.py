@@ -97,24 +97,16 @@ def explain(code: str = "", *, assumptions: bool = False, writing: PageOutput) -
 def _rules() -> Page:
     """The rules and their limits."""
     from timesink.diagnosis.registry import all_rules
-    from timesink.views.page import Field, Page, Sheet, names, texts
+    from timesink.views.page import Page, sheet_of
 
     rules = all_rules()
-    listed = Sheet(
-        "rules",
-        f"{len(rules)} rules",
-        (*names(code="code", name="name"), Field("summary", "finds")),
-        tuple((rule.card.code, rule.card.name, rule.card.summary) for rule in rules),
-        "timesink explain CODE tells the rest",
+    cards = (rule.card for rule in rules)
+    columns, note = "code [name], name [name], summary: finds [text]", "timesink explain CODE tells the rest"
+    listed = sheet_of("rules", f"{len(rules)} rules", cards, columns, note)
+    limits = (
+        (f"{rule.card.code}.{name}", limit.default, limit.unit, limit.why)
+        for rule in rules
+        for name, limit in sorted(rule.limits.items())
     )
-    limits = Sheet(
-        "limits",
-        "Limits (--limit CODE.name=value)",
-        (Field("limit", "limit", is_name=True), Field("default", "default", unit="1"), *texts(unit="unit", why="why")),
-        tuple(
-            (f"{rule.card.code}.{name}", limit.default, limit.unit, limit.why)
-            for rule in rules
-            for name, limit in sorted(rule.limits.items())
-        ),
-    )
-    return Page("Rules of timesink", (listed, limits))
+    columns = "limit [name], default, unit [text], why [text]"
+    return Page("Rules of timesink", (listed, sheet_of("limits", "Limits (--limit CODE.name=value)", limits, columns)))

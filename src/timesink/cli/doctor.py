@@ -23,43 +23,27 @@ from timesink.untrusted.nvidia_tools import find_tool, importer_link
 from timesink.untrusted.scrub import numbers_in, stated_version
 
 if TYPE_CHECKING:
-    from timesink.views.page import Page, Sheet
+    from timesink.views.page import Page
 
 LIBRARIES = ("polars", "numpy", "scipy", "pyarrow", "isal", "typer", "rich", "torch")
 
 
 def doctor_page() -> Page:
     """What is installed, what works as it is, and what to do for the rest."""
-    from timesink.views.page import Page
+    from timesink.views.page import Page, sheet_of
 
-    tools = (*tool_probes(), *gpu_probes(), sampling_probe(), container_probe(), *disk_probes())
-    return Page("timesink doctor", (_tools(tools), _to_do(tools), _versions()))
-
-
-def _tools(probes: tuple[Probe, ...]) -> Sheet:
-    from timesink.views.page import Field, Sheet, texts
-
-    columns = (*texts(tool="tool", ready="ready", found="found"), Field("place", "place", is_name=True))
-    rows = tuple((probe.name, probe.is_ready, probe.found or "nothing", probe.place or None) for probe in probes)
-    return Sheet("tools", "Tools and permissions", columns, rows)
-
-
-def _to_do(probes: tuple[Probe, ...]) -> Sheet:
-    from timesink.views.page import Sheet, texts
-
-    columns = texts(tool="tool", remedy="to do")
-    rows = tuple((probe.name, probe.remedy) for probe in probes if probe.remedy)
-    return Sheet("to_do", "To make captures work here", columns, rows)
-
-
-def _versions() -> Sheet:
-    from timesink.views.page import Sheet, texts
-
-    rows = [("timesink", _installed("timesink"), _native()), ("Python", platform.python_version(), sys.executable)]
-    rows.append(("system", platform.system(), platform.release()))
-    rows += [(name, _installed(name), "") for name in LIBRARIES]
-    columns = texts(name="name", version="version", detail="detail")
-    return Sheet("versions", "Versions", columns, tuple(rows))
+    probes = (*tool_probes(), *gpu_probes(), sampling_probe(), container_probe(), *disk_probes())
+    tools = ((one.name, one.is_ready, one.found or "nothing", one.place or None) for one in probes)
+    to_do = ((one.name, one.remedy) for one in probes if one.remedy)
+    versions = [("timesink", _installed("timesink"), _native()), ("Python", platform.python_version(), sys.executable)]
+    versions.append(("system", platform.system(), platform.release()))
+    versions += [(name, _installed(name), "") for name in LIBRARIES]
+    sheets = (
+        sheet_of("tools", "Tools and permissions", tools, "tool [text], ready [text], found [text], place [name]"),
+        sheet_of("to_do", "To make captures work here", to_do, "tool [text], remedy: to do [text]"),
+        sheet_of("versions", "Versions", versions, "name [text], version [text], detail [text]"),
+    )
+    return Page("timesink doctor", sheets)
 
 
 def _installed(name: str) -> str:

@@ -223,7 +223,7 @@ def metrics(names: list[str], chip: str = "sm_90", *, writing: PageOutput) -> in
     Exits with 2 where a name is wrong or absent. Of names in no table nothing is claimed.
     """
     from timesink.knowledge.metric_names import CHIPS, Standing, check_name
-    from timesink.views.page import Field, Page, Sheet, texts
+    from timesink.views.page import Page, sheet_of
 
     if chip not in CHIPS:
         raise unknown("chip", chip, list(CHIPS))
@@ -234,17 +234,9 @@ def metrics(names: list[str], chip: str = "sm_90", *, writing: PageOutput) -> in
     if target.form is Format.TEXT:
         target.write("".join(_line(verdict, chip) for verdict in verdicts))
         return 2 if is_wrong else 0
-    columns = (
-        Field("name", "name", is_name=True),
-        Field("standing", f"on {chip}"),
-        *texts(why="why", known_on="known on"),
-        Field("instead", "instead", is_name=True),
-    )
-    rows = tuple(
-        (verdict.name, verdict.standing.value, verdict.why, " ".join(verdict.known_on), verdict.instead)
-        for verdict in verdicts
-    )
-    target.show(Page("metric names", (Sheet("metrics", f"metrics on {chip}", columns, rows),)))
+    columns = f"name [name], standing: on {chip} [text], why [text], known_on: known on [text], instead [name]"
+    rows = ((one.name, one.standing.value, one.why, " ".join(one.known_on), one.instead) for one in verdicts)
+    target.show(Page("metric names", (sheet_of("metrics", f"metrics on {chip}", rows, columns),)))
     return 2 if is_wrong else 0
 
 

@@ -227,26 +227,25 @@ class PageOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stepping:
-    """How steps are told apart. `step_count` is what `--steps N` was called before."""
+    """How steps are told apart."""
 
     steps: str | None = None
-    step_count: int | None = None
 
     def applied(self, trace: Trace) -> Trace:
         """The trace with the steps that were asked for. `UsageError` for a pattern that is no regular expression."""
-        if self.steps is None and self.step_count is None:
+        if self.steps is None:
             return trace
         from timesink.model.names import pattern_fault
         from timesink.model.trace import StepChoice
 
-        if self.steps is not None and self.steps.isdecimal() and self.step_count is None:
+        if self.steps.isdecimal():
             if int(self.steps) < 2:
                 raise UsageError(f"--steps: a loop runs at least twice, not {self.steps} times")
             return trace.with_steps(StepChoice(None, int(self.steps)))
-        pattern = None if self.steps in (None, "auto") else self.steps
+        pattern = None if self.steps == "auto" else self.steps
         if pattern is not None and (fault := pattern_fault(pattern)):
             raise UsageError(f"--steps: {pattern!r} is not a regular expression: {fault}")
-        return trace.with_steps(StepChoice(pattern, self.step_count))
+        return trace.with_steps(StepChoice(pattern, None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

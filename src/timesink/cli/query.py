@@ -8,22 +8,12 @@ from typing import TYPE_CHECKING
 from timesink.cli.options import PageOutput, read_traces
 from timesink.cli.output import working
 from timesink.errors import unknown
-from timesink.startup import dataclass
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
     from timesink.views.page import Page
 
 _UNITS = {"_ns": "ns", "_bytes": "bytes", "_ratio": "ratio"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instead:
-    """Former spellings of what a trace alone, no trace, and a word in place of a query do."""
-
-    listing: bool = False
-    examples: bool = False
-    example: str | None = None
 
 
 def query(
@@ -34,7 +24,6 @@ def query(
     window: str | None = None,
     no_cache: bool = False,
     *,
-    instead: Instead,
     writing: PageOutput,
 ) -> int:
     """Answer SQL over the tables of a trace.
@@ -43,16 +32,15 @@ def query(
     else. Columns whose names end in _ns, _bytes or _ratio are shown in such units.
     """
     target = writing.sink([path] if path else [])
-    if path is None or instead.examples:
+    if path is None:
         target.show(_examples_page())
         return 0
     trace = read_traces([path], cache=not no_cache, window=window)
-    asked = instead.example or sql
-    if instead.listing or not asked:
+    if not sql:
         target.show(_tables_page(trace))
         return 0
     with working("querying"):
-        target.show(_answer_page(trace, _find_query(asked), rows, timeout))
+        target.show(_answer_page(trace, _find_query(sql), rows, timeout))
     return 0
 
 
@@ -99,22 +87,17 @@ def _unit(name: str, values: list[str | int | float | bool | None]) -> str:
 
 def _tables_page(trace: Trace) -> Page:
     from timesink.export.tables import holdings
-    from timesink.views.page import Field, Page, Sheet, texts
+    from timesink.views.page import Page, sheet_of
 
-    columns = (
-        Field("table", "table", is_name=True),
-        Field("rows", "rows", unit="1"),
-        *texts(columns="columns", doc="holds"),
-    )
-    frames = [(held, held.frame) for held in holdings(trace)]
-    rows = tuple((held.name, frame.height, ", ".join(frame.columns), held.doc) for held, frame in frames)
-    return Page(f"Tables of {trace.source}", (Sheet("tables", "Tables", columns, rows),))
+    frames = ((held, held.frame) for held in holdings(trace))
+    rows = ((held.name, frame.height, ", ".join(frame.columns), held.doc) for held, frame in frames)
+    columns = "table [name], rows, columns [text], doc: holds [text]"
+    return Page(f"Tables of {trace.source}", (sheet_of("tables", "Tables", rows, columns),))
 
 
 def _examples_page() -> Page:
     from timesink.export.sql import EXAMPLES
-    from timesink.views.page import Field, Page, Sheet, texts
+    from timesink.views.page import Page, sheet_of
 
-    columns = (Field("name", "name", is_name=True), *texts(question="question", sql="query"))
-    rows = tuple((one.name, one.question, one.sql) for one in EXAMPLES)
-    return Page("Example queries", (Sheet("examples", "Examples", columns, rows),))
+    columns = "name [name], question [text], sql: query [text]"
+    return Page("Example queries", (sheet_of("examples", "Examples", EXAMPLES, columns),))

@@ -266,7 +266,6 @@ def plan(
     paths: list[Path] | None = None,
     changes: list[str] | None = None,
     list_changes: bool = False,
-    explain_cost: bool = False,
     *,
     writing: PageOutput,
     reading: PricedReading,
@@ -275,58 +274,26 @@ def plan(
 
     Changes that people make, one after another, each replayed in the program that those before it leave: the step
     before and after, low and high, and what the step is bound by then. With --change: the price of changes that you
-    name.
+    name, before they are made. The trace's dependency graph is replayed with each and with all of them: old step, new
+    step, what limits it next. A gain is a range: p10 and p90 over steps and over what is not known of the change.
     """
-    if changes or list_changes:
-        return what_if(paths, changes, list_changes, explain_cost, writing=writing, reading=reading)
-    if not paths:
-        raise UsageError("there is no trace to plan for", remedy="give its path, or list the changes with --changes")
-    target = writing.sink(paths)
-    trace = reading.trace(paths)
-    with working("planning"):
-        from timesink.diagnosis.undiagnosable import check_device_work
-        from timesink.views.plan import plan_page
+    from timesink.fixes.words import parse_change
 
-        check_device_work(trace, "step to plan for")
-        page = plan_page(trace)
-    target.show(page)
-    return 0
-
-
-def what_if(
-    paths: list[Path] | None = None,
-    changes: list[str] | None = None,
-    list_changes: bool = False,
-    explain_cost: bool = False,
-    *,
-    writing: PageOutput,
-    reading: PricedReading,
-) -> int:
-    """Price changes to a program before they are made.
-
-    The trace's dependency graph is replayed with each change and with all of them: old step, new step, what limits it
-    next. A gain is a range: p10 and p90 over steps and over what is not known of the change.
-    """
     target = writing.sink(paths or ())
     if list_changes:
         from timesink.views.plan import grammar_page
 
         target.show(grammar_page())
         return 0
-    if not (paths and changes):
-        raise UsageError(
-            f"there is no {'change to price' if paths else 'trace to replay'}",
-            remedy="timesink plan TRACE --change 'remove-sync'; --changes lists what can be changed",
-        )
-    from timesink.fixes.words import parse_change
-
-    parsed = tuple(parse_change(text) for text in changes)
+    if not paths:
+        raise UsageError("there is no trace to plan for", remedy="give its path, or list the changes with --changes")
+    named = tuple(parse_change(text) for text in changes or ())
     trace = reading.trace(paths)
-    with working("replaying"):
+    with working("replaying" if named else "planning"):
         from timesink.diagnosis.undiagnosable import check_device_work
-        from timesink.views.plan import what_if_page
+        from timesink.views.plan import plan_page, what_if_page
 
-        check_device_work(trace, "step to replay")
-        page = what_if_page(trace, parsed, None, explain_cost)
+        check_device_work(trace, "step to replay" if named else "step to plan for")
+        page = what_if_page(trace, named) if named else plan_page(trace)
     target.show(page)
     return 0

@@ -166,7 +166,7 @@ def priced_change(capture: OpenCapture, change: str) -> dict[str, Any]:
     from timesink.fixes.words import parse_change
     from timesink.views.plan import what_if_page
 
-    page = what_if_page(capture.trace, (parse_change(change),), None, False)
+    page = what_if_page(capture.trace, (parse_change(change),))
     return page_document(capture, page, "prices")
 
 

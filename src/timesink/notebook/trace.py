@@ -14,6 +14,7 @@ from timesink.model.presentable import Frames, Origin, given_as
 from timesink.model.tables import ALL, DEVICE_OPS, KERNEL_PROFILES, SOURCES
 from timesink.model.window import Span, Window
 from timesink.startup import fields, replace
+from timesink.units import NS_PER_MS
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -159,12 +160,10 @@ class AnsweringTrace(model.Trace):
         ('loader_workers', 'a flag')
         """
         from timesink.diagnosis.undiagnosable import check_device_work
-        from timesink.units import NS_PER_MS
         from timesink.views.plan import plan_page
 
         check_device_work(self, "step to plan for")
-        trace = self if unprofiled_step_ms is None else self.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS)
-        return replace(plan_page(trace), origin=origin_of("plan", self))
+        return replace(plan_page(_of_step(self, unprofiled_step_ms)), origin=origin_of("plan", self))
 
     def what_if(self, *changes: str, unprofiled_step_ms: float | None = None) -> Page:
         """The price of changes before they are made, written as for `timesink plan --change`.
@@ -183,7 +182,7 @@ class AnsweringTrace(model.Trace):
             raise UsageError("no change to price given", remedy='name one, such as what_if("remove-sync")')
         parsed = tuple(parse_change(text) for text in changes)
         check_device_work(self, "step to replay")
-        page = what_if_page(self, parsed, unprofiled_step_ms, False)
+        page = what_if_page(_of_step(self, unprofiled_step_ms), parsed)
         return replace(page, origin=origin_of("what-if", self))
 
     def compare(self, after: model.Trace) -> GateResult:
@@ -278,7 +277,6 @@ def read(  # noqa: PLR0913  # every way to read a file is one keyword of the pub
     """
     from timesink.capture.recorded_run import recorded_run
     from timesink.readers import read as read_files
-    from timesink.units import NS_PER_MS
 
     paths = [_path(one) for one in ([path] if isinstance(path, (str, Path)) or not _is_listing(path) else path)]
     trace = read_files(
@@ -306,6 +304,11 @@ def compare(before: Capture, after: Capture) -> GateResult:
     traces = trace_of(before), trace_of(after)
     result = compare_captures(traces, (diagnosis_of(traces[0]), diagnosis_of(traces[1])))
     return replace(result, origin=origin_of("compare", *traces))
+
+
+def _of_step(trace: model.Trace, step_ms: float | None) -> model.Trace:
+    """The trace whose step takes that long without a profiler, where it is said."""
+    return trace if step_ms is None else trace.with_unprofiled_step(step_ms * NS_PER_MS)
 
 
 def trace_of(capture: Capture) -> Trace:

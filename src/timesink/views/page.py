@@ -180,21 +180,6 @@ def _declared(text: str) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def figures(**heads: str) -> tuple[Field, ...]:
-    """Columns of numbers, their heads by key, for keys that are made."""
-    return declare(*(f"{key}: {head}" for key, head in heads.items()))
-
-
-def names(**heads: str) -> tuple[Field, ...]:
-    """Columns of text that names something, their heads by key."""
-    return declare(*(f"{key}: {head} [name]" for key, head in heads.items()))
-
-
-def texts(**heads: str) -> tuple[Field, ...]:
-    """Columns of other text, their heads by key."""
-    return declare(*(f"{key}: {head} [text]" for key, head in heads.items()))
-
-
 @runtime_checkable
 class Rows(Protocol):
     """What a sheet asks of a Polars frame, which this file does not import: most pages need none."""

@@ -26,7 +26,7 @@ from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.limits import STEP_THRESHOLD
 from timesink.verify.outcomes import ChangeVerdict
 from timesink.views.figures import Chart, GanttChart, StageChart, StageSpan
-from timesink.views.page import Cell, Field, Page, Sheet, declare, figures, sheet_of
+from timesink.views.page import Cell, Field, Page, Sheet, declare, sheet_of
 
 _FULL, _NONE = 0.95, 0.05  # scores that are called the longest stage, and the sum
 _ITEMS_SHOWN: Final = 12  # of a text, so that it stays on one screen
@@ -311,8 +311,8 @@ def _timed(logs: StageLogs) -> list[Field]:
 def _items(logs: StageLogs) -> Sheet:
     """A row per item, whole in JSON and CSV."""
     period, *others = _timed(logs)
-    stages = figures(**{f"stage{rank.rank}_ns": f"rank {rank.rank}" for rank in logs.ranks})
-    idle = () if logs.is_sample else figures(**{f"idle{rank.rank}_ns": f"rank {rank.rank} idle" for rank in logs.ranks})
+    stages = (f"stage{rank.rank}_ns: rank {rank.rank}" for rank in logs.ranks)
+    idle = (f"idle{rank.rank}_ns: rank {rank.rank} idle" for rank in logs.ranks if not logs.is_sample)
     columns = declare("item", period, *stages, *others, *idle, "bubble_ratio: bubble")
     return sheet_of("items", "items", logs.series, columns)
 

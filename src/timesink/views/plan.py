@@ -202,22 +202,19 @@ def climbed_sheet(rungs: Sequence[Climbed]) -> Sheet:
     return sheet_of("climbed", "Rungs made, and the next", rows, _RUNGS, note if len(rungs) > 1 else "")
 
 
-_PATH = declare("rank, per_step_ns: per step, kind: on the path [name], name [name]")
 _NOTHING: tuple[float, ...] = (0.0, 0.0, 0.0)
-_NEXT_ROWS, _PATH_ROWS = 5, 20  # as many as people try; a screenful
+_NEXT_ROWS = 5  # as many as people try
 
 
 def grammar_page() -> Page:
     """What can be changed."""
-    rows = tuple((name, verb.form, verb.prices) for name, (_, verb) in GRAMMAR.items())
-    columns = declare("verb: change [name], form: written [text], doc: prices [text]")
-    return Page("Changes that can be priced", (Sheet("changes", "Changes", columns, rows),))
+    rows = ((name, verb.form, verb.prices) for name, (_, verb) in GRAMMAR.items())
+    columns = "verb: change [name], form: written [text], doc: prices [text]"
+    return Page("Changes that can be priced", (sheet_of("changes", "Changes", rows, columns),))
 
 
-def what_if_page(trace: Trace, changes: Sequence[Asked], unprofiled_step_ms: float | None, explain_cost: bool) -> Page:
+def what_if_page(trace: Trace, changes: Sequence[Asked]) -> Page:
     """Prices per rank, of each change and of all together. `UsageError` where no step was found."""
-    if unprofiled_step_ms is not None:
-        trace = trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS)
     ranks = calibrated_pricers(trace)
     if not ranks:
         raise UsageError(
@@ -226,12 +223,8 @@ def what_if_page(trace: Trace, changes: Sequence[Asked], unprofiled_step_ms: flo
         )
     made = {rank: [(change, change.changes(trace, rank)) for change in changes] for rank in ranks}
     together = {rank: Together(tuple(part for _, parts in named for part in parts)) for rank, named in made.items()}
-    sheets = [_prices(trace, made), _paths(ranks, together, "next", "What limits the step then", _NEXT_ROWS)]
-    if explain_cost:
-        sheets.append(_paths(ranks, {}, "path_before", "The path that bounds the step as it is", _PATH_ROWS))
-        sheets.append(_paths(ranks, together, "path_after", "The path after the change", _PATH_ROWS))
-        sheets.append(_trust(ranks))
-    return Page(f"What if, in {trace.source}", tuple(sheets), tuple(filter(None, (guessed_steps(trace),))))
+    sheets = (_prices(trace, made), _next_path(ranks, together))
+    return Page(f"What if, in {trace.source}", sheets, tuple(filter(None, (guessed_steps(trace),))))
 
 
 def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[Asked, Sequence[Change]]]]) -> Sheet:
@@ -289,24 +282,12 @@ def _gain(trace: Trace, pricer: Pricer, rank: int, changes: Sequence[Change]) ->
     return tuple(ms * NS_PER_MS for ms in gain), most.by, doubt if most.by == "replay" else ""
 
 
-def _paths(ranks: Mapping[int, Pricer], changes: Mapping[int, Change], key: str, title: str, count: int) -> Sheet:
-    rows = []
-    for rank, pricer in sorted(ranks.items()):
-        shares = pricer.path(changes.get(rank))
-        rows += [(rank, share.ns, share.kind, share.name or None) for share in shares[:count]]
-    return Sheet(key, title, _PATH, tuple(rows), "critical path: shares of the chain of events that sets the pace")
-
-
-def _trust(by_rank: Mapping[int, Pricer]) -> Sheet:
-    columns = (
-        "rank, steps: steps replayed, residual_ratio: unexplained, kappa: CPU time left by calibration, "
-        "inferred: waits inferred, dropped: edges dropped"
+def _next_path(ranks: Mapping[int, Pricer], changes: Mapping[int, Change]) -> Sheet:
+    rows = (
+        (rank, share.ns, share.kind, share.name or None)
+        for rank, pricer in sorted(ranks.items())
+        for share in pricer.path(changes[rank])[:_NEXT_ROWS]
     )
-    rows = []
-    for rank, pricer in sorted(by_rank.items()):
-        graph = pricer.graph
-        inferred = int(graph.program.releases.inferred.sum() + graph.program.events.inferred.sum())
-        known = (len(pricer.anchors.windows), pricer.residual_ratio, round(graph.kappa, 3), inferred)  # of thousandths
-        rows.append((rank, *known, graph.network.dropped))
-    note = "above 5 % unexplained, nothing is priced"
-    return sheet_of("trust", "What the replay rests on", rows, columns, note)
+    columns = "rank, per_step_ns: per step, kind: on the path [name], name [name]"
+    note = "critical path: shares of the chain of events that sets the pace"
+    return sheet_of("next", "What limits the step then", rows, columns, note)

@@ -65,7 +65,7 @@ def whole_graphs() -> Trace:
 
 @pytest.mark.parametrize("streams", MEASURED_MS)
 def test_the_price_of_several_streams_holds_what_was_measured(streams: int) -> None:
-    page = what_if_page(graph_trace(), [parse_change(f"streams {streams}")], None, explain_cost=False)
+    page = what_if_page(graph_trace(), [parse_change(f"streams {streams}")])
     (row,) = page.sheets[0].rows
     keys = [column.key for column in page.sheets[0].columns]
     low, high = (float(str(row[keys.index(key)])) / 1e6 for key in ("low_ns", "high_ns"))
@@ -93,7 +93,7 @@ def test_grids_that_fill_the_device_are_no_matter() -> None:
     ],
 )
 def test_streams_that_cannot_help_say_why(trace: Trace, change: str, why: str) -> None:
-    page = what_if_page(trace, [parse_change(change)], None, explain_cost=False)
+    page = what_if_page(trace, [parse_change(change)])
     assert why in str(page.sheets[0].rows[0][-1])
 
 

@@ -59,19 +59,14 @@ def _diagnosed(name: str) -> tuple[Trace, Diagnosis]:
 
 
 def _comparison(before: Diagnosis, after: Diagnosis) -> Page:
-    from timesink.views.page import Field, Page, Sheet, names
+    from timesink.views.page import Page, sheet_of
 
-    columns = (
-        *names(capture="capture", bottleneck="bottleneck"),
-        Field("step_p50_ms", "step p50", unit="ms"),
-        Field("idle_ratio", "GPU idle", unit="ratio"),
-    )
-    rows = tuple(
+    columns = "capture [name], bottleneck [name], step_p50_ms: step p50 [ms], idle_ratio: GPU idle"
+    rows = (
         (name, found.bottleneck.value, found.steps.p50_ms, _idle_ratio(found))
         for name, found in zip(CAPTURES, (before, after), strict=True)
     )
-    sheet = Sheet("captures", "Before and after", columns, rows, after.statement)
-    return Page("What the fix changed", (sheet,))
+    return Page("What the fix changed", (sheet_of("captures", "Before and after", rows, columns, after.statement),))
 
 
 def _idle_ratio(diagnosis: Diagnosis) -> float | None:

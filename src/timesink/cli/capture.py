@@ -20,7 +20,7 @@ from timesink.cli.options import Commands, PageOutput, facts_of
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 from timesink.render import Format
-from timesink.startup import dataclass, regex, replace
+from timesink.startup import asdict, dataclass, regex, replace
 from timesink.units import share_text
 from timesink.untrusted.scrub import scrub
 
@@ -132,8 +132,17 @@ class NsysRecord:
     cpu_samples: bool = False
     memory: bool = False
     whole_graphs: bool = False
-    delay: float | None = None
-    duration: float | None = None
+    delay_s: float | None = None
+    duration_s: float | None = None
+
+    @property
+    def options(self) -> NsysOptions:
+        """The same as the profiler's options."""
+        from timesink.capture.profilers import NsysOptions
+
+        chosen = asdict(self)
+        traces = tuple(part.strip() for part in chosen.pop("trace").split(","))
+        return NsysOptions(traces, cuda_graphs="graph" if chosen.pop("whole_graphs") else "node", **chosen)
 
 
 @app.command("nsys")
@@ -154,20 +163,8 @@ def nsys(
     --delay and --duration.
     """
     with translated():
-        from timesink.capture.profilers import NsysOptions
-
-        chosen = NsysOptions(
-            tuple(part.strip() for part in record.trace.split(",")),
-            record.gpu_metrics,
-            record.python_gil,
-            "graph" if record.whole_graphs else "node",
-            record.cpu_samples,
-            record.memory,
-            record.delay,
-            record.duration,
-        )
         kept = {"unprofiled": unprofiled, "auto_ranges": auto_ranges, "keep_report": keep_report}
-        return run.record(chosen, run.settings("nsys", steps, warm_up, **kept), run.tool("nsys", tool))
+        return run.record(record.options, run.settings("nsys", steps, warm_up, **kept), run.tool("nsys", tool))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +178,8 @@ class NcuRecord:
     set_name: str = "detailed"
     metrics: str | None = None
     replay: Literal["kernel", "application", "range", "app-range"] = "kernel"
-    clocks: Literal["none", "base"] = "none"
-    caches: Literal["all", "none"] = "all"
+    clock_control: Literal["none", "base"] = "none"
+    cache_control: Literal["all", "none"] = "all"
     source: bool = False
 
 
@@ -210,20 +207,8 @@ def ncu(
         kernels, found_tool = record.kernels, run.tool("ncu", tool)
         if not (kernels or record.nvtx or run.whole or run.print_only or run.dry_run):
             kernels = find_hottest(run, settings.out, min(3, record.launch_count))
-        chosen = NcuOptions(
-            record.set_name,
-            metrics,
-            (),
-            kernels,
-            tuple(record.nvtx or ()),
-            record.launch_skip,
-            record.launch_count,
-            record.replay,
-            record.clocks,
-            record.caches,
-            source=record.source,
-        )
-        return run.record(chosen, settings, found_tool)
+        listed = {"metrics": metrics, "kernels": kernels, "nvtx": tuple(record.nvtx or ())}
+        return run.record(NcuOptions(**{**asdict(record), **listed}), settings, found_tool)
 
 
 def find_hottest(run: CaptureRun, out: Path, most: int) -> str | None:

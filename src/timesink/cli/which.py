@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timesink.cli.options import PageOutput
-from timesink.errors import UsageError
 from timesink.startup import asdict, dataclass
 from timesink.untrusted.plain_json import document
 
@@ -44,47 +43,25 @@ def doctor(
     """Show which profilers work here, or which one answers a question.
 
     Reading and diagnosing traces needs none of the tools; they are for captures and for .nsys-rep files. With a
-    SYMPTOM or figures: the profiler that answers it, and its exact command. `timesink doctor "ranks wait for each
-    other"`.
-    """
-    if symptom or kernel or source or figures.gauges:
-        return which(symptom, kernel, source, program, figures=figures, writing=writing)
-    from timesink.cli.doctor import doctor_page
-
-    writing.sink().show(doctor_page())
-    return 0
-
-
-def which(
-    symptom: list[str] | None = None,
-    kernel: str | None = None,
-    source: Path | None = None,
-    program: str = "python train.py",
-    *,
-    figures: KnownFigures,
-    writing: PageOutput,
-) -> int:
-    """Show which profiler answers a question, with its exact command.
-
-    Also why not the others, what it costs and what to read first. A list of rules, each with its words; what
-    matched is shown. `timesink doctor "ranks wait for each other"`.
+    SYMPTOM or figures: the profiler that answers it, and its exact command; why not the others, what it costs and what
+    to read first, by a list of rules, each with its words. `timesink doctor "ranks wait for each other"`.
     """
     target = writing.sink([source] if source else [])
     if source is not None:
         target.show(undecided_page(undecided_of(source), program))
-        return 0
-    if not symptom and not figures.gauges and kernel is None:
-        raise UsageError(
-            "no symptom given", remedy='say what is wrong, such as: timesink doctor "step slow, GPU utilization 60 %"'
-        )
-    target.show(answer_page(" ".join(symptom or ()), figures.gauges, kernel, program))
+    elif symptom or figures.gauges or kernel is not None:
+        target.show(answer_page(" ".join(symptom or ()), figures.gauges, kernel, program))
+    else:
+        from timesink.cli.doctor import doctor_page
+
+        target.show(doctor_page())
     return 0
 
 
 def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, program: str) -> Page:
     """The chosen capture as a page."""
     from timesink.capture.choice import COSTS, QUESTIONS, UNSURE, choose, command_of
-    from timesink.views.page import Field, Page, sheet_of
+    from timesink.views.page import Page, sheet_of
 
     chosen = choose(symptom, kernel, gauges)
     answer, command = chosen.answer, shlex.split(program)
@@ -102,7 +79,7 @@ def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, p
     notes = ["later: timesink doctor --from TRACE names the next capture"]
     if answer.name == "kernel" and kernel is None:
         notes.append("no kernel is named: a quick pass finds three that take most of a step; --kernels NAME chooses")
-    sheet = sheet_of("answer", "Answer", rows, (Field("what", ""), Field("text", "")))
+    sheet = sheet_of("answer", "Answer", rows, "what [text], text [text]")
     title = shlex.join(command_of(answer, command))  # on a line of its own, to be copied
     return Page(title, (sheet,), tuple(notes), is_command=True)
 

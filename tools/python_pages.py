@@ -17,7 +17,7 @@ import timesink.notebook as functions
 from timesink.diagnosis.verdicts import Diagnosis, Finding
 from timesink.model.presentable import Presentable
 from timesink.model.trace import Trace as PlainTrace
-from timesink.notebook.timeline import TimelinePicture
+from timesink.notebook.display import TimelinePicture
 from timesink.notebook.trace import Trace
 from timesink.render.markdown import code
 from timesink.verify.outcomes import GateResult

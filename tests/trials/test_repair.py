@@ -17,7 +17,7 @@ from timesink.trials.records import Foretold, TrialResult
 from timesink.trials.repair import RepairOrder, fix_program
 from timesink.trials.repaired import RepairAnswer
 from timesink.trials.workplace import Workplace, is_repository, open_workplace
-from timesink.views.repair import conclusion, repair_page
+from timesink.views.trial import repair_conclusion, repair_page
 
 PIECES = {piece.name: piece for piece in (*FAULTS, *TRAPS)}
 LOSSES = [1.0 - 0.01 * at for at in range(36)]
@@ -97,7 +97,7 @@ def test_what_wins_is_a_commit_that_says_what_was_measured(here: Path, monkeypat
     assert workplace.edited() == [here / "train.py"]
     page = repair_page(answer, "python train.py", "Here")
     assert [sheet.key for sheet in page.sheets] == ["kept", "taken_back"]
-    assert conclusion(answer).startswith("drop_debugging: a step of 10.0 ms takes 7.0")
+    assert repair_conclusion(answer).startswith("drop_debugging: a step of 10.0 ms takes 7.0")
     assert workplace.apply() == [here / "train.py"]
     assert "anomaly" not in (here / "train.py").read_text()
 
@@ -123,7 +123,7 @@ def test_without_a_loss_to_hold_it_by_nothing_is_kept(
     monkeypatch.setattr(ToldRuns, "step_ms", staticmethod(lambda text: 10.0 if "anomaly" in text else 5.0))
     monkeypatch.setattr(ToldRuns, "losses", staticmethod(lambda text: losses))
     answer, _ = fixed(here, program([PIECES["anomaly_mode"]]))
-    assert not answer.kept and conclusion(answer).startswith("No edit makes")
+    assert not answer.kept and repair_conclusion(answer).startswith("No edit makes")
 
 
 def test_an_edit_that_breaks_the_program_is_taken_back(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from timesink.cli.capture import translated
 from timesink.cli.options import PageOutput
+from timesink.cli.output import tell
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ def _make_edits(program: list[str], folder: Path, kept: Sequence[str], budget_s:
     from timesink.edits.table import EDITS
     from timesink.trials.repair import RepairOrder, fix_program
     from timesink.trials.workplace import open_workplace
-    from timesink.views.repair import conclusion
+    from timesink.views.trial import repair_conclusion
 
     names = tuple(name for name in kept if name in EDITS)
     if not names:
@@ -74,7 +76,7 @@ def _make_edits(program: list[str], folder: Path, kept: Sequence[str], budget_s:
     workplace = open_workplace("timesink-fix", folder)
     with TemporaryDirectory(prefix="timesink-fix-") as scratch:
         answer = fix_program(program, workplace, Path(scratch), RepairOrder(names, budget_s, quiet))
-    return f"in {folder}, {conclusion(answer)}"
+    return f"in {folder}, {repair_conclusion(answer)}"
 
 
 def chosen_names(only: list[str] | None) -> list[str]:
@@ -104,3 +106,45 @@ def _enter(path: Path, answer: TrialAnswer) -> int:
     gain = Gain(sum(pairs) / len(pairs), min(pairs), max(pairs), proof.mean_base_ms)
     entry = add(path, " + ".join(answer.kept), "timesink try", change=" ".join(answer.kept))
     return close(path, entry.number, Outcome.FASTER, gain, "measured by timesink try").number
+
+
+def fix(
+    program: list[str] | None = None,
+    only: list[str] | None = None,
+    budget: str = "10m",
+    copy: Path | None = None,
+    apply: bool = False,
+    quiet: bool = False,
+    *,
+    writing: PageOutput,
+) -> int:
+    """Edit a program where it loses time, in a copy, and prove each edit.
+
+    For PyTorch. The copy is a work tree on a branch of its own in a git repository, else a folder with one. An edit is
+    run, its losses are held against those before it, and runs of both in turns decide. What is kept is a commit. What
+    cannot be proven safe is offered, not made. Exit code 0: an edit is kept; 1: none is.
+    """
+    from timesink.trials.repair import RepairOrder, fix_program
+    from timesink.trials.workplace import is_repository, open_workplace
+    from timesink.untrusted.masking import stored_command
+    from timesink.views.trial import repair_page
+
+    if not program:
+        raise UsageError("no program to fix", remedy="write it after --, such as: -- python train.py")
+    asked = RepairOrder(chosen_names(only), seconds(budget), quiet, partial(tell, quiet=quiet))
+    with translated(), TemporaryDirectory(prefix="timesink-fix-") as scratch:
+        tree = Path(scratch).resolve() / "tree"
+        workplace = open_workplace("timesink-fix", copy, tree if copy is None and is_repository() else None)
+        try:
+            answer = fix_program(program, workplace, Path(scratch), asked)
+            applied = workplace.apply() if apply else []
+        finally:
+            workplace.close()
+    place = f"The edits are on the branch {workplace.branch}" + (
+        "" if workplace.is_work_tree else f" in {workplace.folder}"
+    )
+    notes = [f"written into {file}" for file in applied]
+    writing.sink(notes).show(
+        repair_page(answer, stored_command(program), place if answer.kept else "Nothing is edited")
+    )
+    return 0 if answer.kept else NOTHING_WINS

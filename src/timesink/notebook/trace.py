@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from timesink.diagnosis.verdicts import Diagnosis
-    from timesink.notebook.timeline import TimelinePicture
+    from timesink.notebook.display import TimelinePicture
     from timesink.untrusted.budget import ReadLimits
     from timesink.verify.outcomes import GateResult
     from timesink.views.page import Page
@@ -139,7 +139,7 @@ class AnsweringTrace(model.Trace):
         <TimelinePicture of 148 ms: 1 rank, 9 lanes, 35,060 events>
         """
         from timesink.diagnosis.undiagnosable import check_device_work
-        from timesink.notebook.timeline import TimelinePicture
+        from timesink.notebook.display import TimelinePicture
         from timesink.views.report import claims_of
         from timesink.views.timeline.lanes import timeline_of
         from timesink.views.timeline.runs import MOST_RUNS

@@ -5,12 +5,13 @@ Nothing is computed or drawn here. A view fills these classes from measures, a r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
 from timesink.measures.timeline.call_trees import CallTree, TreeChange
 from timesink.model.arrays import Int64Array
 from timesink.startup import dataclass, field
+from timesink.units import NS_PER_MS
 
 LaneKind = Literal["ranks", "finding", "step", "idle", "stream", "range", "op", "call"]
 
@@ -319,6 +320,14 @@ class LadderChart:
     step_ns: float
     rungs: tuple[LadderRung, ...]
     note: str
+
+    @classmethod
+    def of(
+        cls, title: str, step_ms: float, rungs: Iterable[tuple[str, float, float, float, float]], note: str
+    ) -> LadderChart:
+        """The same of milliseconds; of each rung its name, the step before and after it, and after it low and high."""
+        drawn = (LadderRung(name, *(ms * NS_PER_MS for ms in times_ms)) for name, *times_ms in rungs)
+        return cls(title, step_ms * NS_PER_MS, tuple(drawn), note)
 
 
 Chart: TypeAlias = LadderChart | RooflineChart | MemoryChart | MapChart | HeatChart | StageChart | GanttChart

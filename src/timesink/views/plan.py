@@ -19,7 +19,7 @@ from timesink.measures.timeline.replay import calibrated_pricers, step_without_p
 from timesink.model.trace import Trace
 from timesink.startup import dataclass, replace
 from timesink.units import NS_PER_MS, share_text, time_text
-from timesink.views.figures import LadderChart, LadderRung
+from timesink.views.figures import LadderChart
 from timesink.views.page import Cell, Page, Sheet, declare, sheet_of
 from timesink.whatif.change import Change
 from timesink.whatif.edit import Together
@@ -142,17 +142,11 @@ def headline(made: Plan) -> str:
 def _charts(made: Plan) -> tuple[LadderChart, ...]:
     if not made.rungs or made.step_ms is None:
         return ()
-    rungs = tuple(
-        LadderRung(
-            rung.id,
-            rung.before_ms * NS_PER_MS,
-            rung.after.value * NS_PER_MS,
-            (rung.after.low or 0.0) * NS_PER_MS,
-            (rung.after.high or rung.after.value) * NS_PER_MS,
-        )
+    rungs = (
+        (rung.id, rung.before_ms, rung.after.value, rung.after.low or 0.0, rung.after.high or rung.after.value)
         for rung in made.rungs
     )
-    return (LadderChart("What is left of the step after each change", made.step_ms * NS_PER_MS, rungs, made.floor),)
+    return (LadderChart.of("What is left of the step after each change", made.step_ms, rungs, made.floor),)
 
 
 def _time(time_ms: float) -> str:

@@ -1,12 +1,14 @@
-"""What a trial measured, as a page: what each change won or why it was not tried, and what is kept together."""
+"""What a trial measured, as a page: what each change won or why it was not tried, and what is kept together; and what
+`timesink fix` made of a program: edits that are kept, taken back, and offered."""
 
 from __future__ import annotations
 
 from timesink.fixes.table import BY_NAME
 from timesink.trials.records import TrialAnswer, Tried
+from timesink.trials.repaired import Repair, RepairAnswer
 from timesink.trials.switches import SWITCHES
 from timesink.units import NS_PER_MS, share_text, time_text
-from timesink.views.figures import LadderChart, LadderRung
+from timesink.views.figures import LadderChart
 from timesink.views.page import Cell, Page, sheet_of
 
 _CHANGES = (
@@ -67,19 +69,10 @@ def _as_it_is(answer: TrialAnswer) -> list[str]:
 
 def _row(answer: TrialAnswer, one: Tried) -> tuple[Cell, ...]:
     foretold = answer.foretold.get(one.name) if not one.beside else None
-    return (
-        one.name,
-        ", ".join(one.beside) or None,
-        one.without_ms * NS_PER_MS,
-        one.with_ms * NS_PER_MS,
-        foretold.value if foretold else None,
-        1 - one.ratio,
-        1 - one.high,
-        1 - one.low,
-        1 - one.shortest,
-        one.memory_bytes or None,
-        one.base_memory_bytes or None,
-    )
+    times_ns = (one.without_ms * NS_PER_MS, one.with_ms * NS_PER_MS)
+    gains = (1 - ratio for ratio in (one.ratio, one.high, one.low, one.shortest))
+    memory = (one.memory_bytes or None, one.base_memory_bytes or None)
+    return (one.name, ", ".join(one.beside) or None, *times_ns, foretold.value if foretold else None, *gains, *memory)
 
 
 def _steps_ms(answer: TrialAnswer) -> list[tuple[str, float, float]]:
@@ -108,8 +101,63 @@ def _charts(answer: TrialAnswer) -> tuple[LadderChart, ...]:
     steps = _steps_ms(answer)
     if not steps:
         return ()
-    rungs = (
-        LadderRung(name, *(ms * NS_PER_MS for ms in (before, after, after, after))) for name, before, after in steps
-    )
+    rungs = ((name, before, after, after, after) for name, before, after in steps)
     title = "What is left of the step after each change, measured"
-    return (LadderChart(title, steps[0][1] * NS_PER_MS, tuple(rungs), conclusion(answer)),)
+    return (LadderChart.of(title, steps[0][1], rungs, conclusion(answer)),)
+
+
+_EDITS = (
+    "fix [name], where [name], foretold_ratio: foretold, before_ns: before, after_ns: after, gain_ratio: wins [bar], "
+    "gain_low_ratio: at least, gain_high_ratio: at most, losses_apart_ratio: losses apart, tolerated_ratio: tolerated, "
+    "commit [text], why: why [text]"
+)
+
+
+def repair_page(answer: RepairAnswer, program: str, place: str) -> Page:
+    """The page of a repair of `program`, a command line, in `place`, which says where the edits are."""
+    kept = answer.kept
+    back, offered = ([one for one in answer.repairs if one.decided == what] for what in ("taken back", "offered"))
+    offers = ((one.fix, one.where, f"{one.why[:1].upper()}{one.why[1:]}", _edit_of(one)) for one in offered)
+    sheets = (
+        sheet_of("kept", "Edits that are kept, a commit each", map(_edit_row, kept), _EDITS),
+        sheet_of("taken_back", "Edits that were made, run, and taken back", map(_edit_row, back), _EDITS),
+        sheet_of(
+            "offered", "Offered, not made", offers, "fix [name], where [name], why: why not made [text], edit [text]"
+        ),
+    )
+    notes = (repair_conclusion(answer), f"{place}.", f"It ended because {answer.ended}.")
+    return Page(
+        f"Repair of {program}", tuple(sheet for sheet in sheets if sheet.rows), notes, charts=_repair_charts(answer)
+    )
+
+
+def repair_conclusion(answer: RepairAnswer) -> str:
+    """What all that is kept wins, in one sentence."""
+    if not answer.kept:
+        return "No edit makes the step at least 2 % shorter and leaves its results as they are."
+    before, after = (time_text(ms * NS_PER_MS) for ms in (answer.base_ms, answer.after_ms))
+    names, won = " + ".join(one.fix for one in answer.kept), share_text(1 - answer.after_ms / answer.base_ms)
+    return f"{names}: a step of {before} takes {after} ({won} less)."
+
+
+def _edit_of(one: Repair) -> str:
+    """The lines that go and come, without those around them."""
+    lines = [line for line in one.diff.splitlines()[2:] if line[:1] in "+-"]
+    return "; ".join(f"{line[0]} {line[1:].strip()}" for line in lines)
+
+
+def _edit_row(one: Repair) -> tuple[Cell, ...]:
+    effect, receipt = one.effect, one.receipt
+    times = [None if ms is None else ms * NS_PER_MS for ms in (one.before_ms, one.after_ms)]
+    gains = (1 - effect.ratio, 1 - effect.high, 1 - effect.low) if effect else (None, None, None)
+    drift = (receipt.apart, receipt.tolerated) if receipt else (None, None)
+    foretold = one.foretold.value if one.foretold else None
+    return (one.fix, one.where, foretold, *times, *gains, *drift, one.commit or None, one.why)
+
+
+def _repair_charts(answer: RepairAnswer) -> tuple[LadderChart, ...]:
+    steps = [(one.fix, one.before_ms, one.after_ms) for one in answer.kept if one.before_ms and one.after_ms]
+    if not steps:
+        return ()
+    rungs = ((fix, before, after, after, after) for fix, before, after in steps)
+    return (LadderChart.of("The step after each edit", answer.base_ms, rungs, repair_conclusion(answer)),)

@@ -7,6 +7,7 @@ through twice. The first pass looks for the first and last moment, and when all 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,19 +15,24 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from timesink import _native
+from timesink.knowledge.profiler_texts import KINETO_COUNTER
 from timesink.model import tables as canonical
 from timesink.model.nesting import key_slices
 from timesink.model.schema import ColumnValues, Table, nulls
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.model.window import Window, touching
-from timesink.readers.kineto import accelerators, collectives, counters, events
+from timesink.readers.kineto import accelerators, collectives, events
 from timesink.readers.kineto import decoded as source
 from timesink.readers.kineto.decoded import DecodedTrace, Stretches
-from timesink.startup import dataclass
+from timesink.startup import dataclass, regex
+from timesink.units import NS_PER_US
 from timesink.untrusted.unpack import UnpackedFile
 
 if TYPE_CHECKING:
     from timesink.untrusted.budget import ReadLimits
+
+
+_LONGEST = 4096  # bytes of a sample of a counter, more than three times of what one has been seen to take
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +173,7 @@ def to_trace(decoded: DecodedTrace, reader_format: str, whole: KinetoSurvey | No
     draft.add(canonical.EVENT_WAITS, waits)
     draft.add(canonical.COLLECTIVES, collectives.collectives(decoded, process, draft.tables))
     if decoded.counts["counters"]:
-        draft.add(canonical.GPU_METRICS, counters.gpu_metrics(decoded))
+        draft.add(canonical.GPU_METRICS, _gpu_metrics(decoded))
     draft.add(canonical.SOURCES, source.source_row(decoded, reader_format))
     draft.add(canonical.SETTINGS, source.settings(decoded))
     message = "event waits name a record later than the wait; the record is left out"
@@ -211,3 +217,27 @@ def _process(draft: Draft) -> int:
             draft.notes += noted(NoteKind.ASSUMED, message, len(counts), canonical.DEVICE_OPS)
         return process
     return 0
+
+
+def _gpu_metrics(decoded: DecodedTrace) -> ColumnValues | None:
+    """Hardware counters that Kineto samples beside its events (PM sampling, since August 2026); None where none are.
+
+    Each sample of each counter is an event of phase ``C`` on the track ``GPU N Counters``. The decoder passes over such
+    events, of which other traces hold many; where a file has any, it is searched for these once more. What is read no
+    longer counts as passed over.
+    """
+    found, left = list[re.Match[str]](), ""
+    for piece in UnpackedFile(decoded.path, decoded.limits):
+        text = left + bytes(piece).decode("latin-1")
+        matches = list(regex(KINETO_COUNTER).finditer(text))
+        found += matches
+        left = text[max(matches[-1].end() if matches else 0, len(text) - _LONGEST) :]
+    decoded.counts = {**decoded.counts, "counters": max(0, decoded.counts["counters"] - len(found))}
+    if not found:
+        return None
+    return {
+        "device": [int(one["device"]) for one in found],
+        "name": [one["name"] for one in found],
+        "time_ns": [decoded.base_ns + round(float(one["ts"]) * NS_PER_US) for one in found],
+        "value": [float(one["value"]) for one in found],
+    }

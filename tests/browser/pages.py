@@ -25,8 +25,8 @@ from timesink.diagnosis.verdicts import StepBudget, StepPart
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.render.html import html_report, render
-from timesink.views.figures import KernelTime, Lane, MarkedWindow, StepSeries, Timeline, TimelineWindow
-from timesink.views.page import Report
+from timesink.views.figures import Lane, MarkedWindow, StepSeries, Timeline, TimelineWindow
+from timesink.views.page import Report, sheet_of
 from timesink.views.timeline.runs import single
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,8 +101,7 @@ def hostile(name: str) -> Report:
         series=(StepSeries(0, (0, 1), ("step 0", "step 1"), (100, 110), 105.0, None, None, ((1, name),)),),
         timeline=Timeline(0, 0, 1000, (name,), {0: name}, (name,), lanes, 5, (name,)),
         windows={0: MarkedWindow(TimelineWindow(0, 0, 0, 1000, 0, 90), 0, 0, ((name, name, 0, 90),))},
-        kernels=(KernelTime(0, 0, name, 1, 1, 1.0, 1, 1.0, name),) * 2,
-        kernel_count=2,
+        kernels=sheet_of("kernels", "Kernels", ((name, name, 1),) * 2, "name: kernel [kernel], work [text], count"),
     )
 
 

@@ -49,7 +49,7 @@ class Case:
 
 
 CASES = {
-    "which": Case("which step slow", "which --gpu-utilization 200"),
+    "which": Case("which step slow", "which --gpu-utilization 200", alone=0),
     "capture torch": Case("capture torch --print -- python train.py", "capture torch --dry-run -- ./no-such-program"),
     "capture nsys": Case(
         "capture nsys --nsys ./nsys --print -- true", "capture nsys --nsys ./no-such-tool --print -- true"

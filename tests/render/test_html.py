@@ -20,10 +20,9 @@ from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
 from timesink.render import Format, render
 from timesink.render.html import html_report
-from timesink.render.html.sections import kernel_sheet, prose, section
+from timesink.render.html.sections import prose, section
 from timesink.units import share_text
-from timesink.views.figures import KernelTime
-from timesink.views.page import Field, Page, Report, Sheet
+from timesink.views.page import Cell, Field, Page, Sheet, sheet_of, without_columns
 from timesink.views.report import step_series
 from timesink.views.timeline.lanes import timeline_of
 
@@ -122,14 +121,12 @@ def test_bars_are_as_long_as_their_figures_and_changes_have_signs() -> None:
 
 
 def test_columns_that_tell_nothing_apart_are_left_out() -> None:
-    def heads(rows: tuple[KernelTime, ...]) -> list[str]:
-        sheet = kernel_sheet(Report(diagnosis(), kernels=rows, kernel_count=len(rows)))
-        assert sheet is not None
-        return [column.key for column in sheet.columns[:4]]
+    def heads(*rows: tuple[Cell, ...]) -> list[str]:
+        sheet = sheet_of("kernels", "Kernels", rows, "rank, device, name [name], work [text], count")
+        return [column.key for column in without_columns(sheet, ("rank", "device")).columns]
 
-    one = KernelTime(0, 0, "gemm", 1, 1, 1.0, 1, 0.5)
-    assert heads((one, replace(one, name="relu"))) == ["name", "time_ratio", "total_ns", "count"]
-    assert heads((one, replace(one, rank=1, work="gemm bf16"))) == ["rank", "name", "work", "time_ratio"]
+    assert heads((0, 0, "gemm", None, 1), (0, 0, "relu", None, 1)) == ["name", "count"]
+    assert heads((0, 0, "gemm", None, 1), (1, 0, "gemm", "gemm bf16", 1)) == ["rank", "name", "work", "count"]
 
 
 @pytest.mark.parametrize(("statement", "shown"), [("host work", "Host work"), ("data_load on", "data_load on")])

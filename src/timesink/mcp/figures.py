@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,10 @@ from timesink.knowledge.step_parts import part_words
 from timesink.mcp.answers import MARK, fitted, named, paged, quantity, rounded, sentence
 from timesink.mcp.captures import PAGE, OpenCapture, steps_of, words_of
 from timesink.model.tables import DEVICE_OPS
-from timesink.views.figures import KernelTime
 from timesink.views.page import Cell, Page, Sheet
 from timesink.views.report import kernel_times
 
-SORTS: Mapping[str, Callable[[KernelTime], float]] = {
-    "total_ns": lambda kernel: kernel.total_ns,
-    "count": lambda kernel: kernel.count,
-    "mean_ns": lambda kernel: kernel.mean_ns,
-    "max_ns": lambda kernel: kernel.max_ns,
-}
+SORTS = ("total_ns", "count", "mean_ns", "max_ns")
 QUERY = Allowance(rows=100, seconds=15.0, memory_megabytes=1_024)
 
 
@@ -113,36 +107,34 @@ def _plain_row(sheet: Sheet, row: Sequence[Cell], words: Callable[[str], str | N
 
 def kernel_rows(capture: OpenCapture, sort: str, contains: str, cursor: int) -> dict[str, Any]:
     """Kernels by cost."""
-    cost = SORTS.get(sort)
-    if cost is None:
+    if sort not in SORTS:
         raise UsageError(f"kernels cannot be sorted by {sort!r}", remedy=f"choose one of: {', '.join(SORTS)}")
     if DEVICE_OPS not in capture.trace:
         raise UsageError("the capture holds no GPU work", remedy="capture_plan(question) says how to record it")
-    numbered = [
-        (number, kernel) for number, kernel in enumerate(kernel_times(capture.trace)) if contains in kernel.name
-    ]
-    numbered.sort(key=lambda pair: (-cost(pair[1]), pair[1].rank, pair[1].device, pair[1].name))
+    times = kernel_times(capture.trace).with_row_index("number")
+    numbered = times.filter(times["name"].str.contains(contains, literal=True))
+    numbered = numbered.sort(sort, "rank", "device", "name", descending=[True, False, False, False])
     rows = [
         {
-            "kernel_id": number,
-            "rank": kernel.rank,
-            "device": kernel.device,
-            "name" + MARK: named(kernel.name),
-            "launches": kernel.count,
-            "total_ns": kernel.total_ns,
-            "mean_ns": rounded(kernel.mean_ns),
-            "max_ns": kernel.max_ns,
-            "share_of_kernel_time": rounded(kernel.time_ratio),
+            "kernel_id": kernel["number"],
+            "rank": kernel["rank"],
+            "device": kernel["device"],
+            "name" + MARK: named(kernel["name"]),
+            "launches": kernel["count"],
+            "total_ns": kernel["total_ns"],
+            "mean_ns": rounded(kernel["mean_ns"]),
+            "max_ns": kernel["max_ns"],
+            "share_of_kernel_time": rounded(kernel["time_ratio"]),
         }
-        for number, kernel in numbered[cursor : cursor + PAGE]
+        for kernel in numbered.slice(cursor, PAGE).iter_rows(named=True)
     ]
     document: dict[str, Any] = {
         "handle": capture.handle,
         "source_table": "device_ops",
-        "of": len(numbered),
+        "of": numbered.height,
         "kernels": rows,
     }
-    return paged(document, "kernels", cursor, len(numbered))
+    return paged(document, "kernels", cursor, numbered.height)
 
 
 def query_rows(capture: OpenCapture, sql: str) -> dict[str, Any]:

@@ -176,40 +176,6 @@ class GanttChart:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelTime:
-    """All launches of one kernel on one device. `time_ratio` is its share of the device's summed kernel durations;
-    `work` is what its name says it does, empty where not known. `counts` are its launches by how long they took,
-    between the ends of `reach_ns` in steps of equal ratio."""
-
-    rank: int
-    device: int
-    name: str
-    count: int
-    total_ns: int
-    mean_ns: float
-    max_ns: int
-    time_ratio: float
-    work: str = ""
-    p50_ns: float | None = None
-    p90_ns: float | None = None
-    reach_ns: tuple[float, float] = (0.0, 0.0)
-    counts: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorTime:
-    """All calls of one framework operator on one rank; `self` leaves out what operators inside it did."""
-
-    rank: int
-    name: str
-    calls: int
-    kernels: int
-    self_device_ns: int
-    total_device_ns: int
-    self_host_ns: int
-
-
-@dataclass(frozen=True, slots=True)
 class Slope:
     """A memory level's roof: bytes per second."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from timesink.diagnosis.verdicts import Diagnosis, StepBudget
-    from timesink.views.figures import Chart, Flame, KernelTime, MarkedWindow, OperatorTime, StepSeries, Timeline
+    from timesink.views.figures import Chart, Flame, MarkedWindow, StepSeries, Timeline
 
 Cell = str | int | float | bool | None
 _TITLE: Final = 80  # characters of a title in a prompt
@@ -127,7 +127,7 @@ class Report:
 
     `timeline` is None where nothing ran on a device. `windows` holds the place in it of a finding by its position in
     `diagnosis.findings`; not every finding has one. `areas` is GPU time by module, operator and kernel. Kernels and
-    operators are the costliest; `kernel_count` and `operator_count` say of how many. `sections` follow the operators.
+    operators are the costliest. `sections` follow the operators.
     """
 
     diagnosis: Diagnosis
@@ -137,10 +137,8 @@ class Report:
     windows: Mapping[int, MarkedWindow] = field(default_factory=dict)
     flames: tuple[Flame, ...] = ()
     areas: Flame | None = None
-    kernels: tuple[KernelTime, ...] = ()
-    kernel_count: int = 0
-    operators: tuple[OperatorTime, ...] = ()
-    operator_count: int = 0
+    kernels: Sheet | None = None
+    operators: Sheet | None = None
     sections: tuple[Section, ...] = ()
 
 

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
@@ -28,8 +28,8 @@ from timesink.model.arrays import median
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
 from timesink.startup import replace
-from timesink.views.figures import KernelTime, OperatorTime, StepSeries, Timeline
-from timesink.views.page import Report, Section
+from timesink.views.figures import StepSeries, Timeline
+from timesink.views.page import Report, Section, Sheet, sheet_of, without_columns
 from timesink.views.plan import page_of, plan
 from timesink.views.summary import ranges_page
 from timesink.views.timeline.finding_window import marked, window_of
@@ -112,8 +112,6 @@ def _report(trace: Trace, diagnosis: Diagnosis, timeline: Timeline | None) -> Re
         for position, number, _, finding in _first_of_each(diagnosis)
         if timeline is not None and (window := window_of(trace, finding)) is not None
     }
-    times, operator_rows = kernel_times(trace), _operators(trace)
-    costliest = sorted(times, key=lambda kernel: (-kernel.total_ns, kernel.rank, kernel.device, kernel.name))
     return Report(
         diagnosis=diagnosis,
         budgets=diagnosis.budgets,
@@ -122,10 +120,8 @@ def _report(trace: Trace, diagnosis: Diagnosis, timeline: Timeline | None) -> Re
         windows=windows,
         flames=flames_of(trace) if timeline is not None else (),
         areas=areas_of(trace) if timeline is not None else None,
-        kernels=tuple(_spread(trace, costliest[:SHOWN_NAMES])),
-        kernel_count=len(times),
-        operators=tuple(OperatorTime(**row) for row in operator_rows.head(SHOWN_NAMES).iter_rows(named=True)),
-        operator_count=operator_rows.height,
+        kernels=kernels_sheet(trace),
+        operators=_operators(trace),
         sections=tuple(_sections(trace, diagnosis)),
     )
 
@@ -167,28 +163,53 @@ def _sections(trace: Trace, diagnosis: Diagnosis) -> Iterator[Section]:
         yield Section("profiled", "Profiled kernels", page, tuple(kernel_details(trace)))
 
 
-def kernel_times(trace: Trace) -> tuple[KernelTime, ...]:
+def kernel_times(trace: Trace) -> pl.DataFrame:
     """Every kernel of every device with its times, in the order of the measure `kernels`."""
     if DEVICE_OPS not in trace:
-        return ()
-    wanted = ("rank", "device", "name", "count", "total_ns", "mean_ns", "max_ns", "time_ratio")
-    frame = kernels(trace).select(wanted).with_columns(pl.col("name").cast(pl.String))
-    return tuple(KernelTime(**row, work=_work(row["name"])) for row in frame.iter_rows(named=True))
+        return pl.DataFrame()
+    return kernels(trace).with_columns(pl.col("name").cast(pl.String))
 
 
 _BARS = 24  # of a histogram the size of a word
+_KERNELS = (
+    "rank, device, name: kernel [kernel], work [text], time_ratio: share [bar], total_ns: total, count: launches, "
+    "p50_ns: p50, p90_ns: p90, max_ns: longest, shape: how long [shape]"
+)
+_OPERATORS = (
+    "rank, name: operator [name], self_device_ns: self GPU [bar], total_device_ns: total GPU, calls, kernels, "
+    "self_host_ns: self CPU"
+)
+_DEVICE = ("rank", "device")  # columns that say nothing where all rows have the same
 
 
-def _spread(trace: Trace, shown: Sequence[KernelTime]) -> Iterator[KernelTime]:
-    """The kernels with how their launches spread."""
-    lengths = kernel_lengths(trace, [kernel.name for kernel in shown])
-    for kernel in shown:
-        own = lengths[kernel.rank, kernel.device, kernel.name]
-        times, middle = step_times(own), max(median(own), 1.0)
+def kernels_sheet(trace: Trace) -> Sheet | None:
+    """The costliest kernels, with how their launches spread; None where there are none."""
+    times = kernel_times(trace)
+    if times.is_empty():
+        return None
+    costliest = times.sort("total_ns", "rank", "device", "name", descending=[True, False, False, False])
+    shown = costliest.head(SHOWN_NAMES)
+    lengths, rows = kernel_lengths(trace, shown["name"].to_list()), []
+    wanted = ("rank", "device", "name", "time_ratio", "total_ns", "count", "max_ns")
+    for rank, device, name, *cost, longest_ns in shown.select(wanted).iter_rows():
+        own = lengths[rank, device, name]
+        spread, middle = step_times(own), max(median(own), 1.0)
         reach = min(float(own.min()), middle / 2), max(float(own.max()), middle * 2)  # what is alike looks alike
         ends = np.log(np.maximum(reach, 1.0))
         counts = np.histogram(np.log(np.maximum(own, 1)), _BARS, (ends[0], ends[1]))[0].tolist()
-        yield replace(kernel, p50_ns=times.p50_ns, p90_ns=times.p90_ns, reach_ns=reach, counts=tuple(counts))
+        shape = " ".join(map(str, (*reach, *counts)))
+        work = _work(name) or None
+        rows.append((rank, device, name, work, *cost, spread.p50_ns, spread.p90_ns, longest_ns, shape))
+    note = (
+        "share: of the kernel durations of the GPU, summed; kernels that ran at once count in full; "
+        "work: as far as the name tells; how long: its launches, from half the median to twice it, or further"
+    )
+    note += _left(times.height, shown.height)
+    return without_columns(sheet_of("kernels", "Kernels", rows, _KERNELS, note), _DEVICE)
+
+
+def _left(count: int, shown: int) -> str:
+    return f"; the {shown} costliest of {count}" if count > shown else ""
 
 
 def _work(name: str) -> str:
@@ -198,10 +219,13 @@ def _work(name: str) -> str:
     return " ".join(filter(None, (family, decoded.math)))
 
 
-def _operators(trace: Trace) -> pl.DataFrame:
-    """All operators, those that cost most GPU time by themselves first."""
+def _operators(trace: Trace) -> Sheet | None:
+    """The operators that cost most GPU time by themselves; None where there are none."""
     if HOST_OPS not in trace:
-        return pl.DataFrame()
-    wanted = ("rank", "name", "calls", "kernels", "self_device_ns", "total_device_ns", "self_host_ns")
-    frame = attribution(trace).operators.select(wanted).with_columns(pl.col("name").cast(pl.String))
-    return frame.sort("self_device_ns", "rank", "name", descending=[True, False, False])
+        return None
+    frame = attribution(trace).operators.with_columns(pl.col("name").cast(pl.String))
+    if frame.is_empty():
+        return None
+    shown = frame.sort("self_device_ns", "rank", "name", descending=[True, False, False]).head(SHOWN_NAMES)
+    note = "self: launched by the operator itself, without the operators inside it" + _left(frame.height, shown.height)
+    return without_columns(sheet_of("operators", "Operators", shown, _OPERATORS, note), _DEVICE)

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from timesink.knowledge.step_parts import part_words
 from timesink.render.brief import saved_share, short_advice, short_saving
 from timesink.render.parts import grouped, short_place
-from timesink.views.figures import Flame, FlameChange, KernelTime, StepSeries, Timeline
+from timesink.views.figures import Flame, FlameChange, StepSeries, Timeline
 from timesink.views.page import Field, Report, Sheet, declare, sheet_of, without_columns
 
 
@@ -65,44 +65,6 @@ def shown_findings(report: Report) -> list[Mapping[str, Any]]:
 
 SHOWN_STEPS = 50
 _DEVICE = ("rank", "device")  # columns that say nothing where all rows have the same
-_KERNELS = (
-    "rank, device, name: kernel [kernel], work [text], time_ratio: share [bar], total_ns: total, count: launches, "
-    "p50_ns: p50, p90_ns: p90, max_ns: longest, shape: how long [shape]"
-)
-_OPERATORS = (
-    "rank, name: operator [name], self_device_ns: self GPU [bar], total_device_ns: total GPU, calls, kernels, "
-    "self_host_ns: self CPU"
-)
-
-
-def kernel_sheet(report: Report) -> Sheet | None:
-    """The costliest kernels; None where there are none."""
-    if not report.kernels:
-        return None
-    note = (
-        "share: of the kernel durations of the GPU, summed; kernels that ran at once count in full; "
-        "work: as far as the name tells; how long: its launches, from half the median to twice it, or further"
-    )
-
-    def shape(kernel: KernelTime) -> str | None:
-        return " ".join(map(str, (*kernel.reach_ns, *kernel.counts))) if kernel.counts else None
-
-    note += _left(report.kernel_count, len(report.kernels))
-    work = {"work": lambda kernel: kernel.work or None, "shape": shape}
-    return without_columns(sheet_of("kernels", "Kernels", report.kernels, _KERNELS, note, **work), _DEVICE)
-
-
-def operator_sheet(report: Report) -> Sheet | None:
-    """The operators that cost most GPU time; None where there are none."""
-    if not report.operators:
-        return None
-    note = "self: launched by the operator itself, without the operators inside it"
-    note += _left(report.operator_count, len(report.operators))
-    return without_columns(sheet_of("operators", "Operators", report.operators, _OPERATORS, note), _DEVICE)
-
-
-def _left(count: int, shown: int) -> str:
-    return f"; the {shown} costliest of {count}" if count > shown else ""
 
 
 def flame_sheet(flame: Flame) -> Sheet:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from timesink.model.presentable import Presentable
+from timesink.model.presentable import Origin, Presentable
 from timesink.startup import dataclass
 from timesink.units import time_text
 
@@ -53,8 +53,6 @@ def _written(result: Any, form: str) -> str:
     from timesink.views.summary import contents_page
 
     if isinstance(result, Trace):
-        from timesink.notebook.trace import origin_of
-
         return written(contents_page(result), Format(form), Style(origin=origin_of("tables", result)))
     return written(result, Format(form), Style(origin=result.origin))
 
@@ -137,3 +135,16 @@ class TimelinePicture:
             f"<TimelinePicture of {length}: {len(ranks)} rank{'s' if len(ranks) != 1 else ''}, "
             f"{len(shown.lanes)} lanes, {events:,} events>"
         )
+
+
+def origin_of(command: str, *traces: Trace) -> Origin:
+    """What the JSON of an answer says of where it comes from."""
+    return Origin(command, tuple(path for trace in traces for path in _files_of(trace)))
+
+
+def _files_of(trace: Trace) -> list[str]:
+    from timesink.model.tables import SOURCES
+
+    if SOURCES not in trace:
+        return [trace.source]
+    return [str(path) for path in trace[SOURCES]["path"].unique(maintain_order=True)]

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from timesink.errors import UsageError, unknown
 from timesink.model import trace as model
-from timesink.model.presentable import Frames, Origin, given_as
-from timesink.model.tables import ALL, DEVICE_OPS, KERNEL_PROFILES, SOURCES
+from timesink.model.presentable import Frames, given_as
+from timesink.model.tables import ALL, DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.window import Span, Window
+from timesink.notebook.display import TimelinePicture, origin_of
 from timesink.startup import fields, replace
 from timesink.units import NS_PER_MS
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from timesink.diagnosis.verdicts import Diagnosis
-    from timesink.notebook.display import TimelinePicture
     from timesink.untrusted.budget import ReadLimits
     from timesink.verify.outcomes import GateResult
     from timesink.views.page import Page
@@ -139,7 +139,6 @@ class AnsweringTrace(model.Trace):
         <TimelinePicture of 148 ms: 1 rank, 9 lanes, 35,060 events>
         """
         from timesink.diagnosis.undiagnosable import check_device_work
-        from timesink.notebook.display import TimelinePicture
         from timesink.views.report import claims_of
         from timesink.views.timeline.lanes import timeline_of
         from timesink.views.timeline.runs import MOST_RUNS
@@ -335,14 +334,3 @@ def _path(given: Any) -> Path:
         f"a capture is read from a path, and this is of type {what}",
         remedy="give a path, a folder, a list of paths, or what timesink.read returned",
     )
-
-
-def origin_of(command: str, *traces: model.Trace) -> Origin:
-    """What the JSON of an answer says of where it comes from."""
-    return Origin(command, tuple(path for trace in traces for path in _files_of(trace)))
-
-
-def _files_of(trace: model.Trace) -> list[str]:
-    if SOURCES not in trace:
-        return [trace.source]
-    return [str(path) for path in trace[SOURCES]["path"].unique(maintain_order=True)]

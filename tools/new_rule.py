@@ -20,10 +20,8 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.diagnosis.judge import Row, Rows, declare
-from timesink.diagnosis.verdicts import Bottleneck
 from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline.device_timeline import device_timeline
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 
 
@@ -35,19 +33,8 @@ def _rows(trace: Trace) -> Rows:
     ]
 
 
-RULES: Final = (
-{declaration}
-)
+RULES: Final = (declare("{name}", _rows),)
 '''
-DECLARATION = """    declare(
-        "{code}",
-        "{name}",
-        _rows,
-        Bottleneck.LAUNCH_BOUND,
-        needs=(DEVICE_OPS,),
-        reads=(API_CALLS, HOST_OPS, RANGES),{since}
-    ),"""
-
 PAGE = """... (one sentence: what the rule finds).
 
 ## What it detects
@@ -67,6 +54,10 @@ PAGE = """... (one sentence: what the rule finds).
 
 # Texts
 
+- Code: CODE
+- Bottleneck: launch_bound
+- Needs: device_ops
+- Reads: api_calls, host_ops, ranges
 - Message: device {device} ... {time} ...
 - Advice: ...
 - Verify: ...
@@ -116,18 +107,17 @@ def main() -> int:
     if not re.fullmatch(r"[A-Z]{3}[0-9]{3}", asked.code) or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", asked.name):
         parser.error("a code is three letters and three digits, a name is lower-case words joined by '-'")
     module, page = asked.into / f"{asked.topic}.py", asked.into / asked.topic / f"{asked.name}.md"
-    taken = [path for path in asked.into.rglob("*.py") if f'"{asked.code}"' in path.read_text(encoding="utf-8")]
+    taken = [path for path in asked.into.rglob("*.md") if f"Code: {asked.code}" in path.read_text(encoding="utf-8")]
     if page.exists() or taken:
         parser.error(f"already there: {taken[0] if taken else page}")
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(PAGE, encoding="utf-8")
+    since = "" if asked.since == FIRST else f"\n- Since: {asked.since}"
+    page.write_text(PAGE.replace("Code: CODE", f"Code: {asked.code}{since}"), encoding="utf-8")
     print(page)
-    since = "" if asked.since == FIRST else f'\n        since="{asked.since}",'
-    declaration = DECLARATION.format(code=asked.code, name=asked.name, since=since)
     if module.exists() or any(page.parent.glob("*.py")):
-        print(f"Add to the RULES of {asked.topic}:\n{declaration}")
+        print(f'Add to the RULES of {asked.topic}:\n    declare("{asked.name}", _rows),')
     else:
-        module.write_text(MODULE.format(topic=asked.topic, declaration=declaration), encoding="utf-8")
+        module.write_text(MODULE.format(topic=asked.topic, name=asked.name), encoding="utf-8")
         print(module)
     return 0
 

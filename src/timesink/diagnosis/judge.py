@@ -86,7 +86,6 @@ class DeclaredRule:
 
     rows: Callable[[Trace], Rows]
     texts: Texts
-    bottleneck: Bottleneck
     details: Details | None
     most: int | None
     fix: Fix | None
@@ -145,7 +144,7 @@ class DeclaredRule:
             where = place_of(trace, row.kernels) if row.kernels is not None else Where(rank=rank, device=device)
         return Finding(
             message=fill_template(said["message"], figures),
-            bottleneck=row.bottleneck or Bottleneck(figures.get("bottleneck", self.bottleneck)),
+            bottleneck=row.bottleneck or Bottleneck(said["bottleneck"]),
             where=where,
             evidence=(*[self._evidence(trace, limits, row, figures, fact) for fact in facts], *more),
             advice=fill_template(said["advice"], figures),
@@ -174,27 +173,25 @@ def _claim(trace: Trace, row: Row) -> Claim:
     return Claim({row.device: Intervals.union_all(claimed)} if claimed else {})
 
 
-def declare(  # noqa: PLR0913  # a rule has as many parts
-    code: str,
+def declare(
     name: str,
     rows: Callable[[Trace], Rows],
-    bottleneck: Bottleneck,
     *,
     details: Details | None = None,
     most: int | None = None,
     fix: Fix | None = None,
-    **others: Any,
 ) -> Rule:
-    """A rule that the judge judges: what it says, its facts and limits are those of its file (`rule_texts`).
+    """A rule that the judge judges: its code, its tables, what it says, its facts and limits are those of its file
+    (`rule_texts`).
 
     `rows` measures the places it looks at, or gives the verdict where there is nothing to judge; where there is no
     place, its text `otherwise` says why the rule is not applicable, without it the rule is clear. `details` are figures
     and evidence that only a finding needs. The first fact is the figure that the finding is about; limits on others are
     asked before its own. The text `subject` is what others call ``{subject}``, and ``{noun}`` where no verb follows.
     `most` is how many rows a clear verdict shows at most; `fix` is the row of the table of fixes that the changes are
-    of. `others` are fields of `Rule`.
+    of.
     """
-    return make_rule(code, name, DeclaredRule(rows, rule_texts(name), bottleneck, details, most, fix).judge, **others)
+    return make_rule(name, DeclaredRule(rows, rule_texts(name), details, most, fix).judge)
 
 
 _TEXTS: Final[Mapping[str, Callable[[Any], str]]] = {"time": time_text, "share": share_text, "bytes": bytes_text}

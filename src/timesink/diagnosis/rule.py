@@ -70,7 +70,7 @@ class Rule:
 
     code: str
     check: Callable[[Trace, Limits], Verdict]
-    needs: tuple[Table, ...]
+    needs: tuple[Table, ...] = ()
     reads: tuple[Table, ...] = ()
     limits: Mapping[str, Limit] = field(default_factory=dict)
     references: tuple[str, ...] = ()
@@ -153,8 +153,9 @@ class Texts:
     """What a rule says and what it compares. `said` has its templates by name: message, subject, advice, verify,
     otherwise; what a kind of program is told in other words is there too, as ``advice pytorch``. The first of the
     `facts` is the figure that its findings are about. `variants` are more texts of rows of one kind, by its name:
-    `words`, and others by theirs."""
+    `words`, and others by theirs. `declared` are fields of `Rule`."""
 
+    declared: Mapping[str, Any]
     said: Mapping[str, str]
     facts: tuple[Fact, ...]
     limits: Mapping[str, Limit]
@@ -182,14 +183,19 @@ def rule_texts(name: str) -> Texts:
 
     ::
 
+        - Code: COM107, and so Capture, Since, Symptom and Every step: fields of `Rule`; Needs, Reads: names of tables
+        - Bottleneck: that of its findings, where the rule is not called as it is
         - Advice: a sentence, `- Reference:` an address, and so on
         - Advice pytorch: another sentence for programs of PyTorch; the one above names nothing that only these have
         - Fact idle_ratio: its label; below it How, and where they are not `ratio`, none and `found` Unit, Table, Shown
         - Limit idle_ratio: > 0.03; below it Why and Source, and where it is not `ratio` Unit
         - Variant garbage_collection: its words; below it others, such as Bottleneck and Advice
     """
-    said, facts, limits, references = dict[str, str](), list[Fact](), dict[str, Limit](), list[str]()
-    variants: dict[str, dict[str, str]] = {}
+    from timesink.model.tables import ALL
+
+    tables = {table.name: table for table in ALL}
+    facts, limits, references = list[Fact](), dict[str, Limit](), list[str]()
+    declared, said, variants = dict[str, Any](), {"bottleneck": name.replace("-", "_")}, dict[str, dict[str, str]]()
     for entry in f"\n{_parts(name)[1].strip()}".split("\n- ")[1:]:
         (key, text), *below = map(_entry, entry.split("\n  - "))
         kind, _, figure = key.partition(" ")
@@ -206,13 +212,17 @@ def rule_texts(name: str) -> Texts:
             variants[figure] = {"words": text, **{name.lower(): other for name, other in below}}
         elif kind == "Reference":
             references.append(text)
-        elif kind in ("Message", "Subject", "Advice", "Verify", "Otherwise"):
+        elif kind in ("Message", "Subject", "Advice", "Verify", "Otherwise", "Bottleneck"):
             said[key.lower()] = text
+        elif kind in ("Needs", "Reads"):
+            declared[kind.lower()] = tuple(tables[table] for table in text.split(", "))
+        elif kind in ("Code", "Capture", "Since", "Symptom", "Every"):
+            declared[key.lower().replace(" ", "_")] = True if text == "yes" else text
         else:
             raise ValueError(f"{name}: no text of a rule is called {key!r}")
     of_figure = {fact.figure: fact for fact in facts}
     always = tuple(fact for fact in facts if fact.shown == "always")
-    return Texts(said, tuple(facts), limits, tuple(references), variants, of_figure, always)
+    return Texts(declared, said, tuple(facts), limits, tuple(references), variants, of_figure, always)
 
 
 def _entry(lines: str) -> tuple[str, str]:
@@ -221,10 +231,10 @@ def _entry(lines: str) -> tuple[str, str]:
     return name, text
 
 
-def make_rule(code: str, name: str, check: Callable[[Trace, Limits], Verdict], **others: Any) -> Rule:
-    """A rule whose file has its limits and references; `others` are fields of `Rule`."""
+def make_rule(name: str, check: Callable[[Trace, Limits], Verdict]) -> Rule:
+    """The rule of that name, as its file declares it."""
     texts = rule_texts(name)
-    return Rule(code, check, name=name, limits=texts.limits, references=texts.references, **others)
+    return Rule(check=check, name=name, limits=texts.limits, references=texts.references, **texts.declared)
 
 
 def summary_of(doc: str) -> str:

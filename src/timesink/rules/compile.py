@@ -6,16 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from timesink.diagnosis.judge import Row, Rows, declare
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, NotApplicable, Quantity, Where
+from timesink.diagnosis.verdicts import Claim, Evidence, NotApplicable, Quantity, Where
 from timesink.diagnosis.words import period_text
 from timesink.fixes import table as fixes
 from timesink.measures.compile.graphs import broken_graphs, eager_islands
 from timesink.measures.compile.summary import GraphBreak, compile_summary, compile_time
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import per_step_ns, share_of_step
-from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
-from timesink.rules.idle import BLAME_READS
 from timesink.rules.kernels import kernel_row
 from timesink.startup import replace
 from timesink.whatif.change import Case
@@ -134,33 +132,9 @@ def _compiling(trace: Trace) -> Rows:
 
 
 RULES: Final = (
-    declare(
-        "CMP101",
-        "graph-breaks",
-        _pieces,
-        Bottleneck.GRAPH_BREAKS,
-        details=_name_breaks,
-        needs=(DEVICE_OPS,),
-        reads=(*BLAME_READS, API_CALLS, DEVICES, COMPILE_EVENTS),
-    ),
-    declare(
-        "CMP102", "graph-breaks-logged", _logged_breaks, Bottleneck.GRAPH_BREAKS, needs=(COMPILE_EVENTS,), capture=_LOG
-    ),
-    declare("CMP103", "failing-guards", _guards, Bottleneck.RECOMPILATION, needs=(COMPILE_EVENTS,), capture=_LOG),
-    declare(
-        "CMP104",
-        "eager-islands",
-        _islands,
-        Bottleneck.GRAPH_BREAKS,
-        needs=(DEVICE_OPS, API_CALLS),
-        reads=(*BLAME_READS, COMPILE_EVENTS),
-    ),
-    declare(
-        "CMP105",
-        "compile-dominates",
-        _compiling,
-        Bottleneck.RECOMPILATION,
-        needs=(DEVICE_OPS,),
-        reads=(RANGES, HOST_OPS, API_CALLS),
-    ),
+    declare("graph-breaks", _pieces, details=_name_breaks),
+    declare("graph-breaks-logged", _logged_breaks),
+    declare("failing-guards", _guards),
+    declare("eager-islands", _islands),
+    declare("compile-dominates", _compiling),
 )

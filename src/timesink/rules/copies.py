@@ -25,9 +25,8 @@ from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline.copies import CopyGroup, exposed_copies
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
-from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.rules.idle import BLAME_READS
 
 _BOTTLENECKS: Final = {"h2d": Bottleneck.HOST_TO_DEVICE_COPY, "d2h": Bottleneck.DEVICE_TO_HOST_COPY}
 """The bottleneck that a direction of copies makes. Copies of other directions never cross between host and device."""
@@ -116,21 +115,6 @@ def _pageable_rows(trace: Trace) -> Rows:
 
 
 RULES: Final = (
-    declare(
-        "CPY101",
-        "copies-exposed",
-        _exposed_rows,
-        bottleneck=Bottleneck.HOST_TO_DEVICE_COPY,
-        needs=(DEVICE_OPS,),
-        reads=(API_CALLS, *BLAME_READS),
-    ),
-    declare(
-        "CPY102",
-        "pageable-copies",
-        _pageable_rows,
-        fix=fixes.PIN_MEMORY,
-        bottleneck=Bottleneck.HOST_TO_DEVICE_COPY,
-        needs=(DEVICE_OPS, API_CALLS),
-        reads=BLAME_READS,
-    ),
+    declare("copies-exposed", _exposed_rows),
+    declare("pageable-copies", _pageable_rows, fix=fixes.PIN_MEMORY),
 )

@@ -6,7 +6,6 @@ Most of them find work that a step can do without: a place is that work on one d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any, Final
 
 import polars as pl
@@ -37,9 +36,8 @@ from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, share_of_step
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.schema import SHOWN_ROWS
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
-from timesink.rules.idle import BLAME_READS, waiting_row
+from timesink.rules.idle import waiting_row
 from timesink.startup import replace
 from timesink.units import NS_PER_MS, share_text
 from timesink.whatif.change import Case, Change, Target
@@ -64,10 +62,6 @@ def _extra_row(trace: Trace, work: ExtraWork, fix: Fix, change: Change | None = 
     }
     change = change or fix.change(work)
     return Row(work.device, {**known, **figures}, running, kernels, change, also=work.idle, fix=fix)
-
-
-_extra_rule: Final = partial(declare, needs=(DEVICE_OPS, API_CALLS), reads=(*BLAME_READS, DEVICES))
-"""Declares a rule on work that a step can do without."""
 
 
 def _rows_of(measure: Callable[[Trace], Iterable[ExtraWork] | None], fix: Fix) -> Callable[[Trace], Rows]:
@@ -172,40 +166,12 @@ def _shared(trace: Trace) -> Rows:
 
 
 RULES: Final = (
-    _extra_rule(
-        "HAB101",
-        "activations-recomputed",
-        _rows_of(recomputed, fixes.NO_RECOMPUTATION),
-        Bottleneck.ACTIVATIONS_RECOMPUTED,
-    ),
-    make_rule(
-        "HAB102", "launches-blocking", _check_blocking, needs=(DEVICE_OPS, API_CALLS), reads=(*BLAME_READS, DEVICES)
-    ),
-    _extra_rule("HAB103", "debugging-left-on", _debugging, Bottleneck.DEBUGGING_LEFT_ON),
-    _extra_rule(
-        "HAB104",
-        "parameters-one-by-one",
-        _rows_of(parameter_loops, fixes.LIST_OPERATIONS),
-        Bottleneck.PARAMETERS_ONE_BY_ONE,
-    ),
-    _extra_rule("HAB105", "constants-rebuilt", _constants, Bottleneck.CONSTANTS_REBUILT),
-    _extra_rule(
-        "HAB106", "forward-repeated", _rows_of(repeated_forward, fixes.EVALUATE_RARELY), Bottleneck.FORWARD_REPEATED
-    ),
-    declare(
-        "HAB107",
-        "threads-oversubscribed",
-        _crowded,
-        Bottleneck.THREADS_OVERSUBSCRIBED,
-        needs=(DEVICE_OPS, API_CALLS),
-        reads=BLAME_READS,
-    ),
-    declare(
-        "HAB108",
-        "device-shared",
-        _shared,
-        Bottleneck.DEVICE_SHARED,
-        needs=(DEVICE_OPS,),
-        reads=(API_CALLS, HOST_OPS, RANGES),
-    ),
+    declare("activations-recomputed", _rows_of(recomputed, fixes.NO_RECOMPUTATION)),
+    make_rule("launches-blocking", _check_blocking),
+    declare("debugging-left-on", _debugging),
+    declare("parameters-one-by-one", _rows_of(parameter_loops, fixes.LIST_OPERATIONS)),
+    declare("constants-rebuilt", _constants),
+    declare("forward-repeated", _rows_of(repeated_forward, fixes.EVALUATE_RARELY)),
+    declare("threads-oversubscribed", _crowded),
+    declare("device-shared", _shared),
 )

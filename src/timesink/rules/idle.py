@@ -1,13 +1,11 @@
 """Rules on a device that does nothing, and who keeps it waiting: a place is the idle time of one device, by its causes.
 
-A finding stands where that time passes a share of the step. `BLAME_READS`, `waiting_row` and `waiting_rule` serve other
-topics too.
+A finding stands where that time passes a share of the step. `waiting_row` serves other topics too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +14,6 @@ import polars as pl
 from timesink.diagnosis.judge import Row, Rows, declare, fill_template
 from timesink.diagnosis.rule import Limits, rule_texts
 from timesink.diagnosis.verdicts import (
-    Bottleneck,
     Claim,
     Clear,
     Evidence,
@@ -51,20 +48,11 @@ from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import (
-    API_CALLS,
-    COLLECTIVES,
     DEVICE_OPS,
-    EVENT_WAITS,
     FRAMES,
-    GENERATED_KERNELS,
-    GRAPH_NODES,
     HOST_OPS,
-    HOST_STACKS,
-    OS_CALLS,
-    PROFILER_OVERHEAD,
     RANGES,
     SOURCES,
-    SYNCS,
 )
 from timesink.model.trace import Trace
 from timesink.startup import regex, replace
@@ -73,12 +61,6 @@ from timesink.whatif.change import Change, Target
 from timesink.whatif.changes.host import DropCompiler, RemoveSyncs
 from timesink.whatif.pricing import Pricer
 from timesink.whatif.unprofiled import quicken
-
-BLAME_READS: Final = (
-    HOST_STACKS, SOURCES, RANGES, HOST_OPS, FRAMES, OS_CALLS, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS, GRAPH_NODES,
-    GENERATED_KERNELS,
-)  # fmt: skip
-"""What idle blame reads where it was recorded, besides device work and CUDA calls."""
 
 
 def waiting_row(blamed: BlamedTime, fix: Fix | None = None, change: Change | None = None, /, **figures: Any) -> Row:
@@ -92,10 +74,6 @@ def waiting_row(blamed: BlamedTime, fix: Fix | None = None, change: Change | Non
     return Row(
         blamed.device, {**known, **figures}, blamed.intervals, change=change, fix=fix, where=where, rows=blamed.rows
     )
-
-
-waiting_rule: Final = partial(declare, needs=(DEVICE_OPS, API_CALLS), reads=BLAME_READS)
-"""Declares a rule on idle time."""
 
 
 def _host_goes(
@@ -348,44 +326,21 @@ def _is_one_delay(trace: Trace, blamed: BlamedTime) -> bool:
     return step_windows(trace, blamed.device)[0].size < 2 and bool(2 * delays_ns.max(initial=0) > delays_ns.sum())
 
 
-_HOST_SYNC: Final = waiting_rule(
-    "IDL102", "host-sync", _after_waits, Bottleneck.HOST_SYNC, details=_count_waits, reads=(*BLAME_READS, COLLECTIVES)
-)
+_HOST_SYNC: Final = declare("host-sync", _after_waits, details=_count_waits)
 
-_LATE_START: Final = waiting_rule("IDL109", "late-start", _starting_late, Bottleneck.LATE_START)
+_LATE_START: Final = declare("late-start", _starting_late)
 
 RULES: Final = (
-    waiting_rule("IDL101", "input-pipeline", _prepared, Bottleneck.INPUT_PIPELINE),
+    declare("input-pipeline", _prepared),
     replace(_HOST_SYNC, check=_check_waits),
-    waiting_rule("IDL103", "launch-bound", _before_launches, Bottleneck.LAUNCH_BOUND, symptom=True),
-    waiting_rule("IDL104", "host-python", _in_python, Bottleneck.HOST_PYTHON, symptom=True),
-    waiting_rule(
-        "IDL105",
-        "garbage-collection",
-        _host_goes(lambda trace: blamed_time(trace, ("garbage_collection",)), GARBAGE_COLLECTION),
-        Bottleneck.GARBAGE_COLLECTION,
-    ),
-    waiting_rule(
-        "IDL106",
-        "allocator",
-        _host_goes(lambda trace: blamed_time(trace, ("allocator",)), fix=fixes.KEEP_MEMORY),
-        Bottleneck.ALLOCATOR,
-    ),
-    waiting_rule("IDL107", "recompilation", _in_compiler, Bottleneck.RECOMPILATION),
-    waiting_rule(
-        "IDL108",
-        "operating-system",
-        _in_system,
-        Bottleneck.OPERATING_SYSTEM,
-        needs=(DEVICE_OPS, API_CALLS, OS_CALLS),
-    ),
-    replace(_LATE_START, check=_check_late_start),
+    declare("launch-bound", _before_launches),
+    declare("host-python", _in_python),
     declare(
-        "PRF101",
-        "profiler-overhead",
-        _slowed_by_profiler,
-        Bottleneck.PROFILER_OVERHEAD,
-        needs=(DEVICE_OPS, API_CALLS, HOST_OPS),
-        reads=BLAME_READS,
+        "garbage-collection", _host_goes(lambda trace: blamed_time(trace, ("garbage_collection",)), GARBAGE_COLLECTION)
     ),
+    declare("allocator", _host_goes(lambda trace: blamed_time(trace, ("allocator",)), fix=fixes.KEEP_MEMORY)),
+    declare("recompilation", _in_compiler),
+    declare("operating-system", _in_system),
+    replace(_LATE_START, check=_check_late_start),
+    declare("profiler-overhead", _slowed_by_profiler),
 )

@@ -11,15 +11,13 @@ from typing import Any, Final
 import numpy as np
 
 from timesink.diagnosis.judge import Row, Rows, declare
-from timesink.diagnosis.rule import Rule
-from timesink.diagnosis.verdicts import Bottleneck, NotApplicable, Undecided
+from timesink.diagnosis.verdicts import NotApplicable, Undecided
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.frames import LOSS, REDUCER
 from timesink.measures.memory.allocator import allocator_views
 from timesink.measures.memory.classes import CODES, Category
 from timesink.measures.memory.ledger import MemoryLedger, forward_share, memory_ledger, memory_steps
 from timesink.model.names import matches
-from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace
 
 _CAPTURE: Final = (
@@ -54,11 +52,6 @@ def _peak_rows(measure: Callable[[MemoryLedger], int | None]) -> Callable[[Trace
         return found or NotApplicable(why)
 
     return rows
-
-
-def _memory_rule(code: str, name: str, rows: Callable[[Trace], Rows], **others: Any) -> Rule:
-    usual = {"needs": (MEMORY_EVENTS,), "reads": (MEMORY_BLOCKS, MEMORY_MARKS), "capture": _CAPTURE}
-    return declare(code, name, rows, others.pop("bottleneck", Bottleneck.MEMORY_CAPACITY), **(usual | others))
 
 
 def _activations(ledger: MemoryLedger) -> int | None:
@@ -142,28 +135,13 @@ def _left_behind(trace: Trace) -> Rows:
     ]
 
 
-_ALLOCATOR: Final = Bottleneck.ALLOCATOR
 RULES: Final = (
-    _memory_rule(
-        "MEM101",
-        "fragmentation",
-        _reserved,
-        bottleneck=_ALLOCATOR,
-        needs=(MEMORY_SEGMENTS, MEMORY_BLOCKS),
-        reads=(MEMORY_EVENTS,),
-    ),
-    _memory_rule(
-        "MEM102",
-        "allocator-churn",
-        _churn,
-        bottleneck=_ALLOCATOR,
-        details=_retries,
-        reads=(MEMORY_SEGMENTS, MEMORY_BLOCKS, MEMORY_MARKS),
-    ),
-    _memory_rule("MEM103", "logits-peak", _peak_rows(_loss_bytes)),
-    _memory_rule("MEM104", "gradients-kept", _peak_rows(_kept_gradients)),
-    _memory_rule("MEM105", "optimizer-state", _peak_rows(lambda one: one.at_peak()[Category.OPTIMIZER_STATE])),
-    _memory_rule("MEM106", "activations", _peak_rows(_activations)),
-    _memory_rule("MEM107", "memory-leak", _left_behind),
-    _memory_rule("MEM108", "duplicated-gradient-buckets", _peak_rows(_gradients_twice)),
+    declare("fragmentation", _reserved),
+    declare("allocator-churn", _churn, details=_retries),
+    declare("logits-peak", _peak_rows(_loss_bytes)),
+    declare("gradients-kept", _peak_rows(_kept_gradients)),
+    declare("optimizer-state", _peak_rows(lambda one: one.at_peak()[Category.OPTIMIZER_STATE])),
+    declare("activations", _peak_rows(_activations)),
+    declare("memory-leak", _left_behind),
+    declare("duplicated-gradient-buckets", _peak_rows(_gradients_twice)),
 )

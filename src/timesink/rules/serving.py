@@ -19,9 +19,8 @@ from timesink.measures.steps.per_step import per_step_ns, share_of_step, step_wi
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.schema import SHOWN_ROWS
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
+from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.rules.idle import BLAME_READS
 from timesink.units import NS_PER_MS, bytes_text, time_text
 from timesink.whatif.change import Selection
 
@@ -170,29 +169,8 @@ def _copied(trace: Trace) -> Rows:
 
 
 RULES: Final = (
-    make_rule("SRV101", "engine-late", _check_late, needs=(DEVICE_OPS, API_CALLS), reads=BLAME_READS),
-    declare(
-        "SRV102",
-        "prefill-blocks",
-        _blocked,
-        Bottleneck.PREFILL_BLOCKS,
-        needs=(DEVICE_OPS, RANGES),
-        reads=(API_CALLS, HOST_OPS),
-    ),
-    declare(
-        "SRV103",
-        "batch-small",
-        _full,
-        Bottleneck.BATCH_SMALL,
-        needs=(DEVICE_OPS, RANGES),
-        reads=(API_CALLS, DEVICES, HOST_OPS),
-    ),
-    declare(
-        "SRV104",
-        "device-copies",
-        _copied,
-        Bottleneck.DEVICE_COPIES,
-        needs=(DEVICE_OPS,),
-        reads=(API_CALLS, *BLAME_READS),
-    ),
+    make_rule("engine-late", _check_late),
+    declare("prefill-blocks", _blocked),
+    declare("batch-small", _full),
+    declare("device-copies", _copied),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.diagnosis.judge import Row, Rows, declare
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, NotApplicable, Quantity, Undecided, Where
+from timesink.diagnosis.verdicts import Claim, Clear, Evidence, NotApplicable, Quantity, Undecided, Where
 from timesink.measures.steps.engine import is_engine
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.proof import StepOrigin
@@ -14,9 +14,7 @@ from timesink.measures.steps.spikes import Spike, spikes
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
-from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.rules.idle import BLAME_READS
 
 _OF_PROMPTS: Final = (Spike.OTHER_WORK, Spike.SLOW_KERNELS, Spike.UNEXPLAINED)
 
@@ -67,15 +65,4 @@ def _row(trace: Trace, device: Device, kind: Spike) -> Row:
     )
 
 
-RULES: Final = (
-    declare(
-        "SPK101",
-        "slow-steps",
-        _slow_steps,
-        Bottleneck.HOST_PYTHON,
-        needs=(DEVICE_OPS, API_CALLS),
-        reads=BLAME_READS,
-        symptom=True,
-        every_step=True,
-    ),
-)
+RULES: Final = (declare("slow-steps", _slow_steps),)

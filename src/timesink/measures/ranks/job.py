@@ -38,17 +38,10 @@ from timesink.model.tables import (
     COLLECTIVES,
     DEVICE_OPS,
     DEVICES,
-    GRAPH_NODES,
-    HOST_OPS,
-    RANGES,
-    SETTINGS,
     SOURCES,
 )
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
-
-# What a job is read from where it was recorded, next to device ops.
-JOB_READS: Final = (API_CALLS, COLLECTIVES, DEVICES, GRAPH_NODES, HOST_OPS, RANGES, SETTINGS, SOURCES)
 
 # Of a GPU's timeline.
 _BUDGET: Final = (

@@ -41,23 +41,10 @@ from timesink.measures.communication.communication import (
 from timesink.measures.communication.links import link_curve
 from timesink.measures.communication.pipelines import exposed_transfers
 from timesink.measures.communication.waits import collective_waits
-from timesink.measures.ranks.job import JOB_READS
 from timesink.measures.steps.per_step import period_ns, share_of_step
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
-from timesink.model.tables import (
-    API_CALLS,
-    COLLECTIVES,
-    DEVICE_OPS,
-    DEVICES,
-    FRAMES,
-    HOST_OPS,
-    RANGES,
-    SETTINGS,
-    SOURCES,
-)
 from timesink.model.trace import Trace
-from timesink.rules.idle import BLAME_READS
 from timesink.units import bytes_text, share_text, time_text
 from timesink.whatif.change import Case
 from timesink.whatif.changes.host import MergeExchanges
@@ -251,51 +238,10 @@ def _units(trace: Trace) -> Iterator[Row]:
 
 
 RULES: Final = (
-    declare(
-        "COM101",
-        "communication-exposed",
-        _exposed,
-        Bottleneck.COMMUNICATION_EXPOSED,
-        fix=fixes.OVERLAP_COLLECTIVES,
-        needs=(DEVICE_OPS,),
-        reads=JOB_READS,
-        symptom=True,
-    ),
-    make_rule("COM102", "communication-small", _check_small, needs=(DEVICE_OPS,), reads=JOB_READS, capture=_CAPTURE),
-    declare(
-        "COM106",
-        "kernels-contended",
-        _contended,
-        Bottleneck.COMMUNICATION_EXPOSED,
-        needs=(DEVICE_OPS,),
-        reads=(API_CALLS, HOST_OPS, RANGES),
-    ),
-    declare(
-        "COM107",
-        "exchange-repeated",
-        _repeated,
-        Bottleneck.COMMUNICATION_EXPOSED,
-        fix=fixes.NO_SYNC,
-        needs=(DEVICE_OPS, COLLECTIVES),
-        reads=(API_CALLS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
-        capture=_CAPTURE,
-    ),
-    declare(
-        "COM108",
-        "collective-awaited",
-        _awaited,
-        Bottleneck.HOST_SYNC,
-        needs=(DEVICE_OPS, API_CALLS),
-        reads=(COLLECTIVES, DEVICES, FRAMES, HOST_OPS, RANGES, SETTINGS, SOURCES),
-    ),
-    declare(
-        "COM110",
-        "units-small",
-        _units,
-        Bottleneck.COMMUNICATION_SMALL,
-        fix=fixes.BUCKETS,
-        needs=(DEVICE_OPS, API_CALLS),
-        reads=(*dict.fromkeys((*JOB_READS, *BLAME_READS)),),
-        capture=_CAPTURE,
-    ),
+    declare("communication-exposed", _exposed, fix=fixes.OVERLAP_COLLECTIVES),
+    make_rule("communication-small", _check_small),
+    declare("kernels-contended", _contended),
+    declare("exchange-repeated", _repeated, fix=fixes.NO_SYNC),
+    declare("collective-awaited", _awaited),
+    declare("units-small", _units, fix=fixes.BUCKETS),
 )

@@ -22,11 +22,10 @@ from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.links import Detour, SlowLink, beside_nvlink, links
 from timesink.measures.communication.pipelines import exposed_transfers
 from timesink.measures.communication.waits import collective_waits
-from timesink.measures.ranks.job import JOB_READS, Job, ranks_of, step_ns
+from timesink.measures.ranks.job import Job, ranks_of, step_ns
 from timesink.measures.ranks.parity import ranks_text
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.model.intervals import Intervals
-from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.units import bytes_text, share_text, time_text
 
@@ -145,13 +144,4 @@ def _stood(trace: Trace, slow: tuple[SlowLink, ...]) -> dict[tuple[int, int], In
     return {(int(rank), int(device)): Intervals.of(frame) for (rank, device), frame in exposed.items() if rank in ranks}
 
 
-RULES: Final = (
-    make_rule(
-        "COM109",
-        "slow-link",
-        _check_links,
-        needs=(DEVICE_OPS,),
-        reads=JOB_READS,
-        capture="timesink capture torch -- torchrun train.py",
-    ),
-)
+RULES: Final = (make_rule("slow-link", _check_links),)

@@ -25,7 +25,7 @@ from timesink.measures.communication.depths import depths, waiting_slowdown
 from timesink.measures.communication.pipelines import Pipeline, Schedule, ideal_bubble, pipeline, schedule
 from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits, exposed_waits
-from timesink.measures.ranks.job import JOB_READS, ranks_of, step_ns
+from timesink.measures.ranks.job import ranks_of, step_ns
 from timesink.measures.ranks.lateness import (
     Lateness,
     even_gain,
@@ -41,9 +41,7 @@ from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.known import trains
 from timesink.model.intervals import Intervals
-from timesink.model.tables import DEVICE_OPS, FRAMES
 from timesink.model.trace import Trace
-from timesink.rules.idle import BLAME_READS
 from timesink.startup import dataclass
 from timesink.units import NS_PER_MS, share_text, time_text
 
@@ -355,16 +353,7 @@ def _bubble(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:
 
 
 RULES: Final = (
-    make_rule(
-        "COM103",
-        "straggler",
-        _check_straggler,
-        needs=(DEVICE_OPS,),
-        reads=(*dict.fromkeys((*JOB_READS, *BLAME_READS)),),
-        capture=_CAPTURE,
-    ),
-    make_rule("COM104", "ranks-imbalanced", _check_imbalance, needs=(DEVICE_OPS,), reads=JOB_READS, capture=_CAPTURE),
-    make_rule(
-        "COM105", "pipeline-bubble", _check_bubble, needs=(DEVICE_OPS,), reads=(*JOB_READS, FRAMES), capture=_CAPTURE
-    ),
+    make_rule("straggler", _check_straggler),
+    make_rule("ranks-imbalanced", _check_imbalance),
+    make_rule("pipeline-bubble", _check_bubble),
 )

@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
-from timesink.diagnosis.judge import Row, Rows, declare
+from timesink.diagnosis.judge import Details, Row, Rows, declare
 from timesink.diagnosis.rule import Rule
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Quantity
+from timesink.diagnosis.verdicts import Evidence, Quantity
 from timesink.fixes.fix import Fix
 from timesink.measures.counters.sampled import sampled
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import period_ns
-from timesink.model.tables import (
-    API_CALLS,
-    DEVICE_OPS,
-    DEVICES,
-    FRAMES,
-    GENERATED_KERNELS,
-    GPU_METRICS,
-    GRAPH_NODES,
-    HOST_OPS,
-    HOST_STACKS,
-    RANGES,
-)
 from timesink.model.trace import Trace
 from timesink.whatif.change import Case, Change
 from timesink.whatif.changes.kernels import ShortenKernels
-
-LINE_READS: Final = (HOST_OPS, FRAMES, HOST_STACKS, GRAPH_NODES, GENERATED_KERNELS)
-"""What the line behind a kernel is taken from, where it was recorded."""
-KERNEL_READS: Final = (*LINE_READS, API_CALLS, RANGES, DEVICES, GPU_METRICS)
-"""What kernel facts and steps read beside the kernels."""
 
 
 def kernel_row(
@@ -68,14 +51,12 @@ def kernel_details(trace: Trace, row: Row, figures: Mapping[str, Any]) -> tuple[
 
 
 def kernel_rule(
-    code: str,
     name: str,
-    bottleneck: Bottleneck,
     fix: Fix | None,
     rows: Callable[[Trace], Rows] | None = None,
-    **others: Any,
+    details: Details = kernel_details,
+    most: int | None = None,
 ) -> Rule:
     """Declares a rule on kernels that a fix makes shorter; without `rows` they are those that the fix finds."""
     found = kernel_rows(fix) if rows is None and fix is not None else rows or (lambda _: ())
-    usual: dict[str, Any] = {"needs": (DEVICE_OPS,), "reads": KERNEL_READS, "details": kernel_details}
-    return declare(code, name, found, bottleneck, fix=fix, **(usual | others))
+    return declare(name, found, details=details, fix=fix, most=most)

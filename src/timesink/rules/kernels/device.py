@@ -6,7 +6,7 @@ from typing import Final
 
 from timesink.diagnosis.judge import Rows
 from timesink.diagnosis.rule import Limits, make_rule
-from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, NotApplicable, Quantity, Undecided, Verdict
+from timesink.diagnosis.verdicts import Clear, Evidence, NotApplicable, Quantity, Undecided, Verdict
 from timesink.diagnosis.words import of_period
 from timesink.fixes import table as fixes
 from timesink.measures.counters.sampled import low_activity, slow_clocks
@@ -23,18 +23,8 @@ from timesink.measures.kernels.small_grids import (
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline.replay import pricers
 from timesink.model.schema import SHOWN_ROWS
-from timesink.model.tables import (
-    API_CALLS,
-    DEVICE_OPS,
-    DEVICES,
-    EVENT_WAITS,
-    GPU_METRICS,
-    GRAPH_NODES,
-    HOST_OPS,
-    RANGES,
-)
 from timesink.model.trace import Trace
-from timesink.rules.kernels import KERNEL_READS, LINE_READS, kernel_row, kernel_rule
+from timesink.rules.kernels import kernel_row, kernel_rule
 from timesink.startup import replace
 from timesink.whatif.change import Case
 
@@ -160,51 +150,11 @@ def _won(trace: Trace, runs: OneStreamRuns, limit: float) -> Evidence:
 
 
 RULES: Final = (
-    kernel_rule(
-        "KRN107",
-        "small-grids",
-        Bottleneck.OCCUPANCY,
-        fixes.BATCH_SMALL_CALLS,
-        _small_grids,
-        reads=(*KERNEL_READS, EVENT_WAITS),
-    ),
-    make_rule(
-        "KRN110",
-        "one-stream",
-        _check_one_stream,
-        needs=(DEVICE_OPS,),
-        reads=(API_CALLS, HOST_OPS, RANGES, DEVICES, GPU_METRICS, GRAPH_NODES),
-    ),
-    kernel_rule("KRN111", "tiny-kernels", Bottleneck.POINTWISE_UNFUSED, fixes.FUSE_TINY_KERNELS, _tiny, symptom=True),
-    kernel_rule(
-        "KRN112",
-        "busy-not-working",
-        Bottleneck.OCCUPANCY,
-        fixes.FILL_DEVICE,
-        _idle_multiprocessors,
-        needs=(DEVICE_OPS, GPU_METRICS),
-        reads=(*LINE_READS, API_CALLS, RANGES, DEVICES),
-        symptom=True,
-        capture=_SAMPLED,
-    ),
-    kernel_rule(
-        "KRN113",
-        "clock-throttled",
-        Bottleneck.CLOCK_THROTTLED,
-        fixes.FULL_CLOCK,
-        _slow_clocks,
-        needs=(DEVICE_OPS, GPU_METRICS, DEVICES),
-        reads=(*LINE_READS, API_CALLS, RANGES),
-        symptom=True,
-        capture=_SAMPLED,
-    ),
-    kernel_rule("KRN114", "unused-lanes", Bottleneck.OCCUPANCY, fixes.FILL_WARPS, _part_warps),
-    kernel_rule(
-        "STR101",
-        "stream-serialization",
-        Bottleneck.STREAM_SERIALIZATION,
-        fixes.STREAMS,
-        _turns,
-        reads=(*KERNEL_READS, EVENT_WAITS),
-    ),
+    kernel_rule("small-grids", fixes.BATCH_SMALL_CALLS, _small_grids),
+    make_rule("one-stream", _check_one_stream),
+    kernel_rule("tiny-kernels", fixes.FUSE_TINY_KERNELS, _tiny),
+    kernel_rule("busy-not-working", fixes.FILL_DEVICE, _idle_multiprocessors),
+    kernel_rule("clock-throttled", fixes.FULL_CLOCK, _slow_clocks),
+    kernel_rule("unused-lanes", fixes.FILL_WARPS, _part_warps),
+    kernel_rule("stream-serialization", fixes.STREAMS, _turns),
 )

@@ -18,10 +18,9 @@ from timesink.measures.kernels.precision import untold_share, wide_kernels
 from timesink.measures.kernels.shapes import alignment_known, misaligned_products
 from timesink.measures.steps.per_step import per_step_ns, period_name
 from timesink.model.schema import SHOWN_ROWS
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, GPU_METRICS, HOST_OPS
+from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace
-from timesink.rules.idle import BLAME_READS
-from timesink.rules.kernels import LINE_READS, kernel_details, kernel_row, kernel_rule
+from timesink.rules.kernels import kernel_details, kernel_row, kernel_rule
 from timesink.startup import replace
 from timesink.units import NS_PER_MS, share_text
 from timesink.whatif.change import Selection
@@ -168,30 +167,16 @@ def _operators(trace: Trace) -> Rows:
 _SHAPES: Final = "torch.profiler with record_shapes=True, on a GPU that timesink knows"
 
 RULES: Final = (
-    kernel_rule("KRN101", "dtype-conversion", Bottleneck.DTYPE_CONVERSION, fixes.DROP_CASTS, details=_cast_pairs),
-    kernel_rule("KRN102", "layout-conversion", Bottleneck.LAYOUT_CONVERSION, fixes.CHANNELS_LAST, _layouts),
-    kernel_rule("KRN103", "attention-unfused", Bottleneck.ATTENTION_UNFUSED, fixes.FUSED_ATTENTION),
-    kernel_rule("KRN104", "pointwise-unfused", Bottleneck.POINTWISE_UNFUSED, fixes.FUSE_POINTWISE),
-    kernel_rule("KRN105", "shape-alignment", Bottleneck.SHAPE_ALIGNMENT, fixes.PADDING, _misaligned),
-    kernel_rule("KRN106", "precision", Bottleneck.PRECISION, None, _wide),
+    kernel_rule("dtype-conversion", fixes.DROP_CASTS, details=_cast_pairs),
+    kernel_rule("layout-conversion", fixes.CHANNELS_LAST, _layouts),
+    kernel_rule("attention-unfused", fixes.FUSED_ATTENTION),
+    kernel_rule("pointwise-unfused", fixes.FUSE_POINTWISE),
+    kernel_rule("shape-alignment", fixes.PADDING, _misaligned),
+    kernel_rule("precision", None, _wide),
     declare(
-        "KRN108",
         "optimizer-unfused",
         lambda trace: [_optimizer_row(trace, kernels) for kernels in optimizer_kernels(trace)],
-        Bottleneck.OPTIMIZER_UNFUSED,
         fix=fixes.FUSED_OPTIMIZER,
-        needs=(DEVICE_OPS,),
-        reads=(*BLAME_READS, *LINE_READS, API_CALLS, DEVICES),
     ),
-    kernel_rule(
-        "KRN109",
-        "far-from-bound",
-        Bottleneck.MEMORY_BOUND_KERNEL,
-        fixes.REACH_BOUND,
-        _operators,
-        most=SHOWN_ROWS,
-        needs=(DEVICE_OPS, HOST_OPS),
-        reads=(*BLAME_READS, *LINE_READS, API_CALLS, DEVICES, EVENT_WAITS, GPU_METRICS),
-        capture=_SHAPES,
-    ),
+    kernel_rule("far-from-bound", fixes.REACH_BOUND, _operators, most=SHOWN_ROWS),
 )

@@ -32,16 +32,6 @@ from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.counters.waste import Cause
-from timesink.model.tables import (
-    API_CALLS,
-    DEVICE_OPS,
-    DEVICES,
-    HOST_OPS,
-    KERNEL_METRICS,
-    KERNEL_PROFILES,
-    KERNEL_RULES,
-    RANGES,
-)
 from timesink.model.trace import Trace
 from timesink.rules.ncu._tiny import is_tiny, together
 from timesink.startup import dataclass, replace
@@ -72,7 +62,7 @@ Explain = Callable[[KernelLimits], Explanation]
 _OWNED: Final[dict[Cause, Explain]] = {}
 
 
-def cause_rule(code: str, name: str, cause: Cause, explain: Callable[..., Explanation]) -> Rule:
+def cause_rule(name: str, cause: Cause, explain: Callable[..., Explanation]) -> Rule:
     """The rule that owns a cause. Its limit `time_ratio`, where it has one, is a share of the kernel's time; `explain`
     takes any other limit by name."""
 
@@ -86,14 +76,7 @@ def cause_rule(code: str, name: str, cause: Cause, explain: Callable[..., Explan
     declared = rule_texts(name).limits
     asked = {limit: declared[limit].default for limit in declared if limit not in ("time_ratio", "alone_us")}
     _OWNED[cause] = partial(explain, **asked)
-    return make_rule(
-        code,
-        name,
-        check,
-        needs=(KERNEL_PROFILES, KERNEL_METRICS),
-        reads=(DEVICES, DEVICE_OPS, RANGES, HOST_OPS, API_CALLS, KERNEL_RULES),
-        capture=_CAPTURE,
-    )
+    return make_rule(name, check)
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,13 +285,13 @@ def _fp32_per_fp64(limits: KernelLimits) -> float:
 
 
 RULES: Final = (
-    cause_rule("NCU101", "uncoalesced", Cause.UNCOALESCED, _explain_uncoalesced),
-    cause_rule("NCU102", "bank-conflicts", Cause.BANK_CONFLICTS, _explain_bank_conflicts),
-    cause_rule("NCU103", "register-spills", Cause.REGISTER_SPILLS, _explain_register_spills),
-    cause_rule("NCU104", "divergence", Cause.DIVERGENCE, _explain_divergence),
-    cause_rule("NCU105", "atomics", Cause.ATOMICS, _explain_atomics),
-    cause_rule("NCU106", "occupancy", Cause.OCCUPANCY, _explain_occupancy),
-    cause_rule("NCU107", "latency-bound-kernel", Cause.LATENCY, _explain_latency),
-    cause_rule("NCU108", "memory-bound-kernel", Cause.MEMORY, _explain_memory),
-    cause_rule("NCU109", "compute-bound-kernel", Cause.COMPUTE, _explain_compute),
+    cause_rule("uncoalesced", Cause.UNCOALESCED, _explain_uncoalesced),
+    cause_rule("bank-conflicts", Cause.BANK_CONFLICTS, _explain_bank_conflicts),
+    cause_rule("register-spills", Cause.REGISTER_SPILLS, _explain_register_spills),
+    cause_rule("divergence", Cause.DIVERGENCE, _explain_divergence),
+    cause_rule("atomics", Cause.ATOMICS, _explain_atomics),
+    cause_rule("occupancy", Cause.OCCUPANCY, _explain_occupancy),
+    cause_rule("latency-bound-kernel", Cause.LATENCY, _explain_latency),
+    cause_rule("memory-bound-kernel", Cause.MEMORY, _explain_memory),
+    cause_rule("compute-bound-kernel", Cause.COMPUTE, _explain_compute),
 )

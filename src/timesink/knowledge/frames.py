@@ -12,115 +12,26 @@ from __future__ import annotations
 import re
 import sys
 from functools import lru_cache
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from timesink.knowledge.pattern import Pattern
+from timesink.knowledge.pattern import Pattern, Patterns
+
+_FILE: Final = Patterns(Path(__file__).with_suffix(".md"))
+globals().update(vars(_FILE))
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Pattern: ...
+
 
 # Frames with any of these are not the user's own.
 LIBRARIES: Final = ("/torch/", "torch/", "site-packages/", "dist-packages/", "/contextlib.py(")
-_MODULE_CALL = "torch/nn/modules/module.py(1530): _call_impl"
-WORKSPACE: Final = Pattern(
-    r"getNewWorkspace|getCurrentCUDABlasHandle|CUDABlasLtWorkspace|[cC]u(?:da)?[dD]nn\w*[wW]orkspace"
-    r"|getChosenWorkspaceSize|getCUDABlasLtWorkspace|getCurrentCUDASolver",
-    "a library's own memory", ("at::cuda::getNewWorkspace()", "cudnnGetConvolutionForwardWorkspaceSize"), "at::empty",
-    "cuBLAS, cuDNN",
-)  # fmt: skip
-OPTIMIZER: Final = Pattern(
-    r"torch/optim/|: _init_group|/optimizers?/|(?:Fused|CPU)?Adam\w*\.py\(|deepspeed/runtime/zero/stage",
-    "an optimizer", ("torch/optim/adamw.py(220): step", "apex/optimizers/fused_adam.py(90): step"), _MODULE_CALL,
-    "PyTorch, Apex, DeepSpeed",
-)  # fmt: skip
-BACKWARD: Final = Pattern(
-    r"autograd::Engine|PythonEngine|torch/autograd/__init__\.py\(\d+\): (?:backward|_make_grads|grad)"
-    r"|: _engine_run_backward|torch/_tensor\.py\(\d+\): backward|autograd::generated::\w+Backward\d*::apply",
-    "the backward pass", ("torch/_tensor.py(600): backward", "torch::autograd::Engine::evaluate_function"),
-    _MODULE_CALL,
-)  # fmt: skip
-RECOMPUTE: Final = Pattern(
-    r"torch/utils/checkpoint\.py", "activations are computed anew", "torch/utils/checkpoint.py(480): checkpoint",
-    "torch/serialization.py(900): save",
-)  # fmt: skip
-SHARDING: Final = Pattern(
-    r"_fsdp_collectives\.py|_fsdp_param\.py|_fsdp_param_group\.py|fsdp/_flat_param\.py"
-    r"|fsdp/_runtime_utils\.py|fsdp/flat_param\.py",
-    "sharded parameters", "torch/distributed/fsdp/_flat_param.py(1300): _alloc_padded_unsharded_flat_param",
-    "torch/distributed/fsdp/wrap.py(1): wrap", "FSDP 1 and 2",
-)  # fmt: skip
-REDUCER: Final = Pattern(
-    r"c10d::Reducer|: _ddp_init_helper|parallel/distributed\.py\(\d+\): __init__|ProcessGroupNCCL"
-    r"|distributed/distributed_c10d\.py",
-    "buckets of gradients and collectives", ("c10d::Reducer::initialize_buckets", "c10d::ProcessGroupNCCL::allreduce"),
-    "c10d::Work", "DistributedDataParallel",
-)  # fmt: skip
-CAST: Final = Pattern(r"autocast::cached_cast", "a copy in a narrower type", "at::autocast::cached_cast", "at::to")
-KV_CACHE: Final = Pattern(
-    r"(?i)kv_?cache|past_?key_?value|cache_utils\.py|static_?cache|paged_?attention|block_manager|cache_engine",
-    "keys and values of requests", ("transformers/cache_utils.py(400): update", "vllm/worker/cache_engine.py(60): x"),
-    "functools.py(30): cache", "Transformers, vLLM, SGLang",
-)  # fmt: skip
-WEIGHTS: Final = Pattern(
-    r"torch/nn/modules/\w+\.py\(\d+\): (?:__init__|reset_parameters|_apply|convert)|torch/nn/parameter\.py"
-    r"|: load_state_dict|: from_pretrained|torch/nn/init\.py|: _init_sharded_param|: init_weights|: _init_weights",
-    "parameters are made or moved", ("torch/nn/modules/linear.py(100): __init__", "m.py(1): from_pretrained"),
-    _MODULE_CALL,
-)  # fmt: skip
-MODULE: Final = Pattern(
-    r"torch/nn/modules/module\.py\(\d+\): _call_impl", "a module is called", _MODULE_CALL,
-    "torch/nn/modules/module.py(900): _apply",
-)  # fmt: skip
-DATA: Final = Pattern(
-    r"torch/utils/data/", "batches are made", "torch/utils/data/_utils/fetch.py(50): fetch",
-    "torch/utils/checkpoint.py",
-)  # fmt: skip
-PYTHON: Final = Pattern(r"\.py\(\d+\): ", "a Python frame", "train.py(12): forward", "at::empty")
-STACKS: Final = {
-    "workspace": WORKSPACE, "optimizer": OPTIMIZER, "backward": BACKWARD, "recompute": RECOMPUTE, "sharding": SHARDING,
-    "reducer": REDUCER, "cast": CAST, "kv_cache": KV_CACHE, "weights": WEIGHTS, "module": MODULE, "data": DATA,
-    "python": PYTHON,
-}  # fmt: skip
-ZERO_GRAD: Final = Pattern(
-    r": zero_grad\b", "gradients are given back", "torch/optim/optimizer.py(900): zero_grad",
-    "train.py(1): zero_gradient",
-)  # fmt: skip
-LOSS: Final = Pattern(
-    r"(?i)cross_?entropy|log_?softmax|nll_?loss|: (?:compute_)?logits|lm_head", "a loss over logits, or the logits",
-    ("torch/nn/functional.py(3400): cross_entropy", "model.py(3): compute_logits"),
-    "torch/nn/functional.py(1): mse_loss",
-)  # fmt: skip
-LOADING: Final = Pattern(
-    r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|_get_data|_try_get_data)$",
-    "the program takes a batch", "torch/utils/data/dataloader.py(700): __next__",
-    "torch/utils/data/dataloader.py(400): __iter__", "PyTorch",
-)  # fmt: skip
-WAITS: Final = Pattern(
-    r"^<built-in (?:method|function) (?:acquire|wait\w*|poll|select|control|recv\w*|_?accept|sleep)\b"
-    r"|^<method '(?:acquire|wait|poll|control|recv\w*|_?accept|get)' of '(?:_thread|select|_?socket|_queue|zmq)"
-    r"|(?:^|/)(?:threading\.py\(\d+\): (?:wait|join|_wait_for_tstate_lock)|queue\.py\(\d+\): get"
-    r"|selectors\.py\(\d+\): select|socket\.py\(\d+\): (?:accept|readinto)"
-    r"|multiprocessing/(?:connection|queues)\.py\(\d+\): (?:_?recv\w*|_?poll|wait|get)"
-    r"|zmq/sugar/\w+\.py\(\d+\): (?:poll|recv\w*))$",
-    "waits for a request, another thread or process, or a timer",
-    ("<built-in method poll of select.epoll object at 0x7f10>", "<method 'recv' of '_socket.socket' objects>",
-     "queue.py(154): get", "threading.py(300): wait", "<built-in function sleep>"),
-    ("<built-in method get of dict object at 0x7f10>", "serve.py(12): get", "threading.py(953): run"), "Python",
-)  # fmt: skip
+
+_OF_STACKS: Final = "workspace optimizer backward recompute sharding reducer cast kv_cache weights module data python"
+STACKS: Final = {name: vars(_FILE)[name.upper()] for name in _OF_STACKS.split()}
 CALL_LINES: Final = "timesinkCallLines"
 """The member of a trace to which timesink's own capture adds lines of calls (`capture.agent.call_lines`)."""
-PLACE: Final = Pattern(
-    r"^(.+?)\((\d+)\): ", "file and line of a frame", "torch/nn/modules/module.py(1530): _wrapped_call_impl",
-    "<built-in function print>", "torch.profiler",
-)  # fmt: skip
-LIBRARY: Final = Pattern(
-    r"\.so(\.|$)|(^|/)python[\d.]*$|^\[", "a module of native frames that is no program of the user",
-    ("/usr/lib/libcuda.so.1", "/usr/bin/python3.11", "[kernel.kallsyms]"), ("/home/a/app", "train"), "nsys",
-)  # fmt: skip
-MODULE_NUMBER: Final = Pattern(
-    r"_\d+$", "PyTorch numbers the instances of a class", "nn.Module: Linear_12", "nn.Module: Linear", "torch.profiler"
-)
-MODULE_CALL: Final = Pattern(
-    r"^nn\.Module: ", "a call of a module of PyTorch, among Python frames", "nn.Module: Linear_0",
-    "torch/nn/modules/linear.py(130): forward", "torch.profiler with stacks",
-)  # fmt: skip
 
 
 _PACKAGES: Final = r"(?:^|[/\\])(?:site-packages|dist-packages|lib[/\\]python3(?:\.\d+)?|python3\.\d+)[/\\]"

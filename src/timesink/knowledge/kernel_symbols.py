@@ -18,14 +18,16 @@ from timesink.startup import dataclass, regex
 
 LAUNCHER: Final = Pattern(
     r"(?:^|::)(?:Kernel2?|device_kernel|kentry|[kK]ernel|\w*_kernel_agent|trampoline_kernel|enable_\w+)$",
-    "runs the operation that its first argument is", ("cutlass::Kernel2", "cutlass::device_kernel", "ck_tile::kentry"),
-    ("flash_fwd_kernel", "at::native::reduce_kernel"), "CUTLASS, Composable Kernel, xmma, Thrust, rocPRIM",
+    "runs the operation that its first argument is (CUTLASS, Composable Kernel, xmma, Thrust, rocPRIM)",
+    ("cutlass::Kernel2", "cutlass::device_kernel", "ck_tile::kentry"),
+    ("flash_fwd_kernel", "at::native::reduce_kernel"),
 )  # fmt: skip
 APPLIER: Final = Pattern(
     r"elementwise_kernel|kernelPointwiseApply\d|_kernel_agent|static_kernel|transform_kernel|OpTensorKernel|gpu_kernel_impl"
     r"|multi_tensor_apply|(?:^|::)reduce_kernel|nvfuser_",
-    "applies a function, which its arguments name, to elements", ("at::native::vectorized_elementwise_kernel",
-    "at::native::reduce_kernel"), "flash_fwd_kernel", "ATen, Thrust, CUB, cuDNN, nvFuser",
+    "applies a function, which its arguments name, to elements (ATen, Thrust, CUB, cuDNN, nvFuser)",
+    ("at::native::vectorized_elementwise_kernel",
+    "at::native::reduce_kernel"), "flash_fwd_kernel",
 )  # fmt: skip
 _APPLIER, _LAUNCHER = regex(APPLIER), regex(LAUNCHER)
 _CASTS: Final = regex(r"\((?:unsigned )?(?:int|long|long long|bool|char|short|unsigned)\)(?=[-\d])")

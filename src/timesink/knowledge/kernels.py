@@ -12,10 +12,12 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from functools import lru_cache
+from pathlib import Path
+from typing import Final
 
 from timesink.knowledge import collectives
 from timesink.knowledge.kernel_symbols import Symbol, symbol_of
-from timesink.knowledge.pattern import Pattern
+from timesink.knowledge.pattern import Patterns
 from timesink.startup import dataclass, regex
 
 
@@ -62,111 +64,10 @@ _TENSILE_LETTER = {
     "I8": "int8", "4xi8": "int8",
 }  # fmt: skip
 
-_FAMILY_PATTERNS = (
-    (KernelFamily.DELAY, Pattern(
-        r"(?:^|::|_)(?:spin|nano_?sleep|sleep|busy_?wait|delay|clock_?block)(?:_?(?:kernel|for|cycles|ns))*$",
-        "lets time pass on purpose", ("at::cuda::spin_kernel", "nanosleep_kernel", "delay_kernel", "clock_block"),
-        ("spinor_kernel", "delayed_scaling", "sleepless"), "torch.cuda._sleep, tests, benchmarks",
-    )),
-    (KernelFamily.ATTENTION, Pattern(
-        r"(?<!cache_)flash_|fmha|FlashAttn|compute_dot_do_o|convert_dq|sdpa|attn_(?:fwd|bwd)|(?:^|_)attention"
-        r"|AttentionKernel|efficient_attention|mha_|unified_attention|(?:Prefill|Decode)With\w*KVCache",
-        "a fused attention", ("flash_fwd_kernel", "cutlass::fmha_cutlassF_bf16", "cudnn_native_sdpa_sm90"),
-        "cache_flash_",
-    )),
-    (KernelFamily.LAYOUT, Pattern(
-        r"nchwToNhwc|nhwcToNchw|batched_transpose|transpose_readWrite|tensorTransform|(?<!with)permute|_transpose_kernel",
-        "changes a layout and nothing else", ("nchwToNhwcKernel", "batched_transpose_32x32"),
-        ("transposed_gemm", "GemmWithPermute"),
-    )),
-    (KernelFamily.CONVOLUTION, Pattern(
-        r"implicit_gemm|convolve|xmma_(?:fprop|dgrad|wgrad)|scudnn|cudnn.*(?:fprop|dgrad|wgrad|convolve)"
-        r"|(?:dgrad|wgrad)\w*_engine|\d(?:fprop|dgrad|wgrad|cudnn)|xmma_\w*cudnn::"
-        r"|winograd|igemm_(?:fwd|bwd|wrw)|conv(?:olution|2d|_depthwise|_fwd|_bwd)|AsmConv|naive_conv|im2col|depthwise|wgrad_nchw"
-        r"|computeW?\w*OffsetsKernel|fft2d_(?:r2c|c2r)|mult_and_sum_complex",
-        "a convolution",
-        ("implicit_convolve_sgemm", "sm80_xmma_fprop_implicit_gemm", "depthwise_conv2d_fwd", "fft2d_r2c_64x64"),
-        "ampere_sgemm_128x64_tn",
-    )),
-    (KernelFamily.GEMV, Pattern(
-        r"gemv|gemmSN_|gemmk1_|dot_kernel|reduce_1Block_kernel",
-        "a product with a vector or few columns", ("gemv2T_kernel_val", "dot_kernel"), "ampere_sgemm_128x64_tn",
-    )),
-    (KernelFamily.GEMM, Pattern(
-        r"nvjet|gemm|^Cijk_|cutlass.*(?:Gemm|gemm)|splitK_?reduce|_matmul|matmul_|triton_tem_fused|triton_mm|marlin"
-        r"|^bmm_(?:mx)?(?:e\dm\d|bfloat16|fp16)",
-        "a matrix product", ("nvjet_tst_128x64_h_bz_TNT", "Cijk_Ailk_Bljk_BBS_MT128x128x32", "triton_tem_fused_mm_0"),
-        "vectorized_elementwise_kernel",
-    )),
-    (KernelFamily.NORM, Pattern(
-        r"layer_?norm|rms_?norm|group_?norm|batch_?norm|GammaBeta|bn_(?:fw|bw)|RowwiseMoments|instance_norm",
-        "a normalization", ("vectorized_layer_norm_kernel", "bn_fw_tr_1C11_kernel_NCHW", "rmsnorm_kernel"),
-        "vectorized_elementwise_kernel",
-    )),
-    (KernelFamily.LOSS, Pattern(
-        r"nll_?(?:loss|criterion)|cross_entropy|mse_(?:backward_)?(?:cuda_)?kernel|bce_",
-        "a loss", ("nll_loss_forward_reduce_cuda_kernel_2d", "triton_red_fused_cross_entropy_0"), "cunn_SoftMaxForward",
-    )),
-    (KernelFamily.SOFTMAX, Pattern(
-        r"softmax",
-        "a softmax", "softmax_warp_forward", "softplus_kernel",
-    )),
-    (KernelFamily.FOREACH, Pattern(
-        r"multi_tensor_apply|FusedOptimizer|FusedAdam|foreach",
-        "one operation on many tensors", "multi_tensor_apply_kernel", "vectorized_elementwise_kernel",
-    )),
-    (KernelFamily.CONCAT, Pattern(
-        r"CatArray|concat|split_with_sizes",
-        "puts tensors together or takes one apart", ("CatArrayBatchedCopy", "split_with_sizes_copy_out"),
-        "vectorized_elementwise_kernel",
-    )),
-    (KernelFamily.RANDOM, Pattern(
-        r"distribution_elementwise|dropout|philox|curand|randperm",
-        "draws random numbers", ("distribution_elementwise_grid_stride_kernel", "fused_dropout_kernel_vec"),
-        "vectorized_elementwise_kernel",
-    )),
-    (KernelFamily.POOLING, Pattern(
-        r"pool(?:ing)?_|_pool|MaxPool|avg_pool",
-        "pools", ("max_pool_forward_nhwc", "avg_pool2d_out_cuda_frame"), "threadpool",
-    )),
-    (KernelFamily.SORT_SCAN, Pattern(
-        r"RadixSort|bitonicSort|Device(?:Scan|Compact|Select|UniqueByKey|MergeSort)|cumsum|scan_|topk|sort",
-        "sorts or sums up along an axis", ("DeviceRadixSortOnesweepKernel", "tensor_kernel_scan_innermost_dim_cumsum"),
-        "reduce_kernel",
-    )),
-    (KernelFamily.POINTWISE, Pattern(
-        r"rotary",
-        "turns positions into phases", "rotary_embedding_kernel", "embedding_backward_kernel",
-    )),
-    (KernelFamily.INDEX, Pattern(
-        r"index|gather|scatter|embedding|compute_grad_weight|krn_partial|segment|masked_|put_|take_|store_kvcache"
-        r"|reshape_and_cache|arange",
-        "reads or writes by indices", ("indexSelectLargeIndex", "embedding_backward_kernel", "store_kvcache"),
-        "reduce_kernel",
-    )),
-    (KernelFamily.FILL, Pattern(
-        r"FillFunctor|cupy_fill|memset|OpTensorKernel.*fill",
-        "fills", ("vectorized_elementwise_kernel<4, FillFunctor<float>>", "cupy_fill"), "fillet_kernel",
-    )),
-    (KernelFamily.COPY, Pattern(
-        r"copy_kernel|direct_copy|copy_device_to_device|cupy_copy|triton_poi_fused__to_copy_\d+$|OpWithCast",
-        "copies", ("bfloat16_copy_kernel_cuda", "direct_copy_kernel_cuda"), "copysign_kernel",
-    )),
-    (KernelFamily.REDUCTION, Pattern(
-        r"reduce_kernel|reduction|triton_(?:red|per)_|DeviceReduce|nvfuser_\w*(?:reduction|persistent)"
-        r"|reduce_segments|_reduce_",
-        "reduces", ("reduce_kernel<512, 1>", "triton_red_fused_add_0", "DeviceReduceKernel"),
-        "vectorized_elementwise_kernel",
-    )),
-    (KernelFamily.POINTWISE, Pattern(
-        r"elementwise|triton_poi_|nvfuser_pointwise|act_and_mul|Functor|cupy_\w+__|scalePackedTensor|SubTensorOp"
-        r"|saxpy",
-        "works element by element", ("vectorized_elementwise_kernel", "triton_poi_fused_add_0"), "reduce_kernel",
-    )),
-)  # fmt: skip
+_FAMILY_PATTERNS: Final = Patterns(Path(__file__).with_suffix(".md")).kind("FAMILY_PATTERNS")
 _FAMILIES = (
     (KernelFamily.COMMUNICATION, regex(collectives.COMMUNICATION)),
-    *((family, regex(pattern, re.IGNORECASE)) for family, pattern in _FAMILY_PATTERNS),
+    *((KernelFamily(kind.split()[0]), regex(pattern, re.IGNORECASE)) for kind, pattern in _FAMILY_PATTERNS.items()),
 )
 
 _FUSED = (("inductor", regex(r"^triton_(?:poi|red|per|tem)_fused|^triton_mm")), ("nvfuser", regex(r"nvfuser_")))

@@ -10,11 +10,20 @@ import re
 from enum import StrEnum
 from functools import cache
 from math import prod
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from timesink.knowledge.pattern import Pattern
+from timesink.knowledge.pattern import Pattern, Patterns
 from timesink.startup import dataclass
 from timesink.untrusted.plain_json import parsed
+
+_FILE: Final = Patterns(Path(__file__).with_suffix(".md"))
+globals().update(vars(_FILE))
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Pattern: ...
+
 
 # PyTorch's names of element types, old and new spellings, to (short name, bytes).
 _TYPES = {
@@ -130,7 +139,9 @@ def operand_type(dtypes: str) -> str | None:
     except ValueError:
         return None
     types = recorded if isinstance(recorded, list) else []
-    found = {_TYPES.get(text, (text, 0))[0] for text in types if isinstance(text, str) and re.match(FLOATING, text)}
+    found = {
+        _TYPES.get(text, (text, 0))[0] for text in types if isinstance(text, str) and re.match(_FILE.FLOATING, text)
+    }
     return found.pop() if len(found) == 1 else None
 
 
@@ -157,45 +168,3 @@ class OperatorWork:
     flops: float
     bytes: float
     dtype: str
-
-
-PRODUCTS: Final = Pattern(
-    r"^aten::(mm|addmm|bmm|baddbmm|linear|_addmm_activation)$", "a matrix product", ("aten::mm", "aten::linear"),
-    "aten::mul",
-)  # fmt: skip
-SHAPED: Final = Pattern(
-    r"^aten::(mm|addmm|bmm|baddbmm|convolution|_scaled_dot_product_\w*attention)$",
-    "its shapes follow the batch and the model, not the rank's place in a group",
-    ("aten::mm", "aten::_scaled_dot_product_flash_attention"), ("aten::linear", "aten::all_gather"),
-)  # fmt: skip
-READS_A_VALUE: Final = Pattern(
-    r"^aten::(item|_local_scalar_dense|is_nonzero)$", "it exists to hand a value to the CPU", "aten::item",
-    "aten::items",
-)  # fmt: skip
-REENTRANT_CHECKPOINT: Final = Pattern(
-    r"^CheckpointFunction$", "runs a layer that is run again backward, and saves nothing but its arguments",
-    "CheckpointFunction", "CheckpointFunctionBackward", "torch.utils.checkpoint with use_reentrant",
-)  # fmt: skip
-COPY: Final = Pattern(r"^aten::copy_$", "a copy, which may change type or layout", "aten::copy_", "aten::_to_copy")
-FLOATING: Final = Pattern(
-    r"^(?:float|double|c10::(?:BFloat16|Half|Float8\w*))$", "a floating element type",
-    ("float", "c10::BFloat16", "c10::Float8_e4m3fn"), "long int",
-)  # fmt: skip
-ALLOCATES: Final = Pattern(
-    r"^aten::(empty|empty_like|empty_strided|new_empty|new_empty_strided|resize_|empty_permuted)$",
-    "asks for memory whose content nobody has written yet", ("aten::empty", "aten::resize_"), "aten::zeros",
-)  # fmt: skip
-LOW_TYPE: Final = Pattern(
-    r"(?<=c10::)(?:BFloat16|Half|Float8\w*)|(?<=\")(?:signed|unsigned) char", "an element type of at most 16 bits",
-    ('["c10::BFloat16","float"]', '["signed char"]'), '["float","Scalar"]',
-)  # fmt: skip
-HANDS_ON: Final = Pattern(
-    r"^(?:aten::)?(?:(?:un)?squeeze|_?(?:unsafe_)?view(?:_as)?|_?reshape(?:_alias)?|slice|select|narrow|t|numpy_T"
-    r"|transpose|permute|movedim|expand(?:_as)?|as_strided|split\w*|chunk|unbind|(?:un)?flatten|detach_?|alias|to|_to_copy"
-    r"|copy_|contiguous|clone|lift_fresh|resolve_\w+|result_type|item|_local_scalar_dense|is_nonzero"
-    r"|(?:zeros|ones|full)(?:_like)?|zero_|fill_)$",
-    "makes a tensor another, the same elsewhere, or new, and reads nothing to compute with it",
-    ("aten::t", "detach", "aten::_to_copy"), ("aten::tanh", "aten::topk"),
-)  # fmt: skip
-FILLS: Final = Pattern(r"^aten::fill_$", "writes one value everywhere", "aten::fill_", "aten::full")
-CHECKS_FOR_NAN: Final = Pattern(r"^aten::isnan$", "looks for what is not a number", "aten::isnan", "aten::nan_to_num")

@@ -15,10 +15,18 @@ import re
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from timesink.knowledge.pattern import Pattern
+from timesink.knowledge.pattern import Pattern, Patterns
 from timesink.startup import dataclass
+
+_FILE: Final = Patterns(Path(__file__).with_name("patterns.md"))
+globals().update(vars(_FILE))
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Pattern: ...
+
 
 # Compute capability, chip, and its letter in names.txt, oldest first.
 CHIPS = {
@@ -271,109 +279,6 @@ def _noun(word: str) -> tuple[str, float]:
     return noun, _PREFIX[found.group(1)]
 
 
-INTERNAL: Final = Pattern(
-    r"internal_activity", "a unit that NVIDIA does not name", "breakdown:sm__internal_activity", "sm__pipe_alu"
-)
-DRAM: Final = Pattern(
-    r"^(gpu__)?(dram|fbpa)_|sectors_fill_device", "GPU memory",
-    ("gpu__dram_throughput", "lts__t_sectors_fill_device"), "lts__t_sectors",
-)  # fmt: skip
-L2: Final = Pattern(
-    r"^(lts|ltc)__|^l1tex__m_", "the L2 cache", ("lts__t_sectors", "l1tex__m_xbar2l1tex"), "l1tex__t_bytes"
-)
-TENSOR: Final = Pattern(
-    r"^sm__pipe_(tensor|tc)|pipe_tensor|pipe_tc|mem_tensor", "tensor cores", "sm__pipe_tensor_op_hmma_cycles_active",
-    "sm__pipe_alu",
-)  # fmt: skip
-FP64: Final = Pattern(r"pipe_fp64", "the fp64 pipe", "sm__inst_executed_pipe_fp64", "sm__inst_executed_pipe_fp16")
-FMA: Final = Pattern(
-    r"pipe_(fma|fmaheavy|fmalite|fp16)", "the pipes of multiply-adds", "sm__inst_executed_pipe_fmaheavy",
-    "sm__inst_executed_pipe_alu",
-)  # fmt: skip
-ALU: Final = Pattern(
-    r"pipe_alu", "the pipe of integers and logic", "sm__inst_executed_pipe_alu", "sm__inst_executed_pipe_fma"
-)
-XU: Final = Pattern(
-    r"pipe_xu", "the pipe of transcendental functions", "sm__inst_executed_pipe_xu", "sm__inst_executed_pipe_alu"
-)
-CONTROL: Final = Pattern(
-    r"pipe_(uniform|cbu)", "branches and uniform work", "sm__inst_executed_pipe_cbu", "sm__pipe_alu"
-)
-ISSUE: Final = Pattern(
-    r"^sm__(inst_executed|issue_active|inst_issued)$", "the schedulers", "sm__inst_executed",
-    "sm__inst_executed_pipe_alu",
-)  # fmt: skip
-L1: Final = Pattern(
-    r"^(l1tex|idc)__|pipe_(lsu|tex|adu|ipa|tma)|^sm__mio", "the L1 cache and what feeds it",
-    ("l1tex__data_pipe", "sm__inst_executed_pipe_lsu"), "lts__t_sectors",
-)  # fmt: skip
-STALL_COUNTED: Final = Pattern(
-    r"^smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio$", "warps that wait for one reason, counted",
-    "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio", "smsp__pcsamp_warps_issue_stalled_barrier",
-)  # fmt: skip
-STALL_SAMPLED: Final = Pattern(
-    r"^smsp__pcsamp_warps_issue_stalled_(\w+)$", "warps that wait for one reason, sampled",
-    "smsp__pcsamp_warps_issue_stalled_barrier", "smsp__pcsamp_interval",
-)  # fmt: skip
-TENSOR_OPERATIONS: Final = Pattern(
-    r"^sm__ops_path_tensor_(?:op_([a-z]+)_)?src_([a-z]+\d+)\w*?(?:_sparsity_(off|on))?\.sum$",
-    "tensor operations of one kind of operands", "sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32_sparsity_off.sum",
-    "sm__pipe_tensor_op_hmma_cycles_active.sum",
-)  # fmt: skip
-
 # Counters that Nsight Systems samples, by what a person calls them. Of each it records other roll-ups too; those of
 # NVLink are parts, to be added up.
-SAMPLED: Final = {
-    "SMs active": Pattern(
-        r"^SMs Active \[Throughput %\]$|^sm__cycles_active\.avg\.pct_of_peak_sustained_elapsed$",
-        "cycles in which a multiprocessor has a warp, on average",
-        ("SMs Active [Throughput %]", "sm__cycles_active.avg.pct_of_peak_sustained_elapsed"),
-        "SMs Active [Cycles Active]", "nsys --gpu-metrics-devices, Kineto",
-    ),
-    "tensor cores active": Pattern(
-        r"^Tensor Active( / FP16 Active)? \[Throughput %\]$"
-        r"|^sm__(inst_executed_)?pipe_tensor\w*\.avg\.pct_of_peak_sustained_elapsed$",
-        "cycles in which tensor cores work",
-        ("Tensor Active [Throughput %]", "Tensor Active / FP16 Active [Throughput %]",
-         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"), "Tensor Active [Avg]",
-        "nsys --gpu-metrics-devices, Kineto",
-    ),
-    "DRAM read": Pattern(
-        r"^DRAM Read( Bandwidth)? \[Throughput %\]$"
-        r"|^dram__(bytes_read\.sum|read_throughput\.avg)\.pct_of_peak_sustained_elapsed$",
-        "reads, of the peak of the GPU's memory",
-        ("DRAM Read Bandwidth [Throughput %]", "dram__read_throughput.avg.pct_of_peak_sustained_elapsed"),
-        "DRAM Write Bandwidth [Throughput %]", "nsys --gpu-metrics-devices, Kineto",
-    ),
-    "DRAM written": Pattern(
-        r"^DRAM Write( Bandwidth)? \[Throughput %\]$"
-        r"|^dram__(bytes_write\.sum|write_throughput\.avg)\.pct_of_peak_sustained_elapsed$",
-        "writes, of the peak of the GPU's memory",
-        ("DRAM Write Bandwidth [Throughput %]", "dram__write_throughput.avg.pct_of_peak_sustained_elapsed"),
-        "DRAM Read Bandwidth [Throughput %]", "nsys --gpu-metrics-devices, Kineto",
-    ),
-    "PCIe received": Pattern(
-        r"^PCIe (RX|Read) Throughput \[Throughput %\]$", "what the GPU receives over PCIe, of its peak",
-        "PCIe RX Throughput [Throughput %]", "PCIe TX Throughput [Throughput %]", "nsys --gpu-metrics-devices",
-    ),
-    "PCIe sent": Pattern(
-        r"^PCIe (TX|Write) Throughput \[Throughput %\]$", "what the GPU sends over PCIe, of its peak",
-        "PCIe TX Throughput [Throughput %]", "PCIe RX Throughput [Throughput %]", "nsys --gpu-metrics-devices",
-    ),
-    "NVLink received": Pattern(
-        r"^NVLink RX (Bandwidth|\w+ (User|Protocol) Data) \[Throughput %\]$",
-        "what the GPU receives over NVLink, of its peak, or a part of it",
-        ("NVLink RX Bandwidth [Throughput %]", "NVLink RX Requests User Data [Throughput %]"),
-        "NVLink TX Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
-    ),
-    "NVLink sent": Pattern(
-        r"^NVLink TX (Bandwidth|\w+ (User|Protocol) Data) \[Throughput %\]$",
-        "what the GPU sends over NVLink, of its peak, or a part of it",
-        ("NVLink TX Bandwidth [Throughput %]", "NVLink TX Requests User Data [Throughput %]"),
-        "NVLink RX Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
-    ),
-}  # fmt: skip
-CLOCK: Final = Pattern(
-    r"^(GPC|SM) Clock Frequency \[MHz\]$", "the clock of the multiprocessors, in Hz whatever the name says",
-    "GPC Clock Frequency [MHz]", "SYS Clock Frequency [MHz]", "nsys --gpu-metrics-devices",
-)  # fmt: skip
+SAMPLED: Final = _FILE.kind("SAMPLED")

@@ -54,8 +54,9 @@ class Row:
     called where the figure is asked for. `time` is the device time that a sentence is about; without it, that in which
     any of `kernels` runs. A finding claims `claim`, or else what `kernels` save at best (without kernels, `time`) and
     `also`. `where` may be found when it is asked for; without it, it is the place of most of the time that the kernels
-    lose. Texts of the rule's `variant` are figures too, and are said in place of the rule's of that name; of a row that
-    `is_certain` no limit is asked. `fix` and `bottleneck` are there where they are others than the rule's. `rows` of
+    lose. Texts of the rule's `variant` are figures too, and are said in place of the rule's of that name. A limit is
+    asked of rows that have its figure; of one whose `verdict` is there none is asked: it is a finding, or it is not.
+    `fix` and `bottleneck` are there where they are others than the rule's. `rows` of
     the first fact's table are the longest of the kernels by default.
     """
 
@@ -72,7 +73,7 @@ class Row:
     rows: tuple[int, ...] | None = None
     bottleneck: Bottleneck | None = None
     variant: str = ""
-    is_certain: bool = False
+    verdict: bool | None = None
 
 
 Rows = Iterable[Row] | Clear | NotApplicable | Undecided
@@ -84,15 +85,16 @@ Details = Callable[[Trace, Row, Mapping[str, Any]], tuple[Mapping[str, Any], tup
 class DeclaredRule:
     """A rule as it was declared: see `declare`."""
 
-    rows: Callable[[Trace], Rows]
+    rows: Callable[..., Rows]
     texts: Texts
     details: Details | None
     most: int | None
     fix: Fix | None
+    asks_limits: bool
 
     def judge(self, trace: Trace, limits: Limits) -> Verdict:
         """The verdict on a trace, in words of its kind of program."""
-        rows = self.rows(trace)
+        rows = self.rows(trace, limits) if self.asks_limits else self.rows(trace)
         if isinstance(rows, Clear | NotApplicable | Undecided):
             return rows
         told = replace(self, texts=self.texts.told_to(known(trace).program))
@@ -103,7 +105,7 @@ class DeclaredRule:
             of_variant = told.texts.variants.get(row.variant, {})
             figures = {"device": row.device[1], "subject": subject, **of_variant, **row.figures}
             figures["noun"] = figures["subject"].rstrip(",")
-            if not row.is_certain and (facts := told._miss(limits, figures)):
+            if not row.verdict and (facts := told._miss(limits, figures, row.verdict is False)):
                 missed.append(tuple([told._evidence(trace, limits, row, figures, fact) for fact in facts]))
             else:
                 findings.append(told._finding(trace, limits, row, figures))
@@ -113,10 +115,12 @@ class DeclaredRule:
             return NotApplicable(fill_template(told.texts.said["otherwise"], {"noun": subject.rstrip(",")}))
         return Clear(tuple(dict.fromkeys(chain.from_iterable(missed[: self.most]))))
 
-    def _miss(self, limits: Limits, figures: dict[str, Any]) -> tuple[Fact, ...]:
+    def _miss(self, limits: Limits, figures: dict[str, Any], is_clear: bool) -> tuple[Fact, ...]:
         """What to show where figures miss a limit, the first fact's the last one asked; none where they pass all."""
-        main = self.texts.facts[0]
-        for name in sorted(self.texts.limits, key=main.figure.__eq__):
+        main = next(fact for fact in self.texts.facts if fact.figure in figures)
+        if is_clear:
+            return tuple(dict.fromkeys((main, *self.texts.always)))
+        for name in sorted(filter(figures.__contains__, self.texts.limits), key=main.figure.__eq__):
             if callable(figures[name]):
                 figures[name] = figures[name]()
             if not self.texts.limits[name].is_passed(figures[name], limits[name]):
@@ -137,7 +141,10 @@ class DeclaredRule:
             others, more = self.details(trace, row, figures)
             figures |= others
         facts = [fact for fact in self.texts.facts if fact.shown != "missed" and figures.get(fact.figure) is not None]
-        said = {**self.texts.said, **self.texts.variants.get(row.variant, {})}
+        of_variant = self.texts.variants.get(row.variant, {})
+        said = {**self.texts.said, **of_variant}
+        if (words := of_variant.get("words")) is not None and figures["words"] == words:
+            figures["words"] = fill_template(words, figures)
         where = row.where() if callable(row.where) else row.where
         if where is None:
             rank, device = row.device
@@ -175,11 +182,12 @@ def _claim(trace: Trace, row: Row) -> Claim:
 
 def declare(
     name: str,
-    rows: Callable[[Trace], Rows],
+    rows: Callable[..., Rows],
     *,
     details: Details | None = None,
     most: int | None = None,
     fix: Fix | None = None,
+    asks_limits: bool = False,
 ) -> Rule:
     """A rule that the judge judges: its code, its tables, what it says, its facts and limits are those of its file
     (`rule_texts`).
@@ -189,9 +197,9 @@ def declare(
     and evidence that only a finding needs. The first fact is the figure that the finding is about; limits on others are
     asked before its own. The text `subject` is what others call ``{subject}``, and ``{noun}`` where no verb follows.
     `most` is how many rows a clear verdict shows at most; `fix` is the row of the table of fixes that the changes are
-    of.
+    of. A rule that `asks_limits` is no plain pattern: its `rows` take the limits too.
     """
-    return make_rule(name, DeclaredRule(rows, rule_texts(name), details, most, fix).judge)
+    return make_rule(name, DeclaredRule(rows, rule_texts(name), details, most, fix, asks_limits).judge)
 
 
 _TEXTS: Final[Mapping[str, Callable[[Any], str]]] = {"time": time_text, "share": share_text, "bytes": bytes_text}

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from timesink.diagnosis.verdicts import Card, Clear, Evidence, Finding, Found, NotApplicable, Undecided, Verdict
+from timesink.diagnosis.verdicts import Card, Clear, Evidence, Finding, Found, Undecided, Verdict
 from timesink.startup import dataclass, field, replace
 
 if TYPE_CHECKING:  # the limits of experiments are declared where polars may be absent
@@ -248,9 +248,3 @@ def found_or_clear(judged: Iterable[Finding | Evidence]) -> Found | Clear:
     places = tuple(judged)
     findings = tuple(place for place in places if isinstance(place, Finding))
     return Found(findings) if findings else Clear(tuple(place for place in places if isinstance(place, Evidence)))
-
-
-def applicable(judged: Iterable[Finding | Evidence], otherwise: str) -> Found | Clear | NotApplicable:
-    """The same where there is any place to judge; `otherwise` says why the rule is not applicable without one."""
-    places = tuple(judged)
-    return found_or_clear(places) if places else NotApplicable(otherwise)

@@ -93,7 +93,7 @@ def _guards(trace: Trace) -> Iterator[Row]:
             "given_up": function.eager if given_up else None,
         }
         where = Where(rank=function.rank, file=function.file, line=function.line, op=function.function)
-        yield Row((function.rank, -1), figures, stated=_NOT_PRICED, where=where, is_certain=given_up)
+        yield Row((function.rank, -1), figures, stated=_NOT_PRICED, where=where, verdict=given_up or None)
 
 
 def _islands(trace: Trace) -> Iterator[Row]:

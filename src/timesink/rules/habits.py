@@ -11,17 +11,12 @@ from typing import Any, Final
 import polars as pl
 
 from timesink.diagnosis.judge import Row, Rows, declare
-from timesink.diagnosis.rule import Limits, applicable, make_rule
+from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import (
-    Bottleneck,
     Claim,
-    Evidence,
-    Finding,
     NotApplicable,
     Quantity,
     Undecided,
-    Verdict,
-    Where,
 )
 from timesink.diagnosis.words import of_period
 from timesink.fixes import table as fixes
@@ -39,7 +34,7 @@ from timesink.model.schema import SHOWN_ROWS
 from timesink.model.trace import Trace
 from timesink.rules.idle import waiting_row
 from timesink.startup import replace
-from timesink.units import NS_PER_MS, share_text
+from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case, Change, Target
 
 _NO_BACKWARD: Final = NotApplicable("no backward pass can be told from a forward pass")
@@ -93,46 +88,33 @@ def _debugging(trace: Trace) -> Iterator[Row]:
         yield replace(_extra_row(trace, work, fixes.DROP_DEBUGGING, what=what), variant="fills")
 
 
-def _check_blocking(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device most of whose launches waited; of a few kernels only where a manifest says that it was asked."""
-    devices, asked = blocking_launches(trace), trace.settings.get(_BLOCKING) == "on"
-    told = [one for one in devices if asked or one.count >= limits["kernels"]]
+def _blocking(trace: Trace, limits: Limits) -> Rows:
+    """A device most of whose launches waited; of a few kernels only where a manifest says that it was asked."""
+    asked = trace.settings.get(_BLOCKING) == "on"
+    told = [one for one in blocking_launches(trace) if asked or one.count >= limits["kernels"]]
     few = f"fewer than {limits['kernels']:.0f} kernels have a launch of their own"
-    judged = (_judge_blocking(trace, one, limits["awaited_ratio"], asked) for one in told)
-    return applicable(judged, few)
+    return [_blocking_row(trace, one, limits["awaited_ratio"], asked) for one in told] or NotApplicable(few)
 
 
-def _judge_blocking(trace: Trace, blocking: BlockingLaunches, limit: float, asked: bool) -> Finding | Evidence:
+def _blocking_row(trace: Trace, blocking: BlockingLaunches, limit: float, asked: bool) -> Row:
     """The gain is the waits in the launches, or what else the device is idle, whichever is less: without waits a step
     takes the longer of the two. A profiler lengthens the idle time, not the waits."""
-    device = blocking.device
-    evidence = Evidence(
-        f"launches of GPU {device[1]} that return after their kernel's end",
-        Quantity(blocking.ratio, "ratio"),
-        f"of {blocking.count} kernels with a launch of their own",
-        limit=Quantity(limit, "ratio"),
-        table="device_ops",
-        rows=tuple(blocking.rows[:SHOWN_ROWS].tolist()),
-    )
+    device, rows = blocking.device, tuple(blocking.rows[:SHOWN_ROWS].tolist())
+    figures: dict[str, Any] = {"awaited_ratio": blocking.ratio, "count": blocking.count}
     within_ns = per_step_ns(trace, device, blocking.idle)
-    if not (evidence.is_over and within_ns):
-        return evidence
+    if blocking.ratio <= limit or not within_ns:
+        return Row(device, figures, rows=rows, verdict=False)
     profiled_ns = period_ns(trace, device)
     slowed_ns = max(profiled_ns - (trace.unprofiled_step_ns or profiled_ns), 0.0)
     idle_ns = max(per_step_ns(trace, device, device_timeline(trace)[device].idle) - slowed_ns, 0.0)
     gain_ns = min(sum(per_step_ns(trace, device, part) for part in blocking.host.values()), idle_ns)
-    cause = "CUDA_LAUNCH_BLOCKING is set" if asked else "as CUDA_LAUNCH_BLOCKING makes them"
-    return Finding(
-        message=f"launches are blocking ({cause}): {share_text(blocking.ratio)} return after their kernel's end, and "
-        f"GPU {device[1]} waits {of_period(trace, device, within_ns)} meanwhile",
-        bottleneck=Bottleneck.LAUNCHES_BLOCKING,
-        where=Where(*device),
-        evidence=(evidence, Evidence("idle time within those launches", Quantity.ms(within_ns), "per steady step")),
-        advice="Unset CUDA_LAUNCH_BLOCKING: job script, shell profile, os.environ in the program.",
-        verify="Capture again: launches return in a few microseconds, before their kernels start.",
-        claim=Claim({device: blocking.idle}),
-        stated=Quantity.ms(gain_ns, gain_ns / 2, max(idle_ns, gain_ns)),
-    )
+    figures |= {
+        "cause": "CUDA_LAUNCH_BLOCKING is set" if asked else "as CUDA_LAUNCH_BLOCKING makes them",
+        "waited": of_period(trace, device, within_ns),
+        "within_ms": within_ns / NS_PER_MS,
+    }
+    stated = Quantity.ms(gain_ns, gain_ns / 2, max(idle_ns, gain_ns))
+    return Row(device, figures, claim=Claim({device: blocking.idle}), stated=stated, rows=rows)
 
 
 def _crowded(trace: Trace) -> Rows:
@@ -167,7 +149,7 @@ def _shared(trace: Trace) -> Rows:
 
 RULES: Final = (
     declare("activations-recomputed", _rows_of(recomputed, fixes.NO_RECOMPUTATION)),
-    make_rule("launches-blocking", _check_blocking),
+    declare("launches-blocking", _blocking, asks_limits=True),
     declare("debugging-left-on", _debugging),
     declare("parameters-one-by-one", _rows_of(parameter_loops, fixes.LIST_OPERATIONS)),
     declare("constants-rebuilt", _constants),

@@ -9,8 +9,8 @@ import polars as pl
 
 from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.pricing import price_change
-from timesink.diagnosis.rule import Limits, applicable, make_rule, rule_texts
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Claim, NotApplicable, Quantity
 from timesink.diagnosis.words import number, of_period
 from timesink.fixes import table as fixes
 from timesink.measures.idle.blame import is_effective
@@ -21,7 +21,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.units import NS_PER_MS, bytes_text, time_text
+from timesink.units import NS_PER_MS
 from timesink.whatif.change import Selection
 
 _NEARLY: Final = 0.8  # of the largest gain: the more specific root is the one
@@ -29,48 +29,36 @@ _LOCKED: Final = 0.5  # where most of the host's time is known to be waits for a
 _MANY_WAITS: Final = 3  # per step; an engine waits for its tokens once
 
 
-def _check_late(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device whose waits for the host pass the limit, where some change of the host wins them back."""
-    judged = (_judge_late(trace, engine, limits["late_ratio"]) for engine in engine_late(trace))
-    return applicable(judged, "no steps of a serving engine with the calls that launch them")
+def _late(trace: Trace, limits: Limits) -> Iterator[Row]:
+    """A device whose steps wait for the host: found past the limit, where some change of the host wins that back."""
+    for engine in engine_late(trace):
+        found = _find_root(trace, engine) if engine.share > limits["late_ratio"] else None
+        worth = _unprofiled_gain(trace, engine, *found) if found else None
+        least_ns = limits["late_ratio"] * (trace.unprofiled_step_ns or 0.0)
+        if found is None or (worth is not None and worth.value * NS_PER_MS <= least_ns):
+            yield Row(engine.device, {"late_ratio": engine.share}, verdict=False)
+        else:
+            yield _late_row(trace, engine, found[0], worth)
 
 
-def _judge_late(trace: Trace, engine: EngineLate, limit: float) -> Finding | Evidence:
-    evidence = Evidence(
-        f"idle time before engine steps of GPU {engine.device[1]}",
-        Quantity(engine.share, "ratio"),
-        "idle stretches that the CPU is to blame for, over the steady steps",
-        limit=Quantity(limit, "ratio"),
-        table="device_ops",
-    )
-    found = _find_root(trace, engine) if evidence.is_over else None
-    if found is None:
-        return evidence
-    root, gain = found
-    worth = _unprofiled_gain(trace, engine, root, gain)
-    if worth is not None and worth.value * NS_PER_MS <= limit * (trace.unprofiled_step_ns or 0.0):
-        return evidence
-    of_root = rule_texts("engine-late").variants[root]
+def _late_row(trace: Trace, engine: EngineLate, root: Root, worth: Quantity | None) -> Row:
+    device, one_by_one = engine.device, engine.waits > _MANY_WAITS
+    figures = {
+        "late_ratio": engine.share,
+        "late": of_period(trace, device, engine.late_ns),
+        "host_ms": engine.host_ns / NS_PER_MS,
+        "waits": engine.waits if one_by_one else None,
+        "tokens": None if one_by_one else "tokens",
+        "locked_ns": engine.locked_ns,
+        "copied": engine.copied_bytes,
+        "copied_out": engine.copied_bytes or None,
+        "sampling_ns": engine.host_ns,
+        "code_ns": None if engine.copied_bytes else engine.host_ns,
+        "launches": engine.launches,
+    }
     copied = root is Root.HOST and engine.copied_bytes > 0
-    host = Evidence(
-        "CPU time between CUDA calls",
-        Quantity.ms(engine.host_ns),
-        "stretches of the engine's thread longer than operators take, per step",
-    )
-    return Finding(
-        message=f"between engine steps GPU {engine.device[1]} waits "
-        f"{of_period(trace, engine.device, engine.late_ns)} for the CPU: {_describe(engine, root)}; the step is the "
-        "time per output token",
-        bottleneck=Bottleneck(of_root["bottleneck"]),
-        where=Where(*engine.device),
-        evidence=(evidence, host),
-        advice=of_root["advice"],
-        verify="Capture again: the next step is launched before the GPU is done with this one.",
-        claim=Claim({engine.device: engine.late | engine.busy_copies if copied else engine.late}),
-        change=engine.changes[root],
-        fix=fixes.PREPARE_NEXT_STEP,
-        stated=worth,
-    )
+    claim = Claim({device: engine.late | engine.busy_copies if copied else engine.late})
+    return Row(device, figures, claim=claim, change=engine.changes[root], stated=worth, variant=root)
 
 
 def _find_root(trace: Trace, engine: EngineLate) -> tuple[Root, Quantity] | None:
@@ -93,22 +81,6 @@ def _unprofiled_gain(trace: Trace, engine: EngineLate, root: Root, gain: Quantit
     copied_ns = per_step_ns(trace, engine.device, engine.busy_copies) if root is Root.HOST else 0.0
     most_ms = max(trace.unprofiled_step_ns - engine.step_ns + engine.late_ns + copied_ns, 0.0) / NS_PER_MS
     return Quantity(min(gain.value, most_ms), "ms", low=min(gain.low or 0.0, most_ms), high=gain.most)
-
-
-def _describe(engine: EngineLate, root: Root) -> str:
-    """What the host does, in the words of the root."""
-    host, copied = time_text(engine.host_ns), bytes_text(engine.copied_bytes)
-    late = "the next step is launched only when the tokens of this one were read"
-    out = f"{copied} are copied out of the GPU in each step, and code on the CPU, such as sampling, runs for {host}"
-    return {
-        Root.WAITS: f"it reads {engine.waits:.0f} values one by one" if engine.waits > _MANY_WAITS else late,
-        Root.LOCK: f"its thread waits {time_text(engine.locked_ns)} of each step for a lock that another thread holds",
-        Root.HOST: out if engine.copied_bytes else f"code between CUDA calls runs for {host} of each step",
-        Root.ALLOCATION: "it gives memory back and allocates it anew, which waits for the GPU",
-        Root.COPY_OUT: f"it waits for {copied} copied out through pageable memory",
-        Root.COPY_IN: "it waits for inputs to be copied from pageable memory",
-        Root.LAUNCHES: f"it launches {engine.launches:.0f} kernels and copies one by one",
-    }[root]
 
 
 def _blocked(trace: Trace) -> Rows:
@@ -169,7 +141,7 @@ def _copied(trace: Trace) -> Rows:
 
 
 RULES: Final = (
-    make_rule("engine-late", _check_late),
+    declare("engine-late", _late, fix=fixes.PREPARE_NEXT_STEP, asks_limits=True),
     declare("prefill-blocks", _blocked),
     declare("batch-small", _full),
     declare("device-copies", _copied),

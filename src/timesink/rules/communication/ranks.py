@@ -7,16 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from timesink.diagnosis.rule import Limits, found_or_clear, make_rule
+from timesink.diagnosis.judge import Row, Rows, declare
+from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import (
-    Bottleneck,
     Claim,
-    Evidence,
-    Finding,
     NotApplicable,
     Quantity,
     Undecided,
-    Verdict,
     Where,
 )
 from timesink.knowledge.assumptions import ranks as assumed
@@ -56,8 +53,8 @@ SIDES = {
 }
 
 
-def _check_straggler(trace: Trace, limits: Limits) -> Verdict:
-    """Found for the rank without whose lateness the job gains most, if that is enough and more than half of it all."""
+def _latest(trace: Trace, limits: Limits) -> Rows:
+    """The rank without whose lateness the job gains most: found if that is enough and more than half of it all."""
     if len(ranks_of(trace)) < 2:
         return NotApplicable("the trace holds one rank")
     waits = collective_waits(trace)
@@ -68,24 +65,19 @@ def _check_straggler(trace: Trace, limits: Limits) -> Verdict:
         why = f"{late.anchors.size} collectives hold all ranks up, too few to tell one late arrival from a late rank"
         return Undecided(why, "capture more steps, of every rank")
     worst = latest_rank(late, waits.job.ranks)
-    evidence = Evidence(
-        f"share of the time that goes where rank {worst.rank} comes as its peers do",
-        Quantity(worst.gain_ratio, "ratio"),
-        "collectives of all ranks replayed without the lateness that is this rank's own",
-        limit=Quantity(limits["gain_ratio"], "ratio"),
-        table="collectives",
-    )
     row = late.ranks.filter(late.ranks["rank"] == worst.rank).row(0, named=True)
     late_by = max(SIDES, key=lambda name: row[name])
-    is_found = evidence.is_over and worst.has_most
+    is_found = worst.gain_ratio > limits["gain_ratio"] and worst.has_most
     if is_found and may_be_recording(trace, worst.rank, worst.gain_ratio, late_by):
         held = f"rank {worst.rank}'s CPU holds the step up for {share_text(worst.gain_ratio)}"
         return Undecided(f"{held}, no more than recording adds", "timesink capture nsys -- torchrun train.py")
+    figures = {"rank": worst.rank, "gain_ratio": worst.gain_ratio}
     if is_found:
-        return found_or_clear([_straggler(trace, worst.rank, worst.gain_ratio, evidence, row, late_by)])
+        return [_late_row(trace, worst.rank, figures, row, late_by)]
     is_open = may_hide(waits, late, limits["gain_ratio"])
     unsure = unsure_text(waits, lateness_if_exact(trace), limits["gain_ratio"]) if is_open else ""
-    return Undecided(unsure, f"more steps of every rank: {_CAPTURE}") if unsure else found_or_clear([evidence])
+    lone = [Row((worst.rank, -1), figures, verdict=False)]
+    return Undecided(unsure, f"more steps of every rank: {_CAPTURE}") if unsure else lone
 
 
 def unsure_text(waits: CollectiveWaits, late: Lateness, limit_ratio: float) -> str:
@@ -114,10 +106,8 @@ def _late_by_cpu(trace: Trace, device: Device, held_ns: float) -> Intervals:
     return Intervals.union_of(still.start_ns[kept], still.end_ns[kept])
 
 
-def _straggler(
-    trace: Trace, rank: int, gain: float, evidence: Evidence, row: Mapping[str, Any], late_by: str
-) -> Finding:
-    waits = collective_waits(trace)
+def _late_row(trace: Trace, rank: int, known: Mapping[str, float], row: Mapping[str, Any], late_by: str) -> Row:
+    waits, gain = collective_waits(trace), known["gain_ratio"]
     (side, question), worth = SIDES[late_by], worth_of_rank(trace, rank, gain, late_by)
     period = step_ns(waits.job)
     held_ns = max(gain * period, worth.gain_ns)
@@ -126,31 +116,11 @@ def _straggler(
     claim = {key: part for key, part in exposed_waits(trace).items() if key[0] != rank}
     if late_by == "host_ns":
         claim[rank, device] = _late_by_cpu(trace, (rank, device), held_ns)
-    return Finding(
-        message=f"rank {rank}{f' on {host}' if host else ''} is late to {row['late_count']} of {row['anchors']} "
-        f"collectives because of {side}, and holds the {time_text(period)} step up for {time_text(held_ns)} "
-        f"({share_text(held_ns / period)})",
-        bottleneck=Bottleneck.STRAGGLER,
-        where=Where(rank=rank, device=device),
-        evidence=(
-            evidence,
-            Evidence(
-                f"own lateness of rank {rank}",
-                Quantity.ms(row["own_ns"]),
-                "beyond the median of its peers since the collective before, summed",
-            ),
-            Evidence("of it computation", Quantity.ms(row["device_ns"]), "beyond that of its peers"),
-            Evidence(
-                "of it transfer",
-                Quantity.ms(row["network_ns"]),
-                "exposed, in collectives and messages of some ranks, beyond that of its peers",
-            ),
-        ),
-        advice=f"Find what makes rank {rank} late: {question} compare its idle time with that of a peer.",
-        verify="Capture all ranks again: this rank is late no more, and the waits of the others go.",
-        claim=Claim(claim),
-        stated=Quantity.ms(worth.gain_ns, worth.low_ns, worth.high_ns),
-    )
+    times = {name: row[f"{name[:-2]}ns"] / NS_PER_MS for name in ("own_ms", "device_ms", "network_ms")}
+    held = {"period_ns": period, "held_ns": held_ns, "held_ratio": held_ns / period}
+    figures = {**row, **known, **times, **held, "host": host, "side": side, "question": question}
+    stated = Quantity.ms(worth.gain_ns, worth.low_ns, worth.high_ns)
+    return Row((rank, device), figures, claim=Claim(claim), stated=stated)
 
 
 _SHARED_SIDES = {
@@ -160,7 +130,7 @@ _SHARED_SIDES = {
 }
 
 
-def _check_imbalance(trace: Trace, limits: Limits) -> Verdict:
+def _uneven(trace: Trace, limits: Limits) -> Rows:
     """Found where all ranks' own lateness together costs enough and no rank has more than half of it."""
     if len(ranks_of(trace)) < 2:
         return NotApplicable("the trace holds one rank")
@@ -170,49 +140,29 @@ def _check_imbalance(trace: Trace, limits: Limits) -> Verdict:
         return NotApplicable("fewer than two collectives hold all ranks up")
     own = {rank: ns for rank, ns in late.ranks.select("rank", "own_ns").rows() if ns > 0}
     gain = even_gain(late)
-    evidence = Evidence(
-        "share of the time that goes where no rank comes later than the median",
-        Quantity(gain, "ratio"),
-        "collectives of all ranks replayed without the lateness that is their own",
-        limit=Quantity(limits["gain_ratio"], "ratio"),
-        table="collectives",
-    )
-    is_open = not evidence.is_over and may_hide(waits, late, limits["gain_ratio"])
-    if is_open and (likely := even_gain(lateness_if_exact(trace))) > limits["gain_ratio"]:
-        late_ranks = f"ranks may be late in turns, for {share_text(likely)}, but {_agreement(waits)}"
-        return Undecided(late_ranks, f"more steps of every rank: {_CAPTURE}")
-    if not evidence.is_over:
-        return found_or_clear([evidence])
+    if gain <= limits["gain_ratio"]:
+        is_open = may_hide(waits, late, limits["gain_ratio"])
+        if is_open and (likely := even_gain(lateness_if_exact(trace))) > limits["gain_ratio"]:
+            late_ranks = f"ranks may be late in turns, for {share_text(likely)}, but {_agreement(waits)}"
+            return Undecided(late_ranks, f"more steps of every rank: {_CAPTURE}")
+        return [Row((-1, -1), {"gain_ratio": gain})]
     if 2 * max(own.values(), default=0) > sum(own.values()):
         return NotApplicable("one rank has more than half of the lateness: it is late, the others are not unequal")
     period = step_ns(waits.job)
-    saved_ms = gain * period / NS_PER_MS
+    saved_ms, error = gain * period / NS_PER_MS, assumed.GAIN_ERROR
     latest = sorted(own, key=lambda rank: (-own[rank], rank))
     sums = {name: int(late.ranks[name].sum()) for name in _SHARED_SIDES}
-    side = _SHARED_SIDES[max(sums, key=lambda name: sums[name])]
-    finding = Finding(
-        message=f"{ranks_text(tuple(latest))} take turns at being late, mostly {side}, and hold the "
-        f"{time_text(period)} step up for {time_text(gain * period)} ({share_text(gain)})",
-        bottleneck=Bottleneck.STRAGGLER,
-        where=Where(rank=latest[0]),
-        evidence=(
-            evidence,
-            Evidence("own lateness, CPU", Quantity.ms(sums["host_ns"]), "summed over ranks"),
-            Evidence("own lateness, computation", Quantity.ms(sums["device_ns"]), "summed over ranks"),
-            Evidence("own lateness, transfer", Quantity.ms(sums["network_ns"]), "summed over ranks"),
-        ),
-        advice="Give every rank the same work per step: balance tokens, lengths, experts; run garbage collection and "
-        "logging of all ranks at the same step.",
-        verify="Capture all ranks again: the waits in collectives shrink on every rank.",
-        claim=Claim(exposed_waits(trace)),
-        stated=Quantity(
-            saved_ms,
-            "ms",
-            low=saved_ms * (1 - assumed.GAIN_ERROR.value),
-            high=saved_ms * (1 + assumed.GAIN_ERROR.value),
-        ),
-    )
-    return found_or_clear([finding])
+    figures = {
+        "gain_ratio": gain,
+        "latest": ranks_text(tuple(latest)),
+        "side": _SHARED_SIDES[max(sums, key=lambda name: sums[name])],
+        "period_ns": period,
+        "held_ns": gain * period,
+        **{f"{name[:-2]}ms": summed_ns / NS_PER_MS for name, summed_ns in sums.items()},
+    }
+    stated = Quantity(saved_ms, "ms", saved_ms * (1 - error.value), saved_ms * (1 + error.value))
+    where, claim = Where(rank=latest[0]), Claim(exposed_waits(trace))
+    return [Row((latest[0], -1), figures, where=where, claim=claim, stated=stated)]
 
 
 _SLOWS: Final = 1.02  # times as long: less is the noise of a step
@@ -300,60 +250,45 @@ def _together(trace: Trace, line: Pipeline, plan: Schedule, many: int) -> _Fille
     return _Filled(figures, f"{what}; even out the stages{slow}.", said if gain > 0 else "")
 
 
-def _check_bubble(trace: Trace, limits: Limits) -> Verdict:
+def _standing(trace: Trace, limits: Limits) -> Rows:
     """Found where the bubble is larger than its limit."""
     line = pipeline(trace)
     if line is None:
         return NotApplicable(
             "no ranges name stages, and no two ranks mostly send to and receive from each other in steady steps"
         )
-    evidence = Evidence(
-        "share of the step in which stages do not compute",
-        Quantity(line.overlap.bubble_ratio, "ratio"),
-        "one less the computation of each stage over the step, averaged over the stages",
-        limit=Quantity(limits["bubble_ratio"], "ratio"),
-        table="collectives",
-    )
-    return found_or_clear([_bubble(trace, line, evidence) if evidence.is_over else evidence])
-
-
-def _bubble(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:
     overlap, plan = line.overlap, schedule(trace)
+    rank = max(zip(line.ranks, overlap.stages, strict=True), key=lambda at: at[1].time_ns)[0]
+    if overlap.bubble_ratio <= limits["bubble_ratio"]:
+        return [Row((rank, -1), {"bubble_ratio": overlap.bubble_ratio})]
     assert plan is not None  # there is a pipeline
-    found = _better(trace, line, plan)
-    stages = stages_of(trace)
+    found, stages = _better(trace, line, plan), stages_of(trace)
     score = 0.0 if stages is None or stages.score is None else stages.score
-    lines = device_timeline(trace).by_device
+    figures = {
+        "bubble_ratio": overlap.bubble_ratio,
+        "stages": len(line.ranks),
+        "how": "" if line.labelled else ", by kernel names",
+        "period_ns": overlap.period_ns,
+        "bubble": _describe_bubble(plan, score),
+        "longest_ns": overlap.longest.time_ns,
+        "said": found.said,
+        "advice": found.advice,
+        "score": score,
+        "ideal_ratio": plan.ideal_ratio,
+        "micro_batches": plan.micro_batches,
+        "chunks": plan.chunks,
+    }
     standing = {
         key: Intervals.one(part.span_start_ns, part.span_end_ns) - part.compute
-        for key, part in lines.items()
+        for key, part in device_timeline(trace).by_device.items()
         if key[0] in line.ranks
     }
-    how = "" if line.labelled else ", by kernel names"
-    return Finding(
-        message=f"the {len(line.ranks)} stages of the pipeline{how} stand still {share_text(overlap.bubble_ratio)} of "
-        f"a {time_text(overlap.period_ns)} median step; {_describe_bubble(plan, score)}; the longest stage takes "
-        f"{time_text(overlap.longest.time_ns)}{found.said}",
-        bottleneck=Bottleneck.PIPELINE_BUBBLE,
-        where=Where(rank=max(zip(line.ranks, overlap.stages, strict=True), key=lambda at: at[1].time_ns)[0]),
-        evidence=(
-            evidence,
-            Evidence("OverlapScore", Quantity(score, "ratio"), "hidden stage time over what could be hidden"),
-            Evidence(
-                "ideal bubble",
-                Quantity(plan.ideal_ratio, "ratio"),
-                f"(p - 1) / (v m + p - 1): p = {len(line.ranks)}, m = {plan.micro_batches}, v = {plan.chunks}",
-            ),
-        ),
-        advice=found.advice,
-        verify="Capture again: the bubble shrinks towards (p - 1) / (v m + p - 1).",
-        claim=Claim(standing),
-        stated=Quantity.ms(found.gain_ns[1], *found.gain_ns[::2]),
-    )
+    stated = Quantity.ms(found.gain_ns[1], *found.gain_ns[::2])
+    return [Row((rank, -1), figures, where=Where(rank=rank), claim=Claim(standing), stated=stated)]
 
 
 RULES: Final = (
-    make_rule("straggler", _check_straggler),
-    make_rule("ranks-imbalanced", _check_imbalance),
-    make_rule("pipeline-bubble", _check_bubble),
+    declare("straggler", _latest, asks_limits=True),
+    declare("ranks-imbalanced", _uneven, asks_limits=True),
+    declare("pipeline-bubble", _standing, asks_limits=True),
 )

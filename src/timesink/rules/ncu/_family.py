@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import isfinite
-from typing import Final
+from typing import Any, Final
 
+from timesink.diagnosis.judge import fill_template
 from timesink.diagnosis.registry import rule_modules
 from timesink.diagnosis.rule import Limits, Rule, make_rule, rule_texts
 from timesink.diagnosis.verdicts import (
@@ -62,9 +63,25 @@ Explain = Callable[[KernelLimits], Explanation]
 _OWNED: Final[dict[Cause, Explain]] = {}
 
 
-def cause_rule(name: str, cause: Cause, explain: Callable[..., Explanation]) -> Rule:
-    """The rule that owns a cause. Its limit `time_ratio`, where it has one, is a share of the kernel's time; `explain`
-    takes any other limit by name."""
+def cause_rule(name: str, cause: Cause, figures: Callable[..., dict[str, Any]]) -> Rule:
+    """The rule that owns a cause. Its limit `time_ratio`, where it has one, is a share of the kernel's time; `figures`,
+    what its facts and texts say of one launch, takes any other limit by name."""
+
+    def explain(kernel: KernelLimits, /, **others: float) -> Explanation:
+        measured = figures(kernel, **others)
+        of_variant = texts.variants.get(measured.get("variant", ""), {})
+        said, known = {**texts.said, **of_variant}, {**measured, **of_variant}
+        counters = [
+            (fill_template(fact.label, known), measured[fact.figure], fact.unit, fill_template(fact.how, known))
+            for fact in texts.facts
+            if measured.get(fact.figure) is not None
+        ]
+        return Explanation(
+            fill_template(said["message"], known),
+            counted(kernel, *counters, *measured.get("more", ())),
+            measured.get("advice") or fill_template(said["advice"], known),
+            measured.get("bottleneck"),
+        )
 
     def check(trace: Trace, limits: Limits) -> Verdict:
         """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
@@ -73,7 +90,8 @@ def cause_rule(name: str, cause: Cause, explain: Callable[..., Explanation]) -> 
         alone_us = limits["alone_us"] if "alone_us" in declared else 0.0
         return cause_verdict(cause, partial(explain, **others), trace, share, alone_us)
 
-    declared = rule_texts(name).limits
+    texts = rule_texts(name)
+    declared = texts.limits
     asked = {limit: declared[limit].default for limit in declared if limit not in ("time_ratio", "alone_us")}
     _OWNED[cause] = partial(explain, **asked)
     return make_rule(name, check)
@@ -164,11 +182,6 @@ def counted(limits: KernelLimits, *counters: Counter) -> tuple[Evidence, ...]:
         for label, value, unit, how in counters
         if value is not None
     )
-
-
-def busiest_unit(limits: KernelLimits) -> Counter:
-    """How busy a kernel's busiest unit is."""
-    return "busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak"
 
 
 def gain_ns(limits: KernelLimits, cause: Cause) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SPEAKS_OF = {
     "the blame of an idle gap": "class IdleBlame",
-    "what a fix answers, costs and changes": "FUSED_OPTIMIZER",
+    "what a fix answers, costs and changes": "fused_optimizer",
     "the H100's peak": "H100",
     "what an optimizer step is called": "OPTIMIZER_STEP",
     "the sentence of a verdict": "def without_finding",

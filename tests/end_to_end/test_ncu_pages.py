@@ -29,6 +29,7 @@ from timesink.measures.counters import page_bounds
 from timesink.measures.counters.counters import KernelCounters, Resource, kernel_counters, throughput_of
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
 from timesink.measures.counters.messages import told_in
+from timesink.measures.counters.roofline import roofline_of
 from timesink.measures.counters.sheet import kernel_sheets
 from timesink.measures.counters.waste import Cause, requests_per_cycle, waste_of
 from timesink.model.trace import Trace
@@ -94,7 +95,7 @@ def test_what_a_details_page_holds_decides_as_the_report_does_or_not(reading: Re
 
 
 @pytest.mark.slow
-def test_two_in_three_launches_of_all_suites_are_decided_from_their_details_and_none_otherwise(tmp_path: Path) -> None:
+def test_seven_in_ten_launches_of_all_suites_are_decided_from_their_details_and_none_otherwise(tmp_path: Path) -> None:
     decided = every = 0
     for number, report in enumerate(dict.fromkeys([*REPORTS, *UNSEEN])):
         (tmp_path / str(number)).mkdir()
@@ -105,7 +106,7 @@ def test_two_in_three_launches_of_all_suites_are_decided_from_their_details_and_
             assert said is None or full is None or (said.limiter is full.limiter or is_the_same_side(said, full)), (
                 kernel.name
             )
-    assert decided >= 0.68 * every
+    assert decided >= 0.7 * every
 
 
 SEVENTH = SUITE.parent / "unseen7" / "reports"
@@ -122,7 +123,7 @@ def test_details_of_the_seventh_set_say_what_its_raw_pages_say_or_nothing(name: 
 @pytest.mark.slow
 def test_what_a_page_bounds_is_what_the_report_counted(tmp_path: Path) -> None:
     """Atomics in L2, local memory, repeated and scattered passes of L1: none lies outside what the page allows."""
-    compared = {"atomics": 0, "local": 0, "repeated": 0, "scattered": 0}
+    compared = dict.fromkeys(("atomics", "local", "repeated", "scattered", "requests"), 0)
     for number, report in enumerate(dict.fromkeys([*REPORTS, *UNSEEN])):
         (tmp_path / str(number)).mkdir()
         for kernel in kernel_counters(reading_into(tmp_path / str(number))(report)):
@@ -136,7 +137,8 @@ def test_what_a_page_bounds_is_what_the_report_counted(tmp_path: Path) -> None:
                 assert sectors <= most + 1e3, kernel.name
             of_l2 = full.of(Cause.REGISTER_SPILLS, Resource.L2)
             compared["local"] += of_l2 > 0
-            assert of_l2 <= page_bounds.local_traffic(page, told.names_local), kernel.name
+            least_local = page_bounds.local_traffic_at_least(page, least.access)
+            assert least_local <= of_l2 + 1e-3 <= page_bounds.local_traffic(page, told.names_local) + 2e-3, kernel.name
             assert full.local_instructions <= page_bounds.local_instructions(page) + 1e-3, kernel.name
             repeated = page_bounds.repeated_passes(page, least.access)
             scattered = page_bounds.excess_passes(page, least.access, told.names_local)
@@ -145,6 +147,12 @@ def test_what_a_page_bounds_is_what_the_report_counted(tmp_path: Path) -> None:
             conflicts = full.of(Cause.BANK_CONFLICTS, Resource.L1) + full.of(Cause.ATOMICS, Resource.L1)
             assert repeated <= conflicts + 0.02, kernel.name
             assert full.atomic_requests or scattered <= full.of(Cause.UNCOALESCED, Resource.L1) + 0.02, kernel.name
+            each, passes = full.access.wavefronts_per_request, page_bounds.requests_of_passes(page)
+            compared["requests"] += passes[0] > 0
+            assert not each or passes[0] - 0.02 <= 1 / each <= passes[1] + 0.02 or passes[1] == 1.0, kernel.name
+            roofs = roofline_of(kernel)
+            works = [roof.share for roof in roofs.compute] if roofs else []
+            assert max(works, default=0.0) <= page_bounds.work_at_most(page, told) + 0.02, kernel.name
     assert min(compared.values()) >= 6, compared
 
 

@@ -17,7 +17,8 @@ _BYTES: Final = "smsp__sass_average_data_bytes_per_sector_mem_global_op_"
 @dataclass(frozen=True, slots=True)
 class Told:
     """Figures of one launch's messages. `counters` are such as a report holds under these names; `stalls` has cycles by
-    reason, of those the rule named; `pipe` is the busiest arithmetic pipe and how busy it is, 0 to 1.
+    reason, of those the rule named; `pipe` is the busiest arithmetic pipe and how busy it is, 0 to 1; `roofs` are the
+    shares of the FP32 and the FP64 peak.
 
     `has_spoken`: some rule ran, and all can be read (redacted ones may not be); only then what is not here is none.
     `has_hot_slices`: some slices of L2 work far longer than others. `conflicts`: passes that loads and stores of shared
@@ -30,13 +31,14 @@ class Told:
     names_local: bool = False
     has_hot_slices: bool = False
     conflicts: float = 0.0
+    roofs: tuple[float, float] | None = None
 
 
 def told_in(messages: Iterable[str]) -> Told:
     """What the messages of one launch say."""
     counters: dict[str, float] = {}
     stalls: dict[str, float] = {}
-    pipe, names_local, has_hot, has_spoken, is_cut, conflicts = None, False, False, False, False, 0.0
+    pipe, roofs, names_local, has_hot, has_spoken, is_cut, conflicts = None, None, False, False, False, False, 0.0
     for message in messages:
         has_spoken = True
         has_hot |= bool(regex(texts.HOT_SLICES).search(message))
@@ -58,4 +60,6 @@ def told_in(messages: Iterable[str]) -> Told:
             stalls[reason] = float(found.group(1))
         elif found := regex(texts.BUSIEST_PIPE).search(message):
             pipe = (found.group("part") or found.group("pipe")).lower(), float(found.group("percent")) / 100
-    return Told(has_spoken and not is_cut, counters, stalls, pipe, names_local, has_hot, conflicts)
+        elif found := regex(texts.FP_ROOFS).search(message):
+            roofs = float(found.group("fp32")) / 100, float(found.group("fp64")) / 100
+    return Told(has_spoken and not is_cut, counters, stalls, pipe, names_local, has_hot, conflicts, roofs)

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.knowledge.gpus import DRAM_ACCESS_SECTORS, SECTOR_BYTES, SECTORS_OF_PASS
+from timesink.knowledge.kernel_traits import LIBRARY_LAUNCH
+from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.counters.counters import KernelCounters, Resource, throughput_of
+from timesink.measures.counters.messages import Told
 from timesink.measures.counters.waste import Access, requests_per_cycle
+from timesink.startup import regex
 
 OF_LOCAL: Final = "derived__local_spilling_requests"
 _STORED: Final = ("lrc__ilc_input_sectors.sum", "lts__gcomp_input_sectors.sum")  # of GH100, of a page's label
@@ -14,23 +18,25 @@ _RETRIED: Final = 1.1  # times the sectors of another pass: an atomic that compa
 _KNOWN: Final = ((8, 0), (9, 0))  # chips whose slices of L2 take a sector per cycle, and whose L1 is its data pipe
 ACCESSES: Final = "gpu__compute_memory_access_throughput"
 REQUESTS: Final = "gpu__compute_memory_request_throughput"
-ROUNDED: Final = 0.005  # of a peak: figures of a page beside each other
+_SAME: Final = 0.00005  # of a peak: two figures of a page with two digits of percent
+ROUNDED: Final = 0.005  # of a peak: figures of a page beside each other, whole percent of a message
+_FAMILY: Final = KernelFamily
+# Of libraries: each thread of these writes what is its own.
+_NO_ATOMICS: Final = frozenset(
+    {_FAMILY.COPY, _FAMILY.FILL, _FAMILY.LAYOUT, _FAMILY.POINTWISE, _FAMILY.FOREACH, _FAMILY.SOFTMAX, _FAMILY.CONCAT}
+)
+_NO_PRODUCTS: Final = _NO_ATOMICS | {_FAMILY.REDUCTION, _FAMILY.INDEX, _FAMILY.SORT_SCAN}
 
 
 def _l1_passes(kernel: KernelCounters) -> float | None:
     """Passes of L1's data pipe, where it is what ncu calls memory's busiest unit of all accesses; else None."""
-    summary, memory = kernel.share(ACCESSES), kernel.share("gpu__compute_memory_throughput")
-    l1, cycles = throughput_of(kernel, Resource.L1), kernel.get("l1tex__cycles_elapsed.sum")
-    if (
-        kernel.compute_capability not in _KNOWN
-        or summary is None
-        or memory is None
-        or l1 is None
-        or not cycles
-        or min(summary, l1) < memory - ROUNDED
-    ):
+    accesses, memory = kernel.share(ACCESSES), kernel.share("gpu__compute_memory_throughput")
+    l1, l2 = (throughput_of(kernel, level) for level in (Resource.L1, Resource.L2))
+    cycles = kernel.get("l1tex__cycles_elapsed.sum")
+    if kernel.compute_capability not in _KNOWN or accesses is None or memory is None or not cycles:
         return None
-    return summary * cycles
+    is_of_l1 = l1 is not None and l2 is not None and l1 > accesses - _SAME > l2
+    return accesses * cycles if is_of_l1 and abs(accesses - memory) < _SAME else None
 
 
 def repeated_passes(kernel: KernelCounters, access: Access) -> float:
@@ -63,14 +69,41 @@ def excess_passes_at_most(kernel: KernelCounters, access: Access, share: float) 
 
 def memory_instructions(kernel: KernelCounters, most_passes: int) -> float:
     """The share of instructions that L1's passes come from, at least, where none takes more passes than that."""
-    passes, every = _l1_passes(kernel), kernel.get("smsp__inst_executed.sum")
-    return min(1.0, passes / most_passes / every) if passes and every else 0.0
+    passes, every = _l1_passes(kernel) or 0.0, kernel.get("smsp__inst_executed.sum")
+    known = (_requests(kernel) or 0.0) if counts_requests(kernel) else 0.0
+    return min(1.0, max(known, passes / most_passes) / every) if every else 0.0
+
+
+def requests_of_passes(kernel: KernelCounters) -> tuple[float, float]:
+    """Requests for each of L1's passes, at least and at most: of a request its first pass serves all its lanes."""
+    passes, requests = _l1_passes(kernel), _requests(kernel)
+    most = 1.0 if not passes or requests is None else min(1.0, requests / passes)
+    return most if passes and counts_requests(kernel) else 0.0, most
+
+
+def counts_requests(kernel: KernelCounters) -> bool:
+    """Whether the page has the figure of the unit of loads and stores: then it is that of the SM's pipes for memory and
+    also of the summary of requests, in which what takes them in L1 counts as many. In all of 21 such reports it was."""
+    pipes, requests = kernel.share("sm__memory_throughput"), kernel.share(REQUESTS)
+    if kernel.compute_capability not in _KNOWN or pipes is None or requests is None:
+        return False
+    return abs(pipes - requests) < _SAME
 
 
 def _local_requests(kernel: KernelCounters) -> float | None:
     """Requests of local memory: ncu counts those of spills, and says what share of all they are."""
     spilling, share = kernel.get(OF_LOCAL), kernel.share(f"{OF_LOCAL}_pct")
     return spilling / share if spilling and share else None
+
+
+def local_traffic_at_least(kernel: KernelCounters, access: Access) -> float:
+    """The share of L2's sectors that is local memory's, at least, where those of all global accesses are told: what
+    stores brought beyond them, but no more than local requests move; atomics, too, may be beside them."""
+    requests, stored, (atomic, _) = _local_requests(kernel), kernel.first(*_STORED), atomic_sectors(kernel)
+    if requests is None or not stored or access.sectors is None or atomic is None:
+        return 0.0
+    local = max(0.0, min(stored - access.sectors, SECTORS_OF_PASS * requests))
+    return local / (local + access.sectors + 2 * atomic) if local else 0.0
 
 
 def local_traffic(kernel: KernelCounters, names_local: bool) -> float:
@@ -121,3 +154,24 @@ def atomic_sectors(kernel: KernelCounters) -> tuple[float | None, float]:
 def passes_of(excess: float) -> float:
     """The share of passes that this share of sectors takes at most: each a pass of its own, of the others four one."""
     return SECTORS_OF_PASS * excess / (1 + (SECTORS_OF_PASS - 1) * excess)
+
+
+def may_have_atomics(kernel: KernelCounters) -> bool:
+    """Whether its threads may write where others do: of some kernels of libraries the name tells that they do not."""
+    return not _has_family(kernel, _NO_ATOMICS)
+
+
+def work_at_most(kernel: KernelCounters, told: Told) -> float:
+    """The nearest of its arithmetic roofs, at most: no pipe is busier than the busiest. A library's kernels that are no
+    products leave tensor cores alone; of its other formats only half ones are not told, beside FP32 in one pipe."""
+    busiest = 1.0 if told.pipe is None else told.pipe[1]
+    if told.roofs is None or not _has_family(kernel, _NO_PRODUCTS):
+        return busiest
+    fp32, fp64 = (share + ROUNDED for share in told.roofs)
+    return min(busiest, max(fp32, fp64, busiest - fp32 + 2 * ROUNDED))
+
+
+def _has_family(kernel: KernelCounters, families: frozenset[KernelFamily]) -> bool:
+    """Whether it is a kernel of a library, of one of these families by its name; what a compiler fused is of none."""
+    decoded = decode(kernel.name)
+    return decoded.family in families and decoded.fused is None and bool(regex(LIBRARY_LAUNCH).search(kernel.name))

@@ -46,6 +46,7 @@ _KINDS_OF_WAITS: Final = (
     ("short_scoreboard", "mio_throttle"),
     ("membar", "lg_throttle"),
 )
+_LANES: Final = ("", "_pred_on")
 _NAMELESS: Final = ("imc_miss", "no_instruction", "misc", "dispatch_stall")  # where the kind itself has no more room
 _QUEUED: Final = LoadWait(1e6, 1.0)  # loads that do nothing but queue
 _SM: Final = "sm__inst_executed"  # the schedulers
@@ -95,7 +96,7 @@ def _allowed(kernel: KernelCounters, roofline: KernelRoofline | None) -> Iterato
     wastes, waits = list(_wastes(kernel, told)), list(_stalls(kernel, told))
     for units in _units(kernel, told, occupancy):
         dram = next((leaf.busy for leaf in units if leaf.resource is Resource.DRAM), 0.0)
-        sides = (dram,) if told.pipe is not None and told.pipe[1] < dram else (None, dram)
+        sides = (dram,) if page_bounds.work_at_most(kernel, told) < dram else (None, dram)
         for stalls in waits:
             for waste in wastes:
                 for queue in _queues(units, stalls):
@@ -157,7 +158,7 @@ def _of_sm(kernel: KernelCounters, told: Told, occupancy: Occupancy, sm: float) 
         found.append(f"sm__inst_executed_pipe_{told.pipe[0]}")
     # Each load or store passes through L1, so that a unit of loads is no busier than L1; and neither than all pipes.
     passes = l1 is None or l1 >= sm * requests_per_cycle(kernel) - ROUNDED
-    of_memory = _OF_LOADS if passes else _OF_LOADS[1:]
+    of_memory = _OF_LOADS[:1] if page_bounds.counts_requests(kernel) else _OF_LOADS if passes else _OF_LOADS[1:]
     if pipes is not None and abs(pipes - sm) < ROUNDED:
         found += of_memory
     return tuple(found) or (_SM, "sm__inst_executed_pipe_alu", *(of_memory if pipes is None else ()))
@@ -216,8 +217,14 @@ def _wastes(kernel: KernelCounters, told: Told) -> Iterator[Waste]:
         Resource.L2: max(0.0, 1 - (1 - excess) / missed) if missed > 0 and excess else 0.0,
         Resource.L1: page_bounds.excess_passes(kernel, least.access, told.names_local),
     }
-    repeated = {Resource.L1: page_bounds.repeated_passes(kernel, least.access)}
-    shares = {**least.shares, Cause.UNCOALESCED: wasted, Cause.BANK_CONFLICTS: repeated}
+    local = page_bounds.local_traffic_at_least(kernel, least.access)
+    shares = {
+        **least.shares,
+        Cause.UNCOALESCED: wasted,
+        Cause.BANK_CONFLICTS: {Resource.L1: page_bounds.repeated_passes(kernel, least.access)},
+        Cause.REGISTER_SPILLS: {Resource.L2: local, Resource.DRAM: local},
+        Cause.DIVERGENCE: _of_idle_lanes(kernel, told, least, page_bounds.requests_of_passes(kernel)[0]),
+    }
     uses_shared = kernel.total("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic") != 0
     for ahead in (False, True) if uses_shared else (False,):
         yield replace(least, shares=shares, copies_ahead=ahead, memory_instructions=1.0)
@@ -249,15 +256,28 @@ def _most(
             page_bounds.local_instructions(kernel),
         )
         yield {Cause.REGISTER_SPILLS: {**dict.fromkeys(MEMORY, traffic), Resource.ISSUE: instructions}}, 0.0
-    yield _atomics(kernel, told, access, wasted, conflicts)
-    if idle := least.of(Cause.DIVERGENCE, Resource.ISSUE):
-        yield {Cause.DIVERGENCE: {**least.shares[Cause.DIVERGENCE], Resource.L1: idle}}, 0.0
-    executing = kernel.get("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio")
-    if least.active_lanes and executing is not None and executing < least.active_lanes and _may_wait_at_barriers(told):
-        off = 1 - executing / least.active_lanes
+    if page_bounds.may_have_atomics(kernel):
+        yield _atomics(kernel, told, access, wasted, conflicts)
+    if least.of(Cause.DIVERGENCE, Resource.ISSUE):
+        yield {Cause.DIVERGENCE: _of_idle_lanes(kernel, told, least, page_bounds.requests_of_passes(kernel)[1])}, 0.0
+    lanes, executing = (kernel.get(f"smsp__thread_inst_executed{kind}_per_inst_executed.ratio") for kind in _LANES)
+    if lanes and executing is not None and executing < lanes and _may_wait_at_barriers(told):
+        off = 1 - executing / lanes
         most_passes = LANES if access.excess_ratio or conflicts else SECTORS_OF_PASS
         in_l1 = min(1.0, off / (page_bounds.memory_instructions(kernel, most_passes) or off))
         yield {Cause.LATENCY: {**dict.fromkeys(Resource, off), Resource.L1: in_l1}}, 0.0
+
+
+def _of_idle_lanes(kernel: KernelCounters, told: Told, least: Waste, in_l1: float) -> Mapping[Resource, float]:
+    """What lanes waste that are off, with so much of L1. Where warps are told to wait at barriers, without those that
+    predicates switch off."""
+    of_instructions = least.shares[Cause.DIVERGENCE]
+    lanes = kernel.get(f"smsp__thread_inst_executed{_LANES[0]}_per_inst_executed.ratio")
+    idle = least.of(Cause.DIVERGENCE, Resource.ISSUE)
+    if lanes is not None and told.stalls and _may_wait_at_barriers(told):
+        idle = 1 - lanes / LANES
+        of_instructions = dict.fromkeys(of_instructions, idle)
+    return {**of_instructions, Resource.L1: idle * in_l1}
 
 
 def _atomics(

@@ -33,6 +33,16 @@ class Told:
     conflicts: float = 0.0
     roofs: tuple[float, float] | None = None
 
+    @property
+    def waits(self) -> dict[str, float]:
+        """The reasons that are waits: of one that was ready another warp was chosen."""
+        return {reason: waited for reason, waited in self.stalls.items() if reason != "not_selected"}
+
+    @property
+    def may_wait_at_barriers(self) -> bool:
+        """Whether barriers may be what warps wait for most: named as such, or no reason is named."""
+        return not self.waits or max(self.waits, key=lambda reason: self.waits[reason]) == "barrier"
+
 
 def told_in(messages: Iterable[str]) -> Told:
     """What the messages of one launch say."""

@@ -113,7 +113,7 @@ def _units(kernel: KernelCounters, told: Told, occupancy: Occupancy) -> Iterator
     l2_units = _of_l2(kernel, memory) if tells_sectors else (*_L2,)[:1]
     for name in _of_sm(kernel, told, occupancy, sm):
         of_sm = [Leaf(name, resource_of(name) or Resource.ISSUE, sm, sm)]
-        if name != _OF_LOADS[1] and _may_wait_at_barriers(told) and (pipes := kernel.share("sm__memory_throughput")):
+        if name != _OF_LOADS[1] and told.may_wait_at_barriers and (pipes := kernel.share("sm__memory_throughput")):
             of_sm.append(Leaf(_OF_LOADS[1], Resource.L1, pipes, pipes))
         for l2 in l2_units:
             for hidden in _named(memory):
@@ -164,12 +164,6 @@ def _of_sm(kernel: KernelCounters, told: Told, occupancy: Occupancy, sm: float) 
     return tuple(found) or (_SM, "sm__inst_executed_pipe_alu", *(of_memory if pipes is None else ()))
 
 
-def _may_wait_at_barriers(told: Told) -> bool:
-    """Whether barriers may be what warps wait for most: named as such, or no reason is named."""
-    named = {reason: waited for reason, waited in told.stalls.items() if reason != "not_selected"}
-    return not named or max(named, key=lambda reason: named[reason]) == "barrier"
-
-
 def _stalls(kernel: KernelCounters, told: Told) -> Iterator[Stalls | None]:
     """The reasons that the messages name, with what is left given to each kind of waits in turn. No reason that they do
     not name takes `TOLD_FROM` of a warp's cycles."""
@@ -180,7 +174,7 @@ def _stalls(kernel: KernelCounters, told: Told) -> Iterator[Stalls | None]:
         yield found
         return
     healthy = eligible / issued if eligible and issued else 0.0
-    named = {reason: waited for reason, waited in told.stalls.items() if reason != "not_selected"}
+    named = told.waits
     waiting = max(0.0 if cycles is None else cycles - healthy, sum(named.values()))
     for one, other in _KINDS_OF_WAITS:
         if not waiting:
@@ -261,7 +255,7 @@ def _most(
     if least.of(Cause.DIVERGENCE, Resource.ISSUE):
         yield {Cause.DIVERGENCE: _of_idle_lanes(kernel, told, least, page_bounds.requests_of_passes(kernel)[1])}, 0.0
     lanes, executing = (kernel.get(f"smsp__thread_inst_executed{kind}_per_inst_executed.ratio") for kind in _LANES)
-    if lanes and executing is not None and executing < lanes and _may_wait_at_barriers(told):
+    if lanes and executing is not None and executing < lanes and told.may_wait_at_barriers:
         off = 1 - executing / lanes
         most_passes = LANES if access.excess_ratio or conflicts else SECTORS_OF_PASS
         in_l1 = min(1.0, off / (page_bounds.memory_instructions(kernel, most_passes) or off))
@@ -274,7 +268,7 @@ def _of_idle_lanes(kernel: KernelCounters, told: Told, least: Waste, in_l1: floa
     of_instructions = least.shares[Cause.DIVERGENCE]
     lanes = kernel.get(f"smsp__thread_inst_executed{_LANES[0]}_per_inst_executed.ratio")
     idle = least.of(Cause.DIVERGENCE, Resource.ISSUE)
-    if lanes is not None and told.stalls and _may_wait_at_barriers(told):
+    if lanes is not None and told.stalls and told.may_wait_at_barriers:
         idle = 1 - lanes / LANES
         of_instructions = dict.fromkeys(of_instructions, idle)
     return {**of_instructions, Resource.L1: idle * in_l1}

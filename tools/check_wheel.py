@@ -12,14 +12,14 @@ import zipfile
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-MADE = (".pyc", ".so", ".pyd")
+MADE = (".so", ".pyd")
 LICENCES = ("LICENSE", "uPlot-LICENSE.txt")
 
 
 def needed() -> list[str]:
     """Every file of the package as the wheel names it: modules, types, schemas, templates, the captures of the demo."""
-    files = (path for path in (SOURCE / "timesink").rglob("*") if path.is_file() and path.suffix not in MADE)
-    return sorted(path.relative_to(SOURCE).as_posix() for path in files)
+    files = (path.relative_to(SOURCE) for path in (SOURCE / "timesink").rglob("*") if path.is_file())
+    return sorted(path.as_posix() for path in files if path.suffix not in MADE and "__pycache__" not in path.parts)
 
 
 def missing(wheel: Path) -> list[str]:

@@ -121,6 +121,8 @@ def test_commands_come_from_a_file_too(tmp_path: Path) -> None:
         ([], "[commands]\na = 1", "has no words"),
         ([], "[commands", "is no TOML"),
         ([], "a = " + "[" * 5_000, "is no TOML"),
+        ([], "a = " + "9" * 5_000, "is no TOML"),
+        ([], "a = 2026-13-45", "is no TOML"),
     ],
 )
 def test_what_declares_nothing_is_refused(tmp_path: Path, texts: list[str], file: str | None, says: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow
+import pyarrow.parquet
 import pytest
 from tests.readers.nsys_exports import parsed
 
@@ -109,6 +110,23 @@ def test_a_damaged_file_is_named(tmp_path, kind, share):
     data = file.read_bytes()
     file.write_bytes(data[: int(len(data) * share)])
     with pytest.raises(UnreadableTrace, match=f"{KERNEL}.*export the report again"):
+        read(folder, cache=False)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "stream"])
+@pytest.mark.parametrize("name", ["start", "streamId"])
+def test_a_column_that_is_there_twice_is_damage(tmp_path, kind, name):
+    folder = folder_of(tmp_path / "export", own_tables(), kind)
+    (file,) = folder.glob(f"{KERNEL}.*")
+    frame = own_tables()[KERNEL].to_arrow()
+    twice = pyarrow.Table.from_arrays([*frame.columns, frame[name]], names=[*frame.column_names, name])
+    if kind == "parquet":
+        pyarrow.parquet.write_table(twice, file)
+    else:
+        opened = pyarrow.ipc.new_file if kind == "arrow" else pyarrow.ipc.new_stream
+        with file.open("wb") as stream, opened(stream, twice.schema) as writer:
+            writer.write_table(twice)
+    with pytest.raises(UnreadableTrace, match=f"{KERNEL}.*two columns are named {name}"):
         read(folder, cache=False)
 
 

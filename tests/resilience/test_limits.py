@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import os
@@ -166,6 +167,25 @@ def test_a_request_of_an_agent_ends_in_its_thread_and_the_server_lives(tmp_path:
             with pytest.raises(Exception, match="s of CPU time for 135,168 bytes of files"):
                 thread.submit(tools["diagnose"], "run.sqlite").result()
         assert thread.submit(tools["list_captures"]).result().structured_content["of"] == 1
+
+
+def test_a_server_keeps_nothing_of_a_file_that_it_refused(tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="mcp is not installed (pip install mcp)")
+    from timesink.mcp.server import build
+
+    (tmp_path / "run.json.gz").write_bytes(gzip.compress(b'{"stacks": [' + b" " * 300_000_000))
+    ask = {tool.name: tool.fn for tool in build([tmp_path])._tool_manager.list_tools()}["diagnose"]
+    gc.disable()  # what is in a cycle waits for it, and a server may wait for long
+    kept = []
+    try:
+        for _ in range(6):
+            with pytest.raises(Exception, match="unpack to more than"):
+                ask("run.json.gz")
+            (line,) = re.findall(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text())
+            kept.append(int(line) << 10)
+    finally:
+        gc.enable()
+    assert kept[-1] - kept[1] < 100_000_000  # 65 MB a request before: 260
 
 
 @pytest.mark.usefixtures("hurried")

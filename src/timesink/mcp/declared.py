@@ -72,7 +72,7 @@ def _from_file(path: Path) -> dict[str, object]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}", remedy="check --commands") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or a number beyond what Python reads
         raise UsageError(f"{path} is no TOML: {error}", remedy='write lines NAME = "COMMAND" in it') from error
     commands = tables.get("commands")
     if not isinstance(commands, dict) or tables.keys() != {"commands"}:

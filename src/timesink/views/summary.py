@@ -62,8 +62,10 @@ def _budget(trace: Trace) -> Sheet:
         "rank, device, span_ns: span, busy_ratio: busy, compute_ns: compute, exposed_comm_ns: exposed comm., "
         "exposed_copy_ns: exposed copy, idle_ns: idle time, idle_ratio: idle"
     )
-    note = "overlap counts as compute first, then as communication; "
-    "compute + exposed communication + exposed copy + idle = span"
+    note = (
+        "overlap counts as compute first, then as communication; "
+        "compute + exposed communication + exposed copy + idle = span"
+    )
     exposed = attrgetter("exposed_communication_ns")
     return sheet_of("budget", "Time budget", device_timeline(trace), columns, note, exposed_comm_ns=exposed)
 

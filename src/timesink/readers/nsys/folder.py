@@ -88,9 +88,13 @@ def _columns(file: Path) -> frozenset[str]:
 
     with _blamed(file):
         if file.suffix == ".parquet":
-            return frozenset(pyarrow.parquet.read_schema(file).names)
-        with file.open("rb") as stream:
-            return frozenset(_arrow_reader(stream).schema.names)
+            names = pyarrow.parquet.read_schema(file).names
+        else:
+            with file.open("rb") as stream:
+                names = _arrow_reader(stream).schema.names
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UnreadableTrace(file, f"damaged: two columns are named {twice[0]}", remedy="export the report again")
+    return frozenset(names)
 
 
 def _batches(file: Path, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -29,7 +28,9 @@ FORMER: dict[str, str] = {}
 
 def _read_table() -> None:
     group = ""
-    for line in Path(__file__).with_suffix(".txt").read_text("utf-8").splitlines():
+    with open(f"{__file__.rpartition('.')[0]}.txt", encoding="utf-8") as table:  # noqa: PTH123 (`--help` imports no pathlib)
+        lines = table.read().splitlines()
+    for line in lines:
         if line[:1] == " ":
             typed, function, former, summary = (cell.strip() for cell in line.split("  ") if cell.strip())
             ENTRIES[typed] = function, summary

@@ -454,3 +454,12 @@ def test_ranks_that_are_late_at_all_are_evened_out(monkeypatch: pytest.MonkeyPat
     assert of.even_gain(late) == 0.25
     monkeypatch.setattr(of, "rebalanced", lambda _, ranks: SimpleNamespace(gain_ratio=ranks))
     assert of.even_gain(late) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("error_ns", "span_ns", "may"), [(None, 1e12, True), (10, 160, False), (10, 159, True), (9, 159, False)]
+)
+def test_the_error_of_clocks_may_hide_what_is_less_than_it_at_all_anchors(error_ns, span_ns, may):
+    waits = SimpleNamespace(clocks=SimpleNamespace(worst_error_ns=error_ns))
+    late = SimpleNamespace(anchors=np.arange(4), span_ns=span_ns)
+    assert of.may_hide(waits, late, 0.25) == may

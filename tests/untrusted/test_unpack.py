@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
+import lzma
 import random
 import struct
+import weakref
 import zlib
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,3 +91,34 @@ def test_the_budget_counts_what_all_members_unpack_to(tmp_path: Path) -> None:
     path.write_bytes(in_blocks(long_text(7, 2_000_000), 65_280))
     with pytest.raises(UnreadableTrace, match="more than 1,000,000 bytes"):
         said_of(path, ReadLimits(unpacked_bytes=1_000_000))
+
+
+_LONG = bytes(20_000_000)
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        gzip.compress(_LONG),
+        gzip.compress(_LONG[:1000]) + gzip.compress(_LONG),
+        in_blocks(_LONG, 65_280),
+        lzma.compress(_LONG, preset=0),
+        zstandard.ZstdCompressor().compress(_LONG),
+    ],
+    ids=["gzip", "two members", "blocks", "xz", "Zstandard"],
+)
+def test_what_was_read_of_a_refused_file_goes_with_its_error(
+    packed: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timesink.untrusted.unpack.usual_threads", lambda: 2)
+    path = tmp_path / "bomb"
+    path.write_bytes(packed)
+    gc.disable()  # what is in a cycle stays until it runs, with all that the frames of the error hold
+    try:
+        with pytest.raises(UnreadableTrace) as refused:
+            said_of(path, ReadLimits(unpacked_bytes=1_000_000))
+        error = weakref.ref(refused.value)
+        del refused
+        assert error() is None
+    finally:
+        gc.enable()

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from traceback import clear_frames
 from typing import Any, ParamSpec
 
 import anyio
@@ -79,14 +78,7 @@ def answering(tool: Callable[Given, dict[str, Any]]) -> Callable[Given, CallTool
 
 
 def _refused(error: Exception) -> ToolError:
-    """Our error for the agent: it may quote a file, a query or a database, so it is marked as every such text is.
-
-    What the refused call had read goes at once: its frames would hold it until the next collection of cycles.
-    """
-    held: BaseException | None = error
-    while held is not None:
-        clear_frames(held.__traceback__)
-        held = held.__context__
+    """Our error for the agent: it may quote a file, a query or a database, so it is marked as every such text is."""
     return ToolError(text({f"error{MARK}": scrub_sentence(str(error))}))
 
 

@@ -160,11 +160,14 @@ def _decompressor(packing: str) -> tuple[bytes, Any, Callable[[], Any]]:
 
 
 def _ahead(pieces: Iterator[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    """The same pieces, the next one unpacked by a second thread while this one is used."""
+    """The same pieces, the next one unpacked by a second thread while this one is used.
+
+    No name holds what is waited for: an error would hold this frame, which held it, until cycles are collected.
+    """
     with ThreadPoolExecutor(max_workers=1) as pool:
-        coming = pool.submit(next, pieces, None)
-        while (piece := coming.result()) is not None:
-            coming = pool.submit(next, pieces, None)
+        coming = [pool.submit(next, pieces, None)]
+        while (piece := coming.pop().result()) is not None:
+            coming.append(pool.submit(next, pieces, None))
             yield piece
 
 

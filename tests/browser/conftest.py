@@ -46,10 +46,10 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
 
 @pytest.fixture
 def opened(context: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
-    """Opens HTML text from a file, at a width and in a colour scheme."""
+    """Opens HTML text from a file, at a width and in a colour scheme; `script` runs before those of the page."""
     pages = []
 
-    def open_text(text: str, *, width: int = 1280, scheme: str = "light") -> Opened:
+    def open_text(text: str, *, width: int = 1280, scheme: str = "light", script: str = "") -> Opened:
         path = tmp_path / f"report{len(pages)}.html"
         path.write_text(text, encoding="utf-8")
         page = context.new_page()
@@ -58,6 +58,7 @@ def opened(context: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         page.on("request", lambda request: shown.requests.append(request.url))
         page.on("console", lambda message: shown.complaints.append(message.text))
         page.on("pageerror", lambda error: shown.complaints.append(str(error)))
+        page.add_init_script(script)
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
         page.goto(path.as_uri())

@@ -52,6 +52,14 @@ def test_areas_are_as_large_as_the_operators_and_kernels_of_the_tables(opened: O
     assert page.locator("#kernels details.shape").count() == 40
 
 
+def test_figures_below_the_timeline_come_where_the_browser_is_never_idle(opened: Open) -> None:
+    """On a busy machine `requestIdleCallback` calls back when its timeout is over, or never without one."""
+    busy = "window.requestIdleCallback = (act, { timeout } = {}) => { if (timeout < 5e3) setTimeout(act, timeout); }"
+    page = opened(demo_report(), script=busy).page
+    page.locator("#areas summary").first.click()
+    until(page, "document.querySelector('#areas figure.flame canvas')?.boxes.length > 10")
+
+
 def test_steps_are_bars_of_their_parts_and_keys_lead_to_the_timeline(opened: Open) -> None:
     page = opened(demo_report()).page
     page.wait_for_selector("#timeline canvas[data-to]")

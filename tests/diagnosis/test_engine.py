@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -31,6 +32,8 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.diagnosis.words import which_step
 from timesink.errors import UsageError
+from timesink.measures.steps.spikes import spikes
+from timesink.measures.steps.steps import steps
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, GPU_METRICS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
@@ -274,6 +277,8 @@ def usual_headline(found: Diagnosis) -> Bottleneck:
 
 @given(st.integers(0, 10**6), st.sampled_from(KINDS), st.integers(5, 13), st.booleans())
 @example(14356, "gc", 11, False)  # a full queue of launches makes the host stand still as long in other steps
+@example(3828, "gc", 7, True)  # each fourth step reads, and the next one's batch is late for it
+@example(69573, "gc", 10, True)
 @settings(max_examples=12)
 def test_one_slow_step_is_never_the_usual_steps_headline(seed: int, kind: str, count: int, loses: bool) -> None:
     """Of 3 to 12 steady steps one is slow: the headline is that of the same loop without it, or said to be apart.
@@ -288,8 +293,10 @@ def test_one_slow_step_is_never_the_usual_steps_headline(seed: int, kind: str, c
     found = diagnose(slow)
     assume(usual_headline(diagnose(alike)) is expected)  # by chance a wait costs a hundredth of a step, as of seed 410
     assert usual_headline(found) is expected
-    spikes_named = [finding for card, finding in found.findings if card.code == "SPK101"]
-    assert all(finding.where.step == f"ProfilerStep#{at}" for finding in spikes_named)
+    periods = steps(alike).windows["period_ns"].to_numpy()
+    long_without = periods[periods > 1.4 * np.median(periods)]
+    for spike in spikes(slow).found:
+        assert spike.label == f"ProfilerStep#{at}" or np.isclose(long_without, spike.period_ns, rtol=0.01).any(), spike
 
 
 def test_a_slow_step_of_many_is_said_apart_from_the_usual_one() -> None:

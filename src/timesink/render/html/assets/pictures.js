@@ -1,6 +1,6 @@
 "use strict";
-// `later` draws what stands below the timelines: once these, the `first`, are there and the browser has time.
-const first = [], later = (draw) => Promise.allSettled(first).then(() => (window.requestIdleCallback || setTimeout)(() => draw()));
+// `later` draws what stands below the timelines: once these, the `first`, are there and the browser has time, or a second passed.
+const first = [], later = (draw) => Promise.allSettled(first).then(() => (window.requestIdleCallback || setTimeout)(() => draw(), { timeout: 1000 }));
 // Pictures made on the server: what a pointer is over, and what the arrow keys choose, is told below the picture.
 (() => {
   for (const figure of document.querySelectorAll("figure.picture")) {

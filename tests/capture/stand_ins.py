@@ -7,7 +7,10 @@ NSYS_HELP = (
     "--capture-range= --capture-range-end= --gpu-metrics-device= --cuda-memory-usage= --delay= --duration= "
     "Possible values are 'cuda', 'nvtx', 'osrt', 'cublas', 'cudnn', 'mpi'."
 )
-NCU_HELP = "--export --force-overwrite --kernel-name --set --metrics --import-source --graph-profiling --nvtx-include"
+NCU_HELP = (
+    "--export --force-overwrite --kernel-name --set --metrics --import-source --graph-profiling --nvtx-include "
+    "--filter-mode"
+)
 
 
 def tool(name: str, helping: str, version: str, run: str) -> str:

@@ -101,6 +101,13 @@ def test_metrics_go_before_sections_before_the_set() -> None:
     assert [rules[n + 1] for n, word in enumerate(rules) if word == "--section"] == list(RULE_SECTIONS)
 
 
+def test_one_launch_of_each_shape_is_counted_by_ncu() -> None:
+    argv = NcuOptions(launch_count=1, each_shape=True).command(tool("ncu", NCU_HELP), OUT, PROGRAM, by_range=True)
+    assert (
+        argv[argv.index("--filter-mode") + 1] == "per-launch-config" and argv[argv.index("--launch-count") + 1] == "1"
+    )
+
+
 @pytest.mark.parametrize("wrong", [{"replay": "fast"}, {"clock_control": "high"}, {"cache_control": "warm"}])
 def test_a_choice_ncu_does_not_have_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(CaptureError, match="cannot be") as caught:

@@ -191,10 +191,10 @@ def test_without_a_name_a_quick_pass_names_the_kernels_that_take_most(
 
     monkeypatch.setattr(Recording, "make", make)
     run = CaptureRun(program=["python", "train.py"])
-    pattern = find_hottest(run, tmp_path / "out", 2)
-    assert pattern is not None and pattern.count("|") == 1 and pattern.startswith("^(")
+    found = find_hottest(run, tmp_path / "out", 2)
+    assert found["kernels"].startswith("^(") and found["each_shape"] and found["launch_count"] == 1
     assert wanted[0].out == tmp_path / "out-steps" and wanted[0].steps.timed == 0
-    assert "% of a step goes to" in capsys.readouterr().err
+    assert "% of the kernels' time is in" in capsys.readouterr().err
 
 
 def test_a_program_without_pytorch_has_no_quick_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,8 +202,8 @@ def test_a_program_without_pytorch_has_no_quick_pass(tmp_path: Path, monkeypatch
         raise missing("python has no PyTorch", "")
 
     monkeypatch.setattr(Recording, "make", make)
-    assert find_hottest(CaptureRun(program=["python", "train.py"]), tmp_path / "out", 3) is None
-    assert find_hottest(CaptureRun(program=["./native"]), tmp_path / "out", 3) is None
+    assert find_hottest(CaptureRun(program=["python", "train.py"]), tmp_path / "out", 3) == {}
+    assert find_hottest(CaptureRun(program=["./native"]), tmp_path / "out", 3) == {}
 
 
 def test_a_report_without_kernels_says_where_none_was_found() -> None:

@@ -303,7 +303,7 @@ class NcuOptions:
 
     `clock_control` "none" times kernels at the clocks the program really runs at; "base" locks them, which compares
     better and is not what users see. `metrics` replaces the set, as do `sections`. `kernels` is a regular expression on
-    function names.
+    function names. With `each_shape`, `launch_count` counts the launches of each function with each grid and block.
     """
 
     set_name: str = "detailed"
@@ -313,6 +313,7 @@ class NcuOptions:
     nvtx: tuple[str, ...] = ()
     launch_skip: int = 0
     launch_count: int | None = 30
+    each_shape: bool = False
     replay: str = "kernel"
     clock_control: str = "none"
     cache_control: str = "all"
@@ -349,6 +350,8 @@ class NcuOptions:
             argv += ["--launch-skip", str(self.launch_skip)]
         if self.launch_count is not None:
             argv += ["--launch-count", str(self.launch_count)]
+        if self.each_shape:
+            argv += [tool.require("--filter-mode", "one launch of each shape"), "per-launch-config"]
         argv += ["--replay-mode", self.replay, "--clock-control", self.clock_control]
         argv += ["--cache-control", self.cache_control]
         if self.graphs == "graph":

@@ -194,8 +194,9 @@ def ncu(
 ) -> int:
     """Why one kernel is slow: Nsight Compute replays the kernels of a step of rank 0 and reads their counters.
 
-    Without --kernels a quick pass of torch.profiler finds the three that take most of a step. NCCL's are left out:
-    replayed, they hang. Clocks are left alone, so that times are those of the program.
+    Without --kernels a quick pass of torch.profiler finds those that take most of a step, and one launch of each of
+    their shapes is replayed, --launch-count in all. NCCL's are left out: replayed, they hang. Clocks are left alone, so
+    that times are those of the program.
     """
     with translated():
         from timesink.capture.profilers import NcuOptions
@@ -204,31 +205,35 @@ def ncu(
         metrics = tuple(name.strip() for name in (record.metrics or "").split(",") if name.strip())
         refuse_wrong_names(metrics)
         settings = run.settings("ncu", steps, 0, unprofiled=unprofiled)
-        kernels, found_tool = record.kernels, run.tool("ncu", tool)
-        if not (kernels or record.nvtx or run.whole or run.print_only or run.dry_run):
-            kernels = find_hottest(run, settings.out, min(3, record.launch_count))
-        listed = {"metrics": metrics, "kernels": kernels, "nvtx": tuple(record.nvtx or ())}
-        return run.record(NcuOptions(**{**asdict(record), **listed}), settings, found_tool)
+        found_tool = run.tool("ncu", tool)
+        chosen = {"metrics": metrics, "nvtx": tuple(record.nvtx or ())}
+        if not (record.kernels or record.nvtx or run.whole or run.print_only or run.dry_run):
+            hottest = find_hottest(run, settings.out, record.launch_count)
+            chosen |= hottest if found_tool.knows("--filter-mode") else {"kernels": hottest.get("kernels")}
+        return run.record(NcuOptions(**{**asdict(record), **chosen}), settings, found_tool)
 
 
-def find_hottest(run: CaptureRun, out: Path, most: int) -> str | None:
-    """The functions of the kernels that take most of a step, as one pattern, by a quick pass of torch.profiler beside
-    `out`. None where that pass finds none, as of a program that is not Python or has no PyTorch."""
+def find_hottest(run: CaptureRun, out: Path, most: int) -> dict[str, Any]:
+    """What ncu is to replay: one launch of each shape of the kernels that take most of a step, `most` in all, by a
+    quick pass of torch.profiler beside `out`. Empty where that pass finds none, as of a program that is not Python or
+    has no PyTorch."""
     from timesink.capture.profilers import Recording, TorchOptions
     from timesink.cli.options import read_traces
-    from timesink.views.kernels import next_kernels
+    from timesink.measures.kernels.kernels import hottest
 
     first = replace(run, out=out.with_name(f"{out.name}-steps"), timed=0)
     try:
         steps = Recording(run.words, TorchOptions(shapes=False), first.settings("torch", 2, 1)).make()
-        targets = [kernel.target for kernel in next_kernels(read_traces([steps.folder]), "", most)]
+        targets, share = hottest(read_traces([steps.folder]), most)
     except (CaptureError, TimesinkError):
-        return None
-    names = "|".join(re.escape(target.function) for target in targets)
+        return {}
+    if not targets:
+        return {}
     if not run.quiet:
-        share = share_text(sum(target.step_ratio for target in targets))
-        sys.stderr.write(f"{share} of a step goes to {scrub(', '.join(target.function for target in targets))}\n")
-    return f"^({names})$"
+        functions = scrub(", ".join(target.function for target in targets))
+        sys.stderr.write(f"{share_text(share)} of the kernels' time is in {functions}\n")
+    names = "|".join(re.escape(target.function) for target in targets)
+    return {"kernels": f"^({names})$", "launch_count": 1, "each_shape": True}
 
 
 @app.command("nccl-bench")

@@ -78,7 +78,7 @@ def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, p
     )
     notes = ["later: timesink doctor --from TRACE names the next capture"]
     if answer.name == "kernel" and kernel is None:
-        notes.append("no kernel is named: a quick pass finds three that take most of a step; --kernels NAME chooses")
+        notes.append("no kernel is named: a quick pass finds those that take most of a step; --kernels NAME chooses")
     sheet = sheet_of("answer", "Answer", rows, "what [text], text [text]")
     title = shlex.join(command_of(answer, command))  # on a line of its own, to be copied
     return Page(title, (sheet,), tuple(notes), is_command=True)

@@ -206,7 +206,7 @@ def ncu(
         refuse_wrong_names(metrics)
         settings = run.settings("ncu", steps, 0, unprofiled=unprofiled)
         found_tool = run.tool("ncu", tool)
-        chosen = {"metrics": metrics, "nvtx": tuple(record.nvtx or ())}
+        chosen: dict[str, Any] = {"metrics": metrics, "nvtx": tuple(record.nvtx or ())}
         if not (record.kernels or record.nvtx or run.whole or run.print_only or run.dry_run):
             hottest = find_hottest(run, settings.out, record.launch_count)
             chosen |= hottest if found_tool.knows("--filter-mode") else {"kernels": hottest.get("kernels")}
@@ -219,7 +219,7 @@ def find_hottest(run: CaptureRun, out: Path, most: int) -> dict[str, Any]:
     has no PyTorch."""
     from timesink.capture.profilers import Recording, TorchOptions
     from timesink.cli.options import read_traces
-    from timesink.measures.kernels.kernels import hottest
+    from timesink.views.kernels import hottest
 
     first = replace(run, out=out.with_name(f"{out.name}-steps"), timed=0)
     try:

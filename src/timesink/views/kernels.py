@@ -222,6 +222,7 @@ def stalls_sheet(stalls: Stalls, profile: int) -> Sheet:
 
 # Replays of `--set full` on Hopper, from 34 reports of ncu 2025.3; the profiler adds its own overhead to each.
 FULL_PASSES = 42
+_ENOUGH = 0.9  # of the kernels' time: the rest is many small ones
 _MOST_LAUNCHES = 4  # each is replayed FULL_PASSES times
 NEXT_NOTES = (
     f"about {FULL_PASSES} replays per launch, each with the profiler's own overhead and with memory saved and restored",
@@ -244,6 +245,22 @@ def next_kernels(trace: Trace, program: str, top: int) -> tuple[NextKernel, ...]
     if not targets:
         raise UsageError("no kernel runs in the steady steps of this trace", remedy="give a trace with GPU kernels")
     return tuple(NextKernel(target, _ncu(target, program), target.mean_ns * FULL_PASSES) for target in targets)
+
+
+def hottest(trace: Trace, most: int) -> tuple[tuple[KernelTarget, ...], float]:
+    """The functions to profile where `most` launches are, one of each shape, and their share of the kernels' time.
+
+    Those whose shapes take most of a step each come first; no more are taken than 90 % of the time needs.
+    """
+    targets = kernel_targets(trace)
+    whole = sum(target.step_ns for target in targets)
+    chosen: list[KernelTarget] = []
+    taken, left = 0.0, most
+    for target in sorted(targets, key=lambda target: -target.step_ns / target.grids):
+        if target.grids <= left and taken < _ENOUGH * whole:
+            chosen.append(target)
+            taken, left = taken + target.step_ns, left - target.grids
+    return tuple(chosen), taken / whole if whole else 0.0
 
 
 def _ncu(target: KernelTarget, program: str) -> str:

@@ -22,8 +22,6 @@ from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
 
-_ENOUGH = 0.9  # of the kernels' time: the rest is many small ones
-
 
 @remembered
 def kernels(trace: Trace) -> pl.DataFrame:
@@ -112,22 +110,6 @@ def kernel_targets(trace: Trace) -> tuple[KernelTarget, ...]:
     targets = [_target(trace, (rank, device), function, names) for function, names in functions.items()]
     steady = (target for target in targets if target.step_ns > 0)
     return tuple(sorted(steady, key=lambda target: (-target.step_ns, target.function)))
-
-
-def hottest(trace: Trace, most: int) -> tuple[tuple[KernelTarget, ...], float]:
-    """The functions to profile where `most` launches are, one of each shape, and their share of the kernels' time.
-
-    Those whose shapes take most of a step each come first; no more are taken than 90 % of the time needs.
-    """
-    targets = kernel_targets(trace)
-    whole = sum(target.step_ns for target in targets)
-    chosen: list[KernelTarget] = []
-    taken, left = 0.0, most
-    for target in sorted(targets, key=lambda target: -target.step_ns / target.grids):
-        if target.grids <= left and taken < _ENOUGH * whole:
-            chosen.append(target)
-            taken, left = taken + target.step_ns, left - target.grids
-    return tuple(chosen), taken / whole if whole else 0.0
 
 
 def _target(trace: Trace, device: tuple[int, int], function: str, names: list[str]) -> KernelTarget:

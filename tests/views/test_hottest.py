@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tables import trace_of
 
-from timesink.measures.kernels.kernels import hottest, kernel_targets
+from timesink.measures.kernels.kernels import kernel_targets
 from timesink.model.trace import Trace
+from timesink.views.kernels import hottest
 
 # (name, us of a launch, launches per step, shapes) as in a step of a small BERT.
 BERT = [

@@ -25,7 +25,7 @@ from timesink.cli.serve import BadRequest, Server
 from timesink.views.timeline.tiles import Tiles
 
 TRACES = "kineto_json nsys_sqlite nsys_arrow"
-REPORTS = "ncu_report ncu_csv"
+REPORTS = "ncu_report ncu_csv nsys_stats"
 SNAPSHOTS = "torch_snapshot torch_memory_timeline"
 EVERY = f"{TRACES} {REPORTS} {SNAPSHOTS} torch_logs"
 TO_REDACT = EVERY.replace("nsys_arrow ", "")

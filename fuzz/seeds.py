@@ -195,6 +195,12 @@ def memory_timeline() -> tuple[bytes, ...]:
     return (text, gzip.compress(text, mtime=0))
 
 
+def nsys_stats() -> tuple[bytes, ...]:
+    """Tables that `nsys stats` printed, and two of them in one file."""
+    tables = [path.read_bytes() for path in sorted((DATA / "nsys" / "stats").glob("writes.*_sum.csv"))]
+    return (tables[0], tables[2], tables[0] + b"\n" + tables[3])
+
+
 def torch_snapshot() -> tuple[bytes, ...]:
     """Allocator snapshots cut to a few events and segments, plain and gzip'd."""
     made = []
@@ -212,6 +218,7 @@ OF_FORMAT: Mapping[str, tuple[str, Callable[[], tuple[bytes, ...]]]] = {
     "nsys_sqlite": ("report.sqlite", nsys_sqlite),
     "nsys_arrow": ("", nsys_arrow),
     "nsys_report": ("report.nsys-rep", nsys_report),
+    "nsys_stats": ("sums.csv", nsys_stats),
     "ncu_report": ("report.ncu-rep", ncu_report),
     "ncu_csv": ("page.csv", ncu_csv),
     "torch_logs": ("compile.log", torch_logs),

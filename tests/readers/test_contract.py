@@ -16,7 +16,7 @@ from timesink.readers import Reader, WindowReader, head_of, read, reader_of, rea
 READERS = {reader.format: reader for reader in readers()}
 SAMPLES = [(name, number) for name in READERS for number, _ in enumerate(targets()[name].seeds()[:4])]
 # A log or a page that ends at a line is whole for all its reader can tell, and may be cut anywhere.
-BY_LINES = ("torch_logs", "ncu_csv")
+BY_LINES = ("torch_logs", "ncu_csv", "nsys_stats")
 every_sample = pytest.mark.parametrize(("name", "number"), SAMPLES)
 
 

@@ -32,9 +32,11 @@ from timesink.model.tables import (
     MEMORY_EVENTS,
     SETTINGS,
     SOURCES,
+    SUMS,
 )
 from timesink.model.trace import NoteKind, Trace
 from timesink.startup import replace
+from timesink.units import time_text
 from timesink.untrusted.scrub import shortened
 
 _OTHER_EVENTS = (
@@ -47,6 +49,10 @@ _LONGEST = 60  # letters of a kernel's name in a sentence
 _PROFILE = (
     "give the report itself, if it was made with --set full; else profile with these counters: timesink capture ncu "
     "--set rules -- python train.py"
+)
+_TIMELINE = (
+    "`timesink show` shows the sums; for causes and prices give the export of the report: nsys export --type sqlite "
+    "REPORT.nsys-rep"
 )
 _OTHER_DEVICE = (
     "use the vendor's analyzer; timesink reads GPU work, and of this file only what the CPU did (timesink show tables)"
@@ -90,7 +96,7 @@ def check_device_work(trace: Trace, what: str) -> None:
 
 def check_timeline(trace: Trace, what: str) -> None:
     """The same where `what` needs times, of the host or of a GPU."""
-    if trace.extent_ns is None:
+    if trace.extent_ns is None and SUMS not in trace:
         raise _one_by_one(trace, what) if _rows(trace, KERNEL_PROFILES) else _without_gpu_work(trace, what)
 
 
@@ -112,6 +118,8 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
     One place words it for every maker of accelerators and every profiler.
     """
     asked = f"nothing to {what}" if what == "diagnose" else f"no {what}"
+    if SUMS in trace:
+        return UsageError(f"{asked} in {trace.source}: it holds {_summed(trace)}, and no timeline", remedy=_TIMELINE)
     if trace.damage:
         why = f"{asked}: {'; '.join(trace.damage)}, and no GPU work is in that part"
         return UnreadableTrace(trace.source, why, remedy="record or copy the file again")
@@ -136,6 +144,27 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
     return UsageError(
         f"{asked} in {trace.source}: it holds {held}", remedy=as_started(trace, remedy) if calls else remedy
     )
+
+
+def _summed(trace: Trace) -> str:
+    """What sums by name tell: how many of what, and which took most."""
+    told = []
+    for what in trace[SUMS]["what"].unique(maintain_order=True).to_list():
+        rows = trace[SUMS].filter(pl.col("what") == what)
+        timed = rows.drop_nulls("total_ns").sort("total_ns", descending=True, maintain_order=True)
+        longest = f", most in {shortened(timed['name'][0], _LONGEST)}" if timed.height else ""
+        whole = f" ({time_text(int(timed['total_ns'].sum()))}{longest})" if timed.height else ""
+        told.append(f"sums of {number(rows.height, _WORDS.get(what, what))}{whole}")
+    return "; ".join(told)
+
+
+_WORDS = {
+    "kernel": "kernel",
+    "copy": "kind of copies",
+    "api_call": "CUDA call",
+    "os_call": "system call",
+    "range": "range",
+}
 
 
 def _is_nsys(trace: Trace) -> bool:

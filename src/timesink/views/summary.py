@@ -39,13 +39,17 @@ from timesink.model.tables import (
     HOST_OPS,
     OS_CALLS,
     RANGES,
+    SUMS,
 )
 from timesink.model.trace import Trace
 from timesink.views.page import Cell, Field, Page, Sheet, declare, first_rows, sheet_of
+from timesink.views.sums import SHARE, SPREAD, sums_page
 
 
 def summary_page(trace: Trace, top: int) -> Page:
     """Every table, `top` rows each at most."""
+    if SUMS in trace:
+        return sums_page(trace, top)
     tables = (_budget, _steps, _kernels, _operators, _copies, _waits, ranges_sheet, _launches, _quality)
     sheets = (*(table(trace) for table in tables), *calls_sheets(trace), *counters_sheets(trace))
     notes = tuple(f"{note.kind.value}: {note.message} ({note.count} rows)" for note in trace.notes)
@@ -166,8 +170,6 @@ def contents_page(trace: Trace) -> Page:
     return Page(trace.source, (sheet_of("tables", "Tables", held, "table [name], rows, doc: holds [text]"),), notes)
 
 
-_SHARE = declare("time_ratio: share, total_ns: total, count")
-_SPREAD = declare("mean_ns: mean, median_ns: median, min_ns: shortest, max_ns: longest")
 _GPU_WORK = declare(
     "op_count: GPU ops, device_ns: GPU busy, device_ratio: GPU share, idle_ns: GPU idle, backward_ns: its backward"
 )
@@ -180,6 +182,8 @@ _NO_OPERATORS = "record operators: timesink capture torch, or torch.autograd.pro
 
 def ranges_page(trace: Trace, top: int, *, tree: bool, by_thread: bool = False) -> Page:
     """The ranges alone, by name or by path, and layers: ranges that differ by their number."""
+    if SUMS in trace:
+        return sums_page(trace, top, "range")
     sheets = [ranges_sheet(trace, tree=tree, by_thread=by_thread)]
     if (numbered := layer_times(trace)).height:
         note = "ranges that differ by their number: the median one, and as many of it as there are numbers, as profiled"
@@ -218,6 +222,8 @@ def operator_kernels_page(trace: Trace, top: int, pattern: str) -> Page:
 
 def calls_page(trace: Trace, top: int, *, by_thread: bool) -> Page:
     """The calls into CUDA and into the operating system alone."""
+    if SUMS in trace:
+        return sums_page(trace, top, "api_call", "os_call")
     sheets = tuple(first_rows(sheet, top) for sheet in calls_sheets(trace, by_thread=by_thread))
     return Page(f"Calls of {trace.source}", sheets)
 
@@ -225,7 +231,7 @@ def calls_page(trace: Trace, top: int, *, by_thread: bool) -> Page:
 def ranges_sheet(trace: Trace, *, tree: bool = False, by_thread: bool = False) -> Sheet:
     """Per name, or per path of nested names: host time, and the GPU's time between what was launched inside."""
     keys = f"rank, {'thread, ' if by_thread else ''}name: {'path' if tree else 'range'} [name]"
-    columns = declare(keys, *_SHARE, *_GPU_WORK, *_SPREAD)
+    columns = declare(keys, *SHARE, *_GPU_WORK, *SPREAD)
     note = (
         "share: how much of the time from the first range to the last one of that name was open, on any thread; total: "
         "of all of them on all threads; GPU busy, its share of that time, and idle: between the first start and the "
@@ -246,7 +252,7 @@ def calls_sheets(trace: Trace, *, by_thread: bool = False) -> tuple[Sheet, ...]:
 
 
 def _calls(trace: Trace, table: Table, key: str, title: str, by_thread: bool) -> Sheet:
-    columns = declare("rank, thread" if by_thread else "rank", "name: call [name]", *_SHARE, *_SPREAD)
+    columns = declare("rank, thread" if by_thread else "rank", "name: call [name]", *SHARE, *SPREAD)
     frame = call_times(trace, table, by_thread=by_thread)
     return sheet_of(key, title, frame, columns, "share: of all calls of the table")
 

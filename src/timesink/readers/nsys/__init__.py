@@ -20,7 +20,9 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from timesink.errors import MissingTool, ToolFailed, UnreadableTrace
+from timesink.knowledge.profiler_texts import SUMS_TABLE
 from timesink.readers.formats import OpenedFile, Reader
+from timesink.startup import regex
 from timesink.untrusted.nvidia_tools import find_tool, importer_link
 
 if TYPE_CHECKING:
@@ -105,7 +107,24 @@ class NsysArrow(NsysSqlite):
         return open_folder(path, limits)
 
 
-READERS = (NsysSqlite(), NsysReport(), NsysArrow())
+class NsysStats(Reader):
+    """Reader of what `nsys stats` prints, as CSV, JSON or text: sums by name, which have no timeline."""
+
+    format = "nsys_stats"
+    kind = "companion"
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """By the head of a table."""
+        return regex(SUMS_TABLE).search(head.decode("utf-8", "replace")) is not None
+
+    def read(self, path: Path, limits: ReadLimits) -> Trace:
+        """The sums of the tables that are read; `UnreadableTrace` where the file holds none of them."""
+        from timesink.readers.nsys.stats import read_stats
+
+        return read_stats(path, self.format, limits)
+
+
+READERS = (NsysSqlite(), NsysReport(), NsysArrow(), NsysStats())
 
 
 _SECONDS_TO_EXPORT = 3600.0

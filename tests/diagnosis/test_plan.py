@@ -21,8 +21,10 @@ from timesink.diagnosis.plan.joint import WORTH, Joint, candidates
 from timesink.diagnosis.plan.ladder import Plan, _superfluous, plan
 from timesink.diagnosis.verdicts import Quantity
 from timesink.fixes.table import BY_NAME, FIXES
+from timesink.knowledge.programs import ProgramKind
 from timesink.measures.habits import repeated_calls
 from timesink.measures.kernels import one_stream
+from timesink.measures.timeline.known import known
 from timesink.model.trace import Trace
 from timesink.startup import replace
 from timesink.views.plan import page_of
@@ -39,7 +41,7 @@ def joint() -> Joint:
     trace = timesink.read(BEFORE)
     step_ms = headline.step_ms(trace)
     assert step_ms
-    return Joint(trace, 0, step_ms, candidates(diagnose(trace)))
+    return Joint(trace, 0, step_ms, candidates(diagnose(trace), known(trace).program))
 
 
 @cache
@@ -198,9 +200,11 @@ def test_fixes_name_only_each_other() -> None:
 def test_pinned_copies_are_offered_where_no_finding_asks_and_are_a_finding_s_own_where_one_does() -> None:
     diagnosis = diagnose(joint().trace)
     asked = [named for named in diagnosis.findings if named[0].name == "pageable-copies"]
-    (unasked,) = (one for one in candidates(replace(diagnosis, findings=())) if one.fix.name == "pin_memory")
+    (unasked,) = (
+        one for one in candidates(replace(diagnosis, findings=()), ProgramKind.PYTORCH) if one.fix.name == "pin_memory"
+    )
     assert [type(part) for part in unasked.parts(joint().trace, 0, frozenset(), eased=False)] == [PinCopies]
-    own = [one for one in candidates(diagnosis) if one.fix.name == "pin_memory"]
+    own = [one for one in candidates(diagnosis, ProgramKind.PYTORCH) if one.fix.name == "pin_memory"]
     assert [one.findings for one in own] == [tuple(asked)]
 
 

@@ -30,7 +30,7 @@ from tests.gate.pages import (
 )
 from tests.gate.prices import priced_findings, unlike_what_if
 from tests.gate.screen import faults_of_screen
-from tests.gate.words import plainly_said
+from tests.gate.words import plainly_said, told_in_its_idioms
 
 from timesink.diagnosis.registry import find
 from timesink.diagnosis.verdicts import Clear
@@ -273,7 +273,7 @@ LAWS: Final[tuple[Law, ...]] = (
 )  # fmt: skip
 OF_PAGES: Final[tuple[Law, ...]] = (
     first_change_agrees, pages_agree, report_agrees, page_commands_are_understood, change_alone_is_its_finding,
-    prices_are_in_order,
+    prices_are_in_order, told_in_its_idioms,
 )  # fmt: skip
 """Laws of what takes seconds: the plan and the report."""
 

@@ -6,8 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import polars as pl
 from tests.docs.test_glossary import NOT_SAID
 from tests.gate.answers import Answers, flat
+
+from timesink.fixes.table import fixes_of
+from timesink.knowledge.programs import ProgramKind
+from timesink.measures.timeline.known import program_kind
 
 _NOUNS = (
     "kernel|launche|block|step|copie|call|rank|stream|row|time|change|finding|operator|graph|region|event|window|GPU|"
@@ -42,3 +47,34 @@ def plainly_said(of: Answers) -> Iterator[str]:
     for text in (of.verdict, *messages, *notes, *of.diagnosis.statements, *blocks):
         yield from unplain(text)
         yield from (f"{found.group()!r}: {text[:120]}" for said in NOT_SAID.values() if (found := said.search(text)))
+
+
+IDIOM = re.compile(
+    r"torch|TORCH|DataLoader|DistributedDataParallel|non_blocking|empty_cache|foreach|persistent_workers|num_workers"
+    r"|set_to_none|channels_last|fused=True|record_function|expandable_segments|autocast|GradScaler|no_sync|bucket_cap"
+    r"|scaled_dot_product|detect_anomaly|no_grad|reduce-overhead|max-autotune|model\.to|\bDDP\b|\bFSDP"
+)
+_SAID_OF_PYTORCH = re.compile(r"with PyTorch: [^\n]*?(?=  |$|\n|\"|`| \w+\d{3})")
+
+
+def told_in_its_idioms(of: Answers) -> Iterator[str]:
+    """What only PyTorch has is said to its programs alone, at every door; where it is not, it is said to be PyTorch's.
+    Kernels over lists of tensors are called by that name, fixes by their names."""
+    if program_kind(of.trace) is ProgramKind.PYTORCH:
+        return
+    own = "\n".join((of.name, of.trace.source, *map(str, of.paths), *_names(of)))
+    own = own.replace("multi_tensor", "foreach")
+    named = re.compile(rf"\b(?:{'|'.join(fix.name for fix in fixes_of(ProgramKind.NATIVE))})\b")
+    plans = {"plan": of.plan, "server's plan": str(of.plan_of_server)}
+    for door, text in {**of.doors, **plans, "report": of.page}.items():
+        for found in IDIOM.finditer(named.sub("", _SAID_OF_PYTORCH.sub("", text))):
+            if found.group() not in own:
+                yield f"{door}: {found.group()}: {flat(found.string[max(found.start() - 90, 0) : found.end() + 40])}"
+
+
+def _names(of: Answers) -> Iterator[str]:
+    """The texts that the capture itself holds."""
+    for table in of.trace.tables.values():
+        for column in table.iter_columns():
+            if not column.dtype.is_numeric():
+                yield from column.drop_nulls().cast(pl.String, strict=False).unique().drop_nulls()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.diagnosis.verdicts import StepName
-from timesink.knowledge.programs import FRAMEWORKS
+from timesink.knowledge.programs import FRAMEWORKS, ProgramKind
 from timesink.measures.compile.summary import compile_summary
 from timesink.measures.steps.launch_sequences import step_candidates
 from timesink.measures.steps.marks import StepMarker
@@ -92,11 +92,15 @@ def number(count: float, noun: str, plural: str = "") -> str:
 
 
 def as_started(trace: Trace, text: str) -> str:
-    """The commands in a text as the program of the trace is started: what no sign shows to be Python has no
-    ``python train.py``, and torch.profiler does not record it."""
-    if program_kind(trace) in FRAMEWORKS:
-        return text
-    return text.replace("capture torch", "capture nsys").replace("python train.py", "./program")
+    """What to capture, as the program of the trace is started: what no sign shows to be Python has no ``python
+    train.py``, and what PyTorch alone records is said of it."""
+    program = program_kind(trace)
+    if program not in FRAMEWORKS:
+        text = text.replace("python train.py", "./program").replace("torchrun train.py", "./program")
+    if program is not ProgramKind.PYTORCH:
+        text = text.replace("capture torch", "capture nsys")
+        text = f"with PyTorch: {text}" if "torch." in text or "TORCH_" in text else text
+    return text
 
 
 def said_of_compilation(trace: Trace) -> str:

@@ -84,7 +84,8 @@ class Verb:
 class Fix:
     """One change to a program, in the field's words.
 
-    `what_to_type` is empty where that depends on the finding, whose advice says it: a plan then names the rule.
+    `what_to_type` is empty where that depends on the finding, whose advice says it: a plan then names the rule. It is
+    in the words of PyTorch where that is said in others `elsewhere`; a fix `of_pytorch` is made in no other program.
     `answers` are the rules whose findings it repairs: ``precision`` for all of them, ``precision/tf32`` for those that
     propose the fix of that name. `subsumes` are fixes that it makes as well, `excludes` those that cannot stand beside
     it, `needs` those that must be made before, `after` those that come before it where they win anything. `costs` is
@@ -104,6 +105,7 @@ class Fix:
 
     name: str
     what_to_type: str = ""
+    elsewhere: str = ""
     effort: Effort = Effort.UNKNOWN
     answers: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
@@ -123,6 +125,7 @@ class Fix:
     does_more: bool = False
     of_launches: bool = False
     same_kernels: bool = False
+    of_pytorch: bool = False
     switch: bool = False
     run: None = None
     edit: bool = False

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from timesink.fixes import fix, replays
 from timesink.fixes.fix import Effort, Fix, Offer, Verb
 from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.programs import ProgramKind
 from timesink.measures.compile import graphs
 from timesink.measures.compile.graphs import BrokenGraphs
 from timesink.measures.kernels import (
@@ -29,6 +30,7 @@ from timesink.measures.kernels import (
     small_grids as grids,
 )
 from timesink.model.trace import Trace
+from timesink.startup import replace
 from timesink.whatif.change import EVERYTHING, Change, Selection, Target
 from timesink.whatif.changes import host, kernels, transfers
 from timesink.whatif.changes.host import LOADER, ScaleHost
@@ -146,6 +148,7 @@ def _read(section: str) -> Fix:
         "Effort": lambda text: Effort[text.upper()],
         "Offer": lambda text: Offer[text.upper()],
         "Costs": str,
+        "Elsewhere": str,
         "Memory": str,
         "Find": _finder,
         "Aim": lambda text: _aim(text, change),
@@ -165,6 +168,22 @@ def _read(section: str) -> Fix:
 FIXES: Final = tuple(map(_read, Path(__file__).with_suffix(".md").read_text(encoding="utf-8").split("\n## ")[1:]))
 """All rows."""
 BY_NAME: Final = {row.name: row for row in FIXES}
+
+
+def fixes_of(program: ProgramKind) -> tuple[Fix, ...]:
+    """The rows that can be made in a kind of program, in its words."""
+    if program is ProgramKind.PYTORCH:
+        return FIXES
+    rows = [row for row in FIXES if not row.of_pytorch]
+    names = {row.name for row in rows}
+
+    def own(row: Fix) -> Fix:
+        subsumes, excludes = (tuple(filter(names.__contains__, others)) for others in (row.subsumes, row.excludes))
+        return replace(row, what_to_type=row.elsewhere or row.what_to_type, subsumes=subsumes, excludes=excludes)
+
+    return tuple(map(own, rows))
+
+
 globals().update({name.upper(): row for name, row in BY_NAME.items()})
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from timesink.diagnosis.pricing import (
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Diagnosis, Finding, Quantity
 from timesink.fixes.fix import Beside, Fix, Offer, on_rank
-from timesink.fixes.table import FIXES
+from timesink.fixes.table import fixes_of
+from timesink.knowledge.programs import ProgramKind
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.device_timeline import device_timeline
@@ -298,8 +299,9 @@ class Candidate:
         return tuple(finding for finding in self.on_rank(rank) if finding.change is None)
 
 
-def candidates(diagnosis: Diagnosis) -> tuple[Candidate, ...]:
-    """Every fix of the table that repairs a finding or that a replay can price, then findings without one."""
+def candidates(diagnosis: Diagnosis, program: ProgramKind) -> tuple[Candidate, ...]:
+    """Every fix of the table, of those that can be made in a kind of program and in its words, that repairs a finding
+    or that a replay can price; then findings without one."""
     left = [
         (card, finding)
         for card, finding in diagnosis.findings
@@ -307,7 +309,7 @@ def candidates(diagnosis: Diagnosis) -> tuple[Candidate, ...]:
     ]
     rules = frozenset(_rule_name(card) for card, _ in diagnosis.findings)
     found = []
-    for fix in FIXES:
+    for fix in fixes_of(program):
         own = tuple(named for named in diagnosis.findings if _repairs(fix, named))
         left = [named for named in left if named not in own]
         if own or fix.offer is not Offer.ASKED:

@@ -102,7 +102,7 @@ def changes_offered(trace: Trace, diagnosis: Diagnosis) -> Joint | str:
     step_ms = headline.step_ms(trace)
     if (refused := _refused(trace, diagnosis)) or step_ms is None:
         return refused or "the trace has no GPU work"
-    return Joint(trace, _rank(trace, diagnosis), step_ms, candidates(diagnosis))
+    return Joint(trace, _rank(trace, diagnosis), step_ms, candidates(diagnosis, known(trace).program))
 
 
 def _refused(trace: Trace, diagnosis: Diagnosis) -> str:

@@ -21,6 +21,8 @@ import polars as pl
 
 from timesink.knowledge import metric_names
 from timesink.knowledge.metric_names import units_of
+from timesink.knowledge.programs import ProgramKind
+from timesink.measures.timeline.known import program_kind
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass, regex
@@ -35,7 +37,7 @@ class KernelCounters:
 
     `values` holds finite numbers only; a name in `failed` was asked for and its pass failed; any other name was not
     collected. `duration_ns` is the time while profiled, at the profiler's clock, None where it failed or is absent.
-    `messages` are those of the profiler's own rules.
+    `messages` are those of the profiler's own rules, `program` is what kind of program launched it.
     """
 
     rank: int
@@ -51,6 +53,7 @@ class KernelCounters:
     texts: Mapping[str, str]
     failed: frozenset[str]
     messages: tuple[str, ...] = ()
+    program: ProgramKind = ProgramKind.NATIVE
 
     def get(self, name: str) -> float | None:
         """The counter's value, None where it failed or was not collected."""
@@ -90,9 +93,11 @@ def kernel_counters(trace: Trace) -> tuple[KernelCounters, ...]:
     messages: dict[tuple[int, int], list[str]] = {}
     for rank, profile, message in trace.get(KERNEL_RULES).select("rank", "profile", "message").iter_rows():
         messages.setdefault((rank, profile), []).append(message or "")
+    program = program_kind(trace)
     return tuple(
         _one(
             row,
+            program,
             devices.get((row["rank"], row["device"] or 0), {}),
             grouped.get((row["rank"], row["profile"]), _NOTHING),
             tuple(messages.get((row["rank"], row["profile"]), ())),
@@ -133,7 +138,11 @@ def _grouped(rows: pl.DataFrame, column: str) -> dict[tuple[int, int], dict[str,
 
 
 def _one(
-    row: Mapping[str, object], device: Mapping[str, object], grouped: _Grouped, messages: tuple[str, ...]
+    row: Mapping[str, object],
+    program: ProgramKind,
+    device: Mapping[str, object],
+    grouped: _Grouped,
+    messages: tuple[str, ...],
 ) -> KernelCounters:
     values, texts, failed = grouped
     major, minor = row["compute_major"], row["compute_minor"]
@@ -152,6 +161,7 @@ def _one(
         texts=texts,
         failed=failed,
         messages=messages,
+        program=program,
     )
 
 

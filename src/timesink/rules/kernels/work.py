@@ -43,43 +43,15 @@ def _misaligned(trace: Trace) -> Rows:
     return [kernel_row(trace, fixes.PADDING.change(part)) for part in parts]
 
 
-_IN_BF16: Final = (
-    "Keep the model in bf16: model.to(torch.bfloat16), in training with an optimizer that holds fp32 copies. "
-    "Autocast wins less, for it casts around each matmul."
-)
 _WIDE: Final = {
-    "fp32": (
-        fixes.TF32,
-        "fp32 matmuls that do not use tensor cores",
-        'Allow TF32: torch.set_float32_matmul_precision("high"); or run the matmuls in bf16 under autocast.',
-    ),
-    "fp32 alone": (
-        fixes.BF16_WEIGHTS,
-        "fp32 matmuls{around} (this GPU is no faster in TF32)",
-        _IN_BF16,
-    ),
-    "fp32 to fp16": (
-        fixes.FP16,
-        "fp32 matmuls{around} (the tensor cores of this GPU only take fp16)",
-        'Run in fp16: torch.autocast("cuda", torch.float16), with a GradScaler in training.',
-    ),
-    "emulated": (
-        fixes.FP16,
-        "bf16 matmuls, which this GPU emulates,",
-        'Run in fp16, which this GPU supports: torch.autocast("cuda", torch.float16), with a GradScaler in training.',
-    ),
-    "tf32": (
-        fixes.BF16_WEIGHTS,
-        "TF32 matmuls, and fp32 kernels around them,",
-        _IN_BF16,
-    ),
-    "fp64": (
-        fixes.FP32,
-        "float64 kernels",
-        "Find where float64 enters and make it float32. Look at NumPy arrays and Python numbers.",
-    ),
+    "fp32": (fixes.TF32, "fp32 matmuls that do not use tensor cores"),
+    "fp32 alone": (fixes.BF16_WEIGHTS, "fp32 matmuls{around} (this GPU is no faster in TF32)"),
+    "fp32 to fp16": (fixes.FP16, "fp32 matmuls{around} (the tensor cores of this GPU only take fp16)"),
+    "emulated": (fixes.FP16, "bf16 matmuls, which this GPU emulates,"),
+    "tf32": (fixes.BF16_WEIGHTS, "TF32 matmuls, and fp32 kernels around them,"),
+    "fp64": (fixes.FP32, "float64 kernels"),
 }
-"""By kind of kernels: the fix, what they are called, what to do."""
+"""By kind of kernels, each a variant of the rule's texts: the fix, and what they are called."""
 
 
 _NONE: Final = np.empty(0)
@@ -89,11 +61,12 @@ def _wide(trace: Trace) -> Rows:
     rows = []
     for kind, selections in wide_kernels(trace).items():
         for kernels in selections:
-            fix, subject, advice = _WIDE[_kind_told(kind, kernels)]
+            told = _kind_told(kind, kernels)
+            fix, subject = _WIDE[told]
             around = " and kernels around them" if kernels.groups.get("streaming", _NONE).size else ""
-            change, said = fix.change(kernels), {"subject": subject.format(around=around), "advice": advice}
+            change, said = fix.change(kernels), {"subject": subject.format(around=around)}
             row = kernel_row(trace, getattr(change, "kernels", change), 0.0, change, **said)
-            rows.append(replace(row, fix=fix))
+            rows.append(replace(row, fix=fix, variant=told))
     untold = 0.0 if any(row.figures["count"] for row in rows) else untold_share(trace)
     taken = f"fp32 or bf16 matmuls take {share_text(untold)} of a step"
     why = f"{taken}; nothing tells which types this GPU has tensor cores for"

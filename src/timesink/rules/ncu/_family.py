@@ -39,10 +39,6 @@ from timesink.startup import dataclass, replace
 from timesink.units import share_range_text, share_text, time_text, times_text
 
 _CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
-ALLOW_TF32: Final = (
-    'Allow TF32: torch.set_float32_matmul_precision("high"); or run the products in bf16 under autocast: the tensor '
-    "cores do them at many times the rate."
-)
 BEYOND_LEVELS: Final = "this page says how busy memory is, not whether its accesses waste it, nor what warps wait for"
 _SHARE: Final = "share of the kernel's time"
 _NAMES_SHOWN: Final = 3  # as many as fit in a sentence
@@ -65,12 +61,14 @@ _OWNED: Final[dict[Cause, Explain]] = {}
 
 def cause_rule(name: str, cause: Cause, figures: Callable[..., dict[str, Any]]) -> Rule:
     """The rule that owns a cause. Its limit `time_ratio`, where it has one, is a share of the kernel's time; `figures`,
-    what its facts and texts say of one launch, takes any other limit by name."""
+    what its facts and texts say of one launch, takes any other limit by name: its `advice` is a text, or the variant
+    whose advice it is."""
 
     def explain(kernel: KernelLimits, /, **others: float) -> Explanation:
         measured = figures(kernel, **others)
-        of_variant = texts.variants.get(measured.get("variant", ""), {})
-        said, known = {**texts.said, **of_variant}, {**measured, **of_variant}
+        told, advice = texts.told_to(kernel.kernel.program), measured.get("advice") or ""
+        of_variant = told.variants.get(measured.get("variant", ""), {})
+        said, known = {**told.said, **of_variant}, {**measured, **of_variant}
         counters = [
             (fill_template(fact.label, known), measured[fact.figure], fact.unit, fill_template(fact.how, known))
             for fact in texts.facts
@@ -79,7 +77,9 @@ def cause_rule(name: str, cause: Cause, figures: Callable[..., dict[str, Any]]) 
         return Explanation(
             fill_template(said["message"], known),
             counted(kernel, *counters, *measured.get("more", ())),
-            measured.get("advice") or fill_template(said["advice"], known),
+            told.variants[advice]["advice"]
+            if advice in told.variants
+            else advice or fill_template(said["advice"], known),
             measured.get("bottleneck"),
         )
 

@@ -15,7 +15,7 @@ from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import ALLOW_TF32, Counter, cause_rule, operands_advice
+from timesink.rules.ncu._family import Counter, cause_rule, operands_advice
 from timesink.rules.ncu._tiny import FUSE, is_tiny
 from timesink.units import share_text
 
@@ -104,7 +104,7 @@ def _memory(limits: KernelLimits) -> Figures:
         how = f"cycles of a warp, by stalls and loads; {queue.idle:.0f} in an idle memory"
         more.append(("wait for a load", queue.waited, "cycles", how))
     roof, roof_share = (roofline.nearest if roofline is not None else None) or ("", None)
-    advice = ALLOW_TF32 if resource is Resource.L1 and is_fp32_product(limits.kernel) else None
+    advice = "fp32_products" if resource is Resource.L1 and is_fp32_product(limits.kernel) else None
     levels = (
         "Coalesce accesses (check with ncu --page raw); then move fewer bytes: fuse with neighboring kernels, store "
     )
@@ -133,22 +133,18 @@ def _compute(limits: KernelLimits, fp64_ratio: float) -> Figures:
         more.append((f"{roof.precision} fused share", roof.fused_ratio, "ratio", how))
     of_tensor = resource is Resource.TENSOR
     of_mma = limits.kernel.compute_capability == HOPPER and any(roof.path == "mma" for roof in roofs)
-    advice = operands_advice(limits) or _OTHER_TILES if of_tensor else None
+    advice = operands_advice(limits) if of_tensor else None
     return {
         **_busy(limits),
         "words": "instruction issue",
         "ratio": ratio,
         "variant": resource.value,
-        "advice": _WGMMA if of_tensor and of_mma else ALLOW_TF32 if is_fp32_product(limits.kernel) else advice,
+        "advice": _WGMMA if of_tensor and of_mma else "fp32_products" if is_fp32_product(limits.kernel) else advice,
         "bottleneck": Bottleneck.PRECISION if resource is Resource.FP64 and 1 / ratio < fp64_ratio else None,
         "more": more,
     }
 
 
-_OTHER_TILES: Final = (
-    "Use narrower operands (bf16, fp8) or fewer products; below the peak, other tiles: torch.compile "
-    'with mode="max-autotune", or the heuristics of cuBLASLt.'
-)
 _WGMMA: Final = "Move the products from mma.sync to wgmma; it has 1.5 times the rate on this GPU."
 
 

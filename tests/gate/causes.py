@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tests.gate.answers import SHARE, TIME, Answers
+from tests.gate.answers import SHARE, TIME, Answers, ms
 
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
@@ -52,6 +52,26 @@ def causes_are_owned(of: Answers) -> Iterator[str]:
             yield f"{name} takes {share} % of the step, of which findings claim {ratio:.0%}"
 
 
+def exchanges_are_told_apart(of: Answers) -> Iterator[str]:
+    """Where GPUs are said to be busy, the share of exchanges with no computation beside them is said."""
+    share = of.bar.get("exposed communication", 0.0)
+    if of.is_without_bottleneck and " busy " in of.verdict and share and "exchanges alone" not in of.verdict:
+        yield f"busy, of which {share} % is exchanges: {of.verdict}"
+
+
+def copies_are_mended_in_their_direction(of: Answers) -> Iterator[str]:
+    """Nothing is fetched ahead that the GPU made, and nothing is sent late that it needs."""
+    ways = {"prefetch": Bottleneck.HOST_TO_DEVICE_COPY, "copy_behind": Bottleneck.DEVICE_TO_HOST_COPY}
+    for card, finding in of.diagnosis.findings:
+        name = finding.fix.name if finding.fix else ""
+        if ways.get(name, finding.bottleneck) is not finding.bottleneck:
+            yield f"{card.name}: {name} for {finding.bottleneck}"
+        if finding.bottleneck is Bottleneck.DEVICE_TO_HOST_COPY and re.search(
+            r"fetch|next (?:batch|piece)", finding.advice
+        ):
+            yield f"{card.name}: {finding.advice} for {finding.bottleneck}"
+
+
 def one_cause(of: Answers) -> Iterator[str]:
     """A finding that names a cause charges no more to it than the bar does."""
     for card, finding in of.diagnosis.findings:
@@ -60,5 +80,6 @@ def one_cause(of: Answers) -> Iterator[str]:
             continue
         causes = [of.bar.get({**WORK_WORDS, **IDLE_WORDS}[kind], 0.0) for kind in _BLAMED[finding.bottleneck]]
         most = sum(causes) + of.bar.get("other", of.bar["idle"]) * any(not share for share in causes)
-        if float(found[3]) > 1.02 * most + 0.1:
-            yield f"{card.name} charges {found[3]} %, the bar {most:.3g} %: {dict(of.bar)}"
+        charged_ms, step_ms = ms(found[1], found[2]), of.json["step_parts"][0]["step_ms"]  # steps apart are in the bar
+        if charged_ms > (1.02 * most + 0.1) / 100 * step_ms:
+            yield f"{card.name} charges {charged_ms} ms, the bar {most:.3g} % of {step_ms} ms: {dict(of.bar)}"

@@ -86,6 +86,8 @@ def commands_are_understood(of: Answers) -> Iterator[str]:
 def not_understood(commands: Iterable[str]) -> Iterator[str]:
     """Those commands that the command line refuses to read, and how."""
     for command in dict.fromkeys(commands):
+        if len(shlex.split(command)) == 2:
+            continue  # a command's name alone
         root = group()
         try:
             at_root = root.make_context("timesink", [], resilient_parsing=True)

@@ -13,7 +13,13 @@ from typing import Final
 
 from tests.gate.answers import SHARE, TIME, Answers, Row, alike, flat, ms
 from tests.gate.arithmetic import advice_names_no_type_that_is_lacking, types_by_name_are_those_recorded
-from tests.gate.causes import OWED, causes_are_owned, one_cause
+from tests.gate.causes import (
+    OWED,
+    causes_are_owned,
+    copies_are_mended_in_their_direction,
+    exchanges_are_told_apart,
+    one_cause,
+)
 from tests.gate.doors import (
     bar_is_the_budget,
     commands_are_understood,
@@ -69,15 +75,17 @@ def percentages_divide(of: Answers) -> Iterator[str]:
 
 
 def _divided(sentence: str) -> Iterator[str]:
-    wholes = []
-    for part, unit, step, step_unit, share in _OF.findall(sentence):
-        whole_ms = ms(step, step_unit)
-        wholes.append(whole_ms)
+    wholes: dict[int, float] = {}  # by where it is named: "the step" is the one that was named last
+    for found in _OF.finditer(sentence):
+        part, unit, step, step_unit, share = found.groups()
+        whole_ms = wholes[found.start()] = ms(step, step_unit)
         if not alike(ms(part, unit) / whole_ms, float(share) / 100, 1e-4) or float(share) > 100:
             yield f"{share} % is not {part} {unit} of {whole_ms:g} ms: {sentence[:160]}"
-    for part, unit, share, which, _ in _SAVES.findall(sentence):
-        if wholes and not which and not alike(ms(part, unit) / wholes[-1], float(share) / 100, 1e-3):
-            yield f"{share} % is not {part} {unit} of the step of {wholes[-1]:g} ms: {sentence[:200]}"
+    for found in _SAVES.finditer(sentence):
+        part, unit, share, which, _ = found.groups()
+        whole_ms = next((wholes[at] for at in reversed(wholes) if at < found.start()), 0.0)
+        if whole_ms and not which and not alike(ms(part, unit) / whole_ms, float(share) / 100, 1e-3):
+            yield f"{share} % is not {part} {unit} of the step of {whole_ms:g} ms: {sentence[:200]}"
 
 
 def one_budget(of: Answers) -> Iterator[str]:
@@ -164,7 +172,7 @@ def every_cause_owned(of: Answers) -> Iterator[str]:
     for name, share in of.bar.items():
         if name in ("compute", "idle", "other") or share < 100 * OWED:
             continue
-        if of.is_without_bottleneck and not any(f"{row.name} saves at most" in of.verdict for row in of.rows):
+        if of.is_without_bottleneck and not of.rows and name not in of.screen.partition("note: ")[2]:
             yield f"no bottleneck, and {name} is {share} % of the step"
         elif not of.rows and name not in of.verdict and not _REASON.search(of.verdict):
             yield f"nothing is said of {name}, {share} % of the step"
@@ -267,7 +275,8 @@ LAWS: Final[tuple[Law, ...]] = (
     parts_sum, percentages_divide, one_budget, idle_time_is_of_the_bar, saves_no_more_than_is_taken, one_price,
     dearest_first, nothing_above, every_cause_owned,
     clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
-    causes_are_owned, one_cause, types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,
+    causes_are_owned, exchanges_are_told_apart, copies_are_mended_in_their_direction, one_cause,
+    types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,
     findings_agree, rows_divide, bar_is_the_budget, commands_are_understood, lane_is_the_bar,
     plainly_said,
 )  # fmt: skip

@@ -69,10 +69,11 @@ def _texts(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
-    """The saving in the verdict is that of the first finding; a busy share is a share."""
+    """A saving in the verdict is the first finding's, or that of each that it names; a busy share is a share."""
+    named = diagnosis.findings if "no finding surely saves" in diagnosis.statement else diagnosis.findings[:1]
     for found in _SAVES.finditer(diagnosis.statement):
-        gain = diagnosis.findings[0][1].recoverable
-        if gain is None or not alike(ms(found[1], found[2]), gain.value or gain.most):
+        gains = [finding.recoverable for _, finding in named if finding.recoverable]
+        if not any(alike(ms(found[1], found[2]), gain.value or gain.most) for gain in gains):
             yield f"the verdict saves what no finding does: {diagnosis.statement}"
     for found in re.finditer(rf"busy {_SHARE}", diagnosis.statement):
         if float(found[1]) > 100.5:
@@ -82,7 +83,7 @@ def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
 def _of_which(diagnosis: Diagnosis, trace: Trace) -> Iterator[str]:
     """A share of another step than those that were recorded is called one of the step without the profiler; where slow
     ones are told apart, shares are of the others."""
-    if any("stands out" in str(note) or "stand out" in str(note) for note in diagnosis.notes):
+    if any("findings are for the other steps" in str(note) for note in diagnosis.notes):
         return
     recorded_ms = [period_ns(trace, device) / 1e6 for device in device_timeline(trace).by_device]
     for _, finding in diagnosis.findings:

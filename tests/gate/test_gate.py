@@ -111,7 +111,8 @@ def test_every_capture_of_the_fault_suite_keeps_every_law(archive: Path, tmp_pat
     for name, trace, paths in captured(archive, tmp_path):
         is_high = name.endswith("high.fault")
         check(answers_of(name, trace, tuple(paths)), pages=is_high or EACH == 1)
-        steps_ms = measured.get(f"{archive.name.split('.')[0]}/{name.split('.')[1]}", {}).get("fault_ms")
+        program, strength, side = name.split(".")
+        steps_ms = measured.get(f"{program}/{strength}", {}).get(f"{side}_ms")
         if steps_ms and (EACH == 1 or is_high):
             check(answers_of(name, trace.with_unprofiled_step(min(steps_ms) * 1e6), tuple(paths)))
 

@@ -20,7 +20,7 @@ from timesink._native import give_back, usual_threads
 from timesink.diagnosis import headline
 from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.in_short import statements
-from timesink.diagnosis.pricing import clock_text, in_order, price, share_claims, within_claim, worth_ms
+from timesink.diagnosis.pricing import in_order, longer_text, price, share_claims, within_claim, worth_ms
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Limit, Rule
 from timesink.diagnosis.saving import saving_text
@@ -198,7 +198,7 @@ def _priced(finding: Finding, own: Trace, whole: Trace) -> Finding:
     if own is not whole:
         parts = {device: part - _apart(device, own, whole) for device, part in claim.intervals.items()}
         claim = replace(claim, intervals=parts)
-    message = finding.message + clock_text(finding, worth, own)
+    message = finding.message + longer_text(finding, worth._replace(gain=gain), own)
     return replace(finding, message=message, claim=claim, recoverable=gain, priced_by=worth.by, **_step_of(own))
 
 

@@ -275,14 +275,16 @@ def without_finding(
     busy = sum(share_of_step(trace, device, line.busy) for device, line in timelines.items()) / len(timelines)
     devices = "The GPU is" if len(timelines) == 1 else f"The {len(timelines)} GPUs are"
     cause = "" if share_text(busy) == share_text(1.0) else _main_cause(trace)
-    said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_attained(trace)}{cause}"
+    said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_exchanging(trace)}{_attained(trace)}{cause}"
     if unearned := _unearned(trace, busy, has_findings, rulings):
         has_length = any(line.span_ns for line in timelines.values())
         return Bottleneck.UNDECIDED, f"{said}; {unearned}." if has_length else f"{unearned}."
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
     if bounds:
-        most = dict.fromkeys(f"{card.name} {saving_text(finding, interval=False)}" for card, finding in bounds)
-        what = f"no finding surely saves 1 % of a step: {', '.join([*most][:_BOUNDS_SHOWN])}"
+        most: dict[str, str] = {}
+        for card, finding in bounds:  # of several places the dearest
+            most.setdefault(card.name, f"{card.name} {saving_text(finding, interval=False)}")
+        what = f"no finding surely saves 1 % of a step: {', '.join([*most.values()][:_BOUNDS_SHOWN])}"
     if replays := int((trace[DEVICE_OPS]["kind"] == "graph").sum()):
         what += f" outside of {number(replays, 'graph replay')}, whose kernels were not recorded. To decide: "
         what += "nsys profile --cuda-graph-trace=node"
@@ -367,6 +369,13 @@ def _of_step(trace: Trace, busy_ratio: float) -> str:
     share, about = share_text(min(busy_ratio * times, 1.0)), "" if trace.unprofiled_step_ns else "estimated "
     without = f"the {about}{time_text(period_ns(trace, device) / times)} it takes without the profiler"
     return f"{of_profiled} as profiled, {share} of {without}"
+
+
+def _exchanging(trace: Trace) -> str:
+    """The part of the step in which GPUs are busy with nothing but exchanges, and may wait for each other."""
+    lines = device_timeline(trace).by_device
+    alone = sum(share_of_step(trace, device, line.exposed_communication) for device, line in lines.items()) / len(lines)
+    return f", {share_text(alone)} with exchanges alone" if alone else ""
 
 
 def _attained(trace: Trace) -> str:

@@ -39,6 +39,7 @@ from timesink.whatif.pricing import Pricer
 _LEAST: Final = 1e-6  # of a probability that is divided by
 _SHARED: Final = 0.01  # claims that share less than this are apart
 UNSURE: Final = 0.3  # Swanson's weight of the high end: what is expected of a gain that may be nothing
+_TOLD: Final = 1.005  # times as long: three digits tell no less apart
 _NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
 
@@ -158,14 +159,18 @@ def _slower_clock(device: tuple[int, int], trace: Trace) -> float:
     return min(max((trace.unprofiled_step_ns or 0.0) / recorded_ns, 1.0), assumed.SLOWEST_CLOCK.value)
 
 
-def clock_text(finding: Finding, priced: Priced, trace: Trace) -> str:
-    """What is claimed at the clock of the step without a profiler, where more is won than it took as recorded."""
-    change, claimed_ms = finding.change, claimed_ms_per_step(finding.claim, trace)
-    if not isinstance(change, ShortenKernels) or priced.by != "kernel_time" or not 0.0 < claimed_ms < priced.gain.value:
+def longer_text(finding: Finding, priced: Priced, trace: Trace) -> str:
+    """What is claimed in the step without a profiler, where that is longer and more is won than it took as recorded:
+    of kernels at the clock of that step, else the same part of it."""
+    claimed_ms, change = claimed_ms_per_step(finding.claim, trace), finding.change
+    if priced.by == "stated" or not 0.0 < claimed_ms < priced.gain.value:
         return ""
-    slower = _slower_clock(change.device, trace)
+    if isinstance(change, ShortenKernels) and priced.by == "kernel_time":
+        slower, where = _slower_clock(change.device, trace), "at the clock of"
+    else:
+        slower, where = claim_bound(finding, trace).most / claimed_ms, "in"
     time = time_text(claimed_ms * slower * NS_PER_MS)
-    return f"; {time} at the clock of the step without the profiler" if slower > 1.0 else ""
+    return f"; {time} {where} the step without the profiler" if slower > _TOLD else ""
 
 
 def _beside_host(gain: Quantity, rank: int, trace: Trace) -> Quantity:

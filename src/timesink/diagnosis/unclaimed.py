@@ -27,7 +27,7 @@ _BELOW: Final = "and no rule that could decide passes its limit on the rest"
 
 def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Finding]) -> Iterator[Note]:
     """A note for the causes of the device that gives most of its step to such: those that the device itself leaves
-    between kernels, and those on which no rule passes its limit."""
+    between kernels, and those on which no rule passes its limit. Where there is no finding, it is all that is said."""
     claims: dict[Device, list[Intervals]] = {}
     for found in findings:
         if found.counted_in or found.recoverable is None or found.recoverable.most:
@@ -37,7 +37,7 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     for why, kinds in ((_BETWEEN, lost.keys() & {*_OF_DEVICE}), (_BELOW, lost.keys() - {*_OF_DEVICE})):
         named = [f"{IDLE_WORDS[kind]} {share_text(lost[kind])}" for kind in lost if kind in kinds]
         if named:
-            yield Note(f"{', '.join(named)} of the step, {why}", "unclaimed")
+            yield Note(f"{', '.join(named)} of the step, {why}", "unclaimed" if findings else "")
 
 
 def _lost(trace: Trace, budget: StepBudget, claims: Mapping[Device, Sequence[Intervals]]) -> dict[str, float]:

@@ -31,8 +31,11 @@ from timesink.model.trace import Trace
 _BOTTLENECKS: Final = {"h2d": Bottleneck.HOST_TO_DEVICE_COPY, "d2h": Bottleneck.DEVICE_TO_HOST_COPY}
 """The bottleneck that a direction of copies makes. Copies of other directions never cross between host and device."""
 
-_FIXES: Final = {"copies": fixes.PREFETCH, "migrations": fixes.PREFETCH_PAGES, "trips": fixes.KEEP_ON_DEVICE}
-"""What repairs exposed copies, by `CopyGroup.kind`."""
+_FIXES: Final = {
+    "copies": fixes.PREFETCH, "results": fixes.COPY_BEHIND, "migrations": fixes.PREFETCH_PAGES,
+    "trips": fixes.KEEP_ON_DEVICE,
+}  # fmt: skip
+"""What repairs exposed copies, by `CopyGroup.kind`; copies to the CPU are `results`, which are there after the work."""
 
 
 def _exposed_rows(trace: Trace) -> Rows:
@@ -61,6 +64,7 @@ def _exposed_row(trace: Trace, device: Device, kind: str, direction: str, groups
         "moved": sum(group.bytes for group in groups),
         "rate": max(rates, default=None),
     }
+    kind = "results" if (kind, direction) == ("copies", "d2h") else kind
     where, bottleneck = partial(_place_of, trace, device, rows), _BOTTLENECKS[groups[0].direction]
     return Row(
         device, figures, time=exposed, fix=_FIXES[kind], where=where, rows=rows, bottleneck=bottleneck, variant=kind

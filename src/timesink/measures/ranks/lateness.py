@@ -279,12 +279,17 @@ def rebalanced(late: Lateness, ranks: Collection[int]) -> Rebalanced:
 
 @dataclass(frozen=True, slots=True)
 class LatestRank:
-    """The rank without whose lateness the job gains most, that gain as a share of the job's time, and whether more than
-    half of all lateness is that rank's."""
+    """The rank without whose lateness the job gains most, that gain as a share of the job's time, and what share of all
+    lateness is that rank's."""
 
     rank: int
     gain_ratio: float
-    has_most: bool
+    own_ratio: float
+
+    @property
+    def has_most(self) -> bool:
+        """Whether the others together are late for less."""
+        return self.own_ratio > 0.5
 
 
 def latest_rank(late: Lateness, ranks: Collection[int]) -> LatestRank:
@@ -294,7 +299,7 @@ def latest_rank(late: Lateness, ranks: Collection[int]) -> LatestRank:
     gains = {rank: rebalanced(late, [rank]).gain_ratio if rank in alone else 0.0 for rank in ranks}
     worst = max(gains, key=lambda rank: (gains[rank], -rank))
     own = dict(late.ranks.select("rank", "own_ns").rows())
-    return LatestRank(worst, gains[worst], 2 * own.get(worst, 0) > sum(own.values()))
+    return LatestRank(worst, gains[worst], own.get(worst, 0) / max(sum(own.values()), 1))
 
 
 def even_gain(late: Lateness) -> float:

@@ -76,6 +76,8 @@ def _latest(trace: Trace, limits: Limits) -> Rows:
         return [_late_row(trace, worst.rank, figures, row, late_by)]
     is_open = may_hide(waits, late, limits["gain_ratio"])
     unsure = unsure_text(waits, lateness_if_exact(trace), limits["gain_ratio"]) if is_open else ""
+    if not worst.has_most:
+        figures = {"rank": worst.rank, "own_ratio": worst.own_ratio}
     lone = [Row((worst.rank, -1), figures, verdict=False)]
     return Undecided(unsure, f"more steps of every rank: {_CAPTURE}") if unsure else lone
 

@@ -10,6 +10,7 @@ import json
 import random
 from pathlib import Path
 
+import polars as pl
 import pytest
 from tests.strategies import frame
 
@@ -71,6 +72,15 @@ def by_nsys(trace: Trace, os_call: str = "") -> Trace:
     ]
     tables = {table: trace[table] for table in (API_CALLS, DEVICE_OPS, DEVICES) if table in trace}
     return Trace("server", {**tables, **({OS_CALLS: frame(OS_CALLS, rows)} if rows else {})})
+
+
+@pytest.mark.parametrize("beside", ["poll", "epoll_wait", "accept4", "pthread_cond_wait", "recv", "clock_nanosleep"])
+def test_that_another_thread_waits_is_no_wait_of_the_one_that_launches(beside: str, tmp_path: Path) -> None:
+    trace = by_nsys(served(tmp_path / "server.json"), "write")
+    first, last = trace[API_CALLS]["start_ns"].min(), trace[API_CALLS]["end_ns"].max()
+    row = {"rank": 0, "process": 100, "thread": 101, "name": beside, "start_ns": first, "end_ns": last}
+    tables = {**trace.tables, OS_CALLS: pl.concat([trace[OS_CALLS], frame(OS_CALLS, [row])]).sort("start_ns")}
+    assert promised(diagnose(Trace("a program that writes", tables))) > 0.5
 
 
 def promised(diagnosis: Diagnosis) -> float:

@@ -9,6 +9,7 @@ from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Finding, Note, StepBudget
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_of_cause
+from timesink.measures.steps.per_step import period_name
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
@@ -37,7 +38,7 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     for why, kinds in ((_BETWEEN, lost.keys() & {*_OF_DEVICE}), (_BELOW, lost.keys() - {*_OF_DEVICE})):
         named = [f"{IDLE_WORDS[kind]} {share_text(lost[kind])}" for kind in lost if kind in kinds]
         if named:
-            yield Note(f"{', '.join(named)} of the step, {why}", "unclaimed" if findings else "")
+            yield Note(f"{', '.join(named)} of the {period_name(trace)}, {why}", "unclaimed" if findings else "")
 
 
 def _lost(trace: Trace, budget: StepBudget, claims: Mapping[Device, Sequence[Intervals]]) -> dict[str, float]:

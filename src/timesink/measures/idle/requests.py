@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from timesink.knowledge import frames
 from timesink.knowledge.assumptions import fixes
@@ -18,21 +19,22 @@ from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, FRAMES, HOST_STACKS, OS_CALLS
 from timesink.model.trace import Trace, remembered
 
+_THREAD: Final = ("rank", "process", "thread")
 _SHOW_THREADS: Final = (FRAMES, OS_CALLS, HOST_STACKS)
 
 
 @remembered
 def waits_for_work(trace: Trace) -> dict[int, Intervals]:
-    """Per rank, when one of its threads was in a frame or a call that waits for somebody else, in a program that only
-    infers. Where nothing of what its threads do was recorded, also when one may have waited (`_between_passes`)."""
-    found = _between_passes(trace)
+    """Per rank, when a thread that launches was in a frame or call that waits for somebody else, in a program that only
+    infers. Where nothing of what its threads do was recorded, also when it may have waited (`_between_passes`)."""
+    found, calls = _between_passes(trace), trace.get(API_CALLS)
+    launches = pl.Series(launch_links(trace).launching(calls.height))
+    launching = calls.filter(launches).select(_THREAD).unique()
     for table, pattern in ((FRAMES, frames.WAITS), (OS_CALLS, WAITS)):
-        if (rows := trace.get(table)).height:
-            waits = np.flatnonzero(matches(rows["name"], pattern).to_numpy())
-            ranks, start, end = (rows[name].to_numpy()[waits] for name in ("rank", "start_ns", "end_ns"))
-            for rank in np.unique(ranks).tolist():
-                waited = Intervals.union_of(start[ranks == rank], end[ranks == rank])
-                found[rank] = waited | found.get(rank, Intervals.none())
+        rows = trace.get(table)
+        waits = rows.filter(matches(rows["name"], pattern)).join(launching, on=_THREAD, how="semi")
+        for (rank,), own in waits.partition_by("rank", as_dict=True).items():
+            found[rank] = Intervals.union_of(*own.select("start_ns", "end_ns")) | found.get(rank, Intervals.none())
     return {} if not found or trains(trace) else found
 
 

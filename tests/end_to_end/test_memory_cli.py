@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from timesink.cli.app import run
+from timesink.readers import read
+from timesink.views.memory import segment_map
 
 SNAPSHOT = Path(__file__).resolve().parents[1] / "data" / "memory" / "gpt_bf16_adamw.pickle.xz"
 LLAMA = {
@@ -136,3 +138,15 @@ def test_trust_a_snapshot_is_compared_in_work_that_grows_as_it_does(command: tup
 def test_a_trace_without_memory_and_an_empty_request_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["memory", "plan"]) == 2
     assert "nothing to plan" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", [0, (1 << 20) - 512, (1 << 20) + (64 << 20), 1 << 63, (1 << 64) - 512])
+def test_a_block_outside_its_segment_is_nowhere_on_the_map(address: int, tmp_path: Path) -> None:
+    path = deep_snapshot(tmp_path / "snapshot.pickle", 8)
+    whole = segment_map(read([path]))
+    content = pickle.loads(path.read_bytes())
+    content["segments"][0]["blocks"][3]["address"] = address
+    path.write_bytes(pickle.dumps(content))
+    cut = segment_map(read([path], cache=False))
+    assert whole is not None and cut is not None
+    assert sum(cut.bytes_of.values()) == sum(whole.bytes_of.values()) - 512

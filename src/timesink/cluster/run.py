@@ -12,6 +12,7 @@ from timesink.cluster.files import RankFile
 from timesink.cluster.map import Summarised, Task, summarise
 from timesink.errors import UnreadableTrace
 from timesink.measures.ranks.job import SCHEMAS, Job, job
+from timesink.measures.ranks.parity import missing_ranks
 from timesink.model.tables import SOURCES
 from timesink.model.trace import NoteKind, Trace
 from timesink.readers.ranks import ranks_by_name
@@ -64,7 +65,7 @@ def run_of(
         file_count=len(files),
         quarantined=failed,
         damaged=tuple((result.file.shown, result.damage) for result in readable if result.damage),
-        missing=_missing(merged),
+        missing=missing_ranks(merged.members),
         assumed=assumed,
         lost_count=sum(result.lost for result in readable),
     )
@@ -76,7 +77,7 @@ def run_in(trace: Trace) -> Run:
     files = trace[SOURCES]["path"].n_unique() if SOURCES in trace else 1
     damaged = tuple((trace.source, reason) for reason in trace.damage)
     lost = sum(note.count for note in trace.notes if note.kind is NoteKind.DATA_LOSS)
-    return Run(made, files, (), damaged, _missing(made), "", lost)
+    return Run(made, files, (), damaged, missing_ranks(made.members), "", lost)
 
 
 def _tree(parts: list[Job]) -> Job:
@@ -101,9 +102,3 @@ def with_rank(job: Job, rank: int) -> Job:
     """The same one-rank job under another rank."""
     column = pl.lit(rank, pl.Int32).alias("rank")
     return replace(job, **{name: getattr(job, name).with_columns(column) for name in SCHEMAS})
-
-
-def _missing(job: Job) -> tuple[int, ...]:
-    """Ranks below the stated world size that no file holds."""
-    world = job.members["world_size"].max()
-    return tuple(sorted(set(range(world)) - set(job.ranks))) if isinstance(world, int) else ()

@@ -32,7 +32,7 @@ from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_shares
 from timesink.measures.kernels.attainable import attainable
-from timesink.measures.ranks.parity import differences, parity_facts
+from timesink.measures.ranks.parity import differences, missing_ranks, missing_text, parity_facts
 from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
 from timesink.measures.steps.steps import STANDS_OUT, StepTimes, covered_ratio, step_times, steps
 from timesink.measures.timeline.attribution import launch_links
@@ -356,7 +356,10 @@ def _unequal_ranks(trace: Trace) -> tuple[str, ...]:
     unequal = differences(parity_facts(trace))
     more = len(unequal) - _DIFFERENCES_SHOWN
     shown = tuple(f"ranks differ: {difference.text}" for difference in unequal[:_DIFFERENCES_SHOWN])
-    return shown + ((f"ranks differ in {more} more",) if more > 0 else ())
+    missing = missing_ranks(trace[SOURCES])
+    return (
+        shown + ((f"ranks differ in {more} more",) if more > 0 else ()) + ((missing_text(missing),) if missing else ())
+    )
 
 
 def _of_step(trace: Trace, busy_ratio: float) -> str:

@@ -84,8 +84,10 @@ def segment_map(trace: Trace) -> MapChart | None:
     if not total or not blocks.height:
         return None
     count = _MAP_CELLS * _MAP_LINES
-    offset = segments.select("address", before=pl.col("total_bytes").cum_sum() - pl.col("total_bytes"))
-    placed = blocks.join(offset, left_on="segment", right_on="address").filter(pl.col("address") >= pl.col("segment"))
+    offset = segments.select("address", "total_bytes", before=pl.col("total_bytes").cum_sum() - pl.col("total_bytes"))
+    from_start, is_after = pl.col("address") - pl.col("segment"), pl.col("address") >= pl.col("segment")
+    placed = blocks.join(offset, left_on="segment", right_on="address")
+    placed = placed.filter(is_after & (from_start < pl.col("total_bytes")))
     if not placed.height:
         return None
     start = placed["before"].to_numpy() + (placed["address"] - placed["segment"]).cast(pl.Int64).to_numpy()

@@ -14,7 +14,7 @@ from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.communication.pipelines import pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_by_step, waits_of
 from timesink.measures.ranks.lateness import Lateness, lateness_of, latest_rank, may_hide, rebalanced
-from timesink.measures.ranks.parity import differences, ranks_text
+from timesink.measures.ranks.parity import differences, missing_text, ranks_text
 from timesink.model.trace import Trace
 from timesink.rules.communication.ranks import SIDES, unsure_text
 from timesink.units import share_text, time_text
@@ -27,8 +27,7 @@ _NAMED = 8  # more files are counted, not named
 def notes_of(run: Run, waits: CollectiveWaits) -> tuple[str, ...]:
     """Sentences, the differences between ranks first."""
     sentences = [f"ranks differ: {difference.text}" for difference in differences(run.job.parity)]
-    if run.missing:
-        sentences.append(f"no file holds {ranks_text(run.missing)}; waits are lower bounds where a rank is missing")
+    sentences += [missing_text(run.missing)] if run.missing else []
     sentences += [f"{path} is left out: {reason}" for path, reason in run.quarantined[:_NAMED]]
     if len(run.quarantined) > _NAMED:
         sentences.append(f"{len(run.quarantined) - _NAMED} more files could not be read")

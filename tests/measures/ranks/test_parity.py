@@ -75,6 +75,21 @@ def test_the_odd_rank_is_named_with_what_it_has(odd: dict[str, Any], wanted: str
     assert [text.replace(" ", "") for text in found] == [wanted.replace(" ", "")]
 
 
+@pytest.mark.parametrize("held", [(0, 1), (0, 2), (1, 2)])
+def test_a_rank_that_no_file_holds_is_named_by_a_diagnosis_as_by_ranks(held: tuple[int, int], tmp_path: Path) -> None:
+    (absent,) = {0, 1, 2} - set(held)
+    run = run_with(tmp_path, *map(rank, held))
+    sentence = f"no file holds rank {absent}; waits are lower bounds where a rank is missing"
+    assert sentence in notes_of(run, waits_of(run.job))
+    assert sentence in [note.message for note in diagnose(read(sorted(tmp_path.glob("*.json")))).notes]
+
+
+def test_nothing_is_missing_where_all_ranks_or_only_one_are_there(tmp_path: Path) -> None:
+    run_with(tmp_path, *map(rank, range(3)))
+    for paths in (sorted(tmp_path.glob("*.json")), [tmp_path / "rank1.json"]):
+        assert not any("no file holds" in note.message for note in diagnose(read(paths)).notes)
+
+
 def test_a_difference_is_said_before_anything_else(tmp_path: Path) -> None:
     run = run_with(tmp_path, rank(0), rank(1, nccl="2.27.1"))
     notes = notes_of(run, waits_of(run.job))

@@ -93,6 +93,17 @@ def differences(facts: pl.DataFrame) -> tuple[Difference, ...]:
     return tuple(differing)
 
 
+def missing_ranks(stated: pl.DataFrame) -> tuple[int, ...]:
+    """The ranks below the `world_size` of these rows that none of their `rank`s is."""
+    world = stated["world_size"].max()
+    return tuple(sorted(set(range(world)) - set(stated["rank"]))) if isinstance(world, int) else ()
+
+
+def missing_text(missing: tuple[int, ...]) -> str:
+    """A sentence on ranks that no file holds."""
+    return f"no file holds {ranks_text(missing)}; waits are lower bounds where a rank is missing"
+
+
 def ranks_text(ranks: tuple[int, ...], most: int = 6) -> str:  # as many as fit on a line
     """`rank 3`, `ranks 1, 2 and 5`, or the first few and how many more."""
     if len(ranks) == 1:

@@ -41,10 +41,6 @@ class Limit:
         return figure < limit if self.passes == "<" else figure >= limit if self.passes == ">=" else figure > limit
 
 
-HEALTHY: Final = "benchmarks/faults: healthy programs stay under it"
-"""The source of a limit that no healthy program of the registry of planted faults passes."""
-
-
 class Limits:
     """The limits of one rule with a run's overrides applied; `limits["idle_ratio"]` is a plain number."""
 

@@ -20,7 +20,6 @@ from timesink.whatif.change import Case
 
 _SHOWN: Final = 3  # as many as fit in a sentence
 _NOT_PRICED: Final = Quantity(0.0, "ms", low=0.0, high=None)
-_LOG: Final = "TORCH_TRACE=logs python train.py"
 
 
 def _pieces(trace: Trace) -> Rows:
@@ -117,12 +116,7 @@ def _compiling(trace: Trace) -> Rows:
     return [
         Row(
             (rank.rank, -1),
-            {
-                "compile_ratio": rank.share,
-                "rank": rank.rank,
-                "compile_ns": rank.compile_ns,
-                "span_ns": rank.span_ns,
-            },
+            {"compile_ratio": rank.share, "rank": rank.rank, "compile_ns": rank.compile_ns, "span_ns": rank.span_ns},
             stated=_NOT_PRICED,
             where=Where(rank=rank.rank),
         )

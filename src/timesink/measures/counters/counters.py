@@ -97,10 +97,10 @@ def kernel_counters(trace: Trace) -> tuple[KernelCounters, ...]:
     return tuple(
         _one(
             row,
-            program,
             devices.get((row["rank"], row["device"] or 0), {}),
             grouped.get((row["rank"], row["profile"]), _NOTHING),
-            tuple(messages.get((row["rank"], row["profile"]), ())),
+            messages=tuple(messages.get((row["rank"], row["profile"]), ())),
+            program=program,
         )
         for row in profiles.iter_rows(named=True)
     )
@@ -137,13 +137,7 @@ def _grouped(rows: pl.DataFrame, column: str) -> dict[tuple[int, int], dict[str,
     return grouped
 
 
-def _one(
-    row: Mapping[str, object],
-    program: ProgramKind,
-    device: Mapping[str, object],
-    grouped: _Grouped,
-    messages: tuple[str, ...],
-) -> KernelCounters:
+def _one(row: Mapping[str, object], device: Mapping[str, object], grouped: _Grouped, **more: Any) -> KernelCounters:
     values, texts, failed = grouped
     major, minor = row["compute_major"], row["compute_minor"]
     duration = row["duration_ns"]
@@ -160,8 +154,7 @@ def _one(
         values=values,
         texts=texts,
         failed=failed,
-        messages=messages,
-        program=program,
+        **more,
     )
 
 

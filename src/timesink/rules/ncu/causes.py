@@ -105,9 +105,6 @@ def _memory(limits: KernelLimits) -> Figures:
         more.append(("wait for a load", queue.waited, "cycles", how))
     roof, roof_share = (roofline.nearest if roofline is not None else None) or ("", None)
     advice = "fp32_products" if resource is Resource.L1 and is_fp32_product(limits.kernel) else None
-    levels = (
-        "Coalesce accesses (check with ncu --page raw); then move fewer bytes: fuse with neighboring kernels, store "
-    )
     return {
         **_busy(limits),
         "roof": roof,
@@ -115,12 +112,9 @@ def _memory(limits: KernelLimits) -> Figures:
         "words": "memory, through its issue slots",
         "operands": operands_advice(limits),
         "variant": "queued" if queue is not None else resource.value,
-        "advice": None if queue is not None else f"{levels}{_NARROWER}" if limits.has_levels_only else advice,
+        "advice": None if queue is not None else "levels" if limits.has_levels_only else advice,
         "more": more,
     }
-
-
-_NARROWER: Final = "narrower types, read each byte once."
 
 
 def _compute(limits: KernelLimits, fp64_ratio: float) -> Figures:
@@ -139,13 +133,10 @@ def _compute(limits: KernelLimits, fp64_ratio: float) -> Figures:
         "words": "instruction issue",
         "ratio": ratio,
         "variant": resource.value,
-        "advice": _WGMMA if of_tensor and of_mma else "fp32_products" if is_fp32_product(limits.kernel) else advice,
+        "advice": "wgmma" if of_tensor and of_mma else "fp32_products" if is_fp32_product(limits.kernel) else advice,
         "bottleneck": Bottleneck.PRECISION if resource is Resource.FP64 and 1 / ratio < fp64_ratio else None,
         "more": more,
     }
-
-
-_WGMMA: Final = "Move the products from mma.sync to wgmma; it has 1.5 times the rate on this GPU."
 
 
 def _fp32_per_fp64(limits: KernelLimits) -> float:

@@ -14,7 +14,6 @@ PAGE, PLOT = "explanation/speed-table.md", "images/speed-growth.svg"
 _WHY = {
     "`plan`": "four fifths are replays of sets of changes: half of it draws them, a tenth replays",
     "`report`": "half of what it adds is the plan, a fifth the timeline",
-    "`diagnose` again": "the cache keeps tables, and imports alone take as long as the bar",
     "`diagnose` / `gzip": "imports a sixth, reading a third, and half is rules and prices, which are flat",
     "`diagnose`,": "more than half is imports of Polars, NumPy and the rules",
     "diagnosis": "flat: some 200 queries and as many passes",

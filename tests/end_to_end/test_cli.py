@@ -352,7 +352,6 @@ def test_a_kernel_report_has_no_window(capsys: pytest.CaptureFixture[str], tmp_p
 def test_an_interrupt_while_a_window_is_read_ends_with_130_and_keeps_nothing(
     when: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from timesink.readers import cache
     from timesink.untrusted import unpack
 
     passes = []
@@ -366,7 +365,6 @@ def test_an_interrupt_while_a_window_is_read_ends_with_130_and_keeps_nothing(
     whole = unpack.UnpackedFile._members
     monkeypatch.setattr(unpack.UnpackedFile, "_members", interrupted)
     monkeypatch.setenv("TIMESINK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "WORTH_BYTES", 0)
     assert run(["diagnose", str(BEFORE), "--window", "40ms:100ms"]) == 130
     assert capsys.readouterr().err == "timesink: interrupted\n"
     assert not (tmp_path / "cache").exists()

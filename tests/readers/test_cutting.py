@@ -1,4 +1,4 @@
-"""Windows of files, by name: what the cache does with them, what is refused, what is said, what several files share."""
+"""Windows of files, by name: what is refused, what is said, what several files share."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from timesink.errors import UsageError
 from timesink.model.tables import HOST_OPS, SOURCES
 from timesink.model.trace import Trace
 from timesink.model.window import Span
-from timesink.readers import cache, read
-from timesink.readers.kineto import KinetoJson
+from timesink.readers import read
 
 
 def op(start_us: float, name: str = "a") -> str:
@@ -42,21 +41,6 @@ def test_a_window_counts_from_the_first_event(ten: Path) -> None:
     )
     assert starts(read(ten, window=Span(80_000))) == [180_000, 190_000]
     assert starts(read(ten, window=":15us")) == [100_000, 110_000]
-
-
-def test_neither_the_whole_nor_the_window_is_taken_for_the_other(
-    ten: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TIMESINK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "WORTH_BYTES", 0)
-    assert len(starts(read(ten, window="20us:40us"))) == 2
-    assert not (tmp_path / "cache").exists()
-    assert len(starts(read(ten))) == 10
-    assert len([*(tmp_path / "cache").iterdir()]) == 1
-    # From now on the file itself is only asked who it is.
-    monkeypatch.setattr(KinetoJson, "open", lambda *_: pytest.fail("the file was opened"))
-    assert starts(read(ten, window="20us:40us")) == [120_000, 130_000]
-    assert len(starts(read(ten))) == 10
 
 
 def test_a_format_without_a_timeline_is_refused_with_those_that_have_one(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import signal
 import sys
 import traceback
@@ -58,22 +57,6 @@ def command(*arguments: str) -> Callable[[Path, str], int]:
     return work
 
 
-def cached(folder: Path, age: str) -> int:
-    """Read through the cache; what it answers is the target."""
-    from timesink.readers import cache, read
-
-    os.environ["TIMESINK_CACHE_DIR"] = str(folder / "cache")
-    cache.WORTH_BYTES = 0
-    for entry in (folder / "cache").glob("[!.]*"):
-        shutil.rmtree(entry)
-    same = folder / "same.json"
-    same.write_text(Path(trace(folder, age)).read_text())
-    os.utime(same, (1, 1))
-    found = read(same)
-    (folder / "answer.json").write_text(json.dumps(sorted(str(frame.rows()) for frame in found.tables.values())))
-    return 0
-
-
 def baseline(folder: Path, age: str) -> int:
     from timesink.verify import records
 
@@ -97,7 +80,6 @@ JOBS = (
     Job("report", command("report", "TRACE", "-o", "OUT.html", "--no-cache"), "out.html"),
     Job("export", command("export", "TRACE", "-o", "OUT.csv", "--table", "host_ops", "--no-cache"), "out.csv"),
     Job("redact", command("redact", "TRACE", "-o", "OUT.json"), "out.json"),
-    Job("cache", cached, "answer.json"),
     Job("baseline", baseline, "out.json"),
     Job("ledger", noted, "out.jsonl"),
 )
@@ -200,7 +182,7 @@ def state(job: Job, folder: Path, known: dict[str, bytes]) -> str:
 
 def tried(kind: str, folder: Path, touches: Mapping[str, int]) -> Iterator[dict[str, object]]:
     """Each job under each fault of a kind; then once more without one, over whatever the faults left behind."""
-    for job in JOBS if kind != "full" else (job for job in JOBS if job.name != "cache"):
+    for job in JOBS:
         place = folder / job.name / kind
         place.mkdir()
         known = {}
@@ -223,19 +205,9 @@ def tried(kind: str, folder: Path, touches: Mapping[str, int]) -> Iterator[dict[
         yield {"job": job.name, "at": -1, "code": code, "said": "", "state": state(job, place, known), "left": left}
 
 
-def shared(folder: Path, age: str) -> int:
-    """Read through the cache what others read at the same time."""
-    from timesink.model.tables import HOST_OPS
-    from timesink.readers import cache, read
-
-    os.environ["TIMESINK_CACHE_DIR"] = str(folder / "cache")
-    cache.WORTH_BYTES = 0
-    return int("".join(read(Path(trace(folder, age)))[HOST_OPS]["name"]) != NAMES[age])
-
-
 def together(folder: Path) -> Iterator[dict[str, object]]:
-    """Eight processes write to one cache, one baseline and one ledger, all at once."""
-    for job in (Job("cache", shared, "new.json"), *JOBS[4:]):
+    """Eight processes write to one baseline and one ledger, all at once."""
+    for job in JOBS[3:]:
         place = folder / job.name / "together"
         place.mkdir()
         trace(place, "new")

@@ -13,7 +13,7 @@ import pytest
 from tests.resilience.faults import JOBS
 
 from timesink.model.tables import HOST_OPS
-from timesink.readers import cache, read
+from timesink.readers import read
 
 DRIVER = Path(__file__).with_name("faults.py")
 CODES = {"killed": (0, -9, -25), "interrupted": (0, 130), "full": (2,), "together": (0,)}
@@ -52,21 +52,6 @@ def named(path: Path, names: str) -> None:
     os.utime(path, ns=(1, 1))
 
 
-def test_a_file_replaced_under_the_cache_with_equal_size_and_time_is_read_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TIMESINK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "WORTH_BYTES", 0)
-    path, other = tmp_path / "trace.json", tmp_path / "other.json"
-    for names in ("ab", "xy"):
-        named(other, names)
-        other.replace(path)
-        assert read(path)[HOST_OPS]["name"].to_list() == list(names)
-        assert read(path)[HOST_OPS]["name"].to_list() == list(names)
-    named(path, "pq")  # written in place: the same file, size and time
-    assert read(path)[HOST_OPS]["name"].to_list() == ["p", "q"]
-
-
 @pytest.mark.parametrize("home", ["/proc/self/none", "/dev/null/none", "", None])
 def test_a_home_that_nobody_may_write_to_costs_nothing_but_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str | None
@@ -78,7 +63,6 @@ def test_a_home_that_nobody_may_write_to_costs_nothing_but_the_cache(
         monkeypatch.setenv("HOME", home)
     else:
         monkeypatch.setenv("TIMESINK_CACHE_DIR", "/proc/self/none")
-    monkeypatch.setattr(cache, "WORTH_BYTES", 0)
     named(tmp_path / "trace.json", "ab")
     assert read(tmp_path / "trace.json")[HOST_OPS]["name"].to_list() == ["a", "b"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import gzip
 import json
-import os
 import re
 import sqlite3
 import time
@@ -26,7 +25,7 @@ from timesink.cli.parser import loaded
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import kernel_names
 from timesink.knowledge.kernels import decode
-from timesink.readers import cache, read
+from timesink.readers import read
 from timesink.untrusted.budget import VARIABLE, ReadLimits, usual_limits
 from timesink.untrusted.spending import OverBudget, watched
 
@@ -275,27 +274,6 @@ def _texts(value: Any) -> list[str]:
 )
 def test_kernels_of_xmma_keep_their_tiles(name: str) -> None:
     assert Cleaner().symbol(name) == name
-
-
-@pytest.mark.parametrize("spoil", ["manifest.json", "device_ops.parquet", "lost"])
-def test_a_spoilt_entry_of_the_cache_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str) -> None:
-    monkeypatch.setenv("TIMESINK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "WORTH_BYTES", 0)
-    path = tmp_path / "run.sqlite"
-    path.write_bytes(nsys_sqlite()[0])
-    first = read(path)
-    (entry,) = (tmp_path / "cache").iterdir()
-    if spoil == "lost":
-        manifest = json.loads((entry / "manifest.json").read_text())
-        del manifest["tables"]["device_ops"]
-        (entry / "manifest.json").write_text(json.dumps(manifest))
-    else:
-        (entry / spoil).unlink()
-        os.mkfifo(entry / spoil)
-    again = read(path)
-    assert {table.name: frame.rows() for table, frame in again.tables.items()} == {
-        table.name: frame.rows() for table, frame in first.tables.items()
-    }
 
 
 def test_a_full_disk_is_told_in_a_line(

@@ -21,7 +21,7 @@ from timesink.measures.ranks.job import SCHEMAS, Job, in_order, job
 from timesink.model.tables import SOURCES
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.readers.cache import digest_of
+from timesink.readers.file import digest_of
 from timesink.startup import dataclass, replace
 from timesink.untrusted.whole_file import whole_file
 
@@ -31,7 +31,7 @@ _LOST = "lost_count"
 
 
 def folder() -> Path:
-    """The folder of cached jobs, next to the tables of the reader's cache."""
+    """The folder of cached jobs, next to the answers that are kept."""
     if chosen := os.environ.get("TIMESINK_CACHE_DIR"):
         return Path(chosen) / "ranks"
     from platformdirs import user_cache_path

@@ -252,7 +252,7 @@ def read(  # noqa: PLR0913  # every way to read a file is one keyword of the pub
     linked_only
         Leave out the GPU work whose launch is not in the file; a note says how much that is.
     cache
-        Keep the tables in the user's cache folder, and take them from there where the same bytes were read before.
+        Take the digest of the file's bytes, by which what is kept of it is named.
     limits
         What may be spent on the file.
     window

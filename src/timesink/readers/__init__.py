@@ -45,7 +45,7 @@ def read(  # noqa: PLR0913  # every way to read a file is one keyword of the pub
     linked_only
         Leave out the GPU work whose launch is not in the file; a note says how much that is.
     cache
-        Keep the tables in the user's cache folder, and take them from there where the same bytes were read before.
+        Take the digest of the file's bytes, by which what is kept of it is named.
     limits
         What may be spent on the file.
     window
@@ -78,7 +78,7 @@ def _read(
     from os import cpu_count
 
     from timesink.model.window import Span
-    from timesink.readers.cache import read_file
+    from timesink.readers.file import read_file
     from timesink.readers.ranks import join_traces
     from timesink.readers.window import read_window
 

@@ -32,14 +32,13 @@ _KNOWN = "give a profile of PyTorch, Nsight Systems or Nsight Compute; `timesink
 class Reader(Protocol):
     """One file format.
 
-    `format` is its name, as `sources.format` holds it. `version` changes whenever the same bytes would give other
-    tables: the cache keys by it. A `trace` records a run of a rank; a `companion` (a compile log, a memory snapshot, a
-    kernel report) adds to the traces it is read with and claims no rank of its own. Readers of a lower `priority` are
-    asked first: 0 where the content proves the format, 1 where it only suggests it, 2 where a file name may.
+    `format` is its name, as `sources.format` holds it. A `trace` records a run of a rank; a `companion` (a compile log,
+    a memory snapshot, a kernel report) adds to the traces it is read with and claims no rank of its own. Readers of a
+    lower `priority` are asked first: 0 where the content proves the format, 1 where it only suggests it, 2 where a file
+    name may.
     """
 
     format: str
-    version: int = 1
     kind: Literal["trace", "companion"] = "trace"
     priority: int = 0
 

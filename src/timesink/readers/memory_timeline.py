@@ -32,7 +32,6 @@ class MemoryTimeline(Reader):
     """Reader of raw timelines, plain or gzip."""
 
     format = "torch_memory_timeline"
-    version = 2
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """By its first row: four small whole numbers in double brackets."""

@@ -1,7 +1,7 @@
 """Reading only a window of files: a look through each for its first and last moment, then the rows of the window.
 
 The window counts from the first event of all the files, so that the ranks of a job are cut at one moment of their
-common clock. The cache does not keep what was read through a window; a trace that it holds whole is cut.
+common clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from timesink.errors import UsageError
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.model.window import Span, Window
-from timesink.readers import cache as store
+from timesink.readers.file import CHANGED, read_file, state_of
 from timesink.readers.formats import OpenedFile, WindowReader, reader_of
 from timesink.readers.plausibility import make_plausible
 from timesink.readers.ranks import join_traces
@@ -45,7 +45,7 @@ def read_window(files: Sequence[Path], span: Span, limits: ReadLimits, *, cache:
     if not files:
         return join_traces([], [])
     with ThreadPoolExecutor(max_workers=min(len(files), cpu_count() or 1)) as pool:
-        looked_at = list(pool.map(lambda file: _look(file, limits, cache), files))
+        looked_at = list(pool.map(lambda file: _look(file, limits), files))
         window = _window(looked_at, span)
         parts = list(pool.map(lambda file: _read(file, window, limits, cache), looked_at))
     trace = parts[0] if len(parts) == 1 else join_traces(parts, list(files))
@@ -55,13 +55,12 @@ def read_window(files: Sequence[Path], span: Span, limits: ReadLimits, *, cache:
     return replace(trace, notes=(*notes, *trace.notes), cut_to=window)
 
 
-def _look(path: Path, limits: ReadLimits, cache: bool) -> _File:
+def _look(path: Path, limits: ReadLimits) -> _File:
     reader = reader_of(path)
-    state = store.state_of(path)
+    state = state_of(path)
     if not isinstance(reader, WindowReader):
         return _File(path, None, state)
-    cached = store.kept(reader, path) if cache else None
-    return _File(path, cached or reader.open(path, limits), state)
+    return _File(path, reader.open(path, limits), state)
 
 
 def _window(files: Sequence[_File], span: Span) -> Window:
@@ -88,5 +87,5 @@ def _window(files: Sequence[_File], span: Span) -> Window:
 
 def _read(file: _File, window: Window, limits: ReadLimits, cache: bool) -> Trace:
     opened = file.opened
-    trace = make_plausible(opened.within(window), limits) if opened else store.read_file(file.path, limits, cache=cache)
-    return trace if store.state_of(file.path) == file.state else trace.with_notes(store.CHANGED)
+    trace = make_plausible(opened.within(window), limits) if opened else read_file(file.path, limits, cache=cache)
+    return trace if state_of(file.path) == file.state else trace.with_notes(CHANGED)

@@ -24,7 +24,6 @@ class KinetoJson(Reader):
     """Reader of a trace file, of one rank or of several that were merged."""
 
     format = "kineto_json"
-    version = 4
     priority = 1
 
     def recognises(self, path: Path, head: bytes) -> bool:

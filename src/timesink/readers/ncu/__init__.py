@@ -33,7 +33,6 @@ class NcuReport(Reader):
     """Reader of the documented block format, all versions from 2022 on; ``.ncu-repz`` is one packed by Zstandard."""
 
     format = "ncu_report"
-    version = 2
     kind = "companion"
     priority = 2
 
@@ -53,7 +52,6 @@ class NcuCsv(Reader):
     """Reader of the raw and details pages, and of what ncu prints as text."""
 
     format = "ncu_csv"
-    version = 3
     kind = "companion"
 
     def recognises(self, path: Path, head: bytes) -> bool:

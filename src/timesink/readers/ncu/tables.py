@@ -13,7 +13,7 @@ from timesink.knowledge.metric_names import base_unit
 from timesink.model.schema import Table
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES, SOURCES
 from timesink.model.trace import ImportNote, Trace
-from timesink.readers.cache import digest_of
+from timesink.readers.file import digest_of
 from timesink.readers.ncu.wire import MetricColumns
 from timesink.startup import dataclass, field, fields
 

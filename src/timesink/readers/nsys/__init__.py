@@ -40,7 +40,6 @@ class NsysSqlite(Reader):
     """Reader of SQLite exports; what it cannot place becomes a note."""
 
     format = "nsys_sqlite"
-    version = 2
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """Any SQLite database: `read` says so where it is another program's."""
@@ -75,7 +74,6 @@ class NsysReport(NsysSqlite):
     """
 
     format = "nsys_report"
-    version = 1
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """By the first words of a report, or its name: a raw stream is ours to refuse with the way out."""
@@ -90,7 +88,6 @@ class NsysArrow(NsysSqlite):
     """Reader of export folders. For a window, every batch is looked at, and what is outside is dropped at once."""
 
     format = "nsys_arrow"
-    version = 1
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """A folder with a table of an Nsight Systems export in it."""
@@ -138,7 +135,7 @@ def exported(report: Path, cache: Path | None = None) -> Path:
     """
     from platformdirs import user_cache_path
 
-    from timesink.readers.cache import digest_of
+    from timesink.readers.file import digest_of
 
     if report.suffix.lower() == ".qdstrm":
         raise UnreadableTrace(

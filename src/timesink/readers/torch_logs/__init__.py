@@ -24,7 +24,6 @@ class TorchLogs(Reader):
 
     format = "torch_logs"
     kind = "companion"
-    version = 2
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """A line with the prefix of PyTorch's loggers in the first 4 KiB."""

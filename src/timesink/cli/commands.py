@@ -73,7 +73,7 @@ OPTIONS = (
 OPTIONS_OF_MOST = (
     ("-v, --verbose", "Show everything, with names in full."),
     ("-q, --quiet", "Show no progress, and nothing that a program prints."),
-    ("--no-cache", "Answer anew; keep no answer in the user's cache folder."),
+    ("--no-cache", "Read the files anew; keep nothing in the user's cache folder."),
     ("--no-color", "Write no colour (NO_COLOR and FORCE_COLOR count too)."),
 )
 

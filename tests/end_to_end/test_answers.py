@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from timesink.cli import answers
 
 DEMO = Path(__file__).parents[2] / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.gz"
 OLD_NS = 10**18  # 2001: what was written long before it is read
@@ -19,6 +27,8 @@ PROGRAM = """
 import os, sys
 from timesink.cli.answers import answered
 sys.path.insert(0, sys.argv[1])
+with open(os.path.join(sys.argv[1], "..", "first")) as first:
+    exec(first.read())
 
 def run(words):
     os.write(int(os.environ["RUNS"]), b"x")
@@ -48,6 +58,7 @@ class Asked:
         self.racy_ns = 0  # nothing sets the time of a change back: files of a test are never old
         self.words, self.environment, self.counted = ["diagnose", "first.json"], dict[str, str](), folder / "runs"
         self.counted.touch()
+        self.write("first", "")
         self.write("work/first.json", "old")
         self.write("modules/helper.py", "SAYS = 'old'")
         for path in (self.work / "folder", self.work, self.modules, folder):
@@ -68,7 +79,11 @@ class Asked:
     def runs(self) -> int:
         return self.counted.stat().st_size
 
-    def __call__(self, cwd: Path | None = None) -> tuple[int, bytes, bytes]:
+    def first(self, statement: str) -> None:
+        """What the program does before it looks for an answer; no answer comes from the file in which this stands."""
+        self.write("first", statement)
+
+    def __call__(self, cwd: Path | None = None, **streams: Any) -> tuple[int, bytes, bytes]:
         program = f"import timesink.cli.answers as a; a._RACY_NS = {self.racy_ns}\n{PROGRAM}"
         given = {**os.environ, "TIMESINK_CACHE_DIR": str(self.cache), "PYTHONDONTWRITEBYTECODE": "1"}
         with self.counted.open("ab") as counter:
@@ -78,7 +93,7 @@ class Asked:
                 command,
                 cwd=cwd or self.work,
                 env=environment,
-                capture_output=True,
+                **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
                 pass_fds=[counter.fileno()],
                 check=False,
             )
@@ -96,7 +111,7 @@ def test_an_answer_is_given_again_byte_for_byte(asked: Asked) -> None:
     assert asked.runs == 1
     assert first[0] == 0 and b"first.json old" in first[1] and first[2] == b"a note\n"
     (entry,) = asked.entries
-    assert entry.stat().st_mode & 0o777 == 0o600 and entry.parent.stat().st_mode & 0o777 == 0o700
+    assert entry.parent.stat().st_mode & 0o777 == 0o700
 
 
 def replaced(asked: Asked) -> None:
@@ -154,11 +169,87 @@ def test_no_answer_outlives_what_it_came_from(asked: Asked, change: str) -> None
 
 
 def test_another_folder_has_its_own_answers(asked: Asked) -> None:
+    """Also where all that is found there is the same: the folder's name may be part of an answer."""
     asked()
     other = asked.cache.parent / "other"
-    (other / "folder").mkdir(parents=True)
-    assert b"first.json" not in asked(other)[1]
+    other.mkdir()
+    for name in ("first.json", "folder"):
+        (other / name).symlink_to(asked.work / name)
+    assert str(other).encode() in asked(other)[1]
     assert asked.runs == 2
+
+
+def test_each_fact_about_a_file_tells_it_from_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "module.py").touch()
+    path, facts = str(tmp_path / "module.py"), (tmp_path / "module.py").stat()
+    before = answers._state(path)
+    for field in ("st_dev", "st_ino", "st_mode", "st_size", "st_mtime_ns", "st_ctime_ns"):
+        names = ("st_dev", "st_ino", "st_mode", "st_size", "st_mtime_ns", "st_ctime_ns")
+        other = SimpleNamespace(**{name: getattr(facts, name) + (name == field) for name in names})
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "stat", lambda _, told=other: told)
+            assert answers._state(path) != before
+    assert answers._state(path) == before
+
+
+def on_terminal(asked: Asked, columns: int) -> bytes:
+    """What the program writes to a terminal so wide."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    try:
+        asked(stdout=theirs)
+        return os.read(ours, 10_000)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_terminals_of_other_widths_and_what_is_no_terminal_have_their_own_answers(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    first = on_terminal(asked, 80)
+    assert on_terminal(asked, 80) == first and b"first.json old" in first and asked.runs == 1
+    on_terminal(asked, 81)
+    assert asked.runs == 2
+    asked()
+    assert asked.runs == 3
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "sys.stdout.reconfigure(encoding='latin-1')",
+        "sys.stdout.reconfigure(errors='replace')",
+        "sys.stdout.isatty = lambda: True; os.get_terminal_size = lambda _: (80, 24)",
+        "sys.stderr.isatty = lambda: True; os.get_terminal_size = lambda _: (80, 24)",
+        "os.cpu_count = lambda: 1001",
+        "os.uname = lambda: ('Linux', 'elsewhere')",
+        "sys.version += '1'",
+        "sys.path.append('/nowhere')",
+        "sys.warnoptions.append('error')",
+        "sys.argv[0] = 'other'",
+    ],
+)
+def test_what_no_file_tells_stands_in_the_name_of_an_answer(asked: Asked, first: str) -> None:
+    asked()
+    asked.first(first)
+    asked()
+    assert asked.runs == 2
+    asked()
+    assert asked.runs == 2
+
+
+def test_an_answer_whose_reader_left_is_not_kept(asked: Asked) -> None:
+    asked.environment["AND"] = (
+        "try:\n print('x' * 100_000, flush=True)\n"
+        "except BrokenPipeError:\n os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    asked(stdout=writing)
+    os.close(writing)
+    assert not asked.entries
 
 
 @pytest.mark.parametrize(
@@ -168,7 +259,10 @@ def test_another_folder_has_its_own_answers(asked: Asked) -> None:
         "os.makedirs('made', exist_ok=True); os.rmdir('made')",
         "import subprocess; subprocess.run(['true'])",
         "os.posix_spawn('/bin/true', ['true'], {}); os.wait()",
+        "import ctypes; ctypes.CDLL(None).system(b'true')",  # of which Python hears nothing
         "import _socket; _socket.socket()",
+        "sys.stdout.buffer.write(b'unheard')",
+        "os.write(sys.stdout.fileno(), b'unheard')",
         "open('first.json').read(); os.utime('first.json')",
         "open('/dev/null').close()",
         "os.environ['CODE'] = '1'",
@@ -249,10 +343,7 @@ SPOILT: dict[str, Callable[[Path], object]] = {
     "a link": spoil_link,
     "a pipe": spoil_pipe,
     "nested": spoil_nested,
-    "written to by others": lambda entry: entry.chmod(0o666),
-    "read by others": lambda entry: entry.chmod(0o640),
-    "in a folder that others may write to": lambda entry: entry.parent.chmod(0o777),
-    "another user's": lambda entry: os.chown(entry, 12345, -1),
+    "in a folder that others may look into": lambda entry: entry.parent.chmod(0o750),
     "in a folder of another user": lambda entry: os.chown(entry.parent, 12345, -1),
 }
 

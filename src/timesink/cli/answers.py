@@ -1,14 +1,13 @@
 """Answers kept: a command asked again, of files that are as they were, is answered before anything heavy is imported.
 
-An answer is kept only where all that it came from is known: the words, the environment, the folder, Python and the
-terminal name its file; what was opened, looked for or listed while it was made, this package and its libraries
-included, stands in it as the file system then told it. A difference in any of that, a file that is there now and was
-not, a file written to less than two seconds before, a process, a connection or a file of its own: no answer from here.
+An answer is kept only where all that it came from is known. The words, the environment, the folder, the machine, Python
+and the terminal name its file; every path that was opened, looked for or listed while it was made, and this package and
+its libraries, stand in it as the file system told them. A difference in any of that, a file that is there now and was
+not, one written to less than two seconds before, a process, a connection or a file of its own: no answer from here.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import resource
@@ -18,18 +17,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from shutil import get_terminal_size
-from threading import get_ident
 from typing import Any, Final
 
 from timesink.cli.commands import resolve
 
-State = list[int | str] | None
-"""What the file system says of a path; None where that does not last: a pipe, a device, a file just written to."""
-
 BOUND_BYTES: Final = 64 << 20
 _LARGEST_BYTES: Final = 4 << 20
-_MOST_FILES: Final = 10_000
 # Two writes so close may bear the same time; no file system that is in use counts in more than two seconds.
 _RACY_NS: Final = 2_000_000_000
 # What answers from files alone; what of it writes, starts or asks for something else is noticed.
@@ -38,44 +31,44 @@ _COMMANDS: Final = ("diagnose", "plan", "show", "kernels")
 _UNHEEDED: Final = ("_", "SHLVL", "OLDPWD", "PWD")
 # What is spent is read there, and is no part of an answer.
 _SPENT: Final = "/proc/self/statm"
-_ACTS: Final = ("os.", "subprocess.", "socket.", "shutil.", "tempfile.", "urllib.", "http.", "pty.", "webbrowser.")
-_LOOKS: Final = ("os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.putenv", "os.unsetenv", "os.getxattr")
+_CODE: Final = (".py", ".pyc", ".so")
+_ACTS: Final = ("os.", "subprocess.", "socket.")
+_LISTS: Final = ("os.listdir", "os.scandir")
+_LOOKS: Final = ("os.walk", "os.fwalk", "os.putenv", "os.unsetenv", "os.getxattr")
+_WHOLE: Final = 6  # numbers that tell a file
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def answered(arguments: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
     """The exit code of a command line, after its answer as it was kept, or as `run` makes it, which is then kept."""
-    place = parts = None
+    place = None
     with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError):  # what cannot be read is as if not there
         place = _place(arguments)
-        parts = _load(place) if place else None
-    if parts is not None and _shown(parts):
-        return 0
+        if place and _give_again(place):
+            return 0
     if place is None:
         return run(arguments)
-    heard = _Heard(time.time_ns(), arguments)
+    heard = _Heard()
     with heard.listening():
         code = run(arguments)
-    if code == 0 and not heard.spoilt:
+    if code == 0:
         with suppress(OSError, RuntimeError):
-            _store(place, heard)
+            _keep(place, heard)
     return code
 
 
 def _place(arguments: Sequence[str]) -> str | None:
     """The file in which the answer is kept, named by all that is known before; None where none is to be kept."""
-    streams: Any = (sys.stdout, sys.stderr)
-    if not arguments or "--no-cache" in arguments or not _bound() or not hasattr(os, "geteuid"):
-        return None
-    if not all(isinstance(getattr(one, "buffer", None), io.BufferedWriter | io.FileIO) for one in streams):
+    streams = [sys.stdout, sys.stderr]
+    if "--no-cache" in arguments or not _bound() or None in streams:
         return None
     if resolve(arguments)[1].partition(" ")[0] not in _COMMANDS:
         return None
-    machine = [sys.version, sys.executable, sys.argv[:1], sys.path, repr(sys.flags), sys.warnoptions, *os.uname()]
-    shown = [(one.isatty(), one.encoding, one.errors, one.line_buffering) for one in streams]
-    whose = [os.getcwd(), os.geteuid(), os.getegid(), time.tzname, time.timezone, *get_terminal_size()]
+    machine = [sys.version, sys.argv[:1], sys.path, repr(sys.flags), sys.warnoptions, *os.uname(), os.cpu_count()]
+    widths = [os.get_terminal_size(one.fileno()) if one.isatty() else None for one in streams]
+    shown = [*widths, *((one.encoding, one.errors) for one in streams)]
     known = {name: value for name, value in os.environ.items() if name not in _UNHEEDED}
-    key = json.dumps([list(arguments), machine, shown, whose, known], sort_keys=True)
+    key = json.dumps([list(arguments), machine, shown, os.getcwd(), known], sort_keys=True)
     return os.path.join(_folder(), sha256(key.encode()).hexdigest())
 
 
@@ -93,211 +86,148 @@ def _bound() -> int:
     return int(chosen) if chosen.isascii() and chosen.isdigit() else BOUND_BYTES
 
 
-def _is_private(status: os.stat_result, others: int) -> bool:
-    """Whether it is this user's own, and nobody else has one of these rights."""
-    return status.st_uid == os.geteuid() and not status.st_mode & others
+def _is_own(folder: str) -> bool:
+    """Whether nobody else can read or write in it."""
+    status = os.lstat(folder)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
-def _load(place: str) -> list[Any] | None:
-    """The parts of the answer that is kept there, where everything that it came from is as it was."""
-    folder = os.lstat(os.path.dirname(place))
-    if not stat.S_ISDIR(folder.st_mode) or not _is_private(folder, 0o022):
-        return None
-    with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or not _is_private(status, 0o077):
-            return None
+def _give_again(place: str) -> bool:
+    """Whether the answer kept there was written, everything that it came from being as it was."""
+    if not _is_own(os.path.dirname(place)) or not stat.S_ISREG(os.lstat(place).st_mode):
+        return False
+    with open(place, "rb") as file:
         digest, _, body = file.read().partition(b"\n")
     if sha256(body).hexdigest().encode() != digest:
-        return None
+        return False
     kept = json.loads(body)
-    for kind, path, before in kept["seen"]:
-        if _state(kind, path, 0) != before:
-            return None
+    if any(_state(path) != before for path, before in kept["seen"].items()):
+        return False
     os.utime(place)
-    parts: list[Any] = kept["parts"]
-    return parts
+    for at, text in kept["parts"]:
+        stream = (sys.stdout, sys.stderr)[at]
+        stream.write(text)
+        stream.flush()  # who cannot take it is told so by the command itself
+    return True
 
 
-def _shown(parts: list[Any]) -> bool:
-    """Write the parts of an answer to where each belongs; False where that cannot be, which the command itself says."""
-    with suppress(OSError):
-        for descriptor, text in parts:
-            place = (sys.stdout, sys.stderr)[descriptor - 1].fileno()
-            with open(place, "wb", closefd=False) as stream:
-                stream.write(text.encode("latin-1"))
-        return True
-    return False
-
-
-def _state(kind: str, path: str, begun_ns: int) -> State:
+def _state(path: str) -> list[int] | None:
     """What tells a file from every other and from itself after a change; of a folder, whether it is the same one, or,
-    where it was `listed`, what lies in it; of a `link`, where it leads. `begun_ns` is 0 where its age does not matter.
+    where its path ends in a slash, also what lies in it. None of what does not last, such as a pipe.
     """
     try:
-        if kind == "link" and os.path.islink(path):
-            return ["link", os.readlink(path)]
         status = os.stat(path)
-        if stat.S_ISREG(status.st_mode) and kind == "data":  # a server of files is asked anew when one is opened
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        if stat.S_ISREG(status.st_mode) and not path.endswith(_CODE):
+            descriptor = os.open(path, os.O_RDONLY)  # a server of files is asked anew when one is opened
             try:
                 status = os.fstat(descriptor)
             finally:
                 os.close(descriptor)
     except (OSError, ValueError) as error:
-        return ["none", getattr(error, "errno", None) or 0]
-    whole = [status.st_dev, status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-    if stat.S_ISDIR(status.st_mode) and kind != "listed":
-        return ["folder", *whole[:3]]
+        return [getattr(error, "errno", None) or 0]
+    same = [status.st_dev, status.st_ino, status.st_mode]
+    if stat.S_ISDIR(status.st_mode) and not path.endswith(os.sep):
+        return same
     lasts = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-    if not lasts or (begun_ns and max(whole[-2:]) > begun_ns - _RACY_NS):
-        return None
-    return ["file", *whole]
+    return [*same, status.st_size, status.st_mtime_ns, status.st_ctime_ns] if lasts else None
 
 
-class _Copied(io.BufferedWriter):
-    """A stream that also tells what is written to it."""
+class _Copied:
+    """A stream of which every text is heard; whoever asks for more than to write to it may write unheard."""
 
-    def __init__(self, stream: Any, hear: Callable[[bytes], None]) -> None:
-        super().__init__(io.FileIO(stream.fileno(), "wb", closefd=False))
-        self.hear, self.is_bare = hear, isinstance(stream, io.FileIO)
+    def __init__(self, stream: Any, at: int, heard: _Heard) -> None:
+        self.uncopied, self._at, self._heard = stream, at, heard
 
-    def write(self, content: Any) -> int:
-        """As of the stream, at once where that keeps nothing back."""
-        self.hear(bytes(content))
-        count = super().write(content)
-        if self.is_bare:
-            self.flush()
-        return count
+    def write(self, text: str) -> int:
+        """As of the stream."""
+        self._heard.parts.append((self._at, text))
+        return int(self.uncopied.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        self._heard.is_known &= name in ("flush", "isatty", "encoding", "errors")
+        return getattr(self.uncopied, name)
 
 
 class _Heard:
-    """What a command opens, looks for, lists and writes to its two streams. `spoilt`: it did what no file tells."""
+    """What a command opens, looks for, lists and writes to its two streams. `is_known`: it did nothing else."""
 
-    def __init__(self, begun_ns: int, arguments: Sequence[str]) -> None:
-        self.begun_ns, self.spoilt, self.listens = begun_ns, False, True
-        self.looking: set[int] = set()  # threads that look for themselves
+    def __init__(self) -> None:
+        self.begun_ns, self.is_known, self.listens = time.time_ns(), True, True
         self.children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.seen: dict[tuple[str, str], State] = {}
+        self.seen: dict[str, list[int] | None] = {}
         self.parts: list[tuple[int, str]] = []
-        for module in [*sys.modules.values()]:  # what was imported by now
-            spec = getattr(module, "__spec__", None)
-            for path in (getattr(spec, "origin", None), getattr(spec, "cached", None)):
-                if path and os.sep in path:
-                    self.see("code", path)
-        for folder in {*sys.path, *sys.path_importer_cache}:
-            self.see("listed", folder or ".")
-        self.see("data", "/etc/localtime")
-        for path in {part for word in arguments for part in (word, word.partition("=")[2])}:
-            self._see_within(path)
 
-    def _see_within(self, path: str) -> None:
-        """The files of a folder, which compiled readers open without a word."""
-        self.see("data", path)
-        for folder, _, names in os.walk(path):
-            self.see("listed", folder)
-            for name in names:
-                self.see("data", os.path.join(folder, name))
-            if len(self.seen) > _MOST_FILES:
-                self.spoilt = True
-                return
-
-    def see(self, kind: str, path: Any) -> None:
+    def see(self, path: Any) -> None:
         """A path is asked for: what it is now, before the answer comes from it."""
-        if isinstance(path, int) or (path := os.fsdecode(path)) == _SPENT or (kind, path) in self.seen:
-            return
-        self.looking.add(get_ident())
-        self.seen[kind, path] = state = _state(kind, path, self.begun_ns)
-        self.looking.remove(get_ident())
-        self.spoilt |= state is None
+        if not isinstance(path, int) and (path := os.fsdecode(path)) not in self.seen and path != _SPENT:
+            self.seen[path] = None  # to look asks for it as well
+            self.seen[path] = _state(path)
 
     def heed(self, event: str, facts: tuple[Any, ...]) -> None:
         """The audit hook: what Python does, told before it is done."""
-        if not self.listens or not facts or get_ident() in self.looking:
+        if not self.listens:
             return
-        path = facts[0]
-        if event == "open" and isinstance(path, int):
-            return  # a descriptor, of which the same was told when it was made
-        if event == "open":
-            if facts[2] & _WRITING or any(letter in "wax+" for letter in facts[1] or ""):
-                self._act(path)
-            elif str(path).endswith(".pyc"):
-                folder, _, name = str(path).rpartition(f"{os.sep}__pycache__{os.sep}")
-                self.see("code", path)
-                self.see("code", f"{folder}{os.sep}{name.partition('.')[0]}.py")
-            else:
-                self.see("code" if str(path).endswith(".py") else "data", path)
-        elif event in ("os.listdir", "os.scandir"):
-            self.see("listed", path or ".")
-        elif event == "import" and isinstance(facts[1], str):
-            self.see("code", facts[1])
-        elif event.startswith(_ACTS) and event not in _LOOKS:
-            self._act(path)
+        if event == "open" and not facts[2] & _WRITING:
+            self.see(facts[0])
+        elif event in _LISTS:
+            self.see(os.path.join(os.fsdecode(facts[0] or "."), ""))
+        elif event == "open" or (event.startswith(_ACTS) and event not in _LOOKS):
+            self.is_known = False
 
-    def _act(self, path: object) -> None:
-        """Something is done besides answering; what Python compiles for its next start does not count."""
-        _, compiled, name = str(path).rpartition("__pycache__")
-        self.spoilt |= not compiled or (name != "" and ".pyc" not in name)
-
-    def _asked(self, look: Callable[..., Any], kind: str) -> Callable[..., Any]:
+    def _asked(self, look: Callable[..., Any]) -> Callable[..., Any]:
         def heard(path: Any, *rest: Any, **named: Any) -> Any:
-            if self.listens and get_ident() not in self.looking:
-                self.spoilt |= named.get("dir_fd") is not None
-                self.see(kind if named.get("follow_symlinks", True) else "link", path)
+            if self.listens:
+                self.is_known &= named.get("dir_fd") is None
+                self.see(path)
             return look(path, *rest, **named)
 
         return heard
 
-    def _copied(self, descriptor: int, stream: Any) -> io.TextIOWrapper:
-        """A stream to the same place, of which every byte is heard."""
-        stream.flush()
-        buffer = _Copied(stream.buffer, lambda content: self.parts.append((descriptor, content.decode("latin-1"))))
-        buffered = stream.line_buffering, stream.write_through
-        copy: Any = io.TextIOWrapper(buffer, stream.encoding, stream.errors, None, *buffered)
-        copy.uncopied = stream
-        return copy  # type: ignore[no-any-return]
-
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Hear what the block does. What looks for files makes no event: those functions stand behind ours."""
-        kinds = {"stat": "data", "access": "data", "lstat": "link", "readlink": "link"}
-        former, streams = {name: getattr(os, name) for name in kinds}, (sys.stdout, sys.stderr)
+        """Hear what the block does. To look for a file makes no event: those two functions stand behind ours."""
+        former, streams = (os.stat, os.lstat), (sys.stdout, sys.stderr)
         sys.addaudithook(self.heed)
         try:
-            for name, kind in kinds.items():
-                setattr(os, name, self._asked(former[name], kind))
-            sys.stdout, sys.stderr = copies = [self._copied(at + 1, one) for at, one in enumerate(streams)]
+            os.stat, os.lstat = map(self._asked, former)
+            sys.stdout, sys.stderr = (_Copied(one, at, self) for at, one in enumerate(streams))
             yield
-            for copy in copies:
-                copy.flush()
         finally:
             self.listens = False
-            for name, function in former.items():
-                setattr(os, name, function)
+            os.stat, os.lstat = former
             sys.stdout, sys.stderr = streams
-        self.spoilt |= resource.getrusage(resource.RUSAGE_CHILDREN) != self.children
+
+    def all_seen(self) -> dict[str, list[int]] | None:
+        """What the answer came from, modules included, all as it was since before it was made; None otherwise."""
+        if not self.is_known or resource.getrusage(resource.RUSAGE_CHILDREN) != self.children:
+            return None
+        if any(_state(path) != state for path, state in self.seen.items()):
+            return None
+        specs = [getattr(module, "__spec__", None) for module in [*sys.modules.values()]]
+        code = [one.origin for one in specs if one and one.has_location]
+        for path in (*code, *(os.path.join(folder, "") for folder in sys.path_importer_cache)):
+            self.see(path)
+        seen = {path: state for path, state in self.seen.items() if state}
+        is_whole = len(seen) == len(self.seen) and all(len(seen[path]) == _WHOLE for path in code)
+        last_ns = max(max(state[4:], default=0) for state in seen.values())
+        return seen if is_whole and last_ns < self.begun_ns - _RACY_NS else None
 
 
-def _store(place: str, heard: _Heard) -> None:
-    """Keep what was heard, whole or not at all, where everything that was seen still is as it was."""
-    seen = [(kind, path, state) for (kind, path), state in heard.seen.items()]
-    if any(_state(kind, path, heard.begun_ns) != state for kind, path, state in seen):
+def _keep(place: str, heard: _Heard) -> None:
+    """Keep what was heard, whole or not at all, where all that it came from is known."""
+    from pathlib import Path
+
+    from timesink.untrusted.whole_file import write_whole
+
+    seen = heard.all_seen()
+    body = json.dumps({"parts": heard.parts, "seen": seen})
+    if seen is None or len(body) > min(_LARGEST_BYTES, _bound()):
         return
-    body = json.dumps({"parts": heard.parts, "seen": seen}).encode()
-    if len(body) > min(_LARGEST_BYTES, _bound()):
-        return
-    folder, part = os.path.dirname(place), f"{place}.{os.getpid()}"
+    folder = os.path.dirname(place)
     os.makedirs(folder, 0o700, exist_ok=True)
-    if not _is_private(os.lstat(folder), 0o022):
-        return
-    try:
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
-            file.write(sha256(body).hexdigest().encode() + b"\n" + body)
-        os.replace(part, place)
-    except OSError:
-        os.unlink(part)
-        raise
-    _prune(folder)
+    if _is_own(folder):
+        write_whole(Path(place), f"{sha256(body.encode()).hexdigest()}\n{body}")
+        _prune(folder)
 
 
 def _prune(folder: str) -> None:

@@ -55,6 +55,7 @@ class Asked:
         self.work, self.modules, self.cache = folder / "work", folder / "modules", folder / "cache"
         (self.work / "folder").mkdir(parents=True)
         self.modules.mkdir()
+        self.python = [sys.executable]
         self.racy_ns = 0  # nothing sets the time of a change back: files of a test are never old
         self.words, self.environment, self.counted = ["diagnose", "first.json"], dict[str, str](), folder / "runs"
         self.counted.touch()
@@ -88,7 +89,7 @@ class Asked:
         given = {**os.environ, "TIMESINK_CACHE_DIR": str(self.cache), "PYTHONDONTWRITEBYTECODE": "1"}
         with self.counted.open("ab") as counter:
             environment = {**given, **self.environment, "RUNS": str(counter.fileno())}
-            command = [sys.executable, "-c", program, str(self.modules), *self.words]
+            command = [*self.python, "-c", program, str(self.modules), *self.words]
             done = subprocess.run(
                 command,
                 cwd=cwd or self.work,
@@ -151,6 +152,7 @@ CHANGES: dict[str, Callable[[Asked], object]] = {
     "the locale": lambda asked: asked.environment.update(LC_ALL="POSIX"),
     "the encoding": lambda asked: asked.environment.update(PYTHONIOENCODING="latin-1"),
     "how Python runs": lambda asked: asked.environment.update(PYTHONOPTIMIZE="1"),
+    "a flag": lambda asked: asked.python.append("-O"),
     "the words": lambda asked: asked.words.append("--verbose"),
 }
 
@@ -219,7 +221,7 @@ def test_terminals_of_other_widths_and_what_is_no_terminal_have_their_own_answer
 @pytest.mark.parametrize(
     "first",
     [
-        "sys.stdout.reconfigure(encoding='latin-1')",
+        "sys.stdout.reconfigure(encoding='latin-1', errors=sys.stdout.errors)",
         "sys.stdout.reconfigure(errors='replace')",
         "sys.stdout.isatty = lambda: True; os.get_terminal_size = lambda _: (80, 24)",
         "sys.stderr.isatty = lambda: True; os.get_terminal_size = lambda _: (80, 24)",
@@ -265,6 +267,7 @@ def test_an_answer_whose_reader_left_is_not_kept(asked: Asked) -> None:
         "os.write(sys.stdout.fileno(), b'unheard')",
         "open('first.json').read(); os.utime('first.json')",
         "open('/dev/null').close()",
+        "print('x' * 5_000_000)",
         "os.environ['CODE'] = '1'",
         "os.stat('first.json', dir_fd=os.open('.', os.O_RDONLY))",
     ],
@@ -358,17 +361,31 @@ def test_an_entry_that_is_not_whole_or_not_ones_own_is_not_heeded(asked: Asked, 
     assert asked.runs == 2
 
 
-def test_answers_asked_for_longest_ago_go_first(asked: Asked) -> None:
+def test_more_than_there_is_room_for_is_kept_from_anew(asked: Asked) -> None:
     asked()
-    size = asked.entries[0].stat().st_size
-    asked.environment["TIMESINK_CACHE_BYTES"] = str(3 * size)
-    for name in "abcdef":
+    room = asked.environment["TIMESINK_CACHE_BYTES"] = str(4 * asked.entries[0].stat().st_size)
+    for name in "abcdefgh":
         asked.words = ["diagnose", "first.json", f"--{name}"]
         asked()
-    assert len(asked.entries) <= 3
+        assert sum(entry.stat().st_size for entry in asked.entries) <= int(room)
     runs = asked.runs
     asked()
     assert asked.runs == runs
+
+
+def test_nothing_is_kept_where_others_may_write(asked: Asked) -> None:
+    (asked.cache / "answers").mkdir(parents=True)
+    (asked.cache / "answers").chmod(0o777)
+    asked()
+    assert not asked.entries
+
+
+def test_a_folder_that_was_only_asked_for_may_get_more_files(asked: Asked) -> None:
+    asked.environment["AND"] = "os.path.isdir('..')"
+    asked()
+    asked.write("more", "")
+    asked()
+    assert asked.runs == 1
 
 
 def test_a_folder_that_nobody_may_write_to_costs_nothing_but_the_cache(asked: Asked) -> None:

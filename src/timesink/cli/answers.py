@@ -60,7 +60,7 @@ def answered(arguments: Sequence[str], run: Callable[[Sequence[str]], int]) -> i
 def _place(arguments: Sequence[str]) -> str | None:
     """The file in which the answer is kept, named by all that is known before; None where none is to be kept."""
     streams = [sys.stdout, sys.stderr]
-    if "--no-cache" in arguments or not _bound() or None in streams:
+    if "--no-cache" in arguments or None in streams:
         return None
     if resolve(arguments)[1].partition(" ")[0] not in _COMMANDS:
         return None
@@ -89,7 +89,7 @@ def _bound() -> int:
 def _is_own(folder: str) -> bool:
     """Whether nobody else can read or write in it."""
     status = os.lstat(folder)
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o077  # which the mode of a link is not
 
 
 def _give_again(place: str) -> bool:
@@ -103,7 +103,6 @@ def _give_again(place: str) -> bool:
     kept = json.loads(body)
     if any(_state(path) != before for path, before in kept["seen"].items()):
         return False
-    os.utime(place)
     for at, text in kept["parts"]:
         stream = (sys.stdout, sys.stderr)[at]
         stream.write(text)
@@ -215,6 +214,7 @@ class _Heard:
 
 def _keep(place: str, heard: _Heard) -> None:
     """Keep what was heard, whole or not at all, where all that it came from is known."""
+    import shutil
     from pathlib import Path
 
     from timesink.untrusted.whole_file import write_whole
@@ -225,19 +225,10 @@ def _keep(place: str, heard: _Heard) -> None:
         return
     folder = os.path.dirname(place)
     os.makedirs(folder, 0o700, exist_ok=True)
-    if _is_own(folder):
-        write_whole(Path(place), f"{sha256(body.encode()).hexdigest()}\n{body}")
-        _prune(folder)
-
-
-def _prune(folder: str) -> None:
-    """Remove the answers asked for longest ago until the rest fits."""
-    with os.scandir(folder) as entries:
-        by_age = sorted((one.stat().st_mtime_ns, one.path, one.stat().st_size) for one in entries)
-    total = sum(size for _, _, size in by_age)
-    for _, path, size in by_age:
-        if total <= _bound():
-            return
-        with suppress(OSError):
-            os.unlink(path)
-        total -= size
+    if not _is_own(folder):
+        return
+    write_whole(Path(place), f"{sha256(body.encode()).hexdigest()}\n{body}")
+    with os.scandir(folder) as kept:
+        is_full = sum(one.stat().st_size for one in kept) > _bound()
+    if is_full:  # begin anew
+        shutil.rmtree(folder)

@@ -170,6 +170,13 @@ def test_no_answer_outlives_what_it_came_from(asked: Asked, change: str) -> None
     assert asked() == after
 
 
+def test_a_module_that_stands_before_one_imported_before_ends_an_answer(asked: Asked) -> None:
+    asked.first("import helper")
+    asked()
+    asked.write("modules/helper/__init__.py", "SAYS = 'new'")
+    assert b"new" in asked()[1] and asked.runs == 2
+
+
 def test_another_folder_has_its_own_answers(asked: Asked) -> None:
     """Also where all that is found there is the same: the folder's name may be part of an answer."""
     asked()

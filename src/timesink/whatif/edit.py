@@ -24,6 +24,7 @@ from timesink.whatif.network import DISABLED, EdgeKind, Edges
 Stroke = tuple[Callable[..., None], tuple[Any, ...]]
 """A method of `Edit` that changes costs, and what it is given besides the edit."""
 _KEPT_BYTES: Final = 64_000_000  # of what was drawn on the graphs with the same edges
+_KEPT_SAVINGS: Final = 16
 
 
 class Edit:
@@ -121,13 +122,20 @@ class Edit:
             instant  0  100  200  220      an edge from 50 to 210 saves (50 + 10) - 25 = 35 ns,
             saved    0   50   50   70      which is 35 / 160 of its weight
         """
-        if start_ns.size:
-            self._shorten(*_Saving.over(*self.graph.edges_of_thread(thread), start_ns, end_ns).of(share))
+        if not start_ns.size:
+            return
+        latest: dict[tuple[int, bytes, bytes], _Saving] = self.graph.network.once("savings", dict)
+        key = thread, start_ns.tobytes(), end_ns.tobytes()  # cases of a change, and changes of one kind, share theirs
+        known = latest.pop(key) if key in latest else None
+        latest[key] = known or _Saving.over(*self.graph.edges_of_thread(thread), start_ns, end_ns)
+        if len(latest) > _KEPT_SAVINGS:
+            latest.pop(next(iter(latest)))
+        self._shorten(*latest[key].of(share))
 
     def save_calls(self, calls: IntArray, start_ns: Int64Array, end_ns: Int64Array, share: Float64Array) -> None:
         """The same for an interval of each of these calls, on its thread."""
         thread = self.graph.program.calls.thread[calls]
-        for number in np.unique(thread).tolist():
+        for number in np.bincount(thread).nonzero()[0].tolist():
             own = thread == number
             self.save_host_parts(number, start_ns[own], end_ns[own], share[own])
 
@@ -177,20 +185,30 @@ class Edit:
         np.maximum.at(more, program.ops.call[launched], times[launched])
         own = np.flatnonzero(program.launching(ops)[calls])
         parts = []
-        for number in np.unique(program.calls.thread[calls[own]]).tolist():
+        for number in np.bincount(program.calls.thread[calls[own]]).nonzero()[0].tolist():
             part = own[program.calls.thread[calls[own]] == number]
             (edges, begin, end_of), place = self.graph.edges_of_thread(number), np.searchsorted
             near = place(end[part], begin, side="right") < place(start[part], end_of)  # edges that any of it meets
             saving = _Saving.over(edges[near], begin[near], end_of[near], start[part], end[part])
             parts.append((part, more[calls[part]], saving))
-        self._stroke(Edit._slow_launches, parts, alike)
+        every, at = program.ops, np.zeros(len(program.calls), np.int64)
+        at[calls] = np.arange(calls.size)
+        launches = np.flatnonzero(every.call >= 0)
+        runs, of_calls = _run_edges(self.graph)[every.block[launches]], at[every.call[launches]]
+        like = np.flatnonzero(alike[launches])
+        each = [(runs, of_calls), (runs[like], of_calls[like])]
+        self._stroke(Edit._slow_launches, parts, each)
 
-    def _slow_launches(self, parts: list[tuple[IntArray, Float64Array, _Saving]], alike: BoolArray) -> None:
-        program, (every, _, _), taken = self.graph.program, self.launch_windows(), self._taken_ns()
-        run = (self._weight[_run_edges(self.graph)] > 0)[program.ops.block]
-        by_now = [taken[program.launching(some)[every]] for some in (run, run & alike)]
-        soon = [some[some <= fixes.CAPTURED_WITHIN_US.ns] for some in by_now]  # what takes longer is no launching
-        one_ns = max((float(some.mean()) for some in soon if some.size), default=0.0)
+    def _slow_launches(
+        self, parts: list[tuple[IntArray, Float64Array, _Saving]], each: list[tuple[IntArray, IntArray]]
+    ) -> None:
+        taken, one_ns = self._taken_ns(), 0.0
+        for runs, of_calls in each:
+            launching = np.zeros(taken.size, bool)
+            launching[of_calls[self._weight[runs] > 0]] = True
+            soon = taken[launching]
+            soon = soon[soon <= fixes.CAPTURED_WITHIN_US.ns]  # what takes longer is no launching
+            one_ns = max(one_ns, float(soon.mean()) if soon.size else 0.0)
         for part, more, saving in parts:
             self._shorten(*saving.of(-more * one_ns / np.maximum(taken[part], 1.0)))
 
@@ -201,7 +219,7 @@ class Edit:
 
         def placed() -> list[tuple[BoolArray, IntArray, IntArray, IntArray]]:
             found, thread = [], self.graph.program.calls.thread[calls]
-            for number in np.unique(thread).tolist():
+            for number in np.bincount(thread).nonzero()[0].tolist():
                 own, (edges, _, ends) = thread == number, self.graph.edges_of_thread(number)
                 begun, over = (np.searchsorted(ends, times[own], side="right") for times in (start_ns, end_ns))
                 found.append((own, edges, begun, over))
@@ -282,7 +300,7 @@ class Edit:
         """Edges whose weight is disabled stay so; rounding keeps the order of two savings."""
         weight = self._weight[edges]
         kept = np.rint(weight * (1.0 - share)).astype(np.int64)
-        self._weight[edges] = np.where(weight > 0, kept, weight)
+        self._weight[edges] = kept if weight.min() >= 0 else np.where(weight > 0, kept, weight)
 
 
 class EditedChange:

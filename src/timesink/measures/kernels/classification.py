@@ -22,7 +22,7 @@ from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import push_pop_ranges, range_nesting
 from timesink.measures.timeline.autograd import by_tool, forward_operators, inside_backward
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int64Array, IntArray
 from timesink.model.names import matches
 from timesink.model.nesting import Nesting
 from timesink.model.tables import FRAMES, HOST_OPS
@@ -99,22 +99,22 @@ def modules(trace: Trace) -> pl.Series:
     maker = np.where(forward >= 0, forward, np.arange(forward.size))
     ops, frames = trace.get(HOST_OPS), trace.get(FRAMES)
     frames = frames.filter(matches(frames["name"], MODULE_CALL))
-    names = _paths(frames, ops) if frames.height else _ranges(trace, ops)
-    return pl.Series("module", names, dtype=pl.String)[maker]
+    names, at = _paths(frames, ops) if frames.height else _ranges(trace, ops)
+    return names[at[maker] % len(names)]
 
 
-def _ranges(trace: Trace, ops: pl.DataFrame) -> list[str | None]:
-    """The innermost range around each of these operators that a person named, and that is no step."""
+def _ranges(trace: Trace, ops: pl.DataFrame) -> tuple[pl.Series, IntArray]:
+    """Names of ranges, null the last of them; and of each of these operators which is around it, the innermost that a
+    person named and that is no step."""
     ranges, nesting = push_pop_ranges(trace), range_nesting(trace)
-    if not ranges.height:
-        return [None] * ops.height
     is_step = (matches(ranges["name"], OWN_RANGES) | matches(ranges["name"], NUMBERED_STEP)).to_numpy()
     named = nesting.innermost_value(np.where(by_tool(trace) | is_step, -1, np.arange(ranges.height)))
-    names = ranges["name"].cast(pl.String).to_list()
-    return [names[named[row]] if row >= 0 and named[row] >= 0 else None for row in nesting.innermost_of(ops).tolist()]
+    names = pl.Series("module", [*ranges["name"].cast(pl.String), None], dtype=pl.String)
+    return names, np.append(named, -1)[nesting.innermost_of(ops)]
 
 
-def _paths(frames: pl.DataFrame, ops: pl.DataFrame) -> list[str | None]:
+def _paths(frames: pl.DataFrame, ops: pl.DataFrame) -> tuple[pl.Series, IntArray]:
+    """Paths of modules, and of each of these operators which is around it."""
     nesting = Nesting.of(frames)
     names = [_NUMBER.sub("", str(name).partition(": ")[2]) for name in frames["name"].cast(pl.String)]
     paths: dict[int, str] = {-1: ""}
@@ -125,4 +125,5 @@ def _paths(frames: pl.DataFrame, ops: pl.DataFrame) -> list[str | None]:
             paths[row] = f"{above}/{names[row]}" if above else names[row]
         return paths[row]
 
-    return [path(row) or None for row in nesting.innermost_of(ops).tolist()]
+    around, at = np.unique(nesting.innermost_of(ops), return_inverse=True)
+    return pl.Series("module", [path(row) or None for row in around.tolist()], dtype=pl.String), at

@@ -274,6 +274,7 @@ def test_an_answer_whose_reader_left_is_not_kept(asked: Asked) -> None:
         "os.write(sys.stdout.fileno(), b'unheard')",
         "open('first.json').read(); os.utime('first.json')",
         "open('/dev/null').close()",
+        "os.listdir(os.open('folder', os.O_RDONLY))",
         "print('x' * 5_000_000)",
         "os.environ['CODE'] = '1'",
         "os.stat('first.json', dir_fd=os.open('.', os.O_RDONLY))",

@@ -168,7 +168,7 @@ class _Heard:
             return
         if event == "open" and not facts[2] & _WRITING:
             self.see(facts[0])
-        elif event in _LISTS:
+        elif event in _LISTS and not isinstance(facts[0], int):
             self.see(os.path.join(os.fsdecode(facts[0] or "."), ""))
         elif event == "open" or (event.startswith(_ACTS) and event not in _LOOKS):
             self.is_known = False

@@ -24,7 +24,7 @@ from timesink.whatif.network import DISABLED, EdgeKind, Edges
 Stroke = tuple[Callable[..., None], tuple[Any, ...]]
 """A method of `Edit` that changes costs, and what it is given besides the edit."""
 _KEPT_BYTES: Final = 64_000_000  # of what was drawn on the graphs with the same edges
-_KEPT_SAVINGS: Final = 16
+_KEPT_SAVINGS: Final = 16  # for two threads and three cases of a change; more are asked for no second time
 
 
 class Edit:

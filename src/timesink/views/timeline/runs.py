@@ -168,17 +168,19 @@ class _Mixes:
             return after
         names = int(before.name.max()) + 2
         pair, place = np.unique(group[held] * names + before.name[held] + 1, return_inverse=True)
+        of_run, own = np.divmod(pair, names)
         count = np.bincount(place, weights=before.count[held]).astype(np.int64)
-        name = after.name.copy()
-        begin = np.flatnonzero(np.diff(pair // names, prepend=-1))
-        for first, last in zip(begin.tolist(), [*begin[1:].tolist(), pair.size], strict=True):
-            name[pair[first] // names] = _MIXED - self._number(pair[first:last] % names - 1, count[first:last])
+        name, begin = after.name.copy(), np.flatnonzero(np.diff(of_run, prepend=-1))
+        content, size = np.stack((own - 1, count), axis=1).tobytes(), 2 * count.itemsize
+        bounds = zip((begin * size).tolist(), [*(begin[1:] * size).tolist(), len(content)], strict=True)
+        name[of_run[begin]] = [_MIXED - self._number(content[first:last]) for first, last in bounds]
         return replace(after, name=name)
 
-    def _number(self, names: np.ndarray, counts: np.ndarray) -> int:
-        number = self.numbers.setdefault(names.tobytes() + counts.tobytes(), len(self.mixes))
+    def _number(self, content: bytes) -> int:
+        number = self.numbers.setdefault(content, len(self.mixes))
         if number == len(self.mixes):
-            self.mixes.append(tuple(zip(names.tolist(), counts.tolist(), strict=True)))
+            mix = np.frombuffer(content, np.int64).reshape(-1, 2).tolist()
+            self.mixes.append(tuple((name, count) for name, count in mix))
         return number
 
 

@@ -39,7 +39,7 @@ from timesink.whatif.pricing import Pricer
 _LEAST: Final = 1e-6  # of a probability that is divided by
 _SHARED: Final = 0.01  # claims that share less than this are apart
 UNSURE: Final = 0.3  # Swanson's weight of the high end: what is expected of a gain that may be nothing
-_TOLD: Final = 1.005  # times as long: three digits tell no less apart
+_TOLD: Final = 1.001  # times as long: less is no other step
 _NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
 
@@ -169,8 +169,8 @@ def longer_text(finding: Finding, priced: Priced, trace: Trace) -> str:
         slower, where = _slower_clock(change.device, trace), "at the clock of"
     else:
         slower, where = claim_bound(finding, trace).most / claimed_ms, "in"
-    time = time_text(claimed_ms * slower * NS_PER_MS)
-    return f"; {time} {where} the step without the profiler" if slower > _TOLD else ""
+    told, time = (time_text(claimed_ms * times * NS_PER_MS) for times in (1.0, slower))
+    return f"; {time} {where} the step without the profiler" if slower > _TOLD and time != told else ""
 
 
 def _beside_host(gain: Quantity, rank: int, trace: Trace) -> Quantity:

@@ -140,8 +140,9 @@ def decode(name: str) -> KernelName:
 def _math(symbol: Symbol, family: KernelFamily) -> str | None:
     """The type of the operands: as the library writes it, else as the arguments of the function are typed.
 
-    A 16-bit type is there for operands alone. A float or double may be what a product is summed in: such an argument
-    counts where it is the function's own.
+    A 16-bit type is there for operands alone, whatever the library's name says that they are summed in
+    (`implicit_convolve_sgemm<__half>`). A float or double may be what a product is summed in: such an argument counts
+    where it is the function's own.
     """
     path = symbol.path
     if nvjet := _NVJET.search(path):
@@ -150,9 +151,9 @@ def _math(symbol: Symbol, family: KernelFamily) -> str | None:
         return "tf32" if tensile[2] else _TENSILE_LETTER.get(tensile[1])
     if llm := _TRTLLM.search(path):
         path = llm[1]
-    if family in PRODUCTS and (named := _first(_FROM_NAME, path)):
-        return named
     types = ", ".join(symbol.types)
+    if family in PRODUCTS and (named := _first(_FROM_NAME, path)):
+        return named if named != "fp32" else _first(_NARROW, types) or named
     sized = family in (*PRODUCTS, KernelFamily.LAYOUT)  # or a library means bytes by it
     if narrow := _first(_NARROW, types if sized else f"{path} {types}"):
         return narrow

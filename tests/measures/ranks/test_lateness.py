@@ -264,10 +264,12 @@ def test_ranks_that_are_nowhere_the_latest_alone_are_not_priced(monkeypatch: pyt
 
 def test_the_latest_rank_and_whether_it_has_most() -> None:
     worst = latest_rank(late_by(EPOCHS), [0, 1, 2])
-    assert (worst.rank, worst.gain_ratio, worst.has_most) == (0, 0.085, True)
+    assert (worst.rank, worst.gain_ratio, worst.own_ratio, worst.has_most) == (0, 0.085, 26 / 35, True)
     even = latest_rank(late_by([(0, 1, 50, 90), (1, 2, 50, 90), (0, 2, 0, 90), (1, 1, 0, 90)]), [1, 0])
-    assert (even.rank, even.gain_ratio, even.has_most) == (0, 0.05, False)
-    assert not latest_rank(late_by([(0, 1, 1, 90)]), [7]).has_most
+    assert (even.rank, even.gain_ratio, even.own_ratio, even.has_most) == (0, 0.05, 0.5, False)
+    alone = latest_rank(late_by([(0, 1, 1, 90)]), [7])
+    assert (alone.own_ratio, alone.has_most) == (0.0, False)
+    assert latest_rank(late_by([(0, 1, 0, 90)]), [0, 1]).own_ratio == 0.0
 
 
 def test_work_that_is_spread_and_work_that_goes_by_hand() -> None:

@@ -33,7 +33,7 @@ __global__ void codes_by_search_fix(const float* in, float* out) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) out[first + i * 256] = fminf(rintf(in[first + i * 256] * 4.0f), float(kCodes - 1));
 }
-Unseen codes("codes_by_search", {kValues, kValues, 61, [](bool fixed, const float* in, float* out) {
+Unseen codes("codes_by_search", {kValues, kValues, 67, [](bool fixed, const float* in, float* out) {
                                    (fixed ? codes_by_search_fix : codes_by_search_fault)<<<kValues / 1024, 256>>>(in, out);
                                  }, 61});
 

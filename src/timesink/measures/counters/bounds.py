@@ -118,9 +118,8 @@ def _kept_without_barriers(leaf: Leaf, waste: Waste) -> float:
     kept = _kept(Cause.LATENCY, leaf, waste)
     if leaf.resource is not Resource.L1:
         return kept
-    passes = waste.access.wavefronts
     is_request = any(word in leaf.name for word in _REQUESTS)
-    return 0.0 if is_request or not passes else min(kept, max(0.0, 1 - waste.access.other_wavefronts / passes))
+    return 0.0 if is_request else min(kept, waste.global_share or 0.0)
 
 
 def _kept(cause: Cause, leaf: Leaf, waste: Waste) -> float:
@@ -145,10 +144,11 @@ def _kept(cause: Cause, leaf: Leaf, waste: Waste) -> float:
 
 def _kept_of_other_side(cause: Cause, leaf: Leaf, waste: Waste, is_request: bool) -> float:
     """Without bytes to move arithmetic stays, and of the issue slots those of other than load-store instructions;
-    without arithmetic the memory units stay, except what counts instructions.
+    without arithmetic the memory units stay, except what counts instructions or feeds it from shared memory.
     """
     if cause is Cause.COMPUTE:
-        return 1.0 if leaf.resource in MEMORY and not is_request else 0.0
+        kept = waste.global_share or 0.0 if leaf.resource is Resource.L1 else 1.0
+        return kept if leaf.resource in MEMORY and not is_request else 0.0
     if leaf.resource is Resource.ISSUE:
         return 1 - waste.memory_instructions
     return 1.0 if leaf.resource in ARITHMETIC and not any(word in leaf.name for word in _HALF_OF_FMA) else 0.0
@@ -163,9 +163,8 @@ def _kept_of_accesses(cause: Cause, leaf: Leaf, waste: Waste, is_request: bool) 
             leaf.resource, 0.0
         )
     if cause is Cause.ATOMICS and leaf.resource in (Resource.L1, Resource.L2, *_GUARDS):
-        other, passes = waste.access.other_wavefronts, waste.access.wavefronts
-        of_global = max(0.0, 1 - other / passes) if leaf.resource is Resource.L1 and passes else 1.0
-        return 1 - max(waste.of(cause, leaf.resource), waste.atomic_requests * of_global)
+        other = 1 - (waste.global_share or 0.0) if leaf.resource is Resource.L1 and waste.access.wavefronts else 0.0
+        return 1 - max(waste.of(cause, leaf.resource), waste.atomic_requests * (1 - other))
     if is_request:
         return 1.0
     if cause is Cause.UNCOALESCED and leaf.resource in (Resource.L1, Resource.L2):

@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from math import fsum
+from math import ceil, fsum
 from typing import Any
 
 import polars as pl
@@ -397,6 +397,11 @@ class Occupancy:
     waves: float | None
     sm_count: float | None
     sm_idle: float | None
+
+    @property
+    def tail(self) -> float | None:
+        """The share of whole waves that the last one leaves empty, were all blocks equally long."""
+        return 1 - self.waves / ceil(self.waves) if self.waves else None
 
 
 def occupancy_of(kernel: KernelCounters) -> Occupancy:

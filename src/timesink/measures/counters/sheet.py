@@ -8,7 +8,7 @@ hold is None, never zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import ceil, isfinite
+from math import isfinite
 
 from timesink.knowledge import gpus
 from timesink.measures.counters.counters import (
@@ -97,12 +97,6 @@ def _flop_rate(path: str) -> Callable[[LaunchFacts], Value]:
 
 def _flop_share(path: str) -> Callable[[LaunchFacts], Value]:
     return lambda facts: _percent(roof.share if (roof := _work(facts, path)) else None)
-
-
-def _tail(facts: LaunchFacts) -> Value:
-    """Percent of the last wave of blocks that stays empty, were all blocks equally long."""
-    waves = facts.occupancy.waves
-    return None if not waves else 100 * (ceil(waves) - waves) / ceil(waves)
 
 
 def _per_request(op: str) -> Callable[[LaunchFacts], Value]:
@@ -250,7 +244,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure("cluster_blocks", _LAUNCH, "blocks a cluster", "", ("launch__cluster_size",)),
     Figure("sms", _LAUNCH, "SMs", "", ("launch__sm_count",)),
     Figure("waves", _LAUNCH, "waves", "", ("launch__waves_per_multiprocessor",)),
-    Figure("tail_pct", _LAUNCH, "tail, of the waves", "%", of=_tail),
+    Figure("tail_pct", _LAUNCH, "tail, of the waves", "%", of=lambda facts: _percent(facts.occupancy.tail)),
     Figure("sm_idle_pct", _LAUNCH, "SMs without a block", "%", of=lambda facts: _percent(facts.occupancy.sm_idle)),
     Figure("executed_instructions", _SOURCE, "executed", "", ("smsp__inst_executed.sum",)),
     Figure("issued_instructions", _SOURCE, "issued", "", ("smsp__inst_issued.sum",)),

@@ -107,6 +107,16 @@ class Waste:
     atomic_writes: float = 0.0
     is_product: bool = False
 
+    @property
+    def global_share(self) -> float | None:
+        """The largest share of L1's passes that may be for global memory: those that are for no other, and but for
+        atomics, whose lanes may take turns at one word, no more than sectors. None: not counted."""
+        if not self.access.wavefronts:
+            return None
+        most = self.access.wavefronts - self.access.other_wavefronts
+        sectors = most if self.atomic_requests or self.access.sectors is None else self.access.sectors
+        return max(0.0, min(most, sectors) / self.access.wavefronts)
+
     def of(self, cause: Cause, resource: Resource) -> float:
         """The share of the resource's busy time that this cause wastes."""
         return self.shares.get(cause, {}).get(resource, 0.0)

@@ -6,10 +6,12 @@ texts, the `variant` of these, `more` counters, and `advice` in place of the rul
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, Final
 
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.diagnosis.words import number
+from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import HOPPER
 from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.counters import Resource
@@ -17,7 +19,7 @@ from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.rules.ncu._family import Counter, cause_rule, operands_advice
 from timesink.rules.ncu._tiny import FUSE, is_tiny
-from timesink.units import share_text
+from timesink.units import NS_PER_US, share_text
 
 Figures = dict[str, Any]
 
@@ -48,12 +50,24 @@ def _atomics(limits: KernelLimits) -> Figures:
     return {"requests": limits.waste.atomic_requests, "shared": limits.waste.access.shared_atomic_share or None}
 
 
+def _without_blocks(limits: KernelLimits) -> str:
+    """Why SMs have no block, where that is the larger part of the cause: too few blocks, a last wave as equal blocks
+    leave it, or blocks of unequal length."""
+    occupancy, blocks = limits.occupancy, limits.kernel.blocks
+    idle, waves, sms = occupancy.sm_idle or 0.0, occupancy.waves or 1.0, occupancy.sm_count or inf
+    if idle < limits.shares[Cause.OCCUPANCY] / 2:
+        return "blocks" if waves < 1 else ""
+    of_equal = (occupancy.tail or 0.0) if waves > 1 else max(0.0, 1 - blocks / sms)
+    of_launch = machines.KERNEL_FLOOR_US.high * NS_PER_US / (limits.kernel.duration_ns or inf)
+    if idle > 2 * of_equal + of_launch:
+        return "uneven"
+    return "tail" if waves > 1 else "blocks"
+
+
 def _occupancy(limits: KernelLimits) -> Figures:
     occupancy, kernel = limits.occupancy, limits.kernel
     limited = " and ".join(occupancy.limited_by)
-    idle, achieved = occupancy.sm_idle or 0.0, occupancy.achieved or 0.0
-    is_small = idle > 1 - achieved or (occupancy.waves or 1.0) < 1
-    variant = "lanes" if limits.waste.filled_lanes < 1 else "blocks" if is_small else ""
+    variant = "lanes" if limits.waste.filled_lanes < 1 else _without_blocks(limits)
     return {
         "blocks": kernel.blocks,
         "achieved": occupancy.achieved,
@@ -61,6 +75,7 @@ def _occupancy(limits: KernelLimits) -> Figures:
         "limits": f"limited by {limited}" if limited else "not limited",
         "sm_idle": occupancy.sm_idle,
         "waves": occupancy.waves,
+        "at_once": kernel.blocks / occupancy.waves if occupancy.waves else None,
         "limited": limited or "the number of running blocks",
         "grid": number(kernel.blocks, "block"),
         "sms": occupancy.sm_count or None,

@@ -306,3 +306,15 @@ def test_atomic_sectors_are_counted_both_ways_where_that_is_more(counted: dict[s
         f"l1tex__m_{ways[way]}_{rest}.sum": n for key, n in counted.items() for way, _, rest in [key.partition("_")]
     }
     assert waste_of(kernel(WHOLE | both)).of(Cause.ATOMICS, Resource.L2) == pytest.approx(sectors / 80)
+
+
+def test_passes_for_global_memory_by_hand() -> None:
+    """200 passes, 60 of them for shared and 16 for local memory. Without atomics no more of the other 124 are for
+    global memory than it has sectors, 100."""
+    atomics = tuple(f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}" for op in ("atom", "red"))
+    assert waste_of(made()).global_share == pytest.approx(124 / 200)
+    assert waste_of(made(atomics)).global_share == pytest.approx(100 / 200)
+    assert waste_of(made((*atomics, "memory_l2_theoretical_sectors_global"))).global_share == pytest.approx(124 / 200)
+    crowded = made(atomics, memory_l1_wavefronts_shared=190)
+    assert waste_of(crowded).global_share == 0.0
+    assert waste_of(made(("l1tex__data_pipe_lsu_wavefronts",))).global_share is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -79,28 +80,34 @@ def test_without_shapes_the_first_chain_is_the_activations_and_one_alone_too() -
     assert alone.activation_ns == 182_000 and alone.weights_ns == 0
 
 
-def test_weights_that_were_made_before_cost_nothing_and_it_wins_from_the_first_row() -> None:
+def test_weights_that_were_made_before_cost_nothing_and_few_rows_have_to_pay_for_five_kernels() -> None:
+    """Between two kernels lies 1 us, and one that does next to nothing takes 2."""
     found = only(trace_with(*ACTIVATION, *MULTIPLIED))
-    assert found.weights_ns == 0 and found.break_even_rows() == 0.0
+    assert found.weights_ns == 0 and found.wide_ns is not None
+    saved = found.wide_ns / 1e3 - 800 - (182 - 5 * 2)
+    assert found.break_even_rows() == pytest.approx(5 * (1 + 2) * M / saved)
+    assert replace(found, kernels=(0, 0), activation_ns=0).break_even_rows() == 0.0
     assert rows_text(0.0) == "always" and rows_text(inf) == "never" and rows_text(1234.4) == "1,234 rows"
 
 
 def test_the_break_even_is_where_both_take_the_same_time() -> None:
-    """In 16 bits the product takes 1,500 us, so a row saves (1500 - 800 - 182) / 8192 us."""
+    """In 16 bits the product takes 1,500 us, so a row saves (1500 - 800 - 172) / 8192 us: of the five kernels that make
+    the activation 2 us each do not depend on rows. Before each of the ten kernels lies 1 us."""
     trace = trace_with(*ACTIVATION, *WEIGHTS, *MULTIPLIED, (BF16, 1500, 0))
     found = next(one for one in quantised_products(trace) if one.math == "fp8")
     assert found.wide_ns == 1_500_000
     rows = found.break_even_rows()
-    assert rows == pytest.approx(317 / ((1500 - 800 - 182) / M))
-    share = rows / M
-    assert share * (found.product_ns + found.activation_ns) + found.weights_ns == pytest.approx(share * 1_500_000)
+    assert rows == pytest.approx((317 + 5 + 5 * (1 + 2)) / ((1500 - 800 - 172) / M))
+    share, always = rows / M, 317_000 + 5_000 + 15_000
+    assert share * (found.product_ns + found.activation_ns - 10_000) + always == pytest.approx(share * 1_500_000)
 
 
 def test_it_never_wins_where_making_the_activation_takes_more_than_the_product_saves() -> None:
     slow = [(name, 10 * length, elements) for name, length, elements in ACTIVATION]
     found = only(trace_with(*slow, *MULTIPLIED))
     assert found.break_even_rows() == inf and found.break_even_rows(keeps_weights=True) == inf
-    assert found.break_even_rows(keeps_weights=True, fuses=True) == 0.0
+    fused = found.break_even_rows(keeps_weights=True, fuses=True)
+    assert fused is not None and 0 < fused < M
 
 
 def test_products_of_sixteen_bits_have_no_ledger() -> None:
@@ -137,7 +144,5 @@ def test_a_trace_of_a_layer_says_how_much_it_wins_and_from_how_many_rows_on(
     (truth,) = (row for row in rows if (row["tokens"], row["k"], row["n"]) == sizes)
     assert found.speedup == pytest.approx(truth["bf16_us"] / truth[f"{mode}_us"], rel=0.1)
     wins, measured = found.break_even_rows(keeps_weights=keeps), measured_rows(found.inner, found.columns, mode)
-    if keeps:  # a few rows take as long as one: with weights that are kept that decides, and is not foretold
-        assert (wins == inf) is (measured == inf)
-    else:
-        assert wins == measured or wins == pytest.approx(measured, rel=0.2)
+    # with weights that are kept few rows decide, whose products take other tiles than those that were traced
+    assert wins == measured or wins == pytest.approx(measured, rel=0.5 if keeps else 0.2)

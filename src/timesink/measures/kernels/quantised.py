@@ -5,8 +5,10 @@ eight bits ends a *chain*: it begins with the largest absolute value (amax), bet
 stream before a product belongs to it. By recorded shapes a chain is the activation's or the weights'; where both are as
 large, the first is the activation's.
 
-    time(rows) = rows x (product + activation) + weights      in 16 bits: rows x wide
-    both are equal at rows = weights / (wide - product - activation), each per row
+    time(rows) = rows x (product + activation) + kernels x (gap + least) + weights      in 16 bits: rows x wide
+    both are equal at rows = (kernels x (gap + least) + weights) / (wide - product - activation), each per row
+
+What a kernel takes whatever it does, and the gap before it, are of the trace: `least` and `gap`.
 """
 
 from __future__ import annotations
@@ -36,6 +38,9 @@ _NARROW: Final = tuple(_ITEM_BYTES)
 _WIDE: Final = "bf16"
 _CHAINS: Final = 2  # of a product: two operands
 _PARTS: Final = ("amax", "cast", "scale")
+_USUAL_GAP: Final = 0.25  # of the gaps: longer ones wait for the CPU
+_LEAST: Final = 0.1  # of the lengths: a chain has kernels of a single number
+_FUSED: Final = 2  # kernels of an activation: its amax and its cast
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,8 @@ class QuantisedProduct:
 
     `activation_ns` and `weights_ns` make the operands; `amax_ns`, `cast_ns` and `scale_ns` are the same time by what it
     is spent on. `wide_ns` is the same product in 16 bits: measured in the trace, else as usual; `fused_ns` the
-    activation's amax and cast as two passes over it. None where not known.
+    activation's amax and cast as two passes over it. None where not known. `kernels` is how many make the activation
+    and the weights; `least_ns` is what a kernel takes that does next to nothing, and `gap_ns` what lies between two.
     """
 
     device: Device
@@ -63,6 +69,9 @@ class QuantisedProduct:
     scale_ns: float
     wide_ns: float | None
     fused_ns: float | None
+    kernels: tuple[float, float] = (0.0, 0.0)
+    least_ns: float = 0.0
+    gap_ns: float = 0.0
 
     @property
     def whole_ns(self) -> float:
@@ -83,9 +92,13 @@ class QuantisedProduct:
         """Rows from which on it is faster than in 16 bits; infinite where it never is."""
         if self.wide_ns is None or not self.rows:
             return None
+        is_fused = fuses and self.saved_by_fusing_ns > 0
         activation = self.activation_ns - (self.saved_by_fusing_ns if fuses else 0.0)
-        won = (self.wide_ns - self.product_ns - activation) / self.rows
-        return inf if won <= 0 else 0.0 if keeps_weights else self.weights_ns / won
+        of_activation, of_weights = _FUSED if is_fused else self.kernels[0], self.kernels[1]
+        always = of_activation * (self.gap_ns + self.least_ns)
+        always += 0.0 if keeps_weights else self.weights_ns + of_weights * self.gap_ns
+        won = self.wide_ns - self.product_ns - max(0.0, activation - of_activation * self.least_ns)
+        return inf if won <= 0 else always * self.rows / won
 
 
 @remembered
@@ -149,11 +162,13 @@ def _on(trace: Trace, device: Device, kernels: pl.DataFrame) -> list[QuantisedPr
         rows, inner, columns = _sizes(product)
         times = _times(parts, rows * inner, inner * columns)
         groups.setdefault((name, product["math"], rows, inner, columns), []).append(times)
+    gap = (pl.col("start_ns") - (pl.col("start_ns") + pl.col("length")).shift(1).over("stream")).clip(0)
+    usual = known.select(gap.quantile(_USUAL_GAP), pl.col("length").quantile(_LEAST)).fill_null(0.0).row(0)
     products = kernels.filter((pl.col("family") == "gemm") & pl.col("math").is_in(("bf16", "fp16")))
     wide: dict[tuple[int, ...], list[int]] = {}
     for one in _with_shapes(trace, products).iter_rows(named=True):
         wide.setdefault(_sizes(one), []).append(one["length"])
-    return [_ledger(device, key, times, wide.get(key[2:]), gpu) for key, times in groups.items()]
+    return [_ledger(device, key, times, wide.get(key[2:]), gpu, usual) for key, times in groups.items()]
 
 
 def _with_shapes(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
@@ -172,7 +187,7 @@ def _sizes(product: dict[str, Any]) -> tuple[int, int, int]:
 def _times(parts: pl.DataFrame, activation: int, weights: int) -> dict[str, float]:
     """Times of one product in ns: by part, and of what makes either operand of so many elements. Where sizes do not
     tell, the chain before the last is the activation's, and one alone."""
-    found = dict.fromkeys(("product", *_PARTS, "of_activation", "of_weights"), 0.0)
+    found = dict.fromkeys(("product", *_PARTS, "of_activation", "of_weights", "activation's", "weights'"), 0.0)
     of = {activation: "of_activation", weights: "of_weights"} if activation != weights else {}
     for row in parts.iter_rows(named=True):
         found[row["part"]] += row["length"]
@@ -183,11 +198,17 @@ def _times(parts: pl.DataFrame, activation: int, weights: int) -> dict[str, floa
         by_order = "of_weights" if chain < parts["chain"].max() else "of_activation"  # type: ignore[operator]
         operand = next((of[size] for size in sizes if size in of), by_order)
         found[operand] += float(made["length"].sum())
+        found["activation's" if operand == "of_activation" else "weights'"] += made.height
     return found
 
 
 def _ledger(
-    device: Device, key: tuple[Any, ...], measured: list[dict[str, float]], wide: list[int] | None, gpu: GpuPeaks | None
+    device: Device,
+    key: tuple[Any, ...],
+    measured: list[dict[str, float]],
+    wide: list[int] | None,
+    gpu: GpuPeaks | None,
+    usual: tuple[float, ...],
 ) -> QuantisedProduct:
     """One row: medians of equal products."""
     name, math, rows, inner, columns = key
@@ -208,4 +229,5 @@ def _ledger(
         device=device, name=name, math=math, rows=rows, inner=inner, columns=columns, calls=len(measured),
         product_ns=middle["product"], activation_ns=middle["of_activation"], weights_ns=middle["of_weights"],
         amax_ns=middle["amax"], cast_ns=middle["cast"], scale_ns=middle["scale"], wide_ns=wide_ns, fused_ns=fused_ns,
+        kernels=(middle["activation's"], middle["weights'"]), gap_ns=usual[0], least_ns=usual[1],
     )  # fmt: skip

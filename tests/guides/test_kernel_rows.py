@@ -1,0 +1,52 @@
+"""What guides say of a kernel's next step, held over the launches of every suite: products, L2, one voice."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from timesink.measures.counters.counters import Resource
+from timesink.measures.counters.limiter import KernelLimits
+from timesink.measures.counters.waste import Cause
+from timesink.rules.ncu._family import explain_limiter
+
+KERNELS = Path(__file__).parents[2] / "benchmarks" / "kernels"
+sys.path.insert(0, str(KERNELS))
+from score import faults_in  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def launches() -> list[KernelLimits]:
+    reports = sorted([*KERNELS.glob("**/*.ncu-rep.xz"), *KERNELS.glob("unseen7/reports/*.raw.csv.xz")])
+    return [one for path in reports for _, one in faults_in(path)[0]]
+
+
+def test_a_product_below_its_peak_is_told_of_its_tiles_or_of_its_operands(launches: list[KernelLimits]) -> None:
+    """A GEMM at 75 % of the tensor cores' peak: other tiles, stages, warps, or the faster instruction."""
+    words = ("tiles", "stages", "layout", "Specialize", "wgmma")
+    found = [one for one in launches if one.limiter is Cause.COMPUTE and one.top.resource is Resource.TENSOR]
+    assert found
+    for one in found:
+        assert any(word in explain_limiter(one).advice for word in words), one.kernel.name
+
+
+def test_no_kernel_is_called_uncoalesced_whose_sectors_are_needed(launches: list[KernelLimits]) -> None:
+    """Where L2 serves what a kernel needs, L2 is the limit, however far its loads lie apart: at most a tenth beyond."""
+    needed = [one for one in launches if (one.waste.access.excess_ratio or 0.0) < 0.1]
+    served = [one for one in needed if one.top.resource is Resource.L2]
+    assert len(needed) > 50 and served
+    assert all(one.limiter is not Cause.UNCOALESCED for one in needed)
+    assert all(one.roof[0] in ("L2", "DRAM", "L1") for one in served if one.limiter is Cause.MEMORY)
+
+
+def test_the_sentence_and_the_roof_are_of_the_same_limit(launches: list[KernelLimits]) -> None:
+    """Memory bound at a roof of memory or of the issue slots that serve it, compute bound at one of arithmetic."""
+    memory = {"DRAM", "L2", "L1", "issue slots", "memory", "control pipes"}
+    for one in launches:
+        if one.limiter is Cause.MEMORY:
+            assert one.roof[0] in memory, one.kernel.name
+        if one.limiter is Cause.COMPUTE:
+            assert one.roof[0] not in ("DRAM", "L2", "memory"), one.kernel.name
+        assert one.roof[1] >= one.top.busy - 1e-9 or one.bound is None

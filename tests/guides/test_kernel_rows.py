@@ -50,3 +50,19 @@ def test_the_sentence_and_the_roof_are_of_the_same_limit(launches: list[KernelLi
         if one.limiter is Cause.COMPUTE:
             assert one.roof[0] not in ("DRAM", "L2", "memory"), one.kernel.name
         assert one.roof[1] >= one.top.busy - 1e-9 or one.bound is None
+
+
+STAGED = (
+    *("one_stage_product", "one_stage_stream", "one_stage_wgmma", "page_by_page", "row_by_row", "tile_waited_for"),
+    *("rows_gathered", "keys_waited_for", "chunk_filtered", "matmul_one_stage"),
+)
+
+
+def test_copies_that_are_waited_for_lead_to_stages_and_are_priced(launches: list[KernelLimits]) -> None:
+    """Copies ahead of time, bulk copies, tiles of wgmma and of Triton, each waited for at once; measured with stages
+    they were 1.34 to 2.85 times as fast."""
+    found = [one for one in launches if one.kernel.function.removesuffix("_fault") in STAGED]
+    assert len(found) == len(STAGED)
+    for one in found:
+        assert "stages" in explain_limiter(one).advice, one.kernel.name
+        assert one.bound is not None and one.bound > 1.3

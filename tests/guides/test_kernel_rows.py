@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.kernels.score import faults_in
 
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
@@ -13,8 +13,6 @@ from timesink.measures.counters.waste import Cause
 from timesink.rules.ncu._family import explain_limiter
 
 KERNELS = Path(__file__).parents[2] / "benchmarks" / "kernels"
-sys.path.insert(0, str(KERNELS))
-from score import faults_in  # noqa: E402
 
 
 @pytest.fixture(scope="module")

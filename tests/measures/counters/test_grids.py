@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.kernels.score import faults_in
 
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.rules.ncu._family import explain_limiter, gain_ns
 
 KERNELS = Path(__file__).parents[3] / "benchmarks" / "kernels"
-sys.path.insert(0, str(KERNELS))
-from score import faults_in  # noqa: E402
 
 PLANTED = {
     "reports/occupancy": {"last_wave": "last wave", "small_grid": "enough blocks"},

@@ -97,6 +97,7 @@ def test_the_break_even_is_where_both_take_the_same_time() -> None:
     found = next(one for one in quantised_products(trace) if one.math == "fp8")
     assert found.wide_ns == 1_500_000
     rows = found.break_even_rows()
+    assert rows is not None
     assert rows == pytest.approx((317 + 5 + 5 * (1 + 2)) / ((1500 - 800 - 172) / M))
     share, always = rows / M, 317_000 + 5_000 + 15_000
     assert share * (found.product_ns + found.activation_ns - 10_000) + always == pytest.approx(share * 1_500_000)

@@ -1,9 +1,10 @@
 """Repair every program of the suite unattended, on all GPUs of a host (or its CPU), beside the repairs made by hand.
 
-    python -m benchmarks.fixes OUT [--set-aside] [--seconds 420]
+    python -m benchmarks.fixes OUT [--set singles,traps,several,set-aside] [--seconds 460] [--beside 3]
 
-Each program is repaired in a copy by `timesink fix` and timed with its hand-made repairs. `OUT/results.json` has a row
-a program: the step as it was, as `fix` left it, as by hand; what was kept; and, of a trap, whether it was left alone.
+Each program is repaired in a copy by `timesink fix` and timed with its hand-made repairs, `--beside` of them at a time
+on each GPU. `OUT/results.json` has a row a program, and is written anew after each: the step as it was, as `fix` left
+it, as by hand; what was kept; and, of a trap, whether it was left alone. `OUT/NAME` holds programs, page, log and diff.
 """
 
 from __future__ import annotations
@@ -12,94 +13,167 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from statistics import fmean
+from typing import Any, Final, NamedTuple
 
-from benchmarks.fixes.suite import FAULTS, SET_ASIDE, SEVERAL, TRAPS, Piece, program
+from benchmarks.fixes.scripts import SCRIPTS
+from benchmarks.fixes.suite import FAULTS, SET_ASIDE, SEVERAL, TRAPS, program
 
-
-def run_step_ms(folder: Path, script: str, environment: dict[str, str]) -> float:
-    """Milliseconds a step: the median of 30, as `timesink fix` takes them."""
-    code = (
-        "import sys; from pathlib import Path; from statistics import median\n"
-        "from timesink.trials.run import ProgramRuns\n"
-        "runs = ProgramRuns([sys.executable, sys.argv[1]], Path(sys.argv[2]), '', True)\n"
-        "print(median(runs.fixed().steps_ms))"
-    )
-    words = [sys.executable, "-c", code, script, str(folder)]
-    ran = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)
-    return float(ran.stdout.split()[-1])
+_ROUNDS: Final = 2
+_RUN_S: Final = 60.0
+_TIMED: Final = (
+    "import sys; from pathlib import Path\n"
+    "from timesink.trials.run import ProgramRuns\n"
+    "folder = Path(sys.argv[2])\n"
+    "print([round(ms, 4) for ms in ProgramRuns([sys.executable, sys.argv[1]], folder, '', True, folder).fixed().steps_ms])"
+)
 
 
-def repair(name: str, pieces: tuple[Piece, ...], out: Path, gpu: str, budget_s: float) -> dict[str, Any]:
-    """The row of one program. `gpu` is the one that it may see; empty on a host without."""
-    folder, environment = out / name, {**os.environ, **({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})}
+class Job(NamedTuple):
+    """One program: its text, the text as a person would repair it, and the fixes that its faults are mended by."""
+
+    name: str
+    text: str
+    by_hand: str
+    only: str
+    is_trap: bool = False
+
+
+def jobs(sets: list[str]) -> dict[str, Job]:
+    """The programs of these sets, those with most to do first."""
+    found: list[Job] = []
+    for name, pieces in SEVERAL.items():
+        if ("set-aside" if name in SET_ASIDE else "several") in sets:
+            only = ",".join(sorted({piece.fix for piece in pieces}))
+            found.append(Job(name, program(pieces), program(pieces, mended=True), only))
+    if "singles" in sets:
+        found += [Job(one.name, one.program(), one.program(mended=True), one.fix) for one in SCRIPTS]
+        found += [Job(one.name, program((one,)), program((one,), mended=True), one.fix) for one in FAULTS]
+    if "traps" in sets:
+        found += [Job(one.name, program((one,)), "", one.fix, True) for one in TRAPS]
+    return {job.name: job for job in found}
+
+
+def ended(words: list[str], folder: Path, environment: dict[str, str], limit_s: float) -> tuple[int, str]:
+    """Status and output of a process; the process and what it started end at the limit."""
+    log = folder / "log.txt"
+    with log.open("a") as said:
+        process = subprocess.Popen(
+            words, cwd=folder, env=environment, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            status = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGINT)
+            try:
+                status = process.wait(15)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                status = process.wait()
+            said.write(f"\nended after {limit_s:.0f} s\n")
+    return status, log.read_text(errors="replace")
+
+
+def steps_ms(folder: Path, script: str, environment: dict[str, str]) -> list[float]:
+    """Milliseconds of each step of a run, as `timesink fix` times them."""
+    status, said = ended([sys.executable, "-c", _TIMED, script, str(folder)], folder, environment, _RUN_S)
+    if status:
+        raise RuntimeError(f"{script} could not be timed: {said[-300:]}")
+    times: list[float] = json.loads(said.splitlines()[-1])
+    return times
+
+
+def repair(job: Job, folder: Path, environment: dict[str, str], budget_s: float) -> dict[str, Any]:
+    """The row of one program."""
     folder.mkdir(parents=True)
-    (folder / "train.py").write_text(program(pieces))
-    (folder / "by_hand.py").write_text(program(pieces, mended=True))
-    only = ",".join(sorted({piece.fix for piece in pieces}))
-    words = ["fix", "--quiet", "--only", only, "--budget", f"{budget_s:.0f}s", "--copy", str(folder / "copy")]
-    words += ["--format", "json", "-o", str(folder / "page.json"), "--", sys.executable, "train.py"]
+    (folder / "train.py").write_text(job.text)
+    (folder / "by_hand.py").write_text(job.by_hand)
+    copy, page = folder / "copy", folder / "page.json"
+    words = ["fix", "--only", job.only, "--budget", f"{budget_s:.0f}s", "--copy", str(copy), "--format", "json"]
+    words += ["-o", str(page), "--", sys.executable, "train.py"]
     began = time.monotonic()
-    ran = subprocess.run(
-        [sys.executable, "-m", "timesink", *words],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+    status, said = ended([sys.executable, "-m", "timesink", *words], folder, environment, budget_s + 45)
+    row: dict[str, Any] = {"program": job.name, "seconds": round(time.monotonic() - began, 1), "status": status}
+    row["told"] = [line for line in said.splitlines() if line.startswith("fix: ")]
+    if status not in (0, 1):
+        row["error"] = said[-600:]
+    if not (copy / "train.py").exists():
+        return row
+    kept = ["git", "log", "--format=%h %(trailers:key=Fix,valueonly,separator=%x2C)", "--reverse"]
+    history = subprocess.run(kept, cwd=copy, capture_output=True, text=True, check=False).stdout.splitlines()
+    row["kept"] = [line.partition(" ")[2] for line in history if line.partition(" ")[2]]
+    show = ["git", "log", "-p", "--reverse"]
+    (folder / "branch.log").write_text(
+        subprocess.run(show, cwd=copy, capture_output=True, text=True, check=False).stdout
     )
-    row: dict[str, Any] = {"program": name, "seconds": time.monotonic() - began, "status": ran.returncode}
-    if ran.returncode not in (0, 1):
-        return {**row, "error": ran.stderr[-500:]}
-    page = json.loads((folder / "page.json").read_text())
-    row["kept"] = [one["fix"] for one in page.get("kept", ())]
-    if pieces[0] in TRAPS:
-        left = (folder / "copy" / "train.py").read_text() == (folder / "train.py").read_text()
-        return {**row, "left_alone": left}
-    (folder / "repaired.py").write_text((folder / "copy" / "train.py").read_text())
-    for side, script in (("before_ms", "train.py"), ("fixed_ms", "repaired.py"), ("by_hand_ms", "by_hand.py")):
-        row[side] = run_step_ms(folder, script, environment)
+    head = subprocess.run(["git", "show", "HEAD:./train.py"], cwd=copy, capture_output=True, text=True, check=False)
+    if job.is_trap:
+        return {**row, "left_alone": head.stdout == job.text}
+    (folder / "repaired.py").write_text(head.stdout)
+    sides = {"before_ms": "train.py", "fixed_ms": "repaired.py", "by_hand_ms": "by_hand.py"}
+    times: dict[str, list[float]] = {side: [] for side in sides}
+    try:
+        for _ in range(_ROUNDS):
+            for side, script in sides.items():
+                times[side].append(fmean(steps_ms(folder, script, environment)))
+    except RuntimeError as error:
+        return {**row, "error": str(error), "all_ms": times}
+    row |= {side: min(all_ms) for side, all_ms in times.items()} | {"all_ms": times}
     known = row["before_ms"] - row["by_hand_ms"]
+    row["known_share"] = known / row["before_ms"]
     row["share_of_gain"] = (row["before_ms"] - row["fixed_ms"]) / known if known > 0 else None
     return row
 
 
 def main() -> None:
-    """All programs, one at a time on each GPU."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """All programs, some at a time on each GPU, until the time is up."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--set-aside", action="store_true", help="the programs with several faults that count")
-    parser.add_argument("--seconds", type=float, default=420.0)
+    parser.add_argument("--set", default="singles,traps,several", help="sets of programs")
+    parser.add_argument("--only", default="", help="names of programs, of all sets")
+    parser.add_argument("--seconds", type=float, default=460.0, help="of everything")
+    parser.add_argument("--budget", type=float, default=200.0, help="seconds for each program's repair, at most")
+    parser.add_argument("--beside", type=int, default=1, help="programs at a time on each GPU")
     given = parser.parse_args()
+    until = time.monotonic() + given.seconds
     asked = ["nvidia-smi", "-L"]
     listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout if shutil.which(asked[0]) else ""
     gpus = [str(at) for at, _ in enumerate(listed.splitlines())] or [""]
-    singles = {piece.name: (piece,) for piece in (*FAULTS, *TRAPS)}
-    several = {name: pieces for name, pieces in SEVERAL.items() if (name in SET_ASIDE) is given.set_aside}
-    programs = several if given.set_aside else singles | several
-    budget_s = given.seconds * len(gpus) / len(programs) - 25  # the hand-made repairs are timed too
+    chosen = jobs("singles,traps,several,set-aside".split(",") if given.only else given.set.split(","))
+    names = [name for name in chosen if not given.only or name in given.only.split(",")]
+    out, rows, lock = given.out.resolve(), dict[str, dict[str, Any]](), threading.Lock()
+    out.mkdir(parents=True, exist_ok=True)
     free: Queue[str] = Queue()
-    for gpu in gpus:
+    for gpu in gpus * given.beside:
         free.put(gpu)
 
-    def one(name: str) -> dict[str, Any]:
+    def one(name: str) -> None:
         gpu = free.get()
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})}
         try:
-            return repair(name, programs[name], given.out.resolve(), gpu, max(budget_s, 30.0))
+            left_s = until - time.monotonic() - 60  # what is repaired is timed beside the hand-made repair
+            row: dict[str, Any] = {"program": name, "error": "the time was up before it began"}
+            if left_s > 30:
+                row = repair(chosen[name], out / name, environment, min(given.budget, left_s))
+        except Exception as error:
+            row = {"program": name, "error": repr(error)[:600]}
         finally:
             free.put(gpu)
+        with lock:
+            rows[name] = row
+            (out / "results.json").write_text(json.dumps(list(rows.values()), indent=1) + "\n")
+            print(json.dumps(row), flush=True)
 
-    with ThreadPoolExecutor(len(gpus)) as pool:
-        rows = list(pool.map(one, programs))
-    (given.out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
-    for row in rows:
-        print(json.dumps(row))
+    with ThreadPoolExecutor(len(gpus) * given.beside) as pool:
+        list(pool.map(one, names))
 
 
 if __name__ == "__main__":

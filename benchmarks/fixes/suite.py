@@ -17,7 +17,7 @@ from torch import nn
 {imports}
 torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
-WIDTH, DEPTH = (2048, 24) if device == "cuda" else (64, 12)
+WIDTH, DEPTH = (512, 32) if device == "cuda" else (64, 12)
 model = nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(DEPTH))).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
 batches = [torch.randn(64, WIDTH, device=device) for _ in range(8)]
@@ -62,10 +62,10 @@ def program(pieces: Iterable[Piece], mended: bool = False, steps: int = 1000) ->
 
 
 _PADDED: Final = """
-setup | LONGEST = 512
+setup | LONGEST, FEATURES = (4096, 1024) if device == "cuda" else (512, 64)
 setup | lengths = torch.randint(8, 32, (64,)).tolist()
 setup | samples = [torch.ones(length) for length in lengths]
-setup | embed = nn.Linear(1, 64).to(device)
+setup | embed = nn.Linear(1, FEATURES).to(device)
 setup | optimizer.add_param_group({"params": embed.parameters()})
 setup | def collate(rows):
 setup |     padded = torch.zeros((len(rows), SIZE))
@@ -82,11 +82,11 @@ FAULTS: Final = (
         "mask_in_loop",
         "build_once",
         """
-begin | causal = torch.triu(torch.ones(768, 768, device=device), 1)
+begin | causal = torch.triu(torch.ones(768, 768), 1).to(device)
 loss  | causal[0, 1]
 """,
         """
-setup | causal = torch.triu(torch.ones(768, 768, device=device), 1)
+setup | causal = torch.triu(torch.ones(768, 768), 1).to(device)
 loss  | causal[0, 1]
 """,
     ),

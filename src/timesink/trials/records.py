@@ -10,9 +10,10 @@ from statistics import fmean
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
     """What is tried: `names` in order, for `budget_s` seconds after `settle` steps. `fixed` is on from the start, for a
-    run that is compared as a whole; then nothing is tried, `steps` steps are timed and, with `capture`, some more are
-    recorded into that file, with `stacks` where asked. `worth` is the least share of the step that a change must win to
-    be kept. `check` makes a number of the model's results (`MODULE:FUNCTION`)."""
+    run that is compared as a whole; then nothing is tried, `steps` steps are timed, `together` of them between two waits
+    for the GPU, and, with `capture`, some more are recorded into that file, with `stacks` where asked. `worth` is the
+    least share of the step that a change must win to be kept. `check` makes a number of the model's results
+    (`MODULE:FUNCTION`)."""
 
     file: str
     names: tuple[str, ...] = ()
@@ -21,6 +22,7 @@ class TrialPlan:
     settle: int = 5
     block_s: float = 0.25
     steps: int = 30
+    together: int = 1
     worth: float = 0.02
     capture: str = ""
     stacks: bool = False

@@ -14,10 +14,11 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from timesink.capture.errors import CaptureError
+from timesink.capture.errors import CaptureError, failure
 from timesink.edits.source import Proposal, Source
 from timesink.edits.table import EDITS, proposals, unified
 from timesink.errors import UsageError
+from timesink.fixes.fix import Offer
 from timesink.fixes.table import BY_NAME
 from timesink.trials.receipts import TOLERATED, hold_losses
 from timesink.trials.records import Foretold, TrialResult
@@ -53,7 +54,7 @@ class Repairs:
             if found is None:
                 return f"no edit is left that may win {100 * _WORTH:g} %"
             source, proposal = found
-            repair = self._judge(source, proposal, foretold.get(EDITS[proposal.fix].fix))
+            repair = self._judge(source, proposal, foretold.get(proposal.fix), until_s)
             self.made.append(repair)
             self.tell(f"fix: {repair.fix} at {repair.where}: {repair.decided}: {repair.why}")
             if repair.decided == "kept":
@@ -93,15 +94,15 @@ class Repairs:
         where = f"{source.path.relative_to(self.workplace.folder)}:{proposal.line}"
         return Repair(proposal.fix, where, decided, why, unified(source, source.edited(proposal.replacements)))
 
-    def _judge(self, source: Source, proposal: Proposal, foretold: Foretold | None) -> Repair:
+    def _judge(self, source: Source, proposal: Proposal, foretold: Foretold | None, until_s: float) -> Repair:
         """The edit made, run and proven; the file is as it was before, unless it is kept."""
         texts: dict[Side, str] = {"before": source.text, "after": source.edited(proposal.replacements)}
         repair = replace(self._repair(source, proposal, "taken back", ""), foretold=foretold)
-        shown = _Shown(self.runs, source.path, texts)
+        shown = _Shown(self.runs, source.path, texts, until_s)
         try:
             repair, verification = self._prove(repair, shown, EDITS[proposal.fix].drift)
         except CaptureError as error:
-            repair, verification = replace(repair, why=f"the program with it fails: {error}"[:300]), None
+            repair, verification = replace(repair, why=str(error)[:300]), None
         finally:
             source.path.write_text(texts["before"], encoding="utf-8")
         if verification is None or verification.verdict.outcome is not Outcome.FASTER:
@@ -133,14 +134,17 @@ class Repairs:
 
 @dataclass(slots=True)
 class _Shown:
-    """Runs of the program with one file in either of two texts. Steps are timed one by one, and 30 of them."""
+    """Runs of the program with one file in either of two texts, until that time."""
 
     runs: ProgramRuns
     file: Path
     texts: Mapping[Side, str]
+    until_s: float
 
     def run(self, side: Side) -> TrialResult:
-        """One process. `CaptureError` where no step of it could be timed."""
+        """One process. `CaptureError` where no step of it could be timed, or the time is up."""
+        if time.monotonic() > self.until_s:
+            raise failure("the time was up before it was decided", "give more with --budget")
         self.file.write_text(self.texts[side], encoding="utf-8")
         return self.runs.fixed()
 
@@ -154,10 +158,10 @@ def _links(file: Path) -> bool:
 
 
 def _may_win(name: str, foretold: Mapping[str, Foretold]) -> bool:
-    """Whether a fix may win 2 %: as the plan says, or where there is none; no plan knows what no rule finds."""
+    """Whether a fix may win 2 %: as the plan says of it, or where it says nothing, as of what no rule found."""
     if name in foretold:
         return foretold[name].high >= _WORTH
-    return not foretold or not BY_NAME[name].answers
+    return not foretold or BY_NAME[name].offer is not Offer.ALWAYS
 
 
 def _rank(source: Source, proposal: Proposal, foretold: Mapping[str, Foretold]) -> tuple[float, int, int]:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from timesink.capture.errors import failure
 from timesink.capture.processes import Setting, Watch, run
 from timesink.capture.running import agent_environment
+from timesink.edits.reads import EVERY
 from timesink.errors import TimesinkError, UsageError
 from timesink.trials.agent import VARIABLE
 from timesink.trials.receipts import TOLERATED, hold_losses
@@ -32,6 +33,8 @@ _COMPILES: Final = 8.0
 """A first step with a change may take so many times what it costs to try: compilers take minutes."""
 _LEAST_S: Final = 30.0  # of a trial, however long the program takes to start
 _CONFIRMING: Final = 3.5  # times what the first run took
+_AHEAD: Final = 10  # steps between two waits: the host of an edited program may run ahead, as it does by itself
+_EDITED_S: Final = 20.0  # of timed steps of an edited program
 
 
 class _Patience:
@@ -86,9 +89,11 @@ class ProgramRuns:
         return result, "" if result.phase == "done" or not ended.status else words
 
     def fixed(self, names: Sequence[str] = (), capture: Path | None = None) -> TrialResult:
-        """Steps timed with these changes on from the start, some more recorded into `capture`."""
-        file, stacks = str(capture or ""), self._place is not None
-        plan = TrialPlan("", fixed=tuple(names), budget_s=60.0, capture=file, stacks=stacks)
+        """Steps timed with these changes on from the start, some more recorded into `capture`. Of a program in a place
+        of its own as many as lie between two values that its edits tell."""
+        plan = TrialPlan("", fixed=tuple(names), budget_s=60.0, capture=str(capture or ""))
+        if self._place is not None:
+            plan = replace(plan, budget_s=_EDITED_S, steps=EVERY, together=_AHEAD, stacks=True)
         result, broke = self.once(plan)
         if not names:
             if not result.steps_ms:

@@ -33,7 +33,8 @@ _TIMED: Final = (
     "import sys; from pathlib import Path\n"
     "from timesink.trials.run import ProgramRuns\n"
     "folder = Path(sys.argv[2])\n"
-    "print([round(ms, 4) for ms in ProgramRuns([sys.executable, sys.argv[1]], folder, '', True, folder).fixed().steps_ms])"
+    "runs = ProgramRuns([sys.executable, sys.argv[1]], folder, '', True, folder)\n"
+    "print([round(ms, 4) for ms in runs.fixed().steps_ms])"
 )
 
 
@@ -147,7 +148,7 @@ def main() -> None:
     asked = ["nvidia-smi", "-L"]
     listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout if shutil.which(asked[0]) else ""
     gpus = [str(at) for at, _ in enumerate(listed.splitlines())] or [""]
-    chosen = jobs("singles,traps,several,set-aside".split(",") if given.only else given.set.split(","))
+    chosen = jobs(["singles", "traps", "several", "set-aside"] if given.only else given.set.split(","))
     names = [name for name in chosen if not given.only or name in given.only.split(",")]
     out, rows, lock = given.out.resolve(), dict[str, dict[str, Any]](), threading.Lock()
     out.mkdir(parents=True, exist_ok=True)
@@ -163,7 +164,7 @@ def main() -> None:
             row: dict[str, Any] = {"program": name, "error": "the time was up before it began"}
             if left_s > 30:
                 row = repair(chosen[name], out / name, environment, min(given.budget, left_s))
-        except Exception as error:
+        except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
             row = {"program": name, "error": repr(error)[:600]}
         finally:
             free.put(gpu)

@@ -83,7 +83,8 @@ _TEXTS: Final = (
 from torch.utils.data import DataLoader
 
 WORDS = 4000
-rows = [json.dumps({"words": [(at * 7 + i * i) % WORDS for i in range(512)], "label": at % 4}) for at in range(64)] * 400
+words = [[(at * 7 + i * i) % WORDS for i in range(512)] for at in range(64)]
+rows = [json.dumps({"words": row, "label": at % 4}) for at, row in enumerate(words)] * 400
 
 
 def collate(batch):
@@ -139,6 +140,7 @@ _NET: Final = """class Net(nn.Module):
 _ADAMW: Final = "torch.optim.AdamW(model.parameters(), lr=1e-4, fused=large)"
 _QUICK: Final = 'torch.set_float32_matmul_precision("high")'
 _IN_BF16: Final = "with torch.autocast(device, dtype=torch.bfloat16):"
+_BLOCK: Final = "        x = block(x, mask)\n"
 _CALL: Final = "    loss = (model(x) - 1).square().mean()\n"
 
 
@@ -301,8 +303,8 @@ SCRIPTS: Final = (
     Script("evaluated_every_step", "evaluate_rarely", _dense(
            "1024, 8, 2048", setup="held_out = torch.randn(ROWS, WIDTH, device=device)\n\n\ndef evaluate():\n"
            "    with torch.no_grad():\n        return (model(held_out) - 1).square().mean()\n",
-           after="<<    score = evaluate()\n    print(f'step {step}, held out {score:.4f}')\n"
-           "|||    if step % 50 == 0:\n        score = evaluate()\n        print(f'step {step}, held out {score:.4f}')\n>>")),
+           after="<<    score = evaluate()\n    print(f'held out {score:.4f}')\n"
+           "|||    if step % 50 == 0:\n        score = evaluate()\n        print(f'held out {score:.4f}')\n>>")),
     Script("anomalies_detected", "drop_debugging",
            _dense("512, 24, 256", setup="<<torch.autograd.set_detect_anomaly(True)>>")),
     Script("layers_recomputed", "no_recomputation", _dense("1024, 12, 4096", model=_RECOMPUTED,
@@ -316,7 +318,7 @@ SCRIPTS: Final = (
     Script("fp32_training", "bf16", _dense("2048, 4, 4096").replace(
            _CALL, f"<<{_CALL}|||    {_IN_BF16}\n    {_CALL}>>")),
     Script("trained_without_autocast", "bf16", _variant(_MASKED, True).replace("(1, LONGEST", "(8, LONGEST").replace(
-           "        x = block(x, mask)\n", f"<<        x = block(x, mask)\n|||        {_IN_BF16}\n            x = block(x, mask)\n>>")),
+           _BLOCK, f"<<{_BLOCK}|||        {_IN_BF16}\n    {_BLOCK}>>")),
     Script("collected_each_step", "frozen_garbage", _dense(
            "1024, 4, 1024", setup="import gc\n\nrecords = [{\"text\": [at]} for at in range(200_000)]",
            after="<<    gc.collect()\n>>")),

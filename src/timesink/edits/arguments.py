@@ -17,7 +17,6 @@ LOADER_OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "loader_workers": {
         "num_workers": max(1, min(_MOST_WORKERS, (os.cpu_count() or 2) - 1)),
         "persistent_workers": True,
-        "prefetch_factor": 2,
     },
     "pin_memory": {"pin_memory": True},
 }
@@ -30,6 +29,9 @@ _REASONS: Final = {
     "tf32": "matrix products run at full precision, without tensor cores",
     "benchmark_convolutions": "convolutions take the algorithm that cuDNN guesses",
     "bf16": "the model computes in 32 bits",
+    "drop_debugging": "anomaly mode records where each operation was called, and looks for NaN after each",
+    "frozen_garbage": "the loop looks through all objects for garbage in each step, which Python does when it must",
+    "keep_memory": "the loop gives the GPU's free memory back in each step, and takes it anew",
 }
 _AFTER_IMPORT: Final = {
     "tf32": 'torch.set_float32_matmul_precision("high")',
@@ -38,18 +40,27 @@ _AFTER_IMPORT: Final = {
 
 
 def add_arguments(name: str, arguments: Mapping[str, Any], source: Source, line: int) -> Iterator[Proposal]:
-    """After the last argument of the call that makes an object of a class (their names begin with a capital)."""
+    """After the last argument of the call that makes an object of a class (their names begin with a capital); a lower
+    number that is given is raised, any other value is left."""
     calls = [call for call in calls_in(source.tree) if call.lineno <= line <= (call.end_lineno or call.lineno)]
     makers = [call for call in calls if name_of(call.func)[:1].isupper()]
     call = max(makers, key=lambda call: call.lineno, default=None)
     if call is None:
         return
-    given = {keyword.arg for keyword in call.keywords}
-    last = max([*call.args, *(keyword.value for keyword in call.keywords)], key=end_of, default=None)
-    if last is None or None in given or given & arguments.keys():  # **options, or another value of the same
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    last = max([*call.args, *given.values()], key=end_of, default=None)
+    raised = {word for word, value in arguments.items() if word in given and _is_lower(given[word], value)}
+    added = {word: value for word, value in arguments.items() if word not in given}
+    if last is None or None in given or not (raised or added):  # **options, or another value of the same
         return
-    text = "".join(f", {word}={value!r}" for word, value in arguments.items())
-    yield Proposal(name, call.lineno, _REASONS[name], (Replacement(end_of(last), end_of(last), text),))
+    text = "".join(f", {word}={value!r}" for word, value in added.items())
+    more = (source.replace(given[word], repr(arguments[word])) for word in raised)
+    yield Proposal(name, call.lineno, _REASONS[name], (Replacement(end_of(last), end_of(last), text), *more))
+
+
+def _is_lower(given: ast.expr, wanted: object) -> bool:
+    value = given.value if isinstance(given, ast.Constant) else None
+    return type(value) is int and type(wanted) is int and value < wanted
 
 
 def add_flag(name: str, source: Source, line: int) -> Iterator[Proposal]:
@@ -73,13 +84,23 @@ def add_autocast(name: str, source: Source, line: int) -> Iterator[Proposal]:
 
 def drop_anomaly_mode(source: Source, line: int) -> Iterator[Proposal]:
     """`torch.autograd.set_detect_anomaly(True)`, a statement of its own."""
-    for node in ast.walk(source.tree):
-        if not isinstance(node, ast.Expr) or not isinstance(call := node.value, ast.Call):
-            continue
-        turns_on = bool(call.args) and getattr(call.args[0], "value", False) is True
-        if name_of(call.func) == "set_detect_anomaly" and turns_on and source.moves_whole(node):
-            reason = "anomaly mode records where each operation was called, and looks for NaN after each"
-            yield Proposal("drop_debugging", node.lineno, reason, (source.drop(node),))
+    for call in calls_in(source.tree):
+        if name_of(call.func) == "set_detect_anomaly" and call.args and getattr(call.args[0], "value", False) is True:
+            yield from _drop(source, call, "drop_debugging")
+
+
+def drop_in_loop(name: str, called: str, source: Source, line: int) -> Iterator[Proposal]:
+    """Calls that a training loop makes in each step, for what the interpreter and PyTorch do by themselves."""
+    for loop in source.step_loops():
+        for statement in source.statements(loop):
+            if isinstance(call := getattr(statement, "value", None), ast.Call) and source.said(call) == called:
+                yield from _drop(source, call, name)
+
+
+def _drop(source: Source, call: ast.Call, name: str) -> Iterator[Proposal]:
+    statement = source.parents[call]
+    if isinstance(statement, ast.Expr) and source.moves_whole(statement):
+        yield Proposal(name, call.lineno, _REASONS[name], (source.drop(statement),))
 
 
 def drop_checkpoints(source: Source, line: int) -> Iterator[Proposal]:

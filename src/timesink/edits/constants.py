@@ -8,11 +8,11 @@ from typing import Final
 
 from timesink.edits.source import Loop, Proposal, Source, bound_in, calls_in, mutated_in, name_of, read_in, root_of
 
-_BUILDS: Final = frozenset({
+BUILDS: Final = frozenset({
     "ones", "zeros", "full", "ones_like", "zeros_like", "full_like", "arange", "eye", "linspace", "logspace",
     "tensor", "as_tensor", "triu_indices", "tril_indices", "from_numpy",
 })  # fmt: skip
-_PURE: Final = _BUILDS | frozenset({
+PURE: Final = BUILDS | frozenset({
     "triu", "tril", "to", "cuda", "bool", "float", "half", "double", "int", "long", "bfloat16", "type",
     "view", "repeat", "reshape", "unsqueeze", "squeeze", "expand", "flatten", "transpose", "permute",
     "masked_fill", "logical_not", "pow", "logical_and", "logical_or", "eq", "ne", "lt", "le", "gt", "ge",
@@ -20,7 +20,7 @@ _PURE: Final = _BUILDS | frozenset({
     "where", "contiguous", "t", "abs", "clone", "size", "len", "range", "min", "max", "device",
 })  # fmt: skip
 _SETTINGS: Final = frozenset({"cfg", "config", "args", "opt", "options", "hparams", "params", "settings"})
-_FACTS: Final = frozenset({"device", "dtype", "shape", "ndim", "pi", "inf"})
+FACTS: Final = frozenset({"device", "dtype", "shape", "ndim", "pi", "inf"})
 
 
 def find_constants(source: Source, line: int) -> Iterator[Proposal]:
@@ -40,7 +40,7 @@ def _is_same(source: Source, loop: Loop, statement: ast.Assign, name: str) -> bo
     before = loop.body[: loop.body.index(statement)]
     bound = set().union(*(bound_in(one) for one in others), bound_in(loop.target) if isinstance(loop, ast.For) else ())
     reads = read_in(value)
-    builds = any(name_of(call.func) in _BUILDS and root_of(call.func) in ("torch", "np") for call in calls_in(value))
+    builds = any(name_of(call.func) in BUILDS and root_of(call.func) in ("torch", "np") for call in calls_in(value))
     return (
         builds
         and not reads & (bound | {name} | mutated_in(loop))
@@ -55,11 +55,11 @@ def _is_same(source: Source, loop: Loop, statement: ast.Assign, name: str) -> bo
 def _doubt(value: ast.expr) -> str:
     """What of the expression its pattern cannot tell: a call that may do more, an attribute that may change."""
     for node in ast.walk(value):
-        if isinstance(node, ast.Call) and name_of(node.func) not in _PURE:
+        if isinstance(node, ast.Call) and name_of(node.func) not in PURE:
             return f"{name_of(node.func) or 'a call'} may give another value in each round"
         if isinstance(node, ast.Attribute) and root_of(node) not in ({"torch", "np", "math"} | _SETTINGS):
-            is_method = name_of(node) in _PURE
-            if not is_method and node.attr not in _FACTS:
+            is_method = name_of(node) in PURE
+            if not is_method and node.attr not in FACTS:
                 return f"the attribute {node.attr} may change in the loop"
     return ""
 

@@ -19,6 +19,7 @@ _TELLS: Final = frozenset({
     "print", "info", "debug", "warning", "log", "log_metrics", "add_scalar", "set_postfix", "set_description",
     "write",
 })  # fmt: skip
+_NEED_WAITS: Final = ("time()", "perf_counter", "elapsed", "record(", "non_blocking", "Stream", "numpy(", "Graph")
 _EVALUATES: Final = frozenset({"eval", "evaluate", "evaluation", "validate", "validation", "test"})
 _HARMLESS: Final = _READS | frozenset({
     "float", "int", "str", "len", "abs", "round", "format", "detach", "mean", "sum", "max", "min", "norm",
@@ -27,18 +28,21 @@ _HARMLESS: Final = _READS | frozenset({
 
 
 def find_reads(source: Source, line: int) -> Iterator[Proposal]:
-    """Reads in each step of a training loop, one proposal for all of a loop: they wait for the same work."""
+    """Reads in each step of a training loop, one proposal for all of a loop: they wait for the same work. Then waits
+    without a read, of all the file: those of a model are in functions."""
+    reason = f"the loop waits for the GPU in each step to read a value; it does so every {EVERY} steps"
     for loop in source.step_loops():
         told = _told(source, loop, _reads_device)
         kept = [made for statement in source.statements(loop) for made in _keep_on_device(source, loop, statement)]
-        waits = [s for s in source.statements(loop) if isinstance(s, ast.Expr) and _waits(s.value)]
-        clock = any(name_of(call.func) in ("time", "perf_counter", "record") for call in calls_in(loop))
-        changes = [*_guard(source, loop, told), *kept, *(source.drop(wait) for wait in waits)]
-        if changes:
-            first = min(made.start[0] for made in changes) + 1 if not told else told[0].lineno
-            why = "a clock is read in this loop, and the wait may be for it" if waits and clock else ""
-            reason = f"the loop waits for the GPU in each step to read a value; it does so every {EVERY} steps"
-            yield Proposal("remove_sync", first, reason, tuple(changes), why)
+        if changes := [*_guard(source, loop, told), *kept]:
+            first = told[0].lineno if told else min(made.start[0] for made in changes) + 1
+            yield Proposal("remove_sync", first, reason, tuple(changes))
+    waits = [one for one in ast.walk(source.tree) if isinstance(one, ast.Expr) and _waits(source, one)]
+    if waits:
+        needed = next((word for word in _NEED_WAITS if word in source.text), "")
+        doubt = f"the file has {needed}, and a wait may be for it" if needed else ""
+        reason = "the program waits for all work of the GPU where nothing needs it"
+        yield Proposal("remove_sync", waits[0].lineno, reason, tuple(map(source.drop, waits)), doubt)
 
 
 def find_evaluations(source: Source, line: int) -> Iterator[Proposal]:
@@ -49,8 +53,11 @@ def find_evaluations(source: Source, line: int) -> Iterator[Proposal]:
             yield Proposal("evaluate_rarely", told[0].lineno, reason, _guard(source, loop, told))
 
 
-def _waits(value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and name_of(value.func) == "synchronize" and root_of(value.func) == "torch"
+def _waits(source: Source, statement: ast.Expr) -> bool:
+    """Whether it is a wait for the GPU in a function or a loop, by itself."""
+    called = source.said(statement.value) in ("torch.cuda.synchronize()", "torch.cuda.synchronize(device)")
+    holders = (ast.FunctionDef, ast.For, ast.While)
+    return called and source.moves_whole(statement) and any(isinstance(one, holders) for one in source.above(statement))
 
 
 def _reads_device(source: Source, loop: Loop, statement: ast.stmt) -> bool:
@@ -130,10 +137,12 @@ def _guard(source: Source, loop: Loop, told: list[ast.stmt]) -> tuple[Replacemen
 
 
 def _counter(source: Source, loop: Loop) -> tuple[str, list[Replacement]]:
-    """The name that counts the rounds, and what makes it where there is none."""
+    """The name that counts the rounds, and what makes it where there is none. In a loop of loops rounds count on."""
     name = source.free_name("step_index")
-    if isinstance(loop, ast.While):
-        before = source.insert(loop.lineno - 1, f"{source.indent(loop)}{name} = -1\n")
+    loops = [loop, *(one for one in source.above(loop) if isinstance(one, Loop))]
+    outer = [one for one in loops if source.scope(one) is source.scope(loop)][-1]
+    if isinstance(loop, ast.While) or outer is not loop:
+        before = source.insert(outer.lineno - 1, f"{source.indent(outer)}{name} = -1\n")
         first = source.insert(loop.body[0].lineno - 1, f"{source.indent(loop.body[0])}{name} += 1\n")
         return name, [before, first]
     called = name_of(loop.iter.func) if isinstance(loop.iter, ast.Call) else ""

@@ -211,7 +211,7 @@ def mutated_in(node: ast.AST) -> set[str]:
             if receiver is not None and (name.endswith("_") or name in _MUTATORS):
                 found.add(root_of(receiver))
             found |= {root_of(word.value) for word in other.keywords if word.arg == "out"}
-            if name.endswith("_") or any(word in name for word in _EXCHANGES):
+            if name.endswith("_") or (name != "masked_fill" and any(word in name for word in _EXCHANGES)):
                 found |= {root_of(argument) for argument in other.args}
     return found
 

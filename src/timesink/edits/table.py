@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from timesink.edits import arguments, batches, constants, gradients, lists, reads
+from timesink.edits import arguments, batches, constants, forwards, gradients, lists, reads
 from timesink.edits.source import Finder, Proposal, Source
 
 Drift = Literal["exact", "other batches", "rounding", "lower precision"]
@@ -39,11 +39,15 @@ EDITS: Final = {
         _argument("loader_workers", "other batches", "loader", **_WORKERS),
         SourceEdit("no_gradients", (gradients.find_unused_gradients,), "exact"),
         SourceEdit("remove_sync", (reads.find_reads,), "exact"),
-        SourceEdit("build_once", (constants.find_constants,), "exact"),
+        SourceEdit("build_once", (constants.find_constants, forwards.find_rebuilt), "exact"),
         SourceEdit("list_operations", (lists.find_list_loops,), "rounding"),
         SourceEdit("evaluate_rarely", (reads.find_evaluations,), "exact"),
         SourceEdit("pad_to_batch", (batches.find_padding,), "rounding"),
         SourceEdit("drop_debugging", (arguments.drop_anomaly_mode,), "exact"),
+        SourceEdit(
+            "keep_memory", (partial(arguments.drop_in_loop, "keep_memory", "torch.cuda.empty_cache()"),), "exact"
+        ),
+        SourceEdit("frozen_garbage", (partial(arguments.drop_in_loop, "frozen_garbage", "gc.collect()"),), "exact"),
         SourceEdit("no_sync", (gradients.find_exchanges,), "rounding"),
         SourceEdit("no_recomputation", (arguments.drop_checkpoints,), "exact"),
         _argument("fused_optimizer", "rounding", "optimizer", fused=True),

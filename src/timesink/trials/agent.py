@@ -184,7 +184,7 @@ class Trial(Agent):
         self._say("trying")
 
     def _time_steps(self) -> Script:
-        """Steps for a run that is compared as a whole: `together` of them between two waits, each told as their mean."""
+        """Steps for a run compared as a whole: `together` of them between two waits, each told as their mean."""
         _reset_memory()
         until, together = time.perf_counter() + self.trial.budget_s, self.trial.together
         while len(self.result.steps_ms) < self.trial.steps:

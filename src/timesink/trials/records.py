@@ -10,7 +10,7 @@ from statistics import fmean
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
     """What is tried: `names` in order, for `budget_s` seconds after `settle` steps. `fixed` is on from the start, for a
-    run that is compared as a whole; then nothing is tried, `steps` steps are timed, `together` of them between two waits
+    run that is compared as a whole; then nothing is tried, `steps` steps are timed, `together` of them between waits
     for the GPU, and, with `capture`, some more are recorded into that file, with `stacks` where asked. `worth` is the
     least share of the step that a change must win to be kept. `check` makes a number of the model's results
     (`MODULE:FUNCTION`)."""

@@ -102,7 +102,8 @@ class Repairs:
         try:
             repair, verification = self._prove(repair, shown, EDITS[proposal.fix].drift)
         except CaptureError as error:
-            repair, verification = replace(repair, why=str(error)[:300]), None
+            why = "the time was up" if time.monotonic() > until_s else f"the program with it fails: {error}"
+            repair, verification = replace(repair, why=why[:300]), None
         finally:
             source.path.write_text(texts["before"], encoding="utf-8")
         if verification is None or verification.verdict.outcome is not Outcome.FASTER:

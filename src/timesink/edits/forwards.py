@@ -1,0 +1,131 @@
+"""Masks and tables that a module builds anew in each forward pass: the module keeps them, with what they were made of.
+
+That is known where all that their values come from are sizes, devices and types of tensors, constants of the file, and
+each other. Each module keeps its own, and makes them again for other sizes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+from timesink.edits.constants import BUILDS, FACTS, PURE
+from timesink.edits.source import Proposal, Source, bound_in, calls_in, mutated_in, name_of, read_in, root_of
+
+_GIVEN: Final = frozenset({"torch", "math", "float", "int", "bool", "range", "len", "min", "max", "True", "False"})
+_READ: Final = frozenset({"torch", "F", "nn", "functional"})
+_REFUSED: Final = ("inference_mode", "torch.compile", "torch.jit", "torch.export", "CUDAGraph", "vmap", "fx.")
+
+
+def find_rebuilt(source: Source, line: int) -> Iterator[Proposal]:
+    """Neighbouring assignments of a `forward` that build the same tensors for the same sizes."""
+    for function in (node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef)):
+        if function.name != "forward" or not isinstance(source.parents[function], ast.ClassDef):
+            continue
+        sizes, held = _sizes(function), list[ast.Assign]()
+        for statement in [*function.body, None]:
+            if isinstance(statement, ast.Assign) and _is_made_of(source, function, statement, sizes, held):
+                held.append(statement)
+                continue
+            if any(name_of(call.func) in BUILDS for one in held for call in calls_in(one)):
+                yield _kept(source, function, held, sizes)
+            held = []
+
+
+def _sizes(function: ast.FunctionDef) -> set[str]:
+    """Names that the function binds once, to sizes of tensors: `batch, length, _ = x.shape`."""
+    found = set()
+    for statement in (one for one in function.body if isinstance(one, ast.Assign)):
+        value = statement.value.value if isinstance(statement.value, ast.Subscript) else statement.value
+        is_size = isinstance(value, ast.Call) and name_of(value.func) in ("size", "len")
+        if is_size or (isinstance(value, ast.Attribute) and value.attr == "shape"):
+            found |= bound_in(statement)
+    return {name for name in found if _times_bound(function, name) == 1}
+
+
+def _times_bound(function: ast.FunctionDef, name: str) -> int:
+    """How often the function binds the name; its own arguments count."""
+    stores = (node for node in ast.walk(function) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
+    arguments = [one.arg for one in ast.walk(function) if isinstance(one, ast.arg)]
+    return sum(node.id == name for node in stores) + arguments.count(name)
+
+
+def _facts(source: Source, node: ast.AST) -> dict[str, set[ast.AST]]:
+    """The texts of `x.device` and `x.dtype` below it, each with the names in it."""
+    found: dict[str, set[ast.AST]] = {}
+    for one in ast.walk(node):
+        if isinstance(one, ast.Attribute) and one.attr in ("device", "dtype") and root_of(one) not in _GIVEN:
+            found.setdefault(source.said(one), set()).update(ast.walk(one))
+    return found
+
+
+def _is_made_of(
+    source: Source, function: ast.FunctionDef, statement: ast.Assign, sizes: set[str], held: list[ast.Assign]
+) -> bool:
+    """Whether the assignment binds one name, once, to what nothing but sizes, constants and names of `held` make."""
+    name, value = getattr(statement.targets[0], "id", ""), statement.value
+    known = sizes | _GIVEN | _constants(source) | {name_of(one.targets[0]) for one in held}
+    of_facts = set().union(*_facts(source, value).values())
+    names = [one for one in ast.walk(value) if isinstance(one, ast.Name) and one not in of_facts]
+    is_plain = all(isinstance(one.ctx, ast.Load) and one.id in known for one in names)
+    return (
+        bool(name)
+        and len(statement.targets) == 1
+        and is_plain
+        and source.moves_whole(statement)
+        and any(isinstance(one, ast.Call) for one in ast.walk(value))
+        and all(name_of(call.func) in PURE for call in calls_in(value))
+        and not any(word.arg in ("requires_grad", "out") for call in calls_in(value) for word in call.keywords)
+        and _times_bound(function, name) == 1
+        and name not in mutated_in(function)
+    )
+
+
+def _constants(source: Source) -> set[str]:
+    """Names in capitals that the file binds once, outside functions."""
+    bound = [
+        name for statement in source.tree.body if isinstance(statement, ast.Assign) for name in bound_in(statement)
+    ]
+    return {name for name in bound if name.isupper() and bound.count(name) == 1}
+
+
+def _kept(source: Source, function: ast.FunctionDef, held: list[ast.Assign], sizes: set[str]) -> Proposal:
+    used = sorted(set().union(*map(read_in, held)) & sizes)
+    key = _tuple([*used, *sorted({text for one in held for text in _facts(source, one)})])
+    made = [name_of(one.targets[0]) for one in held]
+    name, indent = source.free_name("_kept"), source.indent(held[0])
+    opener = f'if getattr(self, "{name}_for", None) != {key}:'
+    after = f"{indent}    self.{name}_for, self.{name} = {key}, {_tuple(made)}\n{indent}{_tuple(made)} = self.{name}\n"
+    row = held[-1].end_lineno or held[-1].lineno
+    replacements = (*source.wrap(held, opener), source.insert(row, after))
+    reason = "each forward pass builds the same tensors anew; the module keeps them for the sizes it has"
+    return Proposal("build_once", held[0].lineno, reason, replacements, _doubt(source, function, held, set(made)))
+
+
+def _tuple(parts: list[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _doubt(source: Source, function: ast.FunctionDef, held: list[ast.Assign], made: set[str]) -> str:
+    """Why what is kept may change, or not be there as it was: something else may write into it."""
+    if word := next((word for word in _REFUSED if word in source.text), ""):
+        return f"the file has {word}, beside which a module may keep no tensor"
+    if not function.args.args or function.args.args[0].arg != "self":
+        return "the first argument is not self"
+    heirs = set(made)
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and read_in(node.value) & heirs:
+            heirs |= bound_in(node)
+    if changed := sorted(heirs & mutated_in(function)):
+        return f"{changed[0]} is changed in place, and may share memory with what is kept"
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and node.id in made and isinstance(node.ctx, ast.Load):
+            above = list(source.above(node))
+            user = above[1] if isinstance(above[0], ast.keyword) else above[0]
+            is_read = isinstance(user, (ast.BinOp, ast.Compare, ast.UnaryOp, ast.Subscript))
+            is_read |= isinstance(user, ast.Attribute) and user.attr in PURE | FACTS
+            is_read |= isinstance(user, ast.Call) and (root_of(user.func) in _READ or name_of(user.func) in PURE)
+            if not is_read and not any(one in held for one in above):
+                return f"{node.id} is handed on in line {node.lineno}, where it may be changed"
+    return ""

@@ -137,7 +137,7 @@ _NET: Final = """class Net(nn.Module):
             x = layer(x)
         return x
 """
-_ADAMW: Final = "torch.optim.AdamW(model.parameters(), lr=1e-4, fused=large)"
+_ADAMW: Final = "torch.optim.AdamW(model.parameters(), lr=1e-5, fused=large)"
 _QUICK: Final = 'torch.set_float32_matmul_precision("high")'
 _IN_BF16: Final = "with torch.autocast(device, dtype=torch.bfloat16):"
 _BLOCK: Final = "        x = block(x, mask)\n"
@@ -175,7 +175,7 @@ class Block(nn.Module):
 
 model = nn.ModuleList(Block() for _ in range(DEPTH)).to(device)
 head = nn.Linear(WIDTH, 1).to(device)
-optimizer = torch.optim.AdamW([*model.parameters(), *head.parameters()], lr=1e-4, fused=large)
+optimizer = torch.optim.AdamW([*model.parameters(), *head.parameters()], lr=1e-5, fused=large)
 data = [torch.randn(1, LONGEST, WIDTH, device=device) for _ in range(4)]
 <<|||later = torch.ones(LONGEST, LONGEST, device=device, dtype=torch.bool).triu(1)
 mask = torch.zeros(LONGEST, LONGEST, device=device).masked_fill(later, float("-inf"))
@@ -196,7 +196,7 @@ _MICRO: Final = (
     + """torch.set_float32_matmul_precision("high")
 WIDTH, DEPTH, ROWS = (1024, 6, 4096) if large else (32, 3, 8)
 model = nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(DEPTH))).to(device)
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=large)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=large)
 data = [torch.randn(ROWS, WIDTH, device=device) for _ in range(8)]
 for step in range(100000):
     for number, x in enumerate(data):
@@ -259,7 +259,7 @@ _AVERAGED: Final = """<<    with torch.no_grad():
 >>"""
 _LION: Final = """class Lion(torch.optim.Optimizer):
     def __init__(self, parameters):
-        super().__init__(parameters, {"lr": 1e-4})
+        super().__init__(parameters, {"lr": 1e-5})
 
     @torch.no_grad()
     def step(self):
@@ -281,7 +281,7 @@ _LION: Final = """class Lion(torch.optim.Optimizer):
 >>
 
 """
-_EACH: Final = "torch.optim.{}(model.parameters(), lr=1e-4<<, foreach=False|||, {}>>)"
+_EACH: Final = "torch.optim.{}(model.parameters(), lr=1e-5<<, foreach=False|||, {}>>)"
 SCRIPTS: Final = (
     Script("loader_in_main", "loader_workers",
            _LOADED.replace("LOADING", "<<|||, num_workers=8, persistent_workers=True>>")),
@@ -311,7 +311,7 @@ SCRIPTS: Final = (
            imports=f"from torch.utils.checkpoint import checkpoint\n\n{_QUICK}")),
     Script("adamw_one_by_one", "fused_optimizer,foreach", _dense("512, 24, 256", _EACH.format("AdamW", "fused=large"))),
     Script("sgd_one_by_one", "fused_optimizer,foreach",
-           _dense("512, 24, 256", _EACH.format("SGD", "foreach=True").replace("1e-4", "1e-4, momentum=0.9"))),
+           _dense("512, 24, 256", _EACH.format("SGD", "foreach=True").replace("1e-5", "1e-5, momentum=0.9"))),
     Script("adam_of_many_small_weights", "fused_optimizer,foreach",
            _dense("128, 96, 256", _EACH.format("Adam", "fused=large"))),
     Script("tf32_off", "tf32", _dense("2048, 4, 2048", imports=f"<<|||{_QUICK}>>")),

@@ -49,7 +49,7 @@ class Job(NamedTuple):
 
 
 def jobs(sets: list[str]) -> dict[str, Job]:
-    """The programs of these sets, those with most to do first."""
+    """The programs of these sets, what counts most first."""
     found: list[Job] = []
     for name, pieces in SEVERAL.items():
         if ("set-aside" if name in SET_ASIDE else "several") in sets:
@@ -57,9 +57,10 @@ def jobs(sets: list[str]) -> dict[str, Job]:
             found.append(Job(name, program(pieces), program(pieces, mended=True), only))
     if "singles" in sets:
         found += [Job(one.name, one.program(), one.program(mended=True), one.fix) for one in SCRIPTS]
-        found += [Job(one.name, program((one,)), program((one,), mended=True), one.fix) for one in FAULTS]
     if "traps" in sets:
         found += [Job(one.name, program((one,)), "", one.fix, True) for one in TRAPS]
+    if "singles" in sets:
+        found += [Job(one.name, program((one,)), program((one,), mended=True), one.fix) for one in FAULTS]
     return {job.name: job for job in found}
 
 

@@ -16,7 +16,7 @@ from timesink.trials import repair
 from timesink.trials.records import Foretold, TrialResult
 from timesink.trials.repair import RepairOrder, fix_program
 from timesink.trials.repaired import RepairAnswer
-from timesink.trials.workplace import Workplace, is_repository, open_workplace
+from timesink.trials.workplace import Workplace, head, open_workplace
 from timesink.views.trial import repair_conclusion, repair_page
 
 PIECES = {piece.name: piece for piece in (*FAULTS, *TRAPS)}
@@ -174,9 +174,9 @@ def test_a_repository_gets_a_branch_and_keeps_its_files(here: Path) -> None:
     (here / "train.py").write_text("x = 1\n")
     in_git("init", "-q")
     in_git("add", "train.py")
-    assert not is_repository()
+    assert not head()
     in_git("commit", "-q", "-m", "first")
-    assert is_repository()
+    assert head()
     (here / "train.py").write_text("x = 2\n")
     workplace = open_workplace("timesink-fix", None, here.parent / "tree")
     assert workplace.own(here / "train.py").read_text() == "x = 2\n"

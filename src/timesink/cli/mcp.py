@@ -32,6 +32,7 @@ def mcp(
     from timesink.mcp.declared import Declared, declared_commands
     from timesink.mcp.server import build
     from timesink.mcp.wire import mend_requests
+    from timesink.trials.workplace import head
 
     known = declared_commands(commands or (), command_file)
     if allow_exec and not known:
@@ -39,5 +40,5 @@ def mcp(
     if known and not allow_exec:
         raise UsageError("commands are declared, but none may be run", remedy="add --allow-exec, or leave them out")
     mend_requests()
-    build(folders, Declared(known, folders[0], timeout) if known else None).run("stdio")
+    build(folders, Declared(known, folders[0], timeout, [head(folders[0])]) if known else None).run("stdio")
     return 0

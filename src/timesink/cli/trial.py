@@ -125,7 +125,7 @@ def fix(
     cannot be proven safe is offered, not made. Exit code 0: an edit is kept; 1: none is.
     """
     from timesink.trials.repair import RepairOrder, fix_program
-    from timesink.trials.workplace import is_repository, open_workplace
+    from timesink.trials.workplace import head, open_workplace
     from timesink.untrusted.masking import stored_command
     from timesink.views.trial import repair_page
 
@@ -134,7 +134,7 @@ def fix(
     asked = RepairOrder(chosen_names(only), seconds(budget), quiet, partial(tell, quiet=quiet))
     with translated(), TemporaryDirectory(prefix="timesink-fix-") as scratch:
         tree = Path(scratch).resolve() / "tree"
-        workplace = open_workplace("timesink-fix", copy, tree if copy is None and is_repository() else None)
+        workplace = open_workplace("timesink-fix", copy, tree if copy is None and head() else None)
         try:
             answer = fix_program(program, workplace, Path(scratch), asked)
             applied = workplace.apply() if apply else []

@@ -18,7 +18,7 @@ import anyio
 
 from timesink.errors import UsageError
 from timesink.mcp.answers import MARK, sentence
-from timesink.startup import dataclass
+from timesink.startup import dataclass, field, replace
 from timesink.untrusted import plain_json
 from timesink.untrusted.scrub import is_made_of, scrub
 
@@ -29,11 +29,15 @@ _GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What may be run, where, and for how long at most. `commands` maps a name to the words of its command."""
+    """What may be run, where, and for how long at most. `commands` maps a name to the words of its command.
+
+    `base` holds the commit that the judge compares with: that of the start, then each that it found faster.
+    """
 
     commands: Mapping[str, tuple[str, ...]]
     folder: Path
     timeout_s: float
+    base: list[str] = field(default_factory=lambda: [""])
 
 
 def declared_commands(texts: Sequence[str], file: Path | None) -> dict[str, tuple[str, ...]]:
@@ -102,18 +106,51 @@ async def run_declared(declared: Declared, name: str) -> dict[str, Any]:
     }
 
 
+async def _answered(declared: Declared, name: str, *words: str) -> tuple[dict[str, Any], Any]:
+    """What became of a module of ours that runs the command of that name, and the JSON that it wrote ("{}" in `words`
+    stands for the file)."""
+    command = declared.commands.get(name, ())
+    with tempfile.TemporaryDirectory(prefix="timesink-") as folder:
+        file = Path(folder) / "answer.json"
+        ours = (sys.executable, "-m", *(str(file) if word == "{}" else word for word in words), "--", *command)
+        commands = {name: ours} if command else declared.commands
+        ran = await run_declared(replace(declared, commands=commands), name)
+        return {**ran, "argv": list(command)}, plain_json.document(file) if file.is_file() else None
+
+
 async def try_declared(declared: Declared, name: str) -> dict[str, Any]:
     """Try changes on the command of that name (`timesink try`): what is kept, and what each change won or why not."""
-    words = declared.commands.get(name, ())
-    with tempfile.TemporaryDirectory(prefix="timesink-try-") as folder:
-        page = Path(folder) / "page.json"
-        trial = (sys.executable, "-m", "timesink", "try", "--quiet", "--format", "json", "-o", str(page), "--", *words)
-        commands = {name: trial} if words else declared.commands
-        ran = await run_declared(Declared(commands, declared.folder, declared.timeout_s), name)
-        found = plain_json.document(page) if page.is_file() else {}
+    ran, found = await _answered(declared, name, "timesink", "try", "--quiet", "--format", "json", "-o", "{}")
+    found = found or {}
     kept = {key: found[key] for key in ("changes", "fresh", "make", "left_out") if key in found}
     notes = [sentence(str(note)) for note in found.get("notes", ())]
-    return {**ran, "argv": list(words), f"notes{MARK}": notes, **kept, "next": "make what is kept, then verify_plan"}
+    return {**ran, f"notes{MARK}": notes, **kept, "next": "make what is kept, then judge(name)"}
+
+
+async def next_declared(declared: Declared, name: str, skip: str) -> dict[str, Any]:
+    """The next edit of the program of that name (`trials.judged`), without those fixes; nothing is edited."""
+    ran, found = await _answered(declared, name, "timesink.trials.judged", "{}", "next", skip)
+    if not found:
+        return {**ran, "edit": None, "next": "no edit is left, or the program failed: see exit_code"}
+    told = {key: found[key] for key in ("fix", "foretold") if found[key]}
+    lines = [scrub(line, 300) for line in found["diff"].splitlines()]
+    shown = lines if sum(map(len, lines)) < _SHOWN_CHARACTERS else [f"too long: timesink fix --only {found['fix']}"]
+    edit = {**told, f"place{MARK}": scrub(found["where"], 200), f"doubt{MARK}": scrub(found["why"], 300) or None}
+    edit[f"diff{MARK}"] = shown
+    return {"name": name, "edit": edit, "next": "make it, alone; then judge(name)"}
+
+
+async def judge_declared(declared: Declared, name: str, lower_precision: bool) -> dict[str, Any]:
+    """The judge's word on the files as they lie; a faster program is the base of the next judgement."""
+    drift = "lower precision" if lower_precision else "rounding"
+    given = (declared.base[0], drift, str(declared.timeout_s * 0.9))
+    ran, found = await _answered(declared, name, "timesink.trials.judged", "{}", "judge", *given)
+    if not found:
+        return {**ran, "outcome": "invalid", "next": "the program as it was fails: tell the person"}
+    declared.base[0] = found["base"]
+    is_faster = found["outcome"] == "faster"
+    why = {f"why{MARK}": scrub(found.pop("why"), 400)}
+    return {"name": name, **found, **why, "next": "keep it; next_edit(name)" if is_faster else "take the change back"}
 
 
 async def _finished(declared: Declared, words: Sequence[str], output: IO[bytes]) -> tuple[int | None, bool]:

@@ -73,9 +73,7 @@ def limits_document(capture: OpenCapture) -> dict[str, Any]:
     from timesink.views.kernels import kernels_page
 
     if KERNEL_METRICS not in capture.trace:
-        remedy = (
-            "show(handle, 'kernels') says their cost; capture_plan('why is this kernel slow', program) records counters"
-        )
+        remedy = "show(handle, 'kernels') says their cost; command(program, 'why is this kernel slow') records counters"
         raise UsageError("the capture holds no counters of kernels", remedy=remedy)
     return page_document(capture, kernels_page(capture.trace), "kernels")
 
@@ -110,7 +108,7 @@ def kernel_rows(capture: OpenCapture, sort: str, contains: str, cursor: int) -> 
     if sort not in SORTS:
         raise UsageError(f"kernels cannot be sorted by {sort!r}", remedy=f"choose one of: {', '.join(SORTS)}")
     if DEVICE_OPS not in capture.trace:
-        raise UsageError("the capture holds no GPU work", remedy="capture_plan(question) says how to record it")
+        raise UsageError("the capture holds no GPU work", remedy="command(program, question) says how to record it")
     times = kernel_times(capture.trace).with_row_index("number")
     numbered = times.filter(times["name"].str.contains(contains, literal=True))
     numbered = numbered.sort(sort, "rank", "device", "name", descending=[True, False, False, False])
@@ -227,7 +225,7 @@ def compare_captures_of(before: OpenCapture, after: OpenCapture) -> dict[str, An
                 for one in result.findings[:12]
             ],
             "contributions": [{"part" + MARK: named(part.name), "delta_ns": part.delta_ns} for part in moved],
-            "to_decide": "verify_plan(before, after): runs both sides in turns",
+            "to_decide": "command(before, after=after): runs both sides in turns",
         },
         "contributions",
     )

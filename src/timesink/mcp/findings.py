@@ -57,7 +57,7 @@ def finding_document(capture: OpenCapture, number: int, cursor: int = 0) -> dict
             "when_it_misleads": _page(card, "When it misleads"),
             "how_it_is_measured": _page(card, "How it is measured"),
             "whole_page": f"rules://{card.code}",
-            "next": f"explain_finding(handle, {number}, window=true); then one change, and verify_plan(before, after)",
+            "next": f"explain_finding(handle, {number}, window=true); one change; command(before, after=after)",
         },
         "evidence",
         cursor,

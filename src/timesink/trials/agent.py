@@ -18,12 +18,12 @@ import atexit
 import json
 import os
 import sys
-import time
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, replace
 from math import ceil
 from pathlib import Path
 from statistics import fmean, median
+from time import perf_counter  # the program may set `time.perf_counter`; this one is from before
 from typing import Any, Final, NamedTuple
 
 from timesink.capture.agent.recorders import Recorder, TorchRecorder, wait
@@ -143,14 +143,14 @@ class Trial(Agent):
         return [json.loads(store.get(f"{key}/{rank}")) for rank in range(dist.get_world_size())]
 
     def _is_late(self, until: float) -> bool:
-        return any(self._share(time.perf_counter() > until))
+        return any(self._share(perf_counter() > until))
 
     def script(self) -> Script:
         """The whole trial, step by step."""
         for name in self.trial.fixed:
             if name not in LOADER_OPTIONS:  # which are on from the first batch
                 self._turn_on(name)
-        began, steps = time.perf_counter(), max((SWITCHES[name].warm_up for name in self.trial.fixed), default=0)
+        began, steps = perf_counter(), max((SWITCHES[name].warm_up for name in self.trial.fixed), default=0)
         for _ in range(self.trial.settle + steps):
             yield
         while self.source is StepMark.FORWARD and not self._is_late(began + _SETTLE_S):
@@ -162,7 +162,7 @@ class Trial(Agent):
                 yield from self._record()
             self._say("done")
             return
-        self._deadline = time.perf_counter() + self.trial.budget_s
+        self._deadline = perf_counter() + self.trial.budget_s
         step_ms = (yield from self._time_block(0.0)).mean
         self.result.base_ms.append((yield from self._time_block(step_ms)).mean)
         for name in [name for name in self.trial.names if self._applies(name)]:
@@ -184,18 +184,22 @@ class Trial(Agent):
         self._say("trying")
 
     def _time_steps(self) -> Script:
-        """Steps for a run compared as a whole: `together` of them between two waits, each told as their mean."""
+        """Steps for a run that is compared as a whole: `together` of them between two waits, told as their mean. At
+        least `steps` of them and for `timed_s`, unless that takes all the time there is."""
+        weights = self.program.weights() if self.trial.together > 1 else []
         _reset_memory()
-        until, together = time.perf_counter() + self.trial.budget_s, self.trial.together
-        while len(self.result.steps_ms) < self.trial.steps:
+        began, made, together = perf_counter(), 0, self.trial.together
+        while not self._is_late(began + (self.trial.budget_s if made < self.trial.steps else self.trial.timed_s)):
             wait()
-            started = time.perf_counter()
+            started = perf_counter()
             for _ in range(together):
                 yield
             wait()
-            self.result.steps_ms += [(time.perf_counter() - started) * 1e3 / together] * together
-            if self._is_late(until):
-                break
+            self.result.steps_ms.append((perf_counter() - started) * 1e3 / together)
+            made += together
+            if weights and made == self.trial.steps:
+                ends = zip(weights, self.program.weights(), strict=False)
+                self.result.moved = [float((end - start).abs().mean()) for start, end in ends]
         self.result.memory_bytes = _most_memory()
 
     def _record(self) -> Script:
@@ -222,11 +226,11 @@ class Trial(Agent):
         pieces = list[float]()
         for _ in range(max(1, count // size)):
             wait()
-            started = time.perf_counter()
+            started = perf_counter()
             for _ in range(size):
                 yield
             wait()
-            pieces.append((time.perf_counter() - started) * 1e3 / size)
+            pieces.append((perf_counter() - started) * 1e3 / size)
         said = self._share([fmean(pieces), min(pieces), self._broken])
         self._broken = next((broken for *_, broken in said if broken), "")
         return TimedBlock(float(max(mean for mean, *_ in said)), float(max(least for _, least, _ in said)))
@@ -264,7 +268,7 @@ class Trial(Agent):
         """Changes, beside others that are on already: blocks with them and without them in turns."""
         tried = Tried(" + ".join(names), tuple(beside))
         self._say("trying", tried.name)
-        started, pairs, graphs = time.perf_counter(), list[Pair](), 0
+        started, pairs, graphs = perf_counter(), list[Pair](), 0
         with_ms = without_ms = self.result.base_ms[0]
         settle = max(SWITCHES[name].settle for name in (*names, *beside))
         warm_up = max(SWITCHES[name].warm_up for name in names)
@@ -277,7 +281,7 @@ class Trial(Agent):
             for _ in range(1, min(settle, ceil(_SETTLE_MS / with_ms)) if pairs else warm_up):
                 yield
             if not pairs:
-                tried.warm_up_s = time.perf_counter() - started
+                tried.warm_up_s = perf_counter() - started
                 with_ms = (yield from self._time_block(0.0)).mean
             _reset_memory()
             changed = yield from self._time_block(with_ms)

@@ -17,6 +17,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 _LOSSES_KEPT: Final = 64
+_SAMPLED: Final = 1000  # numbers of a weight
 _LIBRARIES: Final = ("site-packages", "dist-packages", "/lib/python", "<", str(Path(__file__).parents[1]))
 
 
@@ -77,6 +78,12 @@ class RunningProgram:
     def step_optimizer(self) -> Any:
         """The optimizer whose steps count: the first that stepped; None in a program that only infers."""
         return self.optimizers[0] if self.optimizers else None
+
+    def weights(self) -> list[Any]:
+        """Up to a thousand numbers of each weight that the optimizers update, as they are now."""
+        owned = [p.detach() for made in self.optimizers for group in made.param_groups for p in group["params"]]
+        whole = [p for p in owned if type(p).__name__ == "Tensor"]  # none that lies on several devices
+        return [p.reshape(-1)[:: max(1, p.numel() // _SAMPLED)].float().clone() for p in whole]
 
     def install(self) -> None:
         """Wrap the places of PyTorch where the program shows what it is made of."""

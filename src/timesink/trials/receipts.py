@@ -18,6 +18,9 @@ TOLERATED: Final[dict[Drift, float]] = {
 }
 """How far losses may leave those of the base, as a share of their size, beyond what two runs of the base differ."""
 
+_WEIGHTS: Final = 0.1  # of how far a weight went
+_STRAY: Final = 0.05  # of the weights
+
 
 def hold_losses(base: list[float], again: list[float], changed: list[float], drift: Drift) -> Receipt | None:
     """The losses of the base, of the base run again, and of one run with changes that move results by `drift`.
@@ -42,6 +45,22 @@ def hold_losses(base: list[float], again: list[float], changed: list[float], dri
     size = max(abs(fmean(first)), 1e-6)
     error = stdev(first) / sqrt(len(first)) if len(first) > 1 else 0.0
     return replace(late, apart=abs(fmean(other) - fmean(first)) / size, tolerated=3 * sqrt(2) * error / size)
+
+
+def stray_weights(base: list[float], again: list[float], changed: list[float]) -> str:
+    """How weights went otherwise than those of the base, in two runs of it; empty where at most a twentieth did.
+
+    A step that is left out, or a weight that is frozen, moves losses little in so few steps, and weights much.
+    """
+    if base and len(base) != len(changed):
+        return f"{len(changed)} weights are trained, not {len(base)}"
+    apart = [
+        abs(mine - theirs) > _WEIGHTS * theirs + 2 * abs(theirs - other)
+        for theirs, other, mine in zip(base, again, changed, strict=False)
+    ]
+    if sum(apart) <= _STRAY * len(apart):
+        return ""
+    return f"{sum(apart)} of {len(apart)} weights moved otherwise than those before it"
 
 
 def _hold(series: tuple[list[float], ...], start: int, end: int, tolerated: float) -> Receipt:

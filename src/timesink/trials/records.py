@@ -23,6 +23,7 @@ class TrialPlan:
     block_s: float = 0.25
     steps: int = 30
     together: int = 1
+    timed_s: float = 0.0
     worth: float = 0.02
     capture: str = ""
     stacks: bool = False
@@ -73,7 +74,7 @@ class Tried:
 class TrialResult:
     """Everything a trial found, written to its file after each change of it. `rungs` are the changes in the order in
     which they were put together, each with the step in ms then; `places` where the program makes what they change, and
-    `files` those of its own that it has imported.
+    `files` those of its own that it has imported. `moved` says how far each weight went in the steps that were timed.
     """
 
     rank: int = 0
@@ -90,6 +91,7 @@ class TrialResult:
     files: list[str] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     steps_ms: list[float] = field(default_factory=list)
+    moved: list[float] = field(default_factory=list)
     memory_bytes: int = 0
     now_trying: str = ""
 

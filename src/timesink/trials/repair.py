@@ -20,7 +20,7 @@ from timesink.edits.table import EDITS, proposals, unified
 from timesink.errors import UsageError
 from timesink.fixes.fix import Offer
 from timesink.fixes.table import BY_NAME
-from timesink.trials.receipts import TOLERATED, hold_losses
+from timesink.trials.receipts import TOLERATED, hold_losses, stray_weights
 from timesink.trials.records import Foretold, TrialResult
 from timesink.trials.repaired import Decided, Repair, RepairAnswer
 from timesink.trials.run import ProgramRuns, foretell
@@ -30,8 +30,8 @@ from timesink.verify.experiment import ExperimentPlan, Verification, verify
 from timesink.verify.outcomes import Outcome, RunRow
 from timesink.verify.runs import RunSteps, Side, summarise
 
-_PLAN: Final = ExperimentPlan(looks=(4, 8, 12), warm_up_pairs=0)
-_WORTH: Final = _PLAN.threshold_ratio
+PLAN: Final = ExperimentPlan(looks=(4, 8, 12), warm_up_pairs=0)
+_WORTH: Final = PLAN.threshold_ratio
 
 
 @dataclass(slots=True)
@@ -60,6 +60,13 @@ class Repairs:
             if repair.decided == "kept":
                 foretold = self._measure(self.runs.base[-1:])
         return "the time was up"
+
+    def next_edit(self) -> Repair | None:
+        """The edit that would be made next, else one that only a person can allow; None where there is none."""
+        foretold = self._measure([])
+        for source, proposal in self._candidates(foretold):
+            return replace(self._repair(source, proposal, "offered", ""), foretold=foretold.get(proposal.fix))
+        return next(iter(self.made), None)
 
     def _measure(self, again: list[TrialResult]) -> Mapping[str, Foretold]:
         """Two runs of the program as it stands, the first of them recorded and one perhaps made; what is foretold."""
@@ -96,57 +103,68 @@ class Repairs:
 
     def _judge(self, source: Source, proposal: Proposal, foretold: Foretold | None, until_s: float) -> Repair:
         """The edit made, run and proven; the file is as it was before, unless it is kept."""
-        texts: dict[Side, str] = {"before": source.text, "after": source.edited(proposal.replacements)}
+        text = source.edited(proposal.replacements)
         repair = replace(self._repair(source, proposal, "taken back", ""), foretold=foretold)
-        shown = _Shown(self.runs, source.path, texts, until_s)
+        shown = Shown(self.runs, {source.path: (source.text.encode(), text.encode())}, until_s)
         try:
-            repair, verification = self._prove(repair, shown, EDITS[proposal.fix].drift)
+            repair, verification = self.prove(repair, shown, EDITS[proposal.fix].drift)
         except CaptureError as error:
             why = "the time was up" if time.monotonic() > until_s else f"the program with it fails: {error}"
             repair, verification = replace(repair, why=why[:300]), None
         finally:
-            source.path.write_text(texts["before"], encoding="utf-8")
+            shown.write("before")
         if verification is None or verification.verdict.outcome is not Outcome.FASTER:
             return repair
-        source.path.write_text(texts["after"], encoding="utf-8")
+        shown.write("after")
         kept = replace(repair, decided="kept", why=proposal.reason)
         return replace(kept, commit=self.workplace.keep(commit_message(kept)))
 
-    def _prove(self, repair: Repair, shown: _Shown, drift: str) -> tuple[Repair, Verification | None]:
+    def prove(self, repair: Repair, shown: Shown, drift: str) -> tuple[Repair, Verification | None]:
         """Receipts first, then both in turns; no verification where the first run already says no."""
         first = shown.run("after")
-        base, again = (result.losses for result in self.standing)
-        receipt = hold_losses(base, again, first.losses, next(kind for kind in TOLERATED if kind == drift))
-        repair = replace(repair, receipt=receipt, after_ms=median(first.steps_ms))
-        repair = replace(repair, before_ms=min(median(result.steps_ms) for result in self.standing))
+        base, again = self.standing
+        receipt = hold_losses(
+            base.losses, again.losses, first.losses, next(kind for kind in TOLERATED if kind == drift)
+        )
+        shortest = [min(result.steps_ms) for result in (base, again, first)]  # what else runs makes blocks longer only
+        repair = replace(repair, receipt=receipt, before_ms=min(shortest[:2]), after_ms=shortest[2])
         if receipt is None:
             return replace(repair, why="no loss and no output was seen that results could be held by"), None
         if not receipt.holds:
             why = f"losses leave those before it: {receipt.apart:.2g} apart at step {receipt.steps}"
             return replace(repair, why=why), None
-        if repair.after_ms is None or repair.after_ms > (1 - _WORTH / 2) * (repair.before_ms or 0.0):
+        if stray := stray_weights(base.moved, again.moved, first.moved):
+            return replace(repair, why=stray), None
+        if shortest[2] > (1 - _WORTH / 2) * min(shortest[:2]):
             return replace(repair, why="the steps of its first run were no shorter than those before it"), None
-        verification = verify(_PLAN, shown.launch)
+        verification = verify(PLAN, shown.launch)
         effect, verdict = verification.verdict.effect, verification.verdict
-        times = [median([_PLAN.time_s(pair[at]) for pair in verification.pairs]) * 1e3 for at in (0, 1)]
+        times = [median([PLAN.time_s(pair[at]) for pair in verification.pairs]) * 1e3 for at in (0, 1)]
         repair = replace(repair, before_ms=times[0], after_ms=times[1], effect=effect, pairs=len(verification.pairs))
         return replace(repair, why=f"{verdict.label}: not shown to win {100 * _WORTH:g} %"), verification
 
 
-@dataclass(slots=True)
-class _Shown:
-    """Runs of the program with one file in either of two texts, until that time."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Runs of the program with files as before or after a change (None: without the file), until that time."""
 
     runs: ProgramRuns
-    file: Path
-    texts: Mapping[Side, str]
+    files: Mapping[Path, tuple[bytes | None, bytes | None]]
     until_s: float
+
+    def write(self, side: Side) -> None:
+        """Make the files what they are on that side."""
+        for file, texts in self.files.items():
+            file.unlink(missing_ok=True)  # it may be a link to the program's own
+            if (text := texts[side == "after"]) is not None:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(text)
 
     def run(self, side: Side) -> TrialResult:
         """One process. `CaptureError` where no step of it could be timed, or the time is up."""
         if time.monotonic() > self.until_s:
             raise failure("the time was up before it was decided", "give more with --budget")
-        self.file.write_text(self.texts[side], encoding="utf-8")
+        self.write(side)
         return self.runs.fixed()
 
     def launch(self, side: Side, number: int) -> RunRow:

@@ -34,7 +34,7 @@ _COMPILES: Final = 8.0
 _LEAST_S: Final = 30.0  # of a trial, however long the program takes to start
 _CONFIRMING: Final = 3.5  # times what the first run took
 _AHEAD: Final = 10  # steps between two waits: the host of an edited program may run ahead, as it does by itself
-_EDITED_S: Final = 20.0  # of timed steps of an edited program
+_EDITED_S, _TIMED_S = 20.0, 1.5  # of timed steps of an edited program: at most, and at least
 
 
 class _Patience:
@@ -76,7 +76,7 @@ class ProgramRuns:
         file.unlink(missing_ok=True)
         plan, patience = replace(plan, file=str(file), check=self._check), _Patience(file, plan.budget_s + 600)
         setting = Setting(agent_environment(plan.to_json(), variable=VARIABLE), self._place)
-        watch, limit_s = Watch(patience.tick, 2.0), plan.budget_s + 900
+        watch, limit_s = Watch(patience.tick, 2.0 if self._place is None else 0.0), plan.budget_s + 900
         log = self._folder / "log.txt"
         ended = run(self._program, log, setting=setting, timeout_s=limit_s, quiet=self._quiet, watch=watch)
         last = " / ".join(ended.tail()[-2:]) or "it said nothing"
@@ -93,7 +93,7 @@ class ProgramRuns:
         of its own as many as lie between two values that its edits tell."""
         plan = TrialPlan("", fixed=tuple(names), budget_s=60.0, capture=str(capture or ""))
         if self._place is not None:
-            plan = replace(plan, budget_s=_EDITED_S, steps=EVERY, together=_AHEAD, stacks=True)
+            plan = replace(plan, budget_s=_EDITED_S, steps=EVERY, together=_AHEAD, timed_s=_TIMED_S, stacks=True)
         result, broke = self.once(plan)
         if not names:
             if not result.steps_ms:

@@ -74,8 +74,18 @@ class Workplace:
                 _git(self.here, "branch", "-q", "-D", self.branch)
 
 
-def open_workplace(branch: str, copy: Path | None = None, scratch: Path | None = None) -> Workplace:
-    """A work tree in `scratch` of the repository that we are in; without it a copy of the current folder in `copy`.
+def changed_since(base: str) -> list[Path]:
+    """The files below the current folder, named from it, that are otherwise than in that commit; Python files that it
+    has not are among them."""
+    here = Path.cwd().resolve()
+    names = _git(here, "diff", "--name-only", "--relative", "-z", base).split("\0")
+    names += _git(here, "ls-files", "--others", "--exclude-standard", "-z", "*.py").split("\0")
+    return [Path(name) for name in names if name]
+
+
+def open_workplace(branch: str, copy: Path | None = None, scratch: Path | None = None, base: str = "") -> Workplace:
+    """A work tree in `scratch` of the repository that we are in; without it a copy of the current folder in `copy`. It
+    holds what is there, or where `base` is given that commit.
 
     `UsageError` where that folder is there already. A branch that is there already makes the next one `BRANCH-2`.
     """
@@ -92,7 +102,9 @@ def open_workplace(branch: str, copy: Path | None = None, scratch: Path | None =
     taken = set(_git(here, "for-each-ref", "--format=%(refname:short)", "refs/heads").split())
     branch = next(name for name in _numbered(branch) if name not in taken)
     inner = _git(here, "rev-parse", "--show-prefix").strip()
-    _git(here, "worktree", "add", "-q", "-b", branch, str(scratch), "HEAD")
+    _git(here, "worktree", "add", "-q", "-b", branch, str(scratch), base or "HEAD")
+    if base:
+        return _ready(here, scratch / inner, branch, "the program as it was", True)
     changed = _git(here, "diff", "--name-only", "--relative", "-z", "HEAD").split("\0")
     added = _git(here, "ls-files", "--others", "--exclude-standard", "-z", "*.py").split("\0")
     _copy(here, scratch / inner, (here / name for name in (*changed, *added) if name))
@@ -104,9 +116,9 @@ def _numbered(name: str) -> Iterator[str]:
     return chain([name], (f"{name}-{at}" for at in count(2)))
 
 
-def is_repository() -> bool:
-    """Whether the current folder belongs to a git repository that has a commit."""
-    return bool(_git(Path.cwd(), "rev-parse", "--verify", "-q", "HEAD", fails=True).strip())
+def head(folder: Path | None = None) -> str:
+    """The commit of the git repository that the folder (the current one) belongs to; empty where there is none."""
+    return _git(folder or Path.cwd(), "rev-parse", "--verify", "-q", "HEAD", fails=True).strip()
 
 
 def _ready(here: Path, folder: Path, branch: str, message: str, is_work_tree: bool) -> Workplace:

@@ -213,7 +213,7 @@ _PAGEABLE: Final = (
     _HEAD
     + '''from torch.utils.data import DataLoader, Dataset
 
-SIDE, BATCH = (224, 128) if large else (16, 8)
+SIDE, BATCH, DEPTH = (224, 128, 8) if large else (24, 8, 2)
 
 
 class Batches(Dataset):
@@ -230,7 +230,7 @@ class Batches(Dataset):
 
 
 model = nn.Sequential(
-    nn.Conv2d(3, 64, 7, stride=4), nn.ReLU(), nn.Conv2d(64, 64, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+    nn.Conv2d(3, 64, 7, stride=2), nn.ReLU(), *(nn.Conv2d(64, 64, 3) for _ in range(DEPTH)), nn.AdaptiveAvgPool2d(1),
     nn.Flatten(), nn.Linear(64, 10),
 ).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from timesink.edits.source import Proposal, Source, bound_in, name_of, read_in, root_of
+from timesink.edits.source import Proposal, Source, bound_in, calls_in, name_of, read_in, root_of
 
 _LISTED: Final = frozenset({"parameters", "buffers"})
 _NAMES: Final = {
@@ -58,6 +58,45 @@ def find_list_loops(source: Source, line: int) -> Iterator[Proposal]:
         reason = "a loop changes one tensor after another; operations on lists change all of them at once"
         doubt = _read_later(source, lists, loop) or ("" if _are_apart(source, lists, loop) else _SHARED)
         yield Proposal("list_operations", loop.lineno, reason, (source.replace(loop, text),), doubt)
+
+
+def find_norm_sums(source: Source, line: int) -> Iterator[Proposal]:
+    """`sum(p.grad.square().sum() for p in model.parameters())` of a training loop, after its backward pass."""
+    for loop in source.step_loops():
+        backs = [call.lineno for call in calls_in(loop) if name_of(call.func) == "backward"]
+        for call in calls_in(loop):
+            made = call.args[0] if len(call.args) == 1 and name_of(call.func) == "sum" else None
+            if not isinstance(made, (ast.GeneratorExp, ast.ListComp)) or call.lineno <= min(backs, default=call.lineno):
+                continue
+            each, squared = made.generators[0], _squared(made.elt)
+            of_all = isinstance(each.iter, ast.Call) and name_of(each.iter.func) == "parameters" and not each.is_async
+            name = name_of(each.target)
+            if of_all and len(made.generators) == 1 and squared is not None and source.said(squared) == f"{name}.grad":
+                only = "".join(f" if {source.said(one)}" for one in each.ifs)
+                listed = f"[{name}.grad for {name} in {source.said(each.iter)}{only}]"
+                text = f"torch.stack(torch._foreach_norm({listed})).square().sum()"
+                reason = "gradients are squared and summed one after another; one operation takes the norms of all"
+                yield Proposal("list_operations", call.lineno, reason, (source.replace(call, text),))
+
+
+def _squared(node: ast.expr) -> ast.expr | None:
+    """The tensor whose squares an expression sums: `g.square().sum()`, `g.pow(2).sum()`, `g.norm() ** 2`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and getattr(node.right, "value", 0) == 2:
+        inner, names = node.left, ("norm",)
+    else:
+        inner, names = node, ("sum",)
+    if not isinstance(inner, ast.Call) or name_of(inner.func) not in names or inner.args or inner.keywords:
+        return None
+    held = inner.func.value if isinstance(inner.func, ast.Attribute) else None
+    if names == ("norm",) or held is None:
+        return held
+    powers = (
+        isinstance(held, ast.Call)
+        and name_of(held.func) == "pow"
+        and [getattr(one, "value", 0) for one in held.args] == [2]
+    )
+    squares = isinstance(held, ast.Call) and name_of(held.func) == "square" and not held.args
+    return held.func.value if (powers or squares) and isinstance(held.func, ast.Attribute) else None
 
 
 def _lists(source: Source, loop: ast.For) -> _Lists | None:

@@ -1,0 +1,110 @@
+"""What a forward pass builds anew is kept where nothing can change it, offered where something may, else left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from benchmarks.fixes.scripts import SCRIPTS
+
+from tests.edits.test_faults import computed, repaired
+from timesink.edits.forwards import find_rebuilt
+from timesink.edits.lists import find_norm_sums
+from timesink.edits.source import Source
+
+torch = pytest.importorskip("torch")
+HEAD = """import torch
+from torch import nn
+LONG = 8
+class M(nn.Module):
+    def forward(self, x, other=None):
+        b, t, _ = x.shape
+"""
+KEPT = [
+    "m = torch.ones(t, t, device=x.device).tril()\nreturn x @ m",
+    "m = torch.arange(LONG, device=x.device)\nreturn x + m",
+    "m = torch.arange(t, device=x.device)[None]\nreturn x + m",
+    "later = torch.ones(t, t).bool()\nm = torch.zeros(t, t, dtype=x.dtype).masked_fill(later, -1.0)\nreturn x @ m",
+    "m = torch.tensor([1.0, 2.0, 3.0], device=x.device)\nreturn torch.dot(x, m)",
+]
+OFFERED = [
+    "m = torch.ones(t, t)\ns = x @ x\ns += m\nreturn s",
+    "m = torch.ones(t, t)\nv = m.view(-1)\nv.add_(1)\nreturn x",
+    "m = torch.ones(t, t)\nreturn m",
+    "m = torch.ones(t, t)\nreturn self.inner(x, m)",
+    "m = torch.ones(t, t)\nwith torch.inference_mode():\n    return x @ m",
+]
+LEFT = [
+    "m = torch.ones(t, t).tril()\nm[0] = 1\nreturn x * m",
+    "m = torch.ones_like(x).tril()\nreturn x * m",
+    "m = torch.rand(t, t)\nreturn x + m",
+    "m = torch.arange(self.n)\nreturn x + m",
+    "if other:\n    m = torch.arange(t)\nelse:\n    m = torch.ones(t)\nreturn x + m",
+    "m = torch.ones(t, t)\nm = m.tril()\nreturn x + m",
+    "t = 3\nm = torch.ones(t, t)\nreturn x + m",
+    "m = torch.ones(t, t, requires_grad=True)\nreturn x + m",
+]
+SOURCES = ("masks_rebuilt", "gradients_clipped_one_by_one", "printed_loss", "final_loss_read", "collected_each_step",
+           "weights_averaged_one_by_one", "evaluated_every_step", "anomalies_detected")  # fmt: skip
+
+
+def source_of(body: str) -> Source:
+    return Source(Path("model.py"), HEAD + "".join(f"        {line}\n" for line in body.splitlines()))
+
+
+@pytest.mark.parametrize("body", KEPT)
+def test_what_only_sizes_make_is_kept_by_the_module(body: str) -> None:
+    source = source_of(body)
+    (found,) = find_rebuilt(source, 0)
+    assert not found.unproven
+    held: dict[str, object] = {}
+    exec(compile(source.edited(found.replacements), "model.py", "exec"), held)
+    assert not list(find_rebuilt(Source(source.path, source.edited(found.replacements)), 0))
+
+
+@pytest.mark.parametrize("body", OFFERED)
+def test_what_something_may_change_is_only_offered(body: str) -> None:
+    (found,) = find_rebuilt(source_of(body), 0)
+    assert found.unproven
+
+
+@pytest.mark.parametrize("body", LEFT)
+def test_what_is_not_the_same_is_left(body: str) -> None:
+    assert not list(find_rebuilt(source_of(body), 0))
+
+
+def test_for_other_sizes_it_is_made_again() -> None:
+    source = source_of(KEPT[0])
+    (found,) = find_rebuilt(source, 0)
+    held: dict[str, type] = {}
+    exec(compile(source.edited(found.replacements), "model.py", "exec"), held)
+    model = held["M"]()
+    for length in (3, 5, 3):
+        x = torch.ones(1, length, length)
+        assert torch.equal(model(x), x @ torch.ones(length, length).tril())
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_script_is_repaired_and_computes_the_same(tmp_path: Path, name: str) -> None:
+    (script,) = (one for one in SCRIPTS if one.name == name)
+    faulty = script.program().replace("range(100000)", "range(4)").replace("200_000", "10")
+    text, made = repaired(tmp_path, faulty)
+    assert made == {script.fix}
+    before, after = computed(faulty), computed(text)
+    for value in before.keys() & after.keys():
+        assert after[value] == pytest.approx(before[value], rel=2e-5, abs=1e-6), value
+
+
+def test_sums_of_squares_are_of_gradients_after_the_backward_pass() -> None:
+    loop = "for x in data:\n    loss = net(x)\n    loss.backward()\n    total = {}\n    optimizer.step()\n"
+    sums = ["sum(p.grad.norm() ** 2 for p in net.parameters())", "sum([p.grad.pow(2).sum() for p in net.parameters()])"]
+    for text in sums:
+        assert len(list(find_norm_sums(Source(Path("a.py"), loop.format(text)), 0))) == 1
+    for text in (
+        "sum(p.square().sum() for p in net.parameters())",
+        "sum(p.grad.norm() for p in net.parameters())",
+        "sum(p.grad.square().mean() for p in net.parameters())",
+        "sum(p.grad.norm(1) ** 2 for p in net.parameters())",
+        "sum(p.grad.norm() ** 2 for p in listed)",
+    ):
+        assert not list(find_norm_sums(Source(Path("a.py"), loop.format(text)), 0))

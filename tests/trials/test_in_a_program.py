@@ -14,7 +14,6 @@ from tests.trials.program import PROGRAM
 
 import timesink
 from timesink.capture.running import INJECT
-from timesink.cli.app import run as timesink_run
 from timesink.trials.agent import VARIABLE
 from timesink.trials.records import TrialPlan
 from timesink.trials.repair import RepairOrder, fix_program
@@ -189,17 +188,3 @@ def test_an_edit_is_made_in_a_copy_and_proven_there(tmp_path: Path, monkeypatch:
     assert kept.fix == "loader_workers" and kept.effect is not None and kept.effect.ratio < 0.7
     assert "num_workers=" in (tmp_path / "copy" / "train.py").read_text()
     assert (tmp_path / "here" / "train.py").read_text() == PROGRAM
-
-
-def test_what_a_trial_keeps_is_written_as_a_diff_and_made_in_a_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "train.py").write_text(PROGRAM)
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    asked = ["--only", "loader_workers", "--budget", "3m", "--patch", "../edits.diff", "--apply", "../copy"]
-    assert timesink_run(["try", *asked, "--", sys.executable, "train.py"]) == 0
-    assert "+" in (text := (tmp_path / "edits.diff").read_text()) and "num_workers=" in text
-    assert "num_workers=" in (tmp_path / "copy" / "train.py").read_text()
-    assert "loader_workers: a step of" in "".join(capsys.readouterr())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,8 +24,6 @@ def try_changes(
     budget: str = "3m",
     check: str = "",
     ledger: Path | None = None,
-    patch: Path | None = None,
-    apply: Path | None = None,
     quiet: bool = False,
     *,
     writing: PageOutput,
@@ -37,46 +34,19 @@ def try_changes(
     turns with the program as it is. What wins is put together and run again in fresh processes, where losses are held
     against those of the program as it is. Exit code 0: something wins; 1: nothing does.
     """
-    from timesink.edits.table import patch_of
     from timesink.trials.run import try_changes as run_trial
     from timesink.untrusted.masking import stored_command
-    from timesink.untrusted.whole_file import write_whole
     from timesink.views.trial import trial_page
 
     if not program:
         raise UsageError("no program to try changes on", remedy="write it after --, such as: -- python train.py")
-    if apply and apply.exists():
-        raise UsageError(f"{apply} is there already", remedy="name a folder that is not, for the edited copy")
     with translated():
         answer = run_trial(program, names=chosen_names(only), budget_s=seconds(budget), check=check, quiet=quiet)
     notes = []
     if ledger is not None and answer.kept:
         notes.append(f"entered in {ledger}: {_enter(ledger, answer)}")
-    if patch is not None:
-        text, made = patch_of(answer.kept, answer.result.places)
-        write_whole(patch, text)
-        notes.append(f"{patch} edits the program for {', '.join(made) or 'none of them'}; apply it with patch -p1")
-    if apply is not None and answer.kept:
-        with translated():
-            notes.append(_make_edits(program, apply, answer.kept, seconds(budget), quiet))
     writing.sink(notes).show(trial_page(answer, stored_command(program)))
     return 0 if answer.kept else NOTHING_WINS
-
-
-def _make_edits(program: list[str], folder: Path, kept: Sequence[str], budget_s: float, quiet: bool) -> str:
-    """The edits of what is kept, proven in a copy of the current folder; what is said of them."""
-    from timesink.edits.table import EDITS
-    from timesink.trials.repair import RepairOrder, fix_program
-    from timesink.trials.workplace import open_workplace
-    from timesink.views.trial import repair_conclusion
-
-    names = tuple(name for name in kept if name in EDITS)
-    if not names:
-        return "none of what is kept can be written as an edit"
-    workplace = open_workplace("timesink-fix", folder)
-    with TemporaryDirectory(prefix="timesink-fix-") as scratch:
-        answer = fix_program(program, workplace, Path(scratch), RepairOrder(names, budget_s, quiet))
-    return f"in {folder}, {repair_conclusion(answer)}"
 
 
 def chosen_names(only: list[str] | None) -> list[str]:

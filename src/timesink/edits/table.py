@@ -86,15 +86,3 @@ def unified(source: Source, text: str) -> str:
     """What `patch -p1` makes of the file the text."""
     name = source.path.name
     return "".join(unified_diff(source.text.splitlines(True), text.splitlines(True), f"a/{name}", f"b/{name}"))
-
-
-def patch_of(names: Iterable[str], places: Mapping[str, str]) -> tuple[str, list[str]]:
-    """A unified diff that makes the changes of `names` in the files of `places`, and those that it makes."""
-    found: dict[Source, list[Proposal]] = {}
-    for source, proposal in proposals({Path(place.rpartition(":")[0]) for place in places.values()}, names, places):
-        if not proposal.unproven:
-            found.setdefault(source, []).append(proposal)
-    texts = [
-        unified(one, one.edited(part for edit in edits for part in edit.replacements)) for one, edits in found.items()
-    ]
-    return "".join(texts), [edit.fix for edits in found.values() for edit in edits]

@@ -75,7 +75,8 @@ def test_an_agent_that_does_as_it_is_told_wins_and_stops(folder: Path) -> None:
             subprocess.run(["git", "checkout", "-q", "train.py"], cwd=folder, check=True)
             skip.append(edit["fix"])
     assert len(kept) == 1 and kept[0] > 0.02, said
-    assert (folder / "train.py").read_text().index("mask = ") < PROGRAM.index("for step")
+    text = (folder / "train.py").read_text()
+    assert text.index("mask = ") < text.index("for step")
     assert judged(declared)["outcome"] == "unchanged"
 
 

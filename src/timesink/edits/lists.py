@@ -82,21 +82,17 @@ def find_norm_sums(source: Source, line: int) -> Iterator[Proposal]:
 def _squared(node: ast.expr) -> ast.expr | None:
     """The tensor whose squares an expression sums: `g.square().sum()`, `g.pow(2).sum()`, `g.norm() ** 2`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and getattr(node.right, "value", 0) == 2:
-        inner, names = node.left, ("norm",)
-    else:
-        inner, names = node, ("sum",)
-    if not isinstance(inner, ast.Call) or name_of(inner.func) not in names or inner.args or inner.keywords:
+        return _receiver(node.left, "norm")
+    summed = _receiver(node, "sum")
+    return summed and (_receiver(summed, "square") or _receiver(summed, "pow", 2))
+
+
+def _receiver(node: ast.expr, method: str, *given: int) -> ast.expr | None:
+    """What a method is called of, with those numbers and nothing else."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != method:
         return None
-    held = inner.func.value if isinstance(inner.func, ast.Attribute) else None
-    if names == ("norm",) or held is None:
-        return held
-    powers = (
-        isinstance(held, ast.Call)
-        and name_of(held.func) == "pow"
-        and [getattr(one, "value", 0) for one in held.args] == [2]
-    )
-    squares = isinstance(held, ast.Call) and name_of(held.func) == "square" and not held.args
-    return held.func.value if (powers or squares) and isinstance(held.func, ast.Attribute) else None
+    is_so = [getattr(one, "value", None) for one in node.args] == [*given] and not node.keywords
+    return node.func.value if is_so else None
 
 
 def _lists(source: Source, loop: ast.For) -> _Lists | None:

@@ -287,7 +287,8 @@ def _add_prompts(server: MCPServer[Any]) -> None:
     def check_change(before: str, after: str) -> str:
         """Decide whether a change made a program faster, from its two commands."""
         return (
-            f"Call command({before!r}, after={after!r}) and run its argv, timesink verify. Report the outcome in its own "
-            'words: only "faster" is a speed-up; "inconclusive" and "invalid" are evidence of nothing, so say what would decide. '
+            f"Call command({before!r}, after={after!r}) and run its argv, timesink verify. Report the outcome in its "
+            'own words: only "faster" is a speed-up; "inconclusive" and "invalid" are evidence of nothing, so say what '
+            "would decide. "
             "Compare the gain with what diagnose or plan had promised, and say where they differ."
         )

@@ -166,6 +166,8 @@ def _git(folder: Path, *words: str, fails: bool = False) -> str:
     try:
         ran = subprocess.run(["git", *settings, *words], cwd=folder, capture_output=True, text=True, check=False)
     except FileNotFoundError as absent:
+        if fails:
+            return ""
         raise ToolFailed("git is not there", remedy="install git: each kept edit is a commit") from absent
     if ran.returncode and not fails:
         last = (ran.stderr.strip().splitlines() or ["it said nothing"])[-1]

@@ -4,12 +4,14 @@
 
 Each program is repaired in a copy by `timesink fix` and timed with its hand-made repairs, `--beside` of them at a time
 on each GPU. `OUT/results.json` has a row a program, and is written anew after each: the step as it was, as `fix` left
-it, as by hand; what was kept; and, of a trap, whether it was left alone. `OUT/NAME` holds programs, page, log and diff.
+it, as by hand; what was kept; whether that is the program as by hand; and, of a trap, whether it was left alone.
+`OUT/NAME` holds programs, page, log and diff.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import shutil
@@ -120,6 +122,7 @@ def repair(job: Job, folder: Path, environment: dict[str, str], budget_s: float)
     if job.is_trap:
         return {**row, "left_alone": head.stdout == job.text}
     (folder / "repaired.py").write_text(head.stdout)
+    row["is_by_hand"] = ast.dump(ast.parse(head.stdout)) == ast.dump(ast.parse(job.by_hand))
     sides = {"before_ms": "train.py", "fixed_ms": "repaired.py", "by_hand_ms": "by_hand.py"}
     times: dict[str, list[float]] = {side: [] for side in sides}
     try:

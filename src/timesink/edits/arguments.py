@@ -22,7 +22,7 @@ LOADER_OPTIONS: Final[dict[str, dict[str, Any]]] = {
 }
 """What a loader is given, by the change that it makes."""
 _REASONS: Final = {
-    "loader_workers": "batches are loaded by the process that trains",
+    "loader_workers": "the training waits for batches, and few processes load them",
     "pin_memory": "batches lie in memory that can be paged out, so that their copies wait",
     "fused_optimizer": "the optimizer launches several kernels where one does",
     "foreach": "the optimizer goes through parameters one by one",

@@ -8,14 +8,13 @@ losses must agree and every weight must move as far, so that work that is left o
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any
 
 from timesink.capture.errors import CaptureError
 from timesink.edits.table import EDITS, Drift
@@ -24,8 +23,6 @@ from timesink.trials.repaired import Repair
 from timesink.trials.run import ProgramRuns
 from timesink.trials.workplace import changed_since, open_workplace
 from timesink.verify.outcomes import Outcome
-
-_SPEAKS_OF_JUDGE: Final = re.compile(rb"timesink|\btime\.\w+\s*=(?!=)|setattr\(\s*time\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,7 @@ def judge_change(program: Sequence[str], base: str, drift: Drift, budget_s: floa
     workplace = open_workplace("timesink-judge", None, scratch / "tree", base)
     try:
         changes = {workplace.folder / name: _sides(workplace.folder / name, Path.cwd() / name) for name in names}
-        if any(_SPEAKS_OF_JUDGE.search(line) for texts in changes.values() for line in _added(*texts)):
+        if any(map(_speaks_of_judge, (line for texts in changes.values() for line in _added(*texts)))):
             return Judgement("refused", "the change speaks of the judge, or sets a clock", base)
         runs = ProgramRuns(workplace.words(program), scratch, "", True, workplace.folder)
         state = Repairs(runs, workplace, (), lambda _: None, [runs.fixed(), runs.fixed()])
@@ -84,6 +81,13 @@ def _sides(was: Path, now: Path) -> tuple[bytes | None, bytes | None]:
 
 def _added(before: bytes | None, after: bytes | None) -> set[bytes]:
     return {*(after or b"").splitlines()} - {*(before or b"").splitlines()}
+
+
+def _speaks_of_judge(line: bytes) -> bool:
+    """Whether a line names timesink, or sets a function of `time`."""
+    text = line.replace(b" ", b"").lower()
+    sets_clock = text.startswith((b"time.", b"setattr(time,")) and (b"=" in text or b"setattr" in text)
+    return b"timesink" in text or sets_clock
 
 
 def next_edit(program: Sequence[str], names: Sequence[str], scratch: Path) -> Repair | None:

@@ -26,7 +26,7 @@ from timesink.verify.outcomes import Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class JudgedChange:
     """What the judge says: "faster" alone is a gain, and `wins` is its share of the step, the least, and the most.
 
     `base` is the commit to judge the next change against: of a faster program its own, on a branch of the judge.
@@ -41,17 +41,17 @@ class Judgement:
     wins: tuple[float, float, float] | None = None
 
 
-def judge_change(program: Sequence[str], base: str, drift: Drift, budget_s: float, scratch: Path) -> Judgement:
+def judge_change(program: Sequence[str], base: str, drift: Drift, budget_s: float, scratch: Path) -> JudgedChange:
     """Whether the files of the current folder make a program faster than those of the commit `base`, where results may
     move by `drift`. `CaptureError` where the program as it was fails by itself."""
     until_s, names = time.monotonic() + budget_s, changed_since(base)
     if not names:
-        return Judgement("unchanged", f"no file is otherwise than in {base}", base)
+        return JudgedChange("unchanged", f"no file is otherwise than in {base}", base)
     workplace = open_workplace("timesink-judge", None, scratch / "tree", base)
     try:
         changes = {workplace.folder / name: _sides(workplace.folder / name, Path.cwd() / name) for name in names}
         if any(map(_speaks_of_judge, (line for texts in changes.values() for line in _added(*texts)))):
-            return Judgement("refused", "the change speaks of the judge, or sets a clock", base)
+            return JudgedChange("refused", "the change speaks of the judge, or sets a clock", base)
         runs = ProgramRuns(workplace.words(program), scratch, "", True, workplace.folder)
         state = Repairs(runs, workplace, (), lambda _: None, [runs.fixed(), runs.fixed()])
         shown = Shown(runs, changes, until_s)
@@ -59,9 +59,9 @@ def judge_change(program: Sequence[str], base: str, drift: Drift, budget_s: floa
         try:
             repair, verification = state.prove(repair, shown, drift)
         except CaptureError as error:
-            return Judgement("refused", f"the program with the change fails: {error}"[:300], base)
+            return JudgedChange("refused", f"the program with the change fails: {error}"[:300], base)
         outcome = "refused" if verification is None else verification.verdict.outcome.value
-        judged = Judgement(outcome, repair.why, base, repair.before_ms, repair.after_ms)
+        judged = JudgedChange(outcome, repair.why, base, repair.before_ms, repair.after_ms)
         if outcome != Outcome.FASTER or repair.effect is None:
             return judged
         shown.write("after")

@@ -135,7 +135,7 @@ class Edit:
     def save_calls(self, calls: IntArray, start_ns: Int64Array, end_ns: Int64Array, share: Float64Array) -> None:
         """The same for an interval of each of these calls, on its thread."""
         thread = self.graph.program.calls.thread[calls]
-        for number in np.bincount(thread).nonzero()[0].tolist():
+        for number in np.flatnonzero(np.bincount(thread)).tolist():
             own = thread == number
             self.save_host_parts(number, start_ns[own], end_ns[own], share[own])
 
@@ -181,11 +181,12 @@ class Edit:
         launch takes by now, of those whose ops still run: on average of all, or of ops `alike` if that is more."""
         program, (calls, start, end) = self.graph.program, self.launch_windows()
         more = np.zeros(len(program.calls))
-        launched = ops & (program.ops.call >= 0)
+        is_launched = program.ops.call >= 0
+        launched = ops & is_launched
         np.maximum.at(more, program.ops.call[launched], times[launched])
         own = np.flatnonzero(program.launching(ops)[calls])
         parts = []
-        for number in np.bincount(program.calls.thread[calls[own]]).nonzero()[0].tolist():
+        for number in np.flatnonzero(np.bincount(program.calls.thread[calls[own]])).tolist():
             part = own[program.calls.thread[calls[own]] == number]
             (edges, begin, end_of), place = self.graph.edges_of_thread(number), np.searchsorted
             near = place(end[part], begin, side="right") < place(start[part], end_of)  # edges that any of it meets
@@ -193,7 +194,7 @@ class Edit:
             parts.append((part, more[calls[part]], saving))
         every, at = program.ops, np.zeros(len(program.calls), np.int64)
         at[calls] = np.arange(calls.size)
-        launches = np.flatnonzero(every.call >= 0)
+        launches = np.flatnonzero(is_launched)
         runs, of_calls = _run_edges(self.graph)[every.block[launches]], at[every.call[launches]]
         like = np.flatnonzero(alike[launches])
         each = [(runs, of_calls), (runs[like], of_calls[like])]
@@ -219,7 +220,7 @@ class Edit:
 
         def placed() -> list[tuple[BoolArray, IntArray, IntArray, IntArray]]:
             found, thread = [], self.graph.program.calls.thread[calls]
-            for number in np.bincount(thread).nonzero()[0].tolist():
+            for number in np.flatnonzero(np.bincount(thread)).tolist():
                 own, (edges, _, ends) = thread == number, self.graph.edges_of_thread(number)
                 begun, over = (np.searchsorted(ends, times[own], side="right") for times in (start_ns, end_ns))
                 found.append((own, edges, begun, over))
@@ -300,7 +301,7 @@ class Edit:
         """Edges whose weight is disabled stay so; rounding keeps the order of two savings."""
         weight = self._weight[edges]
         kept = np.rint(weight * (1.0 - share)).astype(np.int64)
-        self._weight[edges] = kept if weight.min() >= 0 else np.where(weight > 0, kept, weight)
+        self._weight[edges] = np.where(weight > 0, kept, weight)
 
 
 class EditedChange:

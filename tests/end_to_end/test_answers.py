@@ -283,7 +283,7 @@ def test_an_answer_whose_reader_left_is_not_kept(asked: Asked) -> None:
 def test_what_does_more_than_answer_from_files_is_not_kept(asked: Asked, act: str) -> None:
     asked.environment["AND"] = act
     first, again = asked(), asked()
-    assert first[0] == again[0]
+    assert first[0] == again[0] and b"Traceback" not in first[2]
     assert asked.runs == 2 and not asked.entries
 
 
@@ -386,6 +386,13 @@ def test_nothing_is_kept_where_others_may_write(asked: Asked) -> None:
     (asked.cache / "answers").chmod(0o777)
     asked()
     assert not asked.entries
+
+
+def test_what_was_asked_for_without_following_links_counts(asked: Asked) -> None:
+    asked.environment["AND"] = "print(os.path.lexists('../late'))"
+    asked()
+    (asked.cache.parent / "late").symlink_to("first")
+    assert b"True" in asked()[1] and asked.runs == 2
 
 
 def test_a_folder_that_was_only_asked_for_may_get_more_files(asked: Asked) -> None:

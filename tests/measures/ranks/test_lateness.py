@@ -270,6 +270,7 @@ def test_the_latest_rank_and_whether_it_has_most() -> None:
     alone = latest_rank(late_by([(0, 1, 1, 90)]), [7])
     assert (alone.own_ratio, alone.has_most) == (0.0, False)
     assert latest_rank(late_by([(0, 1, 0, 90)]), [0, 1]).own_ratio == 0.0
+    assert latest_rank(late_by([(0, 1, 1, 90)]), [0]).own_ratio == 1.0
 
 
 def test_work_that_is_spread_and_work_that_goes_by_hand() -> None:

@@ -25,13 +25,13 @@ ASKED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("diagnose", {"handle": "FILE", "worth_percent": 0.1}),
     ("explain_finding", {"handle": "FILE", "number": 1}),
     ("explain_finding", {"handle": "FILE", "number": 1, "window": True}),
-    ("compare", {"before": "FILE", "after": "FILE"}),
+    ("show", {"handle": "FILE", "what": "moved", "before": "FILE"}),
     ("plan", {"handle": "FILE"}),
     ("plan", {"handle": "FILE", "change": "remove-sync"}),
     ("export", {"handle": "FILE", "kind": "html", "path": "out.html"}),
     ("export", {"handle": "FILE", "kind": "perfetto", "path": "out.pftrace"}),
 )
-NO_FILE = ("capture_plan", "verify_plan")  # tools that open none
+NO_FILE = ("command",)  # tools that open none
 
 
 def asked(path: Path, kind: str) -> None:

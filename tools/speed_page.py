@@ -14,6 +14,7 @@ PAGE, PLOT = "explanation/speed-table.md", "images/speed-growth.svg"
 _WHY = {
     "`plan`": "four fifths are replays of sets of changes: half of it draws them, a tenth replays",
     "`report`": "half of what it adds is the plan, a fifth the timeline",
+    "`diagnose` again": "the first run after new code is not kept",
     "`diagnose` / `gzip": "imports a sixth, reading a third, and half is rules and prices, which are flat",
     "`diagnose`,": "more than half is imports of Polars, NumPy and the rules",
     "diagnosis": "flat: some 200 queries and as many passes",

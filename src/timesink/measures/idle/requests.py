@@ -27,14 +27,15 @@ _SHOW_THREADS: Final = (FRAMES, OS_CALLS, HOST_STACKS)
 def waits_for_work(trace: Trace) -> dict[int, Intervals]:
     """Per rank, when a thread that launches was in a frame or call that waits for somebody else, in a program that only
     infers. Where nothing of what its threads do was recorded, also when it may have waited (`_between_passes`)."""
-    found, calls = _between_passes(trace), trace.get(API_CALLS)
-    launches = pl.Series(launch_links(trace).launching(calls.height))
-    launching = calls.filter(launches).select(_THREAD).unique()
+    found = _between_passes(trace)
     for table, pattern in ((FRAMES, frames.WAITS), (OS_CALLS, WAITS)):
-        rows = trace.get(table)
-        waits = rows.filter(matches(rows["name"], pattern)).join(launching, on=_THREAD, how="semi")
-        for (rank,), own in waits.partition_by("rank", as_dict=True).items():
-            found[rank] = Intervals.union_of(*own.select("start_ns", "end_ns")) | found.get(rank, Intervals.none())
+        if (rows := trace.get(table)).height and (waits := rows.filter(matches(rows["name"], pattern))).height:
+            calls = trace.get(API_CALLS)
+            launching = calls.select(_THREAD).filter(pl.Series(launch_links(trace).launching(calls.height)))
+            own = waits.join(launching.unique(), on=_THREAD, how="semi")
+            for (rank,), of_rank in own.partition_by("rank", as_dict=True).items():
+                waited = Intervals.union_of(*of_rank.select("start_ns", "end_ns"))
+                found[rank] = waited | found.get(rank, Intervals.none())
     return {} if not found or trains(trace) else found
 
 

@@ -111,8 +111,8 @@ class NsysStats(Reader):
     kind = "companion"
 
     def recognises(self, path: Path, head: bytes) -> bool:
-        """By the head of a table."""
-        return regex(SUMS_TABLE).search(head.decode("utf-8", "replace")) is not None
+        """By the head of a table in a text."""
+        return b"\0" not in head and regex(SUMS_TABLE).search(head.decode("utf-8", "replace")) is not None
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """The sums of the tables that are read; `UnreadableTrace` where the file holds none of them."""

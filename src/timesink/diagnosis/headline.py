@@ -350,16 +350,16 @@ def has_empty_steps(trace: Trace) -> bool:
 
 
 def _unequal_ranks(trace: Trace) -> tuple[str, ...]:
-    """Ranks that differ in what they ought to share make every comparison of them doubtful."""
+    """Ranks that differ in what they ought to share, or that no file holds, make every comparison of them doubtful."""
     if trace.get(SOURCES)["rank"].n_unique() < 2:
         return ()
     unequal = differences(parity_facts(trace))
-    more = len(unequal) - _DIFFERENCES_SHOWN
-    shown = tuple(f"ranks differ: {difference.text}" for difference in unequal[:_DIFFERENCES_SHOWN])
-    missing = missing_ranks(trace[SOURCES])
-    return (
-        shown + ((f"ranks differ in {more} more",) if more > 0 else ()) + ((missing_text(missing),) if missing else ())
-    )
+    said = [f"ranks differ: {difference.text}" for difference in unequal[:_DIFFERENCES_SHOWN]]
+    if len(unequal) > _DIFFERENCES_SHOWN:
+        said.append(f"ranks differ in {len(unequal) - _DIFFERENCES_SHOWN} more")
+    if missing := missing_ranks(trace[SOURCES]):
+        said.append(missing_text(missing))
+    return tuple(said)
 
 
 def _of_step(trace: Trace, busy_ratio: float) -> str:

@@ -27,7 +27,8 @@ _NAMED = 8  # more files are counted, not named
 def notes_of(run: Run, waits: CollectiveWaits) -> tuple[str, ...]:
     """Sentences, the differences between ranks first."""
     sentences = [f"ranks differ: {difference.text}" for difference in differences(run.job.parity)]
-    sentences += [missing_text(run.missing)] if run.missing else []
+    if run.missing:
+        sentences.append(missing_text(run.missing))
     sentences += [f"{path} is left out: {reason}" for path, reason in run.quarantined[:_NAMED]]
     if len(run.quarantined) > _NAMED:
         sentences.append(f"{len(run.quarantined) - _NAMED} more files could not be read")

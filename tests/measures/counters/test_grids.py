@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.kernels.score import faults_in
+from benchmarks.kernels.score import faults_in, unpacked
 
-from timesink.measures.counters.limiter import KernelLimits
+from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.waste import Cause
+from timesink.readers import read
 from timesink.rules.ncu._family import explain_limiter, gain_ns
 
 KERNELS = Path(__file__).parents[3] / "benchmarks" / "kernels"
@@ -44,3 +45,23 @@ def test_a_last_wave_is_priced_as_what_it_leaves_empty(name: str, launches: dict
     tail = one.occupancy.tail
     assert tail is not None and one.kernel.duration_ns is not None
     assert gain_ns(one, Cause.OCCUPANCY) / one.kernel.duration_ns == pytest.approx(tail, rel=0.1)
+
+
+EQUAL = {
+    "reports/arithmetic": "many_exponentials_fix",
+    "reports/divergence": "first_lane_only_fix",
+    "reports/atomics": "global_histogram_fix",
+    "reports/latency": "fence_each_store_fix",
+}
+
+
+@pytest.mark.parametrize(("path", "function"), EQUAL.items())
+def test_what_any_launch_leaves_empty_is_no_word_on_its_blocks(path: str, function: str) -> None:
+    """Launches of 5 to 16 us whose blocks are equal: SMs stand empty for 2 to 4 us of them, as they begin and end."""
+    with unpacked(KERNELS / f"{path}.ncu-rep.xz") as report:
+        launches = [one for one in kernel_limits(read(report, cache=False)) if one and one.kernel.function == function]
+    assert launches
+    for one in launches:
+        said = explain_limiter(one)
+        assert one.limiter is not Cause.OCCUPANCY or "unequal" not in f"{said.because} {said.advice}"
+        assert "last wave" not in f"{said.because} {said.advice}"

@@ -55,13 +55,14 @@ def _without_blocks(limits: KernelLimits) -> str:
     leave it, or blocks of unequal length."""
     occupancy, blocks = limits.occupancy, limits.kernel.blocks
     idle, waves, sms = occupancy.sm_idle or 0.0, occupancy.waves or 1.0, occupancy.sm_count or inf
-    if idle < limits.shares[Cause.OCCUPANCY] / 2:
-        return "blocks" if waves < 1 else ""
     of_equal = (occupancy.tail or 0.0) if waves > 1 else max(0.0, 1 - blocks / sms)
-    of_launch = machines.KERNEL_FLOOR_US.high * NS_PER_US / (limits.kernel.duration_ns or inf)
-    if idle > 2 * of_equal + of_launch:
-        return "uneven"
-    return "tail" if waves > 1 else "blocks"
+    if idle >= limits.shares[Cause.OCCUPANCY] / 2:
+        rest_us = (idle - of_equal) * (limits.kernel.duration_ns or 0.0) / NS_PER_US
+        if idle > 2 * of_equal and rest_us > machines.UNFILLED_US.value:
+            return "uneven"
+        if waves > 1 and idle <= 2 * of_equal:
+            return "tail"
+    return "blocks" if waves < 1 else ""
 
 
 def _occupancy(limits: KernelLimits) -> Figures:

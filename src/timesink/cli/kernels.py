@@ -187,8 +187,8 @@ def next_command(
 ) -> int:
     """Print the ncu command for the kernels worth a closer look.
 
-    Chosen by their time in the steady steps. Each command skips the launches before the first steady step and profiles
-    as many as the kernel has shapes, at most four.
+    Chosen by their time in the steady steps. Each command profiles the kernel's first launches of a
+    step, as many as it has shapes, at most four.
     """
     target = writing.sink(paths)
     trace = read_traces(paths, cache=not no_cache)

@@ -279,6 +279,7 @@ def usual_headline(found: Diagnosis) -> Bottleneck:
 @example(14356, "gc", 11, False)  # a full queue of launches makes the host stand still as long in other steps
 @example(3828, "gc", 7, True)  # each fourth step reads, and the next one's batch is late for it
 @example(69573, "gc", 10, True)
+@example(372, "gc", 7, False)  # its waits are 1.9 % of six steps, 2.2 % of five: the limit is 2 %
 @settings(max_examples=12)
 def test_one_slow_step_is_never_the_usual_steps_headline(seed: int, kind: str, count: int, loses: bool) -> None:
     """Of 3 to 12 steady steps one is slow: the headline is that of the same loop without it, or said to be apart.
@@ -291,7 +292,8 @@ def test_one_slow_step_is_never_the_usual_steps_headline(seed: int, kind: str, c
     alike, _ = simulated(seed, None, count, load_ns=load_ns, kernels=long)
     expected = Bottleneck.INPUT_PIPELINE if loses else Bottleneck.NONE
     found = diagnose(slow)
-    assume(usual_headline(diagnose(alike)) is expected)  # by chance a wait costs a hundredth of a step, as of seed 410
+    by_half_a_limit = diagnose(alike, overrides={"IDL102.idle_ratio": 0.01})
+    assume(usual_headline(by_half_a_limit) is expected)  # its waits are no finding, nor with a step fewer to share them
     assert usual_headline(found) is expected
     periods = steps(alike).windows["period_ns"].to_numpy()
     long_without = periods[periods > 1.4 * np.median(periods)]

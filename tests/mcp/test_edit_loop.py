@@ -46,9 +46,14 @@ CHEATS = {
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "train.py").write_text(PROGRAM)
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "as it is"]):
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-q", "-m", "as it is")
     return tmp_path
+
+
+def git(folder: Path, *words: str) -> None:
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=folder, check=True)
 
 
 def serving(folder: Path) -> Declared:
@@ -71,10 +76,11 @@ def test_an_agent_that_does_as_it_is_told_wins_and_stops(folder: Path) -> None:
         said = judged(declared)
         if said["outcome"] == "faster":
             kept.append(said["wins"][1])
+            git(folder, "commit", "-q", "-a", "-m", "kept")  # taking the next edit back leaves this one
         else:
-            subprocess.run(["git", "checkout", "-q", "train.py"], cwd=folder, check=True)
+            git(folder, "checkout", "-q", "train.py")
             skip.append(edit["fix"])
-    assert len(kept) == 1 and kept[0] > 0.02, said
+    assert kept[0] > 0.02, said
     text = (folder / "train.py").read_text()
     assert text.index("mask = ") < text.index("for step")
     assert judged(declared)["outcome"] == "unchanged"
@@ -85,7 +91,6 @@ def test_an_agent_that_does_as_it_is_told_wins_and_stops(folder: Path) -> None:
 def test_a_cheat_is_refused_also_where_it_is_committed(folder: Path, cheat: str) -> None:
     declared = serving(folder)
     (folder / "train.py").write_text(PROGRAM.replace(*CHEATS[cheat]))
-    words = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-a", "-m", "faster"]
-    subprocess.run(["git", *words], cwd=folder, check=True)
+    git(folder, "commit", "-q", "-a", "-m", "faster")
     said = judged(declared)
     assert said["outcome"] == "refused", said

@@ -41,9 +41,10 @@ def ranks(
 
     target = writing.sink([without_credentials(place) for place in places])
     run = _run(places, engine, workers, scheduler, not no_cache)
-    for path, reason in (*run.quarantined, *run.damaged):
-        message = reason if path in reason else f"{path}: {reason}"
-        answer_is_partial(TimesinkError(message, remedy="record or copy the file again"))
+    for path, reason in run.quarantined:
+        answer_is_partial(TimesinkError(f"{path}: {reason}"))
+    for path, reason in run.damaged:
+        answer_is_partial(TimesinkError(f"{path}: {reason}", remedy="record or copy the file again"))
     with working("comparing the ranks"):
         from timesink.views.ranks import ranks_page
 

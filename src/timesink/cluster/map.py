@@ -26,7 +26,7 @@ from timesink.startup import dataclass, replace
 from timesink.untrusted.whole_file import whole_file
 
 # Changes whenever the same trace would give another job.
-VERSION = 9
+VERSION = 10
 _LOST = "lost_count"
 
 
@@ -114,7 +114,7 @@ def summarise(task: Task) -> Summarised:
         try:
             return _summarised(task)
         except TimesinkError as error:
-            return Summarised(task.file, None, str(error))
+            return Summarised(task.file, None, str(error).removeprefix(task.file.shown).lstrip(": "))
         except MemoryError:
             return Summarised(task.file, None, "more memory is needed than a worker has")
         except access_errors() as error:

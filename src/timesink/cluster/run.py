@@ -12,7 +12,6 @@ from timesink.cluster.files import RankFile
 from timesink.cluster.map import Summarised, Task, summarise
 from timesink.errors import UnreadableTrace
 from timesink.measures.ranks.job import SCHEMAS, Job, job
-from timesink.measures.ranks.parity import missing_ranks
 from timesink.model.tables import SOURCES
 from timesink.model.trace import NoteKind, Trace
 from timesink.readers.ranks import ranks_by_name
@@ -26,15 +25,14 @@ class Run:
     """The merged job, and what did not get into it.
 
     `quarantined`: files that could not be read, with the reason. `damaged`: files of which only a part could be read,
-    with the reason. `missing`: ranks that the job is said to have and no file holds. `assumed`: half a sentence on
-    where the ranks come from, empty where every file states its own. `lost_count`: damaged records.
+    with the reason. `assumed`: half a sentence on where the ranks come from, empty where every file states its own.
+    `lost_count`: damaged records.
     """
 
     job: Job
     file_count: int
     quarantined: tuple[tuple[str, str], ...]
     damaged: tuple[tuple[str, str], ...]
-    missing: tuple[int, ...]
     assumed: str
     lost_count: int
 
@@ -57,15 +55,14 @@ def run_of(
     readable = [result for result in done if result.job is not None]
     if not readable:
         shown, reason = failed[0]
-        raise UnreadableTrace(shown, f"none of {len(files)} files can be read; the first: {reason}")
+        several = f"none of {len(files)} files can be read; the first: " if len(files) > 1 else ""
+        raise UnreadableTrace(shown, several + reason)
     parts, assumed = _ranked(readable)
-    merged = _tree(parts)
     return Run(
-        job=merged,
+        job=_tree(parts),
         file_count=len(files),
         quarantined=failed,
         damaged=tuple((result.file.shown, result.damage) for result in readable if result.damage),
-        missing=missing_ranks(merged.members),
         assumed=assumed,
         lost_count=sum(result.lost for result in readable),
     )
@@ -77,7 +74,7 @@ def run_in(trace: Trace) -> Run:
     files = trace[SOURCES]["path"].n_unique() if SOURCES in trace else 1
     damaged = tuple((trace.source, reason) for reason in trace.damage)
     lost = sum(note.count for note in trace.notes if note.kind is NoteKind.DATA_LOSS)
-    return Run(made, files, (), damaged, missing_ranks(made.members), "", lost)
+    return Run(made, files, (), damaged, "", lost)
 
 
 def _tree(parts: list[Job]) -> Job:
@@ -94,11 +91,11 @@ def _ranked(done: list[Summarised]) -> tuple[list[Job], str]:
     named = ranks_by_name(files, ordered=False)
     if named is None:
         return jobs, ""
-    renamed = [with_rank(job, rank) for job, rank in zip(jobs, named, strict=True)]
+    renamed = [with_ranks_from(job, first) for job, first in zip(jobs, named, strict=True)]
     return renamed, "several files claim one rank; ranks are taken from the file names"
 
 
-def with_rank(job: Job, rank: int) -> Job:
-    """The same one-rank job under another rank."""
-    column = pl.lit(rank, pl.Int32).alias("rank")
+def with_ranks_from(job: Job, first: int) -> Job:
+    """The same job with its lowest rank called `first`, and each other one as far above it as before."""
+    column = pl.col("rank") + (first - min(job.ranks, default=first))
     return replace(job, **{name: getattr(job, name).with_columns(column) for name in SCHEMAS})

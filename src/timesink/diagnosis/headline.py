@@ -32,7 +32,7 @@ from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_shares
 from timesink.measures.kernels.attainable import attainable
-from timesink.measures.ranks.parity import differences, missing_ranks, missing_text, parity_facts
+from timesink.measures.ranks.parity import differences, missing_text, parity_facts
 from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
 from timesink.measures.steps.steps import STANDS_OUT, StepTimes, covered_ratio, step_times, steps
 from timesink.measures.timeline.attribution import launch_links
@@ -351,15 +351,11 @@ def has_empty_steps(trace: Trace) -> bool:
 
 def _unequal_ranks(trace: Trace) -> tuple[str, ...]:
     """Ranks that differ in what they ought to share, or that no file holds, make every comparison of them doubtful."""
-    if trace.get(SOURCES)["rank"].n_unique() < 2:
-        return ()
-    unequal = differences(parity_facts(trace))
+    unequal = differences(parity_facts(trace)) if len(trace.rank_numbers) > 1 else ()
     said = [f"ranks differ: {difference.text}" for difference in unequal[:_DIFFERENCES_SHOWN]]
     if len(unequal) > _DIFFERENCES_SHOWN:
         said.append(f"ranks differ in {len(unequal) - _DIFFERENCES_SHOWN} more")
-    if missing := missing_ranks(trace[SOURCES]):
-        said.append(missing_text(missing))
-    return tuple(said)
+    return (*said, *filter(None, [missing_text(trace.get(SOURCES))]))
 
 
 def _of_step(trace: Trace, busy_ratio: float) -> str:

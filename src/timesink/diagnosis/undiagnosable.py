@@ -39,10 +39,6 @@ from timesink.startup import replace
 from timesink.units import time_text
 from timesink.untrusted.scrub import shortened
 
-_OTHER_EVENTS = (
-    "give the trace that a profiler wrote of the same run; logs of operations need a reader of their own, which is one "
-    "file (docs/how-to/write-a-reader.md)"
-)
 _RECORD = "record the program on a machine with a GPU: timesink capture torch -- python train.py"
 _RECORD_NSYS = "timesink capture nsys -- python train.py records GPU work (nsys needs -t cuda)"
 _LONGEST = 60  # letters of a kernel's name in a sentence
@@ -125,7 +121,7 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
         return UnreadableTrace(trace.source, why, remedy="record or copy the file again")
     is_seen, vendor, calls = known(trace), known(trace).vendor, _rows(trace, API_CALLS)
     names = ", ".join(is_seen.products)
-    skipped = [note for note in trace.notes if note.kind is NoteKind.SKIPPED and note.count]
+    skipped = (note for note in trace.notes if note.kind is NoteKind.SKIPPED and note.count)
     elsewhere = [note.message for note in skipped if note.table == DEVICE_OPS.name]
     has_rows = any(frame.height for table, frame in trace.tables.items() if table not in (SOURCES, SETTINGS, DEVICES))
     if elsewhere:
@@ -139,8 +135,7 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
     elif has_rows:
         held, remedy = "work of the CPU only", _RECORD_NSYS if _is_nsys(trace) else _RECORD
     else:
-        held = f"only {'; '.join(note.message for note in skipped)}" if skipped else "no events"
-        remedy = _OTHER_EVENTS if skipped else _RECORD
+        held, remedy = "no events", _RECORD
     return UsageError(
         f"{asked} in {trace.source}: it holds {held}", remedy=as_started(trace, remedy) if calls else remedy
     )

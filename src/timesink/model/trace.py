@@ -175,7 +175,11 @@ class Trace(Presentable):
             listed = ", ".join(map(str, self.rank_numbers))
             message = f"{self.source} holds ranks {listed}; one rank cannot stand for them"
             raise UsageError(message, remedy="leave rank out")
-        column = pl.lit(rank, dtype=pl.Int32).alias("rank")
+        return self.with_ranks_from(rank)
+
+    def with_ranks_from(self, first: int) -> Self:
+        """The same rows with the lowest rank called `first`, and each other one as far above it as before."""
+        column = pl.col("rank") + (first - min(self.rank_numbers, default=first))
         return replace(self, tables={table: frame.with_columns(column) for table, frame in self.tables.items()})
 
     def linked_only(self) -> Self:

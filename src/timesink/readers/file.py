@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from timesink.model.tables import SOURCES
+from timesink.errors import UnreadableTrace
+from timesink.model.tables import DEVICE_OPS, DEVICES, SETTINGS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
-from timesink.readers.formats import reader_of
+from timesink.readers.formats import OWN_LOG, reader_of
 from timesink.readers.plausibility import make_plausible
 from timesink.startup import replace
 
@@ -31,7 +32,20 @@ def read_file(path: Path, limits: ReadLimits, *, cache: bool) -> Trace:
 
 
 def _read(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
-    return make_plausible(reader.read(path, limits), limits)
+    trace = reader.read(path, limits)
+    check_holdings(trace)
+    return make_plausible(trace, limits)
+
+
+def check_holdings(trace: Trace) -> None:
+    """`UnreadableTrace` where all that the file holds is passed over, as of a log of operations: no command can answer
+    from it. Work of another accelerator is no such thing, since its times are told."""
+    passed = [note for note in trace.notes if note.kind is NoteKind.SKIPPED and note.count]
+    if any(trace[table].height for table in trace if table not in (SOURCES, SETTINGS, DEVICES)):
+        return
+    if passed and all(note.table != DEVICE_OPS.name for note in passed):
+        held = "; ".join([*(note.message for note in passed), *trace.damage])
+        raise UnreadableTrace(trace.source, f"it holds only {held}", remedy=OWN_LOG)
 
 
 def read_with_digest(reader: Reader, path: Path, limits: ReadLimits) -> Trace:

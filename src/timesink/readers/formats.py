@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from timesink.model.window import Window
 
 HEAD_BYTES = 4096
-_OWN_LOG = (
+OWN_LOG = (
     "give a profiler's trace of the same run; logs of your own need a reader, which is one file "
     "(docs/how-to/write-a-reader.md)"
 )
@@ -163,7 +163,7 @@ def beginning(head: bytes) -> str:
 
 
 _NO_PROFILES: Final = (
-    ((b"PAR1",), "this is a Parquet table, such as a log of operations, and no profile", _OWN_LOG),
+    ((b"PAR1",), "this is a Parquet table, such as a log of operations, and no profile", OWN_LOG),
     (
         (b"version https://git-lfs.github.com/spec/",),
         "this is a git-LFS pointer, not the file itself (run `git lfs pull`)", _KNOWN,

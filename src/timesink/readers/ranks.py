@@ -48,6 +48,7 @@ from timesink.readers.formats import readers
 from timesink.startup import replace
 
 _RANK_IN_NAME = re.compile(profiler_texts.RANK_IN_FILE_NAME)
+_NODE_IN_NAME = re.compile(profiler_texts.NODE_IN_FILE_NAME)
 _LISTED = 12
 _RankFile = tuple[Trace, Path]
 
@@ -130,13 +131,14 @@ def _under_distinct_ranks(pairs: Sequence[_RankFile]) -> tuple[list[Trace], list
     clash = ", ".join(str(rank) for rank in sorted({rank for trace, _ in pairs for rank in trace.rank_numbers}))
     message = f"several files claim rank {clash}; ranks taken from the file names"
     note = ImportNote(NoteKind.ASSUMED, message, len(pairs), SOURCES.name)
-    return [trace.with_rank(rank) for (trace, _), rank in zip(pairs, named, strict=True)], [note]
+    return [trace.with_ranks_from(first) for (trace, _), first in zip(pairs, named, strict=True)], [note]
 
 
 def ranks_by_name(files: Sequence[tuple[Sequence[int], Path]], *, ordered: bool = True) -> list[int] | None:
-    """The ranks in the names of files that hold the ranks given; None where no two files hold the same rank.
+    """The first rank of each file by the files' names; None where no two files hold the same rank.
 
-    `ordered`: the files stand in the order in which they were asked for.
+    A name states a rank, or the node whose ranks the file holds: as many as each other file, counted through, as
+    launchers do. `ordered`: the files stand in the order in which they were asked for.
 
     Raises
     ------
@@ -147,24 +149,28 @@ def ranks_by_name(files: Sequence[tuple[Sequence[int], Path]], *, ordered: bool 
     clashing = [rank for rank, count in sorted(claims.items()) if count > 1]
     if not clashing:
         return None
-    named = [rank for _, file in files if (rank := rank_in_name(file)) is not None]
-    if len(named) == len(set(named)) == len(files) and all(len(ranks) <= 1 for ranks, _ in files):
-        return named
-    raise _clash(clashing[0], [file for ranks, file in files if clashing[0] in ranks], ordered)
+    each = max(len(ranks) for ranks, _ in files)
+    alike = all(list(ranks) == list(range(each)) for ranks, _ in files)
+    for pattern in ([_RANK_IN_NAME] if each == 1 else []) + ([_NODE_IN_NAME] if alike else []):
+        named = [each * int(stated[1]) for _, file in files if (stated := pattern.search(file.name))]
+        if len(named) == len(set(named)) == len(files):
+            return named
+    raise _clash(clashing[0], [file for ranks, file in files if clashing[0] in ranks], ordered, each)
 
 
-def _clash(rank: int, files: Sequence[Path], ordered: bool) -> UsageError:
-    """Which files claim the rank, and the command that takes such files."""
+def _clash(rank: int, files: Sequence[Path], ordered: bool, each: int) -> UsageError:
+    """Which files claim the rank, and the command that takes such files, of which one holds that many ranks."""
     if len({file.resolve() for file in files}) < len(files):
         return UsageError(f"a file is given twice: {files[0]}", remedy="give each file once")
     alike = len({file.name for file in files}) < len(files)
     shown = [str(file) if alike else file.name for file in files]
     listed = ", ".join(shown[:_LISTED]) + (f" and {len(files) - _LISTED} more" if len(files) > _LISTED else "")
     pair = shlex.join(map(str, files)) if len(files) == 2 and ordered else "BEFORE AFTER"
-    return UsageError(
-        f"{len(files)} files claim rank {rank}: {listed}",
-        remedy=f"did you mean `timesink compare {pair}`? Ranks of one job are told by names such as rank0.json.gz",
-    )
+    named = "Ranks of one job are told by names such as rank0.json.gz"
+    if each > 1:
+        named = "Nodes of one job, each with as many ranks, are told by names such as node0.sqlite"
+    message = f"{len(files)} files claim rank {rank}: {listed}"
+    return UsageError(message, remedy=f"did you mean `timesink compare {pair}`? {named}")
 
 
 def _under_their_ranks(companions: Sequence[_RankFile], parts: Sequence[Trace]) -> list[Trace]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from timesink.errors import UsageError
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.model.window import Span, Window
-from timesink.readers.file import CHANGED, read_file, state_of
+from timesink.readers.file import CHANGED, check_holdings, read_file, state_of
 from timesink.readers.formats import OpenedFile, WindowReader, reader_of
 from timesink.readers.plausibility import make_plausible
 from timesink.readers.ranks import join_traces
@@ -60,7 +60,10 @@ def _look(path: Path, limits: ReadLimits) -> _File:
     state = state_of(path)
     if not isinstance(reader, WindowReader):
         return _File(path, None, state)
-    return _File(path, reader.open(path, limits), state)
+    opened = reader.open(path, limits)
+    if opened.extent_ns is None:
+        check_holdings(reader.read(path, limits))
+    return _File(path, opened, state)
 
 
 def _window(files: Sequence[_File], span: Span) -> Window:

@@ -10,6 +10,7 @@ import polars as pl
 
 from timesink.cluster.run import Run, run_in
 from timesink.diagnosis.rule import rule_texts
+from timesink.diagnosis.words import number
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.communication.pipelines import pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_by_step, waits_of
@@ -27,8 +28,7 @@ _NAMED = 8  # more files are counted, not named
 def notes_of(run: Run, waits: CollectiveWaits) -> tuple[str, ...]:
     """Sentences, the differences between ranks first."""
     sentences = [f"ranks differ: {difference.text}" for difference in differences(run.job.parity)]
-    if run.missing:
-        sentences.append(missing_text(run.missing))
+    sentences += filter(None, [missing_text(run.job.members)])
     sentences += [f"{path} is left out: {reason}" for path, reason in run.quarantined[:_NAMED]]
     if len(run.quarantined) > _NAMED:
         sentences.append(f"{len(run.quarantined) - _NAMED} more files could not be read")
@@ -62,7 +62,7 @@ def ranks_page(run: Run, top: int) -> Page:
         stages = [(stage.name, stage.time_ns) for stage in line.overlap.stages][:top]
         note = f"step {time_text(line.overlap.period_ns)}; stages stand still {100 * line.overlap.bubble_ratio:.1f} %"
         sheets.append(sheet_of("pipeline", "Pipeline", stages, "stage [name], time_ns: works per step", note))
-    title = f"{len(job.ranks)} rank{'s' if len(job.ranks) != 1 else ''} of {run.file_count} files"
+    title = f"{number(len(job.ranks), 'rank')} of {number(run.file_count, 'file')}"
     charts = () if (heat := heat_of(waits)) is None else (heat,)
     return Page(f"{title}: {ranks_verdict(waits, late)}", tuple(sheets), notes_of(run, waits), charts=charts)
 

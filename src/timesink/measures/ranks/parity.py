@@ -99,9 +99,12 @@ def missing_ranks(stated: pl.DataFrame) -> tuple[int, ...]:
     return tuple(sorted(set(range(world)) - set(stated["rank"]))) if isinstance(world, int) else ()
 
 
-def missing_text(missing: tuple[int, ...]) -> str:
-    """A sentence on ranks that no file holds."""
-    return f"no file holds {ranks_text(missing)}; waits are lower bounds where a rank is missing"
+def missing_text(stated: pl.DataFrame) -> str:
+    """A sentence on ranks that no file holds, by `missing_ranks`; "" where there are none."""
+    held, missing = stated["rank"].unique().to_list(), missing_ranks(stated)
+    if missing and len(held) == 1:
+        return f"only rank {held[0]} of {len(missing) + 1} was read: its waits for others count as communication"
+    return f"no file holds {ranks_text(missing)}; waits are lower bounds where a rank is missing" if missing else ""
 
 
 def ranks_text(ranks: tuple[int, ...], most: int = 6) -> str:  # as many as fit on a line

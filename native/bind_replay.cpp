@@ -1,5 +1,8 @@
 // The Python face of the replay and of the sweeps over nested intervals.
+#include <nanobind/stl/pair.h>
+
 #include "arrays.h"
+#include "costs.h"
 #include "replay.h"
 
 using namespace timesink;
@@ -41,6 +44,31 @@ nb::tuple nest_of(Times first, Times start, Times end) {
                           to_numpy(std::move(made.self)));
 }
 
+using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Changed = nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+Reals reals(const Doubles& values) { return {values.data(), values.shape(0)}; }
+
+void shorten_of(Changed weight, Times edges, Doubles share) {
+    released([&] { shorten({weight.data(), weight.shape(0)}, view(edges), reals(share)); });
+}
+
+nb::tuple saved_of(Times intervals, Doubles between, Doubles share, Times edges, Times lengths,
+                   const std::pair<Times, Doubles>& end, const std::pair<Times, Doubles>& begin) {
+    const auto ends = [](const auto& pair) { return Ends{view(pair.first), reals(pair.second)}; };
+    Shares made = released([&] {
+        return saved(view(intervals), reals(between), reals(share), view(edges), view(lengths), ends(end), ends(begin));
+    });
+    auto* owned = new std::vector<double>(std::move(made.share));
+    nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<double>*>(p); });
+    return nb::make_tuple(to_numpy(std::move(made.edges)),
+                          nb::ndarray<nb::numpy, double, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
+}
+
+Result passed_of(Times weight, Times edges, Times begun, Times over) {
+    return to_numpy(released([&] { return passed(view(weight), view(edges), view(begun), view(over)); }));
+}
+
 Result inclusive_of(Times order, Times parent, Times own) {
     return to_numpy(released([&] { return inclusive(view(order), view(parent), view(own)); }));
 }
@@ -63,6 +91,13 @@ void bind_replay(nb::module_& m) {
           nb::arg("unexplained_ns"), nb::arg("own_time_ns"), "Time and binding edge of every node.");
     m.def("path_back", &path_back_of, nb::arg("src"), nb::arg("binding"), nb::arg("time_ns"), nb::arg("last"),
           nb::arg("until_ns"), "Binding edges from a node back to a time, latest first.");
+    m.def("shorten", &shorten_of, nb::arg("weight_ns").noconvert(), nb::arg("edges"), nb::arg("share"),
+          "Takes a share of each of these edges' weights away, in place, where they are above zero.");
+    m.def("saved", &saved_of, nb::arg("intervals_ns"), nb::arg("between_ns"), nb::arg("share"), nb::arg("edges"),
+          nb::arg("length_ns"), nb::arg("end"), nb::arg("begin"),
+          "The edges that get shorter, and by which share, where these shares of disjoint intervals are saved.");
+    m.def("passed", &passed_of, nb::arg("weight_ns"), nb::arg("edges"), nb::arg("begun"), nb::arg("over"),
+          "The sums of weights above zero of some stretches of edges.");
     m.def("innermost", &innermost_of, nb::arg("group"), nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("rank"),
           "Segments of the innermost interval: start, end, row, smallest rank of the row and its enclosers.");
     m.def("enclose", &enclose_of, nb::arg("group"), nb::arg("start_ns"), nb::arg("end_ns"),

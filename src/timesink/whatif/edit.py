@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from timesink import _native
 from timesink.knowledge.assumptions import fixes
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals, begun_in
@@ -228,8 +229,7 @@ class Edit:
 
         taken = np.zeros(calls.size)
         for own, edges, begun, over in self.graph.network.once("launches of each thread", placed):
-            sums = np.append(0, np.maximum(self._weight[edges], 0).cumsum())
-            taken[own] = sums[over] - sums[begun]
+            taken[own] = _native.passed(self._weight, edges, begun, over)
         return taken
 
     def replace_launches(
@@ -299,9 +299,7 @@ class Edit:
 
     def _keep_less(self, edges: Int64Array, share: Float64Array) -> None:
         """Edges whose weight is disabled stay so; rounding keeps the order of two savings."""
-        weight = self._weight[edges]
-        kept = np.rint(weight * (1.0 - share)).astype(np.int64)
-        self._weight[edges] = np.where(weight > 0, kept, weight)
+        _native.shorten(self._weight, edges, share)
 
 
 class EditedChange:
@@ -372,7 +370,7 @@ class _Saving:
     length_ns: Int64Array
     intervals_ns: Int64Array
     between_ns: Float64Array
-    ends: tuple[tuple[IntArray, Float64Array], ...]
+    ends: tuple[tuple[Int64Array, Float64Array], tuple[Int64Array, Float64Array]]
 
     @classmethod
     def over(
@@ -380,22 +378,19 @@ class _Saving:
     ) -> _Saving:
         """Of edges that begin and end there, by intervals that start and end there."""
         bounds = np.stack((start_ns, end_ns), axis=1).ravel() - start_ns[0]
-        ends = []
-        for time in (end - start_ns[0], begin - start_ns[0]):
+        between = np.maximum(np.diff(bounds, append=bounds[-1:]), 1).astype(np.float64)
+
+        def placed(time: Int64Array) -> tuple[Int64Array, Float64Array]:
             last = np.searchsorted(bounds, time, side="right") - 1
             since = np.where(last >= 0, time - bounds[last], 0)  # before the first bound nothing is saved
-            ends.append((np.maximum(last, 0), since.astype(np.float64)))
-        between = np.maximum(np.diff(bounds, append=bounds[-1:]), 1).astype(np.float64)
-        return cls(edges, end - begin, end_ns - start_ns, between, tuple(ends))
+            return np.maximum(last, 0), since.astype(np.float64)
+
+        ends = placed(end - start_ns[0]), placed(begin - start_ns[0])
+        return cls(edges, end - begin, end_ns - start_ns, between, ends)
 
     def of(self, share: Float64Array) -> tuple[IntArray, Float64Array]:
         """The edges that get shorter, and by which share, where these shares of the intervals are saved."""
-        sums = np.stack((np.zeros(share.size), self.intervals_ns * share), axis=1).ravel().cumsum()
-        slope = np.diff(sums, append=sums[-1:]) / self.between_ns
-        after, before = (slope[last] * since + sums[last] for last, since in self.ends)
-        saved = after - before
-        touched = saved != 0
-        return self.edges[touched], np.minimum(saved[touched] / self.length_ns[touched], 1.0)
+        return _native.saved(self.intervals_ns, self.between_ns, share, self.edges, self.length_ns, *self.ends)
 
 
 def _run_edges(graph: Graph) -> Int64Array:

@@ -1,0 +1,32 @@
+// What changes of a program do to the costs of its edges: the part of a what-if that is drawn again and again.
+#pragma once
+
+#include "replay.h"
+
+namespace timesink {
+
+using Reals = std::span<const double>;
+
+// Where edges end or begin: the last bound of an interval before that (from 0 on), and how long ago it was.
+struct Ends {
+    View bound;
+    Reals since;
+};
+
+// Edges that get shorter, and by which share.
+struct Shares {
+    Numbers edges;
+    std::vector<double> share;
+};
+
+// Each throws std::invalid_argument where its arrays contradict one another.
+
+// Of each edge with a weight above zero a share goes; rounding keeps the order of two savings.
+void shorten(std::span<int64_t> weight, View edges, Reals share);
+// What shares of disjoint intervals, in order, save of edges: what is saved grows linearly through each interval, and an
+// edge saves the difference between its ends. `between` is the time from each bound of an interval to the next one.
+Shares saved(View intervals, Reals between, Reals share, View edges, View lengths, const Ends& end, const Ends& begin);
+// The sums of the weights above zero of `edges[begun[i]]` to `edges[over[i] - 1]`.
+Numbers passed(View weight, View edges, View begun, View over);
+
+}  // namespace timesink

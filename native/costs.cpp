@@ -43,6 +43,8 @@ Shares saved(View intervals, Reals between, Reals share, View edges, View length
         return slope[last] * ends.since[i] + sums[last];
     };
     Shares made;
+    made.edges.reserve(size);
+    made.share.reserve(size);
     for (size_t i = 0; i < size; ++i) {
         const double own = until(end, i) - until(begin, i);
         if (own == 0.0) continue;

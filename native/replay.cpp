@@ -89,28 +89,21 @@ Schedule schedule(View src, View dst, View observed) {
     return made;
 }
 
-void check_schedule(View order, View first, View src, View weight) {
-    const size_t n = order.size();
-    require(first.size() == n + 1 && src.size() == weight.size(), "the schedule's arrays differ in length");
-    require(first.front() == 0 && first.back() == static_cast<int64_t>(src.size()) &&
-                std::is_sorted(first.begin(), first.end()),
-            "the schedule's offsets do not cover its edges");
-    check_nodes(order, n);
-    check_nodes(src, n);
-}
-
 Replayed replay(View order, View first, View src, View weight, View unexplained, View own_time) {
-    check_schedule(order, first, src, weight);
-    const size_t n = order.size();
-    require(own_time.size() == n, "own_time needs one value per node");
-    require(unexplained.size() == weight.size(), "unexplained_ns needs one value per edge");
-    Replayed made{Numbers(n), Numbers(n, -1)};
+    const size_t n = order.size(), m = src.size();
+    require(first.size() == n + 1 && own_time.size() == n, "the replay needs one value per node");
+    require(weight.size() == m && unexplained.size() == m, "the replay needs one value per edge");
+    require(first.front() == 0 && first.back() == static_cast<int64_t>(m), "the offsets do not cover the edges");
+    Replayed made{Numbers(n), Numbers(n)};
     for (size_t k = 0; k < n; ++k) {
-        const int64_t v = order[k];
+        const size_t v = static_cast<size_t>(order[k]);
+        require(v < n && first[k] <= first[k + 1] && first[k + 1] <= first.back(), "the schedule is not one");
         int64_t best = disabled, edge = -1;
         for (int64_t e = first[k]; e < first[k + 1]; ++e) {
+            const size_t from = static_cast<size_t>(src[e]);
+            require(from < n, "an edge names a node that does not exist");
             if (weight[e] == disabled) continue;
-            const int64_t demand = sum(made.time[src[e]], sum(weight[e], unexplained[e]));
+            const int64_t demand = sum(made.time[from], sum(weight[e], unexplained[e]));
             if (demand > best) { best = demand; edge = e; }
         }
         made.time[v] = edge < 0 ? own_time[v] : best;

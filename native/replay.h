@@ -52,7 +52,6 @@ struct Nested {
 
 // Each throws std::invalid_argument where its arrays contradict one another.
 Schedule schedule(View src, View dst, View observed);
-void check_schedule(View order, View first, View src, View weight);
 Replayed replay(View order, View first, View src, View weight, View unexplained, View own_time);
 Numbers path_back(View src, View binding, View time, int64_t last, int64_t until_ns);
 Segments innermost(View group, View start, View end, View rank);

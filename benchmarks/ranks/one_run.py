@@ -1,9 +1,8 @@
 """One reading of one job in a process of its own: seconds, memory, and a digest of everything it says, as JSON.
 
-    python -m benchmarks.ranks.one_run serial|threads|processes|dask FOLDER CACHE
+    python -m benchmarks.ranks.one_run serial|threads|processes|dask FOLDER
 
-With `dask` the job is read on two workers of which one is killed after an eighth of the files, then once more from what
-was kept in CACHE; the other engines keep nothing.
+With `dask` the job is read on two workers, of which one is killed after an eighth of the files.
 """
 
 from __future__ import annotations
@@ -35,19 +34,18 @@ WORKERS = 2
 
 def plain(engine: str, traces: Path) -> dict[str, Any]:
     """Read by an engine of this machine."""
-    return {**_read(traces, engine_of(engine), keep=False), "peak_mb": peak_mb()}
+    return {**_read(traces, engine_of(engine)), "peak_mb": peak_mb()}
 
 
 def on_dask(traces: Path) -> dict[str, Any]:
-    """Read by Dask with an accident, then again by new workers."""
+    """Read by Dask with an accident."""
     from distributed import Client
 
     with local_cluster(WORKERS) as cluster, Client(cluster) as client:
         engine = engine_of("dask", scheduler=cluster.scheduler_address)
         accident = Accident(client)
-        first = _read(traces, engine, keep=True, watch=accident)
+        first = _read(traces, engine, watch=accident)
         peaks = list(client.run(peak_mb).values())
-        again = _read(traces, engine, keep=True)
     return {
         **first,
         "peak_mb": peak_mb(),
@@ -55,8 +53,6 @@ def on_dask(traces: Path) -> dict[str, Any]:
         "workers": WORKERS,
         "killed": len(accident.killed),
         "workers_seen": len(accident.seen),
-        "digest_again": again["digest"],
-        "again_s": again["read_s"],
     }
 
 
@@ -77,10 +73,10 @@ class Accident:
             os.kill(self.killed[0], signal.SIGKILL)
 
 
-def _read(traces: Path, engine: Engine, *, keep: bool, watch: Any = None) -> dict[str, Any]:
+def _read(traces: Path, engine: Engine, *, watch: Any = None) -> dict[str, Any]:
     begin = perf_counter()
     files = find_files([str(traces)])
-    run = run_of(files, engine, keep=keep, watch=watch)
+    run = run_of(files, engine, watch=watch)
     read = perf_counter()
     page = render(ranks_page(run, 16), Format.JSON)
     done = perf_counter()
@@ -118,7 +114,6 @@ def peak_mb() -> float:
 
 
 if __name__ == "__main__":
-    name, folder_of_traces, cache = sys.argv[1:]
-    os.environ["TIMESINK_CACHE_DIR"] = cache
+    name, folder_of_traces = sys.argv[1:]
     place = Path(folder_of_traces)
     print(json.dumps(on_dask(place) if name == "dask" else plain(name, place)))

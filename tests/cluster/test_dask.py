@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 from benchmarks.ranks.generated import PER_HOST, bodies, clock_offset_ns, spoil, write_ranks
-from tests.cluster.test_run import folder, own_cache, same
+from tests.cluster.test_run import folder, same
 
 from timesink.cluster.engines import _TOGETHER, Dask, Serial, _batches, engine_of, local_cluster
 from timesink.cluster.files import RankFile, find_files
-from timesink.cluster.map import Summarised, Task, summarise
+from timesink.cluster.map import Summarised, summarise
 from timesink.cluster.run import run_of
 from timesink.measures.communication.waits import waits_of
 from timesink.measures.ranks.parity import missing_ranks
 
-__all__ = ["folder", "own_cache"]  # fixtures
+__all__ = ["folder"]  # a fixture
 distributed = pytest.importorskip("distributed", reason="Dask is an extra")
 SEED = Path(__file__).resolve().parents[2] / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.gz"
 
@@ -30,8 +30,8 @@ def cluster() -> Iterator[Any]:
         yield made
 
 
-def dies_at_rank_2(task: Task) -> Summarised:
-    if "rank2" in task.file.name:
+def dies_at_rank_2(task: RankFile) -> Summarised:
+    if "rank2" in task.name:
         os.kill(os.getpid(), signal.SIGKILL)
     return summarise(task)
 
@@ -40,7 +40,7 @@ def dies_at_rank_2(task: Task) -> Summarised:
 def test_ranks_go_to_workers_in_batches_that_leave_each_several_turns(
     count: int, workers: int, sizes: set[int]
 ) -> None:
-    tasks = [Task(RankFile(str(number), number)) for number in range(count)]
+    tasks = [RankFile(str(number), number) for number in range(count)]
     batches = list(_batches(tasks, workers))
     assert [task for batch in batches for task in batch] == tasks
     assert {len(batch) for batch in batches} == sizes
@@ -62,7 +62,7 @@ def test_workers_keep_the_memory_they_will_need_again(cluster: Any) -> None:
 def test_dask_survives_a_killed_worker_and_a_corrupt_rank(folder: Path, cluster: Any) -> None:
     spoil(folder / "rank1.json.gz")
     files = find_files([str(folder)])
-    wanted = run_of(files, Serial(), keep=False)
+    wanted = run_of(files, Serial())
     with distributed.Client(cluster) as client:
         killed: list[int] = []
 
@@ -71,7 +71,7 @@ def test_dask_survives_a_killed_worker_and_a_corrupt_rank(folder: Path, cluster:
                 killed.extend(client.run(os.getpid).values())
                 os.kill(killed[0], signal.SIGKILL)
 
-        found = run_of(files, engine_of("dask", scheduler=cluster.scheduler_address), keep=False, watch=watch)
+        found = run_of(files, engine_of("dask", scheduler=cluster.scheduler_address), watch=watch)
     assert killed
     assert same(found.job, wanted.job)
     assert found.quarantined == wanted.quarantined
@@ -80,7 +80,7 @@ def test_dask_survives_a_killed_worker_and_a_corrupt_rank(folder: Path, cluster:
 @pytest.mark.slow
 def test_a_file_that_kills_every_worker_costs_only_itself(folder: Path, cluster: Any) -> None:
     engine = Dask(scheduler=cluster.scheduler_address)
-    tasks = [Task(file, keep=False) for file in find_files([str(folder)])]
+    tasks = find_files([str(folder)])
     with distributed.Client(cluster) as client:
         client.run_on_scheduler(lambda dask_scheduler: setattr(dask_scheduler, "allowed_failures", 0))
         results = {result.file.name: result for result in engine.map(dies_at_rank_2, tasks)}
@@ -94,7 +94,7 @@ def test_generated_ranks_are_one_job_with_known_clocks(tmp_path: Path) -> None:
     """Two hosts of the same real rank: whatever one host's ranks say, the other's say by a clock that is off."""
     made = bodies([SEED], events=1)
     assert write_ranks(made, PER_HOST + 1, tmp_path) == (PER_HOST + 1) * made[0].events
-    run = run_of(find_files([str(tmp_path)]), keep=False)
+    run = run_of(find_files([str(tmp_path)]))
     assert (run.job.ranks, missing_ranks(run.job.members), run.assumed) == (tuple(range(PER_HOST + 1)), (), "")
     begun = dict(run.job.members.select("rank", "start_ns").rows())
     assert {begun[rank] - begun[0] for rank in range(PER_HOST)} == {0}

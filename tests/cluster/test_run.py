@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from tests.cluster.jobs_by_hand import rank_trace
 
-from timesink.cluster import map as mapping
 from timesink.cluster.engines import (
     Dask,
     Engine,
@@ -26,7 +25,7 @@ from timesink.cluster.engines import (
     engine_of,
 )
 from timesink.cluster.files import RankFile, find_files, without_credentials
-from timesink.cluster.map import Summarised, Task, summarise
+from timesink.cluster.map import Summarised, summarise
 from timesink.cluster.run import run_of
 from timesink.errors import MissingTool, ToolFailed, UnreadableTrace, UsageError
 from timesink.measures.ranks.job import SCHEMAS, Job, job
@@ -51,11 +50,6 @@ def kineto(rank: int, late_us: int = 0, world: int = RANKS) -> str:
     return json.dumps({"schemaVersion": 1, "distributedInfo": info, "host_name": "node", "traceEvents": events})
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TIMESINK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for rank in range(RANKS):
@@ -73,22 +67,22 @@ ENGINES = [Serial(), Threads(3), Processes(2)]
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: type(engine).__name__)
 def test_every_engine_and_order_gives_the_same_job(engine: Engine, folder: Path) -> None:
     files = find_files([str(folder)])
-    wanted = run_of(files, Serial(), keep=False)
+    wanted = run_of(files, Serial())
     assert wanted.job.ranks == (0, 1, 2, 3)
     for order in (files[::-1],) if isinstance(engine, Processes) else (files, files[::-1], files[2:] + files[:2]):
-        assert same(run_of(order, engine, keep=False).job, wanted.job)
+        assert same(run_of(order, engine).job, wanted.job)
 
 
-def _threads_of_polars(task: Task) -> Summarised:
+def _threads_of_polars(task: RankFile) -> Summarised:
     import polars
 
-    return Summarised(task.file, None, str(polars.thread_pool_size()))
+    return Summarised(task, None, str(polars.thread_pool_size()))
 
 
 def test_processes_share_the_cores_among_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POLARS_MAX_THREADS", raising=False)
     monkeypatch.setattr("timesink.cluster.engines.cores", lambda: 6)
-    tasks = [Task(file) for file in find_files([str(folder)])]
+    tasks = find_files([str(folder)])
     assert {said.failure for said in Processes(2).map(_threads_of_polars, tasks)} == {"3"}
 
 
@@ -127,56 +121,11 @@ def test_first_contact_defect_5_files_that_claim_one_rank_take_it_from_their_nam
     assert "timesink compare" in caught.value.remedy
 
 
-def test_first_contact_defect_4_a_truncated_rank_is_named_and_not_kept_for_whole(folder: Path) -> None:
+def test_first_contact_defect_4_a_truncated_rank_is_named(folder: Path) -> None:
     whole = (folder / "rank1.json.gz").read_bytes()
     (folder / "rank1.json.gz").write_bytes(whole[: len(whole) // 2])
-    files = find_files([str(folder)])
-    for _ in range(2):  # the second time nothing comes from the cache
-        assert [(Path(path).name, "end mark" in why) for path, why in run_of(files).damaged] == [
-            ("rank1.json.gz", True)
-        ]
-
-
-def test_a_second_run_reads_only_what_changed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = find_files([str(folder)])
-    first = run_of(files)
-    read: list[str] = []
-    reader = mapping.read
-
-    def counting(path: Path, **options: bool) -> object:
-        read.append(path.name)
-        return reader(path, **options)
-
-    monkeypatch.setattr(mapping, "read", counting)
-    (folder / "rank3.json.gz").write_bytes(gzip.compress(kineto(3, late_us=9).encode()))
-    second = run_of(find_files([str(folder)]))
-    assert read == ["rank3.json.gz"]
-    assert not same(first.job, second.job)
-
-
-def test_a_run_that_was_cut_short_goes_on_where_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = find_files([str(folder)])
-
-    def stop(done: int, of: int, result: Summarised) -> None:
-        if done == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_of(files, Serial(), watch=stop)
-    read: list[str] = []
-    reader = mapping.read
-    monkeypatch.setattr(mapping, "read", lambda path, **options: (read.append(path.name), reader(path, **options))[1])
-    assert same(run_of(files, Serial()).job, run_of(files, Serial(), keep=False).job)
-    assert read[0] == files[3].name
-    assert len(read) == 1 + len(files)  # the one that was left, then all of them for the run that keeps nothing
-
-
-def test_a_kept_job_that_is_damaged_is_made_again(folder: Path) -> None:
-    files = find_files([str(folder)])
-    first = run_of(files)
-    for kept in Path(os.environ["TIMESINK_CACHE_DIR"]).rglob("*.zip"):
-        kept.write_bytes(kept.read_bytes()[:100])
-    assert same(run_of(files).job, first.job)
+    damaged = run_of(find_files([str(folder)])).damaged
+    assert [(Path(path).name, "end mark" in why) for path, why in damaged] == [("rank1.json.gz", True)]
 
 
 def test_a_file_that_kills_its_worker_costs_only_itself(folder: Path) -> None:
@@ -188,12 +137,12 @@ def test_a_file_that_kills_its_worker_costs_only_itself(folder: Path) -> None:
 class Killing(Processes):
     """Processes whose worker dies at rank 2."""
 
-    def map(self, function: object, tasks: list[Task]) -> Iterator[Summarised]:  # type: ignore[override]
+    def map(self, function: object, tasks: list[RankFile]) -> Iterator[Summarised]:  # type: ignore[override]
         return super().map(dies_at_rank_2, tasks)
 
 
-def dies_at_rank_2(task: Task) -> Summarised:
-    if "rank2" in task.file.name:
+def dies_at_rank_2(task: RankFile) -> Summarised:
+    if "rank2" in task.name:
         os.kill(os.getpid(), signal.SIGKILL)
     return summarise(task)
 
@@ -229,8 +178,8 @@ def test_manifests_globs_and_urls_name_files_once_largest_first(folder: Path) ->
     memory = fsspec.filesystem("memory")
     for path in folder.glob("rank*.gz"):
         memory.pipe(f"/job/{path.name}", path.read_bytes())
-    remote = run_of(find_files(["memory://job"]), keep=False).job
-    assert remote.calls.equals(run_of(find_files([str(folder)]), keep=False).job.calls)
+    remote = run_of(find_files(["memory://job"])).job
+    assert remote.calls.equals(run_of(find_files([str(folder)])).job.calls)
 
 
 def test_credentials_are_never_shown() -> None:

@@ -26,7 +26,7 @@ _LARGEST_BYTES: Final = 4 << 20
 # Two writes so close may bear the same time; no file system that is in use counts in more than two seconds.
 _RACY_NS: Final = 2_000_000_000
 # What answers from files alone; what of it writes, starts or asks for something else is noticed.
-_COMMANDS: Final = ("diagnose", "plan", "show", "kernels")
+_COMMANDS: Final = ("diagnose", "plan", "show", "kernels", "ranks")
 # Shells change these from command to command, and nothing here asks for them.
 _UNHEEDED: Final = ("_", "SHLVL", "OLDPWD", "PWD")
 # What is spent is read there, and is no part of an answer.

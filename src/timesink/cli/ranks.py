@@ -40,7 +40,7 @@ def ranks(
     from timesink.cluster.files import without_credentials
 
     target = writing.sink([without_credentials(place) for place in places])
-    run = _run(places, engine, workers, scheduler, not no_cache)
+    run = _run(places, engine, workers, scheduler)
     for path, reason in run.quarantined:
         answer_is_partial(TimesinkError(f"{path}: {reason}"))
     for path, reason in run.damaged:
@@ -53,7 +53,7 @@ def ranks(
     return 0
 
 
-def _run(places: list[str], engine: str, workers: int, scheduler: str | None, keep: bool) -> Run:
+def _run(places: list[str], engine: str, workers: int, scheduler: str | None) -> Run:
     from timesink.cluster.engines import engine_of
     from timesink.cluster.files import find_files
     from timesink.cluster.run import run_of
@@ -64,7 +64,7 @@ def _run(places: list[str], engine: str, workers: int, scheduler: str | None, ke
             files = find_files(places)
         chosen = engine_of(engine, workers, scheduler)
         with working(f"reading {len(files)} files") as show:
-            run = run_of(files, chosen, keep=keep, watch=_Progress(show))
+            run = run_of(files, chosen, watch=_Progress(show))
     from timesink.cluster.engines import PlaintextScheduler
 
     for warning in caught:

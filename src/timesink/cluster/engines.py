@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from timesink.cluster.map import Map, Summarised, Task, cores
+from timesink.cluster.files import RankFile
+from timesink.cluster.map import Map, Summarised, cores
 from timesink.errors import MissingTool, ToolFailed, UsageError, unknown
 from timesink.startup import dataclass
 from timesink.untrusted.plain_json import document
@@ -48,7 +49,7 @@ _TURNS: Final = 4
 class Engine(Protocol):
     """`map` over tasks, largest first. A worker that dies costs its task a retry, then that task's result."""
 
-    def map(self, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
+    def map(self, function: Map, tasks: Sequence[RankFile]) -> Iterator[Summarised]:
         """Results in any order, one per task."""
 
 
@@ -73,7 +74,7 @@ def engine_of(name: str, workers: int = 0, scheduler: str | None = None) -> Engi
 class Serial:
     """One after another, in this thread."""
 
-    def map(self, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
+    def map(self, function: Map, tasks: Sequence[RankFile]) -> Iterator[Summarised]:
         """Results in the order of the tasks."""
         yield from map(function, tasks)
 
@@ -84,7 +85,7 @@ class Threads:
 
     workers: int = 0
 
-    def map(self, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
+    def map(self, function: Map, tasks: Sequence[RankFile]) -> Iterator[Summarised]:
         """Results as they come."""
         count = self.workers or cores()
         with ThreadPoolExecutor(max_workers=count) as pool:
@@ -97,14 +98,14 @@ class Processes:
 
     workers: int = 0
 
-    def map(self, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
+    def map(self, function: Map, tasks: Sequence[RankFile]) -> Iterator[Summarised]:
         """Results as they come; a task that kills its worker twice is given up, the others go on."""
         import multiprocessing
 
         context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
         count = self.workers or cores()
-        left = {task.file: task for task in tasks}
-        suspects: list[Task] = []
+        left = dict.fromkeys(tasks)
+        suspects: list[RankFile] = []
         # The one thing that each does as it begins: it imports nothing, so that Polars and the decoder find it said.
         few = ("POLARS_MAX_THREADS", os.environ.get("POLARS_MAX_THREADS", str(max(1, cores() // count))))
         with ProcessPoolExecutor(count, context, initializer=os.putenv, initargs=few) as pool:
@@ -113,21 +114,21 @@ class Processes:
                     left.pop(result.file, None)
                     yield result
             except BrokenProcessPool:
-                suspects = list(left.values())
+                suspects = list(left)
         for task in suspects:  # alone, so that the one that kills its worker is known
             yield _alone(context, function, task)
 
 
-def _alone(context: BaseContext, function: Map, task: Task) -> Summarised:
+def _alone(context: BaseContext, function: Map, task: RankFile) -> Summarised:
     with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
         try:
             result: Summarised = pool.submit(function, task).result()
             return result
         except BrokenProcessPool:
-            return Summarised(task.file, None, "its worker process died while reading it")
+            return Summarised(task, None, "its worker process died while reading it")
 
 
-def _pool_results(pool: Executor, workers: int, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
+def _pool_results(pool: Executor, workers: int, function: Map, tasks: Sequence[RankFile]) -> Iterator[Summarised]:
     """Hand out a few tasks per worker and one more for each that is done."""
     waiting = deque(tasks)
     running: set[Future[Summarised]] = set()
@@ -195,11 +196,11 @@ class Dask:
     reach_s: float = 30.0  # longer than a scheduler takes to answer over a slow network
     workers_s: float = 300.0  # a batch system starts workers within minutes
 
-    def map(self, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
+    def map(self, function: Map, tasks: Sequence[RankFile]) -> Iterator[Summarised]:
         """Results as they come, a few tasks per worker under way at a time. Paths are sent, not bytes."""
         with self._client() as client:
             self._await_a_worker(client)
-            suspects: list[Task] = []
+            suspects: list[RankFile] = []
             yield from _dask_results(client, function, tasks, suspects)
             # Dask blames whatever a dying worker had before it, also what only waited there: ask again, one by one.
             for task in suspects:
@@ -253,12 +254,12 @@ def _distributed() -> Any:
 
 
 def _dask_results(
-    client: Any, function: Map, tasks: Sequence[Task], suspects: list[Task] | None = None
+    client: Any, function: Map, tasks: Sequence[RankFile], suspects: list[RankFile] | None = None
 ) -> Iterator[Summarised]:
     """A few batches per worker at a time. Those whose workers died go to `suspects` where there are any to be had."""
     workers = max(1, _workers(client))
     waiting = deque(_batches(tasks, workers))
-    of_future: dict[str, Sequence[Task]] = {}
+    of_future: dict[str, Sequence[RankFile]] = {}
     running = _distributed().as_completed([])
 
     def fill() -> None:
@@ -278,29 +279,29 @@ def _dask_results(
             suspects.extend(batch)
         else:
             why = "every worker that read it died, or needed more memory than it may have"
-            yield from (Summarised(task.file, None, why) for task in batch)
+            yield from (Summarised(task, None, why) for task in batch)
         future.release()
         if waiting and count % (_WINDOW * workers) == 0:  # workers may have come or gone
             workers = max(1, _workers(client))
         fill()
 
 
-def _batches(tasks: Sequence[Task], workers: int) -> Iterator[Sequence[Task]]:
+def _batches(tasks: Sequence[RankFile], workers: int) -> Iterator[Sequence[RankFile]]:
     """Tasks that are sent together, each worker getting many batches in turn."""
     size = min(_TOGETHER, max(1, len(tasks) // (_TURNS * workers)))
     return (tasks[at : at + size] for at in range(0, len(tasks), size))
 
 
-def _each(function: Map, tasks: Sequence[Task]) -> list[Summarised]:
+def _each(function: Map, tasks: Sequence[RankFile]) -> list[Summarised]:
     return [function(task) for task in tasks]
 
 
-def _results(future: Any, tasks: Sequence[Task]) -> list[Summarised] | None:
+def _results(future: Any, tasks: Sequence[RankFile]) -> list[Summarised] | None:
     """What came of a batch; None where its workers died, with it or with its results, or failed at one of many."""
     if future.status == "error":
         failure = future.exception()
         again = len(tasks) > 1 or isinstance(failure, _distributed().KilledWorker)
-        return None if again else [Summarised(tasks[0].file, None, f"its worker failed: {failure}")]
+        return None if again else [Summarised(tasks[0], None, f"its worker failed: {failure}")]
     try:
         results: list[Summarised] = future.result()
     except (OSError, CancelledError, _distributed().KilledWorker):

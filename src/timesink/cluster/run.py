@@ -9,7 +9,7 @@ import polars as pl
 
 from timesink.cluster.engines import Engine, Threads
 from timesink.cluster.files import RankFile
-from timesink.cluster.map import Summarised, Task, summarise
+from timesink.cluster.map import Summarised, summarise
 from timesink.errors import UnreadableTrace
 from timesink.measures.ranks.job import SCHEMAS, Job, job
 from timesink.model.tables import SOURCES
@@ -37,16 +37,14 @@ class Run:
     lost_count: int
 
 
-def run_of(
-    files: Sequence[RankFile], engine: Engine | None = None, *, keep: bool = True, watch: Watcher | None = None
-) -> Run:
+def run_of(files: Sequence[RankFile], engine: Engine | None = None, *, watch: Watcher | None = None) -> Run:
     """Summarise every file and merge. The result depends neither on the engine nor on the order of the files.
 
     `watch(done, all, result)` is called for each file that is done. Raises `UnreadableTrace` where no file can be read,
     and `UsageError` where several claim one rank.
     """
     done: list[Summarised] = []
-    for result in (engine or Threads()).map(summarise, [Task(file, keep) for file in files]):
+    for result in (engine or Threads()).map(summarise, files):
         done.append(result)
         if watch is not None:
             watch(len(done), len(files), result)

@@ -107,7 +107,7 @@ def compile_model(trace: Trace, beside: Beside) -> Iterator[Change]:
     would promise too much."""
     loops = np.concatenate([np.empty(0, np.int64), *(work.rows for work in parameter_loops(trace))])
     for runs in eager_runs(trace):
-        of_model = {role: np.setdiff1d(rows, loops) for role, rows in runs.groups.items()}
+        of_model = {role: rows[~np.isin(rows, loops)] for role, rows in runs.groups.items()}
         yield from compiled(replace(runs, groups=of_model), beside.launches_count)
     if beside.launches_count:
         for found in layers(trace):

@@ -34,7 +34,7 @@ class Edit:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._weight = graph.network.edges.weight_ns.copy()
-        self._unexplained = graph.network.edges.unexplained_ns.copy()
+        self._unexplained = graph.network.edges.unexplained_ns  # copied before anything is written there
         self._more: list[Edges] = []
         self._drawn: list[Stroke] = []
 
@@ -295,6 +295,8 @@ class Edit:
         self._weight[edges] = weight_ns
 
     def _explain(self, edges: IntArray) -> None:
+        if self._unexplained is self.graph.network.edges.unexplained_ns:
+            self._unexplained = self._unexplained.copy()
         self._unexplained[edges] = 0
 
     def _keep_less(self, edges: Int64Array, share: Float64Array) -> None:

@@ -24,11 +24,6 @@ from timesink.views.ranks import notes_of
 SECRET = "hunter2-do-not-show"
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TIMESINK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-
-
 def rank(number: int, *, nccl: str = "2.28.9", gpu: str = "H200", width: int = 512, compiled: bool = False) -> str:
     """One product on the host and its kernel."""
     args: dict[str, Any] = {"External id": 1, "Input Dims": [[8, width], [width, width]]}

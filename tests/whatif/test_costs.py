@@ -1,0 +1,103 @@
+"""The compiled passes over costs against the same in NumPy, and what they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timesink import _native
+from timesink.model.arrays import Float64Array, Int64Array
+from timesink.whatif.edit import _Saving
+from timesink.whatif.network import DISABLED
+
+WEIGHTS = st.lists(st.one_of(st.integers(-5, 10**7), st.just(DISABLED)), min_size=1, max_size=12)
+
+
+@given(WEIGHTS, st.data())
+def test_a_share_of_what_weighs_goes_and_halves_are_rounded_to_even(weights: list[int], data: st.DataObject) -> None:
+    edges = np.array(data.draw(st.lists(st.sampled_from(range(len(weights))), unique=True)), np.int64)
+    share = np.array([data.draw(st.floats(-3.0, 1.0)) for _ in edges], np.float64)
+    weight = np.array(weights, np.int64)
+    wanted = weight.copy()
+    kept = np.rint(weight[edges] * (1.0 - share)).astype(np.int64)
+    wanted[edges] = np.where(weight[edges] > 0, kept, weight[edges])
+    _native.shorten(weight, edges, share)
+    assert weight.tolist() == wanted.tolist()
+
+
+def saved_slowly(saving: _Saving, share: Float64Array) -> tuple[Int64Array, Float64Array]:
+    """As `_Saving.of`."""
+    sums = np.stack((np.zeros(share.size), saving.intervals_ns * share), axis=1).ravel().cumsum()
+    slope = np.diff(sums, append=sums[-1:]) / saving.between_ns
+    after, before = (slope[last] * since + sums[last] for last, since in saving.ends)
+    touched = after - before != 0
+    return saving.edges[touched], np.minimum((after - before)[touched] / saving.length_ns[touched], 1.0)
+
+
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=16), st.data())
+def test_what_shares_of_intervals_save_of_edges_is_that_of_numpy_to_the_bit(
+    steps: list[int], data: st.DataObject
+) -> None:
+    times = np.cumsum(steps[: len(steps) // 2 * 2])
+    start, end = times[::2], times[1::2]
+    share = np.array([data.draw(st.floats(-3.0, 1.0)) for _ in start], np.float64)
+    bounds = st.tuples(st.integers(0, 400), st.integers(1, 300))
+    pairs = np.array(data.draw(st.lists(bounds, min_size=1, max_size=9)), np.int64)
+    saving = _Saving.over(np.arange(len(pairs)), pairs[:, 0], pairs.sum(axis=1), start, end)
+    wanted, found = saved_slowly(saving, share), saving.of(share)
+    assert [part.tolist() for part in found] == [part.tolist() for part in wanted]
+
+
+@given(WEIGHTS, st.data())
+def test_weights_passed_are_the_sums_of_those_above_zero(weights: list[int], data: st.DataObject) -> None:
+    weight, place = np.array(weights, np.int64), st.integers(0, len(weights))
+    begun, over = (np.array([data.draw(place) for _ in range(4)], np.int64) for _ in range(2))
+    edges = np.arange(len(weights))[::-1].copy()
+    sums = np.append(0, np.maximum(weight[edges], 0).cumsum())
+    assert _native.passed(weight, edges, begun, over).tolist() == (sums[over] - sums[begun]).tolist()
+
+
+@pytest.mark.parametrize("edge", [-1, 3])
+def test_arrays_that_contradict_one_another_are_refused(edge: int) -> None:
+    three, one, half = np.ones(3, np.int64), np.ones(1, np.int64), np.full(1, 0.5)
+    away, nowhere = np.array([edge], np.int64), (np.array([edge], np.int64), half)
+    with pytest.raises(ValueError, match="no such place"):
+        _native.shorten(three, away, half)
+    with pytest.raises(ValueError, match="one value per edge"):
+        _native.shorten(three, one, np.ones(2))
+    with pytest.raises(ValueError, match="no such place"):
+        _native.saved(one, np.ones(2), half, one, one, nowhere, (one, half))
+    with pytest.raises(ValueError, match="two bounds"):
+        _native.saved(one, np.ones(3), half, one, one, (one, half), (one, half))
+    with pytest.raises(ValueError, match="differ in length"):
+        _native.saved(one, np.ones(2), half, one, three, (one, half), (one, half))
+    with pytest.raises(ValueError, match="no such place"):
+        _native.passed(three, away, one, one)
+    with pytest.raises(ValueError, match="no such place"):
+        _native.passed(three, one, away, one)
+    with pytest.raises(ValueError, match="differ in length"):
+        _native.passed(three, one, one, np.ones(2, np.int64))
+    with pytest.raises(TypeError):  # a copy would be shortened, and the edges not
+        _native.shorten(np.ones(6, np.int64)[::2], one, half)
+
+
+REPLAY = {
+    "order": [0, 1], "first": [0, 0, 1], "src": [0], "weight_ns": [5], "unexplained_ns": [1], "own_time_ns": [3, 9]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        ("order", [0, 2]), ("order", [-1, 1]), ("order", [0]), ("first", [0, 2, 1]), ("first", [0, 0, 2]),
+        ("first", [1, 0, 1]), ("first", [0, -1, 1]), ("src", [2]), ("src", [-1]), ("weight_ns", []),
+        ("unexplained_ns", []), ("own_time_ns", [3]),
+    ],
+)  # fmt: skip
+def test_a_replay_reads_nothing_outside_its_arrays(part: str, wrong: list[int]) -> None:
+    asked = {name: np.array(values, np.int64) for name, values in REPLAY.items()}
+    assert [found.tolist() for found in _native.replay(**asked)] == [[3, 9], [-1, 0]]
+    with pytest.raises(ValueError, match=r"replay needs|offsets|schedule|no such|does not exist"):
+        _native.replay(**{**asked, part: np.array(wrong, np.int64)})

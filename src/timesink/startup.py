@@ -4,7 +4,7 @@
 |---|---|---|
 | `dataclass` | `dataclasses.dataclass` | that compiles six functions a frozen class; a command has hundreds |
 | `regex` | `re.compile` | of hundreds of expressions most traces need a few |
-| `start_small` | NumPy and Polars as they come | idle threads spin; Polars loads what no command uses |
+| `start_small` | NumPy and Polars as they come | idle threads spin; both load what no command uses |
 | `read_plainly` | Typer's conversion of words by pydantic | its import takes longer than reading a small file |
 | `collect_rarely` | the garbage collector's own thresholds | modules, rules and tables live until a command ends |
 
@@ -49,6 +49,7 @@ _OPENBLAS: Final = "OPENBLAS_NUM_THREADS"
 # These alone import a sixth of all modules that a diagnosis would, among them all that reads mail.
 _NOT_USED: Final = ("polars.catalog.unity", "polars.io.delta", "polars.io.iceberg")
 _MASKED: Final = "numpy.ma"
+_DOCUMENTS: Final = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")  # texts for help() alone
 _SMALL_BYTES: Final = 4_000_000  # a trace of 40 MB, packed
 
 
@@ -71,6 +72,7 @@ def start_small(paths: Sequence[Path], *, apart: bool = False) -> None:
         return
     if _OPENBLAS not in os.environ and not {"numpy", "polars"} & sys.modules.keys():
         os.environ[_OPENBLAS] = "1"
+        sys.modules.update({name: ModuleType(name) for name in _DOCUMENTS})
         importlib.import_module("numpy")
         del os.environ[_OPENBLAS]  # a program that this command begins may want them
     if "polars" in sys.modules:
@@ -117,6 +119,10 @@ class _Unmasked(ModuleType):
     def getmask(self, values: object) -> object:
         """That of an array without one."""
         return self.nomask
+
+    def is_masked(self, values: object) -> bool:
+        """Whether it has one, as `numpy.unique` asks."""
+        return False
 
     def getdata(self, values: object) -> object:
         """An array without a mask is its own data."""

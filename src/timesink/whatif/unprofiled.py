@@ -202,8 +202,8 @@ def host_slowness(calls: pl.DataFrame, rank: int) -> float:
 
     The shortest tenth of them wait for nothing but the host. Launches of 7 us on a host that shares its cores: 2.
     """
-    own = (calls["rank"] == rank) & (calls["process"] >= 0)
-    launches = calls.filter(own & matches(calls["name"], KERNEL_LAUNCH))
+    own = _of_host(calls, rank)
+    launches = own.filter(matches(own["name"], KERNEL_LAUNCH))
     if launches.height < replay.ENOUGH.whole:
         return 1.0
     quick_ns = float(np.quantile(launches["end_ns"] - launches["start_ns"], replay.INTRINSIC_QUANTILE.value))

@@ -108,7 +108,8 @@ def _remaining(trace: Trace, rows: Int64Array, fill: Float64Array, count: Int64A
     that 3 of 5 remain; one that fills half of it 2 + 3 us, so that none remains.
     """
     ops = trace.get(DEVICE_OPS)
-    length = np.maximum((ops["end_ns"] - ops["start_ns"]).to_numpy()[rows], 1).astype(np.float64)
+    start, end = (ops[name].to_numpy()[rows] for name in ("start_ns", "end_ns"))
+    length = np.maximum(end - start, 1).astype(np.float64)
     work = np.maximum(length - machines.KERNEL_FLOOR_US.ns, 0.0)
     return np.asarray(work * (np.maximum(count * fill, 1.0) - 1.0) / (count - 1.0) / length, np.float64)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from benchmarks.fixes.suite import FAULTS, SEVERAL, TRAPS, Piece, program
+from tests.edits.repairing import repaired
 
-from timesink.edits.source import Proposal, Source
-from timesink.edits.table import EDITS, proposals
+from timesink.edits.table import EDITS
 from timesink.fixes.table import FIXES
 
 torch = pytest.importorskip("torch")
@@ -17,28 +17,6 @@ torch.set_num_threads(1)
 PIECES = {piece.name: piece for piece in FAULTS}
 TOLD = {"norm", "score", "loss"}
 """What is only told: it is of the last step in which it was."""
-ANYWHERE = [name for name, edit in EDITS.items() if not edit.where]
-
-
-def proposed(folder: Path, text: str) -> list[tuple[Source, Proposal]]:
-    (folder / "train.py").write_text(text)
-    return list(proposals([folder / "train.py"], ANYWHERE, {}))
-
-
-def repaired(folder: Path, text: str) -> tuple[str, set[str]]:
-    """The program with each proven edit made, one after another, and their fixes."""
-    made: set[tuple[str, bytes]] = set()
-    while True:
-        found = (
-            (source, one, (one.fix, source.rows[one.line - 1]))
-            for source, one in proposed(folder, text)
-            if not one.unproven
-        )
-        source, one, key = next((each for each in found if each[2] not in made), (None, None, None))
-        if source is None or one is None or key is None:
-            return text, {fix for fix, _ in made}
-        text = source.edited(one.replacements)
-        made.add(key)
 
 
 def computed(text: str) -> dict[str, Any]:

@@ -83,9 +83,15 @@ def add_autocast(name: str, source: Source, line: int) -> Iterator[Proposal]:
 
 
 def drop_anomaly_mode(source: Source, line: int) -> Iterator[Proposal]:
-    """`torch.autograd.set_detect_anomaly(True)`, a statement of its own."""
+    """`torch.autograd.set_detect_anomaly(True)`, a statement of its own or what a `with` begins."""
     for call in calls_in(source.tree):
-        if name_of(call.func) == "set_detect_anomaly" and call.args and getattr(call.args[0], "value", False) is True:
+        name, first = name_of(call.func), getattr(call.args[0], "value", False) if call.args else None
+        if (name, first) not in (("set_detect_anomaly", True), ("detect_anomaly", None)):
+            continue
+        if isinstance(source.parents[call], ast.withitem):
+            off = source.replace(call, f"{source.said(call.func).replace(name, 'set_detect_anomaly')}(False)")
+            yield Proposal("drop_debugging", call.lineno, _REASONS["drop_debugging"], (off,))
+        else:
             yield from _drop(source, call, "drop_debugging")
 
 
@@ -106,7 +112,7 @@ def _drop(source: Source, call: ast.Call, name: str) -> Iterator[Proposal]:
 def drop_checkpoints(source: Source, line: int) -> Iterator[Proposal]:
     """`checkpoint(layer, x)` becomes `layer(x)`. Whether the activations fit, only a capture of the GPU tells."""
     own = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
-    calls = [call for call in calls_in(source.tree) if _is_checkpoint(call) and call.args]
+    calls = [call for call in calls_in(source.tree) if _is_checkpoint(call) and len(call.args) > 1]
     made = []
     for call in calls:
         words = [f"{word.arg}={source.said(word.value)}" for word in call.keywords if word.arg not in own]

@@ -67,6 +67,8 @@ def _is_module(source: Source, name: str) -> bool:
     """Whether the name is a module by what the file calls of it, or by how it is made."""
     methods = {"eval", "requires_grad_", "parameters", "load_state_dict"}
     called = any(root_of(call.func) == name and name_of(call.func) in methods for call in calls_in(source.tree))
+    made = [one.value for one in ast.walk(source.tree) if isinstance(one, ast.Assign) and name in bound_in(one)]
+    called |= any(name_of(call.func) in methods for one in made for call in calls_in(one))
     return called and not _bound_as_function(source, name)
 
 

@@ -7,11 +7,23 @@ A value that anything else depends on is left alone: it may control the loop.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from timesink.edits.source import Loop, Proposal, Replacement, Source, bound_in, calls_in, name_of, root_of
+from timesink.edits.source import (
+    Loop,
+    Proposal,
+    Replacement,
+    Source,
+    bound_in,
+    calls_in,
+    mutated_in,
+    name_of,
+    read_in,
+    root_of,
+)
 
 EVERY: Final = 50  # steps
 _READS: Final = frozenset({"item", "tolist", "cpu", "numpy"})
@@ -19,6 +31,7 @@ _TELLS: Final = frozenset({
     "print", "info", "debug", "warning", "log", "log_metrics", "add_scalar", "set_postfix", "set_description",
     "write",
 })  # fmt: skip
+_DETACH: Final = ("detach", "cpu")
 _NEED_WAITS: Final = ("time()", "perf_counter", "elapsed", "record(", "non_blocking", "Stream", "numpy(", "Graph")
 _EVALUATES: Final = frozenset({"eval", "evaluate", "evaluation", "validate", "validation", "test"})
 _HARMLESS: Final = _READS | frozenset({
@@ -32,11 +45,12 @@ def find_reads(source: Source, line: int) -> Iterator[Proposal]:
     without a read, of all the file: those of a model are in functions."""
     reason = f"the loop waits for the GPU in each step to read a value; it does so every {EVERY} steps"
     for loop in source.step_loops():
-        told = _told(source, loop, _reads_device)
-        kept = [made for statement in source.statements(loop) for made in _keep_on_device(source, loop, statement)]
-        if changes := [*_guard(source, loop, told), *kept]:
+        kept = [one for statement in source.statements(loop) if (one := _kept(source, loop, statement))]
+        told = _told(source, loop, _reads_device, [one.statement for one in kept])
+        if changes := [*_guard(source, loop, told), *(made for one in kept for made in one.changes)]:
             first = told[0].lineno if told else min(made.start[0] for made in changes) + 1
-            yield Proposal("remove_sync", first, reason, tuple(changes))
+            doubt = next((one.doubt for one in kept if one.doubt), "")
+            yield Proposal("remove_sync", first, reason, tuple(changes), doubt)
     waits = [one for one in ast.walk(source.tree) if isinstance(one, ast.Expr) and _waits(source, one)]
     if waits:
         needed = next((word for word in _NEED_WAITS if word in source.text), "")
@@ -48,7 +62,7 @@ def find_reads(source: Source, line: int) -> Iterator[Proposal]:
 def find_evaluations(source: Source, line: int) -> Iterator[Proposal]:
     """Evaluations in each step of a training loop whose result nothing but a message needs."""
     for loop in source.step_loops():
-        if told := _told(source, loop, _evaluates):
+        if told := _told(source, loop, _evaluates, []):
             reason = f"the model is evaluated in each step of the training loop; it is every {EVERY} steps"
             yield Proposal("evaluate_rarely", told[0].lineno, reason, _guard(source, loop, told))
 
@@ -62,13 +76,17 @@ def _waits(source: Source, statement: ast.Expr) -> bool:
 
 def _reads_device(source: Source, loop: Loop, statement: ast.stmt) -> bool:
     """Whether it reads a device's value, and calls nothing that may do more than that."""
-    losses = {root_of(call.func) for call in calls_in(loop) if name_of(call.func) == "backward"}
-    call = getattr(statement, "value", None)
+    losses, call = _losses(loop), getattr(statement, "value", None)
     tells = _tells(statement)
     inner = [one for one in calls_in(statement) if not (tells and one is call)]
     reads = any(name_of(one.func) in _READS and not one.args for one in inner)
     direct = tells and any(isinstance(n, ast.Name) and n.id in losses for n in ast.walk(statement))
     return (reads or direct) and all(name_of(one.func) in _HARMLESS for one in inner)
+
+
+def _losses(loop: Loop) -> set[str]:
+    backward = [call for call in calls_in(loop) if name_of(call.func) == "backward"]
+    return {root_of(node) for call in backward for node in (call.func, *call.args)}
 
 
 def _evaluates(source: Source, loop: Loop, statement: ast.stmt) -> bool:
@@ -81,9 +99,11 @@ def _tells(statement: ast.stmt) -> bool:
     return isinstance(call, ast.Call) and name_of(call.func) in _TELLS
 
 
-def _told(source: Source, loop: Loop, wanted: object) -> list[ast.stmt]:
-    """Statements of each round that `wanted` accepts and of which nothing but a message hears."""
-    assert callable(wanted)
+def _told(
+    source: Source, loop: Loop, wanted: Callable[[Source, Loop, ast.stmt], bool], kept: list[ast.stmt]
+) -> list[ast.stmt]:
+    """Statements of each round that `wanted` accepts and of which nothing but a message hears, nor what is `kept` on
+    the device."""
     found: list[ast.stmt] = []
     names: dict[str, ast.stmt] = {}
     for statement in source.statements(loop):
@@ -94,10 +114,11 @@ def _told(source: Source, loop: Loop, wanted: object) -> list[ast.stmt]:
             found.append(statement)
         elif isinstance(statement, ast.Assign) and wanted(source, loop, statement):
             target = statement.targets[0]
-            if len(statement.targets) == 1 and isinstance(target, ast.Name):
+            is_fresh = isinstance(target, ast.Name) and target.id not in read_in(statement.value)  # no sum of all steps
+            if len(statement.targets) == 1 and isinstance(target, ast.Name) and is_fresh:
                 names[target.id] = statement
                 found.append(statement)
-    while unheard := [name for name, one in names.items() if not _only_told(source, loop, name, one, found)]:
+    while unheard := [name for name, one in names.items() if not _only_told(source, loop, name, one, [*found, *kept])]:
         found = [one for one in found if one not in {names[name] for name in unheard} and not _hears(one, unheard)]
         names = {name: one for name, one in names.items() if name not in unheard}
     return found
@@ -157,32 +178,127 @@ def _counter(source: Source, loop: Loop) -> tuple[str, list[Replacement]]:
     ]
 
 
-def _keep_on_device(source: Source, loop: Loop, statement: ast.stmt) -> Iterator[Replacement]:
-    """`total += loss.item()` and `losses.append(loss.item())`: what is summed or listed is read after the loop."""
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A statement that sums or lists what it reads, and what keeps that on the device; `doubt` says who may see it."""
+
+    statement: ast.stmt
+    changes: list[Replacement]
+    doubt: str
+
+
+def _kept(source: Source, loop: Loop, statement: ast.stmt) -> _Kept | None:
+    """`total += loss.item()` and `losses.append(loss.item())`: read after the loop, and where it looks now and then."""
+    place: ast.expr
+    listed = "each", "{0}[:] = [{1} for each in {0}]"
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
-        name, value, after = root_of(statement.target), statement.value, "{0} = float({0})"
-        is_plain = isinstance(statement.target, ast.Name)
-    elif isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call) and len(call.args) == 1:
-        name, value, after = root_of(call.func), call.args[0], "{0}[:] = [float(each) for each in {0}]"
-        is_plain = name_of(call.func) == "append" and isinstance(getattr(call.func, "value", None), ast.Name)
+        place, value, (number, after) = statement.target, statement.value, ("{0}", "{0} = {1}")
+        if isinstance(value, (ast.List, ast.Tuple)):
+            (number, after), value = listed, value.elts[0] if len(value.elts) == 1 else value
+    elif (added := _added(source, statement)) is not None:
+        (place, value), number, after = added, "{0}", "{0} = {1}"
+    elif (
+        isinstance(statement, ast.Expr)
+        and isinstance(call := statement.value, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and (call.func.attr, len(call.args)) == ("append", 1)
+    ):
+        place, value, (number, after) = call.func.value, call.args[0], listed
     else:
-        return
-    reads = [call for call in calls_in(value) if name_of(call.func) == "item" and not call.args]
-    others = [call for call in calls_in(value) if call not in reads and name_of(call.func) not in ("size", "len")]
-    if not is_plain or len(reads) != 1 or others or not _stays(source, loop, name, statement):
-        return
-    read = reads[0]
-    if isinstance(read.func, ast.Attribute):
-        yield source.replace(read, f"{source.said(read.func.value)}.detach().clone()")
-        row = loop.end_lineno or loop.lineno
-        yield source.insert(row, f"{source.indent(loop)}{after.format(name)}\n")
+        return None
+    read = _one_read(source, loop, statement, value)
+    looks = _looks(source, loop, place, statement)
+    if read is None or looks is None:
+        return None
+    is_loss = root_of(read[1]) in _losses(loop)
+    once = "float({0})" if is_loss else "{0}.item() if hasattr({0}, 'item') else {0}"
+    said = source.said(place)
+    line = after.format(said, once.format(number.format(said)))
+    changes = [source.replace(read[0], f"{source.said(read[1])}.detach().clone()")]
+    changes.append(source.insert(loop.end_lineno or loop.lineno, f"{source.indent(loop)}{line}\n"))
+    changes += [source.insert(one.lineno - 1, f"{source.indent(one)}{line}\n") for one in looks]
+    doubt = f"another file may look at {said} in the loop" if isinstance(place, ast.Attribute) else ""
+    return _Kept(statement, changes, doubt)
 
 
-def _stays(source: Source, loop: Loop, name: str, statement: ast.stmt) -> bool:
-    """Whether nothing else of the loop, and no other function, hears of the name."""
+def _added(source: Source, statement: ast.stmt) -> tuple[ast.expr, ast.expr] | None:
+    """The target of `total = total + value`, and the value."""
+    total = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    if isinstance(statement, ast.Assign) and isinstance(total, ast.BinOp) and isinstance(total.op, ast.Add):
+        for own, value in ((total.left, total.right), (total.right, total.left)):
+            if source.said(own) == source.said(statement.targets[0]):
+                return statement.targets[0], value
+    return None
+
+
+def _one_read(source: Source, loop: Loop, statement: ast.stmt, value: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """What stands for the one value of the device that an expression reads, and the value: `loss.item()`, or a name
+    that this round has given it. None where it reads others, or calls what may do more."""
+    reads: list[tuple[ast.expr, ast.expr]] = []
+    order = list(source.statements(loop))
+    for node in (each for each in ast.walk(value) if isinstance(each, ast.expr)):
+        bound = [one for one in order if isinstance(node, ast.Name) and node.id in bound_in(one)]
+        is_given = len(bound) == 1 and isinstance(bound[0], ast.Assign) and statement in order[order.index(bound[0]) :]
+        call = bound[0].value if is_given and isinstance(bound[0], ast.Assign) else node
+        if isinstance(call, ast.Call) and (tensor := _read_of(call, _losses(loop))) is not None:
+            since = order[order.index(bound[0]) + 1 : order.index(statement)] if is_given else []
+            if any(read_in(tensor) & (bound_in(one) | mutated_in(one)) for one in since):
+                return None
+            reads.append((node, tensor))
+    if len(reads) != 1:
+        return None
+    stands, tensor = reads[0]
+    while isinstance(tensor, ast.Call) and isinstance(tensor.func, ast.Attribute) and tensor.func.attr in _DETACH:
+        tensor = tensor.func.value
+    inside = {name_of(call.func) for call in calls_in(tensor)}
+    around = {name_of(call.func) for call in calls_in(value) if call not in ast.walk(stands)}
+    is_plain = inside <= _HARMLESS - _READS and around <= {"size", "len"}
+    return (stands, tensor) if is_plain else None
+
+
+def _read_of(call: ast.Call, losses: set[str]) -> ast.expr | None:
+    """The tensor of `x.item()` and `float(loss)`."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "item" and not call.args:
+        return call.func.value
+    only = call.args[0] if name_of(call.func) == "float" and len(call.args) == 1 else None
+    return only if isinstance(only, ast.Name) and only.id in losses else None
+
+
+def _looks(source: Source, loop: Loop, place: ast.expr, statement: ast.stmt) -> list[ast.stmt] | None:
+    """The first statements of the blocks, run every so many rounds, that look at the place; None where anything else of
+    the loop does, or of another function."""
+    root = root_of(place)
+    key = place.slice if isinstance(place, ast.Subscript) else None
+    if isinstance(place, ast.Subscript) and not (isinstance(place.value, ast.Name) and isinstance(key, ast.Constant)):
+        return None
+    if isinstance(place, ast.Attribute) and (root != "self" or any(isinstance(n, ast.Return) for n in ast.walk(loop))):
+        return None
+    rare = [one for one in source.statements(loop) if isinstance(one, ast.If) and _is_rare(source, one)]
+    firsts: dict[ast.stmt, None] = {}
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Name) and node.id == name:
-            above = list(source.above(node))
-            if source.scope(node) is not source.scope(loop) or (loop in above and statement not in above):
-                return False
-    return True
+        if isinstance(place, ast.Attribute):
+            if not (isinstance(node, ast.Attribute) and node.attr == place.attr):
+                continue
+        elif not (isinstance(node, ast.Name) and node.id == root):
+            continue
+        above = [node, *source.above(node)]
+        looks = next((one for one in rare if any(held in above for held in one.body)), None)
+        if statement in above or (isinstance(key, ast.Constant) and _has_other_key(above[1], key)):
+            continue
+        if loop in above and looks is not None:
+            firsts[looks.body[0]] = None
+        elif loop in above or (
+            source.scope(node) is not source.scope(loop) and not isinstance(getattr(node, "ctx", None), ast.Store)
+        ):
+            return None
+    return list(firsts)
+
+
+def _is_rare(source: Source, statement: ast.If) -> bool:
+    """Whether a remainder decides on a block of lines of its own."""
+    has_rest = any(isinstance(node, ast.Mod) for node in ast.walk(statement.test))
+    return has_rest and source.moves_whole(statement.body[0])
+
+
+def _has_other_key(node: ast.AST, key: ast.Constant) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value != key.value

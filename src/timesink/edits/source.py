@@ -87,7 +87,7 @@ class Source:
     def step_loops(self) -> Iterator[Loop]:
         """The innermost loops that train: a backward pass or an optimizer's step is called in each round."""
         for loop in self.loops():
-            calls = [call for call in calls_in(loop) if name_of(call.func) in ("backward", "step")]
+            calls = [call for call in calls_in(loop) if name_of(call.func) == "backward" or _steps_optimizer(call)]
             if any(next(held for held in self.above(call) if isinstance(held, Loop)) is loop for call in calls):
                 yield loop
 
@@ -157,6 +157,11 @@ class Source:
             rows[row : last + 1] = [rows[row][:column] + made.text.encode() + rows[last][end:]]
             rows[row + 1 : row + 1] = [b""] * (last - row)  # the rows below keep their numbers
         return b"".join(rows).decode()
+
+
+def _steps_optimizer(call: ast.Call) -> bool:
+    """Whether it is a step of an optimizer, by its name: schedulers, environments and profilers have one too."""
+    return name_of(call.func) == "step" and "opt" in ast.unparse(call)
 
 
 def end_of(node: ast.expr | ast.stmt) -> tuple[int, int]:

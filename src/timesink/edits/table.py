@@ -40,7 +40,7 @@ EDITS: Final = {
         SourceEdit("no_gradients", (gradients.find_unused_gradients,), "exact"),
         SourceEdit("remove_sync", (reads.find_reads,), "exact"),
         SourceEdit("build_once", (constants.find_constants, forwards.find_rebuilt), "exact"),
-        SourceEdit("list_operations", (lists.find_list_loops, lists.find_norm_sums), "rounding"),
+        SourceEdit("list_operations", (lists.find_list_loops, lists.find_norm_sums, lists.find_norm_loops), "rounding"),
         SourceEdit("evaluate_rarely", (reads.find_evaluations,), "exact"),
         SourceEdit("pad_to_batch", (batches.find_padding,), "rounding"),
         SourceEdit("drop_debugging", (arguments.drop_anomaly_mode,), "exact"),

@@ -1,0 +1,204 @@
+"""Training loops as people write them: each idiom is repaired, computes the same, and waits for fewer values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.edits.repairing import proposed, repaired
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+torch.set_num_threads(1)
+START = """import copy
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = [(torch.randn(3, 4), torch.tensor([0, 1, 0])) for _ in range(7)]
+criterion = nn.CrossEntropyLoss()
+"""
+LOOP = """
+{before}
+for i, (x, y) in enumerate(batches):
+    optimizer.zero_grad()
+    outputs = model(x)
+    loss = criterion(outputs, y)
+    loss.backward()
+{after}
+    optimizer.step()
+"""
+READS = {
+    "a sum told and begun again": (
+        "running = 0.0\ntold = []",
+        "running += loss.item()\nif i % 3 == 2:\n    last = running / 3\n    told.append(f'{last:.3f}')\n"
+        "    running = 0.0",
+    ),
+    "a count of hits": ("hits = 0", "hits += (outputs.argmax(1) == y).sum().item()"),
+    "a sum times the size": ("total = 0.0", "total += loss.item() * x.size(0)"),
+    "a list in a dict": (
+        "kept = {'loss': [], 'lr': []}",
+        "kept['loss'].append(loss.detach().cpu().item())\nkept['lr'].append(1)",
+    ),
+    "a list that is added": ("losses = []", "losses += [(outputs > 0).float().mean().item()]"),
+    "a name that is listed": ("losses = []", "value = loss.item()\nlosses.append(value)"),
+    "a sum written out": ("total = 0.0", "total = total + float(loss)"),
+    "a name listed, summed and told": (
+        "losses, total = [], 0.0",
+        "value = loss.item()\nlosses.append(value)\ntotal += value\nprint(i, value)",
+    ),
+}  # fmt: skip
+LEFT = {
+    "a sum that ends the loop": ("total = 0.0", "total += loss.item()\nif total > 3:\n    break"),
+    "a mean that each step tells": ("total = 0.0", "total = total + loss.item()\nprint(total / (i + 1))"),
+    "an average that each step tells": ("smooth = 0.0", "smooth = 0.9 * smooth + 0.1 * loss.item()\nprint(smooth)"),
+    "a sum that each step looks at": ("total, means = 0.0, []", "total += loss.item()\nmeans.append(total / (i + 1))"),
+    "a name of a loss that is scaled since": (
+        "losses = []",
+        "value = loss.item()\nloss = loss / 2\nlosses.append(value)",
+    ),
+    "a list that a function reads": (
+        "losses = []\ndef newest():\n    return losses[-1]",
+        "losses.append(loss.item())\nlr = newest()",
+    ),
+    "two reads in one sum": ("total = 0.0", "total += loss.item() + outputs.sum().item()"),
+}
+AVERAGES = {
+    "average in a dict": (
+        "shadow = {n: p.detach().clone() for n, p in model.named_parameters()}",
+        "for n, p in model.named_parameters():\n    shadow[n].mul_(0.9).add_(p.detach(), alpha=0.1)",
+    ),
+    "average in a dict, made anew": (
+        "shadow = {}\nfor n, p in model.named_parameters():\n    shadow[n] = p.data.clone()",
+        "for n, p in model.named_parameters():\n    if p.requires_grad:\n"
+        "        shadow[n] = (1.0 - 0.9) * p.data + 0.9 * shadow[n]",
+    ),
+    "copy of a mixture": (
+        "slow = copy.deepcopy(model)",
+        "for s, p in zip(slow.parameters(), model.parameters()):\n    s.data.copy_(0.1 * p.data + 0.9 * s.data)",
+    ),
+    "data of a mixture": (
+        "slow = copy.deepcopy(model)",
+        "for s, p in zip(slow.parameters(), model.parameters()):\n    s.data = s.data * 0.9 + p.data * 0.1",
+    ),
+    "a function of two modules": (
+        "slow = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))\nslow.load_state_dict(model.state_dict())\n"
+        "def soft(target, source, tau):\n    for t, s in zip(target.parameters(), source.parameters()):\n"
+        "        t.data.copy_(tau * s.data + (1.0 - tau) * t.data)",
+        "soft(slow, model, tau=0.1)",
+    ),
+    "momentum by number": (
+        "momenta = [torch.zeros_like(p) for p in model.parameters()]",
+        "for k, p in enumerate(model.parameters()):\n    momenta[k].mul_(0.9).add_(0.1 * p.grad)",
+    ),
+    "norm of gradients": (
+        "norms = 0.0",
+        "total = 0\nfor p in model.parameters():\n    norm = p.grad.detach().data.norm(2)\n"
+        "    total += norm.item() ** 2\nnorms += total ** 0.5",
+    ),
+}
+SHARED = {
+    "a dict that holds the parameters": (
+        "shadow = {n: p.data for n, p in model.named_parameters()}",
+        "for n, p in model.named_parameters():\n    shadow[n].mul_(0.9).add_(p.data, alpha=0.1)",
+    ),
+    "an alias that loads its own state": (
+        "slow = model\nslow.load_state_dict(model.state_dict())",
+        "for s, p in zip(slow.parameters(), model.parameters()):\n    s.data = s.data * 0.9 + p.data * 0.1",
+    ),
+    "a function that is given one module twice": (
+        "def soft(target, source, tau):\n    for t, s in zip(target.parameters(), source.parameters()):\n"
+        "        t.data.copy_(tau * s.data + (1.0 - tau) * t.data)",
+        "soft(model, model, 0.1)",
+    ),
+    "an alias": (
+        "slow = model",
+        "for s, p in zip(slow.parameters(), model.parameters()):\n    s.data = s.data * 0.9 + p.data * 0.1",
+    ),
+}
+
+
+def program(before: str, after: str) -> str:
+    return START + LOOP.format(before=before, after="\n".join(f"    {row}" for row in after.splitlines()))
+
+
+def computed(text: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], int]:
+    """What the program's names hold at the end, and how many values were read before its last step."""
+    reads, before_last = [], [0]
+    read, step, held = torch.Tensor.item, torch.optim.SGD.step, dict[str, Any]()
+    monkeypatch.setattr(torch.Tensor, "item", lambda value: reads.append(1) or read(value))
+    monkeypatch.setattr(torch.optim.SGD, "step", lambda self: before_last.append(len(reads)) or step(self))
+    exec(compile(text, "train.py", "exec"), held)
+    monkeypatch.undo()
+    found: dict[str, Any] = {}
+    for name, one in held.items():
+        if isinstance(one, nn.Module) and name != "criterion":
+            found[name] = [value for p in one.parameters() for value in p.detach().flatten().tolist()]
+        elif isinstance(one, (int, float)) or name in ("losses", "told", "means"):
+            found[name] = one
+        elif name in ("kept", "shadow", "momenta"):
+            values = one.values() if isinstance(one, dict) else one
+            found[name] = [v.flatten().tolist() if isinstance(v, torch.Tensor) else v for v in values]
+    return found, before_last[-1]
+
+
+def holds(before: Any, after: Any) -> None:
+    """Equal but for rounding, and of the same kinds."""
+    assert type(before) is type(after)
+    if isinstance(before, list):
+        assert len(before) == len(after)
+        for one, other in zip(before, after, strict=True):
+            holds(one, other)
+    else:
+        assert after == (pytest.approx(before, rel=1e-5, abs=1e-6) if isinstance(before, float) else before)
+
+
+@pytest.mark.parametrize("name", [*READS, *AVERAGES])
+def test_an_idiom_is_repaired_and_computes_the_same(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = program(*(READS | AVERAGES)[name])
+    repaired_text, made = repaired(tmp_path, text)
+    assert made == {"remove_sync" if name in READS else "list_operations"}
+    before, reads = computed(text, monkeypatch)
+    after, fewer = computed(repaired_text, monkeypatch)
+    told_last = {"value", "last"}  # what is only told is of the last step in which it was
+    for one in before.keys() & after.keys() - told_last:
+        holds(before[one], after[one])
+    assert before.keys() - after.keys() <= {"norm", "k"}  # the names of a loop that is none any more
+    assert fewer < reads or not reads
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_the_loop_depends_on_is_left(tmp_path: Path, name: str) -> None:
+    text = program(*LEFT[name])
+    assert repaired(tmp_path, text) == (text, set())
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_lists_that_may_share_memory_are_only_offered(tmp_path: Path, name: str) -> None:
+    found = [one for _, one in proposed(tmp_path, program(*SHARED[name]))]
+    assert [one.fix for one in found] == ["list_operations"] and "share memory" in found[0].unproven
+
+
+def test_a_loop_of_epochs_is_no_loop_of_steps(tmp_path: Path) -> None:
+    text = "for epoch in range(9):\n    train(model)\n    test(model)\n    scheduler.step()\n    total += loss.item()\n"
+    assert not proposed(tmp_path, text)
+    assert len(proposed(tmp_path, text.replace("scheduler", "optimizer"))) == 2
+
+
+def test_an_attribute_that_other_files_may_read_is_only_offered(tmp_path: Path) -> None:
+    body = program("", "self.losses.append(loss.item())").splitlines()
+    text = "class Trainer:\n    def run(self):\n" + "\n".join(f"        {row}" for row in body)
+    assert [one.unproven for _, one in proposed(tmp_path, text)] == ["another file may look at self.losses in the loop"]
+
+
+def test_anomaly_mode_of_a_block_is_switched_off(tmp_path: Path) -> None:
+    text = program("", "with torch.autograd.detect_anomaly():\n    pass")
+    assert "with torch.autograd.set_detect_anomaly(False):" in repaired(tmp_path, text)[0]
+
+
+def test_a_teacher_that_is_made_to_evaluate_records_nothing(tmp_path: Path) -> None:
+    text = program("teacher = nn.Linear(4, 2).eval()", "aim = teacher(x)")
+    assert repaired(tmp_path, text)[1] == {"no_gradients"}

@@ -20,10 +20,11 @@ from timesink.measures.timeline.device_timeline import Device, covered_by_device
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices
-from timesink.model.tables import COLLECTIVES, DEVICE_OPS
+from timesink.model.tables import COLLECTIVES, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
 from timesink.whatif.change import Selection
+from timesink.whatif.changes.transfers import fills_at_once
 
 _APART_RATIO: Final = 0.5  # a stream that mostly runs what such ranges launch is one for exchanges
 
@@ -157,20 +158,26 @@ def contended_runs(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def contention(trace: Trace) -> pl.DataFrame:
-    """Each kernel's runs beside communication against its free runs: rank, device, kernels, beside_ns, excess_ns.
+    """Each kernel's runs beside communication against its free runs: rank, device, kernels, beside_ns, excess_ns and
+    second_turns_ns.
 
     `kernels` had both kinds of run; `beside_ns` is the time of their runs beside communication and `excess_ns` what
     these took beyond the median of the free runs. A kernel is one name, grid and block. Only those whose free runs
     agree within a quarter (p90 over p10) are compared; another problem size under one launch shape would show as
-    spread. A GPU without such kernels has no row.
+    spread. Kernels whose blocks hold every multiprocessor to their end are apart: however few communication takes,
+    their last blocks run a second turn, which costs `second_turns_ns` in all. A GPU without kernels of either kind has
+    no row.
     """
-    by_device = contended_runs(trace).group_by("rank", "device")
-    excess_ns = (pl.col("length_ns") - pl.col("alone_ns")).sum().round().cast(pl.Int64)
-    return by_device.agg(
-        pl.struct("name", *_SHAPE).n_unique().cast(pl.Int64).alias("kernels"),
-        pl.col("length_ns").sum().alias("beside_ns"),
-        excess_ns.alias("excess_ns"),
-    ).sort("rank", "device")
+    runs, at_once = contended_runs(trace), pl.col("at_once")
+    runs = runs.with_columns(pl.Series("at_once", fills_at_once(runs, trace.get(DEVICES))))
+    excess_ns = pl.col("length_ns") - pl.col("alone_ns")
+    by_device = runs.group_by("rank", "device").agg(
+        pl.struct("name", *_SHAPE).filter(~at_once).n_unique().cast(pl.Int64).alias("kernels"),
+        pl.col("length_ns").filter(~at_once).sum().alias("beside_ns"),
+        excess_ns.filter(~at_once).sum().round().cast(pl.Int64).alias("excess_ns"),
+        excess_ns.filter(at_once).sum().round().cast(pl.Int64).alias("second_turns_ns"),
+    )
+    return by_device.sort("rank", "device")
 
 
 def without_contention(trace: Trace, device: Device, beside: Intervals) -> Selection:

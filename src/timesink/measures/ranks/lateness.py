@@ -423,6 +423,6 @@ def _slowed_ns(trace: Trace) -> dict[int, float]:
     slowed: dict[int, float] = {}
     for row in contention(trace).iter_rows(named=True):
         device = (row["rank"], row["device"])
-        share = row["excess_ns"] / max(device_timeline(trace)[device].span_ns, 1)
+        share = (row["excess_ns"] + row["second_turns_ns"]) / max(device_timeline(trace)[device].span_ns, 1)
         slowed[device[0]] = max(slowed.get(device[0], 0.0), share * period_ns(trace, device))
     return slowed

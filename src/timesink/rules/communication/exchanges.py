@@ -95,7 +95,8 @@ def _awaited(trace: Trace) -> Iterator[Row]:
 
 
 def _contended(trace: Trace) -> Iterator[Row]:
-    """Overlap that slows kernels may still be the best there is: nothing says that any of it can be won."""
+    """Overlap that slows kernels may still be the best there is: nothing says that any of it can be won. Of the second
+    turns of kernels that hold every multiprocessor nothing is."""
     if not any(one.kernel_count for one in communication(trace)):
         return
     for row in contention(trace).iter_rows(named=True):

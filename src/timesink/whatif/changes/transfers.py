@@ -163,7 +163,8 @@ def _not_hidden_ns(graph: Graph, chosen: BoolArray) -> Int64Array:
     """
     ops, left = graph.program.ops, np.zeros(chosen.size, np.int64)
     length, computes = ops.end_ns - ops.start_ns, ops.op_class != COMMUNICATION
-    holds = np.where(graph.once("fills at once", lambda: _fills_at_once(graph)), length, 0)
+    kernels, devices = graph.tables[DEVICE_OPS][ops.row], graph.table(DEVICES)
+    holds = np.where(graph.once("fills at once", lambda: fills_at_once(kernels, devices)), length, 0)
     for device in np.unique(ops.device[chosen]):
         mine = np.flatnonzero((ops.device == device) & (chosen | computes))
         is_row, begins = chosen[mine], np.ones(mine.size, bool)
@@ -177,11 +178,12 @@ def _not_hidden_ns(graph: Graph, chosen: BoolArray) -> Int64Array:
     return left
 
 
-def _fills_at_once(graph: Graph) -> BoolArray:
-    """Whether the blocks of an op hold all multiprocessors of its device, each to its end."""
-    key = ["rank", "device"]
-    kernels = graph.tables[DEVICE_OPS].select(*key, "grid_x", "grid_y", "grid_z")[graph.program.ops.row]
-    joined = kernels.join(graph.table(DEVICES).select(*key, "sm_count"), on=key, how="left", maintain_order="left")
+def fills_at_once(kernels: pl.DataFrame, devices: pl.DataFrame) -> BoolArray:
+    """Whether the blocks of each kernel hold all multiprocessors of its device, each to its end."""
+    known = devices.select("rank", "device", "sm_count")
+    joined = kernels.select("rank", "device", "grid_x", "grid_y", "grid_z").join(
+        known, on=["rank", "device"], how="left", maintain_order="left"
+    )
     blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z") / pl.col("sm_count")
     full = joined.select(blocks.is_between(fixes.FILLS_AT_ONCE.value, 1.0).fill_null(value=False))
     return full.to_series().to_numpy()

@@ -480,13 +480,20 @@ def test_four_micro_batches_a_stage_make_the_bubble_small(monkeypatch: pytest.Mo
     assert better.gain_ns[1] == pytest.approx(80e6 - 40e6 * (1 + 1 / 8))
 
 
-def test_half_of_what_stages_are_uneven_by_is_expected_to_be_won(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("layer_ns", "moves"), [(0.0, True), (19e6, True), (20e6, False), (45e6, False)])
+def test_half_of_what_stages_are_uneven_by_is_expected_to_be_won_where_a_layer_is_less(
+    monkeypatch: pytest.MonkeyPatch, layer_ns: float, moves: bool
+) -> None:
     plan = Schedule((60e6, 40e6), 70e6, 8, 1, "1F1B")
     monkeypatch.setattr(rules_on_ranks, "cut_stages_ns", lambda *given: dict.fromkeys(given[-1], plan.stage_ns))
+    monkeypatch.setattr(rules_on_ranks, "layer_ns", lambda *given: layer_ns)
     better = rules_on_ranks._better(None, SimpleNamespace(ranks=(0, 1)), plan)  # type: ignore[arg-type]
     assert plan.uneven_ns == pytest.approx(10e6 * 7 / 8)
-    assert better.gain_ns == pytest.approx((0, plan.uneven_ns / 2, plan.uneven_ns))
-    assert "Even out the stages" in better.advice
+    assert ("Even out the stages" in better.advice) is moves
+    if moves:
+        assert better.gain_ns == pytest.approx((0, plan.uneven_ns / 2, plan.uneven_ns))
+    else:
+        assert better.gain_ns[1] < plan.uneven_ns / 2
 
 
 @pytest.mark.parametrize(("score", "serial"), [(0.04, True), (0.06, False)])

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import polars as pl
 import pytest
+from pytest import MonkeyPatch
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Bottleneck
-from timesink.measures.communication.cut_batches import CutStage
+from timesink.measures.communication import cut_batches as of
+from timesink.measures.communication.cut_batches import CutStage, layer_ns
+from timesink.measures.communication.pipelines import Schedule
+from timesink.model.trace import Trace
 from timesink.readers import read
 
 CAPTURES = Path(__file__).resolve().parents[3] / "benchmarks/ranks/captures"
@@ -31,6 +37,31 @@ def test_a_stage_takes_longer_once_its_kernels_are_short_or_its_cpu_is_late(
 ) -> None:
     stage = CutStage(20.0, host_us, np.array([float(length_us)]), np.array([float(least_us)]))
     assert stage.cut_ns(pieces) == cut_us
+
+
+@pytest.mark.parametrize(
+    ("trains", "items", "stages", "families", "taken_us"),
+    [
+        (True, 4, (50.0, 90.0), ["gemm", "pointwise", "gemm"], 3 * 4 * 60 / 2),
+        (False, 4, (50.0, 90.0), ["gemm", "pointwise", "gemm"], 4 * 60 / 2),
+        (False, 1, (50.0, 90.0), ["attention", "gemm", "convolution"], 60 / 3),
+        (True, 8, (50.0, 90.0), ["gemm", "pointwise", "communication"], 3 * 8 * 30),
+        (True, 8, (50.0, 90.0), ["pointwise", "pointwise", "pointwise"], 0),
+        (True, 4, (90.0, 50.0), ["gemm", "pointwise", "gemm"], 3 * 4 * 7),  # the longest stage is rank 0
+    ],
+)
+def test_the_smallest_layer_of_a_stage_is_a_product_and_its_way_back(
+    trains: bool, items: int, stages: tuple[float, ...], families: list[str], taken_us: float, monkeypatch: MonkeyPatch
+) -> None:
+    """Rank 1 runs kernels of 10, 20 and 30 us; rank 0 one product of 7 us."""
+    frame = pl.DataFrame(
+        {"rank": [0, 1, 1, 1], "device": 0, "length": [7, 10, 20, 30], "family": ["gemm", *families], "blocks": 1}
+    )
+    monkeypatch.setattr(of, "kernel_facts", lambda _: SimpleNamespace(frame=frame))
+    monkeypatch.setattr(of, "multiprocessors", lambda _: {(1, 0): 132})
+    monkeypatch.setattr(of, "trains", lambda _: trains)
+    plan = Schedule(stages, 100.0, items, 1, "", items)
+    assert layer_ns(Trace("test", {}), SimpleNamespace(ranks=(0, 1)), plan) == taken_us  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("folder", "fix_ms"), [("two", 20.24), ("four", 24.72)])

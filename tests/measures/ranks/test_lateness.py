@@ -436,14 +436,15 @@ def test_room_is_what_the_job_takes_beyond_its_slowest_other_rank(
 def test_what_kernels_lose_beside_communication_is_a_share_of_the_span_in_every_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rank 0 loses 50 of 500 ns, so 10 of a step of 100, and on its other GPU 30 of 100, so 18 of 60; that counts.
+    """Rank 0 loses 50 of 500 ns, so 10 of a step of 100, and on its other GPU 30 of 100, 20 of them by second turns, so
+    18 of 60; that counts.
 
     Rank 1 has the worse GPU first. What gets faster beside communication loses nothing; so does what takes no time.
     """
-    rows = [(0, 0, 50), (0, 1, 30), (1, 3, 80), (1, 4, 10), (2, 0, -5), (3, 0, 0), (4, 0, 7)]
+    rows = [(0, 0, 50, 0), (0, 1, 10, 20), (1, 3, 0, 80), (1, 4, 10, 0), (2, 0, -5, 0), (3, 0, 0, 0), (4, 0, 7, 0)]
     span = {(0, 0): 500, (0, 1): 100, (1, 3): 100, (1, 4): 100, (2, 0): 100, (3, 0): 0, (4, 0): 1}
     period = {(0, 0): 100.0, (0, 1): 60.0, (1, 3): 10.0, (1, 4): 10.0, (2, 0): 10.0, (3, 0): 10.0, (4, 0): 2.0}
-    table = pl.DataFrame(rows, schema=["rank", "device", "excess_ns"], orient="row")
+    table = pl.DataFrame(rows, schema=["rank", "device", "excess_ns", "second_turns_ns"], orient="row")
     monkeypatch.setattr(of, "contention", lambda _: table)
     timeline = {device: SimpleNamespace(span_ns=ns) for device, ns in span.items()}
     monkeypatch.setattr(of, "device_timeline", lambda _: timeline)

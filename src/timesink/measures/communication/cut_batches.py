@@ -13,9 +13,11 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import kernels as assumed
+from timesink.knowledge.kernels import PRODUCTS
 from timesink.measures.communication.pipelines import Pipeline, Schedule
 from timesink.measures.kernels.facts import NO_FAULT, kernel_facts, multiprocessors
 from timesink.measures.ranks.job import job
+from timesink.measures.timeline.known import trains
 from timesink.model.arrays import Float64Array
 from timesink.model.trace import Trace
 from timesink.startup import dataclass
@@ -54,14 +56,26 @@ def cut_stages_ns(trace: Trace, line: Pipeline, plan: Schedule, counts: Iterable
     return {count: tuple(stage.cut_ns(count / plan.micro_batches) for stage in stages) for count in counts}
 
 
+def layer_ns(trace: Trace, line: Pipeline, plan: Schedule) -> float:
+    """What the longest stage works a step on its smallest layer: a product with what goes with it, and the two products
+    of its way back where the program trains. No stage is evened out by less. 0 where no product is known."""
+    rank = max(zip(plan.stage_ns, line.ranks, strict=True))[1]
+    kernels = _of_rank(trace, rank)
+    products = int(kernels["family"].is_in(PRODUCTS).sum())
+    passes = plan.items * (3 if trains(trace) else 1)
+    return passes * float(kernels["length"].sum()) / products if products else 0.0
+
+
+def _of_rank(trace: Trace, rank: int) -> pl.DataFrame:
+    """The rank's kernels that are no communication: facts, and whether they leave multiprocessors `idle`."""
+    counts = {device: count for (of, device), count in multiprocessors(trace).items() if of == rank}
+    held = pl.col("device").replace_strict(counts, default=0, return_dtype=pl.Int64)
+    own = kernel_facts(trace).frame.filter(pl.col("rank") == rank, ~pl.col("family").is_in(NO_FAULT))
+    return own.with_columns(idle=(pl.col("blocks") < held).fill_null(value=False))
+
+
 def _kernels(trace: Trace, rank: int) -> tuple[Float64Array, Float64Array]:
     """Length of each of the rank's kernels that is no communication, and what a piece of it takes at least."""
-    facts, counts, found = kernel_facts(trace), multiprocessors(trace), []
-    for device in facts.devices:
-        if device[0] == rank:
-            kernels = facts.on(device).filter(~pl.col("family").is_in(NO_FAULT))
-            idle = (pl.col("blocks") < counts.get(device, 0)).fill_null(value=False)
-            piece = pl.when(idle).then("length").otherwise(pl.col("length").clip(0, assumed.TINY_US.ns))
-            found.append(kernels.select("length", least=pl.when("optimizer").then(0).otherwise(piece)))
-    every = pl.concat(found).cast(pl.Float64) if found else pl.DataFrame({"length": [], "least": []})
-    return every["length"].to_numpy(), every["least"].to_numpy()
+    piece = pl.when("idle").then("length").otherwise(pl.col("length").clip(0, assumed.TINY_US.ns))
+    every = _of_rank(trace, rank).select("length", least=pl.when("optimizer").then(0).otherwise(piece))
+    return every["length"].cast(pl.Float64).to_numpy(), every["least"].cast(pl.Float64).to_numpy()

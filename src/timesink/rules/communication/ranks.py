@@ -17,7 +17,7 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.knowledge.assumptions import ranks as assumed
-from timesink.measures.communication.cut_batches import cut_stages_ns
+from timesink.measures.communication.cut_batches import cut_stages_ns, layer_ns
 from timesink.measures.communication.depths import depths, waiting_slowdown
 from timesink.measures.communication.pipelines import Pipeline, Schedule, ideal_bubble, pipeline, schedule
 from timesink.measures.communication.stage_traces import stages_of
@@ -203,6 +203,7 @@ def _better(trace: Trace, line: Pipeline, plan: Schedule) -> _Filled:
     gains = {n: plan.gain_ns(n, 1.0, cut) for n, cut in cut_stages_ns(trace, line, plan, counts).items()}
     often = max(gains, key=lambda n: gains[n][1])
     more = gains[often]
+    movable = max(plan.stage_ns) - min(plan.stage_ns) > layer_ns(trace, line, plan)
     even = tuple(share * plan.uneven_ns for share in (assumed.EVENED.low, assumed.EVENED.value, assumed.EVENED.high))
     cut = (
         f"{often} micro-batches leave an ideal bubble of {share_text(ideal_bubble(count, often, plan.chunks))}, "
@@ -212,7 +213,8 @@ def _better(trace: Trace, line: Pipeline, plan: Schedule) -> _Filled:
     evened = (
         f"Even out the stages: the longest takes {time_text(max(plan.stage_ns))}, the mean {time_text(plan.mean_ns)}"
     )
-    best, advice = (more, f"Use more micro-batches: {cut}.") if more[1] >= even[1] else (even, f"{evened}; {cut}.")
+    is_more = not movable or more[1] >= even[1]
+    best, advice = (more, f"Use more micro-batches: {cut}.") if is_more else (even, f"{evened}; {cut}.")
     least, expected, most = (max(0.0, ns) for ns in best)
     return _Filled((least, expected, most), advice)
 

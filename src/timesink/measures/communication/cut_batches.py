@@ -25,6 +25,8 @@ from timesink.units import NS_PER_US
 from timesink.whatif.change import Case
 from timesink.whatif.unprofiled import recording_us
 
+_OF_TRAINING = 3  # products of a layer: forward, and back for its input and its weights
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CutStage:
@@ -62,7 +64,7 @@ def layer_ns(trace: Trace, line: Pipeline, plan: Schedule) -> float:
     rank = max(zip(plan.stage_ns, line.ranks, strict=True))[1]
     kernels = _of_rank(trace, rank)
     products = int(kernels["family"].is_in(PRODUCTS).sum())
-    passes = plan.items * (3 if trains(trace) else 1)
+    passes = plan.items * (_OF_TRAINING if trains(trace) else 1)
     return passes * float(kernels["length"].sum()) / products if products else 0.0
 
 

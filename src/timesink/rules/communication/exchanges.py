@@ -40,6 +40,7 @@ from timesink.measures.communication.communication import (
 )
 from timesink.measures.communication.links import link_curve
 from timesink.measures.communication.pipelines import exposed_transfers
+from timesink.measures.communication.structures import structures
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.steps.per_step import period_ns, share_of_step
 from timesink.measures.timeline.device_timeline import device_timeline
@@ -82,7 +83,8 @@ def _exposed_row(trace: Trace, device: DeviceCommunication) -> Row:
         "waited": "and less waiting for the last rank" if waited else None,
         "late": None if waited else "read all ranks together first: a late peer shows as communication",
     }
-    return Row(key, figures, exposed, change=fixes.OVERLAP_COLLECTIVES.change(), where=place)
+    change, how = fixes.OVERLAP_COLLECTIVES.change(), structures(trace).get(key, "")
+    return Row(key, figures, exposed, change=change, where=place, variant=how)
 
 
 def _awaited(trace: Trace) -> Iterator[Row]:

@@ -1,0 +1,62 @@
+"""How the exchanges of a GPU stand among its products, which tells how the work is shared; told by kernels alone.
+
+`sums`: products wait for sums all along (tensor parallel). `ring`: attention follows each message (context parallel).
+`messages`: other products do (tokens that go to experts and back). Sums of gradients are none of these: in a forward
+pass stands none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from timesink.knowledge.collectives import ALL_TO_ALL, EXCHANGE, kind_of_kernel
+from timesink.knowledge.kernels import PRODUCTS, KernelFamily
+from timesink.measures.communication.pipelines import pipeline
+from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.timeline.device_timeline import Device
+from timesink.model.names import of_each
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace, remembered
+
+_LEAST: Final = 8  # exchanges: fewer stand so by chance
+_NEARLY_ALL: Final = 0.9  # of exchanges: some stand at the end of a step, or beside the next one
+_ALIKE: Final = 2.0  # times the usual work between two sums: a forward pass without any takes several times as much
+
+
+@remembered
+def structures(trace: Trace) -> dict[Device, str]:
+    """How those of the kind that takes most time stand on each GPU, where they stand in one of these ways; none in a
+    pipeline, whose stages are told by themselves."""
+    if pipeline(trace) is not None:
+        return {}
+    facts = kernel_facts(trace)
+    told = ((device, _told(trace, facts.on(device))) for device in facts.devices)
+    return {device: how for device, how in told if how is not None}
+
+
+def _told(trace: Trace, kernels: pl.DataFrame) -> str | None:
+    """What the kernels of one device tell, which are in order of start."""
+    names = trace[DEVICE_OPS]["name"].gather(kernels["row"])
+    kernels = kernels.with_columns(
+        kind=of_each(names, kind_of_kernel, pl.String), sends=pl.col("family") == KernelFamily.COMMUNICATION
+    )
+    times = kernels.filter("sends").group_by("kind").agg(pl.len(), pl.col("length").sum())
+    if not times.height:
+        return None
+    kind, count, _ = times.sort("length", "kind").row(-1)
+    turns = kernels.with_columns(turn=(pl.col("sends") & (pl.col("kind") == kind)).cum_sum()).filter(~pl.col("sends"))
+    around = turns.group_by("turn").agg(
+        pl.col("length").sum().alias("ns"),
+        pl.col("family").is_in(PRODUCTS).any().alias("computes"),
+        (pl.col("family") == KernelFamily.ATTENTION).any().alias("attends"),
+    )  # fmt: skip
+    work = around.filter("computes")
+    after = work.filter(pl.col("turn") > 0)
+    if count < _LEAST or after.height < _NEARLY_ALL * count:
+        return None
+    if kind in (ALL_TO_ALL, EXCHANGE):
+        return "ring" if kind == EXCHANGE and after["attends"].sum() >= _NEARLY_ALL * count else "messages"
+    longest, usual = work.select(pl.col("ns").max(), usual=pl.col("ns").median()).row(0)
+    return "sums" if kind == "allreduce" and longest <= _ALIKE * usual else None

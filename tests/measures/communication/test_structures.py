@@ -1,0 +1,75 @@
+"""How exchanges stand among products tells tensor, context and expert parallel apart from data parallel."""
+
+from __future__ import annotations
+
+import pytest
+from tests.strategies import frame
+
+from timesink.measures.communication.structures import structures
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
+
+GEMM, FLASH = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT", "void pytorch_flash::flash_fwd_kernel<Traits>(Params)"
+SUM = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+SENT = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+KERNELS = {
+    "p": (GEMM, 400), "q": ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn", 350), "a": (FLASH, 300),
+    "f": ("fmha_cutlassF_bf16_aligned_64x128_rf_sm80(AttentionKernel::Params)", 280), "o": ("elementwise_kernel", 20),
+    "R": (SUM, 90), "C": ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 4>(RankData*)", 20),
+    "A": ("ncclKernel_AllReduce_RING_LL_Sum_half(ncclWorkElem)", 80), "X": (SENT, 200),
+    "D": ("void deep_ep::internode::dispatch<false, 4>(int4*)", 150),
+    "E": ("void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>(__nv_bfloat16*)", 150),
+    "G": ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 100),
+    "S": ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 100),
+}  # fmt: skip
+"""A kernel by a letter: products small, exchanges large; its name, and how long it takes in us."""
+
+
+def program(letters: str, slower: float = 1.0) -> Trace:
+    """Kernels one after the other on a GPU; every second one takes `slower` times as long."""
+    rows, at = [], 0
+    for number, letter in enumerate(letters):
+        name, length_us = KERNELS[letter]
+        end = at + round(1000 * length_us * (slower if number % 2 else 1))
+        row = {"rank": 0, "device": 0, "process": 1, "stream": 7, "kind": "kernel", "name": name, "grid_x": 64}
+        rows.append({**row, "start_ns": at, "end_ns": end, "correlation": number})
+        at = end + 1000
+    return Trace("test", {DEVICE_OPS: frame(DEVICE_OPS, rows)})
+
+
+TOLD = {
+    "tensor parallel, forward": ("appRoppRo" * 6, "sums"),
+    "with attention and a wide layer by turns": ("papRopppRo" * 6, "sums"),
+    "served, with sums of its own": ("qfqCoqqCo" * 8, "sums"),
+    "by an older library": ("qfqAoqqAo" * 8, "sums"),
+    "trained, forward and back": ("appRoppRo" * 4 + "pppRoaapppRo" * 4 + "ooo", "sums"),
+    "context parallel in line": ("ppXaXaXaopp" * 5, "ring"),
+    "attending meanwhile": ("ppaXaoXaoXaopp" * 5, "ring"),
+    "of two ranks": ("ppXfopp" * 10, "ring"),
+    "experts by a library": ("papDoppoEo" * 6, "messages"),
+    "experts by sends": ("papXoppoXo" * 6, "messages"),
+    "experts without attention": ("XpoXppo" * 8, "messages"),
+}
+UNTOLD = {
+    "data parallel": "apapapapapapapap" + "ppRoppRo" * 8 + "oo",
+    "two steps of it": ("papapapapapapapapap" + "ppRoppRo" * 5 + "oo") * 2,
+    "sums after the backward pass": ("papapapp" + "RRRRRRRR" + "o") * 2,
+    "sharded": ("GpapGpp" * 6) + "GpppSGpppS" * 6,
+    "few sums": "ppRppRppRo",
+    "figures reduced and read": ("papap" * 4 + "R" * 12) * 3,
+    "no exchange": "papop" * 9,
+    "nothing but exchanges": "RRRRRRRRRRRR",
+}
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.2, 0.8])
+@pytest.mark.parametrize("name", TOLD)
+def test_parallelism_is_told_by_kernels_alone(name: str, slower: float) -> None:
+    letters, how = TOLD[name]
+    assert structures(program(letters, slower)) == {(0, 0): how}
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.2, 0.8])
+@pytest.mark.parametrize("name", UNTOLD)
+def test_what_shares_data_alone_is_none_of_it(name: str, slower: float) -> None:
+    assert structures(program(UNTOLD[name], slower)) == {}

@@ -16,7 +16,7 @@ from benchmarks.memory.configurations import CONFIGURATIONS
 
 from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
-from timesink.memory_plan.config import configuration
+from timesink.memory_plan import configuration
 from timesink.memory_plan.plan import MemoryPlan, plan
 from timesink.readers import read
 

@@ -51,7 +51,7 @@ def _answers(path: Path) -> Iterator[dict[str, Any]]:
     """The documents of the tools that did not refuse the input, asked without the threads of a session."""
     from mcp.server.mcpserver.exceptions import ToolError
 
-    from timesink.mcp.answers import BUDGET_BYTES
+    from timesink.mcp import BUDGET_BYTES
     from timesink.mcp.server import build
 
     tools = {tool.name: tool.fn for tool in build([path.parent])._tool_manager.list_tools()}

@@ -13,7 +13,7 @@ from timesink.capture import Capture
 from timesink.capture.recorded_run import link_times, recorded_run
 from timesink.capture.redaction import redact
 from timesink.measures.communication.stage_logs import read_stage_logs
-from timesink.memory_plan.config import configuration, read_model, stored_configuration
+from timesink.memory_plan import configuration, read_model, stored_configuration
 from timesink.verify import baseline, calibration, changepoint, counters, environment, ledger
 from timesink.verify.environment import Finished
 from timesink.verify.runs import JsonFile, StepsFile

@@ -31,8 +31,7 @@ from timesink.knowledge.assumptions import VARIABLE
 from timesink.model.schema import Column, Table
 from timesink.model.tables import ALL
 from timesink.render.markdown import code, escaped, markdown_table
-from timesink.render.rule_page import rule_markdown
-from timesink.views.assumptions import assumptions
+from timesink.render.rule_page import assumptions, rule_markdown
 
 SWEEP = DOCS.parent / "benchmarks" / "faults" / "sweep.json"
 MARK = "<!-- Written by tools/write_pages.py: change the source, not this page. -->"

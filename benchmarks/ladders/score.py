@@ -31,7 +31,7 @@ class Foretold:
     def __init__(self, capture: Path, step_ms: float | None, names: Sequence[str]) -> None:
         import timesink
         from timesink.diagnosis import headline
-        from timesink.diagnosis.plan.joint import Joint, candidates
+        from timesink.diagnosis.plan import Joint, candidates
         from timesink.measures.steps.steps import steps
 
         trace = timesink.read(capture)

@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks.ranks.generated import clock_offset_ns
 
+from timesink.cluster import find_files
 from timesink.cluster.engines import Engine, engine_of, local_cluster
-from timesink.cluster.files import find_files
 from timesink.cluster.map import Summarised
 from timesink.cluster.run import Run, run_of
 from timesink.measures.communication.waits import waits_of

@@ -19,7 +19,7 @@ from benchmarks.worked.tables import RESULTS, step_after
 
 import timesink
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.plan.joint import Joint, candidates
+from timesink.diagnosis.plan import Joint, candidates
 from timesink.diagnosis.plan.ladder import plan
 from timesink.units import NS_PER_MS
 

@@ -9,49 +9,15 @@ from __future__ import annotations
 import sys
 
 __version__ = "0.1.0"
-__all__ = [
-    "Trace",
-    "__version__",
-    "annotate",
-    "compare",
-    "diagnose",
-    "gate",
-    "handler",
-    "idle",
-    "kernels",
-    "plan",
-    "profile",
-    "read",
-    "recorder",
-    "stages",
-    "step",
-    "summary",
-    "try_",
-    "verify_change",
-    "what_if",
-]
-
-_HOMES = {
-    "read": "timesink.notebook.trace",
-    "diagnose": "timesink.notebook",
-    "summary": "timesink.notebook",
-    "idle": "timesink.notebook",
-    "kernels": "timesink.notebook",
-    "plan": "timesink.notebook",
-    "what_if": "timesink.notebook",
-    "try_": "timesink.notebook",
-    "verify_change": "timesink.notebook",
-    "gate": "timesink.notebook",
-    "compare": "timesink.notebook.trace",
-    "Trace": "timesink.notebook.trace",
-    "step": "timesink.capture.in_program",
-    "annotate": "timesink.capture.in_program",
-    "profile": "timesink.capture.in_program",
-    "stages": "timesink.capture.stage_log",
-    "handler": "timesink.capture.trainer",
-    "recorder": "timesink.capture.trainer",
+_NAMES = {
+    "timesink.notebook": "diagnose gate idle kernels plan summary try_ verify_change what_if",
+    "timesink.notebook.trace": "Trace compare read",
+    "timesink.capture.in_program": "annotate profile step",
+    "timesink.capture.stage_log": "stages",
+    "timesink.capture.trainer": "handler recorder",
 }
-
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604  # all of them texts
 
 # Names that were public before: what to use now, and the version that no longer knows them.
 _FORMER = {"read_all": ("read", "0.3.0")}

@@ -207,7 +207,7 @@ class GpuPerf:
 
     def _report(self, row: GateRow) -> None:
         """Numbers into the test's properties; a failure where slower or invalid, a warning where inconclusive."""
-        from timesink.render.gate.pages import sentence, why
+        from timesink.render.gate import sentence, why
         from timesink.verify.outcomes import Outcome
 
         verdict = row.verdict
@@ -243,7 +243,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return
     from timesink.model.presentable import Origin
     from timesink.render import Format, Style, written
-    from timesink.render.gate.pages import MARKS, sentence
+    from timesink.render.gate import MARKS, sentence
     from timesink.untrusted.scrub import scrub_sentence
     from timesink.untrusted.whole_file import write_whole
     from timesink.verify.outcomes import GateResult

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.lines.score import PROGRAMS, function_of, marked_lines, place
 
 from timesink.diagnosis.pricing import price_change
-from timesink.fixes.words import parse_change
+from timesink.fixes.table import parse_change
 from timesink.readers import read
 
 CAPTURES = PROGRAMS.parent / "captures"

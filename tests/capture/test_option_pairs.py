@@ -47,8 +47,8 @@ for plan in json.loads(sys.argv[1]):
     child = os.fork()
     if child == 0:
         os.environ[VARIABLE] = json.dumps(plan)
-        from timesink.capture.agent import start
-        start.begin()
+        from timesink.capture import agent
+        agent.begin()
         train()
         sys.exit(0)
     ended.append(os.waitpid(child, 0)[1])

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timesink
+from timesink.capture.agent import is_bystander
 from timesink.capture.agent.recorders import GarbageMarks
 from timesink.capture.agent.recording import rank_and_world
-from timesink.capture.agent.start import is_bystander
 from timesink.capture.errors import CaptureError, missing
 from timesink.capture.manifest import Capture, check, surroundings
 from timesink.capture.profilers import NcuOptions, Recording

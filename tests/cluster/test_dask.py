@@ -12,8 +12,8 @@ import pytest
 from benchmarks.ranks.generated import PER_HOST, bodies, clock_offset_ns, spoil, write_ranks
 from tests.cluster.test_run import folder, same
 
+from timesink.cluster import RankFile, find_files
 from timesink.cluster.engines import _TOGETHER, Dask, Serial, _batches, engine_of, local_cluster
-from timesink.cluster.files import RankFile, find_files
 from timesink.cluster.map import Summarised, summarise
 from timesink.cluster.run import run_of
 from timesink.measures.communication.waits import waits_of

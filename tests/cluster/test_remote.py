@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from tests.cluster.test_run import RANKS, kineto
 
-from timesink.cluster.files import reason_of
+from timesink.cluster import reason_of
 
 fsspec = pytest.importorskip("fsspec", reason="URLs are an extra")
 USER, PASSWORD, TOKEN = "worker", "pass-hunter2", "sig-hunter2"

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.cluster.jobs_by_hand import rank_trace
 
+from timesink.cluster import RankFile, find_files, without_credentials
 from timesink.cluster.engines import (
     Dask,
     Engine,
@@ -24,7 +25,6 @@ from timesink.cluster.engines import (
     client_arguments,
     engine_of,
 )
-from timesink.cluster.files import RankFile, find_files, without_credentials
 from timesink.cluster.map import Summarised, summarise
 from timesink.cluster.run import run_of
 from timesink.errors import MissingTool, ToolFailed, UnreadableTrace, UsageError

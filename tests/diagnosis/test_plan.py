@@ -17,7 +17,7 @@ from tests.tables import trace_of
 import timesink
 from timesink.diagnosis import headline, pricing
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.plan.joint import WORTH, Joint, candidates
+from timesink.diagnosis.plan import WORTH, Joint, candidates
 from timesink.diagnosis.plan.ladder import Plan, _superfluous, plan
 from timesink.diagnosis.verdicts import Quantity
 from timesink.fixes.table import BY_NAME, FIXES

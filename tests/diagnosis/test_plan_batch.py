@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from tests.diagnosis.test_plan import climbed, joint
 
-from timesink.diagnosis.plan import batch
-from timesink.diagnosis.plan.joint import WORTH
+from timesink.diagnosis.plan import WORTH, batch
 from timesink.measures.kernels.facts import kernel_facts, multiprocessors
 from timesink.model.tables import DEVICE_OPS
 from timesink.startup import replace

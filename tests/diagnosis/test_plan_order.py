@@ -10,8 +10,7 @@ from unittest.mock import Mock
 import pytest
 from benchmarks.ladders.score import in_order
 
-from timesink.diagnosis.plan import ladder
-from timesink.diagnosis.plan.joint import Joint
+from timesink.diagnosis.plan import Joint, ladder
 from timesink.diagnosis.plan.ladder import best, expected
 from timesink.diagnosis.verdicts import Finding, Quantity
 from timesink.fixes.table import BY_NAME

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from timesink.edits.source import Proposal, Source
+from timesink.edits import Proposal, Source
 from timesink.edits.table import EDITS, proposals
 
 ANYWHERE = [name for name, edit in EDITS.items() if not edit.where]

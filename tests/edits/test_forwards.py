@@ -8,9 +8,9 @@ import pytest
 from benchmarks.fixes.scripts import SCRIPTS
 from tests.edits.repairing import repaired
 
+from timesink.edits import Source
 from timesink.edits.forwards import find_rebuilt
 from timesink.edits.lists import find_norm_sums
-from timesink.edits.source import Source
 
 torch = pytest.importorskip("torch")
 from tests.edits.test_faults import computed  # noqa: E402  # which needs it too

@@ -16,10 +16,10 @@ from tests.readers.ncu_pages import PAGES, PUBLIC, REPORTS, SUITE, Reading, Styl
 
 from timesink.cli.app import run
 from timesink.errors import UsageError
-from timesink.export.tables import holdings
+from timesink.export import holdings
 from timesink.knowledge.metric_names import normalised
-from timesink.measures.counters.counters import KernelCounters, Resource
-from timesink.measures.counters.least_bytes import LeastBytes
+from timesink.measures.counters import KernelCounters, Resource
+from timesink.measures.counters.machine_roofs import LeastBytes
 from timesink.measures.counters.sheet import FIGURES, Value, kernel_sheets
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read

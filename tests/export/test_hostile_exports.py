@@ -12,9 +12,9 @@ import pytest
 from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE, LOG_COMMAND
 from tests.strategies import frame
 
+from timesink.export import SUFFIXES, write_table
 from timesink.export.perfetto import write_perfetto
 from timesink.export.stacks import write_speedscope
-from timesink.export.tables import SUFFIXES, write_table
 from timesink.model.tables import FRAMES
 from timesink.model.trace import Trace
 

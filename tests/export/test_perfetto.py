@@ -23,8 +23,8 @@ from tests.tables import trace_of
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.errors import UsageError
+from timesink.export import write_table
 from timesink.export.perfetto import checked_origin, deep_link, serve_once, write_perfetto
-from timesink.export.tables import write_table
 from timesink.export.tracks import edges, nesting_lanes
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.timeline.launches import launch_units

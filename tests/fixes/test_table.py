@@ -13,8 +13,7 @@ import timesink
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Found
-from timesink.fixes.table import BY_NAME, FIXES
-from timesink.fixes.words import GRAMMAR
+from timesink.fixes.table import BY_NAME, FIXES, GRAMMAR
 from timesink.trials.switches import EXCLUDED_BY, SWITCHES
 
 SOURCE = Path(timesink.__file__).parent

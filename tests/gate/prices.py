@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from timesink.diagnosis.pricing import Priced, price, price_change
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.verdicts import Finding, Found
-from timesink.fixes.words import parse_change
+from timesink.fixes.table import parse_change
 from timesink.measures.timeline.replay import calibrated_pricers
 from timesink.model.trace import Trace
 

@@ -11,8 +11,8 @@ from tests.gate.test_gate import CAPTURES, SAMPLE, captured
 from tests.gate.words import IDIOM, told_in_its_idioms
 from tests.tables import trace_of
 
-from timesink.diagnosis.plan.joint import candidates
-from timesink.fixes.fix import Fix
+from timesink.diagnosis.plan import candidates
+from timesink.fixes import Fix
 from timesink.fixes.table import FIXES, fixes_of
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures.timeline.known import program_kind

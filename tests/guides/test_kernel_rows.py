@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from benchmarks.kernels.score import faults_in
 
-from timesink.measures.counters.counters import Resource
+from timesink.measures.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.rules.ncu._family import explain_limiter

@@ -14,12 +14,11 @@ from tests.cluster.jobs_by_hand import collectives, job_of
 from tests.strategies import frame
 from tests.tables import trace_of
 
+from timesink.measures import compile as graphs
 from timesink.measures.communication import clocks, links, pipelines, stage_traces
 from timesink.measures.communication.matching import TokenSequence, align_sequences, match_collectives
 from timesink.measures.communication.pipelines import Schedule
-from timesink.measures.compile import graphs
-from timesink.measures.counters import bounds
-from timesink.measures.counters.counters import Resource
+from timesink.measures.counters import Resource, bounds
 from timesink.measures.idle.blame import is_effective
 from timesink.measures.idle.causes import os_time
 from timesink.measures.idle.pieces import ordinary_gap_ns

@@ -16,7 +16,7 @@ from polars.exceptions import ComputeError
 
 from timesink import knowledge
 from timesink._native import may_match
-from timesink.knowledge.pattern import Pattern, patterns_in
+from timesink.knowledge import Pattern, patterns_in
 from timesink.startup import regex
 
 

@@ -18,7 +18,7 @@ from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE
 
 from timesink.cli.app import run
 from timesink.errors import UsageError
-from timesink.mcp.answers import MARK
+from timesink.mcp import MARK
 from timesink.mcp.declared import Declared, declared_commands
 from timesink.mcp.server import build
 

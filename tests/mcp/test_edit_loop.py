@@ -14,7 +14,7 @@ pytest.importorskip("mcp.client", reason="mcp is not installed (pip install mcp)
 pytest.importorskip("duckdb", reason="duckdb is not installed (pip install duckdb)")
 pytest.importorskip("torch")
 
-from timesink.mcp.answers import MARK
+from timesink.mcp import MARK
 from timesink.mcp.declared import Declared, judge_declared, next_declared
 from timesink.trials.workplace import head
 

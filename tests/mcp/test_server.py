@@ -25,7 +25,7 @@ from mcp.client.stdio import StdioServerParameters  # noqa: E402
 from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE, LOG_COMMAND  # noqa: E402
 
 from timesink.diagnosis.engine import diagnose  # noqa: E402
-from timesink.mcp.answers import BUDGET_BYTES, MARK, text  # noqa: E402
+from timesink.mcp import BUDGET_BYTES, MARK, text  # noqa: E402
 from timesink.mcp.captures import OpenCapture, open_document  # noqa: E402
 from timesink.mcp.figures import kernel_rows, lines_document, statement_document, summary_document  # noqa: E402
 from timesink.mcp.findings import diagnosis_document, finding_document, window_around  # noqa: E402

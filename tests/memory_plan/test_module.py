@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from timesink.memory_plan.config import configuration
+from timesink.memory_plan import configuration
 from timesink.memory_plan.plan import moments_of
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timesink.errors import UsageError
-from timesink.memory_plan.config import Configuration, configuration, stored_configuration
+from timesink.memory_plan import Configuration, configuration, stored_configuration
 from timesink.memory_plan.plan import moments_of, peak_bytes, plan, terms_of
 from timesink.memory_plan.step import MemoryCategory
 

@@ -12,8 +12,8 @@ from tests.memory_plan.published_formulas import (
     zero_bytes,
 )
 
+from timesink.memory_plan import Model, Parallel, Training, configuration, model_of
 from timesink.memory_plan.blocks import Shapes, block, shapes_of
-from timesink.memory_plan.config import Model, Parallel, Training, configuration, model_of
 from timesink.memory_plan.step import MemoryCategory, kv_bytes_per_token, parameters, states
 
 LLAMA_8B = {

@@ -10,8 +10,8 @@ import pytest
 from tests.verify.runs_by_hand import row
 
 from timesink.render import Format, render
-from timesink.render.gate import ci, pages
-from timesink.render.gate.pages import headline, sentence
+from timesink.render import gate as pages
+from timesink.render.gate import ci, headline, sentence
 from timesink.render.schemas import schema
 from timesink.verify.outcomes import (
     ChangeVerdict,

@@ -7,8 +7,16 @@ from typing import cast
 import pytest
 
 from timesink.trials.agent import Pair, TimedBlock, interval, is_decided
-from timesink.trials.receipts import hold_losses
-from timesink.trials.records import Confirmed, Foretold, Receipt, TrialAnswer, TrialPlan, TrialResult, Tried
+from timesink.trials.records import (
+    Confirmed,
+    Foretold,
+    Receipt,
+    TrialAnswer,
+    TrialPlan,
+    TrialResult,
+    Tried,
+    hold_losses,
+)
 from timesink.trials.run import ProgramRuns, _confirm, _promise, _winners
 from timesink.trials.switches import Drift
 from timesink.views.trial import conclusion, trial_page

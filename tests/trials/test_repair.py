@@ -13,9 +13,8 @@ from benchmarks.fixes.suite import FAULTS, TRAPS, program
 from timesink.capture.errors import failure
 from timesink.errors import UsageError
 from timesink.trials import repair
-from timesink.trials.records import Foretold, TrialResult
+from timesink.trials.records import Foretold, RepairAnswer, TrialResult
 from timesink.trials.repair import RepairOrder, fix_program
-from timesink.trials.repaired import RepairAnswer
 from timesink.trials.workplace import Workplace, head, open_workplace
 from timesink.views.trial import repair_conclusion, repair_page
 

@@ -148,7 +148,7 @@ def test_an_agent_opens_no_pipe_and_no_folder_with_a_link_to_outside(tmp_path: P
     "text", ["\ud800", "a\udfff\\ud800", "\U0001f600", "\\", '\ud83d"\ude00', "\ud800\U0001f600\udc00"]
 )
 def test_a_request_with_half_of_a_pair_can_be_answered(text: str) -> None:
-    from timesink.mcp.wire import without_halves
+    from timesink.mcp.server import without_halves
 
     mended = json.loads(without_halves(json.dumps({"path": text}).encode()))["path"]
     assert mended == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

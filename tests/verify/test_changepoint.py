@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import signal, stats
 
-from timesink.render.gate.pages import headline
+from timesink.render.gate import headline
 from timesink.verify.changepoint import (
     block_permutations,
     change_point,

@@ -22,7 +22,7 @@ from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.tables import RANGES
 from timesink.model.trace import StepChoice, Trace
 from timesink.render import Format, render
-from timesink.render.gate.pages import ranges
+from timesink.render.gate import ranges
 from timesink.render.schemas import schema
 from timesink.verify.calibration import RunDeviation, batch_logs, judge_captures
 from timesink.verify.compare import (

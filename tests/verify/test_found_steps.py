@@ -217,7 +217,7 @@ def test_the_statistic_asked_for_is_gated_and_the_other_shown() -> None:
     ("ratio", "asked", "short"), [(0.8, 1.1, False), (0.95, 1.1, True), (1.0, 1.1, True), (1.2, 1.1, True)]
 )
 def test_a_speed_up_that_is_asked_for_fails_the_gate_unless_proven(ratio: float, asked: float, short: bool) -> None:
-    from timesink.render.gate.pages import headline, mark
+    from timesink.render.gate import headline, mark
 
     done = verify(ExperimentPlan(least_speed_up=asked), launch(ratio))
     assert len(done.pairs) == 6  # proven or disproven at the first look

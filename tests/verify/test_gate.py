@@ -13,14 +13,13 @@ import pytest
 from tests.verify.runs_by_hand import row
 
 from timesink.errors import UsageError
-from timesink.verify import LONGEST_RUN_S, calibration, gate
+from timesink.verify import LONGEST_RUN_S, BrokenRecord, calibration, gate
 from timesink.verify import baseline as baselines
 from timesink.verify.baseline import Baseline, BaselineRun, Unusable
 from timesink.verify.counters import Counter, compare_counter, gate_counters
 from timesink.verify.environment import Command, Environment
 from timesink.verify.gate import PerfTest, StoredGate, against_baseline, gate_step_time
 from timesink.verify.outcomes import Better, GateResult, How, Outcome, Reason, RunRow
-from timesink.verify.records import BrokenRecord
 from timesink.verify.runs import StepsFile
 
 TODAY = date(2026, 11, 20)

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from timesink.errors import UsageError
-from timesink.verify import ledger
+from timesink.verify import BrokenRecord, ledger
 from timesink.verify.ledger import Gain
 from timesink.verify.outcomes import Outcome
-from timesink.verify.records import BrokenRecord
 
 
 @pytest.fixture

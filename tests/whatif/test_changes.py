@@ -11,7 +11,7 @@ from tests.whatif.programs import Host, Instruction, Launch, Step, Wait, simulat
 from tests.whatif.test_replay_laws import programs
 
 from timesink.errors import UsageError
-from timesink.fixes.words import GRAMMAR, parse_change
+from timesink.fixes.table import GRAMMAR, parse_change
 from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS, HOST_OPS, RANGES

@@ -84,7 +84,7 @@ def explain(code: str = "", *, assumptions: bool = False, writing: PageOutput) -
 
     note_former_name(code)
     if assumptions:
-        from timesink.views.assumptions import assumptions as assumed
+        from timesink.render.rule_page import assumptions as assumed
 
         writing.sink().show(assumed(find(code).code if code else ""))
     elif code:

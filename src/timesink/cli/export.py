@@ -76,7 +76,7 @@ def export(
         check_timeline(trace, "timeline")
     with working(f"writing {output.name}"), _whole(output) as part:
         if table is not None:
-            from timesink.export.tables import table_named, write_table
+            from timesink.export import table_named, write_table
 
             write_table(table_named(trace, table), part)
         elif output.suffix.lower() in (COLLAPSED, ".json"):

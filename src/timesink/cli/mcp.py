@@ -30,8 +30,7 @@ def mcp(
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder", remedy="give --root a folder that exists")
     from timesink.mcp.declared import Declared, declared_commands
-    from timesink.mcp.server import build
-    from timesink.mcp.wire import mend_requests
+    from timesink.mcp.server import build, mend_requests
     from timesink.trials.workplace import head
 
     known = declared_commands(commands or (), command_file)

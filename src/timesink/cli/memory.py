@@ -9,7 +9,7 @@ from typing import Any
 from timesink.cli.options import Commands, PageOutput, read_traces
 from timesink.cli.output import sink
 from timesink.errors import UsageError
-from timesink.memory_plan.config import (
+from timesink.memory_plan import (
     OptimizerName,
     Precision,
     Recompute,

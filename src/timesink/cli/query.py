@@ -86,7 +86,7 @@ def _unit(name: str, values: list[str | int | float | bool | None]) -> str:
 
 
 def _tables_page(trace: Trace) -> Page:
-    from timesink.export.tables import holdings
+    from timesink.export import holdings
     from timesink.views.page import Page, sheet_of
 
     frames = ((held, held.frame) for held in holdings(trace))

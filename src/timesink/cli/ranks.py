@@ -37,7 +37,7 @@ def ranks(
     Clocks are aligned on the collectives; how well they are known is shown. Each file is summed up by itself, so a
     thousand ranks need no more memory than a few. Files that cannot be read are set aside and named.
     """
-    from timesink.cluster.files import without_credentials
+    from timesink.cluster import without_credentials
 
     target = writing.sink([without_credentials(place) for place in places])
     run = _run(places, engine, workers, scheduler)
@@ -54,8 +54,8 @@ def ranks(
 
 
 def _run(places: list[str], engine: str, workers: int, scheduler: str | None) -> Run:
+    from timesink.cluster import find_files
     from timesink.cluster.engines import engine_of
-    from timesink.cluster.files import find_files
     from timesink.cluster.run import run_of
 
     with warnings.catch_warnings(record=True) as caught:

@@ -205,7 +205,7 @@ class PlannedModel:
 
     def page(self) -> Page:
         """Its operators."""
-        from timesink.memory_plan.config import model_in
+        from timesink.memory_plan import model_in
         from timesink.views.classify import planned_page
 
         assert self.model is not None
@@ -277,7 +277,7 @@ def plan(
     name, before they are made. The trace's dependency graph is replayed with each and with all of them: old step, new
     step, what limits it next. A gain is a range: p10 and p90 over steps and over what is not known of the change.
     """
-    from timesink.fixes.words import parse_change
+    from timesink.fixes.table import parse_change
 
     target = writing.sink(paths or ())
     if list_changes:

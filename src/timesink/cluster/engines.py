@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from timesink.cluster.files import RankFile
+from timesink.cluster import RankFile
 from timesink.cluster.map import Map, Summarised, cores
 from timesink.errors import MissingTool, ToolFailed, UsageError, unknown
 from timesink.startup import dataclass

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from timesink._native import keep_freed
-from timesink.cluster.files import RankFile, access_errors, facts_beside, filesystem, reason_of
+from timesink.cluster import RankFile, access_errors, facts_beside, filesystem, reason_of
 from timesink.errors import TimesinkError
 from timesink.measures.ranks.job import Job, in_order, job
 from timesink.model.tables import SOURCES

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
+from timesink.cluster import RankFile
 from timesink.cluster.engines import Engine, Threads
-from timesink.cluster.files import RankFile
 from timesink.cluster.map import Summarised, summarise
 from timesink.errors import UnreadableTrace
 from timesink.measures.ranks.job import SCHEMAS, Job, job

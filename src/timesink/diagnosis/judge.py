@@ -33,7 +33,7 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.diagnosis.words import of_period
-from timesink.fixes.fix import Fix
+from timesink.fixes import Fix
 from timesink.knowledge.assumptions import OPTIONAL_PART, fill_figures
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.device_timeline import Device

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.diagnosis.plan.joint import Joint
+from timesink.diagnosis.plan import Joint
 from timesink.diagnosis.verdicts import Finding, Where
 from timesink.measures.kernels.classification import modules
 from timesink.measures.kernels.facts import kernel_facts

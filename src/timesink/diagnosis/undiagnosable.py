@@ -15,7 +15,7 @@ from timesink.diagnosis.verdicts import Clear, Diagnosis, Found, NotApplicable, 
 from timesink.diagnosis.words import as_started, number
 from timesink.errors import UnreadableTrace, UsageError
 from timesink.knowledge.vendors import Vendor
-from timesink.measures.counters.counters import kernel_counters
+from timesink.measures.counters import kernel_counters
 from timesink.measures.counters.limiter import why_unexplained
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.kernels.kernels import kernel_targets

@@ -11,7 +11,7 @@ from timesink.startup import dataclass, field
 from timesink.units import NS_PER_MS
 
 if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
-    from timesink.fixes.fix import Fix
+    from timesink.fixes import Fix
     from timesink.model.intervals import Intervals
     from timesink.whatif.change import Change
 

@@ -1,1 +1,231 @@
-"""Edits of a program's source that make a change of the table of fixes, each where its pattern proves it safe."""
+"""Edits of a program's source that make a change of the table of fixes, each where its pattern proves it safe.
+
+An edit sees a source file as its tree, what its statements bind and read, and text put in place of other text. Places
+are those of `ast` (rows are counted from 0 here, columns in bytes), so that nothing else of the file moves.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+Loop = ast.For | ast.While
+_SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What is put in place of the text from `start` to `end`, each a row from 0 and a column in bytes."""
+
+    start: tuple[int, int]
+    end: tuple[int, int]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One edit: the fix that it makes, the line (from 1) that it is about, and the reason in one sentence.
+
+    `unproven` says why the pattern cannot tell that the program computes the same; then it is offered, not made.
+    """
+
+    fix: str
+    line: int
+    reason: str
+    replacements: tuple[Replacement, ...]
+    unproven: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a Python file; `SyntaxError` where it is none."""
+
+    path: Path
+    text: str
+
+    @classmethod
+    def read(cls, path: Path) -> Source | None:
+        """The file, or None where it cannot be read as Python."""
+        try:
+            source = cls(path, path.read_text(encoding="utf-8"))
+            return source if source.tree else None
+        except (OSError, SyntaxError, UnicodeDecodeError):
+            return None
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The whole file."""
+        return ast.parse(self.text)
+
+    @cached_property
+    def rows(self) -> list[bytes]:
+        """The lines with their ends."""
+        return [row.encode() for row in self.text.splitlines(keepends=True)]
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """For each node the one that holds it."""
+        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    def above(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes that hold it, the innermost first."""
+        while node in self.parents:
+            node = self.parents[node]
+            yield node
+
+    def scope(self, node: ast.AST) -> ast.AST:
+        """The function, class or module whose names it reads."""
+        return next((held for held in self.above(node) if isinstance(held, _SCOPES)), self.tree)
+
+    def loops(self) -> Iterator[Loop]:
+        """All loops of statements."""
+        return (node for node in ast.walk(self.tree) if isinstance(node, Loop))
+
+    def step_loops(self) -> Iterator[Loop]:
+        """The innermost loops that train: a backward pass or an optimizer's step is called in each round."""
+        for loop in self.loops():
+            calls = [call for call in calls_in(loop) if name_of(call.func) == "backward" or _steps_optimizer(call)]
+            if any(next(held for held in self.above(call) if isinstance(held, Loop)) is loop for call in calls):
+                yield loop
+
+    def statements(self, loop: Loop) -> Iterator[ast.stmt]:
+        """Those that run in each round: of the loop's body, and of the `with` blocks in it."""
+        pending = list(reversed(loop.body))
+        while pending:
+            statement = pending.pop()
+            yield statement
+            if isinstance(statement, ast.With):
+                pending += reversed(statement.body)
+
+    def said(self, node: ast.AST) -> str:
+        """Its text."""
+        return ast.get_source_segment(self.text, node) or ""
+
+    def replace(self, node: ast.expr | ast.stmt, text: str) -> Replacement:
+        """Other text in place of a node."""
+        return Replacement((node.lineno - 1, node.col_offset), end_of(node), text)
+
+    def insert(self, row: int, text: str) -> Replacement:
+        """Lines put before a row."""
+        return Replacement((row, 0), (row, 0), text)
+
+    def indent(self, statement: ast.stmt) -> str:
+        """What its first line begins with."""
+        row = self.rows[statement.lineno - 1].decode()
+        return row[: len(row) - len(row.lstrip())]
+
+    def moves_whole(self, statement: ast.stmt) -> bool:
+        """Whether its lines are its own and may be indented: no second statement in them, no string over lines."""
+        first, last = self.rows[statement.lineno - 1], self.rows[end_of(statement)[0]]
+        before, after = first[: statement.col_offset], last[end_of(statement)[1] :].strip()
+        strings = (node for node in ast.walk(statement) if isinstance(node, (ast.Constant, ast.JoinedStr)))
+        is_flat = all(node.lineno == node.end_lineno for node in strings)
+        return is_flat and not before.strip() and (not after or after.startswith(b"#"))
+
+    def wrap(self, statements: Iterable[ast.stmt], opener: str) -> tuple[Replacement, ...]:
+        """One block around neighbouring statements, which `moves_whole` allows."""
+        held = list(statements)
+        rows = range(held[0].lineno - 1, held[-1].end_lineno or held[-1].lineno)
+        opening = self.insert(rows[0], f"{self.indent(held[0])}{opener}\n")
+        return (opening, *(self.insert(row, "    ") for row in rows if self.rows[row].strip()))
+
+    def drop(self, statement: ast.stmt) -> Replacement:
+        """Its lines are taken out; `pass` stays where it was the only one of its block."""
+        row, end = statement.lineno - 1, statement.end_lineno or statement.lineno
+        is_alone = any(held == [statement] for held in vars(self.parents[statement]).values())
+        return Replacement((row, 0), (end, 0), f"{self.indent(statement)}pass\n" if is_alone else "")
+
+    def free_name(self, wanted: str) -> str:
+        """The name, or the name and a number, so that the file has no such name yet."""
+        number, name = 1, wanted
+        while name in self.text:
+            number, name = number + 1, f"{wanted}_{number + 1}"
+        return name
+
+    def edited(self, replacements: Iterable[Replacement]) -> str:
+        """The text with all of them made. Those at one place stand in the order in which they are given."""
+        rows = [*self.rows, b""]
+        if self.rows and not self.rows[-1].endswith(b"\n"):
+            rows[-2] += b"\n"
+        in_order = sorted(replacements, key=lambda made: made.start)
+        while in_order:
+            made = in_order.pop()
+            (row, column), (last, end) = made.start, made.end
+            rows[row : last + 1] = [rows[row][:column] + made.text.encode() + rows[last][end:]]
+            rows[row + 1 : row + 1] = [b""] * (last - row)  # the rows below keep their numbers
+        return b"".join(rows).decode()
+
+
+def _steps_optimizer(call: ast.Call) -> bool:
+    """Whether it is a step of an optimizer, by its name: schedulers, environments and profilers have one too."""
+    return name_of(call.func) == "step" and "opt" in ast.unparse(call)
+
+
+def end_of(node: ast.expr | ast.stmt) -> tuple[int, int]:
+    """The row from 0 and the column where it ends."""
+    return (node.end_lineno or node.lineno) - 1, node.end_col_offset or 0
+
+
+def calls_in(node: ast.AST) -> Iterator[ast.Call]:
+    """All calls below it."""
+    return (call for call in ast.walk(node) if isinstance(call, ast.Call))
+
+
+def name_of(function: ast.AST) -> str:
+    """The last part of a dotted name; empty for what is none."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def root_of(node: ast.AST) -> str:
+    """The first name of a dotted, called or indexed expression."""
+    while isinstance(node, (ast.Attribute, ast.Call, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return getattr(node, "id", "")
+
+
+def bound_in(node: ast.AST) -> set[str]:
+    """Names that are bound below it, by whatever binds one."""
+    found = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and not isinstance(name.ctx, ast.Load)}
+    for other in ast.walk(node):
+        found |= set(getattr(other, "names", ())) if isinstance(other, (ast.Global, ast.Nonlocal)) else set()
+        if isinstance(other, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler)) and other.name:
+            found.add(other.name)
+        if isinstance(other, ast.alias):
+            found.add((other.asname or other.name).partition(".")[0])
+    return found
+
+
+def read_in(node: ast.AST) -> set[str]:
+    """Names that are read below it."""
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)}
+
+
+def mutated_in(node: ast.AST) -> set[str]:
+    """Names whose values are changed in place below it: by an index, an attribute, or a method that says so."""
+    found = set()
+    for other in ast.walk(node):
+        if isinstance(other, (ast.Subscript, ast.Attribute)) and not isinstance(other.ctx, ast.Load):
+            found.add(root_of(other))
+        elif isinstance(other, ast.AugAssign):
+            found.add(root_of(other.target))
+        elif isinstance(other, ast.Call):
+            name, receiver = name_of(other.func), getattr(other.func, "value", None)
+            if receiver is not None and (name.endswith("_") or name in _MUTATORS):
+                found.add(root_of(receiver))
+            found |= {root_of(word.value) for word in other.keywords if word.arg == "out"}
+            if name.endswith("_") or (name != "masked_fill" and any(word in name for word in _EXCHANGES)):
+                found |= {root_of(argument) for argument in other.args}
+    return found
+
+
+_EXCHANGES: Final = ("reduce", "broadcast", "gather", "scatter", "recv", "fill")
+_MUTATORS: Final = frozenset(
+    {"append", "extend", "insert", "pop", "clear", "remove", "sort", "reverse", "update", "add", "setdefault"}
+)
+
+Finder = Callable[[Source, int], Iterable[Proposal]]
+"""What looks for places of one edit. The second argument is the line where the program makes what is edited; 0: all."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from timesink.edits.source import Proposal, Replacement, Source, calls_in, end_of, name_of, root_of
+from timesink.edits import Proposal, Replacement, Source, calls_in, end_of, name_of, root_of
 
 _MOST_WORKERS: Final = 8
 LOADER_OPTIONS: Final[dict[str, dict[str, Any]]] = {

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from timesink.edits.source import Proposal, Source, calls_in, name_of, read_in, root_of
+from timesink.edits import Proposal, Source, calls_in, name_of, read_in, root_of
 
 _MASKED: Final = ("mask", "ignore_index", "padding_idx", "pad_sequence", "lengths")
 _SHAPES: Final = ("view", "reshape", "unflatten", "Linear", "LayerNorm", "Conv1d", "expand")

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from timesink.edits.source import Loop, Proposal, Source, bound_in, calls_in, name_of, read_in, root_of
+from timesink.edits import Loop, Proposal, Source, bound_in, calls_in, name_of, read_in, root_of
 
 
 def find_unused_gradients(source: Source, line: int) -> Iterator[Proposal]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Final, NamedTuple
 
-from timesink.edits.source import Proposal, Source, bound_in, calls_in, name_of, read_in
+from timesink.edits import Proposal, Source, bound_in, calls_in, name_of, read_in
 
 _LISTED: Final = frozenset({"parameters", "buffers", "named_parameters", "named_buffers"})
 _PAIRS: Final = frozenset({"named_parameters", "named_buffers", "items", "enumerate"})

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from timesink.edits.source import (
+from timesink.edits import (
     Loop,
     Proposal,
     Replacement,

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from timesink.edits import arguments, batches, constants, forwards, gradients, lists, reads
-from timesink.edits.source import Finder, Proposal, Source
+from timesink.edits import Finder, Proposal, Source, arguments, batches, forwards, gradients, lists, reads
 
 Drift = Literal["exact", "other batches", "rounding", "lower precision"]
 """How far a change may move results: not at all, as other batches of the same data do, by rounding, or by precision."""
@@ -39,7 +38,7 @@ EDITS: Final = {
         _argument("loader_workers", "other batches", "loader", **_WORKERS),
         SourceEdit("no_gradients", (gradients.find_unused_gradients,), "exact"),
         SourceEdit("remove_sync", (reads.find_reads,), "exact"),
-        SourceEdit("build_once", (constants.find_constants, forwards.find_rebuilt), "exact"),
+        SourceEdit("build_once", (forwards.find_constants, forwards.find_rebuilt), "exact"),
         SourceEdit("list_operations", (lists.find_list_loops, lists.find_norm_sums, lists.find_norm_loops), "rounding"),
         SourceEdit("evaluate_rarely", (reads.find_evaluations,), "exact"),
         SourceEdit("pad_to_batch", (batches.find_padding,), "rounding"),

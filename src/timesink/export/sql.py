@@ -21,7 +21,7 @@ from threading import Timer
 from typing import Any
 
 from timesink.errors import UsageError, extra
-from timesink.export.tables import holdings
+from timesink.export import holdings
 from timesink.model.trace import Trace
 from timesink.startup import dataclass
 

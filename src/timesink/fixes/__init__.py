@@ -1,1 +1,187 @@
-"""The changes that people make: one table of fixes (`table`), what a row says (`fix`), and fixes in words (`words`)."""
+"""The changes that people make: what one is, and (`table`) all there are.
+
+Of a change it is said what to type, what it takes, which findings it answers, and how it is replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from timesink.errors import UsageError
+from timesink.model.trace import Trace
+from timesink.startup import dataclass
+from timesink.whatif.change import Change
+
+
+class Effort(StrEnum):
+    """What a fix takes of whoever makes it."""
+
+    FLAG = "a flag"
+    LINES = "a few lines"
+    REWRITE = "a rewrite"
+    UNKNOWN = "see the advice"
+
+
+class Offer(StrEnum):
+    """When a plan tries a fix, and what it replays."""
+
+    ASKED = "the changes of the findings that ask for it"
+    ALWAYS = "its own replay, whether a finding asks for it or not"
+    UNASKED = "the changes of its findings, and its own replay where there are none"
+
+
+Memory = Literal["", "unknown", "working", "again", "sent"]
+"""What a fix takes of the device's memory: nothing, what no capture says, or a field of `plan.memory.DeviceMemory`."""
+
+_MOST_STREAMS: Final = 128  # grids that a device runs at once
+_ANY_ROWS: Final = np.zeros(1)
+_LAUNCH_RULES: Final = frozenset({"launch_bound", "tiny_kernels", "host_python"})
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a fix is made beside in a plan: the names of `chosen` fixes, of those that it `minds`; whether others leave
+    the device less to do (`eased`); and the `rules` that found something in the trace."""
+
+    chosen: frozenset[str]
+    eased: bool
+    rules: frozenset[str]
+
+    @property
+    def launches_count(self) -> bool:
+        """Whether launches hold the device up: a rule says so, or other changes have left it less to do."""
+        return self.eased or bool(self.rules & _LAUNCH_RULES)
+
+
+def _as_found(found: Change) -> Change:
+    """What was found, where that is a change already."""
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verb:
+    """How a fix is typed after `--change`: `name`, what it `takes`, and what then is priced (`prices`).
+
+    `also` is another name for it. Where something must be given, or may be (in square brackets), that is a target,
+    KIND:REGEX. `options` takes the words of its own out of those after the verb: it returns the rest, and arguments for
+    `Fix.change`.
+    """
+
+    name: str
+    takes: str
+    prices: str
+    also: str = ""
+    options: Callable[[list[str]], tuple[list[str], dict[str, Any]]] | None = None
+
+    @property
+    def form(self) -> str:
+        """How it is written: ``streams [kernel:REGEX] N``."""
+        return f"{self.name} {self.takes}".rstrip()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fix:
+    """One change to a program, in the field's words.
+
+    `what_to_type` is empty where that depends on the finding, whose advice says it: a plan then names the rule. It is
+    in the words of PyTorch where that is said in others `elsewhere`; a fix `of_pytorch` is made in no other program.
+    `answers` are the rules whose findings it repairs: ``precision`` for all of them, ``precision/tf32`` for those that
+    propose the fix of that name. `subsumes` are fixes that it makes as well, `excludes` those that cannot stand beside
+    it, `needs` those that must be made before, `after` those that come before it where they win anything. `costs` is
+    what it takes of the program in words, `memory` what it takes of the device's.
+
+    `find` is what it would change in a trace, as a measure selects it; `change` makes of each the change that the
+    what-if engine replays, and of a target where `aim` does not say what is changed there; `beside` makes the changes
+    in a plan, where what else is made matters: the fixes that it `minds`. So a finding, `what-if` and a plan have one
+    price. `none` says of a target, or of all, why nothing is changed there.
+
+    `does_more` says that it does more than the findings it repairs ask for, `of_launches` that it changes launches
+    themselves, `same_kernels` that the kernels stay those that they are.
+
+    `switch` says that `trials.switches` can switch it on and off in a running program, `edit` that `edits.table` can
+    write it into one, both under the same name. `run` (its kernels in changed form, to be measured) is empty so far.
+    """
+
+    name: str
+    what_to_type: str = ""
+    elsewhere: str = ""
+    effort: Effort = Effort.UNKNOWN
+    answers: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    subsumes: tuple[str, ...] = ()
+    costs: str = ""
+    memory: Memory = ""
+    verb: Verb | None = None
+    find: Callable[[Trace], Iterable[Any]] | None = None
+    aim: Callable[..., Iterable[Change]] | None = None
+    change: Callable[..., Any] = _as_found
+    beside: Callable[[Trace, Beside], Iterable[Change]] | None = None
+    minds: tuple[str, ...] = ()
+    none: Callable[..., str] = lambda trace, target: "nothing in these steps matches"
+    offer: Offer = Offer.ASKED
+    does_more: bool = False
+    of_launches: bool = False
+    same_kernels: bool = False
+    of_pytorch: bool = False
+    switch: bool = False
+    run: None = None
+    edit: bool = False
+
+    def replay(self, trace: Trace, beside: Beside | None = None) -> Iterable[Any]:
+        """The changes that it makes in a trace, by itself or beside others; mostly one for each device."""
+        if beside is not None and self.beside is not None:
+            return self.beside(trace, beside)
+        return map(self.change, self.find(trace)) if self.find is not None else ()
+
+    def repairs(self, rule: str, fix: str) -> bool:
+        """Whether it answers a finding of that rule that proposes the fix of that name."""
+        return rule in self.answers or f"{rule}/{fix}" in self.answers
+
+
+def on_rank(changes: Iterable[Change], rank: int) -> tuple[Change, ...]:
+    """Those of a rank's devices, and of its host, that change anything."""
+    return tuple(
+        change
+        for change in changes
+        if getattr(change, "device", (rank,))[0] == rank and getattr(change, "rows", _ANY_ROWS).size
+    )
+
+
+def take_factor(words: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """The last word as a factor from 0 to 1."""
+    if len(words) != 2:
+        raise UsageError("a target and a factor are needed", remedy="write such as kernel:.*gemm.* 0.5")
+    try:
+        factor = float(words[1])
+    except ValueError as error:
+        raise UsageError(f"{words[1]!r} is not a factor", remedy="write a number such as 0.5") from error
+    if not 0 <= factor <= 1:
+        raise UsageError(f"the factor {factor:g} is not between 0 and 1", remedy="price what takes less time, not more")
+    return words[:1], {"factor": factor}
+
+
+def take_streams(words: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """The last word as a number of streams: at most as many grids as a device runs at once."""
+    if not words or not words[-1].isdigit() or not 2 <= int(words[-1][:4]) <= _MOST_STREAMS:
+        raise UsageError(f"a number of streams is needed, from 2 to {_MOST_STREAMS}", remedy="write such as streams 4")
+    return words[:-1], {"count": int(words[-1])}
+
+
+def take_workers(words: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """``workers=N``, if it is there."""
+    counts = [word.removeprefix("workers=") for word in words if word.startswith("workers=")]
+    if any(not count.isdigit() or int(count) < 1 for count in counts):
+        raise UsageError(f"{counts[-1]!r} is not a number of workers", remedy="write workers=4")
+    options = {"workers": int(counts[-1])} if counts else {}
+    return [word for word in words if not word.startswith("workers=")], options
+
+
+def take_direction(words: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """``d2h``, if it is the first word: copies to the host, not to the device."""
+    return (words[1:], {"direction": "d2h"}) if words[:1] == ["d2h"] else (words, {})

@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.fixes.fix import Beside
+from timesink.fixes import Beside
 from timesink.knowledge.assumptions import Assumption, fixes
 from timesink.knowledge.calls import PREFETCHES_PAGES
 from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.knowledge.kernels import PRODUCTS
-from timesink.measures.compile.graph_obstacles import graph_obstacle
+from timesink.measures.compile.summary import graph_obstacle
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.repeated_calls import layers, repeated_calls
 from timesink.measures.habits.repeated_kernels import parameter_loops

@@ -2,22 +2,27 @@
 
 `diagnose`, `what-if`, `plan`, the report and the MCP server read it; nothing else lists fixes. To add one, add a
 section; to let one answer the findings of one more rule, add the rule's name to its `Answers`.
+
+Changes as text, as they follow `--change`, are a verb of its rows or of the engine's edits, then a target and numbers:
+``scale kernel:.*gemm.* 0.5``, ``fuse-attention``, ``streams range:heads 4``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from timesink.fixes import fix, replays
-from timesink.fixes.fix import Effort, Fix, Offer, Verb
+import timesink.fixes
+from timesink.errors import UsageError
+from timesink.fixes import Effort, Fix, Offer, Verb, on_rank, replays, take_factor
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.programs import ProgramKind
-from timesink.measures.compile import graphs
-from timesink.measures.compile.graphs import BrokenGraphs
+from timesink.measures import compile as graphs
+from timesink.measures.compile import BrokenGraphs
 from timesink.measures.kernels import (
     attainable,
     conversions,
@@ -30,11 +35,11 @@ from timesink.measures.kernels import (
     small_grids as grids,
 )
 from timesink.model.trace import Trace
-from timesink.startup import replace
-from timesink.whatif.change import EVERYTHING, Change, Selection, Target
+from timesink.startup import dataclass, replace
+from timesink.whatif.change import EVERYTHING, Change, Range, Selection, Target
 from timesink.whatif.changes import host, kernels, transfers
-from timesink.whatif.changes.host import LOADER, ScaleHost
-from timesink.whatif.changes.kernels import FuseOptimizer, ShortenKernels, shorten
+from timesink.whatif.changes.host import LOADER, DropOperator, ScaleHost
+from timesink.whatif.changes.kernels import FuseOptimizer, ScaleKernels, ShortenKernels, shorten
 from timesink.whatif.changes.transfers import COLLECTIVES
 
 
@@ -104,8 +109,8 @@ def no_products(_: Trace, __: Target | None) -> str:
 
 
 _MODULES: Final[tuple[ModuleType, ...]] = (
-    replays, fix, graphs, attainable, conversions, fusion, one_stream, precision, shapes, grids, host, kernels,
-    transfers,
+    timesink.fixes, replays, graphs, attainable, conversions, fusion, one_stream, precision, shapes, grids, host,
+    kernels, transfers,
 )  # fmt: skip
 
 
@@ -189,3 +194,84 @@ globals().update({name.upper(): row for name, row in BY_NAME.items()})
 if TYPE_CHECKING:
 
     def __getattr__(name: str) -> Fix: ...
+
+
+_WORK: Final = "kernel:REGEX FACTOR, or collective:, op:, range:, frame:"
+EDITS: Final = (
+    Fix(
+        "scale",
+        verb=Verb("scale", _WORK, "how long its GPU work runs", options=take_factor),
+        change=lambda target, factor: ScaleKernels(target, Range.exact(factor)),
+    ),
+    Fix(
+        "scale-host",
+        verb=Verb(
+            "scale-host",
+            "op:REGEX FACTOR, or range:, frame:, call:",
+            "how long its CPU time takes",
+            options=take_factor,
+        ),
+        change=ScaleHost,
+    ),
+    Fix(
+        "drop",
+        verb=Verb("drop", "op:REGEX, or range:, kernel:", "what should not happen at all"),
+        change=DropOperator,
+    ),
+)
+"""What the what-if engine can do to any part of a program: no fix by itself."""
+
+GRAMMAR: Final[Mapping[str, tuple[Fix, Verb]]] = {
+    name: (fix, fix.verb) for fix in (*FIXES, *EDITS) if fix.verb for name in (fix.verb.name, fix.verb.also) if name
+}
+"""Every verb."""
+
+OF_A_LAYER: Final = ("capture-graph", "fuse-pointwise", "streams 2", "tune-products")
+"""The actions that people take on one layer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A fix as text asks for it; `label` is that text. Without a target it changes what the rules find in a trace."""
+
+    fix: Fix
+    label: str
+    target: Target | None
+    options: Mapping[str, Any]
+
+    def changes(self, trace: Trace, rank: int) -> tuple[Change, ...]:
+        """What it changes on each device of a rank; none where nothing there is to be changed."""
+        fix, target = self.fix, self.target
+        if target is not None and fix.aim is not None:
+            return on_rank(fix.aim(trace, target, **self.options), rank)
+        found = (target,) if target is not None else fix.find(trace) if fix.find else ()
+        return on_rank((fix.change(one, **self.options) for one in found), rank)
+
+
+def parse_change(text: str) -> Asked:
+    """The fix or edit that a line of text names; raises `UsageError` with the grammar where it names none."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.commenters, lexer.escape = True, "", ""
+    try:
+        words = list(lexer)
+    except ValueError as error:
+        raise UsageError(f"the change {text!r} has an open quotation: {error}") from error
+    names = (" ".join(words[:2]), " ".join(words[:1]))
+    name = next((name for name in names if name in GRAMMAR), None)
+    if name is None:
+        forms = dict.fromkeys(f"{verb.form} — {verb.prices}" for _, verb in GRAMMAR.values())
+        near = [form for form in forms if words and form.startswith(f"{words[0]} ")]
+        raise UsageError(f"unknown change {names[bool(not near)]!r}", remedy=f"choose from: {'; '.join(near or forms)}")
+    fix, verb = GRAMMAR[name]
+    rest = words[len(name.split()) :]
+    if verb.options:
+        rest, options = verb.options(rest)
+    else:
+        options = {}
+    most = 1 if verb.takes else 0
+    if len(rest) > most:
+        count = "one target" if most else "no target"
+        raise UsageError(f"{name} takes {count}, not {' '.join(rest)!r}", remedy=f"write {verb.form}")
+    if most and not rest and not verb.takes.startswith("["):
+        raise UsageError(f"{name} needs a target", remedy=f"write {verb.form}")
+    return Asked(fix, " ".join(words), Target.parse(rest[0]) if rest else None, options)

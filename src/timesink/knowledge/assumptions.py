@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from timesink.errors import UsageError
-from timesink.knowledge.pattern import Pattern
+from timesink.knowledge import Pattern
 from timesink.startup import dataclass
 
 VARIABLE: Final = "TIMESINK_ASSUMPTIONS"

@@ -6,17 +6,15 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from timesink.knowledge.pattern import Pattern, Patterns
+from timesink.knowledge import Pattern, Patterns
 from timesink.model.arrays import Int8Array
 from timesink.model.names import mapped
 
-_FILE: Final = Patterns(Path(__file__).with_suffix(".md"))
-globals().update(vars(_FILE))
+_FILE: Final = Patterns(__file__, globals())
 
 if TYPE_CHECKING:
 

@@ -12,13 +12,11 @@ from __future__ import annotations
 import re
 import sys
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from timesink.knowledge.pattern import Pattern, Patterns
+from timesink.knowledge import Pattern, Patterns
 
-_FILE: Final = Patterns(Path(__file__).with_suffix(".md"))
-globals().update(vars(_FILE))
+_FILE: Final = Patterns(__file__, globals())
 
 if TYPE_CHECKING:
 
@@ -40,15 +38,7 @@ _INSTALLED: Final = re.compile(
     r"|(?:^|[/\\])[a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py$"  # code that TorchInductor generated
     r"|[/\\]timesink[/\\](?:capture|trials)[/\\]"  # our agent, installed to be edited
 )
-_LIBRARIES: Final = frozenset((
-    "torch", "torchvision", "torchaudio", "torchdata", "torchrec", "torch_xla", "functorch", "triton", "numpy",
-    "scipy", "pandas", "sklearn", "PIL", "cv2", "tqdm", "transformers", "accelerate", "datasets", "tokenizers",
-    "huggingface_hub", "peft", "trl", "diffusers", "timm", "lightning", "pytorch_lightning", "lightning_fabric",
-    "ignite", "deepspeed", "megatron", "apex", "xformers", "flash_attn", "transformer_engine", "fairscale",
-    "composer", "wandb", "tensorboard", "mlflow", "pyarrow", "ray", "vllm", "sglang", "jax", "jaxlib", "flax", "cupy",
-    "tensorflow", "keras", "hydra", "omegaconf", "click", "typer", "IPython", "ipykernel", "nvtx", "einops",
-    "safetensors", "timesink",
-))  # fmt: skip
+_LIBRARIES: Final = frozenset(_FILE.words["INSTALLED_PACKAGES"])
 
 
 _UP_TO_PACKAGES: Final = re.compile(rf"^.*{_PACKAGES}")

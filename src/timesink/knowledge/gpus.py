@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from timesink.knowledge.pattern import Pattern
+from timesink.knowledge import Pattern
 from timesink.knowledge.vendors import NVIDIA, vendor_of_product
 from timesink.startup import dataclass, field, regex
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
+from timesink.knowledge import Patterns
 from timesink.knowledge.kernel_symbols import function_name, symbol_of
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.startup import regex
@@ -63,27 +64,8 @@ _REDUCED: Final = regex(r"(\w+?)Ops<|(\w+?)_functor<|::(\w+?)_kernel(?:_cuda|_im
 _FOREACH: Final = regex(r"(Fused\w+?)(?:Math)?Functor|Functor<[^>]*>, ?(?:at::native::|std::)?(\w+?)(?:Functor)?[<>]")
 _LOG_SOFTMAX: Final = regex(r"LogSoftMax|softmax_warp_\w+<[^,]+,[^,]+,[^,]+, ?(?:\(int\))?\d+, ?(?:\(bool\)1|true)")
 _TRITON: Final = regex(r"^triton_(?P<kind>poi|red|per|tem)_fused_?(?P<rest>\w*?)_?(?P<number>\d+)$")
-_OF_WORDS: Final = (
-    "_adaptive_avg_pool2d", "_safe_softmax", "_log_softmax", "_scaled_mm", "_to_copy", "_unsafe_index", "_unsafe_view",
-    "_unsafe_index_put", "_unsafe_masked_index", "_native_batch_norm_legit", "_native_batch_norm_legit_functional",
-    "_native_batch_norm_legit_no_training", "_weight_norm_interface", "adaptive_avg_pool2d", "adaptive_max_pool2d",
-    "as_strided", "avg_pool2d", "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "bitwise_and",
-    "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_to", "clamp_max", "clamp_min", "constant_pad_nd",
-    "cross_entropy_loss", "embedding_bag", "embedding_dense", "floor_divide", "full_like", "fma_rn", "group_norm",
-    "huber_loss", "index_add", "index_fill", "index_put", "index_select", "inductor_lookup_seed", "inductor_random",
-    "inductor_seeds", "kl_div", "layer_norm", "leaky_relu", "lift_fresh_copy", "log_sigmoid", "log_softmax",
-    "logical_and", "logical_not", "logical_or", "masked_fill", "masked_scatter", "max_pool2d_with_indices", "mse_loss",
-    "nan_to_num", "native_batch_norm", "native_dropout", "native_group_norm", "native_layer_norm", "new_full",
-    "new_ones", "new_zeros", "nll_loss", "nll_loss2d", "nll_loss2d_forward", "nll_loss_forward", "ones_like",
-    "prepare_softmax_online", "pow_tensor", "rand_like", "randn_like", "reflection_pad2d", "repeat_interleave",
-    "rms_norm", "scalar_tensor", "scatter_add", "scatter_reduce", "select_scatter", "slice_scatter", "smooth_l1_loss",
-    "split_with_sizes", "std_mean", "sum_to_size", "type_as", "upsample_bilinear2d", "upsample_nearest2d", "var_mean",
-    "zeros_like",
-)  # fmt: skip
-"""Operators of PyTorch that compilers fuse and whose names hold more than one word, apart from "backward"."""
-_OPERATOR: Final = regex(
-    rf"(?P<name>(?:{'|'.join(sorted(_OF_WORDS, key=len, reverse=True))}|_?[A-Za-z0-9]+)(?:_backward(?:_data)?)?)(?:_|$)"
-)
+_OF_WORDS: Final = sorted(Patterns(__file__).words["FUSED_OPERATORS"], key=len, reverse=True)
+_OPERATOR: Final = regex(rf"(?P<name>(?:{'|'.join(_OF_WORDS)}|_?[A-Za-z0-9]+)(?:_backward(?:_data)?)?)(?:_|$)")
 _TRITON_WORK: Final = {"poi": "fused", "red": "fused reduce", "per": "fused reduce", "tem": "fused gemm"}
 _ENDS: Final = regex(r"(?:_?cuda)?_?kernel(?:_?(?:template|impl|cuda))*$", re.IGNORECASE)
 _ELEMENTS: Final = regex(r"(?:lambda\(|Functor<|(?:kernel|contig|vectorized|Copy|_add)<)(?:\w+::)*(\w+)\b(?!::)")

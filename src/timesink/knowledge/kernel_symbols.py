@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from timesink.knowledge.pattern import Pattern
+from timesink.knowledge import Pattern
 from timesink.startup import dataclass, regex
 
 LAUNCHER: Final = Pattern(

@@ -12,12 +12,10 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 
-from timesink.knowledge import collectives
+from timesink.knowledge import Patterns, collectives
 from timesink.knowledge.kernel_symbols import Symbol, symbol_of
-from timesink.knowledge.pattern import Patterns
 from timesink.startup import dataclass, regex
 
 
@@ -64,7 +62,7 @@ _TENSILE_LETTER = {
     "I8": "int8", "4xi8": "int8",
 }  # fmt: skip
 
-_FAMILY_PATTERNS: Final = Patterns(Path(__file__).with_suffix(".md")).kind("FAMILY_PATTERNS")
+_FAMILY_PATTERNS: Final = Patterns(__file__).kind("FAMILY_PATTERNS")
 _FAMILIES = (
     (KernelFamily.COMMUNICATION, regex(collectives.COMMUNICATION)),
     *((KernelFamily(kind.split()[0]), regex(pattern, re.IGNORECASE)) for kind, pattern in _FAMILY_PATTERNS.items()),

@@ -10,15 +10,13 @@ import re
 from enum import StrEnum
 from functools import cache
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from timesink.knowledge.pattern import Pattern, Patterns
+from timesink.knowledge import Pattern, Patterns
 from timesink.startup import dataclass
 from timesink.untrusted.plain_json import parsed
 
-_FILE: Final = Patterns(Path(__file__).with_suffix(".md"))
-globals().update(vars(_FILE))
+_FILE: Final = Patterns(__file__, globals())
 
 if TYPE_CHECKING:
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from timesink.knowledge.pattern import Pattern, Patterns
+from timesink.knowledge import Pattern, Patterns
 
-_FILE: Final = Patterns(Path(__file__).with_suffix(".md"))
-globals().update(vars(_FILE))
+_FILE: Final = Patterns(__file__, globals())
 
 if TYPE_CHECKING:
 
@@ -37,25 +36,7 @@ CERTAIN_SHAPES: Final = (
 )  # fmt: skip
 """Shapes that a redacted file cannot hold by chance; redaction fails where it does."""
 LONG_WORD: Final = Pattern(r"\S{2000,}", "what nobody writes as one word", "x" * 2000, "x" * 1999)
-BESIDE_A_SYMBOL: Final = frozenset(
-    [
-        "void",
-        "bool",
-        "int",
-        "auto",
-        "long",
-        "const",
-        "unsigned",
-        "float",
-        "double",
-        "noexcept",
-        "&",
-        "*",
-        "&&",
-        "const&",
-    ]
-)
-"""Words that stand beside the name of a function, outside of its brackets."""
+BESIDE_A_SYMBOL: Final = frozenset(_FILE.words["BESIDE_A_SYMBOL"])
 TERMINAL_STYLE: Final = Pattern("\x1b\\[[0-9;]{0,20}m", "a colour of a terminal", "\x1b[31m", "[31m")
 
 ESCAPED_SLASH: Final = "\\/"
@@ -68,12 +49,7 @@ def whole_words(names: Iterable[str]) -> str:
     return rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9])"
 
 
-NAMING_SIGNS: Final = (
-    "/home/", "/users/", "/Users/", "Users\\", "/u/", "/fsx/", "/scratch/", "/nfs/", "/nvme", "/data/", "/work/", "/cluster/work/",
-    "/global/homes/", "/net/home/", "/srv/home/", "/export/home/", "~", "@", "USER", "LOGNAME", "HOST", "NODENAME", "MASTER_ADDR", "SSH_CLIENT",
-    "tw_user", "ost_name", "ostname", "ostName", "ser_name", "sername", "serName", '"user"', '"host"', '"login"', '"owner"', '"account"',
-)  # fmt: skip
-"""One of these stands where `NAMING` matches."""
+NAMING_SIGNS: Final = _FILE.words["NAMING_SIGNS"]
 
 _KEPT: Final = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 """Keys, tables and columns by what readers take."""

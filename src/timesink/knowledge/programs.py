@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from timesink.knowledge.pattern import Pattern, Patterns
+from timesink.knowledge import Pattern, Patterns
 
-_FILE: Final = Patterns(Path(__file__).with_suffix(".md"))
-globals().update(vars(_FILE))
+_FILE: Final = Patterns(__file__, globals())
 
 if TYPE_CHECKING:
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from math import prod
+from typing import Final
 
+from timesink.knowledge import Patterns
 from timesink.knowledge.operators import Operator, OperatorWork, Tensor, WorkKind
 from timesink.untrusted.plain_json import parsed
 
@@ -269,45 +271,23 @@ def _broadcast(tensors: list[Tensor]) -> int | None:
     return result
 
 
-_MATMULS = (
-    "mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "mv", "addmv", "_scaled_mm", "_int_mm", "_addmm_activation",
-)  # fmt: skip
-_ATTENTIONS = (
-    "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
-    "_scaled_dot_product_cudnn_attention", "_flash_attention_forward", "_efficient_attention_forward",
-    "_cudnn_attention_forward", "_flash_attention_backward", "_efficient_attention_backward",
-    "_cudnn_attention_backward",
-)  # fmt: skip
-_CONVOLUTIONS = ("convolution", "cudnn_convolution", "miopen_convolution", "convolution_backward")
-_POINTWISE = (
-    "abs", "add", "add_", "addcdiv", "addcdiv_", "addcmul", "addcmul_", "bitwise_and", "bitwise_or", "ceil", "clamp",
-    "clamp_min", "clamp_min_", "clamp_", "cos", "div", "div_", "eq", "erf", "exp", "floor", "ge", "gelu",
-    "gelu_backward", "gt", "hardswish", "le", "lerp", "lerp_", "log", "logical_and", "logical_not", "lt",
-    "masked_fill", "masked_fill_", "mul", "mul_", "native_dropout", "native_dropout_backward", "ne", "neg", "pow",
-    "reciprocal", "relu", "relu_", "rsqrt", "rsub", "sigmoid", "sigmoid_", "sigmoid_backward", "silu", "silu_",
-    "silu_backward", "sin", "sqrt", "sqrt_", "sub", "sub_", "tanh", "tanh_", "tanh_backward", "threshold_backward",
-    "tril", "triu", "where",
-)  # fmt: skip
-_REDUCTIONS = (
-    "sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "linalg_vector_norm", "all", "any", "argmax",
-    "argmin", "var", "var_mean", "std",
-)  # fmt: skip
-
-FORMULAS: dict[str, Formula] = {
-    **dict.fromkeys(_MATMULS, matmul),
-    **dict.fromkeys(_ATTENTIONS, attention),
-    **dict.fromkeys(_CONVOLUTIONS, convolution),
-    **dict.fromkeys(_POINTWISE, pointwise),
-    **dict.fromkeys(_REDUCTIONS, passes(WorkKind.REDUCTION, 1, 1.0)),  # results are smaller, and left out
-    **dict.fromkeys(("copy_", "_to_copy", "clone", "contiguous"), copy),
-    **dict.fromkeys(("fill_", "zero_"), passes(WorkKind.POINTWISE, 1, 0.0)),
-    **dict.fromkeys(("native_layer_norm", "native_group_norm", "_fused_rms_norm", "cudnn_batch_norm"), norm),
-    **dict.fromkeys(("native_layer_norm_backward", "native_group_norm_backward"), gradient(WorkKind.NORM, 12.0)),
-    **dict.fromkeys(("_softmax", "_log_softmax"), passes(WorkKind.SOFTMAX, 2, 5.0)),
-    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), gradient(WorkKind.SOFTMAX, 4.0)),
-    **dict.fromkeys(("embedding", "index_select"), embedding),
-    "cat": concatenation,
+_FORMULAS: Final[dict[str, Formula]] = {
+    "MATMUL": matmul,
+    "ATTENTION": attention,
+    "CONVOLUTION": convolution,
+    "POINTWISE": pointwise,
+    "REDUCTION": passes(WorkKind.REDUCTION, 1, 1.0),
+    "COPY": copy,
+    "FILL": passes(WorkKind.POINTWISE, 1, 0.0),
+    "NORM": norm,
+    "NORM_GRADIENT": gradient(WorkKind.NORM, 12.0),
+    "SOFTMAX": passes(WorkKind.SOFTMAX, 2, 5.0),
+    "SOFTMAX_GRADIENT": gradient(WorkKind.SOFTMAX, 4.0),
+    "EMBEDDING": embedding,
+    "CONCATENATION": concatenation,
 }
+FORMULAS: Final = {name: _FORMULAS[kind] for kind, names in Patterns(__file__).words.items() for name in names}
+"""The formula of each operator, as `work.md` lists them."""
 
 
 def work_of(operator: Operator) -> OperatorWork | None:

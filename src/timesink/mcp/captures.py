@@ -18,7 +18,7 @@ from typing import Any
 from timesink.capture.recorded_run import RecordedRun, recorded_run
 from timesink.diagnosis.verdicts import Diagnosis, Undecided
 from timesink.errors import UsageError
-from timesink.mcp.answers import MARK, fitted, named, paged, rounded, sentence
+from timesink.mcp import MARK, fitted, named, paged, rounded, sentence
 from timesink.model.trace import Trace
 from timesink.startup import dataclass, replace
 from timesink.units import NS_PER_MS

@@ -17,7 +17,7 @@ from typing import IO, Any
 import anyio
 
 from timesink.errors import UsageError
-from timesink.mcp.answers import MARK, sentence
+from timesink.mcp import MARK, sentence
 from timesink.startup import dataclass, field, replace
 from timesink.untrusted import plain_json
 from timesink.untrusted.scrub import is_made_of, scrub

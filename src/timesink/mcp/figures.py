@@ -10,7 +10,7 @@ from timesink.diagnosis.budgets import step_budgets
 from timesink.errors import UsageError
 from timesink.export.sql import Allowance, ask
 from timesink.knowledge.step_parts import part_words
-from timesink.mcp.answers import MARK, fitted, named, paged, quantity, rounded, sentence
+from timesink.mcp import MARK, fitted, named, paged, quantity, rounded, sentence
 from timesink.mcp.captures import PAGE, OpenCapture, steps_of, words_of
 from timesink.model.tables import DEVICE_OPS
 from timesink.views.page import Cell, Page, Sheet
@@ -153,7 +153,7 @@ def query_rows(capture: OpenCapture, sql: str) -> dict[str, Any]:
 
 def priced_change(capture: OpenCapture, change: str) -> dict[str, Any]:
     """What one change would win per step, before it is made."""
-    from timesink.fixes.words import parse_change
+    from timesink.fixes.table import parse_change
     from timesink.views.plan import what_if_page
 
     page = what_if_page(capture.trace, (parse_change(change),))

@@ -7,7 +7,7 @@ from typing import Any
 from timesink.diagnosis.saving import what_is_left
 from timesink.diagnosis.verdicts import Card, Finding, Undecided
 from timesink.errors import UsageError
-from timesink.mcp.answers import MARK, evidence, fitted, named, paged, quantity, sentence
+from timesink.mcp import MARK, evidence, fitted, named, paged, quantity, sentence
 from timesink.mcp.captures import OpenCapture, statement_of, steps_of
 from timesink.render.html.sections import section
 from timesink.views.figures import TimelineWindow

@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from timesink.memory_plan.config import Model, Parallel, Training
+from timesink.memory_plan import Model, Parallel, Training
 
 
 @dataclass(eq=False, slots=True)

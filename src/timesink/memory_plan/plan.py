@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from timesink.memory_plan import Configuration
 from timesink.memory_plan.blocks import Tape, block, loss, shapes_of
-from timesink.memory_plan.config import Configuration
 from timesink.memory_plan.step import (
     PYTORCH,
     MemoryCategory,

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from timesink.memory_plan import Configuration, Model, Parallel, Precision, Serving, Training
 from timesink.memory_plan.blocks import Shapes, Tape, block, loss, shapes_of
-from timesink.memory_plan.config import Configuration, Model, Parallel, Precision, Serving, Training
 from timesink.units import bytes_text
 
 

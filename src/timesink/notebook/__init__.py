@@ -112,11 +112,10 @@ def verify_change(
 
     Such as ``timesink.verify_change("python old.py", "python new.py").outcome``.
     """
-    from timesink.verify.calls import CallsInTurns
     from timesink.verify.environment import Command
     from timesink.verify.experiment import ExperimentPlan, to_result, verify
     from timesink.verify.gate import launching, two_sides
-    from timesink.verify.runs import SIDES, FoundSteps, WholeRuns
+    from timesink.verify.runs import SIDES, CallsInTurns, FoundSteps, WholeRuns
 
     plan = ExperimentPlan(threshold_ratio, looks=tuple(pairs), least_speed_up=least_speed_up)
     if callable(before) and callable(after):

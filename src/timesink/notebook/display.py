@@ -80,7 +80,7 @@ def trace_html(trace: Trace) -> str:
 
 def comparison_html(result: GateResult) -> str:
     """The verdict, what moved, and why."""
-    from timesink.render.gate.pages import page
+    from timesink.render.gate import page
 
     return page_html(page(result))
 

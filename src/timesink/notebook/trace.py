@@ -174,7 +174,7 @@ class AnsweringTrace(model.Trace):
         ['remove-sync', 'scale kernel:nvjet 0.5']
         """
         from timesink.diagnosis.undiagnosable import check_device_work
-        from timesink.fixes.words import parse_change
+        from timesink.fixes.table import parse_change
         from timesink.views.plan import what_if_page
 
         if not changes:

@@ -68,10 +68,10 @@ WRITERS: dict[str, Mapping[Format, str]] = {
         Format.CSV: "tables:render_csv",
     },
     "GateResult": {
-        Format.TEXT: "gate.pages:render_text",
+        Format.TEXT: "gate:render_text",
         Format.JSON: "gate.ci:render_json",
         Format.MD: "gate.ci:render_markdown",
-        Format.HTML: "gate.pages:render_html",
+        Format.HTML: "gate:render_html",
     },
     "Rule": {
         Format.TEXT: "rule_page:render_text",

@@ -9,7 +9,7 @@ from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.verdicts import Claim, Evidence, NotApplicable, Quantity, Where
 from timesink.diagnosis.words import period_text
 from timesink.fixes import table as fixes
-from timesink.measures.compile.graphs import broken_graphs, eager_islands
+from timesink.measures.compile import broken_graphs, eager_islands
 from timesink.measures.compile.summary import GraphBreak, compile_summary, compile_time
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import per_step_ns, share_of_step

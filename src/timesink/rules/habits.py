@@ -19,8 +19,8 @@ from timesink.diagnosis.verdicts import (
     Undecided,
 )
 from timesink.diagnosis.words import of_period
+from timesink.fixes import Fix
 from timesink.fixes import table as fixes
-from timesink.fixes.fix import Fix
 from timesink.fixes.replays import extra_kernels
 from timesink.measures.habits.debugging import BlockingLaunches, blocking_launches, filled_memory, nan_checks
 from timesink.measures.habits.extra_work import ExtraWork

@@ -25,18 +25,17 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.diagnosis.words import number, per_period, period_text
+from timesink.fixes import Fix
 from timesink.fixes import table as fixes
-from timesink.fixes.fix import Fix
 from timesink.knowledge.calls import DEVICE_SYNC
 from timesink.knowledge.kernel_traits import OF_PYTHON
 from timesink.knowledge.ranges import COMPILE_WORK, GARBAGE_COLLECTION, OPERATOR
 from timesink.measures.communication.collectives import pickled_per_step
-from timesink.measures.compile.graph_obstacles import graph_obstacle
+from timesink.measures.compile.summary import graph_obstacle
 from timesink.measures.habits.debugging import launches_block
 from timesink.measures.idle.blame import is_effective
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time, launching_time, python_time, system_time
-from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows
-from timesink.measures.idle.requests import waits_for_work
+from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows, waits_for_work
 from timesink.measures.kernels.kernels import median_kernel_ns
 from timesink.measures.steps.per_step import begun_per_step, per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.steps.steps import steps

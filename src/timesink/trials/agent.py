@@ -412,9 +412,9 @@ def _most_memory() -> int:
 def begin(text: str) -> None:
     """Wait for the program to import torch, then watch it."""
     from timesink.capture import in_program
-    from timesink.capture.agent import start, torch_hooks
+    from timesink.capture.agent import is_bystander, torch_hooks, when_imported
 
-    if start.is_bystander(sys.orig_argv):
+    if is_bystander(sys.orig_argv):
         return
     trial = Trial(TrialPlan.from_json(text))
 
@@ -423,4 +423,4 @@ def begin(text: str) -> None:
         trial.program.install()
         torch_hooks.install(trial)
 
-    start.when_imported("torch", install)
+    when_imported("torch", install)

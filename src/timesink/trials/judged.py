@@ -18,8 +18,8 @@ from typing import Any
 
 from timesink.capture.errors import CaptureError
 from timesink.edits.table import EDITS, Drift
+from timesink.trials.records import Repair
 from timesink.trials.repair import Repairs, Shown
-from timesink.trials.repaired import Repair
 from timesink.trials.run import ProgramRuns
 from timesink.trials.workplace import changed_since, open_workplace
 from timesink.verify.outcomes import Outcome

@@ -1,10 +1,17 @@
-"""What the trial in the program, its parent and the page hand to each other: plain records, as JSON in files."""
+"""What the trial in the program, its parent and the page hand to each other: plain records, as JSON in files; receipts,
+whether losses with changes stay with those of the program as it is; and what `timesink fix` made of a program."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
-from statistics import fmean
+from dataclasses import asdict, dataclass, field, replace
+from math import sqrt
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from timesink.edits.table import Drift
+    from timesink.verify.outcomes import Effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,3 +179,107 @@ class TrialAnswer:
     confirmed: dict[tuple[str, ...], Confirmed] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     foretold: dict[str, Foretold] = field(default_factory=dict)
+
+
+Decided = Literal["kept", "taken back", "offered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What became of one edit at one line. `why` is the reason of what was decided; `diff` is as `patch -p1` takes it.
+
+    Of one that was run: milliseconds a step before it and after it, the effect with its interval, the receipt, and of
+    one that is kept its commit.
+    """
+
+    fix: str
+    where: str
+    decided: Decided
+    why: str
+    diff: str
+    foretold: Foretold | None = None
+    before_ms: float | None = None
+    after_ms: float | None = None
+    effect: Effect | None = None
+    pairs: int = 0
+    receipt: Receipt | None = None
+    commit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairAnswer:
+    """All that was made of a program: its edits in order, and its step before the first and after the last."""
+
+    base_ms: float
+    after_ms: float
+    repairs: tuple[Repair, ...]
+    ended: str
+    seconds: float
+
+    @property
+    def kept(self) -> tuple[Repair, ...]:
+        """The edits that hold."""
+        return tuple(repair for repair in self.repairs if repair.decided == "kept")
+
+
+TOLERATED: Final[dict[Drift, float]] = {
+    "exact": 1e-6,
+    "other batches": 1e-6,
+    "rounding": 1e-3,
+    "lower precision": 3e-2,
+}
+"""How far losses may leave those of the base, as a share of their size, beyond what two runs of the base differ."""
+
+_WEIGHTS: Final = 0.1  # of how far a weight went
+_STRAY: Final = 0.05  # of the weights
+
+
+def hold_losses(base: list[float], again: list[float], changed: list[float], drift: Drift) -> Receipt | None:
+    """The losses of the base, of the base run again, and of one run with changes that move results by `drift`.
+
+    Rounding shows from the first step on and is small there; training then makes any difference larger. So the first
+    quarter is held to the class's own tolerance, the last to that of a lower precision.
+    """
+    series = base, again, changed
+    steps = min(map(len, series))
+    if not steps:
+        return None
+    quarter, tolerated = max(1, steps // 4), TOLERATED[drift]
+    if drift == "rounding":
+        early = _hold(series, 0, quarter, tolerated)
+        if not early.holds:
+            return early
+        tolerated = TOLERATED["lower precision"]
+    late = _hold(series, steps - quarter, steps, tolerated)
+    if drift != "other batches" or late.holds:
+        return late
+    first, other = base[steps - quarter : steps], changed[steps - quarter : steps]
+    size = max(abs(fmean(first)), 1e-6)
+    error = stdev(first) / sqrt(len(first)) if len(first) > 1 else 0.0
+    return replace(late, apart=abs(fmean(other) - fmean(first)) / size, tolerated=3 * sqrt(2) * error / size)
+
+
+def stray_weights(base: list[float], again: list[float], changed: list[float]) -> str:
+    """How weights went otherwise than those of the base, in two runs of it; empty where at most a twentieth did.
+
+    A step that is left out, or a weight that is frozen, moves losses little in so few steps, and weights much.
+    """
+    if base and len(base) != len(changed):
+        return f"{len(changed)} weights are trained, not {len(base)}"
+    apart = [
+        abs(mine - theirs) > _WEIGHTS * theirs + 2 * abs(theirs - other)
+        for theirs, other, mine in zip(base, again, changed, strict=False)
+    ]
+    if sum(apart) <= _STRAY * len(apart):
+        return ""
+    return f"{sum(apart)} of {len(apart)} weights moved otherwise than those before it"
+
+
+def _hold(series: tuple[list[float], ...], start: int, end: int, tolerated: float) -> Receipt:
+    first, second, other = (losses[start:end] for losses in series)
+    return Receipt(end, _apart(other, first), _apart(second, first), tolerated)
+
+
+def _apart(one: list[float], other: list[float]) -> float:
+    """The mean distance of two series, step by step, as a share of the second."""
+    return fmean(abs(mine - theirs) / max(abs(theirs), 1e-6) for mine, theirs in zip(one, other, strict=True))

@@ -15,14 +15,21 @@ from statistics import median
 from typing import Final
 
 from timesink.capture.errors import CaptureError, failure
-from timesink.edits.source import Proposal, Source
+from timesink.edits import Proposal, Source
 from timesink.edits.table import EDITS, proposals, unified
 from timesink.errors import UsageError
-from timesink.fixes.fix import Offer
+from timesink.fixes import Offer
 from timesink.fixes.table import BY_NAME
-from timesink.trials.receipts import TOLERATED, hold_losses, stray_weights
-from timesink.trials.records import Foretold, TrialResult
-from timesink.trials.repaired import Decided, Repair, RepairAnswer
+from timesink.trials.records import (
+    TOLERATED,
+    Decided,
+    Foretold,
+    Repair,
+    RepairAnswer,
+    TrialResult,
+    hold_losses,
+    stray_weights,
+)
 from timesink.trials.run import ProgramRuns, foretell
 from timesink.trials.workplace import Workplace
 from timesink.units import share_text, time_text

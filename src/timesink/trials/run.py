@@ -23,8 +23,16 @@ from timesink.capture.running import agent_environment
 from timesink.edits.reads import EVERY
 from timesink.errors import TimesinkError, UsageError
 from timesink.trials.agent import VARIABLE
-from timesink.trials.receipts import TOLERATED, hold_losses
-from timesink.trials.records import Confirmed, Foretold, TrialAnswer, TrialPlan, TrialResult, Tried
+from timesink.trials.records import (
+    TOLERATED,
+    Confirmed,
+    Foretold,
+    TrialAnswer,
+    TrialPlan,
+    TrialResult,
+    Tried,
+    hold_losses,
+)
 from timesink.trials.switches import EXCLUDED_BY, SWITCHES
 from timesink.units import NS_PER_MS
 

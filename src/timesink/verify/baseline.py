@@ -16,13 +16,12 @@ from typing import Any
 from timesink.errors import UsageError, did_you_mean, unknown
 from timesink.startup import asdict, dataclass, field, replace
 from timesink.untrusted.scrub import is_made_of
-from timesink.verify import calibration
+from timesink.verify import BrokenRecord, calibration, load, text_of, write
 from timesink.verify.changepoint import judge_history
 from timesink.verify.counters import Counter
 from timesink.verify.environment import Environment, differences
 from timesink.verify.limits import BASELINE_LEVEL, HISTORY_MAX, MSER_BATCH
 from timesink.verify.outcomes import Better, How, Reason, RunRow
-from timesink.verify.records import BrokenRecord, load, text_of, write
 
 VERSION = 1
 STATISTIC: Mapping[str, Any] = {

@@ -18,10 +18,9 @@ import numpy as np
 
 from timesink.model.arrays import Float64Array
 from timesink.startup import dataclass, replace
-from timesink.verify import limits
+from timesink.verify import BrokenRecord, limits, load, write
 from timesink.verify.environment import Environment
 from timesink.verify.outcomes import ChangeVerdict, Outcome, Reason, RunRow, inconclusive
-from timesink.verify.records import BrokenRecord, load, write
 from timesink.verify.statistics import interval_verdict, lag1_correlation, steady_part, t_interval, trend
 
 VERSION = 1

@@ -17,9 +17,9 @@ from timesink.errors import UsageError
 from timesink.knowledge.limit_texts import MORE_IS_BETTER, NCU_METRIC
 from timesink.startup import dataclass
 from timesink.untrusted.plain_json import parsed
+from timesink.verify import round_floats
 from timesink.verify.limits import EXACT_TOLERANCE, KERNEL_THRESHOLD, SHARE_TOLERANCE
 from timesink.verify.outcomes import Better, ChangeVerdict, GateRow, How, Outcome, Reason, inconclusive, invalid
-from timesink.verify.records import round_floats
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
@@ -176,7 +176,7 @@ def memory_metrics(trace: Trace) -> dict[str, Counter]:
 
 def kernel_metrics(trace: Trace) -> dict[str, Counter]:
     """Deterministic counters of profiled kernels, summed over the launches of each kernel."""
-    from timesink.measures.counters.counters import kernel_counters
+    from timesink.measures.counters import kernel_counters
     from timesink.model.tables import KERNEL_PROFILES
 
     if KERNEL_PROFILES not in trace:

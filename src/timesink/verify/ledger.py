@@ -21,8 +21,8 @@ from timesink.errors import UsageError
 from timesink.startup import dataclass, replace
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.whole_file import whole_file
+from timesink.verify import BrokenRecord
 from timesink.verify.outcomes import Outcome
-from timesink.verify.records import BrokenRecord
 
 
 @dataclass(frozen=True, slots=True)

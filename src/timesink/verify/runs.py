@@ -1,7 +1,8 @@
 """Runs of a comparison: the order of the sides, how a program hands over its step times, and one row per run.
 
 The program hands its step times over (``timesink.step()``, its output, a JSON file that it writes), or the agent in it
-finds and times its steps as in a capture, and records nothing. Programs without steps are compared by whole runs.
+finds and times its steps as in a capture, and records nothing. Programs without steps are compared by whole runs. Two
+functions of this process are timed in turns: what differs from one process to the next falls out.
 """
 
 from __future__ import annotations
@@ -9,21 +10,22 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from timesink.capture.agent.recording import StepMark
-from timesink.capture.in_program import VARIABLE
+from timesink.capture.in_program import VARIABLE, gpu_wait
 from timesink.capture.running import agent_environment
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.errors import ToolFailed, UsageError
 from timesink.model.arrays import median
-from timesink.startup import asdict, dataclass, replace
+from timesink.startup import asdict, dataclass, field, replace
 from timesink.untrusted.plain_json import parsed
-from timesink.verify import LONGEST_RUN_S
+from timesink.verify import LONGEST_RUN_S, limits
 from timesink.verify.environment import Command, Finished, probe_host, run
 from timesink.verify.gpu_watch import GpuWatch
 from timesink.verify.outcomes import RunRow
@@ -341,3 +343,36 @@ def _seconds(value: object, index: int) -> float:
     if not math.isfinite(seconds) or seconds <= 0:
         raise ToolFailed(f"step {index + 1} took {value!r}", remedy="check the pattern or the clock that was read")
     return seconds
+
+
+_STEP_S, _RUN_S, _LEAST_STEPS = 1e-3, 1.0, 8
+
+
+@dataclass(frozen=True, slots=True)
+class CallsInTurns:
+    """Times both sides, as `experiment.verify` asks for it. A step is as many calls as take a millisecond, and ends
+    once the GPU is idle; a run is `WANTED_STEPS` steps, or those of a second."""
+
+    bodies: Mapping[Side, Callable[[], object]]
+    _calls: dict[Side, int] = field(default_factory=dict)
+
+    def launch(self, side: Side, number: int) -> RunRow:
+        """One run; its times are those of a call, in seconds."""
+        body, seconds = self.bodies[side], list[float]()
+        if side not in self._calls:
+            _time(body, 1)  # what only a first call does
+            self._calls[side] = math.ceil(_STEP_S / max(_time(body, 1), 1e-9))
+        calls = self._calls[side]
+        while len(seconds) < limits.WANTED_STEPS and (len(seconds) < _LEAST_STEPS or sum(seconds) * calls < _RUN_S):
+            seconds.append(_time(body, calls) / calls)
+        return summarise(RunSteps(tuple(seconds)), side, number)
+
+
+def _time(body: Callable[[], object], calls: int) -> float:
+    wait = gpu_wait() or int
+    wait()
+    started = time.perf_counter()
+    for _ in range(calls):
+        body()
+    wait()
+    return time.perf_counter() - started

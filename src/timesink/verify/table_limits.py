@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from timesink.errors import UsageError, did_you_mean, unknown
-from timesink.export.tables import holdings
+from timesink.export import holdings
 from timesink.knowledge.kernel_names import short_names
 from timesink.knowledge.limit_texts import FILTER, LIMIT, NUMBER
 from timesink.model.names import pattern_fault

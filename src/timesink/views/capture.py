@@ -10,7 +10,7 @@ from timesink.measures.ranks.job import job
 from timesink.measures.steps.steps import step_times
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.views.page import Page, Sheet, declare, sheet_of
+from timesink.views.page import Page, Sheet, declare, listed, sheet_of
 
 
 def steps_sheet(alone_ms: Sequence[float], alone_step_ms: float | None, recorded_step_ms: float | None) -> Sheet:
@@ -53,10 +53,6 @@ def link_times_page(
 ) -> Page:
     """One row per collective; bandwidths by the formulae of nccl-tests. `used`: those of the job."""
     ranks = int(measured["ranks"])
-    columns = (
-        "kind: collective [name], bytes: size, time_ns: time, algbw_gb_per_s: algorithm GB/s, "
-        "busbw_gb_per_s: bus GB/s, used: the job's [name]"
-    )
     rows = []
     for call in measured["calls"]:
         kind, size, time_ns = str(call["kind"]), int(call["bytes"]), float(call["time_ns"])
@@ -64,6 +60,5 @@ def link_times_page(
         own = "yes" if (kind, size) in set(used) else ""
         rows.append((kind, size, time_ns, round(rate, 2), round(rate * BUS_FACTORS[kind](ranks), 2), own))
     machine = f"{ranks} x {measured['gpu']}" if measured.get("gpu") else f"{ranks} processes without a GPU"
-    note = "calls one after another; small ones take what launching them takes, as in nccl-tests"
-    sheet = sheet_of("collectives", "collectives", rows, columns, note)
+    sheet = listed("capture.collectives", rows)
     return Page(f"{len(calls)} collectives on {machine}, {measured['library']}", (sheet,))

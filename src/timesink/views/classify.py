@@ -15,7 +15,7 @@ from timesink.knowledge.gpus import GpuPeaks, Precision
 from timesink.knowledge.operators import WorkKind
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.knowledge.work import product_sizes
-from timesink.measures.counters.counters import kernel_counters
+from timesink.measures.counters import kernel_counters
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.roofline import KernelRoofline
 from timesink.measures.counters.sampled import ACTIVE, counter_means
@@ -27,32 +27,14 @@ from timesink.measures.kernels.facts import device_peaks
 from timesink.measures.kernels.planned import Batch, Planned, backward_operators, forward_operators
 from timesink.measures.kernels.quantised import quantised_products
 from timesink.measures.timeline.device_timeline import device_timeline
-from timesink.memory_plan.config import Model
+from timesink.memory_plan import Model
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import explain_limiter
+from timesink.startup import replace
 from timesink.units import share_text, time_text
-from timesink.views.page import Cell, Page, Sheet, first_rows, sheet_of
+from timesink.views.page import Cell, Page, Sheet, first_rows, listed
 
 _TERA = 1e12
-
-_WORK = "flops: operations, bytes, intensity: op/B, bound [text], attainable_teraflops: attainable TFLOP/s"
-_ATTAINED = (
-    "attained_teraflops: attained TFLOP/s, attainable_ns: attainable, time_ns: time, attained_ratio: of attainable"
-)
-_RECORDED = (
-    f"operator [name], shapes [name], module [name], pass [text], calls, {_WORK}, {_ATTAINED}, step_ratio: of step, "
-    "action: do [text]"
-)
-_PROFILED = f"id, operator: kernel [kernel], {_WORK}, {_ATTAINED}, step_ratio: of profiled time, action: do [text]"
-_PLANNED = (
-    f"part [text], operator [name], count: runs, {_WORK}, attainable_ns: attainable, step_ratio: of the pass, "
-    "action: do [text]"
-)
-_BESIDE = (
-    "part [text], operator [name], prefill_intensity: prefill op/B, prefill_bound: bound [text], "
-    "prefill_ns: per token, decode_intensity: decode op/B, decode_bound: bound [text], decode_ns: per token, "
-    "times: times as long"
-)
 
 
 def classification_page(trace: Trace, top: int, named: GpuPeaks | None = None) -> Page:
@@ -61,7 +43,7 @@ def classification_page(trace: Trace, top: int, named: GpuPeaks | None = None) -
     found = classification(trace, named)
     if found is None or not found.operators.height:
         if rows := list(_sampled(trace)):
-            sheet = sheet_of("kernels", "kernels of the capture, and idle time", rows, _SAMPLED, _BY_SAMPLES)
+            sheet = listed("classify.kernels", rows, _BY_SAMPLES)
             return Page("what limits the GPU, by sampled counters", (first_rows(sheet, top),))
         raise UsageError(
             "no kernel of this trace belongs to an operator, and no counters were sampled",
@@ -70,21 +52,11 @@ def classification_page(trace: Trace, top: int, named: GpuPeaks | None = None) -
         )
     gpu = named or device_peaks(trace).get(found.device)
     rows = [_recorded(row, found) for row in found.operators.iter_rows(named=True)]
-    sheet = first_rows(sheet_of("operators", "operators of a step", rows, _RECORDED, _BY_STEP), top)
+    sheet = first_rows(listed("classify.operators", rows), top)
     sheets = tuple(sheet for sheet in (sheet, _quantised(trace), _few_beside_many(found)) if sheet.rows)
     return Page(_headline(found, gpu), sheets, tuple(_notes(trace, found, gpu)))
 
 
-_BY_STEP = (
-    "operations and bytes of the shapes, each byte read and written once; calls and times are per step; attainable: "
-    "the larger of bytes and operations at what real kernels reach, and a microsecond per kernel, at most what it took"
-)
-
-
-_SAMPLED = (
-    "rank, device, part: kernels [name], time_ns: time, time_ratio: of the time, dram_ratio: DRAM, "
-    "tensor_ratio: tensor cores, active_ratio: SMs active, bound [text]"
-)
 _BY_SAMPLES = (
     f"memory or compute bound: at {share_text(fixes.BOUND_REACHED.value)} of what real kernels reach of memory or "
     "tensor cores; links: collectives; launch: the GPU waits for the CPU; other units are not sampled"
@@ -226,16 +198,10 @@ def counters_page(trace: Trace, top: int) -> Page:
     found = [limits for limits in kernel_limits(trace) if limits is not None and limits.roofline is not None]
     found.sort(key=lambda limits: (-(limits.kernel.duration_ns or 0.0), limits.kernel.profile))
     rows = [_profiled(limits, limits.roofline, total_ns) for limits in found if limits.roofline is not None]
-    sheet = first_rows(sheet_of("operators", "profiled kernels", rows, _PROFILED, _BY_COUNTERS), top)
+    sheet = first_rows(listed("classify.operators@profiled", rows), top)
     left = len(kernel_counters(trace)) - len(found)
     notes = (f"{left} launches are left out: their counters failed or tell no unit",) if left else ()
     return Page("profiled kernels beside their rooflines", (sheet,), notes)
-
-
-_BY_COUNTERS = (
-    "operations executed and bytes to and from DRAM, as counted; attainable: the larger of both at what real kernels "
-    "reach at the profiled clock"
-)
 
 
 def _profiled(limits: KernelLimits, line: KernelRoofline, total_ns: float) -> tuple[Cell, ...]:
@@ -286,7 +252,7 @@ def _pass(key: str, title: str, operators: Sequence[Planned]) -> Sheet:
         rates = _rates(work.flops, moved, bound.limiter, bound.bound_ns / one.count)
         shares = (bound.bound_ns, bound.bound_ns / total_ns, _action(work.kind, bound.limiter, None, one.intensity))
         rows.append((one.part, one.name, one.count, one.count * work.flops, one.count * moved, *rates, *shares))
-    return sheet_of(key, title, rows, _PLANNED, "of all layers; each byte is read and written once")
+    return replace(listed("classify.pass", rows), key=key, title=title)
 
 
 def _beside(prefill: Sequence[Planned], decode: Sequence[Planned], many: Batch, few: Batch) -> Sheet:
@@ -296,7 +262,7 @@ def _beside(prefill: Sequence[Planned], decode: Sequence[Planned], many: Batch, 
         first_ns, second_ns = one.bound.bound_ns / many.tokens, other.bound.bound_ns / few.tokens
         first, second = (one.intensity, one.bound.limiter, first_ns), (other.intensity, other.bound.limiter, second_ns)
         rows.append((one.part, one.name, *first, *second, second_ns / first_ns))
-    return sheet_of("phases", "prefill beside decode", rows, _BESIDE, "attainable time per token, over all layers")
+    return listed("classify.phases", rows)
 
 
 def _few_beside_many(found: Classification) -> Sheet:
@@ -313,7 +279,7 @@ def _few_beside_many(found: Classification) -> Sheet:
         (few, decode), (many, prefill) = members[0], members[-1]
         if few <= _FEW and few * _TIMES_MORE <= many:
             shown.append((name, sizes_text, module or None, many, *_phase(prefill), few, *_phase(decode)))
-    return sheet_of("phases", "products by weights of one shape: many rows beside few", shown, _PHASES)
+    return listed("classify.phases@few", shown)
 
 
 def _quantised(trace: Trace) -> Sheet:
@@ -326,7 +292,7 @@ def _quantised(trace: Trace) -> Sheet:
         rows.append(
             (one.name, *known, one.calls, *parts, one.weights_ns, one.saved_by_fusing_ns, *map(rows_text, even))
         )
-    return sheet_of("quantised", "products in FP8 and FP4 with what makes their operands", rows, _LEDGER, _OF_LEDGER)
+    return listed("classify.quantised", rows)
 
 
 _WAYS = ((False, False), (False, True), (True, False), (True, True))  # weights are kept; one amax and one cast
@@ -339,21 +305,7 @@ def rows_text(count: float | None) -> str | None:
     return "never" if isinf(count) else "always" if not count else f"{count:,.0f} rows"
 
 
-_LEDGER = (
-    "operator [name], rows, inner, columns, calls, product_ns: product, amax_ns: amax, cast_ns: casts, "
-    "scale_ns: scales, whole_ns: whole, wide_ns: in 16 bits, speedup: times as fast, "
-    "weights_ns: saved by kept weights, fused_ns: saved by one amax and one cast, wins: wins from [text], "
-    "wins_fused: with one amax and cast [text], wins_kept: with kept weights [text], wins_both: with both [text]"
-)
-_OF_LEDGER = (
-    "times of one product; 16 bits: the same product elsewhere in the trace, else as usual beside FP8; more rows take "
-    "product and activation as many times as long, the weights' part stays"
-)
 _TIMES_MORE = 8  # rows of a prefill over those of a decode: less than that is another batch
-_PHASES = (
-    "operator [name], weight [text], module [name], many_rows: rows, many_intensity: op/B, many_bound: bound [text], "
-    "many_ratio: of attainable, few_rows: rows, few_intensity: op/B, few_bound: bound [text], few_ratio: of attainable"
-)
 
 
 def _phase(row: dict[str, Any]) -> tuple[Cell, Cell, Cell]:

@@ -9,8 +9,8 @@ from itertools import chain
 from typing import Any
 
 from timesink.knowledge.kernel_names import short_name
+from timesink.measures.counters import KernelCounters
 from timesink.measures.counters.comparison import Comparison, KernelPair, compare_reports
-from timesink.measures.counters.counters import KernelCounters
 from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets
 from timesink.model.trace import Trace
 from timesink.rules.ncu._sheet import verdict_of
@@ -18,7 +18,7 @@ from timesink.startup import dataclass, replace
 from timesink.views.figures import RooflineChart
 from timesink.views.kernel_sheet import printed, table_of
 from timesink.views.kernels import LIMITER_WORDS
-from timesink.views.page import Cell, Field, Page, Sheet, declare, sheet_of
+from timesink.views.page import Cell, Field, Page, Sheet, declare, listed, sheet_of
 from timesink.views.roofline import points_of, roofline_chart
 
 ALIKE = 0.01  # figures that differ by less are noise of the profiler, and left out of what people read
@@ -66,15 +66,13 @@ def comparison_page(both: ReportPair, detailed: Sequence[SheetPair]) -> Page:
     rows = (_row(one, bool(result.obstacles)) for one in both.pairs)
     sheets = [sheet_of("pairs", "kernels", rows, columns, "--id N or --name RE shows every figure that changed")]
     if proposed := [*_proposals(result)]:
-        texts, note = "before [text], after [text], why [text]", "the names do not say so"
-        sheets.append(sheet_of("proposed", "proposed: the same work", proposed, texts, note))
+        sheets.append(listed("kernel_comparison.proposed", proposed))
     counts = (
         (pair.before.profile, pair.before.name, label, old, new)
         for pair in result.pairs
         for label, (old, new) in pair.counts.items()
     )
-    texts, note = "id, kernel [kernel], count [text], before, after", "exact: they depend on program and input only"
-    sheets.append(sheet_of("counts", "counts that changed", counts, texts, note))
+    sheets.append(listed("kernel_comparison.counts", counts))
     sheets += [_differences(one, bool(result.obstacles)) for one in detailed]
     return Page("two reports: before and after", tuple(sheets), tuple(_notes(result)))
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.kernel_names import short_name
-from timesink.measures.counters.least_bytes import LeastBytes, least_bytes
 from timesink.measures.counters.limiter import why_unexplained
+from timesink.measures.counters.machine_roofs import LeastBytes, least_bytes
 from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import explain_limiter

@@ -16,7 +16,7 @@ from timesink.diagnosis.verdicts import Bottleneck
 from timesink.diagnosis.words import number
 from timesink.errors import UsageError
 from timesink.knowledge.kernel_names import short_name
-from timesink.measures.counters.counters import (
+from timesink.measures.counters import (
     FULL,
     HIDDEN_BY_WARPS,
     NOT_HIDDEN,
@@ -32,7 +32,7 @@ from timesink.rules.ncu._family import bottleneck_of, explain_limiter
 from timesink.startup import dataclass, replace
 from timesink.units import share_text, time_text
 from timesink.untrusted.masking import redacted
-from timesink.views.page import Cell, Field, Page, Sheet, declare, sheet_of
+from timesink.views.page import Cell, Field, Page, Sheet, declare, listed, sheet_of
 
 LIMITER_WORDS = {name.value: name.value.replace("_", " ").removesuffix(" kernel") for name in Bottleneck}
 
@@ -273,14 +273,10 @@ def _ncu(target: KernelTarget, program: str) -> str:
 
 def next_page(kernels: Sequence[NextKernel]) -> Page:
     """The kernels and their commands."""
-    columns = (
-        "kernel [kernel], step_ns: per step, step_ratio: of step, mean_ns: mean, launches_per_step: launches, "
-        "replay_ns: replays alone, command [command]"
-    )
     rows = (
         (of.function, of.step_ns, of.step_ratio, of.mean_ns, of.per_step, kernel.replays_ns, kernel.command)
         for kernel in kernels
         for of in (kernel.target,)
     )
-    sheet = sheet_of("next", "by time per steady step", rows, columns)
+    sheet = listed("kernels.next", rows)
     return Page("kernels worth a closer look", (sheet,), NEXT_NOTES)

@@ -16,7 +16,7 @@ from timesink.model.tables import MEMORY_BLOCKS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
 from timesink.views.figures import FREE, Band, MapChart, MemoryChart
-from timesink.views.page import Page, Sheet, sheet_of
+from timesink.views.page import Page, Sheet, listed
 
 if TYPE_CHECKING:
     from timesink.memory_plan.plan import MemoryPlan
@@ -147,8 +147,7 @@ def difference_page(before: Trace, after: Trace) -> Page:
         rows += [(*key, name, left, right, right - left) for name, left, right in pairs]
     if not rows:
         raise UsageError("the two have no GPU in common", remedy="compare snapshots of the same rank")
-    columns = "rank, device, category [text], before_bytes: before, after_bytes: after, change_bytes: change"
-    sheet = sheet_of("categories", "Peak by category", rows, columns, "each at its own peak; bytes as asked for")
+    sheet = listed("memory.categories@changed", rows)
     return Page(f"Memory: {before.source} against {after.source}", (sheet,))
 
 
@@ -163,7 +162,6 @@ def _ledgers(trace: Trace) -> dict[Device, MemoryLedger]:
 
 
 def _peaks(ledgers: dict[Device, MemoryLedger]) -> Sheet:
-    columns = "rank, device, peak_bytes: peak, phase: in [text], events, steps, unclassified_ratio: unclassified"
     rows = (
         (
             *(*key, one.peak_bytes, one.peak_phase, one.classes.lives.count),
@@ -171,11 +169,10 @@ def _peaks(ledgers: dict[Device, MemoryLedger]) -> Sheet:
         )
         for key, one in ledgers.items()
     )
-    return sheet_of("peaks", "Peak", rows, columns, "bytes as tensors asked for, before the allocator's rounding")
+    return listed("memory.peaks", rows)
 
 
 def _categories(ledgers: dict[Device, MemoryLedger]) -> Sheet:
-    columns = "rank, device, category [text], bytes: at the peak [bar], ratio: of it, by_size_bytes: told by size alone"
     rows = []
     for key, one in ledgers.items():
         guessed, sizes = one.alive_at_peak() & one.classes.by_size, one.classes.lives.frame["bytes"].to_numpy()
@@ -183,8 +180,7 @@ def _categories(ledgers: dict[Device, MemoryLedger]) -> Sheet:
             if size:
                 by_size = int(sizes[guessed & one.classes.of(category)].sum())
                 rows.append((*key, str(category), size, size / one.peak_bytes, by_size))
-    note = "categories sum to the peak exactly"
-    return sheet_of("categories", "What was alive at the peak", rows, columns, note)
+    return listed("memory.categories", rows)
 
 
 def _places(ledgers: dict[Device, MemoryLedger], top: int) -> Sheet:
@@ -193,11 +189,7 @@ def _places(ledgers: dict[Device, MemoryLedger], top: int) -> Sheet:
         for key, ledger in ledgers.items()
         for one in ledger.holders(top)
     )
-    columns = "rank, device, category [text], bytes: at the peak [bar], blocks, place: allocated at [name]"
-    return sheet_of("places", "Who held it", rows, columns)
-
-
-_SNAPSHOT = "The allocator when the snapshot was taken"
+    return listed("memory.places", rows)
 
 
 def _allocator(trace: Trace, used_bytes: int | None) -> Sheet:
@@ -221,21 +213,19 @@ def _allocator(trace: Trace, used_bytes: int | None) -> Sheet:
             f"{view.segments} segments, {view.segment_allocations} taken and {view.segment_releases} given back in the "
             f"record, {view.retries} times to make room, {view.ooms} out of memory"
         )
-    return sheet_of("allocator", _SNAPSHOT, rows, "rank, device, what [text], bytes", "; ".join(notes))
+    return listed("memory.allocator", rows, "; ".join(notes))
 
 
 def plan_page(plan: MemoryPlan, measured: Sheet | None = None) -> Page:
     """The verdict, the terms, the phases, the changes, and a comparison where there is one."""
     terms = ((str(term.part), term.name, term.size_bytes, term.formula, term.source) for term in plan.terms)
-    columns = "part: category [text], name: term [text], bytes, formula [text], source [text]"
     phases = ((moment.phase, moment.what, moment.total_bytes) for moment in plan.phases)
     changes = ((change.label, change.freed_bytes, change.cost) for change in plan.changes)
-    freed = "change [text], freed_bytes: frees, cost: costs [text]"
     sheets = (
         _verdict(plan),
-        sheet_of("terms", "The peak, term by term", terms, columns, "terms sum to the peak exactly"),
-        sheet_of("phases", "Phases", phases, "phase [text], what: at [text], bytes: most alive"),
-        sheet_of("changes", "What one change frees at the peak", changes, freed),
+        listed("memory.terms", terms),
+        listed("memory.phases", phases),
+        listed("memory.changes", changes),
         *(() if measured is None else (measured,)),
     )
     note = (
@@ -256,7 +246,7 @@ def _verdict(plan: MemoryPlan) -> Sheet:
         ("largest batch that fits", f"{plan.most_batch:,}"),
         ("longest sequence that fits", f"{plan.most_sequence:,}"),
     )
-    return sheet_of("verdict", "Verdict", rows, "what [text], value [text]")
+    return listed("memory.verdict", rows)
 
 
 def comparison_sheet(plan: MemoryPlan, trace: Trace) -> Sheet:
@@ -275,8 +265,4 @@ def comparison_sheet(plan: MemoryPlan, trace: Trace) -> Sheet:
     pairs = [pair for pair in pairs if pair[1] or pair[2]] + [("total", plan.peak_bytes, ledger.peak_bytes)]
     peak_bytes = max(ledger.peak_bytes, 1)
     rows = ((name, foreseen, taken, (foreseen - taken) / peak_bytes) for name, foreseen, taken in pairs)
-    columns = (
-        "part: category [text], planned_bytes: planned, measured_bytes: measured, error_ratio: of the measured peak"
-    )
-    note = "each at its own peak; positive: planned too much"
-    return sheet_of("against", "Planned against measured", rows, columns, note)
+    return listed("memory.against", rows)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, overload, runtime_checkable
 
 from timesink.errors import unknown
@@ -206,6 +207,25 @@ def sheet_of(
         takes = [cells.get(field.key) or attrgetter(field.key) for field in fields]
         rows += (item if type(item) is tuple and not cells else tuple(take(item) for take in takes) for item in items)
     return Sheet(key, title, fields, tuple(rows), note)
+
+
+@cache
+def _listed() -> dict[str, tuple[str, str, str]]:
+    """Title, columns and note of each table of `sheets.txt`."""
+    _, *sections = Path(__file__).with_name("sheets.txt").read_text(encoding="utf-8").split("\n\n")
+    told = {}
+    for section in sections:
+        head, _, body = section.partition("\n")
+        name, _, title = head.partition(": ")
+        columns, _, note = body.partition("\n  note ")
+        told[name] = title, " ".join(columns.split()), " ".join(note.split())
+    return told
+
+
+def listed(name: str, items: Rows | Iterable[Any], note: str = "", **cells: Callable[[Any], Cell]) -> Sheet:
+    """The table of that name in `sheets.txt`, with these rows; what differs from time to time is said in `note`."""
+    title, columns, always = _listed()[name]
+    return sheet_of(name.partition(".")[2].partition("@")[0], title, items, columns, note or always, **cells)
 
 
 def without_columns(sheet: Sheet, alike: Sequence[str] = ()) -> Sheet:

@@ -26,7 +26,7 @@ from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.limits import STEP_THRESHOLD
 from timesink.verify.outcomes import ChangeVerdict
 from timesink.views.figures import Chart, GanttChart, StageChart, StageSpan
-from timesink.views.page import Cell, Field, Page, Sheet, declare, sheet_of
+from timesink.views.page import Cell, Field, Page, Sheet, declare, listed, sheet_of
 
 _FULL, _NONE = 0.95, 0.05  # scores that are called the longest stage, and the sum
 _ITEMS_SHOWN: Final = 12  # of a text, so that it stays on one screen
@@ -186,15 +186,11 @@ def _bubble(plan: Schedule) -> Sheet:
     chunks = f", {plan.chunks} chunks a rank" if plan.chunks > 1 else ""
     ideal = f"ideal (p - 1) / (v m + p - 1): {share_text(plan.ideal_ratio)}"
     note = f"{named}{plan.micro_batches} micro-batches{chunks}; {ideal}"
-    return sheet_of("bubble", "what the bubble is", rows, "part: the bubble [name], ns: of a step, ratio: share", note)
+    return listed("pipeline.bubble", rows, note)
 
 
 def _schedules(plan: Schedule) -> Sheet:
     """The ideal bubble of other numbers of micro-batches and chunks, and the step that is foretold of the former."""
-    columns = (
-        "micro_batches: micro-batches, chunks, ideal_ratio: ideal bubble, step_ns: step, least_ns: at least, "
-        "most_ns: at most"
-    )
     count, rows = len(plan.stage_ns), list[tuple[Cell, ...]]()
     for more in _FORETOLD:
         many = more * plan.micro_batches
@@ -202,8 +198,7 @@ def _schedules(plan: Schedule) -> Sheet:
         rows.append((many, plan.chunks, ideal_bubble(count, many, plan.chunks), step, least, most))
     chunks = plan.chunks + 1
     rows.append((plan.micro_batches, chunks, ideal_bubble(count, plan.micro_batches, chunks), None, None, None))
-    note = "foretold with half of what a micro-batch costs today beside its computation; bounds: with none, with all"
-    return sheet_of("schedules", "with more micro-batches or chunks", rows, columns, note)
+    return listed("pipeline.schedules", rows)
 
 
 def _failed(missed: Sequence[str]) -> str:
@@ -286,14 +281,10 @@ def _stages(logs: StageLogs) -> Sheet:
 
 def _overlap(logs: StageLogs, gate: PipelineGate, passed: bool) -> Sheet:
     overlap = logs.overlap
-    columns = (
-        "period_ns: period, serial_ns: one after another, headroom_ns: headroom, bubble_ratio: bubble, "
-        "overlap_score: OverlapScore, min_overlap: at least, max_period_ns: period at most, passed [name]"
-    )
     score = None if logs.score is None else round(logs.score, 4)  # digits that mean something
     seen = (overlap.period_ns, overlap.serial_ns, overlap.headroom_ns, overlap.bubble_ratio, score)
     row = (*seen, gate.least_score, gate.most_period_ns, "yes" if passed else "no")
-    return sheet_of("overlap", "overlap", (row,), columns, "headroom: what perfect overlap takes off the period")
+    return listed("pipeline.overlap", (row,))
 
 
 def _quantities(logs: StageLogs) -> Sheet:
@@ -350,14 +341,9 @@ def compared_page(
     title = f"period {time_text(old)} -> {time_text(new)} ({change}): {verdict.label}; "
     title += f"OverlapScore {_score(before)} -> {_score(after)}"
     title += f": now {statement(after).split(' is ', 1)[-1]}" if " is " in statement(after) else ""
-    columns = (
-        "quantity: of items [name], before_ns: p50 before, after_ns: p50 after, change_ns: change [change], "
-        "change_ratio: of mean [change], low_ratio: at least [change], high_ratio: at most [change], "
-        "verdict [name]"
-    )
     why = [f"{verdict.label}: {verdict.explanation}; {verdict.to_resolve}"] if verdict.explanation else []
     said = (f"before: {statement(before)}", *why, *notes(after))
-    sheet = sheet_of("changes", "changes", _changes(before, after, deviation), columns)
+    sheet = listed("pipeline.changes", _changes(before, after, deviation))
     return Page(f"{title}{_failed(missed)}", (sheet,), said), not missed
 
 

@@ -6,40 +6,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from timesink.diagnosis.plan import WORTH
 from timesink.diagnosis.plan.batch import ASSUMED, free_text
-from timesink.diagnosis.plan.joint import WORTH
 from timesink.diagnosis.plan.ladder import Plan, Rung, plan
 from timesink.diagnosis.pricing import price_change
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.diagnosis.words import guessed_steps
 from timesink.errors import UsageError
-from timesink.fixes.words import GRAMMAR, OF_A_LAYER, Asked, parse_change
+from timesink.fixes.table import GRAMMAR, OF_A_LAYER, Asked, parse_change
 from timesink.measures.timeline.known import trains
 from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
 from timesink.model.trace import Trace
 from timesink.startup import dataclass, replace
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.views.figures import LadderChart
-from timesink.views.page import Cell, Page, Sheet, declare, sheet_of
+from timesink.views.page import Cell, Page, Sheet, declare, listed
 from timesink.whatif.change import Change
 from timesink.whatif.edit import Together
 from timesink.whatif.pricing import Pricer
 
 __all__ = ["WORTH", "Plan", "Rung", "headline", "page_of", "plan", "plan_page"]
-
-_LADDER = (
-    "change [name], before_ns: step, after_ns: then, after_low_ns: low, after_high_ns: high, gain_ratio: wins, "
-    "cumulative_ratio: in all, effort [text], bound_by: then bound by [text]"
-)
-_WHAT = (
-    "change [name], what: what to do [text], findings [name], costs [text], memory [text], beside: beside others [text]"
-)
-_WHERE = "change [name], where [name], module: in [name], kernel [kernel]"
-_ALONE = "change [name], gain_ns: wins, low_ns: low, high_ns: high, gain_ratio: of the step"
-_BATCHES = (
-    "factor: times as large, step_ns: step, items_ns: for as many items, items_low_ns: low, items_high_ns: high, "
-    "bound_by: then bound by [text], needed_bytes: more memory"
-)
 
 
 def plan_page(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = WORTH.default) -> Page:
@@ -68,7 +54,7 @@ def page_of(made: Plan, source: str) -> Page:
         )
         for rung in made.rungs
     )
-    sheets = [sheet_of("ladder", "What to change, in this order", ladder, _LADDER, made.floor)]
+    sheets = [listed("plan.ladder", ladder, made.floor)]
     if made.rungs:
         what = (
             (
@@ -78,12 +64,12 @@ def page_of(made: Plan, source: str) -> Page:
             )
             for rung in made.rungs
         )
-        sheets.append(sheet_of("what", "What each change is", what, _WHAT))
+        sheets.append(listed("plan.what", what))
         where = (
             (rung.id, *(text or None for text in (rung.place.where, rung.place.module, rung.place.kernel)))
             for rung in made.rungs
         )
-        sheets.append(sheet_of("where", "Where each change goes", where, _WHERE))
+        sheets.append(listed("plan.where", where))
     taken = {rung.id for rung in made.rungs}
     alone = sorted(made.singles.items(), key=lambda item: (-item[1].value, item[0]))
     least_ms = WORTH.default * (made.step_ms or 0.0)
@@ -94,7 +80,7 @@ def page_of(made: Plan, source: str) -> Page:
         (name, *_ns(gain.value, gain.low, gain.high or gain.value), gain.value / (made.step_ms or 1.0))
         for name, gain in shown
     )
-    sheets.append(sheet_of("alone", "What each change wins alone", wins if made.step_ms else (), _ALONE))
+    sheets.append(listed("plan.alone", wins if made.step_ms else ()))
     if made.batches:
         batches = (
             (
@@ -104,7 +90,7 @@ def page_of(made: Plan, source: str) -> Page:
             for one in made.batches
         )
         note = f"{ASSUMED}. {_free(made)}"
-        sheets.append(sheet_of("batches", "With a larger batch", batches, _BATCHES, note))
+        sheets.append(listed("plan.batches", batches, note))
     notes = (*made.notes, *(f"{name} has no price: {why}" for name, why in made.unpriced))
     return Page(f"{headline(made)} · {source.rpartition('/')[2]}", tuple(sheets), notes, charts=_charts(made))
 
@@ -179,12 +165,6 @@ class Climbed:
         return "more than foretold" if self.measured_ms < self.low_ms - room_ms else "as foretold"
 
 
-_RUNGS = (
-    "rung, change [name], before_ns: step, foretold_ns: foretold, foretold_low_ns: low, foretold_high_ns: high, "
-    "measured_ns: measured, outcome [text]"
-)
-
-
 def climbed_sheet(rungs: Sequence[Climbed]) -> Sheet:
     """The rungs as a sheet."""
     note = "one run each: `timesink verify --ledger RUNG` runs both sides in turns and gives a verdict"
@@ -193,7 +173,7 @@ def climbed_sheet(rungs: Sequence[Climbed]) -> Sheet:
         times_ms = (one.before_ms, one.foretold_ms, one.low_ms, one.high_ms, one.measured_ms)
         times_ns = (None if time_ms is None else time_ms * NS_PER_MS for time_ms in times_ms)
         rows.append((one.number, one.change, *times_ns, one.outcome))
-    return sheet_of("climbed", "Rungs made, and the next", rows, _RUNGS, note if len(rungs) > 1 else "")
+    return listed("plan.climbed", rows, note if len(rungs) > 1 else "")
 
 
 _NOTHING: tuple[float, ...] = (0.0, 0.0, 0.0)
@@ -203,8 +183,7 @@ _NEXT_ROWS = 5  # as many as people try
 def grammar_page() -> Page:
     """What can be changed."""
     rows = ((name, verb.form, verb.prices) for name, (_, verb) in GRAMMAR.items())
-    columns = "verb: change [name], form: written [text], doc: prices [text]"
-    return Page("Changes that can be priced", (sheet_of("changes", "Changes", rows, columns),))
+    return Page("Changes that can be priced", (listed("plan.changes", rows),))
 
 
 def what_if_page(trace: Trace, changes: Sequence[Asked]) -> Page:
@@ -282,6 +261,4 @@ def _next_path(ranks: Mapping[int, Pricer], changes: Mapping[int, Change]) -> Sh
         for rank, pricer in sorted(ranks.items())
         for share in pricer.path(changes[rank])[:_NEXT_ROWS]
     )
-    columns = "rank, per_step_ns: per step, kind: on the path [name], name [name]"
-    note = "critical path: shares of the chain of events that sets the pace"
-    return sheet_of("next", "What limits the step then", rows, columns, note)
+    return listed("plan.next", rows)

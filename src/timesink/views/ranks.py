@@ -20,7 +20,7 @@ from timesink.model.trace import Trace
 from timesink.rules.communication.ranks import SIDES, unsure_text
 from timesink.units import share_text, time_text
 from timesink.views.figures import HeatChart
-from timesink.views.page import Page, Sheet, sheet_of
+from timesink.views.page import Page, Sheet, listed
 
 _NAMED = 8  # more files are counted, not named
 
@@ -61,7 +61,7 @@ def ranks_page(run: Run, top: int) -> Page:
     if (line := pipeline_of(job)) is not None:
         stages = [(stage.name, stage.time_ns) for stage in line.overlap.stages][:top]
         note = f"step {time_text(line.overlap.period_ns)}; stages stand still {100 * line.overlap.bubble_ratio:.1f} %"
-        sheets.append(sheet_of("pipeline", "Pipeline", stages, "stage [name], time_ns: works per step", note))
+        sheets.append(listed("ranks.pipeline", stages, note))
     title = f"{number(len(job.ranks), 'rank')} of {number(run.file_count, 'file')}"
     charts = () if (heat := heat_of(waits)) is None else (heat,)
     return Page(f"{title}: {ranks_verdict(waits, late)}", tuple(sheets), notes_of(run, waits), charts=charts)
@@ -139,11 +139,6 @@ def _budgets(waits: CollectiveWaits, top: int) -> Sheet:
         .join(split, on=["rank", "device"], how="left")
         .sort("exposed_communication_ns", "rank", "device", descending=[True, False, False], nulls_last=True)
     )
-    columns = (
-        "rank, device, span_ns: span, compute_ns: compute, "
-        "exposed_communication_ns: exposed communication, exposed_wait_ns: of it waiting, "
-        "exposed_transfer_ns: of it transfer, exposed_copy_ns: exposed copies, idle_ns: idle"
-    )
     total = int(waits.job.members["exposed_communication_ns"].sum())
     note = (
         f"compute + exposed communication + exposed copies + idle = span; exposed communication of all ranks together: "
@@ -151,12 +146,11 @@ def _budgets(waits: CollectiveWaits, top: int) -> Sheet:
     )
     if copied := int(waits.job.members["peer_copy_ns"].sum()):
         note += f"; copies from GPU to GPU, which no other rank takes part in, run {time_text(copied)}"
-    return sheet_of("budgets", "Time of each rank", frame.head(top), columns, note)
+    return listed("ranks.budgets", frame.head(top), note)
 
 
 def _steps(run: Run, top: int) -> Sheet:
     """Step periods by rank, the slowest first."""
-    columns = "rank, steps, p50_ns: p50, p90_ns: p90, p99_ns: p99, compute_ns: compute p50"
     period = pl.col("end_ns") - pl.col("start_ns")
     frame = (
         run.job.steps.group_by("rank")
@@ -171,15 +165,10 @@ def _steps(run: Run, top: int) -> Sheet:
         )
         .sort("p50_ns", "rank", descending=[True, False])
     )
-    note = "steady steps; p90 from 10 steps on, p99 from 100"
-    return sheet_of("steps", "Steps", frame.head(top), columns, note)
+    return listed("ranks.steps", frame.head(top))
 
 
 def _kinds(waits: CollectiveWaits) -> Sheet:
-    columns = (
-        "kind: collective [name], group [name], size: ranks, count, wait_ns: waiting, transfer_ns: transfer, "
-        "exposed_wait_ns: exposed waiting, exposed_transfer_ns: exposed transfer"
-    )
     frame = (
         waits.calls.group_by("kind", "group", "size")
         .agg(
@@ -197,35 +186,21 @@ def _kinds(waits: CollectiveWaits) -> Sheet:
         note += f"; {100 * sends.unmatched_ratio:.1f} % of {sends.call_count} sends and receives have none"
     if left := matched.one_sided_count - sends.call_count:
         note += f"; {left} one-sided calls are left out"
-    return sheet_of("collectives", "Collectives", frame, columns, note)
+    return listed("ranks.collectives", frame, note)
 
 
 def _channels(waits: CollectiveWaits, top: int) -> Sheet:
     """Who sends how much to whom, the channels that are waited for longest first."""
-    columns = (
-        "sender: from rank, receiver: to rank, bytes: message, count, wait_ns: waiting, "
-        "exposed_wait_ns: exposed waiting, transfer_ns: transfer p50, gb_per_s: bandwidth p50 [GB/s]"
-    )
-    note = "times of both ends summed; where no profiler says who sends, the lower rank stands first"
-    return sheet_of("channels", "Sends and receives", channels(waits).head(top), columns, note)
+    return listed("ranks.channels", channels(waits).head(top))
 
 
 def _arrivals(waits: CollectiveWaits, top: int) -> Sheet:
     """The collectives at which most was waited, and who came last to them."""
-    columns = (
-        "instance: number, kind: collective [name], size: ranks, last_rank, margin_ns: after the one before, "
-        "wait_sum_ns: waited in all, transfer_ns: transfer, error_ns: error at most"
-    )
     frame = waits.instances.sort("wait_sum_ns", "instance", descending=[True, False]).head(top).sort("instance")
-    note = "the collectives with the most waiting, in order; error: what the clocks leave open of a wait"
-    return sheet_of("arrivals", "Who came last", frame, columns, note)
+    return listed("ranks.arrivals", frame)
 
 
 def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
-    columns = (
-        "rank, own_ns: own lateness, host_ns: of it CPU, device_ns: of it GPU work, network_ns: of it transfer, "
-        "late_count: late, anchors: of, last_count: came last, gain_ratio: job gains without"
-    )
     frame = late.ranks.sort("own_ns", "last_count", "rank", descending=[True, True, False]).head(top)
     gains = [rebalanced(late, [rank]).gain_ratio for rank in frame["rank"]]
     frame = frame.with_columns(pl.Series("gain_ratio", gains, pl.Float64))
@@ -235,14 +210,10 @@ def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
         "own: beyond the median of the ranks since the last collective that held all of them up, lateness inherited "
         f"from others taken away, and no lateness within the error of the clocks ({accuracy}); the gain is replayed"
     )
-    return sheet_of("lateness", "Late ranks", frame, columns, note)
+    return listed("ranks.lateness", frame, note)
 
 
 def _clocks(waits: CollectiveWaits, top: int) -> Sheet:
-    columns = (
-        "ranks [text], offset_ns: offset, error_ns: error at most, residual_ns: residual, "
-        "drift_us_per_s: drift in us/s, calls, consistent [name]"
-    )
     rows = (
         (
             *(ranks_text(clock.ranks), clock.offset_ns, clock.error_ns, clock.residual_ns),
@@ -255,13 +226,8 @@ def _clocks(waits: CollectiveWaits, top: int) -> Sheet:
     if waits.clocks.shared_clock_ok is not None:
         agrees = "agree" if waits.clocks.shared_clock_ok else "do not agree"
         note += f"; ranks said to share a clock {agrees} with it"
-    return sheet_of("clocks", "Clocks", rows, columns, note)
+    return listed("ranks.clocks", rows, note)
 
 
 def _rates(frame: pl.DataFrame) -> Sheet:
-    columns = (
-        "kind: collective [name], size: ranks, bytes: size, count, transfer_ns: fastest, p50_ns: p50, "
-        "algbw_gb_per_s: algorithm [GB/s], busbw_gb_per_s: bus [GB/s]"
-    )
-    note = "transfer only, waiting left out; bandwidths of the fastest, as nccl-tests defines them"
-    return sheet_of("bandwidth", "Bandwidth", frame, columns, note)
+    return listed("ranks.bandwidth", frame)

@@ -29,7 +29,7 @@ from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
 from timesink.startup import replace
 from timesink.views.figures import StepSeries, Timeline
-from timesink.views.page import Report, Section, Sheet, sheet_of, without_columns
+from timesink.views.page import Report, Section, Sheet, listed, without_columns
 from timesink.views.plan import page_of, plan
 from timesink.views.summary import ranges_page
 from timesink.views.timeline.finding_window import marked, window_of
@@ -171,14 +171,6 @@ def kernel_times(trace: Trace) -> pl.DataFrame:
 
 
 _BARS = 24  # of a histogram the size of a word
-_KERNELS = (
-    "rank, device, name: kernel [kernel], work [text], time_ratio: share [bar], total_ns: total, count: launches, "
-    "p50_ns: p50, p90_ns: p90, max_ns: longest, shape: how long [shape]"
-)
-_OPERATORS = (
-    "rank, name: operator [name], self_device_ns: self GPU [bar], total_device_ns: total GPU, calls, kernels, "
-    "self_host_ns: self CPU"
-)
 _DEVICE = ("rank", "device")  # columns that say nothing where all rows have the same
 
 
@@ -205,7 +197,7 @@ def kernels_sheet(trace: Trace) -> Sheet | None:
         "work: as far as the name tells; how long: its launches, from half the median to twice it, or further"
     )
     note += _left(times.height, shown.height)
-    return without_columns(sheet_of("kernels", "Kernels", rows, _KERNELS, note), _DEVICE)
+    return without_columns(listed("report.kernels", rows, note), _DEVICE)
 
 
 def _left(count: int, shown: int) -> str:
@@ -228,4 +220,4 @@ def _operators(trace: Trace) -> Sheet | None:
         return None
     shown = frame.sort("self_device_ns", "rank", "name", descending=[True, False, False]).head(SHOWN_NAMES)
     note = "self: launched by the operator itself, without the operators inside it" + _left(frame.height, shown.height)
-    return without_columns(sheet_of("operators", "Operators", shown, _OPERATORS, note), _DEVICE)
+    return without_columns(listed("report.operators", shown, note), _DEVICE)

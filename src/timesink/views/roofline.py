@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from timesink.knowledge.gpus import Precision, peaks
-from timesink.measures.counters.counters import kernel_counters
+from timesink.measures.counters import kernel_counters
 from timesink.measures.counters.machine_roofs import machine_roofs
 from timesink.measures.counters.roofline import LEVELS, KernelRoofline, kernel_rooflines
 from timesink.measures.counters.sheet import KernelSheet, kernel_sheets
@@ -14,14 +14,8 @@ from timesink.model.trace import Trace
 from timesink.units import bytes_text, share_text
 from timesink.views.figures import Ceiling, Point, RooflineChart, Slope
 from timesink.views.kernel_sheet import verdict_sentence
-from timesink.views.page import Cell, Page, Sheet, sheet_of
+from timesink.views.page import Cell, Page, Sheet, listed
 
-_COLUMNS = (
-    "id, kernel [kernel], dram_ratio: DRAM, l2_ratio: L2, l1_ratio: L1, roof: best arithmetic [text], "
-    "compute_ratio: of it, mix_ratio: of its mix, teraflops_per_s: TFLOP/s, ceiling_teraflops_per_s: ceiling, "
-    "ceiling_ratio: of it, intensity: op/DRAM B, ridge, side [text], flops: operations, counted: counted by [text]"
-)
-_ROOFS = "gpu: GPU [name], roof [text], unit: in [text], profiled: profiled clock, boost, specified, measured"
 _TERA = 1e12
 _FIGURES = 11  # columns between the name and the side
 _IDS_SHOWN = 12  # of launches without a point, as fit on a line
@@ -33,11 +27,7 @@ def roofline_page(title: str, trace: Trace) -> Page:
     lines = kernel_rooflines(trace)
     named = zip(kernel_counters(trace), lines, strict=True)
     rows = ((number, *_row(kernel.name, line)) for number, (kernel, line) in enumerate(named))
-    note = (
-        "shares of each roof at the profiled clock; side: left or right of the DRAM ridge; ceiling: what the lower of "
-        "both roofs allows with its bytes; operations are those executed, of all formats, padding of tiles included"
-    )
-    sheets = (sheet_of("roofline", "share of each roof", rows, _COLUMNS, note), _machine(trace))
+    sheets = (listed("roofline.roofline", rows), _machine(trace))
     notes = (*_without_point(lines), *_sources(trace, lines))
     return Page("roofline", sheets, notes, charts=(roofline_chart(title, trace),))
 
@@ -63,11 +53,7 @@ def _machine(trace: Trace) -> Sheet:
         unit = "TB/s" if roof.level else "TOP/s" if roof.precision is Precision.INT8 else "TFLOP/s"
         figures = (roof.profiled, roof.boost, roof.specified, roof.measured)
         rows.append((roof.gpu, roof.label, unit, *(figure and figure / _TERA for figure in figures)))
-    note = (
-        "dense; at the clock of the longest launch and at the highest the GPU names; specified: the datasheet; "
-        "measured: what a GPU of the kind said of itself, by its clocks and bus"
-    )
-    return sheet_of("roofs", "roofs of the GPU", rows, _ROOFS, note)
+    return listed("roofline.roofs", rows)
 
 
 def _without_point(lines: Sequence[KernelRoofline | None]) -> Iterator[str]:

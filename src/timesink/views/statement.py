@@ -20,7 +20,7 @@ from timesink.measures.timeline.known import is_silent
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
-from timesink.views.page import Page, sheet_of
+from timesink.views.page import Page, listed
 from timesink.views.pipeline import Staged, rate_text
 from timesink.views.pipeline import statement as pipeline_statement
 
@@ -53,7 +53,7 @@ def logged_statement_page(staged: Staged, before: Staged | None = None) -> Page:
 
 def _page(lines: list[str]) -> Page:
     rows = (tuple(line.split(": ", 1)) for line in lines)
-    return Page("statement", (sheet_of("statements", "statements", rows, "about [name], statement [text]"),))
+    return Page("statement", (listed("statement.statements", rows),))
 
 
 def _change(now_ns: float, old_ns: float) -> str:
@@ -127,8 +127,7 @@ def checks_page(trace: Trace) -> Page:
     """The five checks of a timeline, each found, clear or undecided: what for, what it costs and what decides it."""
     diagnosis = diagnose(trace)
     rows = ((what, *_checked(diagnosis, codes)) for what, codes in _CHECKS.items())
-    columns = "check [text], answer [name], because [text], next: what next [text]"
-    return Page("The five checks of a timeline", (sheet_of("checks", "Checks", rows, columns),))
+    return Page("The five checks of a timeline", (listed("statement.checks", rows),))
 
 
 def _checked(diagnosis: Diagnosis, codes: tuple[str, ...]) -> tuple[str, str, str]:

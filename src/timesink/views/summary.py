@@ -1,5 +1,5 @@
 """Tables of a trace: budget, steps, kernels, operators, copies, waits, launches, ranges, calls, counters, idle time,
-compilation, and what it holds.
+compilation, sums by name that a profiler printed, and what it holds.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ from timesink.model.tables import (
     SUMS,
 )
 from timesink.model.trace import Trace
-from timesink.views.page import Cell, Field, Page, Sheet, declare, first_rows, sheet_of
-from timesink.views.sums import SHARE, SPREAD, sums_page
+from timesink.views.page import Cell, Field, Page, Sheet, declare, first_rows, listed, sheet_of
 
 
 def summary_page(trace: Trace, top: int) -> Page:
@@ -62,57 +61,35 @@ def timed_kernels_page(trace: Trace, top: int) -> Page:
 
 
 def _budget(trace: Trace) -> Sheet:
-    columns = (
-        "rank, device, span_ns: span, busy_ratio: busy, compute_ns: compute, exposed_comm_ns: exposed comm., "
-        "exposed_copy_ns: exposed copy, idle_ns: idle time, idle_ratio: idle"
-    )
-    note = (
-        "overlap counts as compute first, then as communication; "
-        "compute + exposed communication + exposed copy + idle = span"
-    )
     exposed = attrgetter("exposed_communication_ns")
-    return sheet_of("budget", "Time budget", device_timeline(trace), columns, note, exposed_comm_ns=exposed)
+    return listed("summary.budget", device_timeline(trace), exposed_comm_ns=exposed)
 
 
 def _steps(trace: Trace) -> Sheet:
     measured = steps(trace)
-    columns = "rank, count: steps, p50_ns: p50, p90_ns: p90, p99_ns: p99, max_ns: max"
     rows = ((rank, one.count, one.p50_ns, one.p90_ns, one.p99_ns, one.max_ns) for rank, one in measured.by_rank.items())
     dropped = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in sorted(measured.dropped.items()))
     origin = f"{measured.origin} by {measured.marker_name}" if measured.marker_name else "no marker"
     note = f"{guessed_steps(trace) or origin}; left out: {dropped or 'none'}"
-    return sheet_of("steps", "Steps", sorted(rows), columns, note)
+    return listed("summary.steps", sorted(rows), note)
 
 
 def _kernels(trace: Trace) -> Sheet:
-    columns = (
-        "rank, device, time_ratio: share, total_ns: total, count, mean_ns: mean, max_ns: longest, name: kernel [kernel]"
-    )
-    note = "share of the kernel durations of the GPU, summed; kernels that ran at once count in full"
-    return sheet_of("kernels", "Kernels", kernels(trace), columns, note)
+    return listed("summary.kernels", kernels(trace))
 
 
 def _operators(trace: Trace) -> Sheet:
-    columns = (
-        "rank, self_device_ns: self GPU, total_device_ns: total GPU, calls, kernels, self_host_ns: self CPU, "
-        "name: operator [name]"
-    )
     attributed = attribution(trace)
     frame = attributed.operators.sort(["self_device_ns", "name"], descending=[True, False])
     note = f"{attributed.unattributed_count} GPU operations belong to no operator"
-    return sheet_of("operators", "Operators by GPU time", frame, columns, note)
+    return listed("summary.operators", frame, note)
 
 
 def _copies(trace: Trace) -> Sheet:
-    columns = (
-        "rank, device, copy_kind: direction [name], src_memory: from [name], dst_memory: to [name], count, "
-        "bytes: moved, union_ns: time, exposed_ns: no kernel beside, gigabytes_per_s: rate [GB/s]"
-    )
-    return sheet_of("copies", "Copies", copies(trace), columns)
+    return listed("summary.copies", copies(trace))
 
 
 def _waits(trace: Trace) -> Sheet:
-    columns = "rank, name: call [name], count, blocked_ns: blocked, drain_ns: GPU ran dry, range: in range [name]"
     calls = synchronisations(trace).calls
     # A range per step is one place: the numbers in its name are left out.
     places = mapped(calls["range"], lambda names: names.str.replace_all(NUMBER, ""), pl.String)
@@ -122,32 +99,20 @@ def _waits(trace: Trace) -> Sheet:
         .agg(pl.len().alias("count"), pl.col("blocked_ns", "drain_ns").sum())
         .sort(["drain_ns", "blocked_ns", "rank", "name", "range"], descending=[True, True, False, False, False])
     )
-    note = "GPU ran dry: idle time that began while the call waited and ended with work launched after it"
-    return sheet_of("waits", "Blocking calls", frame, columns, note)
+    return listed("summary.waits", frame)
 
 
 def _launches(trace: Trace) -> Sheet:
-    columns = (
-        "rank, device, launch_count: launches, launches_per_step: per step, run_ahead_p50_ns: run-ahead p50, "
-        "latency_p50_ns: latency p50, interval_p50_ns: interval p50, empty_queue_ratio: onto empty queue, "
-        "host_late_ratio: GPU waits for CPU"
-    )
 
     def empty_ratio(device: DeviceLaunches) -> Cell:
         return device.empty_queue_ratio if device.launch_count else None
 
-    note = "run-ahead: from the launch call to the start of its work; GPU waits for CPU: gaps whose launch came late"
-    return sheet_of("launches", "Launches", launches(trace).values(), columns, note, empty_queue_ratio=empty_ratio)
+    return listed("summary.launches", launches(trace).values(), empty_queue_ratio=empty_ratio)
 
 
 def _quality(trace: Trace) -> Sheet:
-    columns = (
-        "device_op_count: GPU operations, linked_ratio: with launch, head_count: begun before, "
-        "dead_launch_count: launches without work, graph_ratio: in graphs, resolution_ns: resolution, "
-        "overhead_ns: profiler overhead, lost_count: lost"
-    )
     note = "" if DEVICE_OPS in trace else "GPU work was not recorded"
-    return sheet_of("quality", "Trace quality", (quality(trace),), columns, note)
+    return listed("summary.quality", (quality(trace),), note)
 
 
 def tables_page(trace: Trace) -> Page:
@@ -156,18 +121,16 @@ def tables_page(trace: Trace) -> Page:
     held = (
         (table.name, trace[table].height, trace[table].estimated_size(), table.doc) for table in ALL if table in trace
     )
-    columns = "table [name], rows, size_bytes: in memory, doc: holds [text]"
-    tables = sheet_of("tables", "Tables", held, columns, f"not recorded: {absent}" if absent else "")
+    tables = listed("summary.tables@held", held, f"not recorded: {absent}" if absent else "")
     notes = ((note.kind.value, note.table or None, note.count or None, note.message) for note in trace.notes)
-    columns = "kind [name], table [name], count: rows, message: note [text]"
-    return Page(trace.source, (tables, sheet_of("import_notes", "What the reader has to say", notes, columns)))
+    return Page(trace.source, (tables, listed("summary.import_notes", notes)))
 
 
 def contents_page(trace: Trace) -> Page:
     """The tables of a trace and what was lost on the way, in short."""
     held = ((table.name, trace[table].height, table.doc) for table in ALL if table in trace)
     notes = tuple(f"{note.kind.value}: {note.message}" for note in trace.notes)
-    return Page(trace.source, (sheet_of("tables", "Tables", held, "table [name], rows, doc: holds [text]"),), notes)
+    return Page(trace.source, (listed("summary.tables", held),), notes)
 
 
 _GPU_WORK = declare(
@@ -205,18 +168,13 @@ def _lost_ranges(trace: Trace) -> tuple[str, ...]:
 
 def operator_kernels_page(trace: Trace, top: int, pattern: str) -> Page:
     """The kernels of the operators whose names match. `UsageError` where none of them launched any."""
-    columns = (
-        "rank, operator [name], operator_ratio: of its time, total_ns: total, count, mean_ns: mean, "
-        "name: kernel [kernel]"
-    )
     frame = operator_kernels(trace, pattern)
     if not frame.height:
         called = trace.get(HOST_OPS)["name"].cast(pl.String).unique().sort().to_list()
         nearest = did_you_mean(pattern, {name: name for name in called})
         remedy = nearest or ("`timesink show` lists operators with GPU work" if called else _NO_OPERATORS)
         raise UsageError(f"no operator that matches {pattern!r} launched GPU work", remedy=remedy)
-    note = "what the operator launched, and what was launched inside it by operators that do not match"
-    sheet = sheet_of("operator_kernels", "Kernels of operators", frame, columns, note)
+    sheet = listed("summary.operator_kernels", frame)
     return Page(f"Kernels of operators of {trace.source}", (first_rows(sheet, top),))
 
 
@@ -337,23 +295,43 @@ def compile_page(trace: Trace, top: int) -> Page:
     note = "" if COMPILE_EVENTS in trace else "no log beside the trace: TORCH_TRACE=folder names every break and guard"
     note = silent.why if (silent := known(trace).lacks.get(COMPILE_EVENTS)) else note
     counts = compile_counters(trace).items()
-    sheets = [sheet_of("counts", "Counts", counts, "name: count of [text], value", note)]
+    sheets = [listed("summary.counts", counts, note)]
     if COMPILE_EVENTS in trace:
         log = compile_summary(trace)
-        breaks = "rank, file [name], line, function [name], reason [text], count: times"
-        functions = (
-            "rank, function [name], file [name], line, compilations: compiled, time_ns: time, recompilations: again, "
-            "late_recompilations: late, guard: guard that failed most [text], guards, eager: runs eagerly [text]"
-        )
         late, inside = "late: after every function had been compiled once", "phases lie inside each other"
         time_ns = attrgetter("compile_ns")
         events = ((name.removeprefix("cache_"), count) for name, count in log.caches.items())
-        phases = "phase [name], time_ns: time, count: times"
         sheets += [
-            first_rows(sheet_of("breaks", "Graph breaks", log.breaks, breaks), top),
-            first_rows(sheet_of("functions", "Functions", log.frames, functions, late, time_ns=time_ns), top),
-            sheet_of("caches", "Compiler caches", events, "event [text], count: times"),
-            first_rows(sheet_of("phases", "Phases of compilation", log.phases, phases, inside), top),
+            first_rows(listed("summary.breaks", log.breaks), top),
+            first_rows(listed("summary.functions", log.frames, late, time_ns=time_ns), top),
+            listed("summary.caches", events),
+            first_rows(listed("summary.phases", log.phases, inside), top),
         ]
     notes = tuple(f"{note.kind.value}: {note.message} ({note.count})" for note in trace.notes)
     return Page(f"Compilation in {trace.source}", tuple(sheets), notes)
+
+
+SHARE = declare("time_ratio: share, total_ns: total, count")
+SPREAD = declare("mean_ns: mean, median_ns: median, min_ns: shortest, max_ns: longest")
+_SUMMED = {
+    "kernel": ("kernels", "Kernels", "kernel [kernel]"),
+    "copy": ("copies", "Copies and memsets", "direction [name]"),
+    "api_call": ("api_calls", "Runtime calls", "call [name]"),
+    "os_call": ("os_calls", "Operating-system calls", "call [name]"),
+    "range": ("ranges", "Ranges", "range [name]"),
+}
+_SUMS_NOTE = (
+    "as the profiler summed it: what ran at once or nests counts in full; idle time, steps and streams are not in it"
+)
+
+
+def sums_page(trace: Trace, top: int, *which: str) -> Page:
+    """What a profiler printed of sums by name, `top` rows each at most; all tables that it has where none is named."""
+    sheets = []
+    for what, (key, title, name) in _SUMMED.items():
+        rows = trace[SUMS].filter(pl.col("what") == what)
+        if rows.height and (not which or what in which):
+            columns = declare("rank", f"name: {name}", *SHARE, *SPREAD, *(["bytes: moved"] if what == "copy" else []))
+            sheets.append(first_rows(sheet_of(key, title, rows, columns, _SUMS_NOTE), top))
+    notes = tuple(f"{note.kind.value}: {note.message} ({note.count} rows)" for note in trace.notes)
+    return Page(f"Sums of {trace.source}", tuple(sheets), notes)

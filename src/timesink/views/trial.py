@@ -4,23 +4,11 @@
 from __future__ import annotations
 
 from timesink.fixes.table import BY_NAME
-from timesink.trials.records import TrialAnswer, Tried
-from timesink.trials.repaired import Repair, RepairAnswer
+from timesink.trials.records import Repair, RepairAnswer, TrialAnswer, Tried
 from timesink.trials.switches import SWITCHES
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.views.figures import LadderChart
-from timesink.views.page import Cell, Page, sheet_of
-
-_CHANGES = (
-    "change [name], beside [text], without_ns: without it, with_ns: with it, foretold_ratio: foretold, "
-    "gain_ratio: wins [bar], gain_low_ratio: at least, gain_high_ratio: at most, "
-    "gain_of_shortest_ratio: shortest blocks, memory_bytes: memory, memory_without_bytes: without"
-)
-_RUNGS = "change [name], step_ns: step, gain_ratio: wins [bar]"
-_FRESH = (
-    "changes [text], base_ns: as it is, with_ns: with them, gain_ratio: wins, losses_apart_ratio: losses apart, "
-    "base_apart_ratio: two runs as it is, tolerated_ratio: tolerated"
-)
+from timesink.views.page import Cell, Page, listed
 
 
 def trial_page(answer: TrialAnswer, program: str) -> Page:
@@ -31,11 +19,11 @@ def trial_page(answer: TrialAnswer, program: str) -> Page:
     left = (*((name, why[:1].upper() + why[1:]) for name, why in unmeasured), *answer.left_out.items())
     make = ((name, BY_NAME[name].what_to_type, answer.result.places.get(SWITCHES[name].where)) for name in answer.kept)
     sheets = (
-        sheet_of("changes", "Changes, measured in this program", changes, _CHANGES, "blocks with and without in turns"),
-        sheet_of("rungs", "Put together, one after another", _rungs(answer), _RUNGS),
-        sheet_of("fresh", "In processes of their own", _fresh(answer), _FRESH),
-        sheet_of("make", "To keep them", make, "change [name], make: what to type [text], where: where [name]"),
-        sheet_of("left_out", "Not recommended, or does not apply", left, "change [name], why: why not [text]"),
+        listed("trial.changes", changes),
+        listed("trial.rungs", _rungs(answer)),
+        listed("trial.fresh", _fresh(answer)),
+        listed("trial.make", make),
+        listed("trial.left_out", left),
     )
     notes = (conclusion(answer), *_warnings(measured), *_as_it_is(answer))
     return Page(f"Trial of {program}", tuple(sheet for sheet in sheets if sheet.rows), notes, charts=_charts(answer))
@@ -106,24 +94,15 @@ def _charts(answer: TrialAnswer) -> tuple[LadderChart, ...]:
     return (LadderChart.of(title, steps[0][1], rungs, conclusion(answer)),)
 
 
-_EDITS = (
-    "fix [name], where [name], foretold_ratio: foretold, before_ns: before, after_ns: after, gain_ratio: wins [bar], "
-    "gain_low_ratio: at least, gain_high_ratio: at most, losses_apart_ratio: losses apart, tolerated_ratio: tolerated, "
-    "commit [text], why: why [text]"
-)
-
-
 def repair_page(answer: RepairAnswer, program: str, place: str) -> Page:
     """The page of a repair of `program`, a command line, in `place`, which says where the edits are."""
     kept = answer.kept
     back, offered = ([one for one in answer.repairs if one.decided == what] for what in ("taken back", "offered"))
     offers = ((one.fix, one.where, f"{one.why[:1].upper()}{one.why[1:]}", _edit_of(one)) for one in offered)
     sheets = (
-        sheet_of("kept", "Edits that are kept, a commit each", map(_edit_row, kept), _EDITS),
-        sheet_of("taken_back", "Edits that were made, run, and taken back", map(_edit_row, back), _EDITS),
-        sheet_of(
-            "offered", "Offered, not made", offers, "fix [name], where [name], why: why not made [text], edit [text]"
-        ),
+        listed("trial.kept", map(_edit_row, kept)),
+        listed("trial.taken_back", map(_edit_row, back)),
+        listed("trial.offered", offers),
     )
     notes = (repair_conclusion(answer), f"{place}.", f"It ended because {answer.ended}.")
     return Page(

@@ -14,17 +14,13 @@ from timesink.verify.baseline import Baseline, check_kept_file
 from timesink.verify.calibration import Calibration
 from timesink.verify.ledger import Entry, track_record
 from timesink.verify.outcomes import RunRow
-from timesink.views.page import Field, Page, Sheet, declare, sheet_of
+from timesink.views.page import Field, Page, Sheet, declare, listed, sheet_of
 
 _CHART = 30  # characters of the longest bar
 
 
 def ledger_page(entries: Sequence[Entry]) -> Page:
     """Every entry with its predicted and measured gain, and how good predictions are here."""
-    columns = (
-        "number: no., opened [text], hypothesis [text], finding [name], predicted_ms: predicted [ms], "
-        "outcome [text], measured_ms: measured [ms], error_ms: error [ms], within: as predicted [text]"
-    )
     rows = []
     for one in entries:
         predicted_ms, measured_ms = (gain and gain.value_ms for gain in (one.predicted, one.measured))
@@ -33,13 +29,13 @@ def ledger_page(entries: Sequence[Entry]) -> Page:
         rows.append((*begun, predicted_ms, outcome, measured_ms, one.error_ms, one.within))
     if not entries:
         title = "The ledger is empty: timesink verify --ledger add 'what should get faster, and why' opens an entry"
-        return Page(title, (sheet_of("entries", "Entries", rows, columns),))
+        return Page(title, (listed("verify.entries", rows),))
     past, still_open = track_record(list(entries)), sum(entry.outcome is None for entry in entries)
     title = f"{len(entries)} {'prediction' if len(entries) == 1 else 'predictions'}, {still_open} still open"
     if past.compared:
         title += f"; {past.within} of {past.compared} measured gains lie in their predicted interval"
     note = "" if past.median_ratio is None else f"measured over predicted: {past.median_ratio:.2f} (median)"
-    sheets = (sheet_of("entries", "Entries", rows, columns, note), _progress(entries))
+    sheets = (listed("verify.entries", rows, note), _progress(entries))
     return Page(title, tuple(sheet for sheet in sheets if sheet.rows))
 
 
@@ -64,23 +60,20 @@ def calibration_page(path: Path, calibration: Calibration, rows: Sequence[RunRow
     """The deviation between runs here, and the runs of this session."""
     title = f"Runs here differ by {100 * calibration.run_sd_ratio:.2g} % (standard deviation)"
     figures = ((calibration.run_sd_ratio, calibration.df + 1, calibration.sessions),)
-    columns = "run_sd_ratio: run sd, runs, sessions"
-    result = sheet_of("calibration", "Calibration", figures, columns, f"kept in {path}")
-    columns = "number: run, mean_s: mean step [s], steps"
-    return Page(title, (result, sheet_of("runs", "Runs of this session", rows, columns)), tuple(notes))
+    result = listed("verify.calibration", figures, f"kept in {path}")
+    return Page(title, (result, listed("verify.runs", rows)), tuple(notes))
 
 
 def kept_page(paths: Sequence[Path]) -> Page:
     """Files that are committed beside the code, each with what it holds. What is wrong with one is raised."""
     kept = [check_kept_file(path) for path in paths]
     rows = ((str(one.path), one.kind, one.holds) for one in kept)
-    sheet = sheet_of("files", "Files", rows, "file [name], kind: is [text], holds [text]")
+    sheet = listed("verify.files", rows)
     return Page(f"{len(kept)} file{'s' * (len(kept) != 1)} in order", (sheet,))
 
 
 def baselines_page(folder: Path, baselines: Sequence[tuple[Path, Baseline]]) -> Page:
     """The baselines stored in the folder of a suite, each with its file; of an empty one, how to make the first."""
-    columns = "file [name], gpu: GPU [text], runs, newest: newest run [text], counters, reason: last reason [text]"
     suite, notes = folder.name, list[str]()
     title = f"Baselines of suite {suite}"
     if not baselines:
@@ -93,7 +86,7 @@ def baselines_page(folder: Path, baselines: Sequence[tuple[Path, Baseline]]) -> 
         reason = one.updates[-1][1] if one.updates else ""
         newest = str(one.last_run or "")
         rows.append((str(path), one.environment.get("gpu", ""), len(one.runs), newest, len(one.counters), reason))
-    return Page(title, (sheet_of("baselines", "Baselines", rows, columns),), tuple(notes))
+    return Page(title, (listed("verify.baselines", rows),), tuple(notes))
 
 
 SHOWN: Final = 3  # as many as a line of an index holds

@@ -15,7 +15,7 @@ import pytest
 from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
-from timesink.measures.compile.graphs import eager_islands
+from timesink.measures.compile import eager_islands
 from timesink.measures.compile.summary import compile_counters, compile_summary
 from timesink.measures.steps.spikes import Spike, spikes
 from timesink.model.trace import Trace

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hypothesis import strategies as st
 
-from timesink.measures.counters.counters import ELAPSED, KernelCounters
+from timesink.measures.counters import ELAPSED, KernelCounters
 
 LEAVES = (
     "dram__cycles_active",

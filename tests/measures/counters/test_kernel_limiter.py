@@ -15,12 +15,12 @@ from tests.measures.counters.kernel_counter_strategies import kernel, kernels
 
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.knowledge.assumptions import machines
-from timesink.measures.counters.counters import ARITHMETIC, KernelCounters, Resource, leaves, resource_of, stalls_of
+from timesink.measures.counters import ARITHMETIC, KernelCounters, Resource, leaves, resource_of, stalls_of
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
 from timesink.measures.counters.waste import Cause, waste_of
 from timesink.readers import read
+from timesink.rules.ncu import is_tiny
 from timesink.rules.ncu._family import explain_limiter, operands_advice
-from timesink.rules.ncu._tiny import is_tiny
 from timesink.units import NS_PER_US
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from tests.measures.counters.kernel_counter_strategies import kernel
 
 from timesink.knowledge.gpus import Precision
-from timesink.measures.counters.counters import kernel_counters
+from timesink.measures.counters import kernel_counters
 from timesink.measures.counters.roofline import instructions, kernel_rooflines, roofline_of
 from timesink.readers import read
 

@@ -14,7 +14,7 @@ from benchmarks.kernels.known_shapes.trim import trimmed
 from tests.measures.counters.kernel_counter_strategies import kernel
 
 from timesink.knowledge.gpus import PER_OPCODE, Precision
-from timesink.measures.counters.counters import KernelCounters, kernel_counters
+from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.machine_roofs import machine_roofs
 from timesink.measures.counters.roofline import kernel_rooflines, roofline_of
 from timesink.measures.counters.tensor import Counted, pipe_busy, tensor_work

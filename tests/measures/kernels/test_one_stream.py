@@ -15,7 +15,7 @@ from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.headline import without_finding
 from timesink.diagnosis.registry import find
 from timesink.diagnosis.verdicts import NotApplicable, Undecided
-from timesink.fixes.words import parse_change
+from timesink.fixes.table import parse_change
 from timesink.measures.kernels.one_stream import one_stream_runs
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace

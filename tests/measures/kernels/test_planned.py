@@ -15,7 +15,7 @@ from timesink.errors import UsageError
 from timesink.knowledge.gpus import Precision, candidates, peaks
 from timesink.measures.kernels.attainable import attainable_ridge
 from timesink.measures.kernels.planned import Batch, backward_operators, forward_operators
-from timesink.memory_plan.config import Model
+from timesink.memory_plan import Model
 
 LLAMA = Model(
     "decoder", 32, 4096, 32, 14336, 128256, kv_heads=8, head_width=128, norm="rmsnorm", gated=True, positions="rotary"

@@ -17,7 +17,7 @@ from timesink.diagnosis.registry import find
 from timesink.fixes import replays as fixes
 from timesink.fixes.table import DROP_CASTS, FP32
 from timesink.knowledge.assumptions import machines
-from timesink.measures.compile.graphs import broken_graphs
+from timesink.measures.compile import broken_graphs
 from timesink.measures.kernels.attainable import far_operators
 from timesink.measures.kernels.conversions import cast_kernels, cast_pairs, layout_kernels
 from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains, unfused_attention

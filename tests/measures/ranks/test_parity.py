@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from tests.readers.nsys_exports import write_sqlite
 
+from timesink.cluster import facts_beside, find_files
 from timesink.cluster.engines import Serial
-from timesink.cluster.files import facts_beside, find_files
 from timesink.cluster.run import Run, run_of
 from timesink.diagnosis.engine import diagnose
 from timesink.measures.communication.waits import waits_of

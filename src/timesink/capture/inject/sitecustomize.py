@@ -44,8 +44,8 @@ try:
         agent.begin(os.environ["TIMESINK_TRY"])
     elif os.environ.get("TIMESINK_CAPTURE") and sys.version_info >= (3, 10):
         _load_timesink()
-        from timesink.capture.agent import start
+        from timesink.capture import agent as recorder
 
-        start.begin()
+        recorder.begin()
 finally:
     _run_hidden()

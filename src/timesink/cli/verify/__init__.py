@@ -1,1 +1,244 @@
-"""Commands that compare runs or captures: verify, calibrate, compare, gate, baseline, ledger."""
+"""Commands that compare runs or captures: verify, calibrate, compare, gate, baseline, ledger.
+
+Options of those that run programs become what the package `verify` takes: commands, a source of step times, a plan, a
+session with a folder of its own and a watch on the GPU, and the reports of a gate.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from timesink.cli.options import PageOutput, facts_of, read_traces
+from timesink.cli.output import Sink, tell
+from timesink.errors import UsageError
+from timesink.render import Format
+from timesink.startup import dataclass
+from timesink.verify import LONGEST_RUN_S
+
+if TYPE_CHECKING:
+    from timesink.verify.counters import Counter
+    from timesink.verify.environment import Command
+    from timesink.verify.experiment import ExperimentPlan
+    from timesink.verify.outcomes import GateResult
+    from timesink.verify.runs import Launcher, Side, StepSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """The programs that are compared: two commands, or one with a variable toggled."""
+
+    program: list[str] | None = None
+    before: str | None = None
+    after: str | None = None
+    toggle: str | None = None
+
+    @property
+    def are_two(self) -> bool:
+        """Whether two sides are asked for, rightly or wrongly."""
+        return bool(self.before or self.after or self.toggle)
+
+    def commands(self) -> Mapping[Side, Command]:
+        """The two sides. `UsageError` where the options do not name two."""
+        from timesink.verify.environment import Command
+
+        if self.toggle is None:
+            if not (self.before and self.after) or self.program:
+                raise UsageError(
+                    "two sides are needed",
+                    remedy="give --before 'CMD' and --after 'CMD', or --toggle NAME=A/B -- CMD...",
+                )
+            return {"before": Command.parse(self.before), "after": Command.parse(self.after)}
+        name, equals, values = self.toggle.partition("=")
+        old, slash, new = values.partition("/")
+        if not (name and equals and slash) or self.before or self.after:
+            raise UsageError(
+                f"{self.toggle!r} toggles nothing",
+                remedy="write --toggle NAME=A/B -- CMD..., without --before and --after",
+            )
+        both = one_command(self.program)
+        return {"before": both.with_environment(**{name: old}), "after": both.with_environment(**{name: new})}
+
+
+def one_command(program: Sequence[str] | None) -> Command:
+    """The program after `--`."""
+    from timesink.verify.environment import Command
+
+    if not program:
+        raise UsageError("no program to run", remedy="write it after --, such as: -- python train.py")
+    return Command(tuple(program))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimeOptions:
+    """Where the times of steps are read; without an option steps are handed over by timesink.step() or found."""
+
+    whole: bool = False
+    most_steps: int | None = None
+    step_pattern: str | None = None
+    receipt_pattern: str | None = None
+    steps_json: str | None = None
+
+    def source(self) -> StepSource:
+        """The source of step times that the options describe."""
+        from timesink.verify.runs import FoundSteps, JsonFile, OutputPattern, WholeRuns, receipt_pattern
+
+        given = {"--whole": self.whole, "--step-pattern": self.step_pattern, "--steps-json": self.steps_json}
+        if len(chosen := [name for name, value in given.items() if value]) > 1:
+            raise UsageError("step times come from one place", remedy=f"give {' or '.join(chosen)}, not both")
+        if chosen and self.most_steps:
+            raise UsageError(
+                f"--steps ends no run with {chosen[0]}", remedy=f"leave one of --steps and {chosen[0]} out"
+            )
+        if self.steps_json:
+            if self.receipt_pattern:
+                raise UsageError(
+                    "--receipt-pattern reads the output", remedy="write the key receipt into the file of --steps-json"
+                )
+            path, _, key = self.steps_json.partition(":")
+            return JsonFile(Path(path), key)
+        if self.step_pattern:
+            return OutputPattern.parse(self.step_pattern, self.receipt_pattern)
+        receipt = receipt_pattern(self.receipt_pattern)
+        return WholeRuns(receipt) if self.whole else FoundSteps(self.most_steps, receipt)
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What makes another work of the same command: whole runs are not held against steps."""
+        return {"times": "whole"} if self.whole else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looks:
+    """When the pairs of runs are looked at, what of them, and which change matters."""
+
+    threshold: str = "2%"
+    statistic: Literal["mean", "median"] = "mean"
+    at_least: str | None = None
+    pairs: str = "6,12,18"
+    receipt_tolerance: str = "0"
+
+    def plan(self) -> ExperimentPlan:
+        """The plan that the options describe."""
+        from timesink.verify.experiment import ExperimentPlan
+
+        try:
+            pairs = tuple(int(part) for part in self.pairs.split(","))
+        except ValueError:
+            raise UsageError(f"{self.pairs!r} are not numbers of pairs", remedy="write them as 6,12,18") from None
+        return ExperimentPlan(
+            threshold_ratio=share(self.threshold),
+            looks=pairs,
+            receipt_tolerance_ratio=share(self.receipt_tolerance),
+            statistic=self.statistic,
+            least_speed_up=None if self.at_least is None else speed_up(self.at_least),
+        )
+
+
+def speed_up(text: str) -> float:
+    """The ratio before / after that a text such as ``1.1`` or ``1.1x`` means. `UsageError` unless it is above 1."""
+    try:
+        value = float(text.strip().removesuffix("x"))
+    except ValueError:
+        value = 0.0
+    if not 1 < value < math.inf:
+        raise UsageError(f"{text!r} is not a speed-up", remedy="write it as 1.1: 10 % more steps in the same time")
+    return value
+
+
+def share(text: str) -> float:
+    """The ratio that a text such as ``2%`` or ``0.02`` means. `UsageError` unless it is at least 0 and below 1."""
+    try:
+        value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise UsageError(f"{text!r} is not a share", remedy="write it as 2% or 0.02")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkFacts:
+    """What the program does, so far as its command line does not say it."""
+
+    config_file: list[Path] | None = None
+    fact: list[str] | None = None
+
+    def workload(self, command: Command, more: Mapping[str, str]) -> str:
+        """The key under which runs of the same work are kept; `more` facts of it."""
+        from timesink.verify.environment import workload
+
+        return workload(command, self.config_file or (), {**facts_of(self.fact), **more})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSession:
+    """How long a run may take, and where its output is kept."""
+
+    timeout: float = LONGEST_RUN_S
+    keep: Path | None = None
+    quiet: bool = False
+
+    def tell(self, line: str) -> None:
+        """A line of progress."""
+        tell(line, self.quiet)
+
+    def launcher(self, commands: Mapping[Side, Command], source: StepSource) -> AbstractContextManager[Launcher]:
+        """A launcher with a folder of its own, the GPU watched meanwhile. The folder goes unless it is to be kept."""
+        from timesink.verify.gate import launching
+
+        return launching(commands, source, self.timeout, self.keep)
+
+
+def counters(metrics: Path | None, captures: Sequence[Path] | None) -> dict[str, Counter]:
+    """Counters from a file of the user's and from a profile, compiler logs next to it included."""
+    from timesink.verify.counters import captured_metrics, read_counters
+
+    captured = captured_metrics(read_traces(captures)) if captures else {}
+    return {**captured, **(read_counters(metrics) if metrics else {})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateOutput(PageOutput):
+    """Where the result of a gate goes, and what the exit code says of it."""
+
+    junit_xml: Path | None = None
+    comment: Path | None = None
+    strict: bool = False
+    exit_zero: bool = False
+
+    def write(
+        self, result: GateResult, sink: Sink, *, open_metrics: Path | None = None, code_quality: Path | None = None
+    ) -> int:
+        """Write every report; return the exit code. GitHub Actions gets its annotations and summary unasked."""
+        from timesink.render.gate import ci
+
+        sink.show(result, strict=self.strict)
+        reports: tuple[tuple[Path | None, Callable[[GateResult], str]], ...] = (
+            (self.junit_xml, lambda result: ci.junit_xml(result, strict=self.strict)),
+            (open_metrics, ci.open_metrics),
+            (code_quality, ci.code_quality),
+            (self.comment, ci.render_markdown),
+        )
+        for path, render in reports:
+            if path is not None:
+                Sink(Format.TEXT, path, sink.width, False).write(render(result))
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            _github(result)
+        return 0 if self.exit_zero else result.exit_code(strict=self.strict)
+
+
+def _github(result: GateResult) -> None:
+    """Commands are read from either stream: stderr keeps stdout clean for the report."""
+    from timesink.render.gate import ci
+
+    sys.stderr.write(ci.workflow_commands(result))
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(ci.summary(result))

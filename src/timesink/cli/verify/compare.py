@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from timesink.cli.options import Stepping, of_run, read_traces
 from timesink.cli.output import working
-from timesink.cli.verify.runs import GateOutput, share
+from timesink.cli.verify import GateOutput, share
 from timesink.errors import UsageError
 from timesink.startup import dataclass
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from timesink import __version__
 from timesink.cli.options import Commands, PageOutput, read_traces
 from timesink.cli.output import sink
-from timesink.cli.verify.runs import (
+from timesink.cli.verify import (
     GateOutput,
     Looks,
     RunSession,
@@ -237,8 +237,8 @@ def update(
 
 def stored(path: Path, fresh: bool) -> Baseline | None:
     """The baseline there is. A damaged one stops an update, unless it is to be replaced anyway."""
+    from timesink.verify import BrokenRecord
     from timesink.verify.baseline import read
-    from timesink.verify.records import BrokenRecord
 
     if not path.is_file():
         return None

@@ -12,7 +12,7 @@ import typer
 
 from timesink.cli.options import Commands, PageOutput
 from timesink.cli.output import sink
-from timesink.cli.verify.runs import GateOutput, Looks, RunSession, Sides, StepTimeOptions, WorkFacts, one_command
+from timesink.cli.verify import GateOutput, Looks, RunSession, Sides, StepTimeOptions, WorkFacts, one_command
 from timesink.errors import UsageError
 from timesink.startup import dataclass, replace
 from timesink.verify.outcomes import Outcome

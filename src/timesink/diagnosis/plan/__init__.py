@@ -1,1 +1,347 @@
-"""What to change, in which order, and where it ends: changes that people make, priced together."""
+"""What to change, in which order, and where it ends: changes that people make, priced together.
+
+Here: which fixes a trace could use, and what sets of them win together: one replay of all, whatever their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Final
+
+from timesink.diagnosis.pricing import (
+    at_most,
+    claimed_ms_per_step,
+    expected_pricer,
+    in_order,
+    likely_ms,
+    most_claimed_ms,
+    price,
+    price_change,
+    scaled,
+    worth_ms,
+)
+from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Diagnosis, Finding, Quantity
+from timesink.fixes import Beside, Fix, Offer, on_rank
+from timesink.fixes.table import fixes_of
+from timesink.knowledge.programs import ProgramKind
+from timesink.measures.kernels.attainable import attainable
+from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.trace import Trace
+from timesink.startup import dataclass
+from timesink.whatif.change import Case, Change, Touches
+from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, together
+from timesink.whatif.edit import Together
+from timesink.whatif.pricing import Pricer
+
+WORTH: Final = Limit.ratio(
+    0.02,
+    "a change that wins less of the step is not a rung of a plan",
+    "run-to-run deviation of step time is about 1 % on one GPU (docs/explanation/accuracy.md)",
+)
+MOSTLY: Final = Limit.ratio(
+    0.5, "what kernels attain is said where more than half of their time has a known bound", "docs/rules/KRN109.md"
+)
+NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
+
+
+class Joint:
+    """What sets of changes win on a rank, in ms per step; each set is replayed once. `claimed` are changes of sets that
+    no replay prices."""
+
+    def __init__(self, trace: Trace, rank: int, step_ms: float, offered: Sequence[Candidate]) -> None:
+        self.trace, self.rank, self.step_ms = trace, rank, step_ms
+        self.offered = {candidate.fix.name: candidate for candidate in offered}
+        self.claimed: Chosen = frozenset()
+        self._known: dict[tuple[Chosen, bool], Quantity | None] = {}
+        self._likely: dict[tuple[Chosen, bool], Quantity | None] = {}
+        self._parts: dict[tuple[str, Chosen, bool], tuple[Change, ...]] = {}
+        self._merged: dict[tuple[int, ...], ShortenKernels] = {}
+        self._priced: dict[tuple[int, ...], Quantity | None] = {}
+
+    def likely_ms(self, chosen: Iterable[str]) -> float:
+        """The value of `gain` alone: of one replay, where `gain` takes one for each case and each cost of recording."""
+        effective = self.effective(chosen)
+        key = effective, self._eased(effective)
+        if key not in self._known and key not in self._likely:
+            self._likely[key] = self._replayed(*key, self._likely_of)
+        worth = self._known[key] if key in self._known else self._likely[key]
+        return 0.0 if worth is None else worth.value
+
+    def gain(self, chosen: Iterable[str], eased: bool | None = None) -> Quantity | None:
+        """What these changes win together; None where the trace cannot be replayed. Their order is of no account.
+
+        `eased` says whether others have left the device less to do, where that is another than these among themselves.
+        """
+        effective = self.effective(chosen)
+        key = effective, self._eased(effective) if eased is None else eased
+        if key not in self._known:
+            self._known[key] = self._replayed(*key, self._priced_of)
+        return self._known[key]
+
+    @cached_property
+    def device(self) -> int:
+        """The first device of the rank."""
+        own = [device for rank, device in kernel_facts(self.trace).devices if rank == self.rank]
+        return min(own, default=0)
+
+    def _eased(self, effective: Chosen) -> bool:
+        """Whether one of several changes leaves the device less to do for launches that come as before, or for more of
+        them: then it loses by them."""
+        others = [name for name in effective if not self.offered[name].fix.of_launches] if len(effective) > 1 else ()
+        return any(abs(self.likely_ms({name})) >= WORTH.default * self.step_ms for name in others)
+
+    def alone(self, name: str, least_ms: float) -> Quantity | None:
+        """What one change wins; of one that wins or costs less than so much the value alone. None as in `gain`."""
+        if self.pricer.unreplayable is None and abs(likely_ms := self.likely_ms({name})) < least_ms:
+            return Quantity(likely_ms, "ms")
+        return self.gain({name})
+
+    def effective(self, chosen: Iterable[str]) -> Chosen:
+        """The changes without those that others of them make as well."""
+        chosen = frozenset(chosen)
+        return chosen - {other for one in chosen for other in self.offered[one].fix.subsumes}
+
+    def _replayed(
+        self, chosen: Chosen, eased: bool, worth_of: Callable[[Sequence[Change]], Quantity | None]
+    ) -> Quantity | None:
+        own = [candidate for name, candidate in self.offered.items() if name in chosen]  # in one order, always
+        changes = self.parts(chosen, eased)
+        unreplayed = [finding for candidate in own for finding in candidate.unreplayed(self.rank)]
+        stated = {one.fix.name for one in own if one.unreplayed(self.rank) and not self._made(one, chosen, eased)}
+        worth = worth_of(changes) if changes else NOTHING
+        if stated and chosen - stated and worth is not None:  # as those without a claim win alone, no more
+            worth = self._replayed(chosen - stated, eased, worth_of)
+        if worth is None:  # then, as in a diagnosis, a gain is what its findings claim
+            unreplayed = [finding for candidate in own for finding in candidate.on_rank(self.rank)]
+            if not unreplayed:
+                return None
+            worth = NOTHING
+            self.claimed |= chosen
+        if unreplayed:
+            others = [finding for candidate in own for _, finding in candidate.findings if finding not in unreplayed]
+            apart, whole = (self._stated(unreplayed, beside) for beside in (others, ()))
+            worth = in_order(max(_sum(worth, apart), whole, key=lambda gain: gain.value))
+            room_ms = self._room_ms(changes, unreplayed)
+            worth = at_most(worth, room_ms, room_ms)
+        if len(own) == 1 and own[0].claims:
+            worth = at_most(worth, most_claimed_ms(own[0].on_rank(self.rank), self.trace), self.step_ms)
+        return at_most(worth, self.step_ms, self.step_ms)
+
+    def _room_ms(self, changes: Sequence[Change], unreplayed: Sequence[Finding]) -> float:
+        """The most that is won where claims without a replay count: the idle time that is left beside the GPU's work
+        after the changes, which a wait and a claim have in common, and the work that is claimed itself."""
+        busy_ms = self.step_ms * self.pricer.busy_after_ns(Together(tuple(changes))) / max(self.pricer.step_ns, 1.0)
+        lines = device_timeline(self.trace)
+        work = [
+            Claim({device: part & lines[device].busy for device, part in finding.claim.intervals.items()})
+            for finding in unreplayed
+        ]
+        return self.step_ms - busy_ms + sum(claimed_ms_per_step(claim, self.trace) for claim in work)
+
+    def least_ms(self, chosen: Iterable[str]) -> float:
+        """The GPU's work that is left in a step where these changes do most: no step is shorter. Nothing is known of
+        changes that no replay prices."""
+        names = self.effective(chosen)
+        if any(self.offered[name].unreplayed(self.rank) for name in names) or self.pricer.unreplayable:
+            return 0.0
+        busy_ns = self.pricer.busy_after_ns(Together(tuple(self.parts(names))), Case.HOPEFUL)
+        return self.step_ms * busy_ns / max(self.pricer.step_ns, 1.0)
+
+    def _priced_of(self, changes: Sequence[Change]) -> Quantity | None:
+        """One price of all; where nothing but kernels gets shorter, their time."""
+        alike = tuple(map(id, changes))  # `_parts` and findings keep them
+        if alike not in self._priced:
+            every, shorter = self._as_one(changes)
+            replayed = None if shorter else price_change(every, self.rank, self.trace, signed=True)
+            self._priced[alike] = self._by_time(shorter) if shorter else replayed and replayed.gain
+        return self._priced[alike]
+
+    def _likely_of(self, changes: Sequence[Change]) -> Quantity | None:
+        """The value of the same."""
+        every, shorter = self._as_one(changes)
+        return self._by_time(shorter) if shorter else Quantity(likely_ms(every, self.rank, self.trace), "ms")
+
+    def _as_one(self, changes: Sequence[Change]) -> tuple[Change, list[ShortenKernels]]:
+        """All of them as one change; and all, where each only shortens kernels."""
+        shorter = [c for c in changes if isinstance(c, ShortenKernels) and c.touches is Touches.DEVICE]
+        every = (*self._by_device(shorter), *(change for change in changes if change.touches is not Touches.DEVICE))
+        return every[0] if len(every) == 1 else Together(every), shorter if len(shorter) == len(changes) else []
+
+    def _by_time(self, shorter: Sequence[ShortenKernels]) -> Quantity | None:
+        """The kernel time that goes on the device that gains most; None where none goes."""
+        priced = (price_change(part, self.rank, self.trace) for part in self._by_device(shorter))
+        return max((one.gain for one in priced if one), key=lambda gain: gain.value, default=None)
+
+    def _stated(self, findings: Iterable[Finding], beside: Iterable[Finding]) -> Quantity:
+        """What rules state or claims bound, each time once, and none that findings `beside` them claim."""
+        taken: dict[tuple[int, int], Intervals] = {}
+        for finding in beside:
+            _take(finding.claim, taken)
+        total = NOTHING
+        for finding in findings:
+            parts = finding.claim.intervals.items()
+            left = {device: part - taken.get(device, Intervals.none()) for device, part in parts}
+            whole_ms = claimed_ms_per_step(finding.claim, self.trace)
+            share = claimed_ms_per_step(Claim(left), self.trace) / whole_ms if whole_ms else 1.0
+            _take(finding.claim, taken)
+            total = _sum(total, scaled(in_order(price(finding, self.trace).gain), share))
+        return total
+
+    @property
+    def pricer(self) -> Pricer:
+        """What replays the expected case."""
+        return expected_pricer(self.rank, self.trace)
+
+    def parts(self, chosen: Iterable[str], eased: bool | None = None) -> list[Change]:
+        """What these changes change, in one order whatever theirs is: casts last, at what launches cost by then."""
+        effective = self.effective(chosen)
+        eased = self._eased(effective) if eased is None else eased
+        own = [candidate for name, candidate in self.offered.items() if name in effective]
+        made = [part for one in own for part in self._made(one, effective, eased)]
+        return sorted(made, key=lambda part: isinstance(part, UnderAutocast))
+
+    def _made(self, one: Candidate, effective: Chosen, eased: bool) -> tuple[Change, ...]:
+        """The parts of one of these changes: the same objects wherever what it minds is the same."""
+        key = one.fix.name, effective.intersection(one.fix.minds), eased
+        if key not in self._parts:
+            self._parts[key] = one.parts(self.trace, self.rank, *key[1:])
+        return self._parts[key]
+
+    def _by_device(self, changes: Sequence[ShortenKernels]) -> list[ShortenKernels]:
+        """One change for the kernels of each device."""
+        parts = []
+        for device in sorted({change.device for change in changes}):
+            own = [change for change in changes if change.device == device]
+            key = tuple(map(id, own))
+            if key not in self._merged:
+                self._merged[key] = own[0] if len(own) == 1 else together(own)
+            parts.append(self._merged[key])
+        return parts
+
+    def bound_by(self, chosen: Iterable[str]) -> str:
+        """What most of the critical path consists of once these changes are made."""
+        return self.pricer.bound_by(Together(tuple(self.parts(chosen))))
+
+    def attained(self, chosen: Iterable[str]) -> float | None:
+        """The share of the attainable bound that kernels reach: None where most of them have no known bound, or where
+        changes make other kernels."""
+        known = attainable(self.trace)
+        if (known.covered_ratio or 0.0) < MOSTLY.default or not all(
+            self.offered[name].fix.same_kernels for name in self.effective(chosen)
+        ):
+            return None
+        return known.attained_ratio
+
+
+def _take(claim: Claim, taken: dict[tuple[int, int], Intervals]) -> None:
+    for device, part in claim.intervals.items():
+        taken[device] = taken.get(device, Intervals.none()) | part
+
+
+def _sum(one: Quantity, other: Quantity) -> Quantity:
+    if not other.value and not other.high:
+        return one
+    low, high = (one.low or 0.0) + (other.low or 0.0), one.most + other.most
+    return Quantity(one.value + other.value, "ms", low, high)
+
+
+Chosen = frozenset[str]
+
+
+Named = tuple[Card, Finding]
+_NO_CHANGE: Final = frozenset({"slow_steps", "profiler_overhead"})  # the cause, and its change, has another rule
+
+
+_TO_LOOK_INTO: Final = frozenset({Bottleneck.HOST_UNTRACED, Bottleneck.LATE_START})  # nobody knows yet what to change
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A fix, the findings that it repairs (none where only the replay says that it wins), and the rules that found
+    anything."""
+
+    fix: Fix
+    findings: tuple[Named, ...]
+    rules: frozenset[str] = frozenset()
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether the fix itself says what it changes, and not the findings that ask for it."""
+        return self.fix.offer is Offer.ALWAYS or (self.fix.offer is Offer.UNASKED and not self.findings)
+
+    @property
+    def mends_a_cause(self) -> bool:
+        """Whether a finding asks for it that is no symptom of another."""
+        return any(not card.symptom for card, _ in self.findings)
+
+    @property
+    def claims(self) -> bool:
+        """Whether it does what its findings propose, by a replay, and nothing else."""
+        own = [finding for _, finding in self.findings]
+        return not self.fix.does_more and bool(own) and all(_is_replayed(f) and f.claim.total_ns for f in own)
+
+    def parts(self, trace: Trace, rank: int, minded: Chosen, eased: bool) -> tuple[Change, ...]:
+        """What it changes on a rank beside the others (`Beside`); empty where its gain is stated or a bound."""
+        if self.is_replayed:
+            return on_rank(self.fix.replay(trace, Beside(minded, eased, self.rules)), rank)
+        own = self.on_rank(rank)
+        return tuple(finding.change for finding in own if finding.change is not None)
+
+    def on_rank(self, rank: int) -> tuple[Finding, ...]:
+        """Its findings of a rank."""
+        return tuple(finding for _, finding in self.findings if _on(finding, rank))
+
+    def unreplayed(self, rank: int) -> tuple[Finding, ...]:
+        """Findings of a rank whose gain no replay says."""
+        if self.is_replayed:
+            return ()
+        return tuple(finding for finding in self.on_rank(rank) if finding.change is None)
+
+
+def candidates(diagnosis: Diagnosis, program: ProgramKind) -> tuple[Candidate, ...]:
+    """Every fix of the table, of those that can be made in a kind of program and in its words, that repairs a finding
+    or that a replay can price; then findings without one."""
+    left = [
+        (card, finding)
+        for card, finding in diagnosis.findings
+        if _rule_name(card) not in _NO_CHANGE and finding.bottleneck not in _TO_LOOK_INTO
+    ]
+    rules = frozenset(_rule_name(card) for card, _ in diagnosis.findings)
+    found = []
+    for fix in fixes_of(program):
+        own = tuple(named for named in diagnosis.findings if _repairs(fix, named))
+        left = [named for named in left if named not in own]
+        if own or fix.offer is not Offer.ASKED:
+            found.append(Candidate(fix, own, rules))
+    by_rule: dict[str, list[Named]] = {}
+    for named in left:
+        if named[1].counted_in and not worth_ms(named[1]):
+            continue  # a symptom of what another finding's change takes away
+        by_rule.setdefault(_rule_name(named[0]), []).append(named)
+    for name, own_findings in by_rule.items():
+        words = own_findings[0][1].advice.partition(". ")[0].rstrip(".")
+        found.append(Candidate(Fix(name, words, answers=(name,)), tuple(own_findings), rules))
+    return tuple(found)
+
+
+def _repairs(fix: Fix, named: Named) -> bool:
+    card, finding = named
+    return fix.repairs(_rule_name(card), "" if finding.fix is None else finding.fix.name)
+
+
+def _rule_name(card: Card) -> str:
+    return card.name.replace("-", "_")
+
+
+def _is_replayed(finding: Finding) -> bool:
+    """Whether a replay prices what it proposes; kernels that only get shorter are priced by their time."""
+    change = finding.change
+    return change is not None and not (isinstance(change, ShortenKernels) and change.touches is Touches.DEVICE)
+
+
+def _on(finding: Finding, rank: int) -> bool:
+    return (finding.where.rank or 0) == rank

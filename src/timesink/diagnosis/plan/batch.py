@@ -18,11 +18,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.diagnosis.plan.joint import WORTH, Joint
+from timesink.diagnosis.plan import WORTH, Joint
 from timesink.diagnosis.pricing import replay_error
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Quantity
-from timesink.fixes.fix import Fix
+from timesink.fixes import Fix
 from timesink.knowledge.assumptions import machines
 from timesink.measures.habits.repeated_passes import recomputed
 from timesink.measures.kernels.facts import kernel_facts

@@ -17,13 +17,13 @@ from typing import Final
 from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.places import ChangePlace, place_in_program
+from timesink.diagnosis.plan import NOTHING, WORTH, Chosen, Joint, Named, candidates
 from timesink.diagnosis.plan.batch import DeviceMemory, LargerBatch, device_memory, larger_batches, said_of_memory
-from timesink.diagnosis.plan.joint import NOTHING, WORTH, Chosen, Joint, Named, candidates
 from timesink.diagnosis.pricing import replay_error
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Diagnosis, Finding, Quantity
 from timesink.diagnosis.words import guessed_steps
-from timesink.fixes.fix import Fix
+from timesink.fixes import Fix
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.replay import pricers

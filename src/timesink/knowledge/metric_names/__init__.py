@@ -17,11 +17,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from timesink.knowledge.pattern import Pattern, Patterns
+from timesink.knowledge import Pattern, Patterns
 from timesink.startup import dataclass
 
-_FILE: Final = Patterns(Path(__file__).with_name("patterns.md"))
-globals().update(vars(_FILE))
+_FILE: Final = Patterns(str(Path(__file__).with_name("patterns.md")), globals())
 
 if TYPE_CHECKING:
 

@@ -1,1 +1,423 @@
-"""Counters of single kernels from a kernel profiler."""
+"""Counters of single kernels from a kernel profiler, one view per kernel, and what they say directly: busy units,
+stalled warps, occupancy.
+
+A counter was measured, failed (its pass did), or was not asked for. Counter names are those of Nsight Compute.
+
+*Leaves* are the units of the profiler's speed-of-light breakdown. `sm__throughput` is the maximum over arithmetic pipes
+*and* load-store, so it calls an L1-bound kernel compute-bound; the report lists what it is made of, and those
+constituents are the leaves. *Stalls* are the reasons why warps did not issue, from counters or, failing them, from
+samples. *Occupancy* is how full a kernel keeps the GPU with warps, and what keeps it from more.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from math import ceil, fsum
+from typing import Any
+
+import polars as pl
+
+from timesink.knowledge import metric_names
+from timesink.knowledge.metric_names import units_of
+from timesink.knowledge.programs import ProgramKind
+from timesink.measures.timeline.known import program_kind
+from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES
+from timesink.model.trace import Trace, remembered
+from timesink.startup import dataclass, regex
+
+ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
+ACTIVE = ".avg.pct_of_peak_sustained_active"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelCounters:
+    """One profiled launch and its counters; `profile` is its number in the report.
+
+    `values` holds finite numbers only; a name in `failed` was asked for and its pass failed; any other name was not
+    collected. `duration_ns` is the time while profiled, at the profiler's clock, None where it failed or is absent.
+    `messages` are those of the profiler's own rules, `program` is what kind of program launched it.
+    """
+
+    rank: int
+    profile: int
+    name: str
+    function: str
+    gpu: str
+    compute_capability: tuple[int, int] | None
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    duration_ns: float | None
+    values: Mapping[str, float]
+    texts: Mapping[str, str]
+    failed: frozenset[str]
+    messages: tuple[str, ...] = ()
+    program: ProgramKind = ProgramKind.NATIVE
+
+    def get(self, name: str) -> float | None:
+        """The counter's value, None where it failed or was not collected."""
+        return self.values.get(name)
+
+    def first(self, *names: str) -> float | None:
+        """The first of these counters that was collected: names differ between chips and versions."""
+        return next((self.values[name] for name in names if name in self.values), None)
+
+    def total(self, *names: str) -> float | None:
+        """The sum of those of these counters that were collected, None where none was."""
+        collected = [self.values[name] for name in names if name in self.values]
+        return sum(collected) if collected else None
+
+    def share(self, name: str) -> float | None:
+        """A percentage counter as a share of 1; `name` without its ``.avg.pct_of_peak_sustained_elapsed``."""
+        value = self.first(name + ELAPSED, name)
+        return None if value is None else value / 100
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the launch itself could not be measured: the profiler has no time for it."""
+        return self.duration_ns is None and bool(self.failed)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the grid."""
+        return math.prod(self.grid)
+
+
+@remembered
+def kernel_counters(trace: Trace) -> tuple[KernelCounters, ...]:
+    """Every profiled launch with its counters, in report order."""
+    profiles = trace.get(KERNEL_PROFILES)
+    devices = {(row["rank"], row["device"]): row for row in trace.get(DEVICES).iter_rows(named=True)}
+    grouped = _by_profile(trace.get(KERNEL_METRICS))
+    messages: dict[tuple[int, int], list[str]] = {}
+    for rank, profile, message in trace.get(KERNEL_RULES).select("rank", "profile", "message").iter_rows():
+        messages.setdefault((rank, profile), []).append(message or "")
+    program = program_kind(trace)
+    return tuple(
+        _one(
+            row,
+            devices.get((row["rank"], row["device"] or 0), {}),
+            grouped.get((row["rank"], row["profile"]), _NOTHING),
+            messages=tuple(messages.get((row["rank"], row["profile"]), ())),
+            program=program,
+        )
+        for row in profiles.iter_rows(named=True)
+    )
+
+
+_Grouped = tuple[dict[str, float], dict[str, str], frozenset[str]]
+_NOTHING: _Grouped = ({}, {}, frozenset())
+
+
+def _by_profile(metrics: pl.DataFrame) -> dict[tuple[int, int], _Grouped]:
+    """Numbers, texts and failed names of every launch."""
+    keys = metrics.select("rank", "profile").unique(maintain_order=True).rows()
+    numbers = _grouped(metrics.filter(pl.col("value").is_not_nan()), "value")
+    texts = _grouped(metrics.filter(pl.col("text").is_not_null()), "text")
+    failed = _grouped(metrics.filter(pl.col("value").is_nan()), "value")
+    return {key: (numbers.get(key, {}), texts.get(key, {}), frozenset(failed.get(key, ()))) for key in keys}
+
+
+def _grouped(rows: pl.DataFrame, column: str) -> dict[tuple[int, int], dict[str, Any]]:
+    """Name to value of each launch. In a report the rows of a launch are adjacent; elsewhere they are sorted first."""
+    runs = rows.select(pl.struct("rank", "profile").rle()).unnest("rank") if rows.height else None
+    if runs is None:
+        return {}
+    if runs["value"].n_unique() < runs.height:
+        return _grouped(rows.sort("rank", "profile", maintain_order=True), column)
+    names = rows["metric"].cast(pl.String).to_list()
+    cells = rows[column]
+    values = cells.to_list() if cells.dtype == pl.Float64 else cells.cast(pl.String).to_list()
+    grouped, start = {}, 0
+    for length, key in runs.iter_rows():
+        end = start + length
+        grouped[key["rank"], key["profile"]] = dict(zip(names[start:end], values[start:end], strict=True))
+        start = end
+    return grouped
+
+
+def _one(row: Mapping[str, object], device: Mapping[str, object], grouped: _Grouped, **more: Any) -> KernelCounters:
+    values, texts, failed = grouped
+    major, minor = row["compute_major"], row["compute_minor"]
+    duration = row["duration_ns"]
+    return KernelCounters(
+        rank=int(str(row["rank"])),
+        profile=int(str(row["profile"])),
+        name=str(row["name"]),
+        function=str(row["function"] or row["name"]),
+        gpu=str(row["gpu"] or device.get("name") or ""),
+        compute_capability=(int(str(major)), int(str(minor))) if major is not None and minor is not None else None,
+        grid=_sizes(row, "grid"),
+        block=_sizes(row, "block"),
+        duration_ns=duration if isinstance(duration, float) and math.isfinite(duration) and duration > 0 else None,
+        values=values,
+        texts=texts,
+        failed=failed,
+        **more,
+    )
+
+
+def _sizes(row: Mapping[str, object], kind: str) -> tuple[int, int, int]:
+    x, y, z = (int(str(row[f"{kind}_{axis}"] or 0)) for axis in "xyz")
+    return x, y, z
+
+
+class Resource(StrEnum):
+    """The part of the GPU that a leaf belongs to."""
+
+    DRAM = "dram"
+    L2 = "l2"
+    L1 = "l1"
+    ISSUE = "issue"
+    TENSOR = "tensor"
+    FP64 = "fp64"
+    FMA = "fma"
+    ALU = "alu"
+    XU = "xu"
+    CONTROL = "control"
+    HIDDEN = "hidden"
+
+
+MEMORY = frozenset({Resource.DRAM, Resource.L2, Resource.L1, Resource.HIDDEN})
+ARITHMETIC = frozenset({Resource.TENSOR, Resource.FP64, Resource.FMA, Resource.ALU, Resource.XU})
+
+# The first pattern that matches decides.
+_RESOURCES = tuple(
+    (regex(pattern), resource)
+    for pattern, resource in (
+        (metric_names.INTERNAL, Resource.HIDDEN),
+        (metric_names.DRAM, Resource.DRAM),
+        (metric_names.L2, Resource.L2),
+        (metric_names.TENSOR, Resource.TENSOR),
+        (metric_names.FP64, Resource.FP64),
+        (metric_names.FMA, Resource.FMA),
+        (metric_names.ALU, Resource.ALU),
+        (metric_names.XU, Resource.XU),
+        (metric_names.CONTROL, Resource.CONTROL),
+        (metric_names.ISSUE, Resource.ISSUE),
+        (metric_names.L1, Resource.L1),
+    )
+)
+_SUM_OF_OTHERS = "sm__pipe_shared_cycles_active"  # the fp64 and tensor pipes together: both are leaves themselves
+# Each is the share of the busiest unit of its list; a list ends where the other begins, but for what both hold.
+_SUMMARIES = ("sm__throughput", "gpu__compute_memory_throughput")
+_BREAKDOWNS = tuple(f"breakdown:{top}{ELAPSED}" for top in _SUMMARIES)
+_OF_SM = ("sm__", "idc__")
+_ROUNDING = 0.0002  # a page printed with two digits of percent
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One unit: its counter's base name, its resource, and how busy it was on average and at its busiest instance.
+
+    Shares are of the unit's peak over the kernel's elapsed time. `hottest` is that of the busiest instance (one of
+    the L2 slices, one of the SMs), equal to `busy` where the report does not say.
+    """
+
+    name: str
+    resource: Resource
+    busy: float
+    hottest: float
+
+
+def leaves(kernel: KernelCounters) -> tuple[Leaf, ...]:
+    """The leaves that were measured, busiest first; ties by name. Where a page leaves them out, its throughputs."""
+    found = _throughputs(kernel) if lacks_units(kernel) else _leaves(kernel)
+    by_name = {leaf.name: leaf for leaf in found}
+    return tuple(sorted(by_name.values(), key=lambda leaf: (-leaf.busy, leaf.name)))
+
+
+def is_complete(kernel: KernelCounters) -> bool:
+    """Whether its busiest unit is among the leaves: the report lists them, or they reach the profiler's summaries."""
+    return all(name in kernel.texts for name in _BREAKDOWNS) or _reaches_summaries(kernel) is True
+
+
+def lacks_units(kernel: KernelCounters) -> bool:
+    """Whether a page holds throughputs of whole levels, but not of the unit that is busiest in them."""
+    if any(name in kernel.texts for name in _BREAKDOWNS):
+        return False
+    reaches = _reaches_summaries(kernel)
+    if reaches is not None:
+        return not reaches
+    levels = (throughput_of(kernel, level) or 0.0 for level in _OF_LEVEL)
+    return max(levels) > max((leaf.busy for leaf in _leaves(kernel)), default=-1.0) + _ROUNDING
+
+
+# What the speed-of-light section, or a choice of metrics, says of a level of memory.
+_OF_LEVEL = {
+    Resource.DRAM: ("gpu__dram_throughput", "dram__throughput"),
+    Resource.L2: ("lts__throughput",),
+    Resource.L1: ("l1tex__throughput",),
+}
+
+
+def throughput_of(kernel: KernelCounters, level: Resource) -> float | None:
+    """How busy the level's busiest unit is by the profiler's own percentage of its peak; None where it gives none."""
+    busy = kernel.first(*(name + part for name in _OF_LEVEL[level] for part in (ACTIVE, ELAPSED)))
+    if busy is None and level is Resource.DRAM:
+        busy = kernel.total(*(f"dram__bytes_{way}.sum.pct_of_peak_sustained_elapsed" for way in ("read", "write")))
+    return None if busy is None else min(1.0, busy / 100)
+
+
+def _throughputs(kernel: KernelCounters) -> Iterator[Leaf]:
+    """Levels of memory, and the SM, as busy as their busiest unit. That of L1 counts the time in which an SM was active
+    only; so it is at most what the summary of all memory units says. What that says beyond them has no name."""
+    sm, memory = (kernel.share(name) for name in _SUMMARIES)
+    levels = {level: busy for level in _OF_LEVEL if (busy := throughput_of(kernel, level)) is not None}
+    for level, busy in levels.items():
+        least = busy if memory is None else min(busy, memory)
+        yield Leaf(_OF_LEVEL[level][0], level, least, least)
+    if memory is not None and memory > max(levels.values(), default=0.0) + _ROUNDING:
+        yield Leaf(_SUMMARIES[1], Resource.HIDDEN, memory, memory)
+    if sm is not None:
+        yield Leaf(_SUMMARIES[0], Resource.ISSUE, sm, sm)
+
+
+def _reaches_summaries(kernel: KernelCounters) -> bool | None:
+    """Whether on either side the busiest leaf is as busy as the summary says; None where no summary was collected."""
+    summaries = [kernel.share(name) for name in _SUMMARIES]
+    if all(summary is None for summary in summaries):
+        return None
+    busiest: dict[bool, float] = {}
+    for name in units_of(kernel.compute_capability):
+        side = name.startswith(_OF_SM)
+        busiest[side] = max(busiest.get(side, -1.0), -1.0 if (busy := kernel.share(name)) is None else busy)
+    return all(
+        summary is None or busiest[side] >= summary - _ROUNDING
+        for side, summary in zip((True, False), summaries, strict=True)
+    )
+
+
+def _leaves(kernel: KernelCounters) -> Iterator[Leaf]:
+    """The units of the report's own list, or of its chip's where a page carries none."""
+    listed = [name for top in _BREAKDOWNS for name in kernel.texts.get(top, "").split(",") if name]
+    for name in [name.removesuffix(ELAPSED) for name in listed] or units_of(kernel.compute_capability):
+        busy, resource = kernel.share(name), resource_of(name)
+        if busy is not None and resource is not None and name != _SUM_OF_OTHERS:
+            hottest = kernel.get(f"{name}.max.pct_of_peak_sustained_elapsed")
+            yield Leaf(name, resource, busy, busy if hottest is None else max(busy, hottest / 100))
+
+
+def resource_of(leaf: str) -> Resource | None:
+    """The resource a leaf belongs to; None for a unit timesink does not know."""
+    return next((resource for pattern, resource in _RESOURCES if pattern.search(leaf)), None)
+
+
+_COUNTED = regex(metric_names.STALL_COUNTED)
+_SAMPLED = regex(metric_names.STALL_SAMPLED)
+_TOTAL = "smsp__average_warp_latency_per_inst_issued.ratio"
+
+# Reasons that more warps hide: a load, a queue, a fixed latency of this warp alone.
+HIDDEN_BY_WARPS = frozenset(
+    {"long_scoreboard", "short_scoreboard", "wait", "dispatch_stall", "imc_miss", "branch_resolving", "drain"}
+)
+# Reasons that more warps leave as they are or make worse: they wait for each other, for fences, for instructions.
+NOT_HIDDEN = frozenset(
+    {"barrier", "membar", "sleeping", "no_instruction", "no_instructions", "misc", "gmma", "warpgroup_arrive"}
+)
+# Queues and pipes that are full: more warps only lengthen the queue.
+FULL = frozenset({"lg_throttle", "mio_throttle", "tex_throttle", "math_pipe_throttle"})
+_HEALTHY = frozenset({"selected", "not_selected"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """Share of warps' waiting time by reason; healthy states (selected, not selected) are left out. Shares sum to 1.
+
+    `cycles` is the mean number of cycles between two issues of a warp, `identity` the sum of all reasons over it: 1
+    where both were measured alike. None where the report holds samples only.
+    """
+
+    shares: Mapping[str, float]
+    cycles: float | None
+    identity: float | None
+    is_sampled: bool
+
+    def of(self, reasons: frozenset[str]) -> float:
+        """Share of these reasons together."""
+        return fsum(share for reason, share in self.shares.items() if reason in reasons)
+
+    @property
+    def top(self) -> tuple[str, float] | None:
+        """The largest reason and its share."""
+        return max(self.shares.items(), key=lambda item: (item[1], item[0]), default=None)
+
+    @property
+    def is_at_barriers(self) -> bool:
+        """Whether warps wait for barriers most of all."""
+        return self.top is not None and self.top[0] == "barrier"
+
+
+def stalls_of(kernel: KernelCounters) -> Stalls | None:
+    """The stall reasons of one kernel, None where neither counters nor samples were collected."""
+    counted = _matching(kernel, _COUNTED)
+    waiting = counted or _matching(kernel, _SAMPLED)
+    bad = {reason: value for reason, value in waiting.items() if reason not in _HEALTHY and value > 0}
+    total = fsum(bad.values())
+    if not waiting or total <= 0:
+        return None
+    latency = kernel.get(_TOTAL)
+    identity = fsum(counted.values()) / latency if counted and latency else None
+    shares = {reason: value / total for reason, value in sorted(bad.items())}
+    return Stalls(shares, latency, identity, is_sampled=not counted)
+
+
+def _matching(kernel: KernelCounters, pattern: re.Pattern[str]) -> dict[str, float]:
+    matches = ((pattern.match(name), value) for name, value in kernel.values.items() if "issue_stalled" in name)
+    return {
+        match.group(1): value
+        for match, value in matches
+        if match and not match.group(1).endswith(("_not_issued", "_pipe_l1tex", "_pipe_mio"))
+    }
+
+
+_LIMITS = {
+    "registers": "launch__occupancy_limit_registers",
+    "shared memory": "launch__occupancy_limit_shared_mem",
+    "warps": "launch__occupancy_limit_warps",
+    "blocks": "launch__occupancy_limit_blocks",
+    "barriers": "launch__occupancy_limit_barriers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Warps resident per SM as shares of the most an SM holds, and how the grid fills the GPU.
+
+    `theoretical` is what registers, shared memory and block size allow; `limited_by` names which of them (the smallest
+    number of blocks). `achieved` is the mean while an SM was active. `sm_idle` is the mean share of the kernel's time
+    in which an SM had no block: a grid too small, a last wave, blocks of unequal length, and the launch itself.
+    `waves` is the number of times the grid fills the GPU. None: not collected.
+    """
+
+    theoretical: float | None
+    achieved: float | None
+    limited_by: tuple[str, ...]
+    waves: float | None
+    sm_count: float | None
+    sm_idle: float | None
+
+    @property
+    def tail(self) -> float | None:
+        """The share of whole waves that the last one leaves empty, were all blocks equally long."""
+        return 1 - self.waves / ceil(self.waves) if self.waves else None
+
+
+def occupancy_of(kernel: KernelCounters) -> Occupancy:
+    """The occupancy of one kernel."""
+    limits = {word: limit for word, name in _LIMITS.items() if (limit := kernel.get(name)) is not None}
+    fewest = min(limits.values(), default=None)
+    theoretical = kernel.get("sm__maximum_warps_per_active_cycle_pct")
+    achieved = kernel.get("sm__warps_active.avg.pct_of_peak_sustained_active")
+    active = kernel.get("sm__cycles_active.avg")
+    elapsed = kernel.first("sm__cycles_elapsed.max", "sm__cycles_elapsed.avg", "gpc__cycles_elapsed.max")
+    return Occupancy(
+        theoretical=None if theoretical is None else theoretical / 100,
+        achieved=None if achieved is None else achieved / 100,
+        limited_by=tuple(word for word, limit in limits.items() if limit == fewest and word != "warps"),
+        waves=kernel.get("launch__waves_per_multiprocessor"),
+        sm_count=kernel.first("launch__sm_count", "device__attribute_multiprocessor_count"),
+        sm_idle=None if active is None or not elapsed else min(1.0, max(0.0, 1 - active / elapsed)),
+    )

@@ -12,7 +12,7 @@ from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import LANES, SECTORS_OF_PASS, Precision, peaks
 from timesink.knowledge.kernel_names import library_of
 from timesink.knowledge.kernels import KernelFamily, decode
-from timesink.measures.counters.counters import ARITHMETIC, MEMORY, KernelCounters, Leaf, Resource, Stalls
+from timesink.measures.counters import ARITHMETIC, MEMORY, KernelCounters, Leaf, Resource, Stalls
 from timesink.measures.counters.roofline import KernelRoofline
 from timesink.measures.counters.waste import Cause, Waste, least_passes
 from timesink.units import NS_PER_US

@@ -18,7 +18,7 @@ import polars as pl
 from timesink.errors import unknown
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.kernel_symbols import function_name, plain_name
-from timesink.measures.counters.counters import KernelCounters, kernel_counters
+from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.roofline import roofline_of
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.timeline.device_timeline import Device

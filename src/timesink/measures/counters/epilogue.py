@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.knowledge.kernels import KernelFamily, decode
-from timesink.measures.counters.counters import KernelCounters, Resource, leaves
+from timesink.measures.counters import KernelCounters, Resource, leaves
 from timesink.measures.counters.roofline import roofline_of
 from timesink.startup import dataclass
 

@@ -16,6 +16,20 @@ from collections.abc import Mapping
 from math import inf, isfinite
 
 from timesink.knowledge.gpus import LANES
+from timesink.measures.counters import (
+    FULL,
+    HIDDEN_BY_WARPS,
+    MEMORY,
+    KernelCounters,
+    Leaf,
+    Occupancy,
+    Resource,
+    Stalls,
+    is_complete,
+    kernel_counters,
+    lacks_units,
+    leaves,
+)
 from timesink.measures.counters.bounds import (
     BARRIERS,
     FAR_FROM_FULL,
@@ -31,20 +45,6 @@ from timesink.measures.counters.bounds import (
     is_fp32_product,
     kept_when_coalesced,
     used,
-)
-from timesink.measures.counters.counters import (
-    FULL,
-    HIDDEN_BY_WARPS,
-    MEMORY,
-    KernelCounters,
-    Leaf,
-    Occupancy,
-    Resource,
-    Stalls,
-    is_complete,
-    kernel_counters,
-    lacks_units,
-    leaves,
 )
 from timesink.measures.counters.load_waits import LoadWait
 from timesink.measures.counters.page_bounds import OF_LOCAL

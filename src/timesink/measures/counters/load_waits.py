@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.knowledge.gpus import DRAM_ACCESS_SECTORS, LOAD_CYCLES
+from timesink.measures.counters import MEMORY, KernelCounters, Leaf, Stalls
 from timesink.measures.counters.bounds import FOR_LOADS, MOSTLY
-from timesink.measures.counters.counters import MEMORY, KernelCounters, Leaf, Stalls
 from timesink.startup import dataclass
 
 _WAITS: Final = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"

@@ -13,9 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from timesink.knowledge.gpus import ISSUES_OF_CYCLE, LANES, LOAD_CYCLES, SECTORS_OF_PASS
-from timesink.measures.counters import page_bounds
-from timesink.measures.counters.bounds import FAR_FROM_FULL, FOR_LOADS, MOSTLY
-from timesink.measures.counters.counters import (
+from timesink.measures.counters import (
     MEMORY,
     KernelCounters,
     Leaf,
@@ -25,13 +23,14 @@ from timesink.measures.counters.counters import (
     lacks_units,
     leaves,
     occupancy_of,
+    page_bounds,
     resource_of,
     stalls_of,
     throughput_of,
 )
+from timesink.measures.counters.bounds import FAR_FROM_FULL, FOR_LOADS, MOSTLY
 from timesink.measures.counters.load_waits import TRAFFIC, LoadWait, load_wait
-from timesink.measures.counters.messages import Told, told_in
-from timesink.measures.counters.page_bounds import ACCESSES, OF_LOCAL, REQUESTS, ROUNDED
+from timesink.measures.counters.page_bounds import ACCESSES, OF_LOCAL, REQUESTS, ROUNDED, Told, told_in
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
 from timesink.measures.counters.waste import Access, Cause, Waste, requests_per_cycle, waste_of
 from timesink.startup import dataclass, replace

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from timesink.knowledge import gpus
 from timesink.knowledge.gpus import GpuPeaks, Precision, peaks, tensor_rate
-from timesink.measures.counters.counters import KernelCounters, Resource, kernel_counters, throughput_of
+from timesink.measures.counters import KernelCounters, Resource, kernel_counters, throughput_of
 from timesink.measures.counters.tensor import Counted, TensorWork, tensor_work
 from timesink.model.trace import Trace
 from timesink.startup import dataclass

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from math import isfinite
 
 from timesink.knowledge import gpus
-from timesink.measures.counters.counters import (
+from timesink.measures.counters import (
     KernelCounters,
     Occupancy,
     Stalls,

@@ -20,7 +20,7 @@ from enum import StrEnum
 from timesink.knowledge.gpus import PER_OPCODE, Precision, TensorInstruction, tensor_instruction, tensor_rate
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.metric_names import TENSOR_OPERATIONS
-from timesink.measures.counters.counters import KernelCounters
+from timesink.measures.counters import KernelCounters
 from timesink.startup import dataclass, regex
 
 _TENSOR_OPS = regex(TENSOR_OPERATIONS)

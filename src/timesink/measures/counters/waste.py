@@ -22,7 +22,7 @@ from enum import StrEnum
 from math import ceil, prod
 
 from timesink.knowledge import gpus
-from timesink.measures.counters.counters import ARITHMETIC, KernelCounters, Resource, leaves, stalls_of
+from timesink.measures.counters import ARITHMETIC, KernelCounters, Resource, leaves, stalls_of
 from timesink.measures.counters.roofline import level_bytes
 from timesink.startup import dataclass
 

@@ -4,25 +4,36 @@ Idle time in which the host worked towards the next launch (`launching_time`) is
 did something else (`python_time`). Untraced time between operators and calls can be either: framework dispatch (module
 calls, wrappers, and all of it where no operators were recorded) takes microseconds at a time, so short stretches count
 as dispatch and long ones as Python.
+
+A place is a thread with the call, operator, range and frame that it was in. Places are told of a slice of stretches at
+a time, and added up: a long trace has as many stretches as kernels, and few places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
+from timesink._native import summed
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.idle.causes import LAUNCHING_CAUSES
-from timesink.measures.idle.places import NOWHERE, READ, placed
+from timesink.measures.lines.by_line import sampled_line
+from timesink.measures.lines.stacks import own_frames
+from timesink.measures.steps.parts import range_labels
 from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.attribution import push_pop_ranges
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.start_up import start_up
-from timesink.model.intervals import Intervals
-from timesink.model.nesting import slice_of
-from timesink.model.schema import picked
+from timesink.model.arrays import slices
+from timesink.model.intervals import Intervals, numbered_rows, slice_of
+from timesink.model.names import mapped
+from timesink.model.schema import SHOWN_ROWS, picked
+from timesink.model.tables import FRAMES, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
 
@@ -129,3 +140,108 @@ def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: In
         step_ns=period_ns(trace, device),
         **(placed(trace, stretches, intervals) if len(intervals) else NOWHERE),
     )
+
+
+_PLACE: Final = ["thread", "call", "host_op", "range", "frame"]
+READ: Final = [
+    *("rank", "device", "start_ns", "end_ns", "host", "op_row"),
+    *("call_row", "os_call_row", "host_op_row", "range_row", "frame_row"),
+]  # fmt: skip
+"""Columns of `IdleBlame.stretches` that are read here."""
+NOWHERE: Final[dict[str, Any]] = {"host": {}, "rows": (), **dict.fromkeys(_PLACE)}
+
+
+def placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[str, Any]:
+    """Who kept the device waiting inside `intervals`, and the place with the most of that time."""
+    length = pl.Series("length", intervals.covered_ns(stretches["start_ns"], stretches["end_ns"]))
+    stretches = stretches.with_columns(length)
+    longest = stretches.filter(length >= max(length.top_k(SHOWN_ROWS).min(), 1))  # type: ignore[type-var]
+    longest = longest.sort("length", "start_ns", descending=[True, False])
+    place = (
+        _by_place(trace, stretches)
+        .filter(pl.col("length") == pl.col("length").max())
+        .with_columns(pl.col(name).cast(pl.String) for name in _PLACE[1:])
+        .sort(_PLACE, nulls_last=True)
+        .row(0, named=True)
+    )
+    file, line = _own_line(trace, stretches, place)
+    return {
+        "host": _by_thread(trace, stretches, intervals),
+        "rows": tuple(longest["op_row"].head(SHOWN_ROWS).to_list()),
+        "file": file,
+        "line": line,
+        **{name: place[name] for name in _PLACE},
+    }
+
+
+def _told(trace: Trace, stretches: pl.DataFrame) -> pl.DataFrame:
+    """The stretches with their places."""
+    told = idle_blame(trace).told(stretches, *_PLACE)
+    return told.with_columns(_range_places(trace, told["range"]))
+
+
+def _by_place(trace: Trace, stretches: pl.DataFrame) -> pl.DataFrame:
+    """Each place once, with the `length` of its stretches."""
+    parts = []
+    for rows in slices(0, stretches.height):
+        told = _told(trace, stretches[rows])
+        number, first = numbered_rows(told[_PLACE])
+        total_ns = pl.Series("length", summed(number, told["length"].to_numpy(), first.size))
+        parts.append(told[_PLACE][first].with_columns(total_ns))
+    return parts[0] if len(parts) == 1 else pl.concat(parts).group_by(_PLACE).agg(pl.col("length").sum())
+
+
+def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -> tuple[str | None, int | None]:
+    """File and line of the program's own frame around most of the time at the place."""
+    if not (trace.get(FRAMES).height or trace.get(HOST_STACKS).height):
+        return None, None
+    stretches = _told(trace, stretches)
+    here = pl.all_horizontal(pl.col(name).cast(pl.String).eq_missing(pl.lit(place[name])) for name in _PLACE[1:])
+    there = stretches.filter(here, pl.col("thread").eq_missing(pl.lit(place["thread"])))
+    if not trace.get(FRAMES).height:
+        line = sampled_line(trace, idle_blame(trace).told(there, "process"))
+        return (line.file, line.line) if line else (None, None)
+    there = there.drop_nulls("frame_row")
+    if not there.height:
+        return None, None
+    own, at = own_frames(trace), there["frame_row"].to_numpy()
+    named = there.select(pl.Series("row", own.row[at]), pl.Series("called", own.line[at]), "length")
+    named = named.filter(pl.col("row") >= 0)
+    if not named.height:
+        return None, None
+    defined = trace.get(FRAMES).select(pl.col("file").cast(pl.String), "line").with_row_index("row")
+    known = pl.when(pl.col("called") >= 0).then("called").otherwise("line").alias("line")
+    at_lines = named.join(defined.cast({"row": pl.Int64}), on="row", maintain_order="left").with_columns(known)
+    most = at_lines.group_by("file", "line").agg(pl.col("length").sum())
+    file, line, _ = most.sort("length", "file", "line", descending=[True, False, False]).row(0)
+    return file, line
+
+
+def _by_thread(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int, int], Intervals]:
+    host, (start, end) = stretches["host"], (stretches[name].to_numpy() for name in ("start_ns", "end_ns"))
+    numbers = (host.fill_null(-1) if host.null_count() else host).to_numpy()
+    return {
+        idle_blame(trace).threads[number]: inside
+        for number in np.unique(numbers[numbers >= 0]).tolist()
+        if len(inside := Intervals.union_of(start[own := numbers == number], end[own]) & intervals)
+    }
+
+
+def _range_places(trace: Trace, ranges: pl.Series) -> pl.Series:
+    """Range names as places in the program, alike in every step: numbers that run on are left out (`range_labels`), and
+    a range that marks a step is no place, and becomes null."""
+    labels, marker = _labels(trace), steps(trace).marker_name
+    numbered = pl.col("text").str.strip_prefix(marker or "").str.strip_chars("#0123456789") == ""
+
+    def place(texts: pl.Series) -> pl.Series:
+        places = texts.replace_strict(list(labels), list(labels.values()), default=texts) if labels else texts
+        both = pl.DataFrame({"text": texts, "range": places})
+        return both.select(pl.when(pl.col("range") != "", ~numbered).then("range")).to_series().cast(pl.Categorical)
+
+    return mapped(ranges, place, pl.Categorical)
+
+
+@remembered
+def _labels(trace: Trace) -> dict[str, str]:
+    named = push_pop_ranges(trace).select(pl.col("name").cast(pl.String)).with_columns(range_labels(trace))
+    return dict(named.unique("name").iter_rows())

@@ -14,7 +14,7 @@ from timesink.knowledge.gpus import GpuPeaks
 from timesink.knowledge.operators import Operator, OperatorWork, Tensor
 from timesink.knowledge.work import causality, work_of
 from timesink.measures.kernels.attainable import Bound, bound_of
-from timesink.memory_plan.config import Model
+from timesink.memory_plan import Model
 from timesink.startup import dataclass
 
 _ITEM_BYTES: Final = {"bf16": 2, "fp16": 2, "fp32": 4}

@@ -3,34 +3,45 @@
 JSON has to be read from its beginning, and no event says when the first one was; so for a window the file is gone
 through twice. The first pass looks for the first and last moment, and when all GPU work was launched and ran: it keeps
 24 bytes a launch and 24 a GPU operation.
+
+Work of accelerators that are no GPU is not read; where a file holds no GPU work, people are told what it holds. Their
+profilers write categories of their own (``mtia_ccp_events``), which `decoded` counts, or events without one, on tracks
+of a process that is named after the device (``Ascend Hardware``, labelled NPU).
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import polars as pl
 
 from timesink import _native
+from timesink.errors import UnreadableTrace
 from timesink.knowledge.profiler_texts import KINETO_COUNTER
+from timesink.knowledge.vendors import NO_GPU
 from timesink.model import tables as canonical
-from timesink.model.nesting import key_slices
-from timesink.model.schema import ColumnValues, Table, nulls
+from timesink.model.intervals import Intervals, key_slices
+from timesink.model.schema import CLOCK, ColumnValues, Table, nulls
+from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.model.window import Window, touching
-from timesink.readers.kineto import accelerators, collectives, events
+from timesink.readers.kineto import collectives, events
 from timesink.readers.kineto import decoded as source
 from timesink.readers.kineto.decoded import DecodedTrace, Stretches
 from timesink.startup import dataclass, regex
-from timesink.units import NS_PER_US
-from timesink.untrusted.unpack import UnpackedFile
+from timesink.units import NS_PER_US, time_text
+from timesink.untrusted.budget import ReadLimits
+from timesink.untrusted.plain_json import parsed
+from timesink.untrusted.unpack import UnpackedFile, unpacked_whole
 
 if TYPE_CHECKING:
     from timesink.untrusted.budget import ReadLimits
-
 
 _LONGEST = 4096  # bytes of a sample of a counter, more than three times of what one has been seen to take
 
@@ -180,7 +191,7 @@ def to_trace(decoded: DecodedTrace, reader_format: str, whole: KinetoSurvey | No
     draft.notes += noted(NoteKind.DATA_LOSS, message, disowned, canonical.EVENT_WAITS)
     draft.notes += source.import_notes(decoded, draft.tables)
     if canonical.DEVICE_OPS not in draft.tables:
-        draft.notes += accelerators.other_work(decoded)
+        draft.notes += other_work(decoded)
     return Trace(str(decoded.path), draft.tables, tuple(draft.notes))
 
 
@@ -241,3 +252,47 @@ def _gpu_metrics(decoded: DecodedTrace) -> ColumnValues | None:
         "time_ns": [decoded.base_ns + round(float(one["ts"]) * NS_PER_US) for one in found],
         "value": [float(one["value"]) for one in found],
     }
+
+
+_LOOKED_THROUGH: Final = ReadLimits(held_bytes=64 << 20)  # of a larger file the tracks are not named
+_IS_ACCELERATOR: Final = regex(NO_GPU)
+
+
+def other_work(decoded: DecodedTrace) -> tuple[ImportNote, ...]:
+    """Tracks of such devices, in words, with their tasks counted; none where the file has none."""
+    found = _tracks(decoded) if decoded.counts["no_category"] else []
+    said = f"work of an accelerator that timesink does not read: {', '.join(text for text, _ in found)}"
+    return noted(NoteKind.SKIPPED, said, sum(count for _, count in found), DEVICE_OPS)
+
+
+def _tracks(decoded: DecodedTrace) -> list[tuple[str, int]]:
+    """``90 tasks of 'Ascend Hardware' (NPU), busy for 10.8 ms``, and how many, of each process named after a device."""
+    try:
+        document = parsed(unpacked_whole(decoded.path, _LOOKED_THROUGH, "")[0], strict=False)
+    except (UnreadableTrace, ValueError):
+        return []
+    listed = document.get("traceEvents") if isinstance(document, dict) else document
+    names, tasks = defaultdict[str, list[str]](list), defaultdict[str, list[tuple[float, float]]](list)
+    for event in listed if isinstance(listed, list) else ():
+        match event:
+            case {"name": "process_name" | "process_labels", "pid": process, "args": {**args}}:
+                names[str(process)] += [str(value)[:60] for value in args.values()]
+            case {"ph": "X", "pid": process, "ts": start, "dur": length} if not event.get("cat"):
+                with suppress(TypeError, ValueError):
+                    tasks[str(process)].append((float(start), float(start) + float(length)))
+    return [
+        (f"{len(own):,} tasks of {names[process][0]!r}{_labels(names[process])}, busy for {_busy_text(own)}", len(own))
+        for process, own in sorted(tasks.items())
+        if any(map(_IS_ACCELERATOR.search, names[process]))
+    ]
+
+
+def _labels(names: list[str]) -> str:
+    return f" ({', '.join(names[1:])})" if names[1:] else ""
+
+
+def _busy_text(times_us: list[tuple[float, float]]) -> str:
+    """How long any of the tasks ran."""
+    first_us = min(start for start, _ in times_us)
+    times_ns = np.clip((np.array(times_us) - first_us) * NS_PER_US, 0, CLOCK[1]).round().astype(np.int64)
+    return time_text(Intervals.union_of(times_ns[:, 0], times_ns[:, 1]).total_ns)

@@ -7,9 +7,9 @@ created when their first event is, and every release adds columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import polars as pl
 
@@ -66,96 +66,40 @@ class Export(Protocol):
         """All rows or those to keep, with exactly the wanted columns: those that the export lacks are null."""
 
 
-DECLARED: list[ExportTable] = []
+def _declared() -> Iterator[tuple[str, ExportTable]]:
+    """What the readers call it, and each table of `export.txt`."""
+    text = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split("\n\n", 1)[1]
+    for line in text.replace("\n  ", " ").splitlines():
+        called, name, *words = line.split()
+        kinds: dict[str, ColumnKind] = {}
+        for word in words:
+            column, _, kind = word.rstrip("!").partition(":")
+            kinds[column] = kind or "int64"  # type: ignore[assignment]
+        required = tuple(word.rstrip("!").partition(":")[0] for word in words if word.endswith("!"))
+        yield called, ExportTable(name, kinds, required)
+
+
+_CALLED: Final = tuple(_declared())
+DECLARED: Final = [table for _, table in _CALLED]
 """Every table that is read; two may read other columns of one."""
+globals().update(_CALLED)
 
 
-def _source(name: str, columns: str) -> ExportTable:
-    """A table that is read. ``end`` is a column of 64-bit numbers, ``deviceId:int32`` one of another kind, and a row
-    without a value in ``start!`` is damaged."""
-    kinds: dict[str, ColumnKind] = {}
-    for word in columns.split():
-        column, _, kind = word.rstrip("!").partition(":")
-        kinds[column] = kind or "int64"  # type: ignore[assignment]
-    required = tuple(word.rstrip("!").partition(":")[0] for word in columns.split() if word.endswith("!"))
-    DECLARED.append(ExportTable(name, kinds, required))
-    return DECLARED[-1]
+def _called(*names: str) -> tuple[ExportTable, ...]:
+    return tuple(table for name, table in _CALLED if name in names)
 
 
-_WORK = "start! end! contextId streamId correlationId globalPid deviceId:int32"
-_NAMED_CALL = "start! end! globalTid nameId"
-_CHAIN = "id! symbol! module stackDepth! unresolved"
-_PAIRS = "name:text! value:text"
+MPI, EXPORT_META = _called("MPI"), _called("EXPORT_META")
 
-KERNELS = _source(
-    "CUPTI_ACTIVITY_KIND_KERNEL",
-    f"{_WORK} demangledName staticSharedMemory dynamicSharedMemory graphNodeId graphId registersPerThread:int32 "
-    "gridX:int32 gridY:int32 gridZ:int32 blockX:int32 blockY:int32 blockZ:int32",
-)
-COPIES = _source("CUPTI_ACTIVITY_KIND_MEMCPY", f"{_WORK} bytes copyKind srcKind dstKind migrationCause graphNodeId")
-SETS = _source("CUPTI_ACTIVITY_KIND_MEMSET", f"{_WORK} bytes memKind graphNodeId")
-GRAPHS = _source("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", f"{_WORK} graphId graphExecId")
-SYNCHRONISATIONS = _source(
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", f"{_WORK} syncType deprecatedSyncType eventId eventSyncId"
-)
-CUDA_EVENTS = _source(
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "contextId streamId! correlationId globalPid eventId! eventSyncId deviceId:int32"
-)
-CALLS = _source("CUPTI_ACTIVITY_KIND_RUNTIME", f"{_NAMED_CALL} correlationId eventClass:int32")
-OS_RUNTIME = _source("OSRT_API", f"{_NAMED_CALL} eventClass:int32")
-GRAPH_NODE_EVENTS = _source("CUDA_GRAPH_NODE_EVENTS", "start! globalTid graphNodeId! originalGraphNodeId")
-CUBLAS = _source("CUBLAS_EVENTS", _NAMED_CALL)
-CUDNN = _source("CUDNN_EVENTS", _NAMED_CALL)
-OVERHEAD = _source("PROFILER_OVERHEAD", _NAMED_CALL)
-CUDA_OVERHEAD = _source("CUPTI_ACTIVITY_KIND_OVERHEAD", f"{_NAMED_CALL} correlationId overheadType")
-NVTX = _source(
-    "NVTX_EVENTS",
-    "start! end globalTid textId domainId category color uint64Value int64Value uint32Value int32Value "
-    "eventType:int32! doubleValue:real floatValue:real text:text",
-)
-MPI = tuple(
-    _source(f"MPI_{kind}_EVENTS", "start! end globalTid textId")
-    for kind in ("P2P", "COLLECTIVES", "START_WAIT", "OTHER")
-)
-MPI_RANKS = _source("MPI_RANKS", "globalTid! rank:int32!")
-SCHEDULING = _source("SCHED_EVENTS", "start! globalTid! threadState isSchedIn:int32!")
-CPU_SAMPLES = _source("COMPOSITE_EVENTS", "id! start! globalTid!")
-SAMPLE_CHAINS = _source("SAMPLING_CALLCHAINS", _CHAIN)
-CALL_CHAINS = _source("CUDA_CALLCHAINS", _CHAIN)
-CALL_STACKS = _source(CALLS.name, "start! globalTid callchainId")
-PYTHON_STACKS = _source(NVTX.name, "start! globalTid jsonTextId eventType:int32! jsonText:text")
-PYTHON_SCHEMAS = _source("NVTX_PAYLOAD_SCHEMAS", "name:text")
-THREAD_NAMES = _source("ThreadNames", "globalTid! nameId priority")
-MEMORY_USAGE = _source(
-    "CUDA_GPU_MEMORY_USAGE_EVENTS",
-    "start! globalPid address bytes! memKind memoryOperationType streamId deviceId:int32",
-)
-GPUS = _source(
-    "TARGET_INFO_GPU",
-    "id:int32! l2CacheSize totalMemory memoryBandwidth clockRate cuDevice:int32 smCount:int32 computeMajor:int32 "
-    "computeMinor:int32 name:text",
-)
-CUDA_DEVICES = _source("TARGET_INFO_CUDA_DEVICE", "gpuId:int32! cudaId:int32! pid!")
-METRIC_NAMES = _source("TARGET_INFO_GPU_METRICS", "typeId! metricId! metricName:text")
-METRICS = _source("GPU_METRICS", "timestamp! typeId! metricId! value:real!")
-STRINGS = _source("StringIds", "id! value:text")
-SESSION_START = _source("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
-DIAGNOSTICS = _source("DIAGNOSTIC_EVENT", "severity text:text")
-EXPORT_META = tuple(_source(name, _PAIRS) for name in ("META_DATA_EXPORT", "EXPORT_META_DATA"))
-CAPTURE_META = _source("META_DATA_CAPTURE", _PAIRS)
-SYSTEM_INFO = _source("TARGET_INFO_SYSTEM_ENV", _PAIRS)
-MEMORY_KINDS, COPY_KINDS, SYNC_KINDS, OVERHEAD_TYPES, MEMORY_ACTIONS, SCHEDULER_STATES, EVENT_TYPES = (
-    _source(f"ENUM_{name}", "id! name:text label:text")
-    for name in (
-        "CUDA_MEM_KIND", "CUDA_MEMCPY_OPER", "CUPTI_SYNC_TYPE", "CUPTI_OVERHEAD_TYPE", "CUDA_DEV_MEM_EVENT_OPER",
-        "SAMPLING_THREAD_STATE", "NSYS_EVENT_TYPE",
-    )
-)  # fmt: skip
+if TYPE_CHECKING:
 
-DEVICE_WORK = (KERNELS, COPIES, SETS, GRAPHS)
+    def __getattr__(name: str) -> ExportTable: ...
+
+
+DEVICE_WORK = _called("KERNELS", "COPIES", "SETS", "GRAPHS")
 KNOWN = frozenset(source.name for source in DECLARED)
 # Without these a trace would look idle, or its kernels nameless, where it is only unreadable.
-INDISPENSABLE = frozenset(source.name for source in (*DEVICE_WORK, CALLS, STRINGS))
+INDISPENSABLE = frozenset(source.name for source in (*DEVICE_WORK, *_called("CALLS", "STRINGS")))
 EVENT_TABLE = re.compile(profiler_texts.EVENT_TABLE)
 EXPORT_AGAIN = "export the report again: nsys export --type sqlite REPORT.nsys-rep"
 

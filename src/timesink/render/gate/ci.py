@@ -21,9 +21,9 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from timesink.render import Style
+from timesink.render import gate as pages
 from timesink.render.code_findings import inside, quality_entry, quality_report
-from timesink.render.gate import pages
-from timesink.render.gate.pages import (
+from timesink.render.gate import (
     changed_findings,
     finding_text,
     headline,

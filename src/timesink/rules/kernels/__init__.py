@@ -8,7 +8,7 @@ from typing import Any
 from timesink.diagnosis.judge import Details, Row, Rows, declare
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Evidence, Quantity
-from timesink.fixes.fix import Fix
+from timesink.fixes import Fix
 from timesink.measures.counters.sampled import sampled
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import period_ns

@@ -28,13 +28,13 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.knowledge.kernel_names import short_name
+from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.bounds import PRODUCT_WORK, is_fp32_product
 from timesink.measures.counters.comparison import KernelMatch, kernel_matches
-from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace
-from timesink.rules.ncu._tiny import is_tiny, together
+from timesink.rules.ncu import is_tiny, together
 from timesink.startup import dataclass, replace
 from timesink.units import share_range_text, share_text, time_text, times_text
 

@@ -13,12 +13,12 @@ from timesink.diagnosis.verdicts import Bottleneck
 from timesink.diagnosis.words import number
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import HOPPER
+from timesink.measures.counters import Resource
 from timesink.measures.counters.bounds import is_fp32_product
-from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
+from timesink.rules.ncu import FUSE, is_tiny
 from timesink.rules.ncu._family import Counter, cause_rule, operands_advice
-from timesink.rules.ncu._tiny import FUSE, is_tiny
 from timesink.units import NS_PER_US, share_text
 
 Figures = dict[str, Any]

@@ -495,6 +495,15 @@ def test_half_of_what_stages_are_uneven_by_is_expected_to_be_won_where_a_layer_i
         assert better.gain_ns[1] < plan.uneven_ns / 2
 
 
+def test_a_schedule_that_nothing_shortens_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Schedule((40e6, 40e6), 90e6, 8, 1, "1F1B")
+    monkeypatch.setattr(rules_on_ranks, "cut_stages_ns", lambda *given: dict.fromkeys(given[-1], plan.stage_ns))
+    monkeypatch.setattr(rules_on_ranks, "layer_ns", lambda *given: 10e6)
+    kept = rules_on_ranks._better(None, SimpleNamespace(ranks=(0, 1)), plan)  # type: ignore[arg-type]
+    assert kept.gain_ns[:2] == (0, 0) and kept.gain_ns[2] > 0
+    assert kept.advice.startswith("Keep 8 micro-batches")
+
+
 @pytest.mark.parametrize(("score", "serial"), [(0.04, True), (0.06, False)])
 def test_stages_that_overlap_by_a_twentieth_go_one_at_a_time(
     monkeypatch: pytest.MonkeyPatch, score: float, serial: bool

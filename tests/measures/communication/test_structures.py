@@ -46,6 +46,8 @@ TOLD = {
     "context parallel in line": ("ppXaXaXaopp" * 5, "ring"),
     "attending meanwhile": ("ppaXaoXaoXaopp" * 5, "ring"),
     "of two ranks": ("ppXfopp" * 10, "ring"),
+    "heads to ranks and back": ("ppXaaaXpp" * 6, "messages"),
+    "with attention to a prompt besides": ("ppaXaaaaaaaaXp" * 6, "messages"),
     "experts by a library": ("papDoppoEo" * 6, "messages"),
     "experts by sends": ("papXoppoXo" * 6, "messages"),
     "experts without attention": ("XpoXppo" * 8, "messages"),

@@ -1,8 +1,8 @@
 """How the exchanges of a GPU stand among its products, which tells how the work is shared; told by kernels alone.
 
-`sums`: products wait for sums all along (tensor parallel). `ring`: attention follows each message (context parallel).
-`messages`: other products do (tokens that go to experts and back). Sums of gradients are none of these: in a forward
-pass stands none.
+`sums`: products wait for sums all along (tensor parallel). `ring`: as much attention follows each message (context
+parallel). `messages`: other products do (tokens that go to experts, or heads to ranks, and back). Sums of gradients are
+none of these: in a forward pass stands none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from timesink.model.trace import Trace, remembered
 
 _LEAST: Final = 8  # exchanges: fewer stand so by chance
 _NEARLY_ALL: Final = 0.9  # of exchanges: some stand at the end of a step, or beside the next one
-_ALIKE: Final = 2.0  # times the usual work between two sums: a forward pass without any takes several times as much
+_ALIKE: Final = 2.0  # times the usual work between two: a forward pass without any sum takes several times as much
+
+_USUAL: Final = 0.75  # quantile of the attention after a message: where heads go and come back, half have hardly any
+_LITTLE: Final = 0.25  # of the usual attention: less is another kind, beside the one that messages are for
 
 
 @remembered
@@ -50,13 +53,15 @@ def _told(trace: Trace, kernels: pl.DataFrame) -> str | None:
     around = turns.group_by("turn").agg(
         pl.col("length").sum().alias("ns"),
         pl.col("family").is_in(PRODUCTS).any().alias("computes"),
-        (pl.col("family") == KernelFamily.ATTENTION).any().alias("attends"),
+        pl.col("length").filter(pl.col("family") == KernelFamily.ATTENTION).sum().alias("attends_ns"),
     )  # fmt: skip
     work = around.filter("computes")
     after = work.filter(pl.col("turn") > 0)
     if count < _LEAST or after.height < _NEARLY_ALL * count:
         return None
     if kind in (ALL_TO_ALL, EXCHANGE):
-        return "ring" if kind == EXCHANGE and after["attends"].sum() >= _NEARLY_ALL * count else "messages"
+        little_ns = _LITTLE * pl.col("attends_ns").quantile(_USUAL)
+        alike = after.filter(pl.col("attends_ns") > little_ns).height
+        return "ring" if kind == EXCHANGE and alike >= _NEARLY_ALL * count else "messages"
     longest, usual = work.select(pl.col("ns").max(), usual=pl.col("ns").median()).row(0)
     return "sums" if kind == "allreduce" and longest <= _ALIKE * usual else None

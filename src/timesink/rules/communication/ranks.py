@@ -16,6 +16,7 @@ from timesink.diagnosis.verdicts import (
     Undecided,
     Where,
 )
+from timesink.diagnosis.words import number
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.cut_batches import cut_stages_ns, layer_ns
 from timesink.measures.communication.depths import depths, waiting_slowdown
@@ -216,6 +217,11 @@ def _better(trace: Trace, line: Pipeline, plan: Schedule) -> _Filled:
     is_more = not movable or more[1] >= even[1]
     best, advice = (more, f"Use more micro-batches: {cut}.") if is_more else (even, f"{evened}; {cut}.")
     least, expected, most = (max(0.0, ns) for ns in best)
+    if not expected:
+        advice = (
+            f"Keep {number(plan.micro_batches, 'micro-batch', 'micro-batches')}: more of them cost what they fill, "
+        )
+        advice += "and the stages differ by less than a layer."
     return _Filled((least, expected, most), advice)
 
 

@@ -182,10 +182,7 @@ def _bubble(plan: Schedule) -> Sheet:
     names = ("fills and drains", "uneven stages", "transfers, launches and waiting")
     times_ns = (plan.filling_ns, plan.uneven_ns, plan.excess_ns)
     rows = ((name, ns, ns / max(plan.period_ns, 1.0)) for name, ns in zip(names, times_ns, strict=True))
-    named = f"{plan.name}, " if plan.name else ""
-    chunks = f", {plan.chunks} chunks a rank" if plan.chunks > 1 else ""
-    ideal = f"ideal (p - 1) / (v m + p - 1): {share_text(plan.ideal_ratio)}"
-    note = f"{named}{plan.micro_batches} micro-batches{chunks}; {ideal}"
+    note = f"{plan.title}; ideal (p - 1) / (v m + p - 1): {share_text(plan.ideal_ratio)}"
     return listed("pipeline.bubble", rows, note)
 
 

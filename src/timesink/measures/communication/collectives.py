@@ -30,6 +30,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
+from timesink.knowledge.kernels import PRODUCTS
 from timesink.knowledge.ranges import DDP_FORWARD
 from timesink.measures.communication.communication import may_communicate, without_contention
 from timesink.measures.communication.waits import collective_waits
@@ -231,7 +232,6 @@ def awaited_collectives(trace: Trace) -> tuple[AwaitedCollectives, ...]:
 
 _ROW: Final = 8  # exchanges that follow each other: fewer are a step's loss and norm
 _UNAWAITED: Final = 0.25  # of a row's exchanges at least: the longer ones may have waited
-_PRODUCTS: Final = ("gemm", "attention", "convolution")
 # The device notices a late host this long after the host's call began: a launch takes about as long.
 _LATENCY_NS: Final = 50 * NS_PER_US
 
@@ -289,7 +289,7 @@ def _find_launches(trace: Trace) -> pl.DataFrame:
     """Launches of products and of collectives: rank, device, process, thread, start_ns and end_ns of
     the call, length_ns of the kernel, product; by start."""
     kernels = kernel_facts(trace).frame.select("rank", "device", "row", "length", pl.col("family").cast(pl.String))
-    kernels = kernels.filter(pl.col("family").is_in((*_PRODUCTS, "communication")))
+    kernels = kernels.filter(pl.col("family").is_in((*PRODUCTS, "communication")))
     call = launch_links(trace).call[kernels["row"].to_numpy()]
     linked = call >= 0
     api = trace.get(API_CALLS).select("process", "thread", "start_ns", "end_ns")[call[linked]]
@@ -297,7 +297,7 @@ def _find_launches(trace: Trace) -> pl.DataFrame:
         "rank",
         "device",
         pl.col("length").cast(pl.Int64).alias("length_ns"),
-        pl.col("family").is_in(_PRODUCTS).alias("product"),
+        pl.col("family").is_in(PRODUCTS).alias("product"),
     )
     return kernels.hstack(api.get_columns()).sort("start_ns")
 

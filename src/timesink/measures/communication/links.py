@@ -107,12 +107,9 @@ class Links:
 
     def slow(self, ratio: float) -> tuple[SlowLink, ...]:
         """Those whose transfers take more than `ratio` times the usual, the most exposed excess first."""
-        rows = self.frame.filter(pl.col("p50_ns") > ratio * pl.col("usual_ns")).iter_rows(named=True)
-        slow = [
-            SlowLink(tuple(row["ranks"]), row["kind"], row["bytes"], row["p50_ns"], row["usual_ns"], row["count"],
-                     row["exposed_ns"], row["measured"])
-            for row in rows
-        ]  # fmt: skip
+        rows = self.frame.filter(pl.col("p50_ns") > ratio * pl.col("usual_ns"))
+        rows = rows.select("ranks", "kind", "bytes", "p50_ns", "usual_ns", "count", "exposed_ns", "measured")
+        slow = [SlowLink(tuple(ranks), *others) for ranks, *others in rows.rows()]
         return tuple(sorted(slow, key=lambda link: (-link.excess_ns, link.ranks, link.kind, link.size_bytes)))
 
     def shared(self, slow: tuple[SlowLink, ...]) -> tuple[int, ...]:

@@ -250,6 +250,12 @@ class Schedule:
     items: int = 1
 
     @property
+    def title(self) -> str:
+        """``1F1B, 8 micro-batches in 2 chunks a rank``."""
+        chunks = f" in {self.chunks} chunks a rank" if self.chunks > 1 else ""
+        return f"{f'{self.name}, ' if self.name else ''}{self.micro_batches} micro-batches{chunks}"
+
+    @property
     def is_serial(self) -> bool:
         """One item at a time."""
         return self.micro_batches == 1 and not self.is_continuous

@@ -177,10 +177,8 @@ def _describe_bubble(plan: Schedule, score: float) -> str:
     if plan.is_serial:
         return f"one item at a time: OverlapScore {score:.2f}"
     period = max(plan.period_ns, 1.0)
-    named = f"{plan.name}, " if plan.name else ""
-    chunks = f" in {plan.chunks} chunks a rank" if plan.chunks > 1 else ""
     return (
-        f"{named}{plan.micro_batches} micro-batches{chunks}: {share_text(plan.filling_ns / period)} fills and drains "
+        f"{plan.title}: {share_text(plan.filling_ns / period)} fills and drains "
         f"(ideal {share_text(plan.ideal_ratio)}), {share_text(plan.uneven_ns / period)} is uneven stages, "
         f"{share_text(plan.excess_ns / period)} transfers, launches and waiting; OverlapScore {score:.2f}"
     )

@@ -14,7 +14,7 @@ from tests.strategies import frame
 
 from timesink.export import SUFFIXES, write_table
 from timesink.export.perfetto import write_perfetto
-from timesink.export.stacks import write_speedscope
+from timesink.export.tracks import write_speedscope
 from timesink.model.tables import FRAMES
 from timesink.model.trace import Trace
 

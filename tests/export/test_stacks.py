@@ -13,7 +13,7 @@ from tests.strategies import frame
 from tests.tables import trace_of
 
 from timesink.errors import UsageError
-from timesink.export.stacks import write_collapsed, write_speedscope
+from timesink.export.tracks import write_collapsed, write_speedscope
 from timesink.model.tables import FRAMES
 from timesink.model.trace import Trace
 

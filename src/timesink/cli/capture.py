@@ -337,10 +337,10 @@ def finished(done: Capture) -> int:
 def _page(done: Capture) -> Page:
     """Files, step times with and without the profiler, what is missing, and what to do with it."""
     from timesink.views.capture import steps_sheet
-    from timesink.views.page import Page, sheet_of
+    from timesink.views.page import Page, listed
 
     files = ((one["file"], one["bytes"], _counted(one["counts"])) for one in done.manifest["files"])
-    sheets = [sheet_of("files", "Files", files, "file [name], size [bytes], holds [text]")]
+    sheets = [listed("capture.files", files)]
     if done.unprofiled_step_ms is not None or done.profiled_step_ms is not None:
         sheets.append(steps_sheet(done.unprofiled_steps_ms, done.unprofiled_step_ms, done.profiled_step_ms))
     what = "kernels" if done.manifest["tool"]["name"] == "ncu" else "diagnose"
@@ -373,7 +373,7 @@ def redact(
     """
     from timesink.capture import redaction
     from timesink.untrusted.unpack import plain_files
-    from timesink.views.page import Page, sheet_of
+    from timesink.views.page import Page, listed
 
     if proof and output is not None:
         raise UsageError("--proof writes no copy", remedy="leave --output out")
@@ -383,10 +383,9 @@ def redact(
         done = redaction.proof(file, names or ()) if proof else redaction.redact(file, output, names or ())
     title = f"To remove from {file}, and what stays" if proof else f"Redacted copy: {done.path}"
     rows = tuple((text,) for text in done.removed) or (("nothing was found",),)
-    sheets = [sheet_of("removed", "Removed", rows, "what [text]")]
+    sheets = [listed("capture.removed", rows)]
     if proof:
         stayed = ((means, text, count) for (means, text), count in sorted(done.stayed.items()))
-        columns = "class: why it stays [text], text [text], count: times"
-        sheets.append(sheet_of("stayed", "What stays", stayed, columns))
+        sheets.append(listed("capture.stayed", stayed))
     sink(form, None, no_color, [file]).show(Page(title, tuple(sheets)))
     return 1 if proof and done.removed else 0

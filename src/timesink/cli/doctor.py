@@ -30,7 +30,7 @@ LIBRARIES = ("polars", "numpy", "scipy", "pyarrow", "isal", "typer", "rich", "to
 
 def doctor_page() -> Page:
     """What is installed, what works as it is, and what to do for the rest."""
-    from timesink.views.page import Page, sheet_of
+    from timesink.views.page import Page, listed
 
     probes = (*tool_probes(), *gpu_probes(), sampling_probe(), container_probe(), *disk_probes())
     tools = ((one.name, one.is_ready, one.found or "nothing", one.place or None) for one in probes)
@@ -39,9 +39,9 @@ def doctor_page() -> Page:
     versions.append(("system", platform.system(), platform.release()))
     versions += [(name, _installed(name), "") for name in LIBRARIES]
     sheets = (
-        sheet_of("tools", "Tools and permissions", tools, "tool [text], ready [text], found [text], place [name]"),
-        sheet_of("to_do", "To make captures work here", to_do, "tool [text], remedy: to do [text]"),
-        sheet_of("versions", "Versions", versions, "name [text], version [text], detail [text]"),
+        listed("doctor.tools", tools),
+        listed("doctor.to_do", to_do),
+        listed("doctor.versions", versions),
     )
     return Page("timesink doctor", sheets)
 

@@ -88,7 +88,7 @@ def export(
 
 def _write_stacks(trace: Trace, path: Path, time: StackTime | None) -> None:
     """That time by call path for a flame graph; without one, everything for speedscope."""
-    from timesink.export.stacks import write_collapsed, write_speedscope
+    from timesink.export.tracks import write_collapsed, write_speedscope
 
     with path.open("w", encoding="utf-8") as file:
         if time is None:

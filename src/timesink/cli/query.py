@@ -87,17 +87,15 @@ def _unit(name: str, values: list[str | int | float | bool | None]) -> str:
 
 def _tables_page(trace: Trace) -> Page:
     from timesink.export import holdings
-    from timesink.views.page import Page, sheet_of
+    from timesink.views.page import Page, listed
 
     frames = ((held, held.frame) for held in holdings(trace))
     rows = ((held.name, frame.height, ", ".join(frame.columns), held.doc) for held, frame in frames)
-    columns = "table [name], rows, columns [text], doc: holds [text]"
-    return Page(f"Tables of {trace.source}", (sheet_of("tables", "Tables", rows, columns),))
+    return Page(f"Tables of {trace.source}", (listed("query.tables", rows),))
 
 
 def _examples_page() -> Page:
     from timesink.export.sql import EXAMPLES
-    from timesink.views.page import Page, sheet_of
+    from timesink.views.page import Page, listed
 
-    columns = "name [name], question [text], sql: query [text]"
-    return Page("Example queries", (sheet_of("examples", "Examples", EXAMPLES, columns),))
+    return Page("Example queries", (listed("query.examples", EXAMPLES),))

@@ -61,14 +61,13 @@ def doctor(
 def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, program: str) -> Page:
     """The chosen capture as a page."""
     from timesink.capture.choice import COSTS, QUESTIONS, UNSURE, choose, command_of
-    from timesink.views.page import Page, sheet_of
+    from timesink.views.page import Page, listed
 
     chosen = choose(symptom, kernel, gauges)
     answer, command = chosen.answer, shlex.split(program)
     if not (chosen.matched or gauges):
         asked = ((text, shlex.join(command_of(choose(text).answer, command))) for text in QUESTIONS)
-        columns = "question: is it [text], command: then [command]"
-        return Page(UNSURE, (sheet_of("questions", "Questions", asked, columns),))
+        return Page(UNSURE, (listed("which.questions", asked),))
     rows = (
         ("matched", ", ".join(chosen.matched) or UNSURE),
         ("why", answer.why),
@@ -79,7 +78,7 @@ def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, p
     notes = ["later: timesink doctor --from TRACE names the next capture"]
     if answer.name == "kernel" and kernel is None:
         notes.append("no kernel is named: a quick pass finds those that take most of a step; --kernels NAME chooses")
-    sheet = sheet_of("answer", "Answer", rows, "what [text], text [text]")
+    sheet = listed("which.answer", rows)
     title = shlex.join(command_of(answer, command))  # on a line of its own, to be copied
     return Page(title, (sheet,), tuple(notes), is_command=True)
 
@@ -104,7 +103,7 @@ def undecided_of(source: Path) -> Sequence[Mapping[str, Any]]:
 def undecided_page(undecided: Sequence[Mapping[str, Any]], program: str) -> Page:
     """The captures that would decide them: those that decide most first, ncu last, as it needs kernels to look at."""
     from timesink.capture.choice import tool_named
-    from timesink.views.page import Page, sheet_of
+    from timesink.views.page import Page, listed
 
     codes: dict[str, list[str]] = {}
     for rule in undecided:
@@ -117,9 +116,8 @@ def undecided_page(undecided: Sequence[Mapping[str, Any]], program: str) -> Page
         "ncu": f"timesink kernels --next TRACE, then: timesink capture ncu --set full --kernels NAME -- {program}",
     }
     rows = tuple((tool if tool in commands else "", commands.get(tool, tool), ", ".join(codes[tool])) for tool in order)
-    columns = "tool [text], command [command], decides [text]"
     title = "What the next captures would decide" if rows else "Nothing was left undecided"
-    return Page(title, (sheet_of("captures", "Captures", rows, columns),) if rows else ())
+    return Page(title, (listed("which.captures", rows),) if rows else ())
 
 
 def _stored(path: Path) -> Sequence[Mapping[str, Any]] | None:

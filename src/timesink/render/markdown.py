@@ -24,7 +24,7 @@ from timesink.render.parts import (
 )
 from timesink.render.tables import cell_text, quantity_text
 from timesink.untrusted.scrub import NAME_CHARACTERS, defuse_lines, scrub, scrub_sentence
-from timesink.views.page import Page, Sheet, sheet_of
+from timesink.views.page import Page, Sheet, listed
 
 _PUNCTUATION = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]<>|~&$!"})
 # GitHub acts on these after Markdown is done, so a backslash does not help; an empty comment splits them.
@@ -93,7 +93,7 @@ def _finding(group: Group) -> list[str]:
     facts = [
         (fact.label, quantity_text(fact.measured), limit_text(fact), origin_text(fact)) for fact in finding.evidence
     ]
-    evidence = sheet_of("evidence", "Evidence", facts, "fact [text], value [text], limit [text], how: measured [text]")
+    evidence = listed("markdown.evidence", facts)
     places = ", ".join(f"{name} {code(str(value))}" for name, value in finding.where.known().items())
     return [
         f"### {group.number}. {group.card.code} {escaped(group.card.name)}: {escaped(saving_text(finding))}",

@@ -21,7 +21,7 @@ from timesink.render.tables import limit_value_text, quantity_text
 from timesink.startup import dataclass
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.untrusted.scrub import scrub_sentence, shortened
-from timesink.views.page import Sheet, sheet_of
+from timesink.views.page import Sheet, listed
 
 SHOWN_DEVICES = 16
 SHOWN_ROWS = 5
@@ -91,10 +91,6 @@ def _times_text(steps: StepFigures) -> str:
 
 def device_sheet(devices: tuple[DeviceFigures, ...]) -> Sheet:
     """Time budgets: the span, and the share of it that each part takes."""
-    columns = (
-        "rank, device, name [name], span_ns: span, compute_ratio: compute, exposed_comm_ratio: exposed comm., "
-        "exposed_copy_ratio: exposed copies, idle_ratio: idle, idle_ns: idle time"
-    )
     rows = []
     for one in devices[:SHOWN_DEVICES]:
         parts_ns = (one.compute_ns, one.exposed_comm_ns, one.exposed_copy_ns, one.idle_ns)
@@ -102,7 +98,7 @@ def device_sheet(devices: tuple[DeviceFigures, ...]) -> Sheet:
         rows.append((one.rank, one.device, one.name or None, one.span_ns, *shares, one.idle_ns))
     left = len(devices) - SHOWN_DEVICES
     note = f"{left} more GPUs are not shown; --rank chooses" if left > 0 else ""
-    return sheet_of("devices", "Where the time goes", rows, columns, note)
+    return listed("parts.devices", rows, note)
 
 
 def place_text(where: Where) -> str:

@@ -18,7 +18,7 @@ from timesink.render import Style
 from timesink.render.markdown import markdown_table
 from timesink.render.tables import limit_value_text
 from timesink.startup import asdict
-from timesink.views.page import Page, Sheet, sheet_of
+from timesink.views.page import Page, Sheet, listed, sheet_of
 
 
 def render_text(rule: Rule, style: Style) -> str:
@@ -94,7 +94,7 @@ def _limit_sheet(rule: Rule) -> Sheet:
         (f"{rule.card.code}.{name}", limit_value_text(limit.default, limit.unit), limit.why, limit.source)
         for name, limit in rule.limits.items()
     )
-    return sheet_of("limits", "Limits", rows, "limit [name], default [text], why [text], source [text]")
+    return listed("rule_page.limits", rows)
 
 
 def _reads_text(rule: Rule) -> str:

@@ -59,14 +59,13 @@ def _diagnosed(name: str) -> tuple[Trace, Diagnosis]:
 
 
 def _comparison(before: Diagnosis, after: Diagnosis) -> Page:
-    from timesink.views.page import Page, sheet_of
+    from timesink.views.page import Page, listed
 
-    columns = "capture [name], bottleneck [name], step_p50_ms: step p50 [ms], idle_ratio: GPU idle"
     rows = (
         (name, found.bottleneck.value, found.steps.p50_ms, _idle_ratio(found))
         for name, found in zip(CAPTURES, (before, after), strict=True)
     )
-    return Page("What the fix changed", (sheet_of("captures", "Before and after", rows, columns, after.statement),))
+    return Page("What the fix changed", (listed("demo.captures", rows, after.statement),))
 
 
 def _idle_ratio(diagnosis: Diagnosis) -> float | None:

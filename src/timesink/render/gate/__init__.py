@@ -19,7 +19,7 @@ from timesink.verify.outcomes import (
     How,
     Outcome,
 )
-from timesink.views.page import Page, Sheet, sheet_of, without_columns
+from timesink.views.page import Page, Sheet, listed, sheet_of, without_columns
 
 SHOWN_CONTRIBUTIONS = 15
 SHOWN_ROWS = 15
@@ -92,15 +92,13 @@ def metrics(result: GateResult, most: int | None = None) -> Sheet:
         verdict = f"{_mark(row)} {word(row)}" if row.gated else word(row)
         rows.append((row.name, figure(row.before, row.unit), figure(row.after, row.unit), change_text(row), verdict))
     left = len(ranked) - len(rows)
-    columns = "metric [text], before [text], after [text], change [text], verdict [text]"
-    return sheet_of("metrics", "Metrics", rows, columns, f"{left} more are not shown" if left else "")
+    return listed("gate.metrics", rows, f"{left} more are not shown" if left else "")
 
 
 def differences(result: GateResult) -> Sheet:
     """What the two sides do not share."""
     rows = ((name, *pair) for name, pair in sorted(result.differences.items()))
-    columns = "what: differs [name], before [text], after [text]"
-    return sheet_of("differences", "What differs between the two sides", rows, columns)
+    return listed("gate.differences", rows)
 
 
 def budget(result: GateResult) -> Sheet:
@@ -126,11 +124,6 @@ def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:
 
 def ranges(result: GateResult) -> Sheet:
     """The mean range of each name before and after; what only one side has is named and has no change."""
-    columns = (
-        "range [name], count_before: before, count_after: after, host_before_ns: CPU before, "
-        "host_after_ns: CPU after, host_delta_ns: change [change], device_before_ns: GPU before, "
-        "device_after_ns: GPU after, device_delta_ns: change [change]"
-    )
     rows = []
     for one in result.ranges[:SHOWN_RANGES]:
         figures: list[float | None] = []
@@ -141,13 +134,13 @@ def ranges(result: GateResult) -> Sheet:
         rows.append((one.name, *figures))
     left = len(result.ranges) - len(rows)
     note = "before, after: how many; times are of the mean range, the GPU's busy with what was launched inside"
-    return sheet_of("ranges", "Ranges", rows, columns, f"{note}; {left} more are not shown" if left else note)
+    return listed("gate.ranges", rows, f"{note}; {left} more are not shown" if left else note)
 
 
 def findings(result: GateResult) -> Sheet:
     """Findings that came, went or changed."""
     rows = ((finding_text(finding), finding.message) for finding in changed_findings(result.findings))
-    return sheet_of("findings", "Findings", rows, "finding [text], message [text]")
+    return listed("gate.findings", rows)
 
 
 def runs(result: GateResult) -> Sheet:

@@ -13,7 +13,7 @@ from timesink.knowledge.step_parts import part_words
 from timesink.render.brief import saved_share, short_advice, short_saving
 from timesink.render.parts import grouped, short_place
 from timesink.views.figures import Flame, FlameChange, StepSeries, Timeline
-from timesink.views.page import Field, Report, Sheet, declare, sheet_of, without_columns
+from timesink.views.page import Field, Report, Sheet, declare, listed, sheet_of, without_columns
 
 
 @cache
@@ -42,7 +42,6 @@ def shown_findings(report: Report) -> list[Mapping[str, Any]]:
     groups, several = grouped(report.diagnosis), len(report.diagnosis.devices) > 1
     which = groups[0].first.which if groups else ""
     at = {id(finding): position for position, (_, finding) in enumerate(report.diagnosis.findings)}
-    columns = "lane [name], name: what [name], start_ns: from window's start, length_ns: length"
     shown: list[Mapping[str, Any]] = []
     for group in groups:
         first, misleads = group.first, section(group.card.doc, "When it misleads")
@@ -57,7 +56,7 @@ def shown_findings(report: Report) -> list[Mapping[str, Any]]:
             **line,
         }
         if marked := report.windows.get(at[id(first)]):
-            longest = sheet_of("longest", "Longest in this window", marked.longest, columns)
+            longest = listed("sections.longest", marked.longest)
             known |= {"key": str(at[id(first)]), "window": marked.window, "longest": longest}
         shown.append(known)
     return shown
@@ -86,8 +85,7 @@ def lane_sheet(timeline: Timeline) -> Sheet:
         for lane in timeline.lanes
         if lane.kind != "ranks"
     )
-    columns = "rank, label: lane [name], events, busy_ns: busy [bar]"
-    return without_columns(sheet_of("lanes", "Lanes of the timeline", rows, columns), _DEVICE)
+    return without_columns(listed("sections.lanes", rows), _DEVICE)
 
 
 def step_sheet(series: Sequence[StepSeries]) -> Sheet | None:

@@ -65,6 +65,11 @@ nb::tuple saved_of(Times intervals, Doubles between, Doubles share, Times edges,
                           nb::ndarray<nb::numpy, double, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
 }
 
+nb::tuple explain_of(Times order, Times first, Times src, Times weight, Times time) {
+    Costs made = released([&] { return explain(view(order), view(first), view(src), view(weight), view(time)); });
+    return nb::make_tuple(to_numpy(std::move(made.weight)), to_numpy(std::move(made.unexplained)));
+}
+
 Result passed_of(Times weight, Times edges, Times begun, Times over) {
     return to_numpy(released([&] { return passed(view(weight), view(edges), view(begun), view(over)); }));
 }
@@ -96,6 +101,8 @@ void bind_replay(nb::module_& m) {
     m.def("saved", &saved_of, nb::arg("intervals_ns"), nb::arg("between_ns"), nb::arg("share"), nb::arg("edges"),
           nb::arg("length_ns"), nb::arg("end"), nb::arg("begin"),
           "The edges that get shorter, and by which share, where these shares of disjoint intervals are saved.");
+    m.def("explain", &explain_of, nb::arg("order"), nb::arg("first"), nb::arg("src"), nb::arg("weight_ns"),
+          nb::arg("time_ns"), "Weights, and what is unexplained on each edge, that give the nodes these times.");
     m.def("passed", &passed_of, nb::arg("weight_ns"), nb::arg("edges"), nb::arg("begun"), nb::arg("over"),
           "The sums of weights above zero of some stretches of edges.");
     m.def("innermost", &innermost_of, nb::arg("group"), nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("rank"),

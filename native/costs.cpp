@@ -55,6 +55,25 @@ Shares saved(View intervals, Reals between, Reals share, View edges, View length
     return made;
 }
 
+Costs explain(View order, View first, View src, View weight, View time) {
+    const size_t m = src.size();
+    require(first.size() == order.size() + 1 && weight.size() == m, "a schedule's arrays differ in length");
+    Costs made{Numbers(weight.begin(), weight.end()), Numbers(m)};
+    for (size_t k = 0; k < order.size(); ++k) {
+        const int64_t own = time[place(order[k], time.size())];
+        int64_t latest = 0, binding = -1;
+        for (int64_t e = first[k]; e < first[k + 1]; ++e) {
+            const size_t edge = place(e, m);
+            const int64_t before = time[place(src[edge], time.size())];
+            made.weight[edge] = std::min(weight[edge], difference(own, before));
+            const int64_t arrival = sum(before, made.weight[edge]);
+            if (binding < 0 || arrival > latest) { latest = arrival; binding = e; }
+        }
+        if (binding >= 0) made.unexplained[static_cast<size_t>(binding)] = difference(own, latest);
+    }
+    return made;
+}
+
 Numbers passed(View weight, View edges, View begun, View over) {
     require(begun.size() == over.size(), "columns differ in length");
     Numbers sums(edges.size() + 1), made(begun.size());

@@ -19,6 +19,11 @@ struct Shares {
     std::vector<double> share;
 };
 
+// What each edge weighs, and what is left on it unexplained.
+struct Costs {
+    Numbers weight, unexplained;
+};
+
 // Each throws std::invalid_argument where its arrays contradict one another.
 
 // Of each edge with a weight above zero a share goes; rounding keeps the order of two savings.
@@ -26,6 +31,9 @@ void shorten(std::span<int64_t> weight, View edges, Reals share);
 // What shares of disjoint intervals, in order, save of edges: what is saved grows linearly through each interval, and an
 // edge saves the difference between its ends. `between` is the time from each bound of an interval to the next one.
 Shares saved(View intervals, Reals between, Reals share, View edges, View lengths, const Ends& end, const Ends& begin);
+// The same times of all nodes, explained by other weights, each at most what passed between its two nodes: what is left
+// between a node's time and its latest arrival stays on the edge of that, the first of those that tie.
+Costs explain(View order, View first, View src, View weight, View time);
 // The sums of the weights above zero of `edges[begun[i]]` to `edges[over[i] - 1]`.
 Numbers passed(View weight, View edges, View begun, View over);
 

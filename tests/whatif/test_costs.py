@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from timesink import _native
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.whatif.edit import _Saving
-from timesink.whatif.network import DISABLED
+from timesink.whatif.network import DISABLED, EdgeKind, Edges, Network
 
 WEIGHTS = st.lists(st.one_of(st.integers(-5, 10**7), st.just(DISABLED)), min_size=1, max_size=12)
 
@@ -59,6 +59,26 @@ def test_weights_passed_are_the_sums_of_those_above_zero(weights: list[int], dat
     assert _native.passed(weight, edges, begun, over).tolist() == (sums[over] - sums[begun]).tolist()
 
 
+EDGES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), WEIGHTS.map(lambda many: many[0])), max_size=12)
+TIMES = st.lists(st.integers(0, 30), min_size=5, max_size=5)
+
+
+@given(EDGES, TIMES, TIMES)
+def test_costs_that_explain_times_are_those_of_numpy(
+    drawn: list[tuple[int, int, int]], observed: list[int], wanted: list[int]
+) -> None:
+    src, dst, weight_ns = np.array(drawn, np.int64).reshape(-1, 3).T
+    network = Network.build(np.array(observed), Edges.of(EdgeKind.HOST, src, dst, weight_ns))
+    time_ns, edges = np.array(wanted, np.int64), network.edges
+    weight = np.minimum(edges.weight_ns, time_ns[edges.dst] - time_ns[edges.src])
+    arrival, unexplained = time_ns[edges.src] + weight, np.zeros(len(edges), np.int64)
+    for node in np.unique(edges.dst):
+        into = np.flatnonzero(edges.dst == node)
+        unexplained[into[arrival[into].argmax()]] = time_ns[node] - arrival[into].max()
+    found = network.explain(edges.weight_ns, time_ns).edges
+    assert (found.weight_ns.tolist(), found.unexplained_ns.tolist()) == (weight.tolist(), unexplained.tolist())
+
+
 @pytest.mark.parametrize("edge", [-1, 3])
 def test_arrays_that_contradict_one_another_are_refused(edge: int) -> None:
     three, one, half = np.ones(3, np.int64), np.ones(1, np.int64), np.full(1, 0.5)
@@ -73,6 +93,14 @@ def test_arrays_that_contradict_one_another_are_refused(edge: int) -> None:
         _native.saved(one, np.ones(3), half, one, one, (one, half), (one, half))
     with pytest.raises(ValueError, match="differ in length"):
         _native.saved(one, np.ones(2), half, one, three, (one, half), (one, half))
+    with pytest.raises(ValueError, match="no such place"):
+        _native.explain(one - 1, np.array([0, 1]), away, one, one)
+    with pytest.raises(ValueError, match="no such place"):
+        _native.explain(one - 1, np.array([0, 2]), one - 1, one, one)
+    with pytest.raises(ValueError, match="no such place"):
+        _native.explain(away, np.array([0, 1]), one - 1, one, one)
+    with pytest.raises(ValueError, match="differ in length"):
+        _native.explain(one - 1, np.array([0]), one - 1, one, one)
     with pytest.raises(ValueError, match="no such place"):
         _native.passed(three, away, one, one)
     with pytest.raises(ValueError, match="no such place"):

@@ -150,19 +150,7 @@ class Network:
         (the first of those that tie), and what is left between its arrival and the node's time stays unexplained on it.
         Arrivals 3 and 6 at a node that happened at 7 leave 1 on the second edge and nothing on the first.
         """
-        edges = self.edges
-        weight = np.minimum(weight_ns, times_ns[edges.dst] - times_ns[edges.src])
-        arrivals = times_ns[edges.src] + weight
-        latest = np.full(times_ns.size, DISABLED, np.int64)
-        entered = np.flatnonzero(np.diff(self.first))
-        if entered.size:
-            latest[self.order[entered]] = np.maximum.reduceat(arrivals, self.first[:-1][entered])
-        binding = np.flatnonzero(arrivals == latest[edges.dst])
-        into = edges.dst[binding]
-        binding = binding[np.append(True, into[1:] != into[:-1])[: into.size]]  # the first, where two tie
-        unexplained = np.zeros_like(weight)
-        unexplained[binding] = times_ns[edges.dst[binding]] - arrivals[binding]
-        return self.with_costs(weight, unexplained)
+        return self.with_costs(*_native.explain(self.order, self.first, self.edges.src, weight_ns, times_ns))
 
     def with_costs(self, weight_ns: Int64Array, unexplained_ns: Int64Array) -> Network:
         """The same edges with other costs."""

@@ -8,6 +8,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from timesink._native import numbered
+
 BoolArray = npt.NDArray[np.bool_]
 Int8Array = npt.NDArray[np.int8]
 Int32Array = npt.NDArray[np.int32]
@@ -28,6 +30,15 @@ def found_at(values: npt.NDArray[Width], index: IntArray) -> npt.NDArray[Width]:
     found = values[index]
     found[index < 0] = -1
     return found
+
+
+def distinct(values: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The different values in order, and the place of each one among them: `np.unique`, which sorts all of them."""
+    number, first = numbered([values])
+    order = np.argsort(values[first])
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    return values[first[order]], place[number]
 
 
 def flag_at(flags: BoolArray, index: IntArray) -> BoolArray:

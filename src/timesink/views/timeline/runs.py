@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray, Int64Array, distinct
 from timesink.startup import dataclass, field, fields, replace
 from timesink.views.figures import Lane, Runs, Timeline
 
@@ -167,7 +167,7 @@ class _Mixes:
         if not held.size:
             return after
         names = int(before.name.max()) + 2
-        pair, place = np.unique(group[held] * names + before.name[held] + 1, return_inverse=True)
+        pair, place = distinct(group[held] * names + before.name[held] + 1)
         of_run, own = np.divmod(pair, names)
         count = np.bincount(place, weights=before.count[held]).astype(np.int64)
         name, begin = after.name.copy(), np.flatnonzero(np.diff(of_run, prepend=-1))

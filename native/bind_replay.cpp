@@ -1,6 +1,4 @@
 // The Python face of the replay and of the sweeps over nested intervals.
-#include <nanobind/stl/pair.h>
-
 #include "arrays.h"
 #include "costs.h"
 #include "replay.h"
@@ -53,12 +51,9 @@ void shorten_of(Changed weight, Times edges, Doubles share) {
     released([&] { shorten({weight.data(), weight.shape(0)}, view(edges), reals(share)); });
 }
 
-nb::tuple saved_of(Times intervals, Doubles between, Doubles share, Times edges, Times lengths,
-                   const std::pair<Times, Doubles>& end, const std::pair<Times, Doubles>& begin) {
-    const auto ends = [](const auto& pair) { return Ends{view(pair.first), reals(pair.second)}; };
-    Shares made = released([&] {
-        return saved(view(intervals), reals(between), reals(share), view(edges), view(lengths), ends(end), ends(begin));
-    });
+nb::tuple saved_of(Times edges, Times begin, Times end, Times start, Times stop, Doubles share) {
+    Shares made = released(
+        [&] { return saved(view(edges), view(begin), view(end), view(start), view(stop), reals(share)); });
     auto* owned = new std::vector<double>(std::move(made.share));
     nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<double>*>(p); });
     return nb::make_tuple(to_numpy(std::move(made.edges)),
@@ -68,6 +63,11 @@ nb::tuple saved_of(Times intervals, Doubles between, Doubles share, Times edges,
 nb::tuple explain_of(Times order, Times first, Times src, Times weight, Times time) {
     Costs made = released([&] { return explain(view(order), view(first), view(src), view(weight), view(time)); });
     return nb::make_tuple(to_numpy(std::move(made.weight)), to_numpy(std::move(made.unexplained)));
+}
+
+bool same_demands_of(Times weight, Times unexplained, Times other_weight, Times other_unexplained) {
+    return released(
+        [&] { return same_demands(view(weight), view(unexplained), view(other_weight), view(other_unexplained)); });
 }
 
 Result passed_of(Times weight, Times edges, Times begun, Times over) {
@@ -98,9 +98,12 @@ void bind_replay(nb::module_& m) {
           nb::arg("until_ns"), "Binding edges from a node back to a time, latest first.");
     m.def("shorten", &shorten_of, nb::arg("weight_ns").noconvert(), nb::arg("edges"), nb::arg("share"),
           "Takes a share of each of these edges' weights away, in place, where they are above zero.");
-    m.def("saved", &saved_of, nb::arg("intervals_ns"), nb::arg("between_ns"), nb::arg("share"), nb::arg("edges"),
-          nb::arg("length_ns"), nb::arg("end"), nb::arg("begin"),
+    m.def("saved", &saved_of, nb::arg("edges"), nb::arg("begin_ns"), nb::arg("end_ns"), nb::arg("start_ns"),
+          nb::arg("stop_ns"), nb::arg("share"),
           "The edges that get shorter, and by which share, where these shares of disjoint intervals are saved.");
+    m.def("same_demands", &same_demands_of, nb::arg("weight_ns"), nb::arg("unexplained_ns"),
+          nb::arg("other_weight_ns"), nb::arg("other_unexplained_ns"),
+          "Whether the edges of two networks are as many and demand the same.");
     m.def("explain", &explain_of, nb::arg("order"), nb::arg("first"), nb::arg("src"), nb::arg("weight_ns"),
           nb::arg("time_ns"), "Weights, and what is unexplained on each edge, that give the nodes these times.");
     m.def("passed", &passed_of, nb::arg("weight_ns"), nb::arg("edges"), nb::arg("begun"), nb::arg("over"),

@@ -26,33 +26,42 @@ void shorten(std::span<int64_t> weight, View edges, Reals share) {
     }
 }
 
-Shares saved(View intervals, Reals between, Reals share, View edges, View lengths, const Ends& end, const Ends& begin) {
-    const size_t bounds = between.size(), size = edges.size();
-    require(share.size() == intervals.size() && bounds == 2 * share.size(), "intervals need a share and two bounds each");
-    require(lengths.size() == size && end.bound.size() == size && end.since.size() == size && begin.bound.size() == size &&
-                begin.since.size() == size, "columns differ in length");
-    std::vector<double> sums(bounds), slope(bounds);  // what is saved up to each bound, and how that grows from there on
-    double sum = 0.0;
-    for (size_t i = 0; i < bounds; ++i) {
-        if (i % 2) sum += static_cast<double>(intervals[i / 2]) * share[i / 2];
-        sums[i] = sum;
-        if (i > 0) slope[i - 1] = (sums[i] - sums[i - 1]) / between[i - 1];
+Shares saved(View edges, View begin, View end, View start, View stop, Reals share) {
+    const size_t size = edges.size(), bounds = 2 * start.size();
+    require(begin.size() == size && end.size() == size, "columns differ in length");
+    require(bounds > 0 && stop.size() == start.size() && share.size() == start.size(), "intervals need a share and two bounds each");
+    const auto bound = [&](size_t i) { return i % 2 ? stop[i / 2] : start[i / 2]; };
+    std::vector<double> sums(bounds, 0.0), slope(bounds, 0.0);  // what is saved up to each bound, and how that grows on
+    for (size_t i = 1; i < bounds; ++i) {
+        const double more = i % 2 ? static_cast<double>(difference(bound(i), bound(i - 1))) * share[i / 2] : 0.0;
+        sums[i] = sums[i - 1] + more;
+        slope[i - 1] = (sums[i] - sums[i - 1]) / static_cast<double>(std::max<int64_t>(difference(bound(i), bound(i - 1)), 1));
     }
-    const auto until = [&](const Ends& ends, size_t i) {
-        const size_t last = place(ends.bound[i], bounds);
-        return slope[last] * ends.since[i] + sums[last];
+    // Times come nearly in order: the bound before each is looked for from the last one's.
+    const auto until = [&](int64_t time, size_t& after) {
+        while (after < bounds && bound(after) <= time) ++after;
+        while (after > 0 && bound(after - 1) > time) --after;
+        return after == 0 ? 0.0 : slope[after - 1] * static_cast<double>(difference(time, bound(after - 1))) + sums[after - 1];
     };
     Shares made;
     made.edges.reserve(size);
     made.share.reserve(size);
-    for (size_t i = 0; i < size; ++i) {
-        const double own = until(end, i) - until(begin, i);
+    for (size_t i = 0, ended = 0, begun = 0; i < size; ++i) {
+        const double own = until(end[i], ended) - until(begin[i], begun);
         if (own == 0.0) continue;
-        const double part = own / static_cast<double>(lengths[i]);
         made.edges.push_back(edges[i]);
-        made.share.push_back(part > 1.0 ? 1.0 : part);
+        made.share.push_back(std::min(own / static_cast<double>(difference(end[i], begin[i])), 1.0));
     }
     return made;
+}
+
+bool same_demands(View weight, View unexplained, View other_weight, View other_unexplained) {
+    require(weight.size() == unexplained.size() && other_weight.size() == other_unexplained.size(), "columns differ in length");
+    const auto demand = [](int64_t own, int64_t more) { return own == disabled ? own : sum(own, more); };
+    if (weight.size() != other_weight.size()) return false;
+    for (size_t i = 0; i < weight.size(); ++i)
+        if (demand(weight[i], unexplained[i]) != demand(other_weight[i], other_unexplained[i])) return false;
+    return true;
 }
 
 Costs explain(View order, View first, View src, View weight, View time) {

@@ -7,12 +7,6 @@ namespace timesink {
 
 using Reals = std::span<const double>;
 
-// Where edges end or begin: the last bound of an interval before that (from 0 on), and how long ago it was.
-struct Ends {
-    View bound;
-    Reals since;
-};
-
 // Edges that get shorter, and by which share.
 struct Shares {
     Numbers edges;
@@ -28,9 +22,11 @@ struct Costs {
 
 // Of each edge with a weight above zero a share goes; rounding keeps the order of two savings.
 void shorten(std::span<int64_t> weight, View edges, Reals share);
-// What shares of disjoint intervals, in order, save of edges: what is saved grows linearly through each interval, and an
-// edge saves the difference between its ends. `between` is the time from each bound of an interval to the next one.
-Shares saved(View intervals, Reals between, Reals share, View edges, View lengths, const Ends& end, const Ends& begin);
+// What shares of disjoint intervals [start, stop), in order, save of edges from `begin` to `end`: what is saved grows
+// linearly through each interval, and an edge saves the difference between its ends.
+Shares saved(View edges, View begin, View end, View start, View stop, Reals share);
+// Whether two networks demand the same of their edges: a weight and what is unexplained, or nothing.
+bool same_demands(View weight, View unexplained, View other_weight, View other_unexplained);
 // The same times of all nodes, explained by other weights, each at most what passed between its two nodes: what is left
 // between a node's time and its latest arrival stays on the edge of that, the first of those that tie.
 Costs explain(View order, View first, View src, View weight, View time);

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from timesink import _native
 from timesink.model.arrays import Float64Array, Int64Array
-from timesink.whatif.edit import _Saving
 from timesink.whatif.network import DISABLED, EdgeKind, Edges, Network
 
 WEIGHTS = st.lists(st.one_of(st.integers(-5, 10**7), st.just(DISABLED)), min_size=1, max_size=12)
@@ -27,27 +26,47 @@ def test_a_share_of_what_weighs_goes_and_halves_are_rounded_to_even(weights: lis
     assert weight.tolist() == wanted.tolist()
 
 
-def saved_slowly(saving: _Saving, share: Float64Array) -> tuple[Int64Array, Float64Array]:
-    """As `_Saving.of`."""
-    sums = np.stack((np.zeros(share.size), saving.intervals_ns * share), axis=1).ravel().cumsum()
-    slope = np.diff(sums, append=sums[-1:]) / saving.between_ns
-    after, before = (slope[last] * since + sums[last] for last, since in saving.ends)
-    touched = after - before != 0
-    return saving.edges[touched], np.minimum((after - before)[touched] / saving.length_ns[touched], 1.0)
+def saved_slowly(
+    begin: Int64Array, end: Int64Array, start: Int64Array, stop: Int64Array, share: Float64Array
+) -> tuple[Int64Array, Float64Array]:
+    """As the compiled pass, by searches."""
+    bounds = np.stack((start, stop), axis=1).ravel()
+    sums = np.stack((np.zeros(share.size), (stop - start) * share), axis=1).ravel().cumsum()
+    slope = np.diff(sums, append=sums[-1:]) / np.maximum(np.diff(bounds, append=bounds[-1:]), 1)
+    last = [np.searchsorted(bounds, time, side="right") - 1 for time in (end, begin)]
+    since = [np.where(at >= 0, time - bounds[at], 0) for at, time in zip(last, (end, begin), strict=True)]
+    after, before = (
+        slope[at] * ago + sums[at] for at, ago in zip((np.maximum(at, 0) for at in last), since, strict=True)
+    )
+    touched = np.flatnonzero(after != before)
+    return touched, np.minimum((after - before)[touched] / (end - begin)[touched], 1.0)
 
 
-@given(st.lists(st.integers(1, 40), min_size=2, max_size=16), st.data())
+@given(st.lists(st.integers(0, 40), min_size=2, max_size=16), st.data())
 def test_what_shares_of_intervals_save_of_edges_is_that_of_numpy_to_the_bit(
     steps: list[int], data: st.DataObject
 ) -> None:
-    times = np.cumsum(steps[: len(steps) // 2 * 2])
-    start, end = times[::2], times[1::2]
+    times = np.cumsum(np.array(steps[: len(steps) // 2 * 2], np.int64))
+    start, stop = times[::2], times[1::2]
     share = np.array([data.draw(st.floats(-3.0, 1.0)) for _ in start], np.float64)
-    bounds = st.tuples(st.integers(0, 400), st.integers(1, 300))
-    pairs = np.array(data.draw(st.lists(bounds, min_size=1, max_size=9)), np.int64)
-    saving = _Saving.over(np.arange(len(pairs)), pairs[:, 0], pairs.sum(axis=1), start, end)
-    wanted, found = saved_slowly(saving, share), saving.of(share)
+    pairs = st.tuples(st.integers(0, 400), st.integers(1, 300))  # in any order
+    begin, length = np.array(data.draw(st.lists(pairs, min_size=1, max_size=9)), np.int64).T
+    wanted = saved_slowly(begin, begin + length, start, stop, share)
+    found = _native.saved(np.arange(begin.size), begin, begin + length, start, stop, share)
     assert [part.tolist() for part in found] == [part.tolist() for part in wanted]
+
+
+@given(WEIGHTS, st.data())
+def test_networks_demand_the_same_where_each_edge_does(weights: list[int], data: st.DataObject) -> None:
+    weight = np.array(weights, np.int64)
+    more = np.array([data.draw(st.integers(0, 3)) for _ in weights], np.int64)
+    moved = np.where((weight == DISABLED) | (more == 0), 0, data.draw(st.integers(0, 1)))  # told from weight to excess
+    assert _native.same_demands(weight, more, weight + moved, more - moved)
+    other = weight.copy()
+    other[data.draw(st.integers(0, weight.size - 1))] += 1
+    assert not _native.same_demands(weight, more, other, more)
+    assert not _native.same_demands(weight, more, weight[1:], more[1:])
+    assert _native.same_demands(weight, np.where(weight == DISABLED, 7, more), weight, more)
 
 
 @given(WEIGHTS, st.data())
@@ -82,17 +101,21 @@ def test_costs_that_explain_times_are_those_of_numpy(
 @pytest.mark.parametrize("edge", [-1, 3])
 def test_arrays_that_contradict_one_another_are_refused(edge: int) -> None:
     three, one, half = np.ones(3, np.int64), np.ones(1, np.int64), np.full(1, 0.5)
-    away, nowhere = np.array([edge], np.int64), (np.array([edge], np.int64), half)
+    away = np.array([edge], np.int64)
     with pytest.raises(ValueError, match="no such place"):
         _native.shorten(three, away, half)
     with pytest.raises(ValueError, match="one value per edge"):
         _native.shorten(three, one, np.ones(2))
-    with pytest.raises(ValueError, match="no such place"):
-        _native.saved(one, np.ones(2), half, one, one, nowhere, (one, half))
     with pytest.raises(ValueError, match="two bounds"):
-        _native.saved(one, np.ones(3), half, one, one, (one, half), (one, half))
+        _native.saved(one, one, one, one, one, np.ones(2))
+    with pytest.raises(ValueError, match="two bounds"):
+        _native.saved(one, one, one, three, one, half)
+    with pytest.raises(ValueError, match="two bounds"):
+        _native.saved(one, one, one, one[:0], one[:0], half[:0])
     with pytest.raises(ValueError, match="differ in length"):
-        _native.saved(one, np.ones(2), half, one, three, (one, half), (one, half))
+        _native.saved(one, one, three, one, one, half)
+    with pytest.raises(ValueError, match="differ in length"):
+        _native.same_demands(one, three, one, one)
     with pytest.raises(ValueError, match="no such place"):
         _native.explain(one - 1, np.array([0, 1]), away, one, one)
     with pytest.raises(ValueError, match="no such place"):

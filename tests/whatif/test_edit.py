@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from tests.whatif.test_changes import call, made, op
 
+from timesink import _native
 from timesink.knowledge.assumptions import fixes
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SYNCS
 from timesink.whatif.change import Case, Touches
 from timesink.whatif.changes.host import RemoveSyncs
-from timesink.whatif.edit import Drawn, Edit, Together, _Saving
+from timesink.whatif.edit import Drawn, Edit, Together
 from timesink.whatif.graph import Graph
 
 US = 1_000
@@ -151,8 +151,8 @@ def test_an_edge_saves_what_is_saved_between_its_ends() -> None:
         (9, 9),
     ]
     start, end = np.array([0, 200, 300, 310]) + 7_000, np.array([100, 220, 302, 311]) + 7_000
-    saving = _Saving.over(np.arange(10) + 40, *(np.array(edges) + 7_000).T, start, end)
-    shorter, share = saving.of(np.array([0.5, 1.0, -0.5, 1.0]))
+    begin, until = (np.array(edges) + 7_000).T
+    shorter, share = _native.saved(np.arange(10) + 40, begin, until, start, end, np.array([0.5, 1.0, -0.5, 1.0]))
     assert shorter.tolist() == [40, 41, 43, 45, 46, 48]
     assert share.tolist() == pytest.approx([35 / 160, 1 / 2, 70 / 250, -0.5 / 2, -1 / 2, 1])
 
@@ -162,13 +162,14 @@ def savings_from_now_on(patch: pytest.MonkeyPatch) -> list[Any]:
     interval is in them."""
     found: list[Any] = []
 
-    def over(edges: Any, begin: Any, end: Any, start_ns: Any, end_ns: Any) -> Any:
+    def saved(edges: Any, begin: Any, end: Any, start_ns: Any, end_ns: Any, share: Any) -> Any:
         met = np.minimum(end[:, None], end_ns) - np.maximum(begin[:, None], start_ns)
         assert (met > 0).any(axis=1).all()
         assert (np.maximum(met, 0).sum(axis=0) == end_ns - start_ns).all()
-        return Mock(of=lambda share: found.append((start_ns, end_ns, share)) or (np.empty(0, np.int64), np.empty(0)))
+        found.append((start_ns, end_ns, share))
+        return np.empty(0, np.int64), np.empty(0)
 
-    patch.setattr("timesink.whatif.edit._Saving.over", over)
+    patch.setattr(_native, "saved", saved)
     return found
 
 
@@ -201,6 +202,17 @@ def three_kernels(**streams: int) -> Graph:
     calls = [call("cudaLaunchKernel", n, n + 1, n) for n in range(3)]
     ops = [op(10, 20, 0), op(30, 40, 1, **streams), op(60, 70, 2)]
     return Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops}))
+
+
+def test_promptly_started_kernels_leave_the_graph_that_they_come_from_as_it_is() -> None:
+    graph = three_kernels()
+    before = graph.network.edges.unexplained_ns.tolist()
+    edit = Edit(graph)
+    for _ in range(2):
+        edit.start_promptly(np.ones(graph.network.observed_ns.size, bool))
+    assert not edit.done().network.edges.unexplained_ns.any()
+    assert any(before)
+    assert graph.network.edges.unexplained_ns.tolist() == before
 
 
 def starts_us(graph: Graph) -> list[float]:

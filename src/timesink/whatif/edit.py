@@ -24,8 +24,9 @@ from timesink.whatif.network import DISABLED, EdgeKind, Edges
 
 Stroke = tuple[Callable[..., None], tuple[Any, ...]]
 """A method of `Edit` that changes costs, and what it is given besides the edit."""
+_Windows = tuple[IntArray, Int64Array, Int64Array, Int64Array, Int64Array]
+"""Edges, when they begin and end, and when intervals do."""
 _KEPT_BYTES: Final = 64_000_000  # of what was drawn on the graphs with the same edges
-_KEPT_SAVINGS: Final = 16  # for two threads and three cases of a change; more are asked for no second time
 
 
 class Edit:
@@ -123,15 +124,8 @@ class Edit:
             instant  0  100  200  220      an edge from 50 to 210 saves (50 + 10) - 25 = 35 ns,
             saved    0   50   50   70      which is 35 / 160 of its weight
         """
-        if not start_ns.size:
-            return
-        latest: dict[tuple[int, bytes, bytes], _Saving] = self.graph.network.once("savings", dict)
-        key = thread, start_ns.tobytes(), end_ns.tobytes()  # cases of a change, and changes of one kind, share theirs
-        known = latest.pop(key) if key in latest else None
-        latest[key] = known or _Saving.over(*self.graph.edges_of_thread(thread), start_ns, end_ns)
-        if len(latest) > _KEPT_SAVINGS:
-            latest.pop(next(iter(latest)))
-        self._shorten(*latest[key].of(share))
+        if start_ns.size:
+            self._shorten(*_native.saved(*self.graph.edges_of_thread(thread), start_ns, end_ns, share))
 
     def save_calls(self, calls: IntArray, start_ns: Int64Array, end_ns: Int64Array, share: Float64Array) -> None:
         """The same for an interval of each of these calls, on its thread."""
@@ -191,8 +185,8 @@ class Edit:
             part = own[program.calls.thread[calls[own]] == number]
             (edges, begin, end_of), place = self.graph.edges_of_thread(number), np.searchsorted
             near = place(end[part], begin, side="right") < place(start[part], end_of)  # edges that any of it meets
-            saving = _Saving.over(edges[near], begin[near], end_of[near], start[part], end[part])
-            parts.append((part, more[calls[part]], saving))
+            windows = edges[near], begin[near], end_of[near], start[part], end[part]
+            parts.append((part, more[calls[part]], windows))
         every, at = program.ops, np.zeros(len(program.calls), np.int64)
         at[calls] = np.arange(calls.size)
         launches = np.flatnonzero(is_launched)
@@ -202,7 +196,7 @@ class Edit:
         self._stroke(Edit._slow_launches, parts, each)
 
     def _slow_launches(
-        self, parts: list[tuple[IntArray, Float64Array, _Saving]], each: list[tuple[IntArray, IntArray]]
+        self, parts: list[tuple[IntArray, Float64Array, _Windows]], each: list[tuple[IntArray, IntArray]]
     ) -> None:
         taken, one_ns = self._taken_ns(), 0.0
         for runs, of_calls in each:
@@ -211,8 +205,8 @@ class Edit:
             soon = taken[launching]
             soon = soon[soon <= fixes.CAPTURED_WITHIN_US.ns]  # what takes longer is no launching
             one_ns = max(one_ns, float(soon.mean()) if soon.size else 0.0)
-        for part, more, saving in parts:
-            self._shorten(*saving.of(-more * one_ns / np.maximum(taken[part], 1.0)))
+        for part, more, windows in parts:
+            self._shorten(*_native.saved(*windows, -more * one_ns / np.maximum(taken[part], 1.0)))
 
     def _taken_ns(self) -> Float64Array:
         """The host's own time in the interval of each launch, with what was saved of it so far. Intervals lead from one
@@ -361,38 +355,6 @@ class Drawn:
         self._known[id(change), case] = change, strokes, size
         while sum(size for _, _, size in self._known.values()) > _KEPT_BYTES and len(self._known) > 1:
             self._known.pop(next(iter(self._known)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Saving:
-    """What shares of disjoint intervals, in order, save of edges of a thread (`Edit.save_host_parts`): `ends` are each
-    edge's end and begin, as the last bound of an interval before it and how long ago that was."""
-
-    edges: IntArray
-    length_ns: Int64Array
-    intervals_ns: Int64Array
-    between_ns: Float64Array
-    ends: tuple[tuple[Int64Array, Float64Array], tuple[Int64Array, Float64Array]]
-
-    @classmethod
-    def over(
-        cls, edges: IntArray, begin: Int64Array, end: Int64Array, start_ns: Int64Array, end_ns: Int64Array
-    ) -> _Saving:
-        """Of edges that begin and end there, by intervals that start and end there."""
-        bounds = np.stack((start_ns, end_ns), axis=1).ravel() - start_ns[0]
-        between = np.maximum(np.diff(bounds, append=bounds[-1:]), 1).astype(np.float64)
-
-        def placed(time: Int64Array) -> tuple[Int64Array, Float64Array]:
-            last = np.searchsorted(bounds, time, side="right") - 1
-            since = np.where(last >= 0, time - bounds[last], 0)  # before the first bound nothing is saved
-            return np.maximum(last, 0), since.astype(np.float64)
-
-        ends = placed(end - start_ns[0]), placed(begin - start_ns[0])
-        return cls(edges, end - begin, end_ns - start_ns, between, ends)
-
-    def of(self, share: Float64Array) -> tuple[IntArray, Float64Array]:
-        """The edges that get shorter, and by which share, where these shares of the intervals are saved."""
-        return _native.saved(self.intervals_ns, self.between_ns, share, self.edges, self.length_ns, *self.ends)
 
 
 def _run_edges(graph: Graph) -> Int64Array:

@@ -51,9 +51,9 @@ void shorten_of(Changed weight, Times edges, Doubles share) {
     released([&] { shorten({weight.data(), weight.shape(0)}, view(edges), reals(share)); });
 }
 
-nb::tuple saved_of(Times edges, Times begin, Times end, Times start, Times stop, Doubles share) {
+nb::tuple savings_of(Times edges, Times begin, Times end, Times start, Times stop, Doubles share) {
     Shares made = released(
-        [&] { return saved(view(edges), view(begin), view(end), view(start), view(stop), reals(share)); });
+        [&] { return savings(view(edges), view(begin), view(end), view(start), view(stop), reals(share)); });
     auto* owned = new std::vector<double>(std::move(made.share));
     nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<double>*>(p); });
     return nb::make_tuple(to_numpy(std::move(made.edges)),
@@ -98,7 +98,7 @@ void bind_replay(nb::module_& m) {
           nb::arg("until_ns"), "Binding edges from a node back to a time, latest first.");
     m.def("shorten", &shorten_of, nb::arg("weight_ns").noconvert(), nb::arg("edges"), nb::arg("share"),
           "Takes a share of each of these edges' weights away, in place, where they are above zero.");
-    m.def("saved", &saved_of, nb::arg("edges"), nb::arg("begin_ns"), nb::arg("end_ns"), nb::arg("start_ns"),
+    m.def("savings", &savings_of, nb::arg("edges"), nb::arg("begin_ns"), nb::arg("end_ns"), nb::arg("start_ns"),
           nb::arg("stop_ns"), nb::arg("share"),
           "The edges that get shorter, and by which share, where these shares of disjoint intervals are saved.");
     m.def("same_demands", &same_demands_of, nb::arg("weight_ns"), nb::arg("unexplained_ns"),

@@ -26,7 +26,7 @@ void shorten(std::span<int64_t> weight, View edges, Reals share) {
     }
 }
 
-Shares saved(View edges, View begin, View end, View start, View stop, Reals share) {
+Shares savings(View edges, View begin, View end, View start, View stop, Reals share) {
     const size_t size = edges.size(), bounds = 2 * start.size();
     require(begin.size() == size && end.size() == size, "columns differ in length");
     require(bounds > 0 && stop.size() == start.size() && share.size() == start.size(), "intervals need a share and two bounds each");

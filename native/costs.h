@@ -24,7 +24,7 @@ struct Costs {
 void shorten(std::span<int64_t> weight, View edges, Reals share);
 // What shares of disjoint intervals [start, stop), in order, save of edges from `begin` to `end`: what is saved grows
 // linearly through each interval, and an edge saves the difference between its ends.
-Shares saved(View edges, View begin, View end, View start, View stop, Reals share);
+Shares savings(View edges, View begin, View end, View start, View stop, Reals share);
 // Whether two networks demand the same of their edges: a weight and what is unexplained, or nothing.
 bool same_demands(View weight, View unexplained, View other_weight, View other_unexplained);
 // The same times of all nodes, explained by other weights, each at most what passed between its two nodes: what is left

@@ -12,12 +12,12 @@ RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "speed_table.j
 PAGE, PLOT = "explanation/speed-table.md", "images/speed-growth.svg"
 # Why a bar is missed, by the beginning of its row: what a profile of it shows.
 _WHY = {
-    "`plan`": "four fifths are replays of sets of changes: half of it draws them, a tenth replays",
-    "`report`": "half of what it adds is the plan, a fifth the timeline",
+    "`plan`": "four fifths are replays of sets of changes: half of it draws them, a seventh replays",
+    "`report`": "a third of what it adds is the plan, a third the timeline",
     "`diagnose` again": "the first run after new code is not kept",
     "`diagnose` / `gzip": "imports a sixth, reading a third, and half is rules and prices, which are flat",
     "`diagnose`,": "more than half is imports of Polars, NumPy and the rules",
-    "diagnosis": "flat: some 200 queries and as many passes",
+    "diagnosis": "flat: NumPy and Polars a quarter each, Python, cleared pages and compiled passes a sixth each",
     "a GB": "memory that is touched for the first time",
     "one more GPU": "each GPU's idle time is split by all that the one host does, which grows with them here",
     "one more rank": "tables grow beyond the caches",

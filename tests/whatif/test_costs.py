@@ -52,7 +52,7 @@ def test_what_shares_of_intervals_save_of_edges_is_that_of_numpy_to_the_bit(
     pairs = st.tuples(st.integers(0, 400), st.integers(1, 300))  # in any order
     begin, length = np.array(data.draw(st.lists(pairs, min_size=1, max_size=9)), np.int64).T
     wanted = saved_slowly(begin, begin + length, start, stop, share)
-    found = _native.saved(np.arange(begin.size), begin, begin + length, start, stop, share)
+    found = _native.savings(np.arange(begin.size), begin, begin + length, start, stop, share)
     assert [part.tolist() for part in found] == [part.tolist() for part in wanted]
 
 
@@ -107,13 +107,13 @@ def test_arrays_that_contradict_one_another_are_refused(edge: int) -> None:
     with pytest.raises(ValueError, match="one value per edge"):
         _native.shorten(three, one, np.ones(2))
     with pytest.raises(ValueError, match="two bounds"):
-        _native.saved(one, one, one, one, one, np.ones(2))
+        _native.savings(one, one, one, one, one, np.ones(2))
     with pytest.raises(ValueError, match="two bounds"):
-        _native.saved(one, one, one, three, one, half)
+        _native.savings(one, one, one, three, one, half)
     with pytest.raises(ValueError, match="two bounds"):
-        _native.saved(one, one, one, one[:0], one[:0], half[:0])
+        _native.savings(one, one, one, one[:0], one[:0], half[:0])
     with pytest.raises(ValueError, match="differ in length"):
-        _native.saved(one, one, three, one, one, half)
+        _native.savings(one, one, three, one, one, half)
     with pytest.raises(ValueError, match="differ in length"):
         _native.same_demands(one, three, one, one)
     with pytest.raises(ValueError, match="no such place"):

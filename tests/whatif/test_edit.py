@@ -152,7 +152,7 @@ def test_an_edge_saves_what_is_saved_between_its_ends() -> None:
     ]
     start, end = np.array([0, 200, 300, 310]) + 7_000, np.array([100, 220, 302, 311]) + 7_000
     begin, until = (np.array(edges) + 7_000).T
-    shorter, share = _native.saved(np.arange(10) + 40, begin, until, start, end, np.array([0.5, 1.0, -0.5, 1.0]))
+    shorter, share = _native.savings(np.arange(10) + 40, begin, until, start, end, np.array([0.5, 1.0, -0.5, 1.0]))
     assert shorter.tolist() == [40, 41, 43, 45, 46, 48]
     assert share.tolist() == pytest.approx([35 / 160, 1 / 2, 70 / 250, -0.5 / 2, -1 / 2, 1])
 
@@ -169,7 +169,7 @@ def savings_from_now_on(patch: pytest.MonkeyPatch) -> list[Any]:
         found.append((start_ns, end_ns, share))
         return np.empty(0, np.int64), np.empty(0)
 
-    patch.setattr(_native, "saved", saved)
+    patch.setattr(_native, "savings", saved)
     return found
 
 
@@ -185,6 +185,18 @@ def test_what_is_launched_with_others_or_not_at_all_slows_no_launch(monkeypatch:
     edit.slow_launches(np.array([False, True, False, True]), np.array([9.0, 0.5, 9.0, 7.0]), np.zeros(4, bool))
     assert [[(part / US).tolist() for part in given[:2]] for given in found] == [[[5], [12]]]
     assert found[0][2].tolist() == [pytest.approx(-3 / 7)]
+
+
+@pytest.mark.parametrize(("longer_us", "share"), [(0, -0.5), (1, 0.0)])
+def test_what_takes_longer_than_launches_do_is_no_launching(
+    monkeypatch: pytest.MonkeyPatch, longer_us: int, share: float
+) -> None:
+    end = fixes.CAPTURED_WITHIN_US.ns // US + longer_us
+    launched = {API_CALLS: [call("cudaLaunchKernel", 0, end, 1)], DEVICE_OPS: [op(end + 5, end + 9, 1)]}
+    edit = Edit(Graph.from_trace(made(launched)))
+    found = savings_from_now_on(monkeypatch)
+    edit.slow_launches(np.array([True]), np.array([0.5]), np.zeros(1, bool))
+    assert found[0][2].tolist() == [pytest.approx(share)]
 
 
 @pytest.mark.parametrize(

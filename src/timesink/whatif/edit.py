@@ -125,7 +125,7 @@ class Edit:
             saved    0   50   50   70      which is 35 / 160 of its weight
         """
         if start_ns.size:
-            self._shorten(*_native.saved(*self.graph.edges_of_thread(thread), start_ns, end_ns, share))
+            self._shorten(*_native.savings(*self.graph.edges_of_thread(thread), start_ns, end_ns, share))
 
     def save_calls(self, calls: IntArray, start_ns: Int64Array, end_ns: Int64Array, share: Float64Array) -> None:
         """The same for an interval of each of these calls, on its thread."""
@@ -206,7 +206,7 @@ class Edit:
             soon = soon[soon <= fixes.CAPTURED_WITHIN_US.ns]  # what takes longer is no launching
             one_ns = max(one_ns, float(soon.mean()) if soon.size else 0.0)
         for part, more, windows in parts:
-            self._shorten(*_native.saved(*windows, -more * one_ns / np.maximum(taken[part], 1.0)))
+            self._shorten(*_native.savings(*windows, -more * one_ns / np.maximum(taken[part], 1.0)))
 
     def _taken_ns(self) -> Float64Array:
         """The host's own time in the interval of each launch, with what was saved of it so far. Intervals lead from one

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Final
 
 from timesink.diagnosis.judge import Row, Rows, declare
-from timesink.diagnosis.rule import Limits, found_or_clear, make_rule
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Claim,
-    Evidence,
-    Finding,
-    NotApplicable,
-    Quantity,
-    Undecided,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Claim, NotApplicable, Quantity, Undecided, Where
 from timesink.diagnosis.words import number, of_period, of_step
 from timesink.fixes import table as fixes
 from timesink.knowledge.assumptions import fixes as assumed
@@ -43,10 +32,10 @@ from timesink.measures.communication.pipelines import exposed_transfers
 from timesink.measures.communication.structures import structures
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.steps.per_step import period_ns, share_of_step
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
-from timesink.units import bytes_text, share_text, time_text
+from timesink.units import bytes_text
 from timesink.whatif.change import Case
 from timesink.whatif.changes.host import MergeExchanges
 
@@ -116,92 +105,58 @@ def _contended(trace: Trace) -> Iterator[Row]:
         yield Row(device, figures, stated=Quantity.ms(0.0, 0.0, lost_ns))
 
 
-def _check_small(trace: Trace, limits: Limits) -> Verdict:
-    """Found for the GPU that loses most to rows of small collectives, or whose small collectives are exposed longest,
-    if long enough."""
+def _small(trace: Trace, limits: Limits) -> Rows:
+    """The GPU that loses most to rows of small exchanges, or the first whose small collectives are many and exposed for
+    long enough; where there is none, all that have any."""
     by_loss = sorted(exchange_runs(trace), key=lambda runs: -runs.lost.total_ns)
-    if rows := [found for runs in by_loss if (found := _judge_rows(trace, limits, runs)) is not None]:
-        return found_or_clear(rows[:1])
+    if rows := [row for row in (_in_rows(trace, runs) for runs in by_loss) if _is_over(row, limits)]:
+        return rows[:1]
     collectives = small_collectives(trace) if may_communicate(trace) else None
     if collectives is None or not collectives.calls.height:
         return NotApplicable("the trace holds no collectives")
     if collectives.calls["bytes"].null_count() == collectives.calls.height:
         return Undecided("no collective's size is recorded", "timesink capture torch -- torchrun train.py")
-    judged = [_judge_small(collectives, device, limits) for device in collectives.devices]
-    findings = [one for one in judged if isinstance(one, Finding)]
-    return found_or_clear(findings[:1] or chain.from_iterable(pair for pair in judged if not isinstance(pair, Finding)))
+    every = [_of_size(collectives, device, limits) for device in collectives.devices]
+    return [row for row in every if _is_over(row, limits)][:1] or every
 
 
-def _judge_rows(trace: Trace, limits: Limits, runs: ExchangeRuns) -> Finding | None:
+def _is_over(row: Row, limits: Limits) -> bool:
+    return all(row.figures[name] > limits[name] for name in ("per_step", "exposed_ratio"))
+
+
+def _in_rows(trace: Trace, runs: ExchangeRuns) -> Row:
     """Of exchanges one after the other one is left, on every rank."""
-    lost = Evidence(
-        f"time without computation while GPU {runs.device[1]} is given small exchanges",
-        Quantity(share_of_step(trace, runs.device, runs.lost), "ratio"),
-        "from the launch of the first of a row to that of the last, over the steady steps",
-        limit=Quantity(limits["exposed_ratio"], "ratio"),
-        table="device_ops",
-    )
-    count = Evidence(
-        f"small exchanges one after the other per step of rank {runs.device[0]}",
-        Quantity(runs.per_step, "calls"),
-        "launched with no product between them, over the steady steps",
-        limit=Quantity(limits["per_step"], "calls"),
-    )
-    if not (count.is_over and lost.is_over):
-        return None
     every = {thread: part for one in exchange_runs(trace) for thread, part in one.host.items()}
-    return Finding(
-        message=f"GPU {runs.device[1]} computes nothing for {of_step(trace, runs.device, runs.lost)} while the CPU of "
-        f"rank {runs.device[0]} launches {runs.per_step:.0f} small exchanges, {runs.in_row:.0f} in a row",
-        bottleneck=Bottleneck.COMMUNICATION_SMALL,
-        where=Where(rank=runs.device[0], device=runs.device[1]),
-        evidence=(lost, count),
-        advice="Make one exchange of each row: flatten tensors, stack figures; read none before the last.",
-        verify="Capture again: fewer exchanges per step, and the GPU waits less for the CPU.",
-        claim=Claim({runs.device: runs.lost}),
-        change=MergeExchanges.rows(every, runs.in_row),
-        fix=fixes.BUCKETS,
-    )
+    figures = {
+        "rank": runs.device[0],
+        "exposed_ratio": share_of_step(trace, runs.device, runs.lost),
+        "per_step": runs.per_step,
+        "in_row": runs.in_row,
+        "lost": of_step(trace, runs.device, runs.lost),
+        "counted": "launched with no product between them",
+    }
+    change = MergeExchanges.rows(every, runs.in_row)
+    claim = Claim({runs.device: runs.lost})
+    return Row(runs.device, figures, change=change, claim=claim, fix=fixes.BUCKETS, variant="rows")
 
 
-_MEASURED = " (below it latency is most of the time: measured by nccl-bench)"
-
-
-def _judge_small(
-    collectives: SmallCollectives, device: tuple[int, int], limits: Limits
-) -> Finding | tuple[Evidence, Evidence]:
+def _of_size(collectives: SmallCollectives, device: Device, limits: Limits) -> Row:
     curve = link_curve(collectives.trace)
     measured = None if curve is None else curve.small_bytes()
     small_bytes = int(limits["small_bytes"]) if measured is None else measured
     small = collectives.of(device, small_bytes)
-    count = Evidence(
-        f"small collectives per step of rank {device[0]}, GPU {device[1]}",
-        Quantity(small.per_step, "calls"),
-        f"collectives of less than {bytes_text(small_bytes)}{_MEASURED if measured else ''} over the steady steps",
-        limit=Quantity(limits["per_step"], "calls"),
-        table="collectives",
-    )
-    share = Evidence(
-        "their exposed transfer",
-        Quantity(small.exposed_ratio, "ratio"),
-        "transfer with no computation beside it, over the steady steps",
-        limit=Quantity(limits["exposed_ratio"], "ratio"),
-        table="collectives",
-    )
-    if not (count.is_over and share.is_over):
-        return count, share
-    return Finding(
-        message=f"{small.per_step:.0f} collectives of less than {bytes_text(small_bytes)} in a step stand "
-        f"exposed for {time_text(small.exposed_step_ns)} of it on rank {device[0]} ({share_text(small.exposed_ratio)}"
-        f"); half of them take {time_text(small.p50_ns)} or less",
-        bottleneck=Bottleneck.COMMUNICATION_SMALL,
-        where=Where(rank=device[0], device=device[1]),
-        evidence=(count, share),
-        advice="Merge small collectives: larger buckets (bucket_cap_mb), flattened tensors, one for all metrics.",
-        verify="Capture again: fewer collectives per step, and the exposed transfer falls.",
-        claim=Claim({device: small.exposed}),
-        stated=Quantity.ms(small.exposed_step_ns, 0.0, small.exposed_step_ns + small.launch_step_ns),
-    )
+    latency = " (below it latency is most of the time: measured by nccl-bench)" if measured else ""
+    figures = {
+        "rank": device[0],
+        "exposed_ratio": small.exposed_ratio,
+        "per_step": small.per_step,
+        "size": bytes_text(small_bytes),
+        "exposed_ns": small.exposed_step_ns,
+        "p50_ns": small.p50_ns,
+        "counted": f"collectives of less than {bytes_text(small_bytes)}{latency}",
+    }
+    stated = Quantity.ms(small.exposed_step_ns, 0.0, small.exposed_step_ns + small.launch_step_ns)
+    return Row(device, figures, claim=Claim({device: small.exposed}), stated=stated, variant="sizes")
 
 
 def _repeated(trace: Trace) -> Rows:
@@ -242,7 +197,7 @@ def _units(trace: Trace) -> Iterator[Row]:
 
 RULES: Final = (
     declare("communication-exposed", _exposed, fix=fixes.OVERLAP_COLLECTIVES),
-    make_rule("communication-small", _check_small),
+    declare("communication-small", _small, asks_limits=True),
     declare("kernels-contended", _contended),
     declare("exchange-repeated", _repeated, fix=fixes.NO_SYNC),
     declare("collective-awaited", _awaited),

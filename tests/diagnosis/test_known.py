@@ -102,6 +102,23 @@ def test_a_lost_device_is_named_and_the_loss_explained(
 
 
 @pytest.mark.parametrize(
+    "operator",
+    [
+        "aten::mkldnn_convolution", "aten::_mkldnn_transpose", "mkldnn::_linear_pointwise", "mkl::_mkl_linear",
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+    ],
+)  # fmt: skip
+def test_a_program_that_computes_on_the_cpu_lost_nothing(
+    operator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refusal(written(tmp_path, [event(operator, "cpu_op", 10.0 * at, 8) for at in range(9)], "Tesla T4"), capsys)
+    assert f"{operator}, which only a CPU runs, takes most of it" in said and "move the model" in said
+    assert "find out why" not in said
+    few = [event("aten::conv2d", "cpu_op", 100.0, 900), event(operator, "cpu_op", 10.0, 8)]
+    assert "find out why the profiler lost it" in refusal(written(tmp_path, few, "Tesla T4"), capsys)
+
+
+@pytest.mark.parametrize(
     ("events", "says"),
     [
         (process(800, "Ascend Hardware", "NPU"), "9 tasks of 'Ascend Hardware' (NPU), busy for 90.0 us"),

@@ -11,11 +11,12 @@ from tests.gate.answers import SHARE, TIME, Answers, ms
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
 from timesink.measures.idle.blamed_time import blamed_time
-from timesink.measures.idle.causes import LAUNCHING_CAUSES
+from timesink.measures.idle.causes import HOST_CAUSES, LAUNCHING_CAUSES
 from timesink.model.intervals import Intervals
 
 OWED: Final = 0.05  # of the step: what takes more has a finding, a bound, or a reason why not
 _GREATER_PART: Final = 0.5
+_REPLAYED: Final = 0.05  # of the step: as far off as a replay may be
 _OF_COPIES: Final = ("copy", "copy_staging", "dependency_copy", "sync")
 _BLAMED: Final[Mapping[Bottleneck, tuple[str, ...]]] = {
     Bottleneck.HOST_SYNC: ("sync",),
@@ -66,6 +67,8 @@ def copies_are_mended_in_their_direction(of: Answers) -> Iterator[str]:
         name = finding.fix.name if finding.fix else ""
         if ways.get(name, finding.bottleneck) is not finding.bottleneck:
             yield f"{card.name}: {name} for {finding.bottleneck}"
+        if name == "prefetch_pages":  # pages are fetched to whichever side touches them next
+            continue
         if finding.bottleneck is Bottleneck.DEVICE_TO_HOST_COPY and re.search(
             r"fetch|next (?:batch|piece)", finding.advice
         ):
@@ -83,3 +86,24 @@ def one_cause(of: Answers) -> Iterator[str]:
         charged_ms, step_ms = ms(found[1], found[2]), of.json["step_parts"][0]["step_ms"]  # steps apart are in the bar
         if charged_ms > (1.02 * most + 0.1) / 100 * step_ms:
             yield f"{card.name} charges {charged_ms} ms, the bar {most:.3g} % of {step_ms} ms: {dict(of.bar)}"
+
+
+def waits_cost_what_they_win(of: Answers) -> Iterator[str]:
+    """No wait is charged with more of the step than a step without it may save: what the host does after a wait takes
+    it as long without one. Of a step that is told, the estimate is known to be off."""
+    for card, finding in of.diagnosis.findings:
+        found, gain = _SHOWN.search(finding.message), finding.recoverable
+        if finding.bottleneck is not Bottleneck.HOST_SYNC or of.trace.unprofiled_step_ns or not found or not gain:
+            continue
+        if finding.of_ms and gain.most / finding.of_ms < float(found[3]) / 100 - _REPLAYED:
+            yield f"{card.name} is charged with {found[3]} %, and saves at most {gain.most / finding.of_ms:.1%}"
+
+
+def kernels_of_a_late_host_are_a_bound(of: Answers) -> Iterator[str]:
+    """Without steps nobody replays what the host needs: where the GPU waits for it, shorter kernels may win nothing."""
+    waits = [part.share for part in blamed_time(of.trace, HOST_CAUSES)]
+    if of.diagnosis.steps.count or max(waits, default=0.0) < OWED:
+        return
+    for card, finding in of.diagnosis.findings:
+        if finding.priced_by == "kernel_time" and finding.recoverable and finding.recoverable.low:
+            yield f"{card.name} surely saves {finding.recoverable.low} ms of a window in which the GPU waits"

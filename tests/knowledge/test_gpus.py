@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timesink.knowledge.gpus import ENTRIES, Precision, matrix_types, peaks
+from timesink.knowledge.gpus import ENTRIES, Precision, matrix_types, peaks, plain_per_double
 
 
 @pytest.mark.parametrize(
@@ -108,3 +108,25 @@ def test_a_gpu_is_known_by_the_types_that_its_tensor_cores_compute(
 @pytest.mark.parametrize("product", ["AMD Radeon Graphics", "a GPU of no table", "gfx1036", "MTT S4000"])
 def test_what_an_unknown_gpu_computes_is_unknown(product: str) -> None:
     assert matrix_types(product, (9, 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("product", "capability", "ratio"),
+    [
+        ("NVIDIA GeForce RTX 4070 Ti SUPER", (8, 9), 64),
+        ("NVIDIA GeForce RTX 3070", (8, 6), 64),
+        ("Tesla T4", (7, 5), 32),
+        ("NVIDIA GeForce RTX 2060", (7, 5), 32),
+        ("NVIDIA A100-PCIE-40GB", (8, 0), 2),
+        ("NVIDIA H800", (9, 0), 64),
+        ("NVIDIA H100 PCIe", (9, 0), 2),
+        ("a GPU of no table", (9, 0), None),
+        ("NVIDIA GeForce GTX 1080", (6, 1), None),
+        ("", None, None),
+    ],
+)
+def test_fp64_has_the_rate_that_all_known_of_a_chip_have(
+    product: str, capability: tuple[int, int] | None, ratio: float | None
+) -> None:
+    """Of a GPU that its report tells nothing of, half the rate was said."""
+    assert plain_per_double(product, capability) == ratio

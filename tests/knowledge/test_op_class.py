@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 from tests.tables import trace_of
 
+from timesink.knowledge.collectives import kind_of_kernel
 from timesink.knowledge.op_class import communicates, op_class
 from timesink.model.tables import DEVICE_OPS
 
@@ -32,6 +33,21 @@ NO_COLLECTIVES = (
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_collectives_communicate(name: str) -> None:
     assert communicates(pl.Series([name], dtype=pl.Categorical())).to_list() == [True]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*, unsigned long)",
+        "void (anonymous namespace)::one_shot_all_reduce_kernel<c10::BFloat16, 16, true>(c10::BFloat16**)",
+        "(anonymous namespace)::two_shot_all_reduce_kernel_inplace<float, 16>(float**, unsigned long)",
+        "void sglang::(anonymous namespace)::cross_device_reduce_2stage<__half, 8>(sglang::RankData*)",
+        "void vllm::cross_device_reduce_1stage<__hip_bfloat16, 8>(vllm::RankData*, vllm::RankSignals)",
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    ],
+)
+def test_a_namespace_without_a_name_hides_no_kind(name: str) -> None:
+    assert kind_of_kernel(name) == "allreduce"
 
 
 @pytest.mark.parametrize("name", NO_COLLECTIVES)

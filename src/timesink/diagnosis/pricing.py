@@ -17,6 +17,8 @@ from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, Priced
 from timesink.knowledge.assumptions import replay as assumed
 from timesink.measures.communication.pipelines import exposed_transfers
 from timesink.measures.communication.waits import collective_waits
+from timesink.measures.idle.blamed_time import blamed_time
+from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, per_step_ns, period_ns
 from timesink.measures.timeline.device_timeline import device_timeline
@@ -178,11 +180,12 @@ def _beside_host(gain: Quantity, rank: int, trace: Trace) -> Quantity:
 
     What the host needs without a profiler is what it took, less what recording cost, and as far off as a replay that
     wins so much. Where the device alone needs the step but for as little, the host is hidden behind it: it needs what
-    is expected of a normal error below that, and perhaps nothing.
+    is expected of a normal error below that, and perhaps nothing. Without a replay to tell what it needs, the time of
+    kernels is a bound where the device waits for it.
     """
     pricer = expected_pricer(rank, trace) if rank in pricers(trace) else None
     if pricer is None or pricer.unreplayable is not None or not pricer.step_ns:
-        return gain
+        return gain if _has_room(rank, trace) else Quantity(gain.value, "ms", 0.0, gain.value)
     recording_ns = max(pricers(trace)[rank].host_ns - pricer.host_ns, 0.0)
     error_ns, host_ns = replay_error(recording_ns, pricer.step_ns), pricer.host_ns
     is_hidden = pricer.step_ns - pricer.device_ns <= error_ns
@@ -193,6 +196,12 @@ def _beside_host(gain: Quantity, rank: int, trace: Trace) -> Quantity:
     beside_ms, error_ms = max(pricer.step_ns - host_ns, 0.0) * ratio, error_ns * ratio
     value, most_ms = min(gain.value, beside_ms), gain.most if is_hidden else min(gain.most, beside_ms + error_ms)
     return Quantity(value, "ms", min(gain.low or 0.0, max(beside_ms - error_ms, 0.0), value), max(most_ms, value))
+
+
+def _has_room(rank: int, trace: Trace) -> bool:
+    """Whether a rank's devices hardly wait for their host: then kernels set the pace, and no replay has to tell."""
+    waits = [part.share for part in blamed_time(trace, HOST_CAUSES) if part.device[0] == rank]
+    return max(waits, default=0.0) <= replay_error(0.0, 1.0)
 
 
 def within_claim(priced: Priced, finding: Finding, trace: Trace) -> Quantity:

@@ -14,12 +14,15 @@ from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Clear, Diagnosis, Found, NotApplicable, Note, Undecided
 from timesink.diagnosis.words import as_started, number
 from timesink.errors import UnreadableTrace, UsageError
+from timesink.knowledge.operators import ONLY_ON_CPU
 from timesink.knowledge.vendors import Vendor
 from timesink.measures.counters import kernel_counters
 from timesink.measures.counters.limiter import why_unexplained
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.kernels.kernels import kernel_targets
 from timesink.measures.timeline.known import known
+from timesink.model.intervals import Intervals
+from timesink.model.names import matches
 from timesink.model.schema import Table
 from timesink.model.tables import (
     API_CALLS,
@@ -40,7 +43,8 @@ from timesink.units import time_text
 from timesink.untrusted.scrub import shortened
 
 _RECORD = "record the program on a machine with a GPU: timesink capture torch -- python train.py"
-_RECORD_NSYS = "timesink capture nsys -- python train.py records GPU work (nsys needs -t cuda)"
+_TIMELINE_OF = "timesink capture nsys -- python train.py"
+_RECORD_NSYS = f"{_TIMELINE_OF} records GPU work (nsys needs -t cuda)"
 _LONGEST = 60  # letters of a kernel's name in a sentence
 _PROFILE = (
     "give the report itself, if it was made with --set full; else profile with these counters: timesink capture ncu "
@@ -50,6 +54,8 @@ _TIMELINE = (
     "`timesink show` shows the sums; for causes and prices give the export of the report: nsys export --type sqlite "
     "REPORT.nsys-rep"
 )
+_ON_CPU = "move the model and its data to the GPU, then record again"
+_MOSTLY = 0.5
 _OTHER_DEVICE = (
     "use the vendor's analyzer; timesink reads GPU work, and of this file only what the CPU did (timesink show tables)"
 )
@@ -70,7 +76,7 @@ def check_diagnosis(trace: Trace, diagnosis: Diagnosis) -> None:
             raise UsageError(
                 f"nothing to diagnose in {trace.source}: it holds {number(count, 'profiled kernel')} without the "
                 f"counters that say what limits a kernel{_what_it_tells(trace)}",
-                remedy=_PROFILE,
+                remedy=as_started(trace, _PROFILE),
             )
         return
     raise _without_gpu_work(trace, "diagnose")
@@ -103,8 +109,7 @@ def _rows(trace: Trace, table: Table) -> int:
 def _one_by_one(trace: Trace, what: str) -> UsageError:
     return UsageError(
         f"no {what} in {trace.source}: it holds kernels that were profiled one by one, and no timeline",
-        remedy=f"timesink kernels {trace.source} shows them; "
-        "timesink capture nsys -- python train.py records a timeline",
+        remedy=f"timesink kernels {trace.source} shows them; {as_started(trace, _TIMELINE_OF)} records a timeline",
     )
 
 
@@ -136,9 +141,19 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
         held, remedy = "work of the CPU only", _RECORD_NSYS if _is_nsys(trace) else _RECORD
     else:
         held, remedy = "no events", _RECORD
-    return UsageError(
-        f"{asked} in {trace.source}: it holds {held}", remedy=as_started(trace, remedy) if calls else remedy
-    )
+    if not elsewhere and (operator := _of_cpu(trace)):
+        held, remedy = f"{held}: {operator}, which only a CPU runs, takes most of it", _ON_CPU
+    elif has_rows:
+        remedy = as_started(trace, remedy)
+    return UsageError(f"{asked} in {trace.source}: it holds {held}", remedy=remedy)
+
+
+def _of_cpu(trace: Trace) -> str:
+    """The operator that shows that a program computes on the CPU by its own choice, for most of the time; else ''."""
+    own = trace.get(HOST_OPS).filter(matches(trace.get(HOST_OPS)["name"], ONLY_ON_CPU))
+    first_ns, last_ns = trace.extent_ns or (0, 0)
+    is_most = Intervals.of(own.sort("start_ns")).total_ns > _MOSTLY * (last_ns - first_ns)
+    return str(own["name"].mode().sort()[0]) if own.height and is_most else ""
 
 
 def _summed(trace: Trace) -> str:

@@ -55,7 +55,7 @@ def after_kernel(name: str) -> str:
 
 def kind_of_kernel(name: str) -> str:
     """The collective that a communication kernel runs, by its name; `unknown` where the name does not say."""
-    head = name.split("(", maxsplit=1)[0].removeprefix("void ")
+    head = name.replace("(anonymous namespace)::", "").split("(", maxsplit=1)[0].removeprefix("void ")
     compact = letters(after_kernel(head)) or letters(head)
     if re.search(_FILE.EXPERT_EXCHANGE, head):
         return ALL_TO_ALL

@@ -12,6 +12,7 @@ Aamodt, "Modeling Deep Learning Accelerator Enabled GPUs" (ISPASS 2019) for Volt
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -162,6 +163,17 @@ def plain_of(kind: str, product_name: str, capability: tuple[int, int] | None) -
         return None
     tf32 = 1.0 if "geforce" in product_name.lower() else 0.5
     return tf32 if kind == "tf32" else tf32 / 2
+
+
+@lru_cache(256)
+def plain_per_double(product_name: str, capability: tuple[int, int] | None) -> float | None:
+    """The peak rate of fp32 over that of fp64: of the product where it is known, else a power of two where all products
+    of its chip agree on it; else None."""
+    known = peaks(product_name)
+    alike = [known] if known else [entry for _, entry in ENTRIES if entry.compute_capability == capability]
+    rates = [entry.flops for entry in alike if Precision.FP32 in entry.flops and Precision.FP64 in entry.flops]
+    ratios = {2.0 ** round(math.log2(rate[Precision.FP32] / rate[Precision.FP64])) for rate in rates}
+    return ratios.pop() if len(ratios) == 1 else None
 
 
 def nvlink_bytes_per_s(product_name: str) -> float | None:

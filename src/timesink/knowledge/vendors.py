@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from timesink.knowledge import Pattern
+from timesink.knowledge import Pattern, Patterns
 from timesink.startup import dataclass, regex
 
 
@@ -25,60 +25,18 @@ class Vendor:
     records_by: str
 
 
-NVIDIA: Final = Vendor(
-    "CUDA", "GPU",
-    Pattern(r"^(?:cuda|cu)[A-Z]", "a call of CUDA", ("cudaLaunchKernel", "cuLaunchKernelEx"), ("custom", "hipMalloc")),
-    Pattern(
-        r"(?i)nvidia|tesla|geforce|quadro|\b(?:rtx|gtx|titan|jetson)\b|\b(?:g?[abh]|gb|gh|[vptlk])\d{1,3}[gs]?\b",
-        "a GPU of NVIDIA", ("NVIDIA A100-SXM4-80GB", "Tesla T4", "Quadro GP100", "GeForce RTX 2080 Ti", "GH200 480GB"),
-        ("AMD Instinct MI300X", "Intel(R) Data Center GPU Max 1550", "Ascend910B"),
-    ),
-    "CUPTI", "ProfilerActivity.CUDA",
-)  # fmt: skip
-AMD: Final = Vendor(
-    "HIP", "GPU",
-    Pattern(r"^(?:hip[A-Z]|hsa_|hcc|roc)", "a call of HIP", ("hipLaunchKernel", "hsa_signal_wait"), "hipster"),
-    Pattern(
-        r"(?i)\bamd\b|radeon|instinct|\bmi\d{2,3}\w?\b|\bgfx\d", "a GPU of AMD",
-        ("AMD Instinct MI300X", "AMD Radeon RX 7900 XTX", "gfx942:sramecc+"), "NVIDIA A100",
-    ),
-    "roctracer", "ProfilerActivity.CUDA",
-)  # fmt: skip
-INTEL: Final = Vendor(
-    "Level Zero", "GPU",
-    Pattern(
-        r"^(?:ze[st]?|ur|pi|cl|sycl)[A-Z_]", "a call of Level Zero, OpenCL, or of SYCL's runtime above them",
-        ("zeCommandListAppendLaunchKernel", "urEnqueueKernelLaunch", "piEnqueueKernelLaunch", "clEnqueueNDRangeKernel"),
-        ("cudaLaunchKernel", "zero_grad", "clear"),
-    ),
-    Pattern(
-        r"(?i)\bintel\b|data center gpu|\barc\b", "a GPU of Intel",
-        ("Intel(R) Data Center GPU Max 1550", "Intel(R) Arc(TM) A770 Graphics"), "NVIDIA L4",
-    ),
-    "PTI", "ProfilerActivity.XPU",
-)  # fmt: skip
-HUAWEI: Final = Vendor(
-    "CANN", "NPU",
-    Pattern(
-        r"^(?:acl|aclrt|aclnn|AscendCL@|ge::|HcclComm)", "a call of CANN, Ascend's runtime",
-        ("aclrtLaunchKernel", "AscendCL@aclrtSynchronizeStream", "aclnnMatmul"), "cudaLaunchKernel",
-    ),
-    Pattern(r"(?i)ascend|\bnpu\b|davinci", "an NPU of Huawei", ("Ascend910B", "Ascend Hardware", "NPU"), "input"),
-    "msprof", "torch_npu.profiler.ProfilerActivity.NPU",
-)  # fmt: skip
-META: Final = Vendor(
-    "MTIA", "accelerator",
-    Pattern(r"(?i)^mtia", "a call of MTIA's runtime", ("mtia_runtime", "mtiaLaunchKernel"), "cudaLaunchKernel"),
-    Pattern(r"(?i)\bmtia", "an accelerator of Meta", ("MTIA", "mtia_ccp_events"), "NVIDIA A100"),
-    "MTIA's profiler", "ProfilerActivity.MTIA",
-)  # fmt: skip
-NO_GPU: Final = Pattern(
-    r"(?i)(?:^|[^a-z])(?:npu|hpu|tpu|mtia|ipu|mlu|aiu|neuron|gaudi|habana|ascend|davinci)(?:[^a-z]|$)",
-    "the process or the category of an accelerator that is no GPU",
-    ("Ascend Hardware", "NPU", "mtia_ccp_events", "/device:TPU:0", "hpu_op", "MLU"), ("GPU 0", "input", "neurons"),
-)  # fmt: skip
+def _vendor(name: str, runtime: str, unit: str, tracer: str, records_by: str) -> Vendor:
+    return Vendor(runtime, unit, _FILE.kind("CALLS")[name], _FILE.kind("PRODUCTS")[name], tracer, records_by)
+
+
+_FILE: Final = Patterns(__file__)
+NVIDIA: Final = _vendor("NVIDIA", "CUDA", "GPU", "CUPTI", "ProfilerActivity.CUDA")
+AMD: Final = _vendor("AMD", "HIP", "GPU", "roctracer", "ProfilerActivity.CUDA")
+INTEL: Final = _vendor("INTEL", "Level Zero", "GPU", "PTI", "ProfilerActivity.XPU")
+HUAWEI: Final = _vendor("HUAWEI", "CANN", "NPU", "msprof", "torch_npu.profiler.ProfilerActivity.NPU")
+META: Final = _vendor("META", "MTIA", "accelerator", "MTIA's profiler", "ProfilerActivity.MTIA")
 VENDORS: Final = (NVIDIA, AMD, INTEL, HUAWEI, META)
-PATTERNS: Final = tuple(pattern for vendor in VENDORS for pattern in (vendor.calls, vendor.products))
+NO_GPU: Final = _FILE.NO_GPU
 
 
 @lru_cache(256)

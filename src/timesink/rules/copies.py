@@ -16,6 +16,7 @@ import polars as pl
 
 from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.verdicts import Bottleneck, Where
+from timesink.diagnosis.words import number
 from timesink.fixes import table as fixes
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.blamed_time import blamed_time
@@ -36,6 +37,9 @@ _FIXES: Final = {
     "trips": fixes.KEEP_ON_DEVICE,
 }  # fmt: skip
 """What repairs exposed copies, by `CopyGroup.kind`; copies to the CPU are `results`, which are there after the work."""
+
+
+_NOUN: Final = (("copy", "copies"), ("migration", ""))
 
 
 def _exposed_rows(trace: Trace) -> Rows:
@@ -60,7 +64,7 @@ def _exposed_row(trace: Trace, device: Device, kind: str, direction: str, groups
         "gaps": "the gaps before them" if len(gaps) else None,
         "gaps_too": "idle time that a migration ends" if len(gaps) else None,
         "within": (exposed & kernels).total_ns / kernels.total_ns if len(exposed & kernels) else None,
-        "count": sum(group.count for group in groups),
+        "count": number(sum(group.count for group in groups), *_NOUN[kind == "migrations"]),
         "moved": sum(group.bytes for group in groups),
         "rate": max(rates, default=None),
     }
@@ -72,10 +76,12 @@ def _exposed_row(trace: Trace, device: Device, kind: str, direction: str, groups
 
 
 def _gaps_before(trace: Trace, device: Device, direction: str) -> Intervals:
-    """The idle time of a device that migrations of unified memory in one direction ended."""
+    """The idle time of a device that migrations of unified memory in one direction ended, up to its last kernel: what
+    the CPU reads after that keeps nothing of the GPU waiting."""
     stretches = idle_blame(trace).on(device).filter(pl.col("cause") == "migration")
     ended_by = trace[DEVICE_OPS]["copy_kind"][stretches["op_row"].cast(pl.UInt32)]
-    return Intervals.of(stretches.filter(ended_by == direction))
+    last_ns = device_timeline(trace)[device].compute.end_ns.max(initial=0)
+    return Intervals.of(stretches.filter(ended_by == direction)).clip(0, int(last_ns))
 
 
 def _place_of(trace: Trace, device: Device, rows: Sequence[int]) -> Where:
@@ -99,7 +105,7 @@ def _pageable_rows(trace: Trace) -> Rows:
             figures = {
                 "held_ratio": share_of_step(trace, device, held),
                 "towards": "to" if direction == "h2d" else "from",
-                "count": group.count,
+                "count": number(group.count, *_NOUN[0]),
                 "moved": group.bytes,
                 "rate": group.gigabytes_per_s,
             }

@@ -179,8 +179,13 @@ def _after_waits(trace: Trace) -> Rows:
     waits = blamed_time(trace, ("sync",))
     removed = fixes.REMOVE_SYNC.change()
     rows = [waiting_row(blamed, fixes.REMOVE_SYNC, removed) for blamed in waits]
+    answered = set(trace[DEVICE_OPS].filter(copy_kind="d2h").select("rank", "device").unique().rows())
     whole = [not blamed.host_op and bool(regex(DEVICE_SYNC).search(blamed.call or "")) for blamed in waits]
-    return [replace(row, variant="device" if is_whole else "") for row, is_whole in zip(rows, whole, strict=True)]
+    unread = ["" if blamed.device in answered else "unread" for blamed in waits]
+    return [
+        replace(row, variant="device" if is_whole else other)
+        for row, is_whole, other in zip(rows, whole, unread, strict=True)
+    ]
 
 
 def _count_waits(trace: Trace, row: Row, _: object) -> tuple[dict[str, Any], tuple[Evidence, ...]]:
@@ -312,8 +317,8 @@ def _check_late_start(trace: Trace, limits: Limits) -> Verdict:
         Found(again)
         if again
         else Undecided(
-            f"work starts late once, by {time_text(int(longest.intervals.lengths_ns.max()))}, on idle GPU "
-            f"{longest.device[1]}, and no step shows that this comes back",
+            f"work starts late once, by {time_text(int(longest.intervals.lengths_ns.max()))}, on GPU "
+            f"{longest.device[1]} with nothing recorded meanwhile, and no step shows that this comes back",
             "record ten steps after a few unrecorded ones",
             most_ratio=longest.share,
         )

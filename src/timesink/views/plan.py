@@ -112,16 +112,17 @@ def _beside(rung: Rung) -> str:
 
 
 def headline(made: Plan) -> str:
-    """The plan in one line: ``plan: 3 changes, 186 ms to 56.1 ms``."""
+    """The plan in one line: ``plan: 3 changes, 186 ms to 56.1 ms``; what a bound alone prices is won at most."""
     if made.refused:
         return f"no plan: {made.refused}"
     if not made.rungs or made.step_ms is None:
         return "plan: no change wins 2 % of the step"
     count = "1 change" if len(made.rungs) == 1 else f"{len(made.rungs)} changes"
     last = made.rungs[-1]
+    at_most = "at most " if any(rung.after.value == rung.after.low for rung in made.rungs) else ""
     return (
         f"plan: {count}, {_time(made.step_ms)} to {_time(last.after.value)} "
-        f"({share_text(last.cumulative_ms / made.step_ms)} of the step saved)"
+        f"({at_most}{share_text(last.cumulative_ms / made.step_ms)} of the step saved)"
     )
 
 

@@ -107,6 +107,29 @@ def test_slow_leading_steps_are_warm_up() -> None:
     assert found.times.max_ns == 100
 
 
+SHRINKING = {
+    "elimination": [10_000 + 10 * (600 - n) ** 2 // 60 for n in range(600)],
+    "a triangle": [2_000 + 90 * (400 - n) for n in range(400)],
+    "halved now and then": [64_000 >> (n // 100) for n in range(500)],
+    "down to a floor": [max(9_000 - 10 * n, 6_500) for n in range(900)],
+    "a queue that empties": [int(50_000 * 0.995**n) for n in range(800)],
+}
+
+
+@pytest.mark.parametrize("name", SHRINKING)
+def test_work_that_gets_less_is_no_warm_up(name: str) -> None:
+    """Half of the loop was called warm-up: a quarter of its time was told of."""
+    periods = SHRINKING[name]
+    assert len(periods) - steps(loop(periods)).count <= 1  # the last has no end
+
+
+@pytest.mark.parametrize("ahead", [[900], [900, 300], [5_000, 200, 180], [900, 100, 400], [300] * 5])
+def test_a_start_is_warm_up_however_long_the_loop(ahead: list[int]) -> None:
+    found = steps(loop([*ahead, *[100] * 400]))
+    assert found.dropped["warm_up"] >= sum(period > 250 for period in ahead[:2])
+    assert found.count >= 399
+
+
 def test_a_slow_step_in_the_middle_is_kept() -> None:
     found = steps(loop([100, 100, 100, 900, 100, 100]))
     assert found.dropped == {"truncated": 1}

@@ -232,6 +232,8 @@ def awaited_collectives(trace: Trace) -> tuple[AwaitedCollectives, ...]:
 
 _ROW: Final = 8  # exchanges that follow each other: fewer are a step's loss and norm
 _UNAWAITED: Final = 0.25  # of a row's exchanges at least: the longer ones may have waited
+_OF_SHARDS: Final = ("allgather", "reducescatter")
+_FEW_GATHERS: Final = 0.25  # of the collectives of tensor-parallel layers; sharded parameters have little else
 # The device notices a late host this long after the host's call began: a launch takes about as long.
 _LATENCY_NS: Final = 50 * NS_PER_US
 
@@ -279,10 +281,11 @@ def collective_units(trace: Trace) -> tuple[CollectiveUnits, ...]:
 
 
 def _reduces_its_layers(launches: pl.DataFrame, kinds: pl.Series) -> bool:
-    """Whether the thread of the forward products launches all-reduces alone: parts of tensor-parallel layers,
-    each needed by the next product. Gradients are reduced by autograd's thread."""
+    """Whether the thread of the forward products launches hardly a gather or scatter: all-reduces of tensor-parallel
+    layers, each needed by the next product. Logits are gathered; gradients are reduced by autograd's thread."""
     forward = launches["thread"].filter(launches["product"])[0]
-    return bool((kinds == "allreduce").all() and (launches["thread"].filter(~launches["product"]) == forward).all())
+    on_one = bool((launches["thread"].filter(~launches["product"]) == forward).all())
+    return on_one and int(kinds.is_in(_OF_SHARDS).sum()) < _FEW_GATHERS * kinds.len()
 
 
 def _find_launches(trace: Trace) -> pl.DataFrame:

@@ -161,8 +161,8 @@ def _blame_rank(trace: Trace, rank: int, work: RankWork, first_thread: int) -> I
 def _charges(trace: Trace, rank: int, cutter: GapCutter) -> dict[int, Charges]:
     """What the stretches of each device of a rank are charged to.
 
-    Where a replay without the waits wins back half of the host's time after them, they are the root of all of it; else
-    each is charged with what it lost, or its part of what the replay wins.
+    Where a replay without the waits surely wins back half of the host's time after them, they are the root of all of
+    it; else each is charged with what it lost, or its part of what the replay wins.
     """
     ahead = {device: ahead_ns for (of_rank, device), ahead_ns in launched_ahead(trace).items() if of_rank == rank}
     drained, behind_ns, behind_per_step = [np.empty(0, np.int64)], 0, 0.0
@@ -173,9 +173,9 @@ def _charges(trace: Trace, rank: int, cutter: GapCutter) -> dict[int, Charges]:
             late = behind(gaps, drained[-1], ahead[device])
             behind_ns += late.total_ns
             behind_per_step += per_step_ns(trace, (rank, device), late)
-    won_ns = won_without_waits_ns(trace, rank) if behind_ns else 0.0
+    sure_ns, won_ns = won_without_waits_ns(trace, rank) if behind_ns else (0.0, 0.0)
     per_wait_ns = won_ns / max(begun_per_step(trace, rank, pl.Series(np.concatenate(drained))), 1.0)
-    each_ns = behind_ns if is_effective(won_ns, behind_per_step) else int(per_wait_ns)
+    each_ns = behind_ns if is_effective(sure_ns, behind_per_step) else int(per_wait_ns)
     called = wait_causes(trace), trace.get(API_CALLS)["start_ns"].to_numpy()
     prepared = input_prepared(trace, rank)
     return {device: Charges(prepared, ahead_ns, *called, each_ns) for device, ahead_ns in ahead.items()}

@@ -59,16 +59,17 @@ def pageable_calls(trace: Trace, direction: Literal["h2d", "d2h"]) -> Int64Array
     return np.unique(call[data.fill_null(False).to_numpy() & (call >= 0)])
 
 
-def won_without_waits_ns(trace: Trace, rank: int) -> float:
-    """What a replay without the waits wins of the profiled step of a rank; 0 where the trace cannot be replayed.
+def won_without_waits_ns(trace: Trace, rank: int) -> tuple[float, float]:
+    """What a replay without the waits wins of the profiled step of a rank, for certain and at most; 0 where the trace
+    cannot be replayed.
 
     It is replayed as profiled, and as without the profiler: calibrated to the step time where that is known, else with
-    the expected cost of recording taken off. A profiler slows the host, so that waits which cost time without it may
-    cost none with it.
+    the expected cost of recording taken off, which is no certainty. A profiler slows the host, so that waits which cost
+    time without it may cost none with it.
     """
     pricer = pricers(trace).get(rank)
     if pricer is None:
-        return 0.0
+        return 0.0, 0.0
     step_ns = trace.unprofiled_step_ns
     pricers_to_try = [pricer]
     if step_ns is None:
@@ -76,8 +77,10 @@ def won_without_waits_ns(trace: Trace, rank: int) -> float:
     elif step_ns < pricer.step_ns:
         pricers_to_try.append(calibrated_pricers(trace)[rank])
     change = RemoveSyncs()
-    shown = [each for each in pricers_to_try if each.refused(change) is None]
-    return max((each.gain_ns(change) * pricer.step_ns / each.step_ns for each in shown), default=0.0)
+    won = [
+        0.0 if each.refused(change) else each.gain_ns(change) * pricer.step_ns / each.step_ns for each in pricers_to_try
+    ]
+    return max(won[:1] if step_ns is None else won), max(won)
 
 
 def latest(times_ns: Int64Array, at_ns: Int64Array) -> Int64Array:

@@ -125,6 +125,7 @@ def usual_weights(periods_ns: Float64Array) -> Float64Array:
     return np.asarray(usual * (periods_ns.size / usual.sum()), np.float64)
 
 
+_QUARTER: Final = 0.25  # of the steps at least wait no longer than a loader that keeps up
 _ALIKE: Final = 2  # a step whose excess is more than one part in two of another's is like it
 _FEWER: Final = 3  # of all steps, at most one in three is left out
 _MANY: Final = 20  # the docstring says why
@@ -176,8 +177,9 @@ def _loads_again(trace: Trace, left_out: AbstractSet[int]) -> bool:
     for rank, start_ns, end_ns in apart.select("rank", "start_ns", "end_ns").iter_rows():
         loading, own = input_prepared(trace, rank), steps(trace).frame.filter(pl.col("rank") == rank)
         begin, end = own["host_start_ns"].to_numpy(), own["host_end_ns"].to_numpy()
-        waits_ns, usual_ns = loading.covered_ns(begin, end), median(end - begin)
-        least = median(waits_ns) + (SLOW - 1) * usual_ns
+        waits_ns = loading.covered_ns(begin, end)
+        usual_ns = median(end - begin - waits_ns)
+        least = np.quantile(waits_ns, _QUARTER, method="lower") + (SLOW - 1) * usual_ns
         # A GPU's step goes on to the next one's first kernel, so what the host waits at the head of one is in another.
         waited_ns = loading.clip(start_ns, end_ns).total_ns
         if waited_ns > max(least, (end_ns - start_ns - usual_ns) / 2) and (waits_ns > least).sum() > 1:

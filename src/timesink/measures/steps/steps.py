@@ -32,6 +32,8 @@ _STEP: Final = (*_PROCESS, "step")
 KEPT, WARM_UP, TRUNCATED, NO_DEVICE_WORK = "kept", "warm_up", "truncated", "no_device_work"
 BEGUN_BEFORE, STANDS_OUT = "begun_before", "stands_out"
 Status = pl.Enum([KEPT, WARM_UP, TRUNCATED, NO_DEVICE_WORK, BEGUN_BEFORE, STANDS_OUT])
+_AHEAD: Final = 100
+"""Steps that a first one is compared with: enough for their median, too few for work that changes to change much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +293,9 @@ def _warm_up_count(trace: Trace, frame: pl.DataFrame, periods: pl.DataFrame) -> 
     those timed.
 
     Those are slower than the rest, or do set-up work that the rest does not. A lone slow step later in the run is no
-    warm-up: it stays and shows in the high quantiles. Set-up calls in every step (allocation churn, recompilation) are
-    the program's steady state and drop nothing. `periods` has rank, process, step, period_ns.
+    warm-up: it stays and shows in the high quantiles; nor are steps that get shorter little by little, as the rows left
+    to eliminate do: each is as long as the hundred after it. Set-up calls in every step (allocation churn,
+    recompilation) are the program's steady state and drop nothing. `periods` has rank, process, step, period_ns.
     """
     events = _setup_events(trace)
     counts = {}
@@ -311,11 +314,12 @@ def _leading_slow(period_ns: Int64Array, setup: Int64Array) -> int:
     """How many leading steps stand out from those after them, by their length or by their set-up work."""
     dropped = 0
     while dropped < period_ns.size // 2:
-        later = period_ns[dropped + 1 :]
+        ahead = slice(dropped + 1, dropped + 1 + _AHEAD)
+        later = period_ns[ahead]
         middle = median(later)
         deviation = max(median(np.abs(later - middle)), assumed.LEAST_DEVIATION.value * middle)
         slow = period_ns[dropped] > middle + assumed.WARM_UP_DEVIATIONS.value * deviation
-        if not slow and setup[dropped] <= median(setup[dropped + 1 :]):
+        if not slow and setup[dropped] <= median(setup[ahead]):
             break
         dropped += 1
     return dropped

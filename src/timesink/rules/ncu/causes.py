@@ -12,7 +12,7 @@ from typing import Any, Final
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.diagnosis.words import number
 from timesink.knowledge.assumptions import machines
-from timesink.knowledge.gpus import HOPPER
+from timesink.knowledge.gpus import HOPPER, plain_per_double
 from timesink.measures.counters import Resource
 from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.limiter import KernelLimits
@@ -150,16 +150,16 @@ def _compute(limits: KernelLimits, fp64_ratio: float) -> Figures:
         "ratio": ratio,
         "variant": resource.value,
         "advice": "wgmma" if of_tensor and of_mma else "fp32_products" if is_fp32_product(limits.kernel) else advice,
-        "bottleneck": Bottleneck.PRECISION if resource is Resource.FP64 and 1 / ratio < fp64_ratio else None,
+        "bottleneck": Bottleneck.PRECISION if resource is Resource.FP64 and ratio and 1 / ratio < fp64_ratio else None,
         "more": more,
     }
 
 
-def _fp32_per_fp64(limits: KernelLimits) -> float:
-    lanes = [
-        limits.kernel.get(f"sm__sass_thread_inst_executed_op_{op}fma_pred_on.sum.peak_sustained") for op in ("f", "d")
-    ]
-    return lanes[0] / lanes[1] if lanes[0] and lanes[1] else 2.0
+def _fp32_per_fp64(limits: KernelLimits) -> float | None:
+    """By the report's own peaks, else as the GPU is known; None where nothing tells."""
+    kernel = limits.kernel
+    lanes = [kernel.get(f"sm__sass_thread_inst_executed_op_{op}fma_pred_on.sum.peak_sustained") for op in ("f", "d")]
+    return lanes[0] / lanes[1] if lanes[0] and lanes[1] else plain_per_double(kernel.gpu, kernel.compute_capability)
 
 
 RULES: Final = (

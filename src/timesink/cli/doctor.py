@@ -10,7 +10,6 @@ import ctypes.util
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timesink.startup import dataclass
-from timesink.untrusted.nvidia_tools import find_tool, importer_link
+from timesink.untrusted.nvidia_tools import ask, find_tool, importer_link
 from timesink.untrusted.scrub import numbers_in, stated_version
 
 if TYPE_CHECKING:
@@ -59,9 +58,6 @@ def _native() -> str:
     return f"compiled part {_native.__file__}"
 
 
-_PATIENCE_S = 20
-
-
 @dataclass(frozen=True, slots=True)
 class Probe:
     """What was found (empty: nothing), where, and what to do where that is not enough."""
@@ -75,15 +71,6 @@ class Probe:
     def is_ready(self) -> bool:
         """Whether it works as it is."""
         return bool(self.found) and not self.remedy
-
-
-def output_of(arguments: list[str]) -> str:
-    """What a program prints; empty where it fails or takes too long."""
-    try:
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
 
 
 def text_of(path: Path) -> str:
@@ -169,7 +156,7 @@ def _loss_remedies(stated: str) -> list[str]:
 
 
 def _version(program: str) -> str:
-    return stated_version(output_of([program, "--version"])) or "found, but it states no version"
+    return stated_version(ask([program, "--version"])) or "found, but it states no version"
 
 
 def _is_root() -> bool:
@@ -197,7 +184,7 @@ def gpu_probes() -> tuple[Probe, ...]:
     """One per GPU that nvidia-smi lists: clocks, what slows them, MIG."""
     if not shutil.which("nvidia-smi"):
         return ()
-    listed = output_of(["nvidia-smi", f"--query-gpu={_GPU_QUERY}", "--format=csv,noheader"])
+    listed = ask(["nvidia-smi", f"--query-gpu={_GPU_QUERY}", "--format=csv,noheader"])
     reasons = _reasons()
     lines = [line for line in listed.splitlines() if line.count(",") == _GPU_QUERY.count(",")]
     return tuple(gpu_probe(line, reasons.get(line.partition(",")[0].strip(), 0)) for line in lines)
@@ -221,7 +208,7 @@ def gpu_probe(line: str, reasons: int = 0) -> Probe:
 def _reasons() -> dict[str, int]:
     """The reasons' bits by GPU index; older drivers know the field by another name."""
     for field in ("clocks_event_reasons.active", "clocks_throttle_reasons.active"):
-        rows = output_of(["nvidia-smi", f"--query-gpu=index,{field}", "--format=csv,noheader"]).splitlines()
+        rows = ask(["nvidia-smi", f"--query-gpu=index,{field}", "--format=csv,noheader"]).splitlines()
         pairs = [row.partition(",")[::2] for row in rows]
         found = {index.strip(): int(bits, 16) for index, bits in pairs if bits.strip().startswith("0x")}
         if found:

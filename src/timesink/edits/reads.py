@@ -110,7 +110,7 @@ def _told(
         if not source.moves_whole(statement):
             continue
         is_call = isinstance(statement, ast.Expr) and (_tells(statement) or wanted is _evaluates)
-        if is_call and (wanted(source, loop, statement) or _names_of(statement) & names.keys()):
+        if is_call and (wanted(source, loop, statement) or read_in(statement) & names.keys()):
             found.append(statement)
         elif isinstance(statement, ast.Assign) and wanted(source, loop, statement):
             target = statement.targets[0]
@@ -127,11 +127,7 @@ def _told(
 def _hears(statement: ast.stmt, names: list[str]) -> bool:
     """Whether a message reads a name that stays: it does not wait, unless it reads the GPU itself."""
     own = any(name_of(call.func) in _READS for call in calls_in(statement))
-    return not own and bool(_names_of(statement) & set(names))
-
-
-def _names_of(statement: ast.stmt) -> set[str]:
-    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return not own and bool(read_in(statement) & set(names))
 
 
 def _only_told(source: Source, loop: Loop, name: str, bound: ast.stmt, told: list[ast.stmt]) -> bool:

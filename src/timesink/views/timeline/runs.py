@@ -58,7 +58,7 @@ def _overlapping(events: Runs, rows: Int64Array) -> BoolArray:
     return over
 
 
-def chosen(runs: Runs, rows: Int64Array) -> Runs:
+def chosen(runs: Runs, rows: Int64Array | slice) -> Runs:
     """These rows of the columns."""
     return Runs(*(getattr(runs, column.name)[rows] for column in fields(Runs)))
 

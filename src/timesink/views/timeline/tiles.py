@@ -14,9 +14,9 @@ import numpy as np
 
 from timesink.model.arrays import Float64Array
 from timesink.model.intervals import Intervals
-from timesink.startup import dataclass, fields
+from timesink.startup import dataclass
 from timesink.views.figures import Runs, Timeline
-from timesink.views.timeline.runs import binned, touching
+from timesink.views.timeline.runs import binned, chosen, touching
 
 _FINEST_NS: Final = 128  # events are hardly shorter
 _WORTH: Final = 0.7  # a level of more of the one below is left out
@@ -57,13 +57,13 @@ class Tiles:
         left out. Of more runs than `MOST_RUNS` it is coarser than asked for."""
         places = [place for place in dict.fromkeys(wanted) if place in self._whole]
         while True:
-            chosen = [self._level(place, pixel_ns) for place in places]
-            cuts = [self._touching(runs, from_ns, to_ns) for _, runs in chosen]
+            levels = [self._level(place, pixel_ns) for place in places]
+            cuts = [self._touching(runs, from_ns, to_ns) for _, runs in levels]
             if sum(cut.stop - cut.start for cut in cuts) <= MOST_RUNS or pixel_ns > self.length_ns:
                 break
             pixel_ns = max(2 * pixel_ns, _FINEST_NS)
-        rows = tuple((place, _part(runs, cut)) for place, (_, runs), cut in zip(places, chosen, cuts, strict=True))
-        return Tile(rows, all(not width for width, _ in chosen))
+        rows = tuple((place, chosen(runs, cut)) for place, (_, runs), cut in zip(places, levels, cuts, strict=True))
+        return Tile(rows, all(not width for width, _ in levels))
 
     def search(self, text: str) -> dict[str, Any]:
         """How many events have a name that holds the text, and the first of them in order of time."""
@@ -107,7 +107,7 @@ class Tiles:
             lane = self.timeline.lanes[at]
             if (lane.rank, lane.device) != (rank, device) or lane.kind not in ("stream", "idle"):
                 continue
-            part = _part(runs, touching(runs, start, end))
+            part = chosen(runs, touching(runs, start, end))
             first, last = np.maximum(part.start_ns, start), np.minimum(part.end_ns, end)
             sums = causes if lane.kind == "idle" else kernels
             sums[0] += np.bincount(part.name + 1, weights=last - first, minlength=size)
@@ -211,10 +211,6 @@ def _levels(runs: Runs, origin_ns: int, length_ns: int) -> Iterator[tuple[int, R
             yield width_ns, coarser
             runs = coarser
         width_ns *= 2
-
-
-def _part(runs: Runs, some: slice) -> Runs:
-    return Runs(*(getattr(runs, column.name)[some] for column in fields(Runs)))
 
 
 def _beginning(runs: Runs, start_ns: int) -> int | None:

@@ -101,9 +101,9 @@ def missing_ranks(stated: pl.DataFrame) -> tuple[int, ...]:
 
 def missing_text(stated: pl.DataFrame) -> str:
     """A sentence on ranks that no file holds, by `missing_ranks`; "" where there are none."""
-    held, missing = stated["rank"].unique().to_list(), missing_ranks(stated)
+    missing, held = missing_ranks(stated), {*stated["rank"].to_list()}
     if missing and len(held) == 1:
-        return f"only rank {held[0]} of {len(missing) + 1} was read: its waits for others count as communication"
+        return f"only rank {min(held)} of {len(missing) + 1} was read: its waits for others count as communication"
     return f"no file holds {ranks_text(missing)}; waits are lower bounds where a rank is missing" if missing else ""
 
 

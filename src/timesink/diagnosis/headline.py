@@ -351,7 +351,7 @@ def has_empty_steps(trace: Trace) -> bool:
 
 def _unequal_ranks(trace: Trace) -> tuple[str, ...]:
     """Ranks that differ in what they ought to share, or that no file holds, make every comparison of them doubtful."""
-    unequal = differences(parity_facts(trace)) if len(trace.rank_numbers) > 1 else ()
+    unequal = differences(parity_facts(trace)) if trace.get(SOURCES)["rank"].n_unique() > 1 else ()
     said = [f"ranks differ: {difference.text}" for difference in unequal[:_DIFFERENCES_SHOWN]]
     if len(unequal) > _DIFFERENCES_SHOWN:
         said.append(f"ranks differ in {len(unequal) - _DIFFERENCES_SHOWN} more")

@@ -179,7 +179,8 @@ def _after_waits(trace: Trace) -> Rows:
     waits = blamed_time(trace, ("sync",))
     removed = fixes.REMOVE_SYNC.change()
     rows = [waiting_row(blamed, fixes.REMOVE_SYNC, removed) for blamed in waits]
-    answered = set(trace[DEVICE_OPS].filter(copy_kind="d2h").select("rank", "device").unique().rows())
+    copies = trace[DEVICE_OPS].lazy().filter(copy_kind="d2h")
+    answered = set(copies.select("rank", "device").unique().collect().rows())
     whole = [not blamed.host_op and bool(regex(DEVICE_SYNC).search(blamed.call or "")) for blamed in waits]
     unread = ["" if blamed.device in answered else "unread" for blamed in waits]
     return [

@@ -14,7 +14,6 @@ import polars as pl
 from timesink.diagnosis.verdicts import StepBudget
 from timesink.knowledge.kernel_names import short_names
 from timesink.knowledge.step_parts import part_words
-from timesink.model.arrays import Int64Array
 from timesink.untrusted.scrub import scrub
 from timesink.views.figures import Flame, FlameChange, Runs, StepSeries, Timeline
 from timesink.views.page import Report, Sheet
@@ -153,7 +152,7 @@ def _json(plain: Mapping[str, Any]) -> str:
 
 
 def _row(runs: Runs, origin_ns: int) -> str:
-    """`n` runs, as JSON; columns of one number throughout hold it once."""
+    """`n` runs, as JSON by Polars, five times as quick as by Python; columns of one number throughout hold it once."""
     length = runs.end_ns - runs.start_ns
     columns = {
         "gap": runs.start_ns - np.concatenate(([origin_ns], runs.end_ns[:-1])),
@@ -164,14 +163,13 @@ def _row(runs: Runs, origin_ns: int) -> str:
         "lane": runs.from_lane,
         "back": np.where(runs.from_lane >= 0, runs.start_ns - runs.from_ns, 0),
     }
-    alike = {key: column[:1] if (column == column[:1]).all() else column for key, column in columns.items()}
-    lists = (f'"{key}":[{_listed(column)}]' for key, column in alike.items())
+    alike = ((key, column) for key, column in columns.items() if (column == column[:1]).all())
+    written = {key: ",".join(map(str, column[:1])) for key, column in alike}
+    differing = pl.DataFrame({key: column for key, column in columns.items() if key not in written})
+    if differing.width:
+        written |= differing.select(pl.all().cast(pl.String).str.join(",")).row(0, named=True)
+    lists = (f'"{key}":[{written[key]}]' for key in columns)
     return f'{{"n":{runs.start_ns.size},{",".join(lists)}}}'
-
-
-def _listed(numbers: Int64Array) -> str:
-    """As JSON has them, by Polars, which is five times as quick."""
-    return str(pl.Series(numbers).cast(pl.String).str.join(",").item())
 
 
 def _series(line: StepSeries) -> dict[str, Any]:

@@ -89,7 +89,9 @@ def test_a_schedule_is_known_by_its_messages_or_ranges_and_its_bubble_is_priced(
     assert bubble_ns == pytest.approx(plan.period_ns - plan.mean_ns, rel=0.01)
     _, finding = next(at for at in diagnose(recorded).findings if at[1].bottleneck is Bottleneck.PIPELINE_BUBBLE)
     assert f"{kind}, {micro_batches} micro-batches" in finding.message
-    assert finding.recoverable is not None and finding.recoverable.value > 0
+    # 8 micro-batches took 1.1 ms less than 4; 16, and chunks of 4, took longer, and stages differ by less than a layer
+    assert finding.recoverable is not None
+    assert (finding.recoverable.value > 0) == ((micro_batches, chunks) == (4, 1)), finding.recoverable
     quick = schedule(recorded.with_unprofiled_step(STEP_MS[name] * 1e6))
     assert quick is not None and quick.excess_ns < plan.excess_ns  # a profiler slows small pieces
     following = f"1f1b{2 * micro_batches}"

@@ -26,6 +26,7 @@ from timesink.cluster.map import Summarised
 from timesink.cluster.run import Run, run_of
 from timesink.measures.communication.waits import waits_of
 from timesink.measures.ranks.job import SCHEMAS
+from timesink.measures.ranks.parity import missing_ranks
 from timesink.render import Format, render
 from timesink.views.ranks import ranks_page
 
@@ -86,7 +87,7 @@ def _read(traces: Path, engine: Engine, *, watch: Any = None) -> dict[str, Any]:
         "compare_s": done - read,
         "digest": _digest(run, page),
         "aside": [Path(path).name for path, _ in run.quarantined],
-        "missing": len(run.missing),
+        "missing": len(missing_ranks(run.job.members)),
         "clock_misses": _clock_misses(run),
     }
 

@@ -18,12 +18,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from timesink._native import give_back, usual_threads
 from timesink.diagnosis import headline
-from timesink.diagnosis.budgets import step_budgets, unclaimed
+from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.in_short import statements
 from timesink.diagnosis.pricing import in_order, longer_text, price, share_claims, within_claim, worth_ms
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Limit, Rule
 from timesink.diagnosis.saving import saving_text
+from timesink.diagnosis.unclaimed import unclaimed
 from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Note, Quantity, Ruling, Undecided
 from timesink.diagnosis.words import as_started, which_step
 from timesink.errors import UsageError, unknown

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from tests.strategies import frame, nested
 
 from timesink._native import enclose, nest, totals
-from timesink.model.intervals import Intervals, Nesting, key_slices
+from timesink.model.intervals import Intervals
+from timesink.model.nesting import Nesting, key_slices
 from timesink.model.tables import HOST_OPS
 
 NAMES = ("aten::mm", "aten::add", "aten::to")

@@ -25,7 +25,7 @@ from timesink._native import (
     totals,
     united,
 )
-from timesink.model.intervals import numbered_rows
+from timesink.model.nesting import numbered_rows
 
 NUMBERS = st.lists(st.one_of(st.integers(-3, 9), st.sampled_from((-(1 << 63), (1 << 63) - 1))), max_size=30)
 SEGMENTS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 4)), max_size=12)

@@ -24,7 +24,7 @@ from timesink.diagnosis.pricing import in_order, longer_text, price, share_claim
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Limit, Rule
 from timesink.diagnosis.saving import saving_text
-from timesink.diagnosis.unclaimed import unclaimed
+from timesink.diagnosis.undiagnosable import unclaimed
 from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Note, Quantity, Ruling, Undecided
 from timesink.diagnosis.words import as_started, which_step
 from timesink.errors import UsageError, unknown

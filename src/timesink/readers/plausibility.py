@@ -20,8 +20,8 @@ from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.knowledge.vendors import NVIDIA, vendor_of_product
 from timesink.model.arrays import BoolArray, Int64Array, flag_at
 from timesink.model.correlation import launching_calls
-from timesink.model.intervals import key_slices
 from timesink.model.names import matches
+from timesink.model.nesting import key_slices
 from timesink.model.schema import Column, Table
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted

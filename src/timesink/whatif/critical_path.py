@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from timesink.model.arrays import Int64Array
-from timesink.model.intervals import Nesting
+from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, HOST_OPS
 from timesink.startup import dataclass
 from timesink.whatif.graph import Graph

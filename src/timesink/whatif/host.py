@@ -17,8 +17,9 @@ from timesink.knowledge.assumptions import replay
 from timesink.knowledge.calls import call_kinds
 from timesink.knowledge.ranges import AUTOGRAD
 from timesink.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, IntArray
-from timesink.model.intervals import Intervals, slice_of, thread_slices
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.nesting import slice_of, thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.startup import dataclass, fields, replace

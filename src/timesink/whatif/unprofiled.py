@@ -18,8 +18,9 @@ from timesink.knowledge.assumptions import Assumption, replay
 from timesink.knowledge.calls import DEVICE_MEMORY, KERNEL_LAUNCH, CallKind
 from timesink.knowledge.ranges import PROFILER_STEP, WORKERS_NEXT_BATCH
 from timesink.model.arrays import Float64Array, Int64Array, median
-from timesink.model.intervals import Intervals, slice_of
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.nesting import slice_of
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.startup import replace

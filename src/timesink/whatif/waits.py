@@ -15,7 +15,7 @@ from timesink.knowledge.assumptions import fixes, replay
 from timesink.knowledge.calls import CallKind
 from timesink.knowledge.op_class import COMMUNICATION, COPY
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
-from timesink.model.intervals import numbered_rows
+from timesink.model.nesting import numbered_rows
 from timesink.model.tables import DEVICE_OPS, EVENT_WAITS, SYNCS
 from timesink.model.trace import Trace
 from timesink.startup import dataclass

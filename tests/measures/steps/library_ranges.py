@@ -11,8 +11,8 @@ import polars as pl
 
 from timesink.knowledge.ranges import PART_OF_STEP, STEP
 from timesink.measures.timeline.attribution import launch_links
-from timesink.model.intervals import Nesting
 from timesink.model.names import matches
+from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 

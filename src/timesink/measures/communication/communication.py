@@ -17,8 +17,9 @@ from timesink.knowledge.op_class import class_of_ops, communicates
 from timesink.knowledge.ranges import EXCHANGE
 from timesink.measures.timeline.attribution import host_places, launch_links
 from timesink.measures.timeline.device_timeline import Device, covered_by_device, device_timeline
-from timesink.model.intervals import Intervals, key_slices
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.nesting import key_slices
 from timesink.model.tables import COLLECTIVES, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass

@@ -18,8 +18,9 @@ from timesink.measures.timeline.attribution import belonging_to, host_nesting, l
 from timesink.measures.timeline.autograd import backward_operators, recording_operators
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array, flag_at, median
-from timesink.model.intervals import Intervals, intervals_by, key_slices, slice_of, thread_slices
+from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
+from timesink.model.nesting import key_slices, slice_of, thread_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, OS_CALLS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass

@@ -22,8 +22,9 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, slices
-from timesink.model.intervals import Intervals, begun_in, key_slices, numbered_rows, thread_slices
+from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
+from timesink.model.nesting import key_slices, numbered_rows, thread_slices
 from timesink.model.schema import lean
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, release_after, remembered

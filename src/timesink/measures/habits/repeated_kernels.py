@@ -20,8 +20,8 @@ from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import BoolArray, Int64Array
-from timesink.model.intervals import thread_slices
 from timesink.model.names import mapped, matches
+from timesink.model.nesting import thread_slices
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 

@@ -45,8 +45,9 @@ from timesink.measures.kernels.facts import within
 from timesink.measures.timeline.attribution import belonging_to, host_nesting
 from timesink.measures.timeline.autograd import backward_operators, inside_backward, recording_operators
 from timesink.model.arrays import BoolArray, Int64Array
-from timesink.model.intervals import Intervals, slice_of, thread_slices
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.nesting import slice_of, thread_slices
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 

@@ -24,8 +24,9 @@ from timesink.measures.timeline.device_timeline import Device, device_gaps, devi
 from timesink.measures.timeline.launches import launched_ahead
 from timesink.measures.timeline.replay import work_of
 from timesink.model.arrays import WEIGHTY, Int64Array, slices
-from timesink.model.intervals import Intervals, key_slices, slice_of
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.nesting import key_slices, slice_of
 from timesink.model.schema import nulls, picked, stacked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace, compute_ahead, remembered

@@ -30,8 +30,9 @@ from timesink.measures.timeline.attribution import push_pop_ranges
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.start_up import start_up
 from timesink.model.arrays import slices
-from timesink.model.intervals import Intervals, numbered_rows, slice_of
+from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
+from timesink.model.nesting import numbered_rows, slice_of
 from timesink.model.schema import SHOWN_ROWS, picked
 from timesink.model.tables import FRAMES, HOST_STACKS
 from timesink.model.trace import Trace, remembered

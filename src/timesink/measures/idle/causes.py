@@ -28,8 +28,9 @@ from timesink.knowledge.calls import (
 )
 from timesink.measures.timeline.attribution import host_nesting, range_nesting
 from timesink.model.arrays import BoolArray, Int64Array
-from timesink.model.intervals import Intervals, Nesting, slice_of, thread_slices
+from timesink.model.intervals import Intervals
 from timesink.model.names import mapped, matches
+from timesink.model.nesting import Nesting, slice_of, thread_slices
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, PROFILER_OVERHEAD, RANGES
 from timesink.model.trace import Trace, remembered

@@ -29,8 +29,9 @@ from timesink.measures.steps.marks import StepMarker, step_marks
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.known import program_kind, trains
 from timesink.measures.timeline.synchronisations import blocking_calls
-from timesink.model.intervals import Intervals, intervals_by, slice_of, thread_slices
+from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
+from timesink.model.nesting import slice_of, thread_slices
 from timesink.model.schema import picked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, HOST_STACKS, OS_CALLS, RANGES
 from timesink.model.trace import Trace, remembered

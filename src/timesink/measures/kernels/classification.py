@@ -23,8 +23,8 @@ from timesink.measures.timeline.attribution import push_pop_ranges, range_nestin
 from timesink.measures.timeline.autograd import by_tool, forward_operators, inside_backward
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array, IntArray
-from timesink.model.intervals import Nesting
 from timesink.model.names import matches
+from timesink.model.nesting import Nesting
 from timesink.model.tables import FRAMES, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass

@@ -34,8 +34,9 @@ from timesink.measures.timeline.attribution import (
 from timesink.measures.timeline.device_timeline import Device, device_names
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, median
-from timesink.model.intervals import Intervals, Nesting, key_slices, slice_of
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches, of_each
+from timesink.model.nesting import Nesting, key_slices, slice_of
 from timesink.model.schema import BLOCKS, lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, release_after, remembered

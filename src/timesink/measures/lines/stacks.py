@@ -30,8 +30,8 @@ from timesink.measures.timeline.attribution import (
 from timesink.measures.timeline.autograd import by_tool, forward_operators, forward_ranges, waiting_ranges
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.model.arrays import Int64Array, IntArray, distinct, found_at
-from timesink.model.intervals import Nesting
 from timesink.model.names import matches, of_each
+from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, FRAMES, GENERATED_KERNELS, GRAPH_NODES, HOST_OPS, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass, field, regex

@@ -29,8 +29,9 @@ from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, covered_by_device, device_names, device_timeline
 from timesink.measures.timeline.synchronisations import blocking_calls
 from timesink.model.arrays import BoolArray, Int64Array, median
-from timesink.model.intervals import Intervals, key_slices, slice_of
+from timesink.model.intervals import Intervals
 from timesink.model.names import of_each
+from timesink.model.nesting import key_slices, slice_of
 from timesink.model.schema import has_one_value
 from timesink.model.tables import (
     API_CALLS,

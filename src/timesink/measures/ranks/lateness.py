@@ -32,7 +32,8 @@ from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline.device_timeline import Device, device_timeline, rows_by_device
 from timesink.measures.timeline.replay import deflated_pricers, estimated_step_ns, rank_paces_ns
 from timesink.model.arrays import Int64Array, median
-from timesink.model.intervals import Intervals, key_slices
+from timesink.model.intervals import Intervals
+from timesink.model.nesting import key_slices
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass

@@ -9,8 +9,8 @@ import polars as pl
 
 from timesink.knowledge.operators import SHAPED
 from timesink.knowledge.ranges import COMPILED_CALL
-from timesink.model.intervals import key_slices
 from timesink.model.names import matches
+from timesink.model.nesting import key_slices
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace
 from timesink.startup import dataclass

@@ -46,8 +46,8 @@ from timesink.measures.steps.loops import home_share
 from timesink.measures.steps.proof import StepOrigin, Work, are_parts, proven, work_times
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array, found_at
-from timesink.model.intervals import key_slices
 from timesink.model.names import mapped, matches
+from timesink.model.nesting import key_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import StepChoice, Trace, release_after, remembered
 from timesink.startup import dataclass

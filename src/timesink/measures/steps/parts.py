@@ -24,7 +24,8 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import Int64Array, found_at, slices
-from timesink.model.intervals import Intervals, numbered_rows, slice_of
+from timesink.model.intervals import Intervals
+from timesink.model.nesting import numbered_rows, slice_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass

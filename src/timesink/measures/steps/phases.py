@@ -47,8 +47,9 @@ from timesink.measures.timeline.autograd import (
 )
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, found_at, none_of, slices
-from timesink.model.intervals import Intervals, Nesting, slice_of
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.nesting import Nesting, slice_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass

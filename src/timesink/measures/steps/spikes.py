@@ -31,8 +31,9 @@ from timesink.measures.steps.slow_steps import usual_and_deviation
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int8Array, Int64Array, IntArray, median
-from timesink.model.intervals import Intervals, slice_of
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.nesting import slice_of
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass

@@ -20,8 +20,9 @@ from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops
 from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int64Array, median
-from timesink.model.intervals import Intervals, key_slices
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.nesting import key_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass

@@ -18,8 +18,8 @@ from timesink._native import summed
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, flag_at, found_at, none_of
 from timesink.model.correlation import launching_calls
-from timesink.model.intervals import Nesting
 from timesink.model.names import matches
+from timesink.model.nesting import Nesting
 from timesink.model.schema import nulls
 from timesink.model.tables import API_CALLS, DEVICE_OPS, GRAPH_NODES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered

@@ -16,8 +16,8 @@ import polars as pl
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, BACKWARD_PASS, GENERATED, OPERATOR
 from timesink.measures.timeline.attribution import host_nesting, host_places, push_pop_ranges, range_nesting
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray, flag_at, found_at, none_of, slices
-from timesink.model.intervals import ThreadKey, key_slices, thread_slices
 from timesink.model.names import matches
+from timesink.model.nesting import ThreadKey, key_slices, thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 

@@ -30,8 +30,9 @@ from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import asked_at, attribution, push_pop_ranges
 from timesink.measures.timeline.device_timeline import Device, covered_by_device, device_timeline
 from timesink.model.arrays import Float64Array, Int64Array, distinct, found_at
-from timesink.model.intervals import Intervals, Nesting, thread_slices
+from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
+from timesink.model.nesting import Nesting, thread_slices
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass, field

@@ -16,7 +16,8 @@ from timesink._native import places
 from timesink.knowledge.op_class import COMMUNICATION, COMPUTE, COPY, class_of_ops
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array
-from timesink.model.intervals import Intervals, key_slices
+from timesink.model.intervals import Intervals
+from timesink.model.nesting import key_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, release_after, remembered
 from timesink.startup import dataclass

@@ -22,8 +22,8 @@ from timesink.knowledge.ranges import CAPTURED_SIZE, STATED_SIZE
 from timesink.model.alignment import aligned, in_order, reshaped
 from timesink.model.arrays import BoolArray, Int64Array, IntArray, flag_at, found_at, none_of
 from timesink.model.correlation import launching_calls
-from timesink.model.intervals import Nesting
 from timesink.model.names import mapped, matches
+from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, DEVICE_OPS, GRAPH_NODES, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass, field

@@ -20,8 +20,9 @@ from timesink.knowledge.ranges import NUMBER, SGLANG_STEP, TRTLLM_STEP, VLLM_STE
 from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges, range_nesting
 from timesink.measures.timeline.autograd import forward_ranges, waiting_ranges
 from timesink.model.arrays import Int32Array, Int64Array, IntArray, median
-from timesink.model.intervals import Intervals, thread_slices
+from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
+from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass, regex

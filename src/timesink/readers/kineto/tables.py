@@ -26,7 +26,8 @@ from timesink.errors import UnreadableTrace
 from timesink.knowledge.profiler_texts import KINETO_COUNTER
 from timesink.knowledge.vendors import NO_GPU
 from timesink.model import tables as canonical
-from timesink.model.intervals import Intervals, key_slices
+from timesink.model.intervals import Intervals
+from timesink.model.nesting import key_slices
 from timesink.model.schema import CLOCK, ColumnValues, Table, nulls
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted

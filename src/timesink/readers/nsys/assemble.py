@@ -18,7 +18,7 @@ import polars as pl
 
 from timesink.knowledge.profiler_texts import EMITTED_OPERATOR
 from timesink.model import tables as canonical
-from timesink.model.intervals import key_slices
+from timesink.model.nesting import key_slices
 from timesink.model.schema import Table, has_one_value
 from timesink.model.trace import ImportNote, Trace
 from timesink.model.window import Window, touching

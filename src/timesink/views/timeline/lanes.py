@@ -28,8 +28,9 @@ from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.autograd import forward_operators
 from timesink.measures.timeline.device_timeline import Device, DeviceTimeline, device_timeline
 from timesink.model.arrays import Int64Array
-from timesink.model.intervals import Intervals, thread_slices
+from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
+from timesink.model.nesting import thread_slices
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES, THREADS
 from timesink.model.trace import Trace, remembered

@@ -6,12 +6,12 @@ import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from timesink.errors import UnreadableTrace
-from timesink.model.tables import DEVICE_OPS, DEVICES, SETTINGS, SOURCES
+from timesink.model.tables import COMPILE_EVENTS, DEVICE_OPS, DEVICES, SETTINGS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.formats import OWN_LOG, reader_of
 from timesink.readers.plausibility import make_plausible
@@ -37,11 +37,15 @@ def _read(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
     return make_plausible(trace, limits)
 
 
+_OF_THE_RUN: Final = (SOURCES, SETTINGS, DEVICES)
+
+
 def check_holdings(trace: Trace) -> None:
     """`UnreadableTrace` where all that the file holds is passed over, as of a log of operations: no command can answer
-    from it. Work of another accelerator is no such thing, since its times are told."""
+    from it. Work of another accelerator is no such thing, since its times are told; nor is the log of a compiler, whose
+    silence is an answer."""
     passed = [note for note in trace.notes if note.kind is NoteKind.SKIPPED and note.count]
-    if any(trace[table].height for table in trace if table not in (SOURCES, SETTINGS, DEVICES)):
+    if any(trace[table].height or table is COMPILE_EVENTS for table in trace if table not in _OF_THE_RUN):
         return
     if passed and all(note.table != DEVICE_OPS.name for note in passed):
         held = "; ".join([*(note.message for note in passed), *trace.damage])

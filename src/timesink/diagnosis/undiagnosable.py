@@ -157,7 +157,9 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
     elif has_rows:
         held, remedy = "work of the CPU only", _RECORD_NSYS if _is_nsys(trace) else _RECORD
     else:
-        held, remedy = "no events", _RECORD
+        passed = [note.message for note in trace.notes if note.kind is NoteKind.SKIPPED and note.count]
+        held = f"only {'; '.join(passed)}" if passed else "no events"
+        remedy = "give the trace that a profiler wrote of the same run" if passed else _RECORD
     if not elsewhere and (operator := _of_cpu(trace)):
         held, remedy = f"{held}: {operator}, which only a CPU runs, takes most of it", _ON_CPU
     elif has_rows:

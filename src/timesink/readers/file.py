@@ -44,10 +44,12 @@ def check_holdings(trace: Trace) -> None:
     """`UnreadableTrace` where all that the file holds is passed over, as of a log of operations: no command can answer
     from it. Work of another accelerator is no such thing, since its times are told; nor is the log of a compiler, whose
     silence is an answer."""
+    for table, frame in trace.tables.items():
+        if frame.height and table not in _OF_THE_RUN:
+            return
     passed = [note for note in trace.notes if note.kind is NoteKind.SKIPPED and note.count]
-    if any(trace[table].height or table is COMPILE_EVENTS for table in trace if table not in _OF_THE_RUN):
-        return
-    if passed and all(note.table != DEVICE_OPS.name for note in passed):
+    of_another = DEVICE_OPS.name in [note.table for note in passed]
+    if passed and not of_another and COMPILE_EVENTS not in trace:
         held = "; ".join([*(note.message for note in passed), *trace.damage])
         raise UnreadableTrace(trace.source, f"it holds only {held}", remedy=OWN_LOG)
 

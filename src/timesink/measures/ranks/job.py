@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -185,7 +186,7 @@ def _members(trace: Trace) -> pl.DataFrame:
                 "peer_copy_bytes": copied_bytes,
             }
         )
-    seen = {row["rank"] for row in rows}
+    seen = set(map(itemgetter("rank"), rows))
     rows += [{**columns, "rank": rank, "device": None} for rank, columns in source_of.items() if rank not in seen]
     return pl.DataFrame(rows, schema=MEMBERS)
 

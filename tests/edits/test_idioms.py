@@ -64,6 +64,11 @@ LEFT = {
         "losses = []\ndef newest():\n    return losses[-1]",
         "losses.append(loss.item())\nlr = newest()",
     ),
+    "a text that is listed": ("losses = []", "losses.append(f'{loss.item():.3f}')"),
+    "a pair that is listed": ("losses = []", "losses.append((i, loss.item()))"),
+    "a row that is listed": ("losses = []", "losses.append({'loss': loss.item()})"),
+    "a choice that is listed": ("losses = []", "losses.append(loss.item() if i else None)"),
+    "a text that grows": ("log = ''", "log = log + f'{loss.item():.3f} '"),
     "two reads in one sum": ("total = 0.0", "total += loss.item() + outputs.sum().item()"),
 }
 AVERAGES = {

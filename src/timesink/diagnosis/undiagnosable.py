@@ -54,7 +54,7 @@ from timesink.model.tables import (
     SOURCES,
     SUMS,
 )
-from timesink.model.trace import NoteKind, Trace
+from timesink.model.trace import Trace
 from timesink.startup import replace
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import shortened
@@ -143,8 +143,7 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
         return UnreadableTrace(trace.source, why, remedy="record or copy the file again")
     is_seen, vendor, calls = known(trace), known(trace).vendor, _rows(trace, API_CALLS)
     names = ", ".join(is_seen.products)
-    skipped = (note for note in trace.notes if note.kind is NoteKind.SKIPPED and note.count)
-    elsewhere = [note.message for note in skipped if note.table == DEVICE_OPS.name]
+    elsewhere = [note.message for note in trace.passed_over if note.table == DEVICE_OPS.name]
     has_rows = any(frame.height for table, frame in trace.tables.items() if table not in (SOURCES, SETTINGS, DEVICES))
     if elsewhere:
         held, remedy = f"no GPU work, and {'; '.join(elsewhere)}", _OTHER_DEVICE
@@ -157,7 +156,7 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
     elif has_rows:
         held, remedy = "work of the CPU only", _RECORD_NSYS if _is_nsys(trace) else _RECORD
     else:
-        passed = [note.message for note in trace.notes if note.kind is NoteKind.SKIPPED and note.count]
+        passed = [note.message for note in trace.passed_over]
         held = f"only {'; '.join(passed)}" if passed else "no events"
         remedy = "give the trace that a profiler wrote of the same run" if passed else _RECORD
     if not elsewhere and (operator := _of_cpu(trace)):

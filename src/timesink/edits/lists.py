@@ -24,6 +24,7 @@ _NAMES: Final = {
 }  # fmt: skip
 _AUGMENTED: Final = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
 _BINDERS: Final = (ast.For, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.FunctionDef)
+_SQUARES: Final = "torch.stack(torch._foreach_norm({})).square().sum()"
 _SHARED: Final = "two tensors of the lists may share memory, and then their order counts"
 
 
@@ -97,7 +98,7 @@ def find_norm_sums(source: Source, line: int) -> Iterator[Proposal]:
             if of_all and len(made.generators) == 1 and squared is not None and source.said(squared) == f"{name}.grad":
                 only = "".join(f" if {source.said(one)}" for one in each.ifs)
                 listed = f"[{name}.grad for {name} in {source.said(each.iter)}{only}]"
-                text = f"torch.stack(torch._foreach_norm({listed})).square().sum()"
+                text = _SQUARES.format(listed)
                 reason = "gradients are squared and summed one after another; one operation takes the norms of all"
                 yield Proposal("list_operations", call.lineno, reason, (source.replace(call, text),))
 
@@ -112,17 +113,16 @@ def find_norm_loops(source: Source, line: int) -> Iterator[Proposal]:
         last = body[-1]
         if len(body) != 1 + len(named) or not (isinstance(last, ast.AugAssign) and isinstance(last.op, ast.Add)):
             continue
-        value = last.value
-        is_square = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Pow) and _number(value.right) == 2
-        norm = value.left if is_square and isinstance(value, ast.BinOp) else value
-        read = _receiver(norm, "item")
-        norm = named.get(name_of(read or norm), read or norm)
+        if (root := _root_of_square(last.value)) is None or len(named) > 1:
+            continue
+        read = _receiver(root, "item")
+        norm = named.get(name_of(read or root), read or root)
         gradient = _receiver(norm, "norm") or _receiver(norm, "norm", 2)
-        if not is_square or gradient is None or not _is_element(gradient, lists) or len(named) > 1:
+        if gradient is None or not _is_element(gradient, lists):
             continue
         listed, total = lists.of(_bare(source.said(gradient))), source.said(last.target)
         name, indent = source.free_name("listed"), source.indent(loop)
-        text = f"{total} += torch.stack(torch._foreach_norm({name})).square().sum(){'.item()' if read else ''}"
+        text = f"{total} += {_SQUARES.format(name)}{'.item()' if read else ''}"
         made = f"{name} = {listed}\n{indent}if {name}:\n{indent}    {text}"
         reason = "norms of gradients are taken and added one after another; one operation takes all of them"
         doubt = _read_later(source, replace(lists, rounds=lists.rounds | dict.fromkeys(named, "")), loop)
@@ -133,10 +133,16 @@ def _number(node: ast.expr) -> object:
     return getattr(node, "value", None)
 
 
+def _root_of_square(node: ast.expr) -> ast.expr | None:
+    """The x of `x ** 2`."""
+    is_square = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and _number(node.right) == 2
+    return node.left if is_square and isinstance(node, ast.BinOp) else None
+
+
 def _squared(node: ast.expr) -> ast.expr | None:
     """The tensor whose squares an expression sums: `g.square().sum()`, `g.pow(2).sum()`, `g.norm() ** 2`."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and _number(node.right) == 2:
-        return _receiver(node.left, "norm")
+    if (root := _root_of_square(node)) is not None:
+        return _receiver(root, "norm")
     summed = _receiver(node, "sum")
     return summed and (_receiver(summed, "square") or _receiver(summed, "pow", 2))
 

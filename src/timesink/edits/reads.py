@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Final
 
 from timesink.edits import (
@@ -202,11 +202,12 @@ def _kept(source: Source, loop: Loop, statement: ast.stmt) -> _Kept | None:
         place, value, (number, after) = call.func.value, call.args[0], listed
     else:
         return None
-    read = _one_read(source, loop, statement, value)
+    losses = _losses(loop)
+    read = _one_read(source, loop, statement, value, losses)
     looks = _looks(source, loop, place, statement)
     if read is None or looks is None:
         return None
-    is_loss = root_of(read[1]) in _losses(loop)
+    is_loss = root_of(read[1]) in losses
     once = "float({0})" if is_loss else "{0}.item() if hasattr({0}, 'item') else {0}"
     said = source.said(place)
     line = after.format(said, once.format(number.format(said)))
@@ -227,16 +228,18 @@ def _added(source: Source, statement: ast.stmt) -> tuple[ast.expr, ast.expr] | N
     return None
 
 
-def _one_read(source: Source, loop: Loop, statement: ast.stmt, value: ast.expr) -> tuple[ast.expr, ast.expr] | None:
-    """What stands for the one value of the device that an expression reads, and the value: `loss.item()`, or a name
-    that this round has given it. None where it reads others, or calls what may do more."""
+def _one_read(
+    source: Source, loop: Loop, statement: ast.stmt, value: ast.expr, losses: set[str]
+) -> tuple[ast.expr, ast.expr] | None:
+    """What stands for the one value of the device that a number is made of, and the value: `loss.item()`, or a name
+    that this round has given it. None where it reads others, calls what may do more, or makes no number of it."""
     reads: list[tuple[ast.expr, ast.expr]] = []
     order = list(source.statements(loop))
     for node in (each for each in ast.walk(value) if isinstance(each, ast.expr)):
         bound = [one for one in order if isinstance(node, ast.Name) and node.id in bound_in(one)]
         is_given = len(bound) == 1 and isinstance(bound[0], ast.Assign) and statement in order[order.index(bound[0]) :]
         call = bound[0].value if is_given and isinstance(bound[0], ast.Assign) else node
-        if isinstance(call, ast.Call) and (tensor := _read_of(call, _losses(loop))) is not None:
+        if isinstance(call, ast.Call) and (tensor := _read_of(call, losses)) is not None:
             since = order[order.index(bound[0]) + 1 : order.index(statement)] if is_given else []
             if any(read_in(tensor) & (bound_in(one) | mutated_in(one)) for one in since):
                 return None
@@ -249,7 +252,9 @@ def _one_read(source: Source, loop: Loop, statement: ast.stmt, value: ast.expr) 
     inside = {name_of(call.func) for call in calls_in(tensor)}
     around = {name_of(call.func) for call in calls_in(value) if call not in ast.walk(stands)}
     is_plain = inside <= _HARMLESS - _READS and around <= {"size", "len"}
-    return (stands, tensor) if is_plain else None
+    holders = takewhile(lambda node: node is not source.parents[value], source.above(stands))
+    is_number = all(isinstance(node, (ast.BinOp, ast.UnaryOp)) for node in holders)  # no text, no pair
+    return (stands, tensor) if is_plain and is_number else None
 
 
 def _read_of(call: ast.Call, losses: set[str]) -> ast.expr | None:

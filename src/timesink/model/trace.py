@@ -137,6 +137,11 @@ class Trace(Presentable):
         return tuple(sorted({rank for frame in frames for rank in frame["rank"].unique()}))
 
     @property
+    def passed_over(self) -> tuple[ImportNote, ...]:
+        """What the reader counted and does not read."""
+        return tuple(note for note in self.notes if note.kind is NoteKind.SKIPPED and note.count)
+
+    @property
     def damage(self) -> tuple[str, ...]:
         """What is wrong with the files themselves, so that only part of them was read; empty for whole files."""
         return tuple(note.message for note in self.notes if note.kind is NoteKind.DAMAGE)

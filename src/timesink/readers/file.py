@@ -47,7 +47,7 @@ def check_holdings(trace: Trace) -> None:
     for table, frame in trace.tables.items():
         if frame.height and table not in _OF_THE_RUN:
             return
-    passed = [note for note in trace.notes if note.kind is NoteKind.SKIPPED and note.count]
+    passed = trace.passed_over
     of_another = DEVICE_OPS.name in [note.table for note in passed]
     if passed and not of_another and COMPILE_EVENTS not in trace:
         held = "; ".join([*(note.message for note in passed), *trace.damage])

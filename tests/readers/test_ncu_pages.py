@@ -69,6 +69,8 @@ TABLE = """    Section: GPU Speed Of Light Throughput
     Duration                      usecond       128.00
     ----------------------- ------------- ------------
 """
+PAGE = f"==PROF== Connected to process 7\n[7] app@host\n{KERNEL}\n{TABLE}    OPT   Est. Speedup: 12.5%\n          Memory is busy.\n"
+OLD_TABLE = "\n".join([*TABLE.splitlines()[:2], *TABLE.splitlines()[4:]])
 VARIANTS = {
     "as printed": f"==PROF== Connected to process 7\n[7] app@host\n{KERNEL}\n{TABLE}",
     "without the process": f"{KERNEL}\n{TABLE}",
@@ -76,6 +78,11 @@ VARIANTS = {
     "of 2020": f"  scale, 2020-May-05 12:00:00, Context 1, Stream 7\n{TABLE}",
     "quoted in a mail": f"hello,\nthis is what I get:\n\n{KERNEL}\n{TABLE}\n\nwhy is it slow?\n",
     "Windows lines": f"{KERNEL}\n{TABLE}".replace("\n", "\r\n"),
+    "of 2021, without heads of tables": f"  scale(float *), 2021-May-05 12:00:00, Context 1, Stream 7\n{OLD_TABLE}",
+    "in a comment": "".join(f"// {line}\n" for line in PAGE.splitlines()),
+    "in a comment of Python": "".join(f"# {line}".rstrip() + "\n" for line in PAGE.splitlines()),
+    "quoted by an answer": "".join(f">> {line}\n" for line in PAGE.splitlines()),
+    "with numbers of its lines": "".join(f"{at}: {line}\n" for at, line in enumerate(PAGE.splitlines(), 96)),
     "with a message": f"{KERNEL}\n{TABLE}\n    OPT   Est. Speedup: 12.5%\n          Memory is busy.\n",
 }
 

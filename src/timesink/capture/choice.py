@@ -100,7 +100,7 @@ def choose(symptom: str, kernel: str | None = None, gauges: Mapping[str, float] 
     count with the words of the symptom; `step` is what is left where no other rule has a word in it.
     """
     if kernel is not None:
-        one = (*_KERNEL.options[:-1], "1", "--kernels", re.escape(kernel))
+        one = (*_KERNEL.options, "--kernels", re.escape(kernel))
         return CaptureChoice(replace(_KERNEL, options=one), (kernel,))
     text, known = symptom.lower(), dict(gauges or {})
     matches = {answer.name: answer.find_words(text) for answer in ANSWERS}

@@ -77,7 +77,7 @@ def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, p
     )
     notes = ["later: timesink doctor --from TRACE names the next capture"]
     if answer.name == "kernel" and kernel is None:
-        notes.append("no kernel is named: a quick pass finds those that take most of a step; --kernels NAME chooses")
+        notes.append("no kernel is named: a quick pass takes one that takes much of a step; --kernels NAME chooses")
     sheet = listed("which.answer", rows)
     title = shlex.join(command_of(answer, command))  # on a line of its own, to be copied
     return Page(title, (sheet,), tuple(notes), is_command=True)

@@ -336,7 +336,8 @@ def text_rows(text: str) -> list[list[str]]:
     process, section, number = "", "", -1
     spans: list[tuple[int, int]] = []
     rule: dict[str, str] | None = None
-    for line in text.splitlines():
+    for whole_line in text.splitlines():
+        line = regex(texts.QUOTED_LINE).sub("", whole_line)
         words = line.strip()
         if found := regex(texts.PROCESS_LINE).search(line):
             process = found.group(1)

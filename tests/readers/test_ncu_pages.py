@@ -69,7 +69,8 @@ TABLE = """    Section: GPU Speed Of Light Throughput
     Duration                      usecond       128.00
     ----------------------- ------------- ------------
 """
-PAGE = f"==PROF== Connected to process 7\n[7] app@host\n{KERNEL}\n{TABLE}    OPT   Est. Speedup: 12.5%\n          Memory is busy.\n"
+ADVICE = "    OPT   Est. Speedup: 12.5%\n          Memory is busy.\n"
+PAGE = f"==PROF== Connected to process 7\n[7] app@host\n{KERNEL}\n{TABLE}{ADVICE}"
 OLD_TABLE = "\n".join([*TABLE.splitlines()[:2], *TABLE.splitlines()[4:]])
 VARIANTS = {
     "as printed": f"==PROF== Connected to process 7\n[7] app@host\n{KERNEL}\n{TABLE}",
@@ -83,7 +84,7 @@ VARIANTS = {
     "in a comment of Python": "".join(f"# {line}".rstrip() + "\n" for line in PAGE.splitlines()),
     "quoted by an answer": "".join(f">> {line}\n" for line in PAGE.splitlines()),
     "with numbers of its lines": "".join(f"{at}: {line}\n" for at, line in enumerate(PAGE.splitlines(), 96)),
-    "with a message": f"{KERNEL}\n{TABLE}\n    OPT   Est. Speedup: 12.5%\n          Memory is busy.\n",
+    "with a message": f"{KERNEL}\n{TABLE}\n{ADVICE}",
 }
 
 

@@ -287,6 +287,14 @@ def test_what_does_more_than_answer_from_files_is_not_kept(asked: Asked, act: st
     assert asked.runs == 2 and not asked.entries
 
 
+def test_bytes_that_a_stream_of_text_refuses_are_no_part_of_an_answer(asked: Asked) -> None:
+    """By which Click asks whether it is one, before it prints a help."""
+    asked.environment["AND"] = "try: sys.stdout.write(b'')\nexcept TypeError: print('of text')"
+    first = asked()
+    assert asked() == first and first[0] == 0 and first[1].endswith(b"of text\n")
+    assert asked.runs == 1
+
+
 def test_what_is_written_is_written_again(asked: Asked) -> None:
     asked.environment["AND"] = "open('out.json', 'w').write('x')"
     for _ in range(2):

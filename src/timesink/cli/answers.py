@@ -138,9 +138,10 @@ class _Copied:
         self.uncopied, self._at, self._heard = stream, at, heard
 
     def write(self, text: str) -> int:
-        """As of the stream."""
+        """As of the stream, which refuses bytes: so Click asks it whether it is one of text."""
+        written = int(self.uncopied.write(text))
         self._heard.parts.append((self._at, text))
-        return int(self.uncopied.write(text))
+        return written
 
     def __getattr__(self, name: str) -> Any:
         self._heard.is_known &= name in ("flush", "isatty", "encoding", "errors")

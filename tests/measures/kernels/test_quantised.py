@@ -6,10 +6,12 @@ import json
 import lzma
 from dataclasses import replace
 from itertools import pairwise
-from math import inf
+from math import hypot, inf, sqrt
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.tables import trace_of
 
 from timesink.measures.kernels.quantised import QuantisedProduct, quantised_products
@@ -85,7 +87,8 @@ def test_weights_that_were_made_before_cost_nothing_and_few_rows_have_to_pay_for
     found = only(trace_with(*ACTIVATION, *MULTIPLIED))
     assert found.weights_ns == 0 and found.wide_ns is not None
     saved = found.wide_ns / 1e3 - 800 - (182 - 5 * 2)
-    assert found.break_even_rows() == pytest.approx(5 * (1 + 2) * M / saved)
+    of_arithmetic = replace(found, reads_ns=0.0, wide_reads_ns=0.0)
+    assert of_arithmetic.break_even_rows() == pytest.approx(5 * (1 + 2) * M / saved)
     assert replace(found, kernels=(0, 0), activation_ns=0).break_even_rows() == 0.0
     assert rows_text(0.0) == "always" and rows_text(inf) == "never" and rows_text(1234.4) == "1,234 rows"
 
@@ -96,11 +99,50 @@ def test_the_break_even_is_where_both_take_the_same_time() -> None:
     trace = trace_with(*ACTIVATION, *WEIGHTS, *MULTIPLIED, (BF16, 1500, 0))
     found = next(one for one in quantised_products(trace) if one.math == "fp8")
     assert found.wide_ns == 1_500_000
-    rows = found.break_even_rows()
+    rows = replace(found, reads_ns=0.0, wide_reads_ns=0.0).break_even_rows()
     assert rows is not None
     assert rows == pytest.approx((317 + 5 + 5 * (1 + 2)) / ((1500 - 800 - 172) / M))
     share, always = rows / M, 317_000 + 5_000 + 15_000
     assert share * (found.product_ns + found.activation_ns - 10_000) + always == pytest.approx(share * 1_500_000)
+
+
+def test_weights_of_half_the_bytes_win_at_any_number_of_rows_where_reading_them_takes_longer_than_the_kernels() -> None:
+    """4096 x 14336 weights take 36 us to read from an H100's memory in 16 bits, and half of that in 8."""
+    found = only(trace_with(*ACTIVATION, *MULTIPLIED))
+    assert found.wide_reads_ns == 2 * found.reads_ns == pytest.approx(36_000, rel=0.2)
+    assert found.reads_ns > 5 * (found.gap_ns + found.least_ns) and found.break_even_rows() == 0.0
+    slow = replace(found, activation_ns=5e6)
+    assert slow.break_even_rows() is None  # few rows win, many lose
+    assert replace(slow, gap_ns=20_000.0).break_even_rows() == inf
+
+
+@given(
+    product=st.floats(1e4, 1e6),
+    times=st.floats(1.3, 2),
+    reads=st.floats(0, 1e5),
+    making=st.floats(0, 1e6),
+    gap=st.floats(0, 1e4),
+)
+def test_more_rows_than_the_break_even_win_and_fewer_lose(
+    product: float, times: float, reads: float, making: float, gap: float
+) -> None:
+    planted = replace(
+        only(trace_with(*ACTIVATION, *MULTIPLIED)), product_ns=product, wide_ns=times * product, activation_ns=making,
+        reads_ns=reads, wide_reads_ns=times * reads, gap_ns=gap, least_ns=gap,
+    )  # fmt: skip
+
+    def wins(rows: float) -> bool:
+        share, read = rows / M, min(reads, product)
+        saved = (times - 1) * hypot(read, share * sqrt(product**2 - read**2))
+        return saved > 10 * gap + share * max(0.0, making - 5 * gap)
+
+    rows = planted.break_even_rows()
+    if rows is None:
+        assert wins(1) and not wins(1e9)
+    elif rows == inf:
+        assert not any(wins(2.0**power) for power in range(25))
+    else:
+        assert wins(1.1 * max(rows, 1)) and (rows == 0 or not wins(0.9 * rows))
 
 
 def test_it_never_wins_where_making_the_activation_takes_more_than_the_product_saves() -> None:

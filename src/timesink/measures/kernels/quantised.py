@@ -5,15 +5,17 @@ eight bits ends a *chain*: it begins with the largest absolute value (amax), bet
 stream before a product belongs to it. By recorded shapes a chain is the activation's or the weights'; where both are as
 large, the first is the activation's.
 
-    time(rows) = rows x (product + activation) + kernels x (gap + least) + weights      in 16 bits: rows x wide
-    both are equal at rows = (kernels x (gap + least) + weights) / (wide - product - activation), each per row
+    time(rows) = product(rows) + rows x activation + kernels x (gap + least) + weights      in 16 bits: wide(rows)
 
-What a kernel takes whatever it does, and the gap before it, are of the trace: `least` and `gap`.
+What a kernel takes whatever it does, and the gap before it, are of the trace: `least` and `gap`. A product reads its
+weights whatever its rows: they limit it where rows are few, its arithmetic where they are many, and both where it is
+neither, as the root of their squares, by which products of 32 to 32,768 rows are known to within a tenth.
 """
 
 from __future__ import annotations
 
-from math import inf, prod
+from itertools import pairwise
+from math import hypot, inf, prod, sqrt
 from typing import Any, Final
 
 import polars as pl
@@ -41,6 +43,7 @@ _PARTS: Final = ("amax", "cast", "scale")
 _USUAL_GAP: Final = 0.25  # of the gaps: longer ones wait for the CPU
 _LEAST: Final = 0.1  # of the lengths: a chain has kernels of a single number
 _FUSED: Final = 2  # kernels of an activation: its amax and its cast
+_ROWS: Final = tuple(2.0**power for power in range(25))  # between which both are taken for straight
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class QuantisedProduct:
     is spent on. `wide_ns` is the same product in 16 bits: measured in the trace, else as usual; `fused_ns` the
     activation's amax and cast as two passes over it. None where not known. `kernels` is how many make the activation
     and the weights; `least_ns` is what a kernel takes that does next to nothing, and `gap_ns` what lies between two.
+    `reads_ns` is what reading the weights takes, and `wide_reads_ns` what it takes in 16 bits (0 where not known).
     """
 
     device: Device
@@ -72,6 +76,8 @@ class QuantisedProduct:
     kernels: tuple[float, float] = (0.0, 0.0)
     least_ns: float = 0.0
     gap_ns: float = 0.0
+    reads_ns: float = 0.0
+    wide_reads_ns: float = 0.0
 
     @property
     def whole_ns(self) -> float:
@@ -89,16 +95,36 @@ class QuantisedProduct:
         return max(0.0, self.activation_ns - self.fused_ns) if self.fused_ns is not None else 0.0
 
     def break_even_rows(self, *, keeps_weights: bool = False, fuses: bool = False) -> float | None:
-        """Rows from which on it is faster than in 16 bits; infinite where it never is."""
-        if self.wide_ns is None or not self.rows:
+        """Rows from which on it is faster than in 16 bits: 0 for always, infinite for never. None where that is not
+        known, and where only products of few rows win."""
+        wide_ns = self.wide_ns
+        if wide_ns is None or not self.rows:
             return None
         is_fused = fuses and self.saved_by_fusing_ns > 0
         activation = self.activation_ns - (self.saved_by_fusing_ns if fuses else 0.0)
         of_activation, of_weights = _FUSED if is_fused else self.kernels[0], self.kernels[1]
         always = of_activation * (self.gap_ns + self.least_ns)
         always += 0.0 if keeps_weights else self.weights_ns + of_weights * self.gap_ns
-        won = self.wide_ns - self.product_ns - max(0.0, activation - of_activation * self.least_ns)
-        return inf if won <= 0 else always * self.rows / won
+        each = max(0.0, activation - of_activation * self.least_ns) / self.rows
+
+        def lost(rows: float) -> float:
+            made = always + rows * each
+            times = rows / self.rows
+            return made + _product(self.product_ns, self.reads_ns, times) - _product(wide_ns, self.wide_reads_ns, times)
+
+        losses = [lost(rows) for rows in _ROWS]
+        if losses[-1] >= 0:
+            return inf if min(losses) >= 0 else None
+        equal = 0.0
+        for (fewer, more), (loss, gain) in zip(pairwise(_ROWS), pairwise(losses), strict=True):
+            equal = fewer + (more - fewer) * loss / (loss - gain) if loss > 0 >= gain else equal
+        return equal
+
+
+def _product(whole_ns: float, reads_ns: float, times: float) -> float:
+    """What a product takes of so many times the rows."""
+    reads = min(reads_ns, whole_ns)
+    return hypot(reads, times * sqrt(whole_ns**2 - reads**2))
 
 
 @remembered
@@ -214,20 +240,24 @@ def _ledger(
     name, math, rows, inner, columns = key
     middle = {part: float(median([one[part] for one in measured])) for part in measured[0]}
     wide_ns, fused_ns = None if wide is None else float(median(wide)), None
+    reads = dict.fromkeys((math, _WIDE), 0.0)
     if gpu is not None and rows:
+        items = {math: _ITEM_BYTES[math], _WIDE: 2.0}
         flops, sides = 2.0 * rows * inner * columns, rows * inner + inner * columns
         narrow, in_16 = (
             bound_of(OperatorWork(WorkKind.MATMUL, flops, int(sides * item + 2 * rows * columns), kind), gpu).bound_ns
-            for kind, item in ((math, _ITEM_BYTES[math]), (_WIDE, 2.0))
+            for kind, item in items.items()
         )
         times = min(in_16 / narrow, machines.NARROW_TIMES.value)
         wide_ns = middle["product"] * times if wide_ns is None else wide_ns
         moved = rows * inner * (2 + 2 + _ITEM_BYTES[math])  # read for the amax, read again, written
         rate = gpu.dram_bytes_per_s * machines.DRAM_SHARE.value
+        reads = {kind: inner * columns * item / rate * NS_PER_S for kind, item in items.items()}
         fused_ns = max(moved / rate * NS_PER_S, 2 * machines.KERNEL_FLOOR_US.ns)
     return QuantisedProduct(
         device=device, name=name, math=math, rows=rows, inner=inner, columns=columns, calls=len(measured),
         product_ns=middle["product"], activation_ns=middle["of_activation"], weights_ns=middle["of_weights"],
         amax_ns=middle["amax"], cast_ns=middle["cast"], scale_ns=middle["scale"], wide_ns=wide_ns, fused_ns=fused_ns,
         kernels=(middle["activation's"], middle["weights'"]), gap_ns=usual[0], least_ns=usual[1],
+        reads_ns=reads[math], wide_reads_ns=reads[_WIDE],
     )  # fmt: skip

@@ -26,7 +26,7 @@ from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.errors import UnreadableTrace
 from timesink.measures.counters import KernelCounters, Resource, kernel_counters, page_bounds, throughput_of
-from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
+from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of, why_unexplained
 from timesink.measures.counters.page_bounds import told_in
 from timesink.measures.counters.roofline import roofline_of
 from timesink.measures.counters.sheet import kernel_sheets
@@ -259,6 +259,45 @@ def test_a_page_of_one_chosen_metric(metric: str, percent: str, limiter: str | N
     page.write_text(text.replace("dram__throughput.avg.pct_of_peak_sustained_elapsed", metric).replace("92.1", percent))
     found = kernel_limits(read(page, cache=False))
     assert [one and one.limiter.value for one in found] == [limiter, None]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "chip", "moved", "time_us", "share"),
+    [
+        ("", "8.9", 134.22, 128.0, 1.0),  # faster than the datasheet of the fastest GPU of this chip
+        ("", "9.0", 6400.0, 1400.0, 0.93),  # near that of the fastest, so near its own, whichever it is
+        ("", "9.0", 4000.0, 1400.0, None),  # an H100 near its peak, or an H200 far from it
+        ("", "9.9", 4000.0, 1.0, None),  # of a chip that nobody knows
+        ("NVIDIA H100 80GB HBM3", "9.0", 4000.0, 1400.0, 0.85),
+        ("NVIDIA H200", "9.0", 4000.0, 1400.0, 0.6),
+        ("NVIDIA H200", "9.0", 2000.0, 1400.0, None),
+    ],
+)
+def test_bytes_and_time_decide_where_they_reach_the_peak_of_dram(
+    gpu: str, chip: str, moved: float, time_us: float, share: float | None, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.csv"
+    columns = [
+        *(
+            ("ID", "", 0),
+            ("Process ID", "", 7),
+            ("Process Name", "", "app"),
+            ("Kernel Name", "", "copy"),
+            ("CC", "", chip),
+        ),
+        *(("dram__bytes.sum", "Mbyte", moved), ("gpu__time_duration.sum", "us", time_us)),
+        *((("device__attribute_display_name", "", gpu),) if gpu else ()),
+    ]
+    page.write_text("\n".join(",".join(f'"{cell}"' for cell in row) for row in zip(*columns, strict=True)))
+    trace = read(page, cache=False)
+    (found,), (kernel,) = kernel_limits(trace), kernel_counters(trace)
+    if found is None:
+        assert share is None and "to decide" in why_unexplained(kernel)
+        return
+    assert found.limiter is Cause.MEMORY and found.roof == ("DRAM", pytest.approx(share, abs=0.01))
+    (entry,), line = kernel_entries(trace), roofline_of(kernel)
+    assert (entry["roof"], entry["roof_share"]) == found.roof
+    assert line is not None and line.nearest == ("DRAM", pytest.approx(found.roof[1]))
 
 
 @pytest.mark.parametrize("path", [*REPORTS, *UNSEEN[1:]], ids=lambda path: path.name)

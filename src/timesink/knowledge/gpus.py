@@ -27,6 +27,10 @@ from timesink.startup import dataclass, field, regex
 # What every NVIDIA GPU of today has in common, by the CUDA programming guide and the guide of Nsight Compute.
 LANES: Final = 32  # threads of a warp
 BITS_OF_BYTE: Final = 8
+FASTEST_DRAM: Final = {  # bytes per second of the fastest memory sold with a chip, by compute capability
+    (7, 0): 1134e9, (7, 5): 672e9, (8, 0): 2039e9, (8, 6): 1008e9, (8, 9): 1008e9, (9, 0): 4900e9, (10, 0): 8000e9,
+    (12, 0): 1792e9,
+}  # fmt: skip
 SECTOR_BYTES: Final = 32  # what caches and memory move at least
 LINE_BYTES: Final = 128  # of a cache: four sectors
 SECTORS_OF_PASS: Final = 4  # one pass through the L1 data pipe serves a line

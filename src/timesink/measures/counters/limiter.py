@@ -48,7 +48,7 @@ from timesink.measures.counters.bounds import (
 )
 from timesink.measures.counters.load_waits import LoadWait
 from timesink.measures.counters.page_bounds import OF_LOCAL
-from timesink.measures.counters.pages import Given, given_of
+from timesink.measures.counters.pages import DRAM_BUSY, Given, given_of, with_dram
 from timesink.measures.counters.roofline import KernelRoofline
 from timesink.measures.counters.waste import Cause, Waste
 from timesink.model.trace import Trace, remembered
@@ -193,10 +193,11 @@ def _decided(kernel: KernelCounters) -> KernelLimits | str:
     that could be won; or why there are several, or none."""
     if kernel.is_failed:
         return f"{len(kernel.failed)} counters are NaN (failed passes)"
+    kernel = with_dram(kernel)
     has_all, has_levels = is_complete(kernel), lacks_units(kernel)
     allowed = [_explained(kernel, given, has_all, has_levels) for given in given_of(kernel) if given.units]
     if not allowed:
-        return f"no unit's throughput was collected: {_TELLS}"
+        return f"no unit's throughput was collected: to decide, collect {DRAM_BUSY}, or profile with --set full"
     if len(allowed) == 1:
         return allowed[0]
     limiters = {one.limiter for one in allowed}

@@ -14,6 +14,7 @@ from typing import Final
 
 from timesink.knowledge.gpus import ISSUES_OF_CYCLE, LANES, LOAD_CYCLES, SECTORS_OF_PASS
 from timesink.measures.counters import (
+    ELAPSED,
     MEMORY,
     KernelCounters,
     Leaf,
@@ -45,6 +46,7 @@ _KINDS_OF_WAITS: Final = (
     ("short_scoreboard", "mio_throttle"),
     ("membar", "lg_throttle"),
 )
+DRAM_BUSY: Final = f"gpu__dram_throughput{ELAPSED}"
 _LANES: Final = ("", "_pred_on")
 _NAMELESS: Final = ("imc_miss", "no_instruction", "misc", "dispatch_stall")  # where the kind itself has no more room
 _QUEUED: Final = LoadWait(1e6, 1.0)  # loads that do nothing but queue
@@ -70,6 +72,13 @@ class Given:
     roofline: KernelRoofline | None
     queue: LoadWait | None
     dram_side: float | None
+
+
+def with_dram(kernel: KernelCounters) -> KernelCounters:
+    """Where nothing but its bytes and its time was collected: with how busy they keep DRAM, if its peak is known."""
+    roofline = None if leaves(kernel) else roofline_of(kernel)
+    dram = roofline.memory_of("dram") if roofline is not None else None
+    return kernel if dram is None else replace(kernel, values={**kernel.values, DRAM_BUSY: 100 * dram.share})
 
 
 def given_of(kernel: KernelCounters) -> Iterator[Given]:

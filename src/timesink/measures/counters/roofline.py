@@ -7,6 +7,8 @@ TFLOP/s on V100" (arXiv 2008.11326).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
+from typing import Final
 
 from timesink.knowledge import gpus
 from timesink.knowledge.gpus import GpuPeaks, Precision, peaks, tensor_rate
@@ -195,6 +197,7 @@ def level_bytes(kernel: KernelCounters, level: str) -> float | None:
     return kernel.get("l1tex__t_bytes.sum") if lines is None else lines * gpus.LINE_BYTES
 
 
+_AT_PEAK: Final = 0.9  # of the fastest memory of its chip: then it is near its own, whichever GPU it is
 # Where a report has no bytes or no peak of a level: the busiest of these of its units.
 _FALLBACK = {
     "dram": ("gpu__dram_throughput", "dram__cycles_active"),
@@ -233,12 +236,11 @@ def bandwidth(kernel: KernelCounters, level: str, sheet: GpuPeaks | None) -> flo
         clock = kernel.get("dram__cycles_elapsed.avg.per_second")
         if per_cycle and clock:
             return per_cycle * clock
-        moved, share = level_bytes(kernel, level), throughput_of(kernel, Resource.DRAM)
-        if moved and share and kernel.duration_ns:
-            return (
-                moved / (kernel.duration_ns / 1e9) / share
-            )  # its memory may run at another clock than the datasheet's
-        return sheet.dram_bytes_per_s if sheet else None
+        rate = (level_bytes(kernel, level) or 0.0) / ((kernel.duration_ns or inf) / 1e9)
+        if rate and (share := throughput_of(kernel, Resource.DRAM)):
+            return rate / share  # its memory may run at another clock than the datasheet's
+        fastest = gpus.FASTEST_DRAM.get(kernel.compute_capability or (0, 0), inf)
+        return sheet.dram_bytes_per_s if sheet else max(rate, fastest) if rate >= _AT_PEAK * fastest else None
     if level == "l2":
         per_cycle = kernel.get("lts__lts2xbar_cycles_active.sum.peak_sustained")
         clock = kernel.get("lts__cycles_elapsed.avg.per_second")

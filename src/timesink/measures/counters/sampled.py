@@ -163,7 +163,8 @@ def slow_clocks(trace: Trace) -> tuple[SlowClock, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CounterMeans:
-    """The counters during one part of the program on one device: steady steps, a range's GPU work, a kernel family.
+    """The counters during one part of the program on one device: steady steps, a range's GPU work, the kernels of an
+    operator or of a family.
 
     `time_ns` is how long it ran in all; `clock_hz` is None where it was not sampled.
     """
@@ -178,7 +179,7 @@ class CounterMeans:
 
 @remembered
 def counter_means(trace: Trace) -> tuple[CounterMeans, ...]:
-    """Steps, then ranges by the time of their GPU work, then families; those with samples enough."""
+    """Steps, ranges and operators by the time of their GPU work, then families; those with samples enough."""
     works = sorted(range_work(trace).items(), key=lambda entry: -entry[1].total_ns) if _series(trace) else []
     parts: list[tuple[Device, str, str, Intervals]] = []
     for device in device_timeline(trace).by_device:
@@ -186,8 +187,11 @@ def counter_means(trace: Trace) -> tuple[CounterMeans, ...]:
             continue
         parts.append((device, "steps", "", Intervals(*step_windows(trace, device))))
         parts += [(device, "range", name, work) for (*owner, name), work in works if tuple(owner) == device]
-        families = kernel_facts(trace).on(device).partition_by("family", as_dict=True, maintain_order=True)
-        parts += [(device, "kernels", str(family), times_of(part)) for (family,), part in families.items()]
+        kernels = kernel_facts(trace).on(device)
+        for kind, column in (("operator", "op"), ("kernels", "family")):
+            named = kernels.drop_nulls(column).partition_by(column, as_dict=True, maintain_order=True)
+            timed = [(device, kind, str(name), times_of(part)) for (name,), part in named.items()]
+            parts += sorted(timed, key=lambda part: -part[3].total_ns) if kind == "operator" else timed
     found = []
     for device, part, name, during in parts:
         if shares := sampled(trace, device, during):

@@ -1,3 +1,4 @@
+# ruff: noqa: N803 - constants of Triton
 """Linear layers in bf16 and FP8, timed and traced on a GPU: `layers.py OUT` leaves times.json and a trace of each."""
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from functools import partial
 from pathlib import Path
 
 import torch
+import triton
+import triton.language as tl
 from torch.profiler import ProfilerActivity, profile, schedule
 
 LAYERS = ((4096, 4096, 8192), (4096, 14336, 8192), (8192, 1024, 16384))  # inner, columns, rows of its trace
-ROWS = (32, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+ROWS = (32, 128, 256, 384, 512, 768, 1024, 2048, 4096, 8192, 12288, 16384, 24576, 32768)
+MODES = ("dynamic", "weights", "fused", "fused_weights")
 MOST = 448.0
 TURNS = 11
 
@@ -23,11 +27,41 @@ def quantised(x):
     return (x * (MOST / most)).clamp(-MOST, MOST).to(torch.float8_e4m3fn), most / MOST
 
 
+@triton.jit
+def amax_of(x, out, n, BLOCK: tl.constexpr, TURNS: tl.constexpr):
+    most = tl.zeros([BLOCK], tl.float32)
+    for turn in range(TURNS):
+        at = (tl.program_id(0) * TURNS + turn) * BLOCK + tl.arange(0, BLOCK)
+        most = tl.maximum(most, tl.abs(tl.load(x + at, mask=at < n, other=0.0).to(tl.float32)))
+    tl.atomic_max(out, tl.max(most, axis=0))
+
+
+@triton.jit
+def quantize_by_amax(x, amax, y, scale, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    most = tl.maximum(tl.load(amax), 1e-12)
+    value = tl.load(x + at, mask=at < n, other=0.0).to(tl.float32) * (448.0 / most)
+    tl.store(y + at, value.to(tl.float8e4nv), mask=at < n)
+    if tl.program_id(0) == 0:
+        tl.store(scale, most / 448.0)
+
+
+def fused(x):
+    """The same in two passes."""
+    n, amax, scale = x.numel(), torch.zeros((), device="cuda"), torch.empty((), device="cuda")
+    y = torch.empty(x.shape, device="cuda", dtype=torch.float8_e4m3fn)
+    amax_of[(triton.cdiv(n, 8192),)](x, amax, n, BLOCK=2048, TURNS=4, num_warps=4)
+    quantize_by_amax[(triton.cdiv(n, 2048),)](x, amax, y, scale, n, BLOCK=2048, num_warps=4)
+    return y, scale
+
+
 def layer(mode, x, w, kept):
-    """``bf16``, ``dynamic`` (both operands are made each time), or ``weights`` (those are kept)."""
+    """``bf16``, ``dynamic`` (both operands are made each time, by PyTorch) or ``fused`` (in two passes each);
+    ``weights`` and ``fused_weights`` keep the weights."""
     if mode == "bf16":
         return torch.nn.functional.linear(x, w)
-    (a, scale_a), (b, scale_b) = quantised(x), kept if mode == "weights" else quantised(w)
+    of = fused if mode.startswith("fused") else quantised
+    (a, scale_a), (b, scale_b) = of(x), kept if mode.endswith("weights") else of(w)
     return torch._scaled_mm(a, b.t(), scale_a=scale_a, scale_b=scale_b, out_dtype=torch.bfloat16)
 
 
@@ -55,7 +89,7 @@ def main(out):
     torch.manual_seed(0)
     told = []
     for number, (inner, columns, traced) in enumerate(LAYERS):
-        for mode in ("dynamic", "weights"):
+        for mode in MODES:
             given, name = operands(traced, inner, columns), str(out / f"layer{number}_{mode}.json")
             with profile(
                 activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
@@ -70,7 +104,7 @@ def main(out):
             profiler.export_chrome_trace(name)
         for rows in ROWS:
             given = operands(rows, inner, columns)
-            times = {f"{mode}_us": median_us(partial(layer, mode, *given)) for mode in ("bf16", "dynamic", "weights")}
+            times = {f"{mode}_us": median_us(partial(layer, mode, *given)) for mode in ("bf16", *MODES)}
             told.append({"tokens": rows, "k": inner, "n": columns, **times})
     (out / "times.json").write_text(json.dumps(told, indent=1) + "\n")
 

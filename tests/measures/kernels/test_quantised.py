@@ -83,27 +83,27 @@ def test_without_shapes_the_first_chain_is_the_activations_and_one_alone_too() -
 
 
 def test_weights_that_were_made_before_cost_nothing_and_few_rows_have_to_pay_for_five_kernels() -> None:
-    """Between two kernels lies 1 us, and one that does next to nothing takes 2."""
+    """Between two kernels lies 1 us, and one that does next to nothing takes 1 at most."""
     found = only(trace_with(*ACTIVATION, *MULTIPLIED))
     assert found.weights_ns == 0 and found.wide_ns is not None
-    saved = found.wide_ns / 1e3 - 800 - (182 - 5 * 2)
+    saved = found.wide_ns / 1e3 - 800 - (182 - 5 * 1)
     of_arithmetic = replace(found, reads_ns=0.0, wide_reads_ns=0.0)
-    assert of_arithmetic.break_even_rows() == pytest.approx(5 * (1 + 2) * M / saved)
+    assert of_arithmetic.break_even_rows() == pytest.approx(5 * (1 + 1) * M / saved)
     assert replace(found, kernels=(0, 0), activation_ns=0).break_even_rows() == 0.0
     assert rows_text(0.0) == "always" and rows_text(inf) == "never" and rows_text(1234.4) == "1,234 rows"
 
 
 def test_the_break_even_is_where_both_take_the_same_time() -> None:
-    """In 16 bits the product takes 1,500 us, so a row saves (1500 - 800 - 172) / 8192 us: of the five kernels that make
-    the activation 2 us each do not depend on rows. Before each of the ten kernels lies 1 us."""
+    """In 16 bits the product takes 1,500 us, so a row saves (1500 - 800 - 177) / 8192 us: of the five kernels that make
+    the activation 1 us each does not depend on rows. Before each of the ten kernels lies 1 us."""
     trace = trace_with(*ACTIVATION, *WEIGHTS, *MULTIPLIED, (BF16, 1500, 0))
     found = next(one for one in quantised_products(trace) if one.math == "fp8")
     assert found.wide_ns == 1_500_000
     rows = replace(found, reads_ns=0.0, wide_reads_ns=0.0).break_even_rows()
     assert rows is not None
-    assert rows == pytest.approx((317 + 5 + 5 * (1 + 2)) / ((1500 - 800 - 172) / M))
-    share, always = rows / M, 317_000 + 5_000 + 15_000
-    assert share * (found.product_ns + found.activation_ns - 10_000) + always == pytest.approx(share * 1_500_000)
+    assert rows == pytest.approx((317 + 5 + 5 * (1 + 1)) / ((1500 - 800 - 177) / M))
+    share, always = rows / M, 317_000 + 5_000 + 10_000
+    assert share * (found.product_ns + found.activation_ns - 5_000) + always == pytest.approx(share * 1_500_000)
 
 
 def test_weights_of_half_the_bytes_win_at_any_number_of_rows_where_reading_them_takes_longer_than_the_kernels() -> None:
@@ -147,7 +147,7 @@ def test_more_rows_than_the_break_even_win_and_fewer_lose(
 
 def test_it_never_wins_where_making_the_activation_takes_more_than_the_product_saves() -> None:
     slow = [(name, 10 * length, elements) for name, length, elements in ACTIVATION]
-    found = only(trace_with(*slow, *MULTIPLIED))
+    found = replace(only(trace_with(*slow, *MULTIPLIED)), gap_ns=10_000.0)
     assert found.break_even_rows() == inf and found.break_even_rows(keeps_weights=True) == inf
     fused = found.break_even_rows(keeps_weights=True, fuses=True)
     assert fused is not None and 0 < fused < M
@@ -158,19 +158,20 @@ def test_products_of_sixteen_bits_have_no_ledger() -> None:
 
 
 FP8 = Path(__file__).parents[3] / "benchmarks" / "kernels" / "fp8"
-LAYERS = (("dynamic", False), ("weights", True))
+LAYERS = (("dynamic", False), ("weights", True), ("fused", False), ("fused_weights", True))
 
 
 def measured_rows(inner: int, columns: int, mode: str) -> float:
-    """From how many rows on a layer was faster than in bf16, between two sizes that were measured; infinite where at
-    none of them."""
+    """From how many rows on a layer was faster than in bf16, between two sizes that were measured; infinite where it
+    was not at the largest, 0 where it was at all."""
     times = json.loads((FP8 / "times.json").read_text("utf-8"))
     own = [row for row in times if (row["k"], row["n"]) == (inner, columns)]
     lost = [row[f"{mode}_us"] - row["bf16_us"] for row in own]
+    found = 0.0 if lost[-1] < 0 else inf
     for (before, after), (more, less) in zip(pairwise(row["tokens"] for row in own), pairwise(lost), strict=True):
-        if more > 0 >= less:
-            return float(before + (after - before) * more / (more - less))
-    return inf
+        if more > 0 >= less and lost[-1] < 0:
+            found = float(before + (after - before) * more / (more - less))
+    return found
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2])
@@ -178,7 +179,7 @@ def measured_rows(inner: int, columns: int, mode: str) -> float:
 def test_a_trace_of_a_layer_says_how_much_it_wins_and_from_how_many_rows_on(
     layer: int, mode: str, keeps: bool, tmp_path: Path
 ) -> None:
-    """Three layers on an H200, traced at one size each, timed without a profiler at nine (`benchmarks/kernels/fp8`)."""
+    """Three layers on an H200, traced at one size each, timed without a profiler at 14 (`benchmarks/kernels/fp8`)."""
     path = tmp_path / "trace.json"
     path.write_bytes(lzma.decompress((FP8 / f"layer{layer}_{mode}.json.xz").read_bytes()))
     found = only(read(path, cache=False))
@@ -187,5 +188,4 @@ def test_a_trace_of_a_layer_says_how_much_it_wins_and_from_how_many_rows_on(
     (truth,) = (row for row in rows if (row["tokens"], row["k"], row["n"]) == sizes)
     assert found.speedup == pytest.approx(truth["bf16_us"] / truth[f"{mode}_us"], rel=0.1)
     wins, measured = found.break_even_rows(keeps_weights=keeps), measured_rows(found.inner, found.columns, mode)
-    # with weights that are kept few rows decide, whose products take other tiles than those that were traced
-    assert wins == measured or wins == pytest.approx(measured, rel=0.5 if keeps else 0.2)
+    assert wins == measured or (wins is not None and max(wins, measured) <= 1.2 * min(wins, measured))

@@ -42,7 +42,7 @@ _CHAINS: Final = 2  # of a product: two operands
 _PARTS: Final = ("amax", "cast", "scale")
 _USUAL_GAP: Final = 0.25  # of the gaps: longer ones wait for the CPU
 _LEAST: Final = 0.1  # of the lengths: a chain has kernels of a single number
-_FUSED: Final = 2  # kernels of an activation: its amax and its cast
+_FUSED: Final = 3  # kernels of an activation: zeros for its amax, the amax, its cast
 _ROWS: Final = tuple(2.0**power for power in range(25))  # between which both are taken for straight
 
 
@@ -189,7 +189,8 @@ def _on(trace: Trace, device: Device, kernels: pl.DataFrame) -> list[QuantisedPr
         times = _times(parts, rows * inner, inner * columns)
         groups.setdefault((name, product["math"], rows, inner, columns), []).append(times)
     gap = (pl.col("start_ns") - (pl.col("start_ns") + pl.col("length")).shift(1).over("stream")).clip(0)
-    usual = known.select(gap.quantile(_USUAL_GAP), pl.col("length").quantile(_LEAST)).fill_null(0.0).row(0)
+    least = pl.col("length").quantile(_LEAST).clip(0, machines.KERNEL_FLOOR_US.ns)  # a fused chain has no short kernel
+    usual = known.select(gap.filter(pl.col("part") != "product").quantile(_USUAL_GAP), least).fill_null(0.0).row(0)
     products = kernels.filter((pl.col("family") == "gemm") & pl.col("math").is_in(("bf16", "fp16")))
     wide: dict[tuple[int, ...], list[int]] = {}
     for one in _with_shapes(trace, products).iter_rows(named=True):
@@ -253,7 +254,7 @@ def _ledger(
         moved = rows * inner * (2 + 2 + _ITEM_BYTES[math])  # read for the amax, read again, written
         rate = gpu.dram_bytes_per_s * machines.DRAM_SHARE.value
         reads = {kind: inner * columns * item / rate * NS_PER_S for kind, item in items.items()}
-        fused_ns = max(moved / rate * NS_PER_S, 2 * machines.KERNEL_FLOOR_US.ns)
+        fused_ns = max(moved / rate * NS_PER_S, _FUSED * machines.KERNEL_FLOOR_US.ns)
     return QuantisedProduct(
         device=device, name=name, math=math, rows=rows, inner=inner, columns=columns, calls=len(measured),
         product_ns=middle["product"], activation_ns=middle["of_activation"], weights_ns=middle["of_weights"],

@@ -1,5 +1,6 @@
-# ruff: noqa: N803 - constants of Triton
 """Linear layers in bf16 and FP8, timed and traced on a GPU: `layers.py OUT` leaves times.json and a trace of each."""
+
+# ruff: noqa: N803 - constants as Triton's authors write them
 
 from __future__ import annotations
 

@@ -7,8 +7,10 @@ hold is None, never zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
+from pathlib import Path
 
 from timesink.knowledge import gpus
 from timesink.measures.counters import (
@@ -20,13 +22,12 @@ from timesink.measures.counters import (
     stalls_of,
 )
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
-from timesink.measures.counters.roofline import ComputeRoof, KernelRoofline, level_bytes, roofline_of
+from timesink.measures.counters.roofline import LEVELS, ComputeRoof, KernelRoofline, level_bytes, roofline_of
 from timesink.measures.counters.waste import Access, access_of, active_lanes
 from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass
 
 Value = float | str | None
-_ELAPSED, _ACTIVE = ".avg.pct_of_peak_sustained_elapsed", ".avg.pct_of_peak_sustained_active"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,131 +133,46 @@ def _atomics(facts: LaunchFacts) -> Value:
     return facts.kernel.total(*(f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum" for op in ("atom", "red")))
 
 
-_REASONS = (
-    *("long_scoreboard", "short_scoreboard", "wait", "barrier", "membar", "math_pipe_throttle", "mio_throttle"),
-    *("lg_throttle", "tex_throttle", "gmma", "no_instruction", "dispatch_stall", "drain", "imc_miss", "misc"),
-    *("branch_resolving", "sleeping"),
-)
+def _stall(reason: str) -> Callable[[LaunchFacts], Value]:
+    return lambda facts: None if facts.stalls is None else 100 * facts.stalls.shares.get(reason, 0.0)
 
 
-def _stall(reason: str) -> Figure:
-    def share(facts: LaunchFacts) -> Value:
-        return None if facts.stalls is None else 100 * facts.stalls.shares.get(reason, 0.0)
+_PATHS = ("fp64", "fp32", "fp16", "tensor")
+_WORKED: Mapping[str, Callable[[LaunchFacts], Value]] = {
+    **{f"{level}_bytes_per_s": _rate(level) for level in LEVELS},
+    **{f"{level}_bytes": _bytes(level) for level in LEVELS},
+    **{f"{level}_intensity": _intensity(level) for level in LEVELS},
+    **{f"{path}_flop_per_s": _flop_rate(path) for path in _PATHS},
+    **{f"{path}_pct": _flop_share(path) for path in _PATHS},
+    "duration_ns": lambda facts: facts.kernel.duration_ns,
+    "tensor_format": lambda facts: roof.label if (roof := _work(facts, "tensor")) else None,
+    "load_sectors_per_request": _per_request("ld"),
+    "store_sectors_per_request": _per_request("st"),
+    "excess_sectors_pct": lambda facts: _percent(facts.access.excess_ratio),
+    "bank_conflicts": _conflicts,
+    "spill_bytes": _spilled,
+    "active_threads": lambda facts: active_lanes(facts.kernel),
+    "atomic_requests": _atomics,
+    "occupancy_limit": lambda facts: " and ".join(facts.occupancy.limited_by) or None,
+    "grid": lambda facts: _shape(facts.kernel.grid),
+    "block": lambda facts: _shape(facts.kernel.block),
+    "tail_pct": lambda facts: _percent(facts.occupancy.tail),
+    "sm_idle_pct": lambda facts: _percent(facts.occupancy.sm_idle),
+}
 
-    return Figure(f"stall_{reason}_pct", "stalls", reason.replace("_", " "), "%", of=share)
+
+def _figures() -> Iterator[Figure]:
+    """The rows of `sheet.txt`: columns stand two blanks apart, ``-`` is none, and the unit of what is no number is
+    ``text``. A figure without counters is worked out."""
+    _, *rows = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    for row in rows:
+        key, group, head, unit, counters = re.split(" {2,}", row)
+        names = () if counters == "-" else tuple(counters.split(", "))
+        of = None if names else _WORKED.get(key) or _stall(key.removeprefix("stall_").removesuffix("_pct"))
+        yield Figure(key, group, head, unit.replace("text", "").strip("-"), names, of, is_text=unit == "text")
 
 
-_LIGHT, _MEMORY, _COMPUTE, _ACCESS = "speed of light", "memory", "compute", "accesses"
-_WARPS, _OCCUPANCY, _LAUNCH, _SOURCE = "schedulers and warps", "occupancy", "launch", "instructions"
-
-
-def _both(name: str) -> tuple[str, str]:
-    """Names of versions that differ in whether idle SMs count."""
-    return name + _ELAPSED, name + _ACTIVE
-
-
-FIGURES: tuple[Figure, ...] = (
-    Figure("duration_ns", _LIGHT, "duration", "ns", of=lambda facts: facts.kernel.duration_ns),
-    Figure("sm_pct", _LIGHT, "SM", "%", ("sm__throughput" + _ELAPSED,)),
-    Figure("memory_pct", _LIGHT, "memory", "%", ("gpu__compute_memory_throughput" + _ELAPSED,)),
-    Figure("l1_pct", _LIGHT, "L1", "%", ("l1tex__throughput" + _ACTIVE,)),
-    Figure("l2_pct", _LIGHT, "L2", "%", ("lts__throughput" + _ELAPSED,)),
-    Figure("dram_pct", _LIGHT, "DRAM", "%", ("gpu__dram_throughput" + _ELAPSED,)),
-    Figure("sm_clock_hz", _LIGHT, "SM clock", "Hz", ("gpc__cycles_elapsed.avg.per_second",)),
-    Figure("dram_clock_hz", _LIGHT, "DRAM clock", "Hz", ("dram__cycles_elapsed.avg.per_second",)),
-    Figure("elapsed_cycles", _LIGHT, "elapsed cycles", "", ("gpc__cycles_elapsed.max",)),
-    Figure("sm_active_cycles", _LIGHT, "SM active cycles", "", ("sm__cycles_active.avg",)),
-    Figure("dram_bytes_per_s", _MEMORY, "DRAM rate", "bytes/s", ("dram__bytes.sum.per_second",)),
-    Figure("l2_bytes_per_s", _MEMORY, "L2 rate, to and from SMs", "bytes/s", of=_rate("l2")),
-    Figure("l1_bytes_per_s", _MEMORY, "L1 rate", "bytes/s", of=_rate("l1")),
-    Figure("dram_bytes", _MEMORY, "DRAM bytes", "bytes", of=_bytes("dram")),
-    Figure("l2_bytes", _MEMORY, "L2 bytes", "bytes", of=_bytes("l2")),
-    Figure("l1_bytes", _MEMORY, "L1 bytes", "bytes", of=_bytes("l1")),
-    Figure("l1_hit_pct", _MEMORY, "L1 hit rate", "%", ("l1tex__t_sector_hit_rate.pct",)),
-    Figure("l2_hit_pct", _MEMORY, "L2 hit rate", "%", ("lts__t_sector_hit_rate.pct",)),
-    Figure("memory_busy_pct", _MEMORY, "memory units busy", "%", ("gpu__compute_memory_access_throughput" + _ELAPSED,)),
-    Figure("bandwidth_pct", _MEMORY, "between units", "%", ("gpu__compute_memory_request_throughput" + _ELAPSED,)),
-    Figure("memory_pipes_pct", _MEMORY, "memory pipes busy", "%", ("sm__memory_throughput" + _ELAPSED,)),
-    Figure("fp64_flop_per_s", _COMPUTE, "fp64", "FLOP/s", of=_flop_rate("fp64")),
-    Figure("fp64_pct", _COMPUTE, "fp64, of its peak", "%", of=_flop_share("fp64")),
-    Figure("fp32_flop_per_s", _COMPUTE, "fp32", "FLOP/s", of=_flop_rate("fp32")),
-    Figure("fp32_pct", _COMPUTE, "fp32, of its peak", "%", of=_flop_share("fp32")),
-    Figure("fp16_flop_per_s", _COMPUTE, "fp16", "FLOP/s", of=_flop_rate("fp16")),
-    Figure("fp16_pct", _COMPUTE, "fp16, of its peak", "%", of=_flop_share("fp16")),
-    Figure("tensor_format", _COMPUTE, "tensor cores", "",
-           of=lambda facts: roof.label if (roof := _work(facts, "tensor")) else None, is_text=True),
-    Figure("tensor_flop_per_s", _COMPUTE, "tensor cores", "FLOP/s", of=_flop_rate("tensor")),
-    Figure("tensor_pct", _COMPUTE, "tensor, of its peak", "%", of=_flop_share("tensor")),
-    Figure("fma_pct", _COMPUTE, "FMA pipe busy", "%", ("sm__pipe_fma_cycles_active" + _ELAPSED,)),
-    Figure("alu_pct", _COMPUTE, "ALU pipe busy", "%", ("sm__pipe_alu_cycles_active" + _ELAPSED,)),
-    Figure("xu_pct", _COMPUTE, "special functions busy", "%", ("sm__inst_executed_pipe_xu" + _ELAPSED,)),
-    Figure("lsu_pct", _COMPUTE, "load-store busy", "%", ("sm__inst_executed_pipe_lsu" + _ELAPSED,)),
-    Figure("dram_intensity", _COMPUTE, "operations per DRAM byte", "", of=_intensity("dram")),
-    Figure("l2_intensity", _COMPUTE, "operations per L2 byte", "", of=_intensity("l2")),
-    Figure("l1_intensity", _COMPUTE, "operations per L1 byte", "", of=_intensity("l1")),
-    Figure("ipc_active", _COMPUTE, "IPC, SM active", "", ("sm__inst_executed.avg.per_cycle_active",)),
-    Figure("ipc_elapsed", _COMPUTE, "IPC", "", ("sm__inst_executed.avg.per_cycle_elapsed",)),
-    Figure("issued_ipc", _COMPUTE, "issued IPC, SM active", "", ("sm__inst_issued.avg.per_cycle_active",)),
-    Figure("issue_slots_pct", _COMPUTE, "issue slots busy", "%", _both("sm__inst_issued")),
-    Figure("sm_busy_pct", _COMPUTE, "SM busy", "%", _both("sm__instruction_throughput")),
-    Figure("load_sectors_per_request", _ACCESS, "sectors per load", "", of=_per_request("ld")),
-    Figure("store_sectors_per_request", _ACCESS, "sectors per store", "", of=_per_request("st")),
-    Figure("excess_sectors_pct", _ACCESS, "sectors beyond coalesced", "%",
-           of=lambda facts: _percent(facts.access.excess_ratio)),
-    Figure("bank_conflicts", _ACCESS, "passes for bank conflicts", "", of=_conflicts),
-    Figure("spill_bytes", _ACCESS, "local memory (spills)", "bytes", of=_spilled),
-    Figure("spill_requests", _ACCESS, "spilling requests", "", ("derived__local_spilling_requests",)),
-    Figure("active_threads", _ACCESS, "active threads of a warp", "", of=lambda facts: active_lanes(facts.kernel)),
-    Figure("predicated_threads", _ACCESS, "not predicated off", "",
-           ("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",)),
-    Figure("atomic_requests", _ACCESS, "global atomics", "", of=_atomics),
-    Figure("eligible_pct", _WARPS, "one or more eligible", "%", ("smsp__issue_active" + _ACTIVE,)),
-    Figure("no_eligible_pct", _WARPS, "no eligible", "%", ("smsp__issue_inst0" + _ACTIVE,)),
-    Figure("issued_warps", _WARPS, "issued warps a cycle", "", ("smsp__issue_active.avg.per_cycle_active",)),
-    Figure("active_warps", _WARPS, "active warps a scheduler", "", ("smsp__warps_active.avg.per_cycle_active",)),
-    Figure("eligible_warps", _WARPS, "eligible warps a scheduler", "", ("smsp__warps_eligible.avg.per_cycle_active",)),
-    Figure("cycles_per_issue", _WARPS, "cycles per issue", "", ("smsp__average_warp_latency_per_inst_issued.ratio",)),
-    Figure("cycles_per_executed", _WARPS, "cycles per instruction", "",
-           ("smsp__average_warps_active_per_inst_executed.ratio",)),
-    *map(_stall, _REASONS),
-    Figure("theoretical_occupancy_pct", _OCCUPANCY, "theoretical", "%", ("sm__maximum_warps_per_active_cycle_pct",)),
-    Figure("achieved_occupancy_pct", _OCCUPANCY, "achieved", "%", ("sm__warps_active" + _ACTIVE,)),
-    Figure("occupancy_limit", _OCCUPANCY, "limited by", "",
-           of=lambda facts: " and ".join(facts.occupancy.limited_by) or None, is_text=True),
-    Figure("theoretical_warps", _OCCUPANCY, "theoretical warps an SM", "", ("sm__maximum_warps_avg_per_active_cycle",)),
-    Figure("achieved_warps", _OCCUPANCY, "achieved warps an SM", "", ("sm__warps_active.avg.per_cycle_active",)),
-    Figure("register_block_limit", _OCCUPANCY, "blocks by registers", "", ("launch__occupancy_limit_registers",)),
-    Figure("shared_block_limit", _OCCUPANCY, "blocks by shared memory", "", ("launch__occupancy_limit_shared_mem",)),
-    Figure("warp_block_limit", _OCCUPANCY, "blocks by warps", "", ("launch__occupancy_limit_warps",)),
-    Figure("sm_block_limit", _OCCUPANCY, "blocks an SM takes", "", ("launch__occupancy_limit_blocks",)),
-    Figure("barrier_block_limit", _OCCUPANCY, "blocks by barriers", "", ("launch__occupancy_limit_barriers",)),
-    Figure("grid", _LAUNCH, "grid", "", of=lambda facts: _shape(facts.kernel.grid), is_text=True),
-    Figure("block", _LAUNCH, "block", "", of=lambda facts: _shape(facts.kernel.block), is_text=True),
-    Figure("blocks", _LAUNCH, "blocks", "", ("launch__grid_size",)),
-    Figure("block_threads", _LAUNCH, "threads a block", "", ("launch__block_size",)),
-    Figure("threads", _LAUNCH, "threads", "", ("launch__thread_count",)),
-    Figure("registers", _LAUNCH, "registers a thread", "", ("launch__registers_per_thread",)),
-    Figure("static_shared_bytes", _LAUNCH, "shared memory, static", "bytes", ("launch__shared_mem_per_block_static",)),
-    Figure("dynamic_shared_bytes", _LAUNCH, "shared memory, dynamic", "bytes",
-           ("launch__shared_mem_per_block_dynamic",)),
-    Figure("driver_shared_bytes", _LAUNCH, "shared memory, driver", "bytes", ("launch__shared_mem_per_block_driver",)),
-    Figure("shared_carveout_bytes", _LAUNCH, "shared memory an SM", "bytes", ("launch__shared_mem_config_size",)),
-    Figure("cluster_blocks", _LAUNCH, "blocks a cluster", "", ("launch__cluster_size",)),
-    Figure("sms", _LAUNCH, "SMs", "", ("launch__sm_count",)),
-    Figure("waves", _LAUNCH, "waves", "", ("launch__waves_per_multiprocessor",)),
-    Figure("tail_pct", _LAUNCH, "tail, of the waves", "%", of=lambda facts: _percent(facts.occupancy.tail)),
-    Figure("sm_idle_pct", _LAUNCH, "SMs without a block", "%", of=lambda facts: _percent(facts.occupancy.sm_idle)),
-    Figure("executed_instructions", _SOURCE, "executed", "", ("smsp__inst_executed.sum",)),
-    Figure("issued_instructions", _SOURCE, "issued", "", ("smsp__inst_issued.sum",)),
-    Figure("executed_per_scheduler", _SOURCE, "executed a scheduler", "", ("smsp__inst_executed.avg",)),
-    Figure("issued_per_scheduler", _SOURCE, "issued a scheduler", "", ("smsp__inst_issued.avg",)),
-    Figure("branch_pct", _SOURCE, "branches among them", "%", ("derived__smsp__inst_executed_op_branch_pct",)),
-    Figure("branches", _SOURCE, "branches", "", ("smsp__inst_executed_op_branch.sum",)),
-    Figure("branch_efficiency_pct", _SOURCE, "branch efficiency", "%",
-           ("smsp__sass_average_branch_targets_threads_uniform.pct",)),
-    Figure("divergent_branches", _SOURCE, "divergent branches", "",
-           ("smsp__sass_branch_targets_threads_divergent.avg",)),
-)  # fmt: skip
+FIGURES = tuple(_figures())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,6 @@ hold is None, never zero.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path
@@ -166,7 +165,7 @@ def _figures() -> Iterator[Figure]:
     ``text``. A figure without counters is worked out."""
     _, *rows = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
     for row in rows:
-        key, group, head, unit, counters = re.split(" {2,}", row)
+        key, group, head, unit, counters = (cell.strip() for cell in row.split("  ") if cell)
         names = () if counters == "-" else tuple(counters.split(", "))
         of = None if names else _WORKED.get(key) or _stall(key.removeprefix("stall_").removesuffix("_pct"))
         yield Figure(key, group, head, unit.replace("text", "").strip("-"), names, of, is_text=unit == "text")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 
-PARTS = ("score", "adopt", "run", "measure", "batches")
+PARTS = ("score", "adopt", "run", "measure", "batches", "prices")
 
 if len(sys.argv) < 2 or sys.argv[1] not in PARTS:
     raise SystemExit(f"python -m benchmarks.ladders {{{','.join(PARTS)}}} …")

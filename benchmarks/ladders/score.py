@@ -31,7 +31,7 @@ class Foretold:
     def __init__(self, capture: Path, step_ms: float | None, names: Sequence[str]) -> None:
         import timesink
         from timesink.diagnosis import headline
-        from timesink.diagnosis.plan import Joint, candidates
+        from timesink.diagnosis.plan.ladder import changes_offered
         from timesink.measures.steps.steps import steps
 
         trace = timesink.read(capture)
@@ -40,8 +40,9 @@ class Foretold:
             trace = trace.with_unprofiled_step(step_ms / alike * 1e6)
         self.step_ms = headline.step_ms(trace) or 0.0
         self.names = names
-        offered = candidates(timesink.diagnose(trace))
-        self.joint = Joint(trace, 0, self.step_ms, offered)
+        joint = changes_offered(trace, timesink.diagnose(trace))
+        assert not isinstance(joint, str), joint
+        self.joint = joint
 
     def quantity(self, changes: Iterable[str]) -> Quantity | None:
         chosen = set(changes)

@@ -266,6 +266,7 @@ def plan(
     paths: list[Path] | None = None,
     changes: list[str] | None = None,
     list_changes: bool = False,
+    measure: bool = False,
     *,
     writing: PageOutput,
     reading: PricedReading,
@@ -276,24 +277,34 @@ def plan(
     before and after, low and high, and what the step is bound by then. With --change: the price of changes that you
     name, before they are made. The trace's dependency graph is replayed with each and with all of them: old step, new
     step, what limits it next. A gain is a range: p10 and p90 over steps and over what is not known of the change.
+    Without a trace, the changes that can be priced are listed.
     """
     from timesink.fixes.table import parse_change
 
     target = writing.sink(paths or ())
-    if list_changes:
+    if list_changes or not (paths or changes or measure):
         from timesink.views.plan import grammar_page
 
         target.show(grammar_page())
         return 0
     if not paths:
-        raise UsageError("there is no trace to plan for", remedy="give its path, or list the changes with --changes")
+        raise UsageError("there is no trace to plan for", remedy="give its path")
     named = tuple(parse_change(text) for text in changes or ())
+    if named and measure:
+        raise UsageError(
+            "--measure prices all changes of a plan, not those of --change", remedy="leave one of them out"
+        )
     trace = reading.trace(paths)
     with working("replaying" if named else "planning"):
         from timesink.diagnosis.undiagnosable import check_device_work
         from timesink.views.plan import plan_page, what_if_page
 
         check_device_work(trace, "step to replay" if named else "step to plan for")
-        page = what_if_page(trace, named) if named else plan_page(trace)
+        measured = None
+        if measure:
+            from timesink.trials.prices import measured_prices
+
+            measured = measured_prices(trace)
+        page = what_if_page(trace, named) if named else plan_page(trace, measured=measured)
     target.show(page)
     return 0

@@ -13,6 +13,7 @@ from timesink.diagnosis.pricing import price_change
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.diagnosis.words import guessed_steps
 from timesink.errors import UsageError
+from timesink.fixes.measured import MeasuredPrices
 from timesink.fixes.table import GRAMMAR, OF_A_LAYER, Asked, parse_change
 from timesink.measures.timeline.known import trains
 from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
@@ -28,10 +29,18 @@ from timesink.whatif.pricing import Pricer
 __all__ = ["WORTH", "Plan", "Rung", "headline", "page_of", "plan", "plan_page"]
 
 
-def plan_page(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = WORTH.default) -> Page:
-    """The plan of a trace as a page; of a program that only infers, with four usual changes to a layer and the sum."""
-    made = plan(trace, diagnosis, worth)
+def plan_page(
+    trace: Trace,
+    diagnosis: Diagnosis | None = None,
+    worth: float = WORTH.default,
+    measured: MeasuredPrices | None = None,
+) -> Page:
+    """The plan of a trace as a page, with what was measured of its prices; of a program that only infers, with four
+    usual changes to a layer and the sum."""
+    made = plan(trace, diagnosis, worth, measured)
     page, ranks = page_of(made, trace.source), calibrated_pricers(trace)
+    if measured is not None:
+        page = replace(page, sheets=(*page.sheets, _measured_sheet(made, measured)))
     if made.refused or not ranks or trains(trace):
         return page
     rank = min(ranks)
@@ -43,6 +52,25 @@ def plan_page(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = W
     return replace(
         page, sheets=(*page.sheets, Sheet("layer", "Four usual changes to a layer", _PRICES, rows, _OVERLAP))
     )
+
+
+def _measured_sheet(made: Plan, measured: MeasuredPrices) -> Sheet:
+    """Where each price comes from, and what the bench says of those that were measured."""
+    forms = {form.fix: form for form in measured.forms}
+    rows: list[tuple[Cell, ...]] = []
+    for name in made.singles:
+        form = forms.get(name)
+        if form is not None:
+            share = min(form.traced_ns / form.altered_ns, 1.0) if form.altered_ns else None
+            times = form.traced_ns, form.bench_ns or None, form.changed_ns, form.scale
+            rows.append((name, form.origin, share, *times))
+        elif name in {rung.id for rung in made.rungs}:
+            rows.append((name, "assumed", *(None,) * 5))
+    notes = [f"nothing was measured: {measured.refused}"] if measured.refused else list(measured.notes)
+    if measured.figures:
+        named = ", ".join(f"{name.partition('.')[2]} {value:.3g}" for name, (_, value, _) in measured.figures.items())
+        notes.append(f"of this host: {named}")
+    return listed("plan.measured", rows, "; ".join(notes))
 
 
 def page_of(made: Plan, source: str) -> Page:

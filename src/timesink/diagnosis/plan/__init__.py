@@ -24,6 +24,7 @@ from timesink.diagnosis.pricing import (
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Diagnosis, Finding, Quantity
 from timesink.fixes import Beside, Fix, Offer, on_rank
+from timesink.fixes.measured import COMPILERS, MeasuredPrices
 from timesink.fixes.table import fixes_of
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures.kernels.attainable import attainable
@@ -49,11 +50,18 @@ NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
 
 class Joint:
-    """What sets of changes win on a rank, in ms per step; each set is replayed once. `claimed` are changes of sets that
-    no replay prices."""
+    """What sets of changes win on a rank, in ms per step, by what was `measured` of them where anything was; each set
+    is replayed once. `claimed` are changes of sets that no replay prices."""
 
-    def __init__(self, trace: Trace, rank: int, step_ms: float, offered: Sequence[Candidate]) -> None:
-        self.trace, self.rank, self.step_ms = trace, rank, step_ms
+    def __init__(
+        self,
+        trace: Trace,
+        rank: int,
+        step_ms: float,
+        offered: Sequence[Candidate],
+        measured: MeasuredPrices | None = None,
+    ) -> None:
+        self.trace, self.rank, self.step_ms, self.measured = trace, rank, step_ms, measured
         self.offered = {candidate.fix.name: candidate for candidate in offered}
         self.claimed: Chosen = frozenset()
         self._known: dict[tuple[Chosen, bool], Quantity | None] = {}
@@ -206,9 +214,11 @@ class Joint:
 
     def _made(self, one: Candidate, effective: Chosen, eased: bool) -> tuple[Change, ...]:
         """The parts of one of these changes: the same objects wherever what it minds is the same."""
-        key = one.fix.name, effective.intersection(one.fix.minds), eased
+        minded = effective.intersection(one.fix.minds if self.measured is None else (*one.fix.minds, *COMPILERS))
+        key = one.fix.name, minded, eased
         if key not in self._parts:
-            self._parts[key] = one.parts(self.trace, self.rank, *key[1:])
+            parts = one.parts(self.trace, self.rank, *key[1:])
+            self._parts[key] = self.measured.applied(one.fix.name, parts, minded) if self.measured else parts
         return self._parts[key]
 
     def _by_device(self, changes: Sequence[ShortenKernels]) -> list[ShortenKernels]:

@@ -12,6 +12,7 @@ interval that reaches far up counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Final
 
 from timesink.diagnosis import headline
@@ -24,6 +25,7 @@ from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Diagnosis, Finding, Quantity
 from timesink.diagnosis.words import guessed_steps
 from timesink.fixes import Fix
+from timesink.fixes.measured import MeasuredPrices
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.replay import pricers
@@ -88,21 +90,29 @@ class Plan:
     free_bytes: int | None = None
 
 
-def plan(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = WORTH.default) -> Plan:
-    """The ladder of a trace: changes that win `worth` of the step or more, best first."""
+def plan(
+    trace: Trace,
+    diagnosis: Diagnosis | None = None,
+    worth: float = WORTH.default,
+    measured: MeasuredPrices | None = None,
+) -> Plan:
+    """The ladder of a trace: changes that win `worth` of the step or more, best first, by measured prices where these
+    are known."""
     diagnosis = diagnosis or diagnose(trace)
-    joint = changes_offered(trace, diagnosis)
+    joint = changes_offered(trace, diagnosis, measured)
     if isinstance(joint, str):
         return Plan(headline.step_ms(trace), refused=joint)
-    return _climbed(joint, worth, next(iter(diagnosis.findings), None))
+    with nullcontext() if measured is None else measured.assumed():
+        return _climbed(joint, worth, next(iter(diagnosis.findings), None))
 
 
-def changes_offered(trace: Trace, diagnosis: Diagnosis) -> Joint | str:
+def changes_offered(trace: Trace, diagnosis: Diagnosis, measured: MeasuredPrices | None = None) -> Joint | str:
     """The changes that a ladder could be made of, and what sets of them win; or why there is no ladder."""
     step_ms = headline.step_ms(trace)
     if (refused := _refused(trace, diagnosis)) or step_ms is None:
         return refused or "the trace has no GPU work"
-    return Joint(trace, _rank(trace, diagnosis), step_ms, candidates(diagnosis, known(trace).program))
+    offered = candidates(diagnosis, known(trace).program)
+    return Joint(trace, _rank(trace, diagnosis), step_ms, offered, measured)
 
 
 def _refused(trace: Trace, diagnosis: Diagnosis) -> str:

@@ -257,6 +257,8 @@ class FuseOptimizer(OfKernels):
 
     touches: ClassVar[Touches] = Touches.BOTH
     host: Target = OPTIMIZER
+    fixed_us: Figure = fixes.OPTIMIZER_FIXED_US
+    per_launch_us: Figure = fixes.OPTIMIZER_LAUNCH_US
 
     @classmethod
     def of(cls, kernels: Selection, host: Target = OPTIMIZER) -> FuseOptimizer:
@@ -275,7 +277,7 @@ class FuseOptimizer(OfKernels):
         edit.draw(self.kernels, case)
         edit.close_gaps(ops, 0)
         launching = graph.program.launching(ops)
-        fixed_us, per_launch_us = fixes.OPTIMIZER_FIXED_US.at(case), fixes.OPTIMIZER_LAUNCH_US.at(case)
+        fixed_us, per_launch_us = self.fixed_us.at(case), self.per_launch_us.at(case)
         windows = host_windows(graph, self.host)
         edit.replace_launches(windows, launching, fixed_us, per_launch_us)
         outside = launching & ~calls_within(graph, windows)

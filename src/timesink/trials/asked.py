@@ -1,0 +1,303 @@
+"""What a plan asks of a GPU: the recorded operators that its changes alter, and the forms that these then have.
+
+An operator is asked for once, however often it was called with the same shapes, strides and types; so are the attention
+that is written out, the optimizer's step, and operations that go through lists one by one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from timesink.diagnosis.plan import Joint
+from timesink.knowledge.kernels import PRODUCTS
+from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, TORCH_OPTIMIZER_STEP
+from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.steps.steps import steps
+from timesink.model.arrays import Int64Array
+from timesink.model.names import matches
+from timesink.model.tables import HOST_OPS, RANGES
+from timesink.untrusted.plain_json import parsed
+from timesink.whatif.change import Change
+from timesink.whatif.changes.kernels import OfKernels, ShortenKernels
+
+Question = dict[str, Any]
+Sizes = tuple[int, ...]
+RowsOfPass = tuple[list[int], list[int]]
+"""Rows of the products of attention, and of what is between them."""
+_SIGNATURE: Final = ("op", "shapes", "types", "strides", "scalars", "math", "backward")
+FORMS: Final = {
+    "tf32": ("tf32", PRODUCTS),
+    "bf16": ("bf16", PRODUCTS),
+    "bf16_weights": ("bf16", PRODUCTS),
+    "fp16": ("fp16", PRODUCTS),
+    "padding": ("padded", PRODUCTS),
+    "channels_last": ("channels_last", ("convolution", "norm", "pooling")),
+}
+"""The form that a fix gives to which kinds of kernels."""
+OF_OPTIMIZER: Final = {"fused_optimizer": "fused", "foreach": "foreach"}
+_LISTED: Final = frozenset({"add_", "sub_", "mul_", "div_", "lerp_", "copy_", "addcmul_", "addcdiv_", "zero_"})
+_SCALED: Final = ("aten::mul_", "aten::div_", "aten::lerp_")
+_OPTIMIZERS: Final = frozenset({"Adam", "AdamW", "SGD"})
+_MOST_QUESTIONS: Final = 160
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOperator:
+    """One operator of one signature: the nanoseconds of all its kernels, and its question."""
+
+    ns: float
+    question: Question
+
+
+class Asked:
+    """The questions of one rank's first device, most of the time first, and what answers make of its changes."""
+
+    def __init__(self, joint: Joint) -> None:
+        self.joint, self.trace = joint, joint.trace
+        self.device = joint.rank, joint.device
+        self.step_count = max(steps(self.trace).windows.filter(pl.col("rank") == joint.rank).height, 1)
+
+    @cached_property
+    def kernels(self) -> pl.DataFrame:
+        """The device's kernels with the recorded signature of their operators, and `sign`, its number; `before` is the
+        family of the kernel before it on the stream. Sorted by row."""
+        host, own = self.trace.get(HOST_OPS), kernel_facts(self.trace).on(self.device)
+        op = own["host_op"].fill_null(0).to_numpy()
+        told = host.select(
+            pl.col("name").cast(pl.String).alias("op"),
+            *(
+                pl.col(f"input_{name}").cast(pl.String).alias(alias)
+                for name, alias in (("shapes", "shapes"), ("dtypes", "types"), ("strides", "strides"))
+            ),
+            pl.col("concrete_inputs").cast(pl.String).alias("scalars"),
+            self._backward(host).alias("backward"),
+        )[op]
+        frame = own.select("row", "stream", "start_ns", "length", "family", "host_op", pl.col("math").cast(pl.String))
+        frame = pl.concat([frame.with_columns(pl.col("family").cast(pl.String)), told], how="horizontal")
+        frame = frame.with_columns(pl.when(pl.col("host_op").is_not_null()).then("op").alias("op"))
+        before = frame.sort("stream", "start_ns").select(
+            "row", pl.col("family").shift(1).over("stream").alias("before")
+        )
+        of_op = pl.col("math").sort_by("length").last().over("host_op")  # a product beside what lays its operands out
+        frame = frame.with_columns(pl.when(pl.col("host_op").is_not_null()).then(of_op).otherwise("math").alias("math"))
+        numbers = pl.struct(_SIGNATURE).rank("dense").cast(pl.Int64).alias("sign")
+        frame = frame.join(before, on="row").sort("row")
+        of_first = pl.col("before").first().over("host_op")  # before the operator, not between two kernels of it
+        return frame.with_columns(numbers, pl.when(pl.col("host_op").is_not_null()).then(of_first).alias("before"))
+
+    @staticmethod
+    def _backward(host: pl.DataFrame) -> pl.Series:
+        """For each operator whether it runs on a thread that works out gradients."""
+        of_autograd = matches(host["name"], AUTOGRAD_OPERATOR)
+        thread = host.select(pl.struct("process", "thread")).to_series()
+        return thread.is_in(thread.filter(of_autograd).unique().implode())
+
+    @property
+    def are_recorded(self) -> bool:
+        """Whether any operator's shapes and types are."""
+        return bool(self.kernels.select((pl.col("shapes").is_not_null() & pl.col("op").is_not_null()).any()).item())
+
+    @cached_property
+    def altered(self) -> Mapping[str, Int64Array]:
+        """The kernels of the device that each fix alters, by rows."""
+        found = {}
+        for name in self.joint.offered:
+            rows = [rows for part in self.joint.parts({name}) for rows in _rows(part, self.device)]
+            if rows:
+                found[name] = np.unique(np.concatenate(rows))
+        return found
+
+    def of(self, fix: str, families: Sequence[str]) -> pl.DataFrame:
+        """The kernels of operators, recorded with their shapes, of which a fix alters a kernel of these families."""
+        rows = pl.Series(self.altered.get(fix, np.empty(0, np.int64)), dtype=pl.Int64)
+        named = self.kernels.filter(
+            pl.col("row").is_in(rows.implode()) & pl.col("family").is_in(families) & pl.col("shapes").is_not_null()
+            & pl.col("op").str.starts_with("aten::")
+        )  # fmt: skip
+        return self.kernels.filter(pl.col("host_op").is_in(named["host_op"].unique().implode()))
+
+    @cached_property
+    def operators(self) -> Mapping[int, AskedOperator]:
+        """The operators that are asked for, by the number of their signature."""
+        forms: dict[int, set[str]] = {}
+        for fix, (form, families) in FORMS.items():
+            for sign in self.of(fix, families)["sign"].unique().to_list():
+                forms.setdefault(sign, set()).add(form)
+        own = self.kernels.filter(pl.col("sign").is_in(list(forms))).sort("row")
+        first = own.group_by("sign").agg(*(pl.col(name).first() for name in _SIGNATURE), pl.sum("length")).sort("sign")
+        found = {}
+        for row in first.iter_rows(named=True):
+            told = {name: json_list(row[name]) for name in ("shapes", "types", "strides", "scalars")}
+            if len({len(part) for part in told.values()}) == 1:
+                question = {"kind": "operator", "name": row["op"], **told, "forms": sorted(forms[row["sign"]])}
+                found[row["sign"]] = AskedOperator(float(row["length"]), {**question, "tf32": row["math"] == "tf32"})
+        return found
+
+    def questions(self) -> list[Question]:
+        """All of them, those first whose kernels took most."""
+        asked = [(one.ns, one.question) for one in self.operators.values()]
+        asked += [*self.attention_asked(), *self.optimizer_asked()]
+        asked += [(ns, question) for ns, question, _ in self.lists.values()]
+        asked.sort(key=lambda pair: -pair[0])
+        return [question for _, question in asked[:_MOST_QUESTIONS]]
+
+    @cached_property
+    def lengths(self) -> Mapping[int, int]:
+        """Nanoseconds of each kernel, by row."""
+        return dict(self.kernels.select("row", "length").iter_rows())
+
+    @cached_property
+    def attentions(self) -> Mapping[Sizes, dict[bool, RowsOfPass]]:
+        """Attention written out, by (heads, queries, keys, width): rows of the forward and of the backward pass."""
+        rows = pl.Series(self.altered.get("fused_attention", np.empty(0, np.int64)), dtype=pl.Int64)
+        own = self.kernels.filter(pl.col("row").is_in(rows.implode())).sort("stream", "start_ns")
+        read = own.select("row", pl.col("family").is_in(PRODUCTS), "shapes", "backward")
+        found = _written_out(read.iter_rows())
+        return {key: parts for key, parts in found.items() if all(products for products, _ in parts.values())}
+
+    def attention_asked(self) -> Iterator[tuple[float, Question]]:
+        """What takes how long, in ns, and the question, in the order of `attentions`."""
+        for sizes, parts in self.attentions.items():
+            rows = [row for products, between in parts.values() for row in (*products, *between)]
+            own = self.kernels.filter(pl.col("row").is_in(rows))
+            ops = set(own["op"].drop_nulls())
+            kinds = json_list(own.filter(pl.col("family").is_in(PRODUCTS))["types"][0])
+            yield (
+                float(own["length"].sum()),
+                {
+                    "kind": "attention", "sizes": list(sizes), "type": kinds[0], "trains": True in parts,
+                    "masked": bool(ops & {"aten::add", "aten::masked_fill", "aten::masked_fill_", "aten::add_"}),
+                    "tf32": "tf32" in set(own["math"]), "forms": ["fused"],
+                },
+            )  # fmt: skip
+
+    @cached_property
+    def optimizer(self) -> tuple[str, list[list[int]], bool, bool] | None:
+        """The optimizer: its class, the sizes of its tensors, whether it keeps a momentum, and whether it goes over
+        lists; None where that is not recorded."""
+        ranges = self.trace.get(RANGES).filter(matches(self.trace.get(RANGES)["name"], TORCH_OPTIMIZER_STEP))
+        names = Counter(str(name).partition("#")[2].partition(".")[0] for name in ranges["name"])
+        fixes = [fix for fix in ("fused_optimizer", "foreach") if fix in self.altered]
+        if len(names) != 1 or not fixes or not set(names) <= _OPTIMIZERS:
+            return None
+        rows = pl.Series(self.altered[fixes[0]], dtype=pl.Int64)
+        own = self.kernels.filter(pl.col("row").is_in(rows.implode()))
+        over_lists = bool((own["family"] == "foreach").any())
+        told = self._list_sizes(own) if over_lists else []  # of a long list nothing is recorded
+        sizes = max(told, self._gradient_sizes(ranges.height), key=len)
+        momentum = own["op"].n_unique() > 1
+        return (next(iter(names)), sizes, momentum, over_lists) if sizes else None
+
+    @staticmethod
+    def _list_sizes(own: pl.DataFrame) -> list[list[int]]:
+        """The tensors of the longest list that an operator took."""
+        lists = [json_list(text) for text in own["shapes"].drop_nulls().unique().sort()]
+        firsts = [one[0] for one in lists if one and isinstance(one[0], list) and one[0] and one[0][0]]
+        whole = [one for one in firsts if all(isinstance(size, list) for size in one)]
+        return max(whole, key=len, default=[])
+
+    def _gradient_sizes(self, count: int) -> list[list[int]]:
+        """What gradients are added up in, of one step of so many."""
+        host = self.trace.get(HOST_OPS).filter(pl.col("name").cast(pl.String) == "torch::autograd::AccumulateGrad")
+        sizes: list[list[int]] = []
+        for text, number in host["input_shapes"].cast(pl.String).value_counts().iter_rows():
+            found = json_list(text)
+            if found and all(isinstance(size, int) for size in found[0]):
+                sizes += [found[0]] * max(round(number / max(count, 1)), 1)
+        return sorted(sizes)
+
+    def optimizer_asked(self) -> Iterator[tuple[float, Question]]:
+        """The same of the optimizer's step, if it is known."""
+        if self.optimizer is None:
+            return
+        name, sizes, momentum, over_lists = self.optimizer
+        forms = [form for fix, form in OF_OPTIMIZER.items() if fix in self.altered]
+        rows = np.concatenate([self.altered[fix] for fix in OF_OPTIMIZER if fix in self.altered])
+        ns = self.kernels.filter(pl.col("row").is_in(np.unique(rows)))["length"].sum()
+        options = {"momentum": momentum and name == "SGD", "form": "foreach" if over_lists else "loop"}
+        yield float(ns), {"kind": "optimizer", "name": name, "sizes": sizes, "forms": forms, **options}
+
+    @cached_property
+    def lists(self) -> Mapping[str, tuple[float, Question, list[int]]]:
+        """Operations on tensors one by one that a change makes on lists: the time of their kernels, the question, and
+        their rows."""
+        rows = pl.Series(self.altered.get("list_operations", np.empty(0, np.int64)), dtype=pl.Int64)
+        own = self.kernels.filter(pl.col("row").is_in(rows.implode()) & pl.col("shapes").is_not_null())
+        found = {}
+        for (op,), part in own.group_by("op", maintain_order=True):
+            name = str(op)
+            if name.removeprefix("aten::") in _LISTED:
+                sizes: list[list[int]] = []
+                for text, number in part["shapes"].value_counts().iter_rows():
+                    sizes += [json_list(text)[0]] * max(round(number / self.step_count), 1)
+                told = json_list(part["shapes"][0])
+                operands = max(sum(bool(shape) and shape == told[0] for shape in told), 1)
+                question = {"kind": "list", "name": name, "sizes": sorted(sizes), "operands": operands}
+                question["scalar"] = name in _SCALED
+                found[name] = float(part["length"].sum()), question, part["row"].to_list()
+        return found
+
+
+def _written_out(kernels: Iterable[tuple[int, bool, str, bool]]) -> dict[Sizes, dict[bool, RowsOfPass]]:
+    """Attention by its sizes, of its kernels in order: row, whether it is a product, its shapes, whether it is of a
+    backward pass. Forward, two products belong together where the second takes the scores that the first makes."""
+    found: dict[Sizes, dict[bool, RowsOfPass]] = {}
+    known: dict[Sizes, Sizes] = {}
+    first: tuple[int, Sizes] | None = None
+    sizes: Sizes | None = None
+    for row, is_product, shapes, backward in kernels:
+        made = _product_sizes(shapes) if is_product else None
+        if made is not None and not backward:
+            heads, queries, inner, columns = made
+            if first is not None and first[1][:2] == (heads, queries) and first[1][3] == inner:
+                sizes = known[heads, *sorted(made[1:])] = heads, queries, inner, columns
+                found.setdefault(sizes, {}).setdefault(False, ([], []))[0].extend([first[0], row])
+                first = None
+            else:
+                first = row, made
+                sizes = heads, queries, columns, inner
+        elif made is not None:
+            sizes = known.get((made[0], *sorted(made[1:])), sizes)
+        if sizes is not None and (backward or made is None):
+            found.setdefault(sizes, {}).setdefault(backward, ([], []))[made is None].append(row)
+    return found
+
+
+def identity(question: Mapping[str, Any]) -> str:
+    """What tells a question from others: its content."""
+    return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _rows(part: Change, device: tuple[int, int]) -> Iterator[Int64Array]:
+    kernels = part.kernels if isinstance(part, OfKernels) else part
+    if isinstance(kernels, ShortenKernels) and kernels.device == device:
+        yield kernels.rows
+        if kernels.beside is not None:
+            yield kernels.beside.rows
+
+
+def json_list(text: str | None) -> Any:
+    """The list that a recorded text is; an empty one where it is none."""
+    try:
+        found = parsed(text) if text else []
+    except ValueError:
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _product_sizes(shapes: str | None) -> Sizes | None:
+    """Of a batch of products: how many, rows, the inner size, columns; None where it is none."""
+    sides = [side for side in json_list(shapes) if isinstance(side, list) and len(side) == 3]
+    if len(sides) < 2 or not all(isinstance(size, int) for side in sides[-2:] for size in side):
+        return None
+    (heads, rows, inner), (_, _, columns) = sides[-2:]
+    return heads, rows, inner, columns

@@ -1,0 +1,216 @@
+"""What the answers of a bench say of a trace's kernels.
+
+What a change keeps of a kernel's time is what its operator takes in the bench in changed form over what it takes there
+as it was recorded. Whether the trace's time is nearer to that with operands in the GPU's cache or without tells which
+of the two counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from timesink.fixes.measured import MeasuredForm, MeasuredKernels, MeasuredPrices, Origin
+from timesink.measures.timeline.known import trains
+from timesink.trials.asked import FORMS, OF_OPTIMIZER, Asked, Question, identity, json_list
+from timesink.units import NS_PER_US
+from timesink.whatif.change import Range
+
+Answer = Mapping[str, Any]
+ByRow = dict[int, tuple[float, ...]]
+"""What each kernel keeps: as it wins least, as expected, as it wins most."""
+_AUTOCAST: Final = frozenset({"bf16", "fp16"})
+_NORMALIZED: Final = ("norm", "softmax")  # what autocast leaves in fp32, and the product after it casts
+_WEIGHED: Final = ("aten::mm", "aten::addmm", "aten::linear")  # products with weights
+_OFF: Final = 0.05  # what the bench repeats to
+_COLDER: Final = 1.05
+_SURE_HOST: Final = (1.3, 1.0, 0.8)  # of what the host took in the bench: least won, expected, most won
+_GONE: Final = (0.0, 0.0, 0.0)
+_HALF: Final = 0.5
+_LEAST_US: Final = 1e-6
+
+
+def prices(asked: Asked, answers: Mapping[str, Answer], origin: Origin) -> MeasuredPrices:
+    """What the answers say, by questions as `identity` names them."""
+    kernels: dict[str, MeasuredKernels] = {}
+    compiled: dict[str, MeasuredKernels] = {}
+    forms: list[MeasuredForm] = []
+    by_sign = {sign: _answer(one.question, answers) for sign, one in asked.operators.items()}
+    for fix in FORMS:
+        shares = _Shares(asked, fix, False)
+        if by_row := shares.of(by_sign):
+            kernels[fix] = _measured(asked, by_row)
+            compiled[fix] = _measured(asked, _Shares(asked, fix, True).of(by_sign))
+            forms.append(_form(asked, fix, by_row, origin, shares.bench_ns))
+    for fix, by_row, host_us in (*_attention(asked, answers), *_optimizers(asked, answers), *_lists(asked, answers)):
+        kernels[fix] = _measured(asked, by_row, host_us)
+        forms.append(_form(asked, fix, by_row, origin))
+    return MeasuredPrices(kernels, compiled, forms=tuple(forms))
+
+
+def _answer(question: Question, answers: Mapping[str, Answer]) -> Answer:
+    """What is known of a question; nothing where it failed."""
+    found = answers.get(identity(question), {})
+    return {} if "failed" in found else found
+
+
+def _measured(asked: Asked, by_row: ByRow, host_us: float | None = None) -> MeasuredKernels:
+    rows = np.array(sorted(by_row), np.int64)
+    shares = np.array([by_row[row] for row in rows.tolist()], np.float64)
+    taken = None if host_us is None else Range(*(times * host_us for times in _SURE_HOST))
+    return MeasuredKernels(asked.device, rows, tuple(shares.T), taken)
+
+
+def _form(asked: Asked, fix: str, by_row: ByRow, origin: Origin, bench_ns: float = 0.0) -> MeasuredForm:
+    """What was measured of a fix, per step."""
+    length, altered = asked.lengths, asked.altered.get(fix, np.empty(0, np.int64))
+    traced = sum(length[row] for row in by_row)
+    changed = sum(length[row] * shares[1] for row, shares in by_row.items())
+    whole = sum(length.get(row, 0) for row in {*altered.tolist(), *by_row})
+    return MeasuredForm(fix, origin, *(float(ns) / asked.step_count for ns in (whole, traced, bench_ns, changed)))
+
+
+def _of_ratio(ratio: float) -> tuple[float, float, float]:
+    return ratio * (1 + 2 * _OFF), ratio, ratio * (1 - 2 * _OFF)
+
+
+def _attention(asked: Asked, answers: Mapping[str, Answer]) -> Iterator[tuple[str, ByRow, None]]:
+    """What is between the products of attention goes; they keep what one kernel takes of all."""
+    found: ByRow = {}
+    for (_, question), (sizes, parts) in zip(asked.attention_asked(), asked.attentions.items(), strict=True):
+        answer = _answer(question, answers)
+        for backward, (products, between) in parts.items() if answer else ():
+            own, others = (sum(asked.lengths[row] for row in rows) for rows in (products, between))
+            written, fused = answer["recorded"][int(backward)], answer["fused"][int(backward)]
+            if written > 0 and own > 0:
+                share = _of_ratio(fused / written * (own + others) / own)
+                found |= dict.fromkeys(products, share) | dict.fromkeys(between, _GONE)
+        assert sizes == tuple(question["sizes"])
+    if found:
+        yield "fused_attention", found, None
+
+
+def _optimizers(asked: Asked, answers: Mapping[str, Answer]) -> Iterator[tuple[str, ByRow, float]]:
+    """The kernels of a step, and the host's time for it."""
+    for _, question in asked.optimizer_asked():
+        answer = _answer(question, answers)
+        for fix, form in OF_OPTIMIZER.items():
+            if fix in asked.altered and form in answer:
+                share = _of_ratio(answer[form][0] / max(answer["recorded"][0], _LEAST_US))
+                yield fix, dict.fromkeys(asked.altered[fix].tolist(), share), answer[form][2]
+
+
+def _lists(asked: Asked, answers: Mapping[str, Answer]) -> Iterator[tuple[str, ByRow, None]]:
+    """The kernels of operations on lists."""
+    found: ByRow = {}
+    for name, (_, question, rows) in asked.lists.items():
+        if answer := _answer(question, answers):
+            share = _of_ratio(answer["list"][0] / max(answer["recorded"][0], _LEAST_US))
+            found |= dict.fromkeys(rows, share)
+        assert name == question["name"]
+    if found:
+        yield "list_operations", found, None
+
+
+class _Shares:
+    """What the kernels of operators keep in the form that a fix gives them; with a compiler casts are `fused`."""
+
+    def __init__(self, asked: Asked, fix: str, fused: bool) -> None:
+        self.asked, self.fix, self.fused = asked, fix, fused
+        self.form, self.families = FORMS[fix]
+        self.bench_ns, self.trains = 0.0, trains(asked.trace)
+
+    def of(self, answers: Mapping[int, Answer]) -> ByRow:
+        """The shares; none where nothing was measured."""
+        found: ByRow = {}
+        after_norm = pl.col("before").is_in(_NORMALIZED).fill_null(False).alias("after")
+        for (sign, after), part in self.asked.of(self.fix, self.families).group_by("sign", after_norm):
+            answer = answers.get(int(str(sign)), {})
+            if self.form in answer:
+                shares = self._shares(answer, part, bool(after))
+                found |= (
+                    self._on_kernels(part, shares)
+                    if self.form == "channels_last"
+                    else dict.fromkeys(part["row"].to_list(), shares)
+                )
+        return found
+
+    @staticmethod
+    def _on_kernels(part: pl.DataFrame, shares: tuple[float, ...]) -> ByRow:
+        """With channels last converters go, and what is left of an operator's time is that of its other kernels."""
+        converts = pl.col("family") == "layout"
+        total, left = (float(some["length"].sum()) for some in (part, part.filter(~converts)))
+        if not left:
+            return dict.fromkeys(part["row"].to_list(), shares)
+        grown = tuple(share * total / left for share in shares)
+        gone = dict.fromkeys(part.filter(converts)["row"].to_list(), _GONE)
+        return dict.fromkeys(part.filter(~converts)["row"].to_list(), grown) | gone
+
+    def _shares(self, answer: Answer, part: pl.DataFrame, after_norm: bool) -> tuple[float, float, float]:
+        count = part["host_op"].n_unique()
+        traced_us = float(part["length"].sum()) / count / NS_PER_US
+        (warm, cold), (new_warm, new_cold) = answer["recorded"], answer[self.form]
+        far = min(max((traced_us - warm) / (cold - warm), 0.0), 1.0) if cold > _COLDER * warm else _HALF
+        base, new = warm + far * (cold - warm), new_warm + far * (new_cold - new_warm)
+        most, usual, least = self._casts(answer, part.row(0, named=True), after_norm)
+        self.bench_ns += base * count * NS_PER_US / self.asked.step_count
+        ends = (new_warm + usual) / warm, (new_cold + usual) / cold, (new + usual) / base
+        cautious, hopeful = max(*ends, (new + most) / base), min(*ends, (new + least) / base)
+        return cautious * (1 + _OFF), ends[2], hopeful * (1 - _OFF)
+
+    def _casts(self, answer: Answer, row: Mapping[str, Any], after_norm: bool) -> tuple[float, float, float]:
+        """Microseconds of casts beside the product under autocast: at most, as expected, at least.
+
+        A weight is cast, and its gradient; what a product reads, after a norm or softmax; of other inputs, and of their
+        gradients, it is not known whether they come in 16 bits.
+        """
+        if self.fix not in _AUTOCAST:
+            return 0.0, 0.0, 0.0
+        operands, results = answer[f"{self.form} casts"], answer[f"{self.form} results"]
+        name, of_results = row["op"], sum(results)
+        is_weighed, is_convolution = name in _WEIGHED, "convolution" in name
+        if row["backward"]:
+            steps = (json_list(row["strides"]) or [[]])[0]
+            of_weight = len(steps) == len("mk") and steps[0] == 1 != steps[1]  # the gradient times the input
+            usual = of_results * (1.0 if of_weight else _HALF) * is_weighed
+            most, usual = of_results, sum(results[1:]) if is_convolution else usual
+            least = _HALF * usual
+        else:
+            first = int(name == "aten::addmm")  # after the bias
+            own, most = operands[first], sum(operands)
+            weights = (most - own) * (is_weighed or is_convolution)
+            usual = weights + own * (1.0 if after_norm else _HALF * is_weighed)
+            least = weights if self.trains else 0.0
+        return (_HALF * most, 0.0, 0.0) if self.fused else (most, usual, least)
+
+
+_LAUNCHES: Final = {"inferred": 5, "trained": 17}
+"""Of one layer of the probe: a norm, two products, an activation, a sum; with gradients six of products, two of biases,
+two of the norm and one each of activation and sum more."""
+_CASTS: Final = {"inferred": 4.5, "trained": 12}
+"""How many of them `fixes.replays.autocast` counts in it: 2.25 for each of two products, or 2 for each of six."""
+
+
+def figures_of(machine: Answer, regions: Answer, is_trained: bool) -> dict[str, tuple[float, float, float]]:
+    """Figures in place of assumptions, by what this host takes: each as it wins least, as expected, as it wins most."""
+    found: dict[str, tuple[float, float, float]] = {}
+    if "graph_20" in machine:
+        per = max((machine["graph_220"][1] - machine["graph_20"][1]) / 200, 0.01)
+        found["fixes.graph_kernel_us"] = _least_to_most(per)
+        found["fixes.graph_replay_us"] = _least_to_most(max(machine["graph_20"][1] - 20 * per, 1.0))
+    kind = "trained" if is_trained else "inferred"
+    if f"{kind}_cast" in machine:
+        more = machine[f"{kind}_cast"][1] / machine[kind][1] - 1
+        found["fixes.autocast_casts"] = _least_to_most(max(more * _LAUNCHES[kind] / _CASTS[kind], _OFF))
+    if f"{kind}_compiled" in regions:
+        more = regions[f"{kind}_compiled"][1] / regions[kind][1] - 1
+        name = "fixes.region_trained" if is_trained else "fixes.region_entered"
+        found[name] = _least_to_most(max(more * _LAUNCHES[kind], 0.0))
+    return found
+
+
+def _least_to_most(value: float) -> tuple[float, float, float]:
+    return 1.4 * value, value, 0.7 * value

@@ -103,7 +103,7 @@ class Fix:
     themselves, `same_kernels` that the kernels stay those that they are.
 
     `switch` says that `trials.switches` can switch it on and off in a running program, `edit` that `edits.table` can
-    write it into one, both under the same name. `run` (its kernels in changed form, to be measured) is empty so far.
+    write it into one, both under the same name.
     """
 
     name: str
@@ -130,7 +130,6 @@ class Fix:
     same_kernels: bool = False
     of_pytorch: bool = False
     switch: bool = False
-    run: None = None
     edit: bool = False
 
     def replay(self, trace: Trace, beside: Beside | None = None) -> Iterable[Any]:

@@ -19,6 +19,7 @@ import polars as pl
 
 from timesink.diagnosis.plan import Joint
 from timesink.knowledge.kernels import PRODUCTS
+from timesink.knowledge.operators import ONLY_COMPUTES
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, TORCH_OPTIMIZER_STEP
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.steps import steps
@@ -58,7 +59,7 @@ class AskedOperator:
     question: Question
 
 
-class Asked:
+class BenchQuestions:
     """The questions of one rank's first device, most of the time first, and what answers make of its changes."""
 
     def __init__(self, joint: Joint) -> None:
@@ -103,8 +104,9 @@ class Asked:
 
     @property
     def are_recorded(self) -> bool:
-        """Whether any operator's shapes and types are."""
-        return bool(self.kernels.select((pl.col("shapes").is_not_null() & pl.col("op").is_not_null()).any()).item())
+        """Whether any operator's shapes are."""
+        shapes = self.trace.get(HOST_OPS)["input_shapes"]
+        return shapes.null_count() < len(shapes)
 
     @cached_property
     def altered(self) -> Mapping[str, Int64Array]:
@@ -121,7 +123,7 @@ class Asked:
         rows = pl.Series(self.altered.get(fix, np.empty(0, np.int64)), dtype=pl.Int64)
         named = self.kernels.filter(
             pl.col("row").is_in(rows.implode()) & pl.col("family").is_in(families) & pl.col("shapes").is_not_null()
-            & pl.col("op").str.starts_with("aten::")
+            & pl.col("op").str.contains(ONLY_COMPUTES)  # a trace may name any operator
         )  # fmt: skip
         return self.kernels.filter(pl.col("host_op").is_in(named["host_op"].unique().implode()))
 

@@ -25,9 +25,9 @@ from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.plan.ladder import changes_offered
 from timesink.fixes.measured import MeasuredPrices
 from timesink.measures.timeline.known import trains
-from timesink.model.tables import DEVICES
+from timesink.model.tables import DEVICES, HOST_OPS
 from timesink.model.trace import Trace
-from timesink.trials.asked import Asked, identity
+from timesink.trials.asked import BenchQuestions, identity
 from timesink.trials.shares import figures_of, prices
 from timesink.untrusted.nvidia_tools import ask
 from timesink.untrusted.plain_json import document
@@ -42,7 +42,7 @@ _MOST_RUNS: Final = 3  # one that breaks the GPU ends its process: the others ar
 _GPU_QUERY: Final = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
 _VERSION: Final = "from importlib import metadata; print(metadata.version('torch'))"
 _HOST: Final = ({"kind": "machine"}, {"kind": "regions"})
-"""Asked last: what a compiler takes to start is more than all else."""
+"""BenchQuestions last: what a compiler takes to start is more than all else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def measured_prices(trace: Trace, cache: Path | None = None, budget_s: float = B
     joint = changes_offered(trace, diagnose(trace))
     if isinstance(joint, str):
         return MeasuredPrices(refused=joint)
-    asked = Asked(joint)
+    asked = BenchQuestions(joint)
     if why := _unasked(asked):
         return MeasuredPrices(refused=why)
     bench = find_bench()
@@ -99,15 +99,17 @@ def measured_prices(trace: Trace, cache: Path | None = None, budget_s: float = B
     return prices_on(asked, bench, cache, budget_s)
 
 
-def _unasked(asked: Asked) -> str:
-    if not asked.kernels.height:
-        return "the trace has no kernels"
+def _unasked(asked: BenchQuestions) -> str:
+    if not asked.trace.get(HOST_OPS).height:
+        return "the trace records no operators of PyTorch: capture with `timesink capture torch`"
     if not asked.are_recorded:
-        return "the trace records no shapes of operators: capture with record_shapes=True, as `timesink capture` does"
+        return "the trace records no shapes of operators: capture with record_shapes=True, as `timesink capture torch`"
     return ""
 
 
-def prices_on(asked: Asked, bench: Bench, cache: Path | None = None, budget_s: float = BUDGET_S) -> MeasuredPrices:
+def prices_on(
+    asked: BenchQuestions, bench: Bench, cache: Path | None = None, budget_s: float = BUDGET_S
+) -> MeasuredPrices:
     """The same on a bench, whatever it has."""
     if cache is None:
         from platformdirs import user_cache_path

@@ -15,7 +15,7 @@ import polars as pl
 
 from timesink.fixes.measured import MeasuredForm, MeasuredKernels, MeasuredPrices, Origin
 from timesink.measures.timeline.known import trains
-from timesink.trials.asked import FORMS, OF_OPTIMIZER, Asked, Question, identity, json_list
+from timesink.trials.asked import FORMS, OF_OPTIMIZER, BenchQuestions, Question, identity, json_list
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Range
 
@@ -33,7 +33,7 @@ _HALF: Final = 0.5
 _LEAST_US: Final = 1e-6
 
 
-def prices(asked: Asked, answers: Mapping[str, Answer], origin: Origin) -> MeasuredPrices:
+def prices(asked: BenchQuestions, answers: Mapping[str, Answer], origin: Origin) -> MeasuredPrices:
     """What the answers say, by questions as `identity` names them."""
     kernels: dict[str, MeasuredKernels] = {}
     compiled: dict[str, MeasuredKernels] = {}
@@ -57,14 +57,14 @@ def _answer(question: Question, answers: Mapping[str, Answer]) -> Answer:
     return {} if "failed" in found else found
 
 
-def _measured(asked: Asked, by_row: ByRow, host_us: float | None = None) -> MeasuredKernels:
+def _measured(asked: BenchQuestions, by_row: ByRow, host_us: float | None = None) -> MeasuredKernels:
     rows = np.array(sorted(by_row), np.int64)
     shares = np.array([by_row[row] for row in rows.tolist()], np.float64)
     taken = None if host_us is None else Range(*(times * host_us for times in _SURE_HOST))
     return MeasuredKernels(asked.device, rows, tuple(shares.T), taken)
 
 
-def _form(asked: Asked, fix: str, by_row: ByRow, origin: Origin, bench_ns: float = 0.0) -> MeasuredForm:
+def _form(asked: BenchQuestions, fix: str, by_row: ByRow, origin: Origin, bench_ns: float = 0.0) -> MeasuredForm:
     """What was measured of a fix, per step."""
     length, altered = asked.lengths, asked.altered.get(fix, np.empty(0, np.int64))
     traced = sum(length[row] for row in by_row)
@@ -77,7 +77,7 @@ def _of_ratio(ratio: float) -> tuple[float, float, float]:
     return ratio * (1 + 2 * _OFF), ratio, ratio * (1 - 2 * _OFF)
 
 
-def _attention(asked: Asked, answers: Mapping[str, Answer]) -> Iterator[tuple[str, ByRow, None]]:
+def _attention(asked: BenchQuestions, answers: Mapping[str, Answer]) -> Iterator[tuple[str, ByRow, None]]:
     """What is between the products of attention goes; they keep what one kernel takes of all."""
     found: ByRow = {}
     for (_, question), (sizes, parts) in zip(asked.attention_asked(), asked.attentions.items(), strict=True):
@@ -93,7 +93,7 @@ def _attention(asked: Asked, answers: Mapping[str, Answer]) -> Iterator[tuple[st
         yield "fused_attention", found, None
 
 
-def _optimizers(asked: Asked, answers: Mapping[str, Answer]) -> Iterator[tuple[str, ByRow, float]]:
+def _optimizers(asked: BenchQuestions, answers: Mapping[str, Answer]) -> Iterator[tuple[str, ByRow, float]]:
     """The kernels of a step, and the host's time for it."""
     for _, question in asked.optimizer_asked():
         answer = _answer(question, answers)
@@ -103,7 +103,7 @@ def _optimizers(asked: Asked, answers: Mapping[str, Answer]) -> Iterator[tuple[s
                 yield fix, dict.fromkeys(asked.altered[fix].tolist(), share), answer[form][2]
 
 
-def _lists(asked: Asked, answers: Mapping[str, Answer]) -> Iterator[tuple[str, ByRow, None]]:
+def _lists(asked: BenchQuestions, answers: Mapping[str, Answer]) -> Iterator[tuple[str, ByRow, None]]:
     """The kernels of operations on lists."""
     found: ByRow = {}
     for name, (_, question, rows) in asked.lists.items():
@@ -118,7 +118,7 @@ def _lists(asked: Asked, answers: Mapping[str, Answer]) -> Iterator[tuple[str, B
 class _Shares:
     """What the kernels of operators keep in the form that a fix gives them; with a compiler casts are `fused`."""
 
-    def __init__(self, asked: Asked, fix: str, fused: bool) -> None:
+    def __init__(self, asked: BenchQuestions, fix: str, fused: bool) -> None:
         self.asked, self.fix, self.fused = asked, fix, fused
         self.form, self.families = FORMS[fix]
         self.bench_ns, self.trains = 0.0, trains(asked.trace)
@@ -156,7 +156,7 @@ class _Shares:
         far = min(max((traced_us - warm) / (cold - warm), 0.0), 1.0) if cold > _COLDER * warm else _HALF
         base, new = warm + far * (cold - warm), new_warm + far * (new_cold - new_warm)
         most, usual, least = self._casts(answer, part.row(0, named=True), after_norm)
-        self.bench_ns += base * count * NS_PER_US / self.asked.step_count
+        self.bench_ns += base * count * NS_PER_US
         ends = (new_warm + usual) / warm, (new_cold + usual) / cold, (new + usual) / base
         cautious, hopeful = max(*ends, (new + most) / base), min(*ends, (new + least) / base)
         return cautious * (1 + _OFF), ends[2], hopeful * (1 - _OFF)

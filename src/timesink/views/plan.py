@@ -65,7 +65,7 @@ def _measured_sheet(made: Plan, measured: MeasuredPrices) -> Sheet:
             times = form.traced_ns, form.bench_ns or None, form.changed_ns, form.scale
             rows.append((name, form.origin, share, *times))
         elif name in {rung.id for rung in made.rungs}:
-            rows.append((name, "assumed", *(None,) * 5))
+            rows.append((name, "assumed", None, None, None, None, None))
     notes = [f"nothing was measured: {measured.refused}"] if measured.refused else list(measured.notes)
     if measured.figures:
         named = ", ".join(f"{name.partition('.')[2]} {value:.3g}" for name, (_, value, _) in measured.figures.items())

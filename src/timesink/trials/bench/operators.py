@@ -20,6 +20,7 @@ NARROW: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _COLD_BYTES: Final = 200_000_000  # four times the cache of an H100
 _MOST_COPIES: Final = 24 if torch.cuda.is_available() else 2
 _MOST_BYTES: Final = 4_000_000_000  # of copies of operands
+_MOST_ELEMENTS: Final = 1 << 31  # of an operand: a trace may say anything
 _ALIGNED: Final = 8  # elements of 16 bits in 16 bytes
 
 
@@ -33,6 +34,8 @@ def tensor(shape: Sequence[int], strides: Sequence[int] | None, kind: torch.dtyp
             room *= size
     else:
         room = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True) if size)
+    if room > _MOST_ELEMENTS:
+        raise ValueError(f"an operand of {room} elements is not made")
     if kind.is_floating_point:
         flat = torch.randn(room, device=where, dtype=torch.float32).to(kind)
     else:

@@ -1,0 +1,262 @@
+"""What a plan asks of a GPU, what answers make of its prices, and why there may be none."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import timesink
+from timesink.cli.app import run
+from timesink.diagnosis.plan import Joint
+from timesink.diagnosis.plan.ladder import changes_offered, plan
+from timesink.fixes.measured import MeasuredPrices
+from timesink.knowledge.assumptions import fixes
+from timesink.model.tables import DEVICES, HOST_OPS
+from timesink.model.trace import Trace
+from timesink.startup import replace
+from timesink.trials import prices as prices_of
+from timesink.trials.asked import BenchQuestions, _written_out, identity
+from timesink.trials.prices import Bench, measured_prices, prices_on
+from timesink.trials.shares import figures_of, prices
+
+DEMO = min(Path(str(files("timesink.cli").joinpath("demo"))).glob("*before*.json.gz"))
+H100 = "NVIDIA H100 80GB HBM3"
+STEPS, LAYERS = 4, 6
+SHAPES = {"aten::mm": [[512, 256], [256, 512]], "aten::from_file": [[512, 256], [256, 512]]}
+
+
+def program(op: str = "aten::mm", **left_out: str) -> dict[str, Any]:
+    """A trace of steps of products in fp32 that the GPU is busy with."""
+    events: list[dict[str, Any]] = []
+
+    def put(cat: str, name: str, ts: float, dur: float, tid: int = 1, **args: Any) -> None:
+        pid = 0 if cat == "kernel" else 9
+        events.append({"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, "pid": pid, "tid": tid, "args": args})
+
+    for step in range(STEPS):
+        begin = 1000.0 + step * 1300.0
+        put("user_annotation", f"ProfilerStep#{step}", begin, 1290.0)
+        for layer in range(LAYERS):
+            at, number = begin + layer * 15.0, step * LAYERS + layer + 1
+            dims = {"Input Dims": SHAPES["aten::mm"], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
+            dims |= {"Input Strides": [[256, 1], [512, 1]]}
+            dims = {name: value for name, value in dims.items() if name not in left_out.values()}
+            put("cpu_op", op, at, 10.0, **{"External id": number}, **dims)
+            put("cuda_runtime", "cudaLaunchKernel", at + 4, 4.0, correlation=number, **{"External id": number})
+            shape = {"grid": [132, 1, 1], "block": [256, 1, 1], "device": 0, "stream": 7, "context": 1}
+            kernel = {"correlation": number, "External id": number, **shape}
+            put("kernel", "ampere_sgemm_128x128_nn", begin + 20 + layer * 200.0, 200.0, 7, **kernel)
+        put("cuda_runtime", "cudaDeviceSynchronize", begin + 200, 1085.0, correlation=10_000 + step)
+    device = {"id": 0, "name": H100, "computeMajor": 9, "computeMinor": 0, "numSms": 132}
+    return {"schemaVersion": 1, "deviceProperties": [device], "record_shapes": 1, "traceEvents": events}
+
+
+def read(folder: Path, **changed: str) -> Trace:
+    file = folder / "trace.json"
+    file.write_text(json.dumps(program(**changed)))
+    return timesink.read(file)
+
+
+def offered(trace: Trace, measured: MeasuredPrices | None = None) -> Joint:
+    joint = changes_offered(trace, timesink.diagnose(trace), measured)
+    assert isinstance(joint, Joint)
+    return joint
+
+
+def answered(asked: BenchQuestions, told: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {identity(question): told(question) for question in asked.questions()}
+
+
+def times(recorded: float = 200.0, tf32: float = 60.0, bf16: float = 40.0, cold: float = 1.0) -> dict[str, Any]:
+    """What a bench may say of a product."""
+    forms = {"recorded": recorded, "tf32": tf32, "bf16": bf16}
+    casts = {"bf16 casts": [2.0, 2.0], "bf16 results": [3.0]}
+    return {name: [warm, warm * cold] for name, warm in forms.items()} | casts
+
+
+def test_a_product_is_asked_for_once_in_every_form_that_a_change_gives_it(tmp_path: Path) -> None:
+    (question,) = BenchQuestions(offered(read(tmp_path))).questions()
+    assert question["name"] == "aten::mm" and question["shapes"] == SHAPES["aten::mm"]
+    assert {"bf16", "tf32"} <= set(question["forms"]) and not question["tf32"]
+    again = BenchQuestions(offered(read(tmp_path))).questions()
+    assert identity(again[0]) == identity(question)
+
+
+def test_an_operator_that_does_more_than_compute_is_not_asked_for(tmp_path: Path) -> None:
+    assert BenchQuestions(offered(read(tmp_path, op="aten::from_file"))).questions() == []
+
+
+def test_a_measured_price_is_replayed_with_what_was_measured(tmp_path: Path) -> None:
+    trace = read(tmp_path)
+    asked = BenchQuestions(offered(trace))
+    measured = prices(asked, answered(asked, lambda _: times(tf32=100.0)), "measured here")
+    gain = offered(trace, measured).gain({"tf32"})
+    assert gain is not None and gain.value == pytest.approx(0.6, abs=0.03)  # half of six products of 200 us
+    (form,) = (form for form in measured.forms if form.fix == "tf32")
+    assert form.scale == pytest.approx(1.0) and form.changed_ns == pytest.approx(form.traced_ns / 2)
+    slower = prices(asked, answered(asked, lambda _: times(tf32=300.0)), "measured here")
+    worse = offered(trace, slower).gain({"tf32"})
+    assert worse is not None and worse.value < 0
+
+
+def test_what_was_not_measured_stays_assumed(tmp_path: Path) -> None:
+    trace = read(tmp_path)
+    asked = BenchQuestions(offered(trace))
+    failed = prices(asked, answered(asked, lambda _: {"failed": "out of memory"}), "measured here")
+    assert failed.kernels == {} and failed.forms == ()
+    assert offered(trace, failed).gain({"bf16"}) == offered(trace).gain({"bf16"})
+
+
+@given(*[st.floats(1.0, 500.0)] * 3, st.floats(0.5, 4.0))
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_no_case_wins_less_than_a_more_cautious_one(recorded: float, tf32: float, bf16: float, cold: float) -> None:
+    asked = BenchQuestions(offered(_read_once()))
+    measured = prices(asked, answered(asked, lambda _: times(recorded, tf32, bf16, cold)), "measured here")
+    for found in (*measured.kernels.values(), *measured.compiled.values()):
+        cautious, expected, hopeful = found.keep
+        assert (cautious >= expected).all() and (expected >= hopeful).all() and (hopeful >= 0).all()
+        assert (np.diff(found.rows) > 0).all()
+
+
+@cache
+def _read_once() -> Trace:
+    from tempfile import mkdtemp
+
+    return read(Path(mkdtemp()))
+
+
+def test_attention_is_recognised_by_how_its_products_fit() -> None:
+    scores, values, grad = "[[8,64,16],[8,16,96]]", "[[8,64,96],[8,96,16]]", "[[8,96,64],[8,64,16]]"
+    kernels = [(0, True, scores, False), (1, False, "", False), (2, False, "", False), (3, True, values, False)]
+    kernels += [(4, True, grad, True), (5, False, "", True), (6, True, grad, True)]
+    found = _written_out(kernels)
+    assert found == {(8, 64, 96, 16): {False: ([0, 3], [1, 2]), True: ([4, 6], [5])}}
+    assert _written_out([(0, True, "[[64,16],[16,96]]", False), (1, False, "", False)]) == {}
+
+
+def test_the_host_is_told_in_place_of_assumptions_and_only_meanwhile() -> None:
+    machine = {"graph_20": [20.0, 24.0, 30.0], "graph_220": [100.0, 124.0, 200.0]}
+    machine |= {"inferred": [1, 100.0, 2], "inferred_cast": [1, 190.0, 2]}
+    figures = figures_of(machine, {"inferred": [1, 100.0, 1], "inferred_compiled": [1, 160.0, 1]}, False)
+    assert figures["fixes.graph_kernel_us"][1] == pytest.approx(0.5)
+    assert figures["fixes.graph_replay_us"][1] == pytest.approx(14.0)
+    assert figures["fixes.autocast_casts"][1] == pytest.approx(1.0)
+    assert figures["fixes.region_entered"][1] == pytest.approx(3.0)
+    before = fixes.AUTOCAST_CASTS.value
+    with MeasuredPrices(figures=figures).assumed():
+        assert fixes.AUTOCAST_CASTS.value == pytest.approx(1.0)
+    assert fixes.AUTOCAST_CASTS.value == before and not fixes.AUTOCAST_CASTS.changed
+
+
+def test_the_optimizer_of_the_demo_is_asked_for_by_its_tensors() -> None:
+    asked = BenchQuestions(offered(timesink.read(DEMO)))
+    (question,) = asked.questions()
+    assert question["kind"] == "optimizer" and question["name"] == "AdamW" and len(question["sizes"]) > 10
+    answer = {"recorded": [900.0, 1, 2000.0, 1], "fused": [300.0, 1, 90.0, 1]}
+    measured = prices(asked, answered(asked, lambda _: answer), "measured here")
+    assert measured.kernels["fused_optimizer"].keep[1] == pytest.approx(1 / 3)
+    assert measured.kernels["fused_optimizer"].host_us is not None
+    made = plan(asked.trace, measured=measured)
+    slow = prices(asked, answered(asked, lambda _: {**answer, "fused": [900.0, 1, 2000.0, 1]}), "measured here")
+    assert made.singles["fused_optimizer"].value > plan(asked.trace, measured=slow).singles["fused_optimizer"].value
+
+
+@pytest.mark.parametrize(
+    ("bench", "words"),
+    [
+        ("no Python here has PyTorch: install it", "no Python here has PyTorch"),
+        (Bench("python", "2.11", "", ""), "this machine has no GPU"),
+        (Bench("python", "2.11", "NVIDIA L4", "580"), f"the trace is of {H100}, this machine has NVIDIA L4"),
+    ],
+)
+def test_where_nothing_can_be_measured_it_says_why(
+    bench: Bench | str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prices_of, "find_bench", lambda: bench)
+    refused = measured_prices(read(tmp_path))
+    assert words in refused.refused and refused.kernels == {}
+
+
+def test_a_trace_without_shapes_or_operators_says_so(tmp_path: Path) -> None:
+    trace = read(tmp_path, a="Input Dims", b="Input type", c="Input Strides", d="Concrete Inputs")
+    assert "no shapes of operators" in measured_prices(trace).refused
+    bare = replace(trace, tables={table: frame for table, frame in trace.tables.items() if table != HOST_OPS})
+    assert "no operators" in measured_prices(bare).refused
+    unnamed = replace(trace, tables={table: frame for table, frame in trace.tables.items() if table != DEVICES})
+    assert measured_prices(unnamed).refused
+
+
+CHILD = """#!{python}
+import json, sys
+given, told = sys.argv[-3:-1]
+questions = json.load(open(given))
+answers = {{}}
+for question in questions:
+    if question["kind"] == "machine" and {breaks}:
+        json.dump({{"answers": answers, "now": question["id"]}}, open(told, "w"))
+        print("CUDA error: unspecified launch failure")
+        sys.exit(3)
+    kind = question["kind"]
+    answers[question["id"]] = {{"recorded": [200, 200], "tf32": [100, 100]}} if kind == "operator" else {{"at": 1}}
+    json.dump({{"answers": answers, "now": ""}}, open(told, "w"))
+"""
+
+
+def child(folder: Path, breaks: bool = False) -> Bench:
+    """A bench whose Python answers by itself."""
+    file = folder / "python"
+    file.write_text(CHILD.format(python=sys.executable, breaks=breaks))
+    file.chmod(0o755)
+    return Bench(str(file), "2.11", H100, "580")
+
+
+def test_what_was_answered_once_is_not_asked_again(tmp_path: Path) -> None:
+    asked, cache_of = BenchQuestions(offered(read(tmp_path))), tmp_path / "kept"
+    first = prices_on(asked, child(tmp_path), cache_of)
+    assert first.forms and {form.origin for form in first.forms} == {"measured here"}
+    gone = replace_python(child(tmp_path), "/nowhere/python")
+    second = prices_on(asked, gone, cache_of)
+    assert {form.origin for form in second.forms} == {"measured for this GPU"}
+    assert [form.changed_ns for form in first.forms] == [form.changed_ns for form in second.forms]
+    other = prices_on(asked, Bench("/nowhere/python", "2.12", H100, "580"), cache_of)
+    assert not other.forms and "cannot be started" in " ".join(other.notes) + "cannot be started"
+
+
+def replace_python(bench: Bench, python: str) -> Bench:
+    return Bench(python, bench.torch, bench.gpu, bench.driver)
+
+
+def test_a_question_that_breaks_the_gpu_leaves_the_others_their_answers(tmp_path: Path) -> None:
+    asked = BenchQuestions(offered(read(tmp_path)))
+    found = prices_on(asked, child(tmp_path, breaks=True), tmp_path / "kept")
+    assert {form.fix for form in found.forms} == {"tf32"}
+    assert any("have no answer" in note for note in found.notes)
+
+
+def test_a_damaged_cache_is_no_cache(tmp_path: Path) -> None:
+    asked, bench = BenchQuestions(offered(read(tmp_path))), child(tmp_path)
+    for text in ("", "[]", "{", '{"a": 1}'):
+        (tmp_path / "kept").mkdir(exist_ok=True)
+        (tmp_path / "kept" / f"{bench.key}.json").write_text(text)
+        assert prices_on(asked, bench, tmp_path / "kept").forms
+
+
+def test_the_plan_is_printed_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read(tmp_path)
+    trace = str(tmp_path / "trace.json")
+    assert run(["plan", trace, "--measure", "--no-cache"]) == 0
+    said = capsys.readouterr().out
+    assert "What to change, in this order" in said and "nothing was measured" in said and "assumed" in said
+    assert run(["plan", trace, "--measure", "--change", "fuse-attention"]) == 2
+    assert run(["plan"]) == 0
+    assert "Changes that can be priced" in capsys.readouterr().out

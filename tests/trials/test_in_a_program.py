@@ -17,6 +17,7 @@ from timesink.capture.running import INJECT
 from timesink.trials.agent import VARIABLE
 from timesink.trials.records import TrialPlan
 from timesink.trials.repair import RepairOrder, fix_program
+from timesink.trials.run import ProgramRuns
 from timesink.trials.workplace import open_workplace
 
 pytest.importorskip("torch")
@@ -188,3 +189,55 @@ def test_an_edit_is_made_in_a_copy_and_proven_there(tmp_path: Path, monkeypatch:
     assert kept.fix == "loader_workers" and kept.effect is not None and kept.effect.ratio < 0.7
     assert "num_workers=" in (tmp_path / "copy" / "train.py").read_text()
     assert (tmp_path / "here" / "train.py").read_text() == PROGRAM
+
+
+_RUNS = """
+import {first}
+import os, sys, torch
+from pathlib import Path
+torch.manual_seed(0)
+weights = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(weights.parameters(), lr=0.1)
+with open("runs.txt", "a") as said:
+    said.write(f"{{os.getppid()}} {{sys.argv[1:]}} {{__name__}} {{torch.cuda.is_initialized()}}\\n")
+for step in range(400):
+    if step == 200 and Path("ends").exists():
+        os.kill(os.getpid(), 9) if Path("ends").read_text() == "killed" else sys.exit(3)
+    optimizer.zero_grad()
+    loss = weights(torch.rand(2, 4)).square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_the_second_run_and_all_after_it_begin_where_pytorch_is_imported_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They read files and arguments as a new process does, end as one does, and leave nothing behind them."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "train.py").write_text(_RUNS.format(first="math"))
+    runs = ProgramRuns([sys.executable, "train.py", "--lr", "1"], tmp_path, "", True, tmp_path)
+    first, second = runs.fixed(), runs.fixed()
+    (tmp_path / "train.py").write_text(_RUNS.format(first="math").replace("lr=0.1", "lr=0.2"))
+    edited = runs.fixed()
+    for ends, said in (("killed", "status -9"), ("exits", "status 3")):
+        (tmp_path / "ends").write_text(ends)
+        assert said in runs.once(TrialPlan("", fixed=(), budget_s=20.0, steps=500))[1]
+    rows = [line.split(maxsplit=1) for line in (tmp_path / "runs.txt").read_text().splitlines()]
+    forker = int(rows[1][0])
+    assert [int(parent) for parent, _ in rows] == [os.getpid()] + 4 * [forker]
+    assert {rest for _, rest in rows} == {"['--lr', '1'] __main__ False"}
+    assert first.losses == second.losses != edited.losses
+    runs.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(forker, 0)
+
+
+def test_a_program_that_sets_variables_before_pytorch_is_begun_anew_each_time(tmp_path: Path) -> None:
+    """PyTorch reads some when it is imported."""
+    (tmp_path / "train.py").write_text(_RUNS.format(first="os; os.environ['OMP_NUM_THREADS'] = '1'"))
+    runs = ProgramRuns([sys.executable, "train.py"], tmp_path, "", True, tmp_path)
+    for _ in range(2):
+        runs.fixed()
+    parents = [line.split()[0] for line in (tmp_path / "runs.txt").read_text().splitlines()]
+    assert parents == 2 * [str(os.getpid())]

@@ -32,6 +32,9 @@ class ToldRuns:
     def __init__(self, program: list[str], folder: Path, check: str, quiet: bool, place: Path) -> None:
         self.script, self.capture, self.base = place / "train.py", folder / "none.json", list[TrialResult]()
 
+    def close(self) -> None:
+        pass
+
     def fixed(self, names: tuple[str, ...] = (), capture: Path | None = None) -> TrialResult:
         ToldRuns.made += 1
         text = self.script.read_text()

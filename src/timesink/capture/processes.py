@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
-from typing import IO
+from typing import Protocol
 
 from timesink.capture.errors import failure, refused
 
@@ -50,12 +50,32 @@ class Watch:
     grace_s: float = 120.0
 
 
+class Running(Protocol):
+    """A process of ours at the head of a process group of its own."""
+
+    @property
+    def pid(self) -> int:
+        """Its number, and that of its group."""
+
+    @property
+    def returncode(self) -> int | None:
+        """As of a `subprocess.Popen`, like the methods."""
+
+    def poll(self) -> int | None:
+        """Its status, None where it still runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its status once it ends, `TimeoutExpired` where it does not in time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where a program runs: `variables` beside those of this process, and a folder other than ours."""
+    """Where a program runs: `variables` beside those of this process, and a folder other than ours. `start` begins its
+    process by those variables and the file that it writes to, where another way is had than a new one."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     folder: Path | None = None
+    start: Callable[[Mapping[str, str], int], Running] | None = None
 
 
 def run(
@@ -72,13 +92,32 @@ def run(
     On an interrupt, and past `timeout_s`, the whole process group is asked to end and then killed.
     """
     began_s = time.monotonic()
+    output, written = os.pipe()
     try:
-        process = subprocess.Popen(
+        process = setting.start(setting.variables, written) if setting.start else _new(argv, setting, written)
+    except BaseException:
+        os.close(output)
+        raise
+    finally:
+        os.close(written)
+    copier = _Copier(output, log, quiet)
+    try:
+        _wait(process, watch, began_s + timeout_s)
+    finally:
+        end_group(process)
+        copier.finish()
+    return Ended(process.wait(), time.monotonic() - began_s, log)
+
+
+def _new(argv: Sequence[str], setting: Setting, output: int) -> subprocess.Popen[bytes]:
+    variables = {**os.environ, **setting.variables}
+    try:
+        return subprocess.Popen(
             list(argv),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **setting.variables},
+            stdout=output,
+            stderr=output,
+            env=variables,
             cwd=setting.folder,
             start_new_session=True,
         )
@@ -86,17 +125,9 @@ def run(
         raise refused(f"there is no program {argv[0]!r}", "check the path and the spelling") from absent
     except OSError as error:
         raise failure(f"{argv[0]!r} cannot be started: {error.strerror}", "check its permissions") from error
-    assert process.stdout is not None
-    copier = _Copier(process.stdout, log, quiet)
-    try:
-        _wait(process, watch, began_s + timeout_s)
-    finally:
-        end_group(process)
-        copier.finish()
-    return Ended(process.returncode, time.monotonic() - began_s, log)
 
 
-def _wait(process: subprocess.Popen[bytes], watch: Watch | None, deadline_s: float) -> None:
+def _wait(process: Running, watch: Watch | None, deadline_s: float) -> None:
     """Until the process ends by itself; `CaptureError` past the deadline. A program that is done may take its time."""
     done_at_s: float | None = None
     while process.poll() is None:
@@ -112,7 +143,7 @@ def _wait(process: subprocess.Popen[bytes], watch: Watch | None, deadline_s: flo
         watch.tick()
 
 
-def end_group(process: subprocess.Popen[bytes]) -> None:
+def end_group(process: Running) -> None:
     """Interrupt, terminate, kill the process group, each if the one before did not do; also what outlives its head."""
     for kind, grace_s in _GRACE_S.items():
         if process.poll() is not None:
@@ -128,7 +159,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 class _Copier:
     """A thread that copies a pipe to the log and to stderr. A full disk ends the log, not the program."""
 
-    def __init__(self, source: IO[bytes], log: Path, quiet: bool) -> None:
+    def __init__(self, source: int, log: Path, quiet: bool) -> None:
         self._source = source
         self._log = log
         self._quiet = quiet
@@ -141,9 +172,9 @@ class _Copier:
         self._thread.join(_GRACE_S[signal.SIGKILL])
 
     def _copy(self) -> None:
-        with self._log.open("ab", buffering=0) as file:
+        with self._log.open("ab", buffering=0) as file, os.fdopen(self._source, "rb", buffering=0) as source:
             writing = True
-            while chunk := os.read(self._source.fileno(), _CHUNK_BYTES):
+            while chunk := source.read(_CHUNK_BYTES):
                 if not self._quiet:
                     sys.stderr.write(chunk.decode("utf-8", "replace"))
                     sys.stderr.flush()

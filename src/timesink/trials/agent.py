@@ -416,9 +416,10 @@ def begin(text: str) -> None:
 
     if is_bystander(sys.orig_argv):
         return
-    trial = Trial(TrialPlan.from_json(text))
+    trial, given = Trial(TrialPlan.from_json(text)), dict(os.environ)
 
     def install() -> None:
+        trial.result.variables = sorted({name for name, _ in os.environ.items() ^ given.items()})
         in_program.listeners.append(trial.explicit_step)
         trial.program.install()
         torch_hooks.install(trial)

@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,11 +49,13 @@ def judge_change(program: Sequence[str], base: str, drift: Drift, budget_s: floa
     if not names:
         return JudgedChange("unchanged", f"no file is otherwise than in {base}", base)
     workplace = open_workplace("timesink-judge", None, scratch / "tree", base)
-    try:
+    with (
+        closing(workplace),
+        closing(ProgramRuns(workplace.words(program), scratch, "", True, workplace.folder)) as runs,
+    ):
         changes = {workplace.folder / name: _sides(workplace.folder / name, Path.cwd() / name) for name in names}
         if any(map(_speaks_of_judge, (line for texts in changes.values() for line in _added(*texts)))):
             return JudgedChange("refused", "the change speaks of the judge, or sets a clock", base)
-        runs = ProgramRuns(workplace.words(program), scratch, "", True, workplace.folder)
         state = Repairs(runs, workplace, (), lambda _: None, [runs.fixed(), runs.fixed()])
         shown = Shown(runs, changes, until_s)
         repair = Repair("change", ", ".join(map(str, names)), "taken back", "", "")
@@ -69,8 +72,6 @@ def judge_change(program: Sequence[str], base: str, drift: Drift, budget_s: floa
         wins = 1 - effect.ratio, 1 - effect.high, 1 - effect.low
         why = f"{repair.pairs} pairs of fresh processes in turns; losses and weights agree"
         return replace(judged, why=why, wins=wins, base=workplace.keep(f"Judged faster: {repair.where}\n"))
-    finally:
-        workplace.close()
 
 
 def _sides(was: Path, now: Path) -> tuple[bytes | None, bytes | None]:
@@ -93,11 +94,11 @@ def _speaks_of_judge(line: bytes) -> bool:
 def next_edit(program: Sequence[str], names: Sequence[str], scratch: Path) -> Repair | None:
     """The dearest edit of these fixes that the program's source has a place for; nothing is edited."""
     workplace = open_workplace("timesink-next", None, scratch / "tree")
-    try:
-        runs = ProgramRuns(workplace.words(program), scratch, "", True, workplace.folder)
+    with (
+        closing(workplace),
+        closing(ProgramRuns(workplace.words(program), scratch, "", True, workplace.folder)) as runs,
+    ):
         return Repairs(runs, workplace, names, lambda _: None).next_edit()
-    finally:
-        workplace.close()
 
 
 def main() -> None:

@@ -82,6 +82,7 @@ class TrialResult:
     """Everything a trial found, written to its file after each change of it. `rungs` are the changes in the order in
     which they were put together, each with the step in ms then; `places` where the program makes what they change, and
     `files` those of its own that it has imported. `moved` says how far each weight went in the steps that were timed.
+    `variables` are those of the environment that the program changed before it imported PyTorch.
     """
 
     rank: int = 0
@@ -101,6 +102,7 @@ class TrialResult:
     moved: list[float] = field(default_factory=list)
     memory_bytes: int = 0
     now_trying: str = ""
+    variables: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

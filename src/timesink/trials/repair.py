@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -245,9 +246,9 @@ def fix_program(program: Sequence[str], workplace: Workplace, scratch: Path, ask
     if absent := [name for name in asked.names if name not in EDITS]:
         raise UsageError(f"{absent[0]!r} is no edit", remedy=f"choose from {', '.join(EDITS)}")
     began = time.monotonic()
-    runs = ProgramRuns(workplace.words(program), scratch, "", asked.quiet, workplace.folder)
-    state = Repairs(runs, workplace, asked.names or tuple(EDITS), asked.tell)
-    ended = state.run(began + asked.budget_s)
+    with closing(ProgramRuns(workplace.words(program), scratch, "", asked.quiet, workplace.folder)) as runs:
+        state = Repairs(runs, workplace, asked.names or tuple(EDITS), asked.tell)
+        ended = state.run(began + asked.budget_s)
     kept = [repair for repair in state.made if repair.decided == "kept"]
     after_ms = min(median(result.steps_ms) for result in state.standing)
     base_ms = (kept[0].before_ms if kept else None) or after_ms

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -23,6 +23,7 @@ from timesink.capture.running import agent_environment
 from timesink.edits.reads import EVERY
 from timesink.errors import TimesinkError, UsageError
 from timesink.trials.agent import VARIABLE
+from timesink.trials.ahead import ReadyProgram, can_stand_ready
 from timesink.trials.records import (
     TOLERATED,
     Confirmed,
@@ -67,8 +68,8 @@ class _Patience:
 
 
 class ProgramRuns:
-    """Runs of one program with the agent in it, one after another, in `place` or where we are. `base` are those of the
-    program as it is."""
+    """Runs of one program with the agent in it, one after another, in `place` or where we are; the second
+    and all after it are forked where that can be. `base` are those of the program as it is."""
 
     def __init__(
         self, program: Sequence[str], folder: Path, check: str, quiet: bool, place: Path | None = None
@@ -76,6 +77,12 @@ class ProgramRuns:
         self._program, self._folder, self._check, self._quiet, self._place = program, folder, check, quiet, place
         self.base: list[TrialResult] = []
         self.capture = folder / "rank0.json.gz"
+        self._ready: ReadyProgram | None = None
+
+    def close(self) -> None:
+        """End what stands ready."""
+        if self._ready is not None:
+            self._ready.close()
 
     def once(self, plan: TrialPlan) -> tuple[TrialResult, str]:
         """One process: what it found, and what ended it before it was done: that it hung, or its status and last words;
@@ -83,7 +90,8 @@ class ProgramRuns:
         file = self._folder / "result.json"
         file.unlink(missing_ok=True)
         plan, patience = replace(plan, file=str(file), check=self._check), _Patience(file, plan.budget_s + 600)
-        setting = Setting(agent_environment(plan.to_json(), variable=VARIABLE), self._place)
+        start = self._ready.start if self._ready and self._ready.is_ready() else None
+        setting = Setting(agent_environment(plan.to_json(), variable=VARIABLE), self._place, start)
         watch, limit_s = Watch(patience.tick, 2.0 if self._place is None else 0.0), plan.budget_s + 900
         log = self._folder / "log.txt"
         ended = run(self._program, log, setting=setting, timeout_s=limit_s, quiet=self._quiet, watch=watch)
@@ -92,6 +100,8 @@ class ProgramRuns:
         if not file.exists():
             raise failure(f"no step was seen: {words}", "run it alone")
         result = _read(file)
+        if self._ready is None and can_stand_ready(self._program, result.variables):
+            self._ready = ReadyProgram(self._program, self._place)
         if patience.hung:
             return result, f"the program stood still for {patience.patience_s:.0f} s"
         return result, "" if result.phase == "done" or not ended.status else words
@@ -149,8 +159,10 @@ def try_changes(
     """
     if absent := [name for name in names if name not in SWITCHES]:
         raise UsageError(f"{absent[0]!r} cannot be tried", remedy=f"choose from {', '.join(SWITCHES)}")
-    with TemporaryDirectory(prefix="timesink-try-") as folder:
-        runs = ProgramRuns(program, Path(folder), check, quiet)
+    with (
+        TemporaryDirectory(prefix="timesink-try-") as folder,
+        closing(ProgramRuns(program, Path(folder), check, quiet)) as runs,
+    ):
         return _try(runs, names or tuple(SWITCHES), budget_s)
 
 

@@ -37,6 +37,11 @@ def _run_hidden() -> None:
 
 
 try:
+    if os.environ.get("TIMESINK_AHEAD") and sys.version_info >= (3, 10):
+        _load_timesink()
+        from timesink.trials import ahead
+
+        ahead.stand_ready(int(os.environ.pop("TIMESINK_AHEAD")))
     if os.environ.get("TIMESINK_TRY") and sys.version_info >= (3, 10):
         _load_timesink()
         from timesink.trials import agent

@@ -23,7 +23,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
-from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 from benchmarks.fixes.scripts import SCRIPTS
@@ -31,13 +30,21 @@ from benchmarks.fixes.suite import FAULTS, SET_ASIDE, SEVERAL, TRAPS, program
 
 _ROUNDS: Final = 2
 _RUN_S: Final = 60.0
-_TIMED: Final = (
-    "import sys; from pathlib import Path\n"
-    "from timesink.trials.run import ProgramRuns\n"
-    "folder = Path(sys.argv[2])\n"
-    "runs = ProgramRuns([sys.executable, sys.argv[1]], folder, '', True, folder)\n"
-    "print([round(ms, 4) for ms in runs.fixed().steps_ms])"
-)
+_TIMED: Final = """
+import shutil, sys
+from pathlib import Path
+from timesink.trials.run import ProgramRuns
+folder, rounds, *sides = sys.argv[1:]
+runs = ProgramRuns([sys.executable, "timed.py"], Path(folder), "", True, Path(folder))
+times = [[] for _ in sides]
+for _ in range(int(rounds)):
+    for side, all_ms in zip(sides, times):
+        shutil.copyfile(Path(folder, side), Path(folder, "timed.py"))
+        steps_ms = runs.fixed().steps_ms
+        all_ms.append(sum(steps_ms) / len(steps_ms))
+runs.close()
+print(times)
+"""
 
 
 class Job(NamedTuple):
@@ -86,12 +93,13 @@ def ended(words: list[str], folder: Path, environment: dict[str, str], limit_s: 
     return status, log.read_text(errors="replace")
 
 
-def steps_ms(folder: Path, script: str, environment: dict[str, str]) -> list[float]:
-    """Milliseconds of each step of a run, as `timesink fix` times them."""
-    status, said = ended([sys.executable, "-c", _TIMED, script, str(folder)], folder, environment, _RUN_S)
+def steps_ms(folder: Path, scripts: list[str], environment: dict[str, str]) -> list[list[float]]:
+    """Of each script the mean milliseconds of a step in each of its runs, as `timesink fix` times them, in turns."""
+    words = [sys.executable, "-c", _TIMED, str(folder), str(_ROUNDS), *scripts]
+    status, said = ended(words, folder, environment, _RUN_S * _ROUNDS)
     if status:
-        raise RuntimeError(f"{script} could not be timed: {said[-300:]}")
-    times: list[float] = json.loads(said.splitlines()[-1])
+        raise RuntimeError(f"{scripts} could not be timed: {said[-300:]}")
+    times: list[list[float]] = json.loads(said.splitlines()[-1])
     return times
 
 
@@ -124,13 +132,10 @@ def repair(job: Job, folder: Path, environment: dict[str, str], budget_s: float)
     (folder / "repaired.py").write_text(head.stdout)
     row["is_by_hand"] = ast.dump(ast.parse(head.stdout)) == ast.dump(ast.parse(job.by_hand))
     sides = {"before_ms": "train.py", "fixed_ms": "repaired.py", "by_hand_ms": "by_hand.py"}
-    times: dict[str, list[float]] = {side: [] for side in sides}
     try:
-        for _ in range(_ROUNDS):
-            for side, script in sides.items():
-                times[side].append(fmean(steps_ms(folder, script, environment)))
+        times = dict(zip(sides, steps_ms(folder, list(sides.values()), environment), strict=True))
     except RuntimeError as error:
-        return {**row, "error": str(error), "all_ms": times}
+        return {**row, "error": str(error)}
     row |= {side: min(all_ms) for side, all_ms in times.items()} | {"all_ms": times}
     known = row["before_ms"] - row["by_hand_ms"]
     row["known_share"] = known / row["before_ms"]

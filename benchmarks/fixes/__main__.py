@@ -3,9 +3,9 @@
     python -m benchmarks.fixes OUT [--set singles,traps,several,set-aside] [--seconds 460] [--beside 3]
 
 Each program is repaired in a copy by `timesink fix` and timed with its hand-made repairs, `--beside` of them at a time
-on each GPU. `OUT/results.json` has a row a program, and is written anew after each: the step as it was, as `fix` left
-it, as by hand; what was kept; whether that is the program as by hand; and, of a trap, whether it was left alone.
-`OUT/NAME` holds programs, page, log and diff.
+on each GPU, each on cores of its own. `OUT/results.json` has a row a program, and is written anew after each: the step
+as it was, as `fix` left it, as by hand; what was kept; whether that is the program as by hand; and, of a trap, whether
+it was left alone. `OUT/NAME` holds programs, page, log and diff.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def ended(words: list[str], folder: Path, environment: dict[str, str], limit_s: 
     return status, log.read_text(errors="replace")
 
 
-def steps_ms(folder: Path, scripts: list[str], environment: dict[str, str]) -> list[list[float]]:
+def steps_ms(folder: Path, scripts: list[str], environment: dict[str, str], on: list[str]) -> list[list[float]]:
     """Of each script the mean milliseconds of a step in each of its runs, as `timesink fix` times them, in turns."""
-    words = [sys.executable, "-c", _TIMED, str(folder), str(_ROUNDS), *scripts]
+    words = [*on, sys.executable, "-c", _TIMED, str(folder), str(_ROUNDS), *scripts]
     status, said = ended(words, folder, environment, _RUN_S * _ROUNDS)
     if status:
         raise RuntimeError(f"{scripts} could not be timed: {said[-300:]}")
@@ -103,8 +103,8 @@ def steps_ms(folder: Path, scripts: list[str], environment: dict[str, str]) -> l
     return times
 
 
-def repair(job: Job, folder: Path, environment: dict[str, str], budget_s: float) -> dict[str, Any]:
-    """The row of one program."""
+def repair(job: Job, folder: Path, environment: dict[str, str], budget_s: float, on: list[str]) -> dict[str, Any]:
+    """The row of one program; `on` is what a command begins with that keeps to its own cores."""
     folder.mkdir(parents=True)
     (folder / "train.py").write_text(job.text)
     (folder / "by_hand.py").write_text(job.by_hand)
@@ -112,7 +112,7 @@ def repair(job: Job, folder: Path, environment: dict[str, str], budget_s: float)
     words = ["fix", "--only", job.only, "--budget", f"{budget_s:.0f}s", "--copy", str(copy), "--format", "json"]
     words += ["-o", str(page), "--", sys.executable, "train.py"]
     began = time.monotonic()
-    status, said = ended([sys.executable, "-m", "timesink", *words], folder, environment, budget_s + 45)
+    status, said = ended([*on, sys.executable, "-m", "timesink", *words], folder, environment, budget_s + 45)
     row: dict[str, Any] = {"program": job.name, "seconds": round(time.monotonic() - began, 1), "status": status}
     row["told"] = [line for line in said.splitlines() if line.startswith("fix: ")]
     if status not in (0, 1):
@@ -133,7 +133,7 @@ def repair(job: Job, folder: Path, environment: dict[str, str], budget_s: float)
     row["is_by_hand"] = ast.dump(ast.parse(head.stdout)) == ast.dump(ast.parse(job.by_hand))
     sides = {"before_ms": "train.py", "fixed_ms": "repaired.py", "by_hand_ms": "by_hand.py"}
     try:
-        times = dict(zip(sides, steps_ms(folder, list(sides.values()), environment), strict=True))
+        times = dict(zip(sides, steps_ms(folder, list(sides.values()), environment, on), strict=True))
     except RuntimeError as error:
         return {**row, "error": str(error)}
     row |= {side: min(all_ms) for side, all_ms in times.items()} | {"all_ms": times}
@@ -158,25 +158,27 @@ def main() -> None:
     listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout if shutil.which(asked[0]) else ""
     gpus = [str(at) for at, _ in enumerate(listed.splitlines())] or [""]
     chosen = jobs(["singles", "traps", "several", "set-aside"] if given.only else given.set.split(","))
-    names = [name for name in chosen if not given.only or name in given.only.split(",")]
+    names = given.only.split(",") if given.only else list(chosen)
     out, rows, lock = given.out.resolve(), dict[str, dict[str, Any]](), threading.Lock()
     out.mkdir(parents=True, exist_ok=True)
-    free: Queue[str] = Queue()
-    for gpu in gpus * given.beside:
-        free.put(gpu)
+    free: Queue[tuple[str, list[str]]] = Queue()
+    cores = [str(core) for core in sorted(os.sched_getaffinity(0))]
+    share = max(1, len(cores) // (len(gpus) * given.beside))
+    for at, gpu in enumerate(gpus * given.beside):
+        free.put((gpu, ["taskset", "-c", ",".join(cores[at * share : (at + 1) * share] or cores)]))
 
     def one(name: str) -> None:
-        gpu = free.get()
+        gpu, on = free.get()
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})}
         try:
             left_s = until - time.monotonic() - 60  # what is repaired is timed beside the hand-made repair
             row: dict[str, Any] = {"program": name, "error": "the time was up before it began"}
             if left_s > 30:
-                row = repair(chosen[name], out / name, environment, min(given.budget, left_s))
+                row = repair(chosen[name], out / name, environment, min(given.budget, left_s), on)
         except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
             row = {"program": name, "error": repr(error)[:600]}
         finally:
-            free.put(gpu)
+            free.put((gpu, on))
         with lock:
             rows[name] = row
             (out / "results.json").write_text(json.dumps(list(rows.values()), indent=1) + "\n")

@@ -17,7 +17,7 @@ from timesink.capture.running import INJECT
 from timesink.trials.agent import VARIABLE
 from timesink.trials.records import TrialPlan
 from timesink.trials.repair import RepairOrder, fix_program
-from timesink.trials.run import ProgramRuns
+from timesink.trials.run import ProgramRuns, recorded, shares_of_lines
 from timesink.trials.workplace import open_workplace
 
 pytest.importorskip("torch")
@@ -241,3 +241,16 @@ def test_a_program_that_sets_variables_before_pytorch_is_begun_anew_each_time(tm
         runs.fixed()
     parents = [line.split()[0] for line in (tmp_path / "runs.txt").read_text().splitlines()]
     assert parents == 2 * [str(os.getpid())]
+
+
+def test_a_line_has_the_share_of_the_step_that_passes_in_it_and_in_what_it_calls(tmp_path: Path) -> None:
+    text = _RUNS.format(first="time").replace("from pathlib", "def rest(): time.sleep(0.02)\nfrom pathlib")
+    text = text.replace("    optimizer.zero_grad", "    rest()\n    time.sleep(0.1)\n    optimizer.zero_grad")
+    (tmp_path / "train.py").write_text(text)
+    runs = ProgramRuns([sys.executable, "train.py"], tmp_path, "", True, tmp_path)
+    shares = shares_of_lines(recorded(runs.capture, runs.fixed(capture=runs.capture)))
+    runs.close()
+    at = {row.strip(): number for number, row in enumerate(text.splitlines(), 1)}
+    inner, call, long = (shares["train.py", at[row]] for row in
+                         ("def rest(): time.sleep(0.02)", "rest()", "time.sleep(0.1)"))  # fmt: skip
+    assert 0 < inner <= call < long < call + long <= 1

@@ -171,6 +171,26 @@ def test_what_a_plan_foretells_most_of_comes_first_and_what_it_rules_out_is_not_
     assert answer.ended == "no edit is left that may win 2 %"
 
 
+_FIXES = ["build_once", "list_operations", "evaluate_rarely"]
+
+
+@pytest.mark.parametrize("ruled_out", [False, True])
+@pytest.mark.parametrize("dearest", _FIXES)
+def test_the_edit_whose_lines_take_most_of_the_step_comes_first_whether_or_not_a_rule_found_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch, dearest: str, ruled_out: bool
+) -> None:
+    """But no more than the plan allows of it."""
+    text = program([PIECES[name] for name in ("mask_in_loop", "scaled_one_by_one", "evaluated_each_step")])
+    rows, words = text.splitlines(), ("causal =", "for p in", "score = ev")
+    at = [next(n for n, row in enumerate(rows, 1) if word in row) for word in words]
+    shares = {("train.py", row): 0.6 if fix == dearest else 0.1 for row, fix in zip(at, _FIXES, strict=True)}
+    monkeypatch.setattr(repair, "shares_of_lines", lambda _: shares)
+    if ruled_out:
+        monkeypatch.setattr(repair, "foretell", lambda *_: {dearest: Foretold(0.0, 0.0, 0.03)})
+    made = [one.fix for one in fixed(here, text)[0].repairs]
+    assert made[-1 if ruled_out else 0] == dearest and sorted(made) == sorted(_FIXES)
+
+
 def test_a_repository_gets_a_branch_and_keeps_its_files(here: Path) -> None:
     """What is not committed is part of the program; links stand for what git does not hold."""
     (here / "train.py").write_text("x = 1\n")

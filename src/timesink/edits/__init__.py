@@ -39,6 +39,13 @@ class Proposal:
     replacements: tuple[Replacement, ...]
     unproven: str = ""
 
+    @property
+    def rows(self) -> set[int]:
+        """The lines (from 1) that it is about: what it replaces or indents, and its own."""
+        changed = [one for one in self.replacements if one.start != one.end or one.text.isspace()]
+        spans = [(one.start[0], max(one.start[0], one.end[0] - (not one.end[1]))) for one in changed]
+        return {self.line, *(row + 1 for first, last in spans for row in range(first, last + 1))}
+
 
 @dataclass(frozen=True)
 class Source:

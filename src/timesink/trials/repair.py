@@ -1,8 +1,8 @@
 """The loop that closes by itself: the dearest edit of a program is made in a copy, run, proven, and kept or taken back.
 
-What comes first is what the plan of a capture foretells most of, at the place that it names; what no plan knows comes
-after, in the order of the table. An edit is kept where its losses are those of the program before it, and runs of both
-in turns show that the step is at least 2 % shorter. Each kept one is a commit that says all that.
+What comes first is the edit whose lines take most of the step in a capture, so far as its plan allows; what neither
+knows comes after, in the order of the table. An edit is kept where its losses are those of the program before it, and
+runs of both in turns show that the step is at least 2 % shorter. Each kept one is a commit that says all that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from timesink.trials.records import (
     hold_losses,
     stray_weights,
 )
-from timesink.trials.run import ProgramRuns, foretell
+from timesink.trials.run import ProgramRuns, foretell, recorded, shares_of_lines
 from timesink.trials.workplace import Workplace
 from timesink.units import share_text, time_text
 from timesink.verify.experiment import ExperimentPlan, Verification, verify
@@ -44,13 +44,15 @@ _WORTH: Final = PLAN.threshold_ratio
 
 @dataclass(slots=True)
 class Repairs:
-    """The state of the loop. `standing` are two runs of the program with all that is kept."""
+    """The state of the loop. `standing` are two runs of the program with all that is kept, `lines` the share of the
+    step that the first of them spent at each line, as `shares_of_lines` says."""
 
     runs: ProgramRuns
     workplace: Workplace
     names: Sequence[str]
     tell: Callable[[str], None]
     standing: list[TrialResult] = field(default_factory=list)
+    lines: Mapping[tuple[str, int], float] = field(default_factory=dict)
     made: list[Repair] = field(default_factory=list)
     _seen: set[tuple[str, str, bytes]] = field(default_factory=set)
 
@@ -87,7 +89,9 @@ class Repairs:
                     f"the program in the copy still runs {file}",
                     remedy="run it by its file: it is installed, not found",
                 )
-        return foretell(self.runs.capture, self.standing[0])
+        trace = recorded(self.runs.capture, self.standing[0])
+        self.lines = shares_of_lines(trace)
+        return foretell(trace)
 
     def _candidates(self, foretold: Mapping[str, Foretold]) -> Iterator[tuple[Source, Proposal]]:
         """What was not judged yet and may win 2 %, the dearest first; what is only offered is noted on the way."""
@@ -95,7 +99,7 @@ class Repairs:
         on_gpu = bool(self.standing[0].memory_bytes)
         names = [n for n in self.names if _may_win(n, foretold) and (on_gpu or not EDITS[n].on_gpu)]
         found = list(proposals(files, names, self.standing[0].places))
-        for source, proposal in sorted(found, key=lambda one: _rank(one[0], one[1], foretold)):
+        for source, proposal in sorted(found, key=lambda one: _rank(*one, foretold, self.lines)):
             key = (proposal.fix, source.path.name, source.rows[proposal.line - 1])
             if key in self._seen:
                 continue
@@ -195,13 +199,18 @@ def _may_win(name: str, foretold: Mapping[str, Foretold]) -> bool:
     return not foretold or BY_NAME[name].offer is not Offer.ALWAYS
 
 
-def _rank(source: Source, proposal: Proposal, foretold: Mapping[str, Foretold]) -> tuple[float, int, int]:
-    """The dearest first, the place that the plan names before others, then the order of the table."""
+def _rank(
+    source: Source, proposal: Proposal, foretold: Mapping[str, Foretold], lines: Mapping[tuple[str, int], float]
+) -> tuple[float, int, int]:
+    """The dearest first: the share of the step that its lines take, but no more than the plan allows; where they are of
+    no step, what the plan says. Then the place that the plan names, and the order of the table."""
     known = foretold.get(proposal.fix)
+    share = sum(lines.get((source.path.name, row), 0.0) for row in proposal.rows)
+    worth = min(share, known.high if known else 1.0) if share else known.value if known else 0.0
     file, _, line = (known.place if known else "").rpartition(":")
     is_there = bool(file) and source.path.name == Path(file).name
     away = abs(int(line) - proposal.line) if is_there and line.isdecimal() else len(source.rows)
-    return (-(known.value if known else 0.0), list(EDITS).index(proposal.fix), away)
+    return (-worth, list(EDITS).index(proposal.fix), away)
 
 
 def _fits_memory(proposal: Proposal, foretold: Mapping[str, Foretold]) -> bool:

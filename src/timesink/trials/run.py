@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from timesink.capture.errors import failure
 from timesink.capture.processes import Setting, Watch, run
@@ -36,6 +37,9 @@ from timesink.trials.records import (
 )
 from timesink.trials.switches import EXCLUDED_BY, SWITCHES
 from timesink.units import NS_PER_MS
+
+if TYPE_CHECKING:
+    from timesink.model.trace import Trace
 
 _HANGS_S: Final = 90.0
 _COMPILES: Final = 8.0
@@ -170,7 +174,7 @@ def _try(runs: ProgramRuns, names: Sequence[str], budget_s: float) -> TrialAnswe
     began = time.monotonic()
     base = runs.fixed(capture=runs.capture)
     run_s = time.monotonic() - began
-    foretold = foretell(runs.capture, base)
+    foretold = foretell(recorded(runs.capture, base))
     order = sorted(names, key=lambda name: -_promise(name, foretold))
     left_s = budget_s - (time.monotonic() - began) - _CONFIRMING * run_s
     found = runs.in_place(order, max(left_s, _LEAST_S))
@@ -209,19 +213,25 @@ def _promise(name: str, foretold: Mapping[str, Foretold]) -> float:
     return max(gain, 0.0) / SWITCHES[name].cost_s
 
 
-def foretell(capture: Path, base: TrialResult) -> dict[str, Foretold]:
-    """What the plan of the capture foretells of each change alone, as shares of the step; nothing where no plan can be
-    made of it."""
-    if not capture.is_file() or not base.steps_ms:
-        return {}
-    from timesink.diagnosis.engine import diagnose
-    from timesink.diagnosis.places import place_in_program
-    from timesink.diagnosis.plan.ladder import changes_offered
+def recorded(capture: Path, base: TrialResult) -> Trace | None:
+    """The capture with the step as it is without a profiler; None where there is none that can be read."""
     from timesink.readers import read
 
     with suppress(TimesinkError):
-        trace = read([capture], cache=False).with_unprofiled_step(median(base.steps_ms) * NS_PER_MS)
-        joint = changes_offered(trace, diagnose(trace))
+        if capture.is_file() and base.steps_ms:
+            return read([capture], cache=False).with_unprofiled_step(median(base.steps_ms) * NS_PER_MS)
+    return None
+
+
+def foretell(trace: Trace | None) -> dict[str, Foretold]:
+    """What the plan of a trace foretells of each change alone, as shares of the step; nothing where no plan can be made
+    of it."""
+    from timesink.diagnosis.engine import diagnose
+    from timesink.diagnosis.places import place_in_program
+    from timesink.diagnosis.plan.ladder import changes_offered
+
+    with suppress(TimesinkError):
+        joint = "" if trace is None else changes_offered(trace, diagnose(trace))
         if not isinstance(joint, str):
             gains = {name: gain for name in joint.offered if (gain := joint.gain({name}))}
             return {
@@ -234,6 +244,24 @@ def foretell(capture: Path, base: TrialResult) -> dict[str, Foretold]:
                 for name, gain in gains.items()
             }
     return {}
+
+
+def shares_of_lines(trace: Trace | None) -> dict[tuple[str, int], float]:
+    """For each line (name of the file, number from 1) that was recorded: the share of the program's CPU time that
+    passes in it and in what it calls, or of its GPU time where that is more. Recording makes Python dearer."""
+    from timesink.measures.lines.by_line import host_stack_times, path_times
+
+    shares: dict[tuple[str, int], float] = {}
+    if trace is not None:
+        on_cpu = [(stack, time_ns) for (_, stack), time_ns in (host_stack_times(trace) or {}).items()]
+        for times in (on_cpu, [(time.stack, time.gpu_ns) for time in path_times(trace)]):
+            sums, total_ns = Counter[tuple[str, int]](), sum(time_ns for _, time_ns in times)
+            for stack, time_ns in times:
+                for place in {(Path(at.file).name, at.line) for at in stack if at.file and at.line}:
+                    sums[place] += time_ns
+            for place, time_ns in sums.items():
+                shares[place] = max(shares.get(place, 0.0), time_ns / max(total_ns, 1))
+    return shares
 
 
 def _winners(tried: Sequence[Tried], worth: float) -> tuple[str, ...]:

@@ -143,6 +143,15 @@ def repair(job: Job, folder: Path, environment: dict[str, str], budget_s: float,
     return row
 
 
+def whole_cores() -> list[str]:
+    """One logical core of each physical one: steps whose threads share one are of two lengths."""
+    known, found = Path("/sys/devices/system/cpu"), dict[str, str]()
+    for core in sorted(os.sched_getaffinity(0)):
+        siblings = known / f"cpu{core}" / "topology" / "thread_siblings_list"
+        found.setdefault(siblings.read_text() if siblings.is_file() else str(core), str(core))
+    return list(found.values())
+
+
 def main() -> None:
     """All programs, some at a time on each GPU, until the time is up."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -162,7 +171,7 @@ def main() -> None:
     out, rows, lock = given.out.resolve(), dict[str, dict[str, Any]](), threading.Lock()
     out.mkdir(parents=True, exist_ok=True)
     free: Queue[tuple[str, list[str]]] = Queue()
-    cores = [str(core) for core in sorted(os.sched_getaffinity(0))]
+    cores = whole_cores()
     share = max(1, len(cores) // (len(gpus) * given.beside))
     for at, gpu in enumerate(gpus * given.beside):
         free.put((gpu, ["taskset", "-c", ",".join(cores[at * share : (at + 1) * share] or cores)]))

@@ -99,7 +99,7 @@ class Repairs:
         on_gpu = bool(self.standing[0].memory_bytes)
         names = [n for n in self.names if _may_win(n, foretold) and (on_gpu or not EDITS[n].on_gpu)]
         found = list(proposals(files, names, self.standing[0].places))
-        for source, proposal in sorted(found, key=lambda one: _rank(*one, foretold, self.lines)):
+        for source, proposal in sorted(found, key=lambda one: _rank(one[0], one[1], foretold, self.lines)):
             key = (proposal.fix, source.path.name, source.rows[proposal.line - 1])
             if key in self._seen:
                 continue

@@ -24,6 +24,7 @@ from math import ceil, prod
 from timesink.knowledge import gpus
 from timesink.measures.counters import ARITHMETIC, KernelCounters, Resource, leaves, stalls_of
 from timesink.measures.counters.roofline import level_bytes
+from timesink.measures.counters.tensor import tensor_work
 from timesink.startup import dataclass
 
 # Passes of one coalesced request: 1 for 4 bytes a lane, 4 for 16 bytes a lane.
@@ -93,7 +94,8 @@ class Waste:
     memory and that go through load-store; `atomic_requests` is the share of global memory requests that are atomic.
     `copies_ahead`: global memory is read by asynchronous copies into shared memory rather than by loads.
     `filled_lanes`: the share of its warps' lanes that a block of this size has threads for; 1 for whole warps.
-    `atomic_writes`: the share of global writes that are atomic. `is_product`: tensor cores do some of its arithmetic.
+    `atomic_writes`: the share of global writes that are atomic. `is_product`: tensor cores do operations of it, by what
+    was counted: their pipe is busy for a thousandth of many other kernels' time.
     """
 
     shares: Mapping[Cause, Mapping[Resource, float]]
@@ -145,6 +147,7 @@ def waste_of(kernel: KernelCounters) -> Waste:
         | {Resource.L1: idle_lanes * _ratio(1.0, access.wavefronts_per_request)},
         Cause.LATENCY: _empty(kernel),
     }
+    is_product = bool(tensor_work(kernel))
     copies, loads = kernel.total(*_COPIES) or 0.0, kernel.get("smsp__sass_inst_executed_op_global_ld.sum") or 0.0
     return Waste(
         shares,
@@ -152,11 +155,11 @@ def waste_of(kernel: KernelCounters) -> Waste:
         lanes,
         local,
         _atomic_requests(kernel),
-        1.0 if _is_on_tensor_cores(kernel) else _memory_instructions(kernel),
+        1.0 if is_product and _is_on_tensor_cores(kernel) else _memory_instructions(kernel),
         copies > loads,
         _filled(kernel),
         _ratio(_requests(kernel, "atom", "red"), _requests(kernel, "atom", "red", "st")),
-        any(leaf.resource is Resource.TENSOR and leaf.busy > 0 for leaf in leaves(kernel)),
+        is_product,
     )
 
 

@@ -56,7 +56,7 @@ class KernelName:
     fused: str | None = None
 
 
-_NVJET_LETTER = {"t": "bf16", "h": "fp16", "s": "tf32", "q": "fp8", "d": "fp64", "i": "int8"}
+_NVJET_LETTER = {"t": "bf16", "h": "fp16", "s": "tf32", "q": "fp8", "d": "fp64", "i": "int8", "o": "fp4"}
 _TENSILE_LETTER = {
     "B": "bf16", "H": "fp16", "S": "fp32", "D": "fp64", "C": "fp32", "Z": "fp64", "X": "tf32", "F8": "fp8", "B8": "fp8",
     "I8": "int8", "4xi8": "int8",
@@ -89,6 +89,7 @@ _FROM_NAME: tuple[tuple[str, re.Pattern[str]], ...] = (
 """What libraries write into the names of their products, the narrowest first: `fp16_s1688gemm` has operands of fp16,
 and `s1688gemm` without a type of 32 bits, which go through tensor cores as TF32."""
 _NARROW: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("fp4", regex(r"e2m1|nvfp4", re.IGNORECASE)),
     ("fp8", regex(r"e4m3|e5m2|fp8|float8", re.IGNORECASE)),
     ("tf32", regex(r"tf32|tfloat32", re.IGNORECASE)),
     ("bf16", regex(r"bf16|bfloat|bhalf_t|DF16b", re.IGNORECASE)),

@@ -15,7 +15,7 @@ neither, as the root of their squares, by which products of 32 to 32,768 rows ar
 from __future__ import annotations
 
 from itertools import pairwise
-from math import hypot, inf, prod, sqrt
+from math import hypot, inf, log2, prod, sqrt
 from typing import Any, Final
 
 import polars as pl
@@ -249,7 +249,7 @@ def _ledger(
             bound_of(OperatorWork(WorkKind.MATMUL, flops, int(sides * item + 2 * rows * columns), kind), gpu).bound_ns
             for kind, item in items.items()
         )
-        times = min(in_16 / narrow, machines.NARROW_TIMES.value)
+        times = min(in_16 / narrow, machines.NARROW_TIMES.value ** log2(2 / _ITEM_BYTES[math]))  # each time it halves
         wide_ns = middle["product"] * times if wide_ns is None else wide_ns
         moved = rows * inner * (2 + 2 + _ITEM_BYTES[math])  # read for the amax, read again, written
         rate = gpu.dram_bytes_per_s * machines.DRAM_SHARE.value

@@ -449,7 +449,7 @@ UNSEEN = {
         ["running_totals", "leader_takes_maximum", "dropout_by_word"],
         ["norm_in_four_warps", "rows_of_sparse"],
     ),
-    "unseen8": (24, ["nearest_centroids", "causal_by_mask"], ["norm_of_channels", "nearest_centroids"]),
+    "unseen8": (24, ["nearest_centroids", "causal_by_mask"], ["norm_of_channels"]),
 }
 
 
@@ -508,3 +508,32 @@ def test_a_product_is_told_what_its_tensor_cores_wait_for(reason: str, word: str
     assert limits is not None
     assert (operands_advice(limits) is None) == (reason == "wait")
     assert word in explain_limiter(limits).advice
+
+
+@pytest.mark.parametrize(
+    ("changed", "gpu", "is_one"),
+    [
+        ({}, "NVIDIA H100 80GB HBM3", True),
+        ({"fadd": 9e8}, "NVIDIA H100 80GB HBM3", True),  # squares of differences
+        ({"fadd": 3e9}, "NVIDIA H100 80GB HBM3", False),  # mostly sums
+        ({"dram__bytes_read.sum": 2e8}, "NVIDIA H100 80GB HBM3", False),  # nothing is read twice
+        ({"sm__pipe_tensor_cycles_active": 20}, "NVIDIA H100 80GB HBM3", False),  # it is on tensor cores
+        ({"sm__pipe_fma_cycles_active": 80}, "NVIDIA H100 80GB HBM3", False),  # arithmetic is busiest
+        ({}, "NVIDIA Test GPU", False),
+    ],
+)
+def test_a_product_of_ones_own_out_of_l1_may_go_to_tensor_cores(
+    changed: dict[str, float], gpu: str, is_one: bool
+) -> None:
+    """Its advice names them, so its bound is their peak: 2 or 3 GFLOP in 100 us at 495 TFLOP/s, and bytes of DRAM."""
+    counts = {"ffma": 1e9} | {name: count for name, count in changed.items() if len(name) == 4}
+    values = {
+        "l1tex__data_pipe_lsu_wavefronts": 70, "sm__inst_executed": 40, "dram__bytes_read.sum": 2e6,
+        "dram__cycles_active": 1, "launch__sm_count": 132, "sm__cycles_elapsed.avg.per_second": 1.7e9,
+        **{f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": count for op, count in counts.items()},
+    } | {name: value for name, value in changed.items() if len(name) > 4}  # fmt: skip
+    found = limits_of(replace(kernel(values), gpu=gpu))
+    assert found is not None and found.roofline is not None
+    flops = 2e9 + counts.get("fadd", 0.0)
+    in_tf32 = 100e-6 / (flops / 494.7e12)
+    assert (found.bounds[Cause.MEMORY] == pytest.approx(in_tf32, rel=0.01)) is is_one

@@ -40,6 +40,20 @@ def is_fp32_product(kernel: KernelCounters) -> bool:
     return is_product and decoded.math == "fp32" and library_of(kernel.name) != ""
 
 
+def may_be_product(kernel: KernelCounters, top: Leaf, waste: Waste, roofline: KernelRoofline | None) -> bool | None:
+    """Whether it may be a product in fp32 of somebody's own, whose advice names tensor cores: L1 is busiest, half of
+    the operations are fused multiply-adds, and for each byte of DRAM there are more than tensor cores could do. None
+    where they were not counted."""
+    if top.resource is not Resource.L1 or waste.is_product:
+        return False
+    sheet, intensity = peaks(kernel.gpu), roofline.intensity("dram") if roofline is not None else None
+    ridge = None if sheet is None else sheet.ridge(Precision.TF32)
+    if roofline is None or ridge is None or intensity is None:
+        return None
+    fused = [roof.fused_ratio or 0.0 for roof in roofline.compute if roof.label == Precision.FP32.value]
+    return intensity > ridge and max(fused, default=0.0) >= MOSTLY
+
+
 def bound_in_tf32(kernel: KernelCounters, roofline: KernelRoofline | None) -> float:
     """How many times as fast an fp32 product is on tensor cores at most: its operations at their peak and its traffic
     with DRAM stay (of a convolution they do not: it may have gone by way of transforms), its instructions and its way

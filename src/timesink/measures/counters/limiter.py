@@ -44,6 +44,7 @@ from timesink.measures.counters.bounds import (
     is_between_barriers,
     is_fp32_product,
     kept_when_coalesced,
+    may_be_product,
     used,
 )
 from timesink.measures.counters.load_waits import LoadWait
@@ -233,7 +234,8 @@ def _explained(kernel: KernelCounters, given: Given, has_all: bool, has_levels: 
     if shares[Cause.LATENCY] > 0:
         fewer = bound_of_fewer_waits(units, waste, top, stalls, roofline)
         bounds[Cause.LATENCY] = max(bounds[Cause.LATENCY], min(fewer, bound_of_any(kernel)))
-    if is_fp32_product(kernel):
+    may_be = may_be_product(kernel, top, waste, roofline)
+    if is_fp32_product(kernel) or (has_levels if may_be is None else may_be):
         in_tf32 = inf if has_levels else bound_in_tf32(kernel, roofline)
         bounds |= {cause: max(bounds[cause], in_tf32) for cause in PRODUCT_WORK if shares[cause] > 0}
     return KernelLimits(

@@ -283,6 +283,15 @@ def test_larger_tiles_take_fewer_instructions_of_every_kind_where_tensor_cores_d
     assert waste.is_product is product
 
 
+def test_operations_of_tensor_cores_alone_say_nothing_of_what_is_busiest() -> None:
+    counted = {"sm__ops_path_tensor_op_hmma_src_fp16_dst_fp32_sparsity_off.sum": 1e9}
+    waste = waste_of(kernel(counted | {"smsp__inst_executed.sum": 50}))
+    assert (
+        waste.is_product
+        and waste.memory_instructions == waste_of(kernel({"smsp__inst_executed.sum": 50})).memory_instructions
+    )
+
+
 @pytest.mark.parametrize(
     ("block", "filled"), [((64, 1, 1), 1.0), ((8, 2, 3), 0.75), ((1, 1, 1), 1 / 32), ((0, 0, 0), 1.0)]
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from benchmarks.kernels.score import faults_in, unpacked
+from tests.measures.counters.kernel_counter_strategies import kernel
 
-from timesink.measures.counters.limiter import KernelLimits, kernel_limits
+from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read
 from timesink.rules.ncu._family import explain_limiter, gain_ns
@@ -65,3 +67,32 @@ def test_what_any_launch_leaves_empty_is_no_word_on_its_blocks(path: str, functi
         said = explain_limiter(one)
         assert one.limiter is not Cause.OCCUPANCY or "unequal" not in f"{said.because} {said.advice}"
         assert "last wave" not in f"{said.because} {said.advice}"
+
+
+@pytest.mark.parametrize(
+    ("us", "blocks", "waves", "idle", "words"),
+    [
+        (7.6, 2048, 0.97, 0.30, "begins and ends"),  # 2.3 us of an elementwise kernel of BERT, on all SMs
+        (17.8, 132, 1.0, 0.18, "begins and ends"),
+        (13.2, 8192, 3.88, 0.20, "begins and ends"),
+        (20.3, 16, 0.06, 0.89, "enough blocks"),
+        (40.0, 1, 0.0, 0.99, "enough blocks"),  # a wave is printed with two digits
+        (24.4, 108, 0.20, 0.42, "enough blocks"),  # few warps on most SMs
+        (15.0, 256, 0.22, 0.30, "enough blocks"),  # few warps on all
+        (200.0, 2048, 0.97, 0.30, "unequal"),
+        (200.0, 140, 1.06, 0.47, "last wave"),
+    ],
+)
+def test_a_short_launch_is_not_told_of_blocks_that_fill_the_gpu(
+    us: float, blocks: int, waves: float, idle: float, words: str
+) -> None:
+    values = {
+        "sm__inst_executed": 30, "launch__waves_per_multiprocessor": waves, "launch__sm_count": 132,
+        "sm__cycles_active.avg": 1000 * (1 - idle), "sm__cycles_elapsed.max": 1000,
+        "sm__warps_active.avg.pct_of_peak_sustained_active": 100 * min(waves, 0.6),
+        "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio": 10,
+    }  # fmt: skip
+    one = limits_of(replace(kernel(values, duration_ns=1e3 * us), grid=(blocks, 1, 1), block=(128, 1, 1)))
+    assert one is not None
+    said = explain_limiter(replace(one, shares={**one.shares, Cause.OCCUPANCY: idle, Cause.LATENCY: 0.0}))
+    assert words in f"{said.because} {said.advice}"

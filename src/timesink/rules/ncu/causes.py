@@ -51,18 +51,21 @@ def _atomics(limits: KernelLimits) -> Figures:
 
 
 def _without_blocks(limits: KernelLimits) -> str:
-    """Why SMs have no block, where that is the larger part of the cause: too few blocks, a last wave as equal blocks
-    leave it, or blocks of unequal length."""
+    """Why SMs have no block, where that is the larger part of the cause: blocks of unequal length, a last wave as equal
+    blocks leave it, too few blocks, or that the launch begins and ends. Too few also where they leave most of the warp
+    slots empty that are."""
     occupancy, blocks = limits.occupancy, limits.kernel.blocks
-    idle, waves, sms = occupancy.sm_idle or 0.0, occupancy.waves or 1.0, occupancy.sm_count or inf
+    idle, sms = occupancy.sm_idle or 0.0, occupancy.sm_count or inf
+    waves = 1.0 if occupancy.waves is None else occupancy.waves
     of_equal = (occupancy.tail or 0.0) if waves > 1 else max(0.0, 1 - blocks / sms)
-    if idle >= limits.shares[Cause.OCCUPANCY] / 2:
-        rest_us = (idle - of_equal) * (limits.kernel.duration_ns or 0.0) / NS_PER_US
-        if idle > 2 * of_equal and rest_us > machines.UNFILLED_US.value:
-            return "uneven"
-        if waves > 1 and idle <= 2 * of_equal:
-            return "tail"
-    return "blocks" if waves < 1 else ""
+    is_larger, is_more = idle >= limits.shares[Cause.OCCUPANCY] / 2, idle > 2 * of_equal
+    rest_us = (idle - of_equal) * (limits.kernel.duration_ns or 0.0) / NS_PER_US
+    if is_larger and is_more and rest_us > machines.UNFILLED_US.value:
+        return "uneven"
+    if is_larger and waves > 1 and not is_more:
+        return "tail"
+    is_few = 0 < idle <= 2 * of_equal or 1 - waves >= (1 - (occupancy.achieved or 0.0)) / 2
+    return "blocks" if waves < 1 and is_few else "ends" if is_larger and is_more else ""
 
 
 def _occupancy(limits: KernelLimits) -> Figures:

@@ -41,6 +41,7 @@ from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.measures.timeline.known import LEAST_NS, known
 from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns
+from timesink.measures.timeline.start_up import start_up
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, KERNEL_PROFILES, SOURCES
 from timesink.model.trace import Trace
@@ -129,7 +130,7 @@ def sources(trace: Trace) -> tuple[Mapping[str, str | int | None], ...]:
 def step_figures(trace: Trace) -> StepFigures:
     """Step times, in ms, of the slowest rank, which sets the pace of a synchronous job; none where what repeats is the
     capture of a graph."""
-    if not_diagnosable(trace) is not None:
+    if not_diagnosable(trace) is not None and not start_up(trace).is_most:
         return _figures(step_times(()))
     measured = steps(trace)
     alone = step_times(trace.unprofiled_steps_ns)

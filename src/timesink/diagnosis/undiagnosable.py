@@ -35,9 +35,10 @@ from timesink.measures.counters.limiter import why_unexplained
 from timesink.measures.idle.blame import idle_of_cause
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.kernels.kernels import kernel_targets
-from timesink.measures.steps.per_step import period_name
-from timesink.measures.timeline.device_timeline import Device
-from timesink.measures.timeline.known import known
+from timesink.measures.steps.per_step import period_name, share_of_step
+from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline.known import known, said_of_start
+from timesink.measures.timeline.start_up import start_up
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.schema import Table
@@ -50,7 +51,6 @@ from timesink.model.tables import (
     KERNEL_METRICS,
     KERNEL_PROFILES,
     MEMORY_EVENTS,
-    SETTINGS,
     SOURCES,
     SUMS,
 )
@@ -62,6 +62,7 @@ from timesink.untrusted.scrub import shortened
 _RECORD = "record the program on a machine with a GPU: timesink capture torch -- python train.py"
 _TIMELINE_OF = "timesink capture nsys -- python train.py"
 _RECORD_NSYS = f"{_TIMELINE_OF} records GPU work (nsys needs -t cuda)"
+_LAUNCHING = "record the part of the run that launches work: timesink capture {} -- python train.py"
 _LONGEST = 60  # letters of a kernel's name in a sentence
 _PROFILE = (
     "give the report itself, if it was made with --set full; else profile with these counters: timesink capture ncu "
@@ -144,16 +145,17 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
     is_seen, vendor, calls = known(trace), known(trace).vendor, _rows(trace, API_CALLS)
     names = ", ".join(is_seen.products)
     elsewhere = [note.message for note in trace.passed_over if note.table == DEVICE_OPS.name]
-    has_rows = any(frame.height for table, frame in trace.tables.items() if table not in (SOURCES, SETTINGS, DEVICES))
     if elsewhere:
         held, remedy = f"no GPU work, and {'; '.join(elsewhere)}", _OTHER_DEVICE
     elif calls:
-        launched = f", {is_seen.launches:,} of which launch or copy" if is_seen.launches else ""
-        held = f"{calls:,} {vendor.runtime} calls{launched}, and no record of what the {vendor.unit} did"
-        held, remedy = f"{held} ({names})" if names else held, _why_lost(trace, vendor)
+        count = is_seen.launches
+        launched = f"{count:,} of which launch or copy" if count else "none of which launches or copies"
+        held = f"{calls:,} {vendor.runtime} calls, {launched}, and no record of what the {vendor.unit} did"
+        remedy = _why_lost(trace, vendor) if count else _LAUNCHING.format("nsys" if _is_nsys(trace) else "torch")
+        held = f"{held} ({names})" if names else held
     elif names:
         held, remedy = f"work of the CPU only, though it names {names}", _why_lost(trace, vendor)
-    elif has_rows:
+    elif trace.holds_rows:
         held, remedy = "work of the CPU only", _RECORD_NSYS if _is_nsys(trace) else _RECORD
     else:
         passed = [note.message for note in trace.passed_over]
@@ -161,7 +163,7 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
         remedy = "give the trace that a profiler wrote of the same run" if passed else _RECORD
     if not elsewhere and (operator := _of_cpu(trace)):
         held, remedy = f"{held}: {operator}, which only a CPU runs, takes most of it", _ON_CPU
-    elif has_rows:
+    elif trace.holds_rows:
         remedy = as_started(trace, remedy)
     return UsageError(f"{asked} in {trace.source}: it holds {held}", remedy=remedy)
 
@@ -277,35 +279,56 @@ OWED: Final = Limit.ratio(
 )
 _GREATER_PART: Final = 0.5
 _OF_DEVICE: Final = ("kernel_gap", "graph_gap")
+_COPIES: Final = "copy"
+_WORDS_OF: Final = {**IDLE_WORDS, _COPIES: "copies within GPU memory, with no kernel beside them,"}
 _BETWEEN: Final = "which the GPU leaves between kernels: fewer and longer kernels leave less"
+_ON_GPU: Final = "and no rule prices them: write results where they are wanted"
 _BELOW: Final = "and no rule that could decide passes its limit on the rest"
 
 
 def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Finding]) -> Iterator[Note]:
-    """A note for the causes of the device that gives most of its step to such: those that the device itself leaves
-    between kernels, and those on which no rule passes its limit. Where there is no finding, it is all that is said."""
-    claims: dict[Device, list[Intervals]] = {}
+    """Notes on what takes a good part of a step and is no finding: start-up, then the causes of the device that gives
+    most of its step to such. Those are what the device itself leaves between kernels, copies of its own, and what no
+    rule passes its limit on. Where there is no finding, it is all that is said."""
+    start, budgets = start_up(trace), [*budgets]
+    setting_up = {
+        (one.rank, one.device): start.calls[one.rank] & device_timeline(trace)[one.rank, one.device].idle
+        for one in budgets
+        if one.rank in start.calls
+    }
+    share = max((share_of_step(trace, device, part) for device, part in setting_up.items()), default=0.0)
+    if share >= OWED.default:
+        what = f"{share_text(share)} of the {period_name(trace)} is start-up, which happens once"
+        yield Note(f"{what}: {said_of_start(start)}")
+    claims = {device: [part] for device, part in setting_up.items()}
     for found in findings:
         if found.counted_in or found.recoverable is None or found.recoverable.most:
             for device, part in found.claim.intervals.items():
                 claims.setdefault(device, []).append(part)
     lost = max((_lost(trace, budget, claims) for budget in budgets), key=lambda one: sum(one.values()), default={})
-    for why, kinds in ((_BETWEEN, lost.keys() & {*_OF_DEVICE}), (_BELOW, lost.keys() - {*_OF_DEVICE})):
-        named = [f"{IDLE_WORDS[kind]} {share_text(lost[kind])}" for kind in lost if kind in kinds]
+    own = {_BETWEEN: _OF_DEVICE, _ON_GPU: (_COPIES,)}
+    others = lost.keys() - {*_OF_DEVICE, _COPIES}
+    for why, kinds in (*own.items(), (_BELOW, others)):
+        named = [f"{_WORDS_OF[kind]} {share_text(lost[kind])}" for kind in lost if kind in kinds]
         if named:
             yield Note(f"{', '.join(named)} of the {period_name(trace)}, {why}", "unclaimed" if findings else "")
 
 
 def _lost(trace: Trace, budget: StepBudget, claims: Mapping[Device, Sequence[Intervals]]) -> dict[str, float]:
-    """The causes of a device's idle time of which findings that may save anything claim less than half, as shares of
-    the step."""
+    """The causes of a device's idle time, and its copies within its own memory, of which findings that may save
+    anything claim less than half, as shares of the step."""
     device = (budget.rank, budget.device)
-    large = [part for part in budget.parts if part.kind in IDLE_WORDS]
-    large = [part for part in large if part.time_ns >= OWED.default * budget.period_ns]
+    ops = trace[DEVICE_OPS].lazy().filter(rank=device[0], device=device[1], copy_kind="d2d").collect()
+    exposed = Intervals.of(ops) & device_timeline(trace)[device].exposed_copy
+    large = {
+        part.kind: (idle_of_cause(trace, device, part.kind), part.time_ns / budget.period_ns)
+        for part in budget.parts
+        if part.kind in IDLE_WORDS
+    }
+    large[_COPIES] = exposed, share_of_step(trace, device, exposed)
     claimed = Intervals.union_all(claims.get(device, ()))
-    lost = {}
-    for part in large:
-        blamed = idle_of_cause(trace, device, part.kind)
-        if (blamed & claimed).total_ns < _GREATER_PART * blamed.total_ns:
-            lost[part.kind] = part.time_ns / budget.period_ns
-    return lost
+    return {
+        kind: share
+        for kind, (time, share) in large.items()
+        if share >= OWED.default and (time & claimed).total_ns < _GREATER_PART * time.total_ns
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from timesink.diagnosis.verdicts import StepName
-from timesink.knowledge.programs import FRAMEWORKS, ProgramKind
+from timesink.knowledge.programs import BY_PYTHON, FRAMEWORKS, ProgramKind
 from timesink.measures.compile.summary import compile_summary
 from timesink.measures.steps.launch_sequences import step_candidates
 from timesink.measures.steps.marks import StepMarker
@@ -16,6 +16,8 @@ from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.known import program_kind
 from timesink.model.arrays import median
 from timesink.model.intervals import Intervals
+from timesink.model.names import matches
+from timesink.model.tables import THREADS
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
@@ -95,7 +97,7 @@ def as_started(trace: Trace, text: str) -> str:
     """What to capture, as the program of the trace is started: what no sign shows to be Python has no ``python
     train.py``, and what PyTorch alone records is said of it."""
     program = program_kind(trace)
-    if program not in FRAMEWORKS:
+    if program not in FRAMEWORKS and not matches(trace.get(THREADS)["name"], BY_PYTHON).any():
         text = text.replace("python train.py", "./program").replace("torchrun train.py", "./program")
     if program is not ProgramKind.PYTORCH:
         text = text.replace("capture torch", "capture nsys")

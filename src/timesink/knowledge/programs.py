@@ -25,6 +25,8 @@ class ProgramKind(StrEnum):
     NATIVE = "native"
 
 
+BY_PYTHON: Final = _FILE.BY_PYTHON
+
 FRAMEWORKS: Final = (ProgramKind.PYTORCH, ProgramKind.JAX)
 """Programs that are fed with batches, and written in Python."""
 

@@ -18,12 +18,13 @@ from timesink.errors import UsageError
 from timesink.model.correlation import launching_calls
 from timesink.model.presentable import Presentable
 from timesink.model.schema import Table
-from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, SETTINGS, SOURCES
 from timesink.model.window import Window, cut, extent_ns
 from timesink.startup import dataclass, field, replace
 from timesink.untrusted.scrub import shortened
 
 _SHOWN: Final = 80  # characters of a path in a prompt
+_OF_THE_RUN: Final = (SOURCES, SETTINGS, DEVICES)
 
 
 class NoteKind(StrEnum):
@@ -135,6 +136,11 @@ class Trace(Presentable):
         """The ranks in the trace, ascending; from `sources`, and from every table where there is none."""
         frames = [self[SOURCES]] if SOURCES in self else self.tables.values()
         return tuple(sorted({rank for frame in frames for rank in frame["rank"].unique()}))
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether it tells of anything that happened, beside what the run was and where."""
+        return any(frame.height for table, frame in self.tables.items() if table not in _OF_THE_RUN)
 
     @property
     def passed_over(self) -> tuple[ImportNote, ...]:

@@ -6,12 +6,12 @@ import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from timesink.errors import UnreadableTrace
-from timesink.model.tables import COMPILE_EVENTS, DEVICE_OPS, DEVICES, SETTINGS, SOURCES
+from timesink.model.tables import COMPILE_EVENTS, DEVICE_OPS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.formats import OWN_LOG, reader_of
 from timesink.readers.plausibility import make_plausible
@@ -37,19 +37,13 @@ def _read(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
     return make_plausible(trace, limits)
 
 
-_OF_THE_RUN: Final = (SOURCES, SETTINGS, DEVICES)
-
-
 def check_holdings(trace: Trace) -> None:
     """`UnreadableTrace` where all that the file holds is passed over, as of a log of operations: no command can answer
     from it. Work of another accelerator is no such thing, since its times are told; nor is the log of a compiler, whose
     silence is an answer."""
-    for table, frame in trace.tables.items():
-        if frame.height and table not in _OF_THE_RUN:
-            return
     passed = trace.passed_over
     of_another = DEVICE_OPS.name in [note.table for note in passed]
-    if passed and not of_another and COMPILE_EVENTS not in trace:
+    if passed and not (trace.holds_rows or of_another or COMPILE_EVENTS in trace):
         held = "; ".join([*(note.message for note in passed), *trace.damage])
         raise UnreadableTrace(trace.source, f"it holds only {held}", remedy=OWN_LOG)
 

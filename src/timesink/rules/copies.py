@@ -53,17 +53,17 @@ def _exposed_rows(trace: Trace) -> Rows:
 
 
 def _exposed_row(trace: Trace, device: Device, kind: str, direction: str, groups: list[CopyGroup]) -> Row:
-    gaps = _gaps_before(trace, device, direction) if kind == "migrations" else Intervals.none()
-    exposed = Intervals.union_all([*(group.exposed for group in groups), gaps])
-    groups = sorted(groups, key=lambda group: -group.exposed.total_ns)
-    kernels, rows = device_timeline(trace)[device].compute, groups[0].rows
+    moving, kernels = Intervals.union_all(group.exposed for group in groups), device_timeline(trace)[device].compute
+    gaps = _gaps_before(trace, device, direction, moving) if kind == "migrations" else Intervals.none()
+    exposed, groups = moving | gaps, sorted(groups, key=lambda group: -group.exposed.total_ns)
+    rows = groups[0].rows
     rates = [group.gigabytes_per_s for group in groups if group.gigabytes_per_s is not None]
     figures = {
         "exposed_ratio": share_of_step(trace, device, exposed),
         "towards": {"h2d": "host-to-device", "d2h": "device-to-host"}.get(direction),
         "gaps": "the gaps before them" if len(gaps) else None,
-        "gaps_too": "idle time that a migration ends" if len(gaps) else None,
-        "within": (exposed & kernels).total_ns / kernels.total_ns if len(exposed & kernels) else None,
+        "gaps_too": "time before a migration, idle or in a kernel that has had one" if len(gaps) else None,
+        "within": (moving & kernels).total_ns / kernels.total_ns if len(moving & kernels) else None,
         "count": number(sum(group.count for group in groups), *_NOUN[kind == "migrations"]),
         "moved": sum(group.bytes for group in groups),
         "rate": max(rates, default=None),
@@ -75,13 +75,19 @@ def _exposed_row(trace: Trace, device: Device, kind: str, direction: str, groups
     )
 
 
-def _gaps_before(trace: Trace, device: Device, direction: str) -> Intervals:
-    """The idle time of a device that migrations of unified memory in one direction ended, up to its last kernel: what
-    the CPU reads after that keeps nothing of the GPU waiting."""
+def _gaps_before(trace: Trace, device: Device, direction: str, moving: Intervals) -> Intervals:
+    """The time before migrations of unified memory in one direction. Idle time of a device that they ended counts up to
+    its last kernel: what the CPU reads after that keeps nothing of the GPU waiting. A kernel that pages move to may
+    wait from the first of them to the last: of [0, 100) with migrations [10, 20) and [60, 70), [20, 60) is before one.
+    """
     stretches = idle_blame(trace).on(device).filter(pl.col("cause") == "migration")
     ended_by = trace[DEVICE_OPS]["copy_kind"][stretches["op_row"].cast(pl.UInt32)]
-    last_ns = device_timeline(trace)[device].compute.end_ns.max(initial=0)
-    return Intervals.of(stretches.filter(ended_by == direction)).clip(0, int(last_ns))
+    kernels = device_timeline(trace)[device].compute
+    idle = Intervals.of(stretches.filter(ended_by == direction)).clip(0, int(kernels.end_ns.max(initial=0)))
+    within = moving & kernels
+    kernel = np.searchsorted(kernels.start_ns, within.start_ns, side="right")
+    is_next = kernel[1:] == kernel[:-1]
+    return idle | Intervals.union_of(within.end_ns[:-1][is_next], within.start_ns[1:][is_next])
 
 
 def _place_of(trace: Trace, device: Device, rows: Sequence[int]) -> Where:

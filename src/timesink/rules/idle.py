@@ -46,6 +46,7 @@ from timesink.measures.timeline.replay import deflated_pricers, pricers
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.nesting import slice_of
 from timesink.model.tables import (
     DEVICE_OPS,
     FRAMES,
@@ -179,14 +180,23 @@ def _after_waits(trace: Trace) -> Rows:
     waits = blamed_time(trace, ("sync",))
     removed = fixes.REMOVE_SYNC.change()
     rows = [waiting_row(blamed, fixes.REMOVE_SYNC, removed) for blamed in waits]
-    copies = trace[DEVICE_OPS].lazy().filter(copy_kind="d2h")
-    answered = set(copies.select("rank", "device").unique().collect().rows())
     whole = [not blamed.host_op and bool(regex(DEVICE_SYNC).search(blamed.call or "")) for blamed in waits]
-    unread = ["" if blamed.device in answered else "unread" for blamed in waits]
+    unread = ["" if _is_read(trace, blamed) else "unread" for blamed in waits]
     return [
         replace(row, variant="device" if is_whole else other)
         for row, is_whole, other in zip(rows, whole, unread, strict=True)
     ]
+
+
+def _is_read(trace: Trace, blamed: BlamedTime) -> bool:
+    """Whether a copy to the CPU is the last thing that the device did before most of the time after its waits."""
+    if not len(blamed.intervals):
+        return False
+    first, past = slice_of(trace[DEVICE_OPS], ("rank", "device"), blamed.device)
+    ops = trace[DEVICE_OPS][["copy_kind", "end_ns"]][first:past].sort("end_ns")
+    last = np.searchsorted(ops["end_ns"].to_numpy(), blamed.intervals.start_ns, side="right") - 1
+    read = (ops["copy_kind"] == "d2h").fill_null(False).to_numpy()[np.maximum(last, 0)] & (last >= 0)
+    return bool(2 * blamed.intervals.lengths_ns[read].sum() >= blamed.intervals.total_ns)
 
 
 def _count_waits(trace: Trace, row: Row, _: object) -> tuple[dict[str, Any], tuple[Evidence, ...]]:

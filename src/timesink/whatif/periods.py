@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from timesink.knowledge.op_class import COMMUNICATION, COPY
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals
 from timesink.startup import dataclass
@@ -169,23 +170,29 @@ class Anchors:
         every = np.concatenate((nodes, points))
         return int(every[np.argmax(replay.time_ns[every])]) if every.size else 0
 
-    def busy_ns(self, replay: Replay) -> float:
-        """Time per step in which the busiest device ran work launched in the windows."""
+    def busy_ns(self, replay: Replay, before: Replay | None = None) -> float:
+        """Time per step in which the busiest device ran work launched in the windows.
+
+        Kernels of which those `before` did not run at once need as long as then, less what each is shorter: they share
+        the device, also where nothing makes one wait for another. Of kernels [0, 4) and [5, 9) that become [0, 3) and
+        [1, 5), 4 + 4 - 1 = 7.
+        """
         count, devices = self._launched_in
         most_ns = np.zeros(count)
-        for stretch, starts, ends in devices:
-            start, end = replay.time_ns[starts], replay.time_ns[ends]
-            span = int(end.max() - start.min()) + 1
-            shift = stretch * span - start.min()  # so that the work of no two stretches meets
-            busy = Intervals.union_of(start + shift, end + shift)
-            busy_ns = np.bincount(busy.start_ns // span, busy.end_ns - busy.start_ns, minlength=count)
-            most_ns = np.maximum(most_ns, busy_ns)
+        for stretch, starts, ends, computes in devices:
+            most_ns = np.maximum(most_ns, _covered_ns(stretch, replay.time_ns[starts], replay.time_ns[ends], count))
+            if before is not None and computes.any():
+                of, start, end = stretch[computes], starts[computes], ends[computes]
+                lengths = [each.time_ns[end] - each.time_ns[start] for each in (before, replay)]
+                less_ns = np.bincount(of, lengths[0] - lengths[1], minlength=count)
+                apart_ns = _covered_ns(of, before.time_ns[start], before.time_ns[end], count)
+                most_ns = np.maximum(most_ns, apart_ns - less_ns)
         return self.windows.mean(most_ns) if self.windows.uneven else float(most_ns.sum()) / max(len(self.windows), 1)
 
     @cached_property
-    def _launched_in(self) -> tuple[int, list[tuple[IntArray, IntArray, IntArray]]]:
+    def _launched_in(self) -> tuple[int, list[tuple[IntArray, IntArray, IntArray, BoolArray]]]:
         """The number of stretches, windows or rows of windows that meet; of each device the blocks launched in one: in
-        which, and the nodes at which they start and end."""
+        which, the nodes at which they start and end, and whether they compute."""
         windows = self.windows
         apart = np.flatnonzero((windows.start_ns[1:] > windows.end_ns[:-1]) | windows.uneven)
         begins, ends = windows.start_ns[np.append(0, apart + 1)], windows.end_ns[np.append(apart, len(windows) - 1)]
@@ -194,7 +201,16 @@ class Anchors:
         blocks = self._order[np.concatenate([np.empty(0, np.int64), *map(np.arange, first, last)])]
         start, end, device = self.program.start_node(blocks), self.program.end_node(blocks), self._device[blocks]
         each = [device == one for one in np.unique(device)]
-        return first.size, [(stretch[own], start[own], end[own]) for own in each]
+        computes = ~np.isin(self.program.ops.op_class[self.program.blocks.op[blocks]], (COPY, COMMUNICATION))
+        return first.size, [(stretch[own], start[own], end[own], computes[own]) for own in each]
+
+
+def _covered_ns(stretch: IntArray, start: Int64Array, end: Int64Array, count: int) -> Float64Array:
+    """How long something runs in each of `count` stretches, by the one that each thing belongs to."""
+    span = int(end.max() - start.min()) + 1
+    shift = stretch * span - start.min()  # so that the work of no two stretches meets
+    busy = Intervals.union_of(start + shift, end + shift)
+    return np.asarray(np.bincount(busy.start_ns // span, busy.end_ns - busy.start_ns, minlength=count), np.float64)
 
 
 def _in_flight(program: Program) -> BoolArray:

@@ -179,7 +179,7 @@ class Pricer:
         bounds = Bounds.of(
             self._floor,
             change.touches,
-            lambda: self.anchors.busy_ns(replay),
+            lambda: self.anchors.busy_ns(replay, self._base),
             lambda: _host_only_ns(changed, self.anchors),
         )
         return self.periods_ns - self.anchors.periods(replay), bounds

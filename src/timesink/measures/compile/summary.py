@@ -22,7 +22,7 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.calls import LOADS_MODULE, CallKind, call_kinds
+from timesink.knowledge.calls import CallKind, call_kinds
 from timesink.knowledge.ranges import COMPILED_ONCE, COMPILING, DATA_PARALLEL, NUMBER
 from timesink.measures.compile import compiled_regions
 from timesink.measures.steps.per_step import in_most_steps
@@ -254,8 +254,7 @@ def graph_obstacle(trace: Trace) -> GraphObstacle | None:
         if found.height and in_most_steps(trace, found):
             return GraphObstacle("data_parallel", str(found["name"][0]))
     calls = trace.get(API_CALLS)
-    takes = np.isin(call_kinds(calls["name"]), _OF_MEMORY) & ~matches(calls["name"], LOADS_MODULE).to_numpy()
-    found = calls.filter(takes)
+    found = calls.filter(np.isin(call_kinds(calls["name"]), _OF_MEMORY))
     if not found.height or not in_most_steps(trace, found):
         return None
     return GraphObstacle("allocates", str(found["name"][int((found["end_ns"] - found["start_ns"]).arg_max() or 0)]))

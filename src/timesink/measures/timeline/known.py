@@ -148,18 +148,18 @@ def _bar(trace: Trace) -> Lack | None:
         )
     if start.is_most and steps(trace).times.count < 2:
         return Lack(
-            f"{share_text(start.share)} of the capture is start-up, which happens once: {_setting_up(start)} while the "
-            "GPU waits",
+            f"{share_text(start.share)} of the capture is start-up, which happens once: {said_of_start(start)}",
             "record later steps (wait and warmup of torch.profiler.schedule, nsys --delay; timesink capture does it)",
         )
     return None
 
 
-def _setting_up(start: StartUp) -> str:
+def said_of_start(start: StartUp) -> str:
+    """What a start-up is made of, as a clause."""
     if start.count == 1:
-        return f"{start.longest} takes {time_text(start.longest_ns)}"
+        return f"{start.longest} keeps the GPU waiting for {time_text(start.idle_ns)}"
     longest = f"the longest {start.longest} at {time_text(start.longest_ns)}"
-    return f"{start.count} runtime calls, {longest}, take {time_text(start.idle_ns)}"
+    return f"{start.count} runtime calls, {longest}, take {time_text(start.idle_ns)} while the GPU waits"
 
 
 class _Loss(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import idle as assumed
-from timesink.knowledge.calls import LAUNCH, CallKind, call_kinds
+from timesink.knowledge.calls import LAUNCH, LOADS_LIBRARY, CallKind, call_kinds
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
@@ -74,7 +74,7 @@ def start_up(trace: Trace) -> StartUp:
     calls = trace.get(API_CALLS).with_row_index("row").filter(length >= min(first, launch, other))  # few of many
     sets_up = pl.Series(np.isin(call_kinds(calls["name"]), _SETS_UP), dtype=pl.Boolean)
     launches = matches(calls["name"], LAUNCH)
-    least_ns = pl.when(launches & _loads(trace, calls)).then(first).when(launches).then(launch).otherwise(other)
+    least_ns = pl.when(_loads(trace, calls)).then(first).when(launches).then(launch).otherwise(other)
     calls = calls.filter(sets_up & (length >= least_ns)).sort("end_ns", "start_ns")
     if not calls.height:
         return StartUp()
@@ -101,8 +101,8 @@ def start_up(trace: Trace) -> StartUp:
 
 
 def _loads(trace: Trace, calls: pl.DataFrame) -> pl.Series:
-    """Which of some calls launched a kernel for the first time."""
+    """Which of some calls load a library of kernels, or launched a kernel for the first time."""
     names, call = trace.get(DEVICE_OPS)["name"].to_physical().to_numpy(), launch_links(trace).call
     linked = np.flatnonzero(call >= 0)
     firsts = call[linked[np.unique(names[linked], return_index=True)[1]]] if calls.height else call[:0]
-    return calls["row"].is_in(pl.Series(firsts, dtype=pl.UInt32).implode())
+    return matches(calls["name"], LOADS_LIBRARY) | calls["row"].is_in(pl.Series(firsts, dtype=pl.UInt32).implode())

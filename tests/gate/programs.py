@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +67,12 @@ class Program:
         how = {"call": call, "stream": stream, "blocking": blocking}
         self._run("copy", f"Memcpy {way} ({sides})", us, {"bytes": size}, how)
 
+    def page(self, at: float, us: float, *, way: str = "pages in", size: int = 65536) -> None:
+        """A migration of unified memory by itself, at a time of its own: no call asks for it."""
+        named = f"Memcpy {way} ({_COPIES[way][1]})"
+        self.work.append({"kind": "copy", "name": named, "at": at, "us": us, "stream": 7, "device": 0,
+                          "correlation": 0, "facts": {"bytes": size}})  # fmt: skip
+
     def wait(self, call: str = "cudaDeviceSynchronize") -> None:
         """A call that returns when all work is done."""
         us = max([self.call_us, *(at + 2 - self.now for at in self.free.values())])
@@ -113,8 +119,8 @@ class Program:
         path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": listed, "traceEvents": events}))
         return path
 
-    def nsys(self, folder: Path) -> Path:
-        """As `nsys export --type sqlite` writes it; operators and frames are left out."""
+    def nsys(self, folder: Path, threads: Sequence[str] = ()) -> Path:
+        """As `nsys export --type sqlite` writes it; operators and frames are left out. `threads` are names of some."""
         strings: dict[str, int] = {}
 
         def text(name: str) -> int:
@@ -135,6 +141,7 @@ class Program:
                 )
                 copies.append((*place, row["facts"]["bytes"], _COPIES[way][0], *(_MEMORY[side] for side in sides)))
         ranges = [(*_ns(row), 59, row["name"], tid) for row in self.named if row["kind"] == "user_annotation"]
+        named = [(text(name), 20, tid + at) for at, name in enumerate(threads)]
         host = "start end eventClass globalTid correlationId nameId returnValue"
         device = "start end deviceId contextId streamId correlationId globalPid"
         launch = "demangledName shortName gridX gridY gridZ blockX blockY blockZ"
@@ -145,6 +152,7 @@ class Program:
                 ("CUPTI_ACTIVITY_KIND_KERNEL", f"{device} {launch}", kernels),
                 ("CUPTI_ACTIVITY_KIND_MEMCPY", f"{device} bytes copyKind srcKind dstKind", copies),
                 ("NVTX_EVENTS", "start end eventType text globalTid", ranges),
+                ("ThreadNames", "nameId priority globalTid", named),
                 ("TARGET_INFO_GPU", "id name cuDevice", [(0, self.gpu, 0)]),
                 ("StringIds", "id value", [(number, name) for name, number in strings.items()]),
             ):  # fmt: skip

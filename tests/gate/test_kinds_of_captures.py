@@ -1,0 +1,271 @@
+"""Kinds of sentences that public captures showed to be false, each in several shapes that no capture here has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.gate.programs import Program
+from tests.gate.test_kinds_of_hosts import SGEMM, of_rule
+
+from timesink import diagnose, read
+from timesink.cli.app import run
+from timesink.diagnosis.plan.ladder import plan
+from timesink.diagnosis.verdicts import Bottleneck, Diagnosis
+from timesink.model.trace import Trace
+
+
+def recorded(program: Program, profiler: str, folder: Path) -> Trace:
+    return read(getattr(program, profiler)(folder), cache=False)
+
+
+def noted(found: Diagnosis, words: str) -> str:
+    return next((note.message for note in found.notes if words in note.message), "")
+
+
+@pytest.mark.parametrize("profiler", ["kineto", "nsys"])
+@pytest.mark.parametrize(
+    ("call", "load_us"),
+    [
+        ("cuLibraryLoadData", 1400),
+        ("cuLibraryLoadFromFile", 2600),
+        ("cudaLibraryLoadData", 900),
+        ("hipLibraryLoadData", 4000),
+        ("cuLibraryLoadData_v12000", 700),
+    ],
+)
+def test_to_load_kernels_is_the_start_and_takes_no_memory(
+    call: str, load_us: float, profiler: str, tmp_path: Path
+) -> None:
+    """A library of kernels was memory that is allocated or freed: most of a window of 5 ms."""
+    program = Program(gpu="NVIDIA GeForce RTX 2060")
+    program.copy("HtoD", 4096, 40)
+    program.pause(300)
+    program.call(call, load_us)
+    for number in range(12):
+        program.call("cudaMalloc", 20)
+        program.launch(f"kernel_{number}(unsigned long*)", 60.0 + 11 * number)
+    program.wait()
+    found = diagnose(recorded(program, profiler, tmp_path))
+    assert all(call not in finding.message for _, finding in found.findings)
+    assert call in noted(found, "start-up, which happens once") or f"happens once: {call} keeps" in found.statement
+
+
+@pytest.mark.parametrize("profiler", ["kineto", "nsys"])
+@pytest.mark.parametrize(
+    ("launch", "first_us"),
+    [
+        ("cudaLaunchKernel", 575),
+        ("cudaLaunchKernelExC", 230),
+        ("cuLaunchKernel", 1800),
+        ("hipLaunchKernel", 900),
+        ("cudaLaunchCooperativeKernel", 150),
+    ],
+)
+def test_a_long_first_launch_is_told_on_the_screen(
+    launch: str, first_us: float, profiler: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The dearest cause of a window was told with -v only, and as what no rule's limit lets pass."""
+    program = Program()
+    program.copy("HtoD", 3 << 20, 535, memory="Pageable")
+    program.pause(540)
+    program.call_us = first_us
+    program.launch("add(int*)", 3, call=launch)
+    program.call_us = 5.0
+    for _ in range(12):
+        program.launch("add(int*)", 3, call=launch)
+    program.wait()
+    assert run(["diagnose", str(getattr(program, profiler)(tmp_path))]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    share = re.search(
+        r"([\d.]+) % of the (?:window|capture) is start-up, which happens once: (\w+) keeps the GPU", said
+    )
+    assert share is not None and float(share[1]) >= 5 and share[2] == launch
+    assert "no rule that could decide" not in said
+
+
+@pytest.mark.parametrize(
+    ("names", "starts"),
+    [
+        (["python"], "python train.py"),
+        (["python3.13", "[NSys]"], "python train.py"),
+        (["[NSys]", "torchrun"], "python train.py"),
+        (["ipython3"], "python train.py"),
+        (["softmax", "cuda-EvtHandlr"], "./program"),
+        (["pythonic_tool"], "./program"),
+    ],
+)
+def test_a_program_is_started_as_its_threads_say(
+    names: list[str], starts: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program of Python that launched nothing was started as ./program, and nsys had lost what it did."""
+    program = Program(gpu="NVIDIA RTX A5000")
+    program.call("cudaGetDeviceProperties", 1)
+    assert run(["diagnose", str(program.nsys(tmp_path, threads=names))]) == 2
+    said = capsys.readouterr().err
+    assert "none of which launches or copies" in said and "find out why" not in said
+    assert f"record the part of the run that launches work: timesink capture nsys -- {starts}" in said
+
+
+def paged(gap_us: float, page_us: float, kernel: str, count: int = 40) -> Callable[[Program], float]:
+    """A kernel that asks for pages one after another: the time from the first of them to the last."""
+
+    def work(program: Program) -> float:
+        program.launch(kernel, count * (page_us + gap_us) + 30)
+        begun = program.work[-1]["at"] + 10
+        for number in range(count):
+            program.page(begun + number * (page_us + gap_us), page_us)
+        program.wait()
+        return count * (page_us + gap_us) - gap_us
+
+    return work
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        paged(2.75, 3.0, "add(int, float*, float*)"),
+        paged(9.0, 3.0, "saxpy(float*, float*)"),
+        paged(20.0, 2.0, "stencil(double*)", 25),
+        paged(5.0, 30.0, "reduce(float*)", 12),
+        paged(60.0, 8.0, "gather(int*)", 10),
+    ],
+)
+def test_a_kernel_may_wait_from_its_first_page_to_its_last(work: Callable[[Program], float], tmp_path: Path) -> None:
+    """What a prefetch wins at most was the time in which pages move: each is asked for before, and the kernel waits."""
+    program = Program()
+    program.launch("init(float*)", 20)
+    asked_us = work(program)
+    program.launch("check(float*)", 20)
+    program.wait()
+    moved = of_rule(diagnose(recorded(program, "nsys", tmp_path)), "CPY101")
+    assert moved is not None and moved.recoverable is not None
+    assert moved.recoverable.most == pytest.approx(asked_us / 1000, rel=0.02)
+    assert "and the gaps before them" in moved.message
+
+
+def waits_of(wait: str, copy: str | None, *, blocking: bool = False) -> Callable[[Program], None]:
+    def step(program: Program) -> None:
+        program.launch(SGEMM, 60)
+        program.pause(20)
+        if copy is not None:
+            program.copy(copy, 4000, 3, call="cudaMemcpy" if blocking else "cudaMemcpyAsync", blocking=blocking)
+        program.wait(wait)
+        program.pause(60)
+
+    return step
+
+
+@pytest.mark.parametrize("profiler", ["kineto", "nsys"])
+@pytest.mark.parametrize(
+    ("step", "is_read"),
+    [
+        (waits_of("cudaStreamSynchronize", "HtoD"), False),
+        (waits_of("cuStreamSynchronize", None), False),
+        (waits_of("hipStreamSynchronize", "DtoD"), False),
+        (waits_of("cudaEventSynchronize", None), False),
+        (waits_of("cuEventSynchronize", "HtoD"), False),
+        (waits_of("cudaStreamSynchronize", "DtoH"), True),
+        (waits_of("cuStreamSynchronize", "DtoH"), True),
+        (waits_of("hipStreamSynchronize", "DtoH"), True),
+        (waits_of("cudaEventSynchronize", "DtoH"), True),
+    ],
+)
+def test_only_waits_behind_a_copy_back_read_values(
+    step: Callable[[Program], None], is_read: bool, profiler: str, tmp_path: Path
+) -> None:
+    """One copy back at the end of a program made each of its thousand waits one that reads values."""
+    program = Program(gpu="Tesla V100-SXM2-32GB", call_us=8.0)
+    for _ in range(60):
+        step(program)
+    program.copy("DtoH", 1 << 20, 50)
+    program.wait()
+    waits = of_rule(diagnose(recorded(program, profiler, tmp_path)), "IDL102")
+    assert waits is not None
+    assert waits.advice.startswith("Read values" if is_read else "Drop the wait where no result is read")
+
+
+@pytest.mark.parametrize("profiler", ["kineto", "nsys"])
+@pytest.mark.parametrize(
+    ("streams", "us", "wait"),
+    [
+        (16, 4200, "cudaDeviceSynchronize"),
+        (4, 900, "cudaStreamSynchronize"),
+        (8, 2000, "cuCtxSynchronize"),
+        (2, 5000, "cudaDeviceSynchronize"),
+        (12, 600, "cudaEventSynchronize"),
+    ],
+)
+def test_kernels_that_fill_the_gpu_share_it(streams: int, us: float, wait: str, profiler: str, tmp_path: Path) -> None:
+    """Kernels of 4 ms, each on a stream of its own, were to run at once in a graph: 4.08 ms became 159 us."""
+    program = Program(gpu="Tesla T4")
+    for number in range(24):
+        program.call("cudaMalloc", 150)
+        program.copy("HtoD", 50_000, 12, memory="Pageable", stream=20 + number % streams)
+        program.launch("set_scheduled_kernel(int const*)", us, stream=20 + number % streams)
+        program.launch("scale(double*)", 30, stream=20 + number % streams)
+        program.wait(wait)
+        program.pause(90)
+    made = plan(recorded(program, profiler, tmp_path))
+    assert made.step_ms is not None and made.step_ms > us / 1000
+    assert all(rung.after.value >= 0.98 * (us + 30) / 1000 for rung in made.rungs)
+
+
+@pytest.mark.parametrize("profiler", ["kineto", "nsys"])
+@pytest.mark.parametrize("copies_us", [[40.0], [15.0, 15.0], [8.0] * 6, [120.0], [60.0, 5.0]])
+def test_copies_within_the_gpu_have_a_line(copies_us: list[float], profiler: str, tmp_path: Path) -> None:
+    """Exposed copies of 13 % of a step, from the GPU to itself, were in the bar alone."""
+    program = Program(call_us=2.0)
+    for _ in range(40):
+        program.launch(SGEMM, 200)
+        for us in copies_us:
+            program.copy("DtoD", int(us * 400_000), us)
+    found = diagnose(recorded(program, profiler, tmp_path))
+    share = sum(copies_us) / (200 + sum(copies_us))
+    told = re.search(r"copies within GPU memory, with no kernel beside them, ([\d.]+) %", noted(found, "within GPU"))
+    assert told is not None and float(told[1]) == pytest.approx(100 * share, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("gap_us", "call"),
+    [
+        (900, "cudaLaunchKernel"),
+        (2000, "cuLaunchKernel"),
+        (700, "hipLaunchKernel"),
+        (5000, "cudaLaunchKernelExC"),
+        (1200, "cudaLaunchKernel_v7000"),
+    ],
+)
+def test_work_that_starts_late_once_tells_nothing_of_the_gpu_meanwhile(
+    gap_us: float, call: str, tmp_path: Path
+) -> None:
+    """What was launched before the recording may run unrecorded: the GPU was called idle."""
+    program = Program()
+    program.launch(SGEMM, 400, call=call, late_us=gap_us)
+    for _ in range(30):
+        program.launch(SGEMM, 60, call=call)
+    found = diagnose(recorded(program, "kineto", tmp_path))
+    said = next(ruling.verdict for ruling in found.rulings if ruling.card.name == "late-start")
+    assert "idle GPU" not in str(said)
+    if "starts late once" in str(said):
+        assert "with nothing recorded meanwhile" in str(said)
+
+
+@pytest.mark.parametrize("pages", [3, 40, 200])
+@pytest.mark.parametrize("kernels", [1, 6])
+def test_what_the_cpu_reads_after_the_last_kernel_is_no_loss(pages: int, kernels: int, tmp_path: Path) -> None:
+    """Gaps before pages that the CPU reads when the GPU has nothing left to do led the answer."""
+    program = Program(gpu="NVIDIA A100-SXM4-40GB")
+    for _ in range(kernels):
+        program.launch("add(int*)", 300)
+    program.wait()
+    done = program.now
+    for number in range(pages):
+        program.page(done + 400 * (number + 1), 10, way="pages out")
+    program.now = done + 400 * (pages + 2)
+    found = diagnose(recorded(program, "nsys", tmp_path))
+    moved = of_rule(found, "CPY101")
+    assert moved is None or (moved.recoverable and moved.recoverable.most <= 1.02 * pages * 10 / 1000)
+    assert found.bottleneck is not Bottleneck.HOST_PYTHON

@@ -13,7 +13,7 @@ from tests.gate.test_kinds_of_hosts import SGEMM, of_rule
 from timesink import diagnose, read
 from timesink.cli.app import run
 from timesink.diagnosis.plan.ladder import plan
-from timesink.diagnosis.verdicts import Bottleneck, Diagnosis
+from timesink.diagnosis.verdicts import Bottleneck, Diagnosis, Undecided
 from timesink.model.trace import Trace
 
 
@@ -189,28 +189,32 @@ def test_only_waits_behind_a_copy_back_read_values(
 
 @pytest.mark.parametrize("profiler", ["kineto", "nsys"])
 @pytest.mark.parametrize(
-    ("streams", "us", "wait"),
+    ("streams", "us", "taken_us", "wait"),
     [
-        (16, 4200, "cudaDeviceSynchronize"),
-        (4, 900, "cudaStreamSynchronize"),
-        (8, 2000, "cuCtxSynchronize"),
-        (2, 5000, "cudaDeviceSynchronize"),
-        (12, 600, "cudaEventSynchronize"),
+        (4, 900, 250, "cudaDeviceSynchronize"),
+        (8, 2000, 250, "cuCtxSynchronize"),
+        (24, 600, 40, "cudaDeviceSynchronize"),
+        (3, 700, 250, "cuCtxSynchronize"),
+        (12, 800, 250, "hipDeviceSynchronize"),
     ],
 )
-def test_kernels_that_fill_the_gpu_share_it(streams: int, us: float, wait: str, profiler: str, tmp_path: Path) -> None:
+def test_kernels_that_fill_the_gpu_share_it(
+    streams: int, us: float, taken_us: float, wait: str, profiler: str, tmp_path: Path
+) -> None:
     """Kernels of 4 ms, each on a stream of its own, were to run at once in a graph: 4.08 ms became 159 us."""
     program = Program(gpu="Tesla T4")
     for number in range(24):
-        program.call("cudaMalloc", 150)
-        program.copy("HtoD", 50_000, 12, memory="Pageable", stream=20 + number % streams)
-        program.launch("set_scheduled_kernel(int const*)", us, stream=20 + number % streams)
-        program.launch("scale(double*)", 30, stream=20 + number % streams)
-        program.wait(wait)
-        program.pause(90)
+        stream = 20 + number % streams
+        with program.range(f"ProfilerStep#{number}"):
+            for _ in range(4):
+                program.call("cudaMallocAsync", taken_us)
+                program.copy("HtoD", 50_000, 12, memory="Pageable", stream=stream)
+            program.launch("set_scheduled_kernel(int const*)", us, stream=stream)
+            program.wait("cudaStreamSynchronize")
+            program.wait(wait)
     made = plan(recorded(program, profiler, tmp_path))
-    assert made.step_ms is not None and made.step_ms > us / 1000
-    assert all(rung.after.value >= 0.98 * (us + 30) / 1000 for rung in made.rungs)
+    assert made.rungs
+    assert all(rung.after.value >= 0.98 * us / 1000 for rung in made.rungs)
 
 
 @pytest.mark.parametrize("profiler", ["kineto", "nsys"])
@@ -243,24 +247,23 @@ def test_work_that_starts_late_once_tells_nothing_of_the_gpu_meanwhile(
 ) -> None:
     """What was launched before the recording may run unrecorded: the GPU was called idle."""
     program = Program()
-    program.launch(SGEMM, 400, call=call, late_us=gap_us)
-    for _ in range(30):
-        program.launch(SGEMM, 60, call=call)
+    for number in range(30):
+        program.launch(f"{SGEMM}_{number}", 40.0 + number, call=call, late_us=gap_us if number == 9 else None)
+    program.wait()
     found = diagnose(recorded(program, "kineto", tmp_path))
     said = next(ruling.verdict for ruling in found.rulings if ruling.card.name == "late-start")
-    assert "idle GPU" not in str(said)
-    if "starts late once" in str(said):
-        assert "with nothing recorded meanwhile" in str(said)
+    assert isinstance(said, Undecided)
+    assert "starts late once" in said.why and "on GPU 0 with nothing recorded meanwhile" in said.why
 
 
 @pytest.mark.parametrize("pages", [3, 40, 200])
-@pytest.mark.parametrize("kernels", [1, 6])
+@pytest.mark.parametrize("kernels", [1, 2])
 def test_what_the_cpu_reads_after_the_last_kernel_is_no_loss(pages: int, kernels: int, tmp_path: Path) -> None:
     """Gaps before pages that the CPU reads when the GPU has nothing left to do led the answer."""
     program = Program(gpu="NVIDIA A100-SXM4-40GB")
     for _ in range(kernels):
         program.launch("add(int*)", 300)
-    program.wait()
+        program.wait()
     done = program.now
     for number in range(pages):
         program.page(done + 400 * (number + 1), 10, way="pages out")

@@ -149,7 +149,14 @@ def test_a_refusal_names_a_program_as_it_is_started(
 
 
 @pytest.mark.parametrize(
-    "rungs", [[(7.1, 7.1, 19.0)], [(9.0, 8.0, 10.0), (7.0, 7.0, 9.0)], [(6.0, 6.0, 12.0), (5.0, 4.0, 6.0)]]
+    "rungs",
+    [
+        [(7.1, 7.1, 19.0)],
+        [(9.0, 8.0, 10.0), (7.0, 7.0, 9.0)],
+        [(6.0, 6.0, 12.0), (5.0, 4.0, 6.0)],
+        [(0.2, 0.2, 18.9)],
+        [(9.0, 9.0, 10.0), (8.0, 7.0, 9.0), (4.0, 4.0, 8.0)],
+    ],
 )
 def test_a_plan_of_bounds_is_won_at_most(rungs: list[tuple[float, float, float]]) -> None:
     made = Mock(refused="", step_ms=19.0)

@@ -109,7 +109,7 @@ def test_slow_leading_steps_are_warm_up() -> None:
 
 SHRINKING = {
     "elimination": [10_000 + 10 * (600 - n) ** 2 // 60 for n in range(600)],
-    "a triangle": [20 + 90 * (400 - n) for n in range(400)],
+    "blocks of a triangle": [10_000 + (500 - n) ** 3 // 2_000 for n in range(500)],
     "halved now and then": [64_000 >> (n // 100) for n in range(500)],
     "down to a floor": [max(9_000 - 10 * n, 6_500) for n in range(900)],
     "a queue that empties": [int(50_000 * 0.995**n) for n in range(800)],

@@ -18,6 +18,7 @@ from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.verdicts import Bottleneck, Where
 from timesink.diagnosis.words import number
 from timesink.fixes import table as fixes
+from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.charges import pageable_calls
@@ -78,7 +79,8 @@ def _exposed_row(trace: Trace, device: Device, kind: str, direction: str, groups
 def _gaps_before(trace: Trace, device: Device, direction: str, moving: Intervals) -> Intervals:
     """The time before migrations of unified memory in one direction. Idle time of a device that they ended counts up to
     its last kernel: what the CPU reads after that keeps nothing of the GPU waiting. A kernel that pages move to may
-    wait from the first of them to the last: of [0, 100) with migrations [10, 20) and [60, 70), [20, 60) is before one.
+    wait for each as long as a fault takes: of [0, 900) with migrations [10, 20), [60, 70) and [800, 810) us, for [20,
+    60) and [600, 800).
     """
     stretches = idle_blame(trace).on(device).filter(pl.col("cause") == "migration")
     ended_by = trace[DEVICE_OPS]["copy_kind"][stretches["op_row"].cast(pl.UInt32)]
@@ -86,8 +88,9 @@ def _gaps_before(trace: Trace, device: Device, direction: str, moving: Intervals
     idle = Intervals.of(stretches.filter(ended_by == direction)).clip(0, int(kernels.end_ns.max(initial=0)))
     within = moving & kernels
     kernel = np.searchsorted(kernels.start_ns, within.start_ns, side="right")
-    is_next = kernel[1:] == kernel[:-1]
-    return idle | Intervals.union_of(within.end_ns[:-1][is_next], within.start_ns[1:][is_next])
+    ends, asked = within.end_ns[:-1], within.start_ns[1:]
+    begins = np.where(kernel[1:] == kernel[:-1], np.maximum(ends, asked - assumed.PAGE_FAULT_US.ns), asked)
+    return idle | Intervals.union_of(begins, asked)
 
 
 def _place_of(trace: Trace, device: Device, rows: Sequence[int]) -> Where:

@@ -134,7 +134,9 @@ def paged(gap_us: float, page_us: float, kernel: str, count: int = 40) -> Callab
         paged(900.0, 30.0, "add(int, float*, float*)"),
     ],
 )
-def test_a_kernel_may_wait_for_each_page_as_long_as_a_fault_takes(work: Callable[[Program], float], tmp_path: Path) -> None:
+def test_a_kernel_may_wait_for_each_page_as_long_as_a_fault_takes(
+    work: Callable[[Program], float], tmp_path: Path
+) -> None:
     """What a prefetch wins at most was the time in which pages move: each is asked for before, and the kernel waits."""
     program = Program()
     program.launch("init(float*)", 20)

@@ -13,7 +13,7 @@ from typing import Any
 from tests.rules.cases import VERDICTS, Case, Watched, differences
 
 from timesink.diagnosis.judge import DeclaredRule
-from timesink.diagnosis.rule import Limit, Rule, found_or_clear, page_paths
+from timesink.diagnosis.rule import Limit, Rule, page_paths
 from timesink.diagnosis.verdicts import Card, Clear, Found, NotApplicable, Undecided, Verdict
 from timesink.measures.timeline.known import known
 from timesink.render.brief import short_advice
@@ -80,7 +80,6 @@ def verdict_faults(rule: Rule, cases: tuple[Case, ...]) -> list[str]:
     named = vars(module_of(rule)).values() if not rule.name else list(values_named(rule.check))
     can = {kind for kind in VERDICTS.values() if any(value is kind or type(value) is kind for value in named)}
     can |= {Undecided} if rule.needs else set()
-    can |= {Found, Clear} if found_or_clear in named else set()
     if isinstance(declared := getattr(rule.check, "__self__", None), DeclaredRule):
         can |= {Found, Clear} | ({NotApplicable} if "otherwise" in declared.texts.said else set())
         named = list(values_named(declared.rows))

@@ -34,6 +34,7 @@ from timesink.measures.idle.blame import idle_shares
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, missing_text, parity_facts
 from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
+from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.steps.steps import STANDS_OUT, StepTimes, covered_ratio, step_times, steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import device_names, device_timeline
@@ -300,7 +301,7 @@ def _unearned(trace: Trace, busy: float, has_findings: bool, rulings: Sequence[R
     doubts += [(left.why, left.to_decide) for left in undecided if left.most_ratio > QUIET.default]
     if doubts:
         return "{}. To decide: {}".format(*doubts[0])
-    if not has_findings and (outside := _mostly_without_device(trace)):
+    if not has_findings and (outside := _mostly_without_device(trace) or _mostly_outside(trace)):
         return outside
     if 1 - busy * _lengthened(trace) > QUIET.default:
         return "no rule names a cause, and not all that the CPU did in that time was recorded"
@@ -324,6 +325,15 @@ def _mostly_without_device(trace: Trace) -> str:
     if window_ns >= _MOSTLY * recorded_ns:
         return ""
     return f"it has no work in the rest of the {time_text(recorded_ns)} that were recorded"
+
+
+def _mostly_outside(trace: Trace) -> str:
+    """What to say of guessed steps that hold less than half of what the devices ran; else ''."""
+    lines = device_timeline(trace).by_device.items()
+    held = [line.busy.covered_ns(*step_windows(trace, device)).sum() for device, line in lines]
+    share = sum(held) / sum(line.busy.total_ns for _, line in lines)
+    guessed = steps(trace).origin is StepOrigin.GUESSED and share < _MOSTLY
+    return f"the guessed steps hold {share_text(share)} of what it ran" if guessed else ""
 
 
 def _untold(trace: Trace) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from timesink.diagnosis.verdicts import Card, Clear, Evidence, Finding, Found, Undecided, Verdict
+from timesink.diagnosis.verdicts import Card, Undecided, Verdict
 from timesink.startup import dataclass, field, replace
 
 if TYPE_CHECKING:  # the limits of experiments are declared where polars may be absent
@@ -237,10 +237,3 @@ def summary_of(doc: str) -> str:
     """The first line of a docstring as a phrase: no full stop, a small initial unless it begins an acronym."""
     line = doc.strip().partition("\n")[0].rstrip(".")
     return line if line[1:2].isupper() else line[:1].lower() + line[1:]
-
-
-def found_or_clear(judged: Iterable[Finding | Evidence]) -> Found | Clear:
-    """Found with the findings among what was judged; without one, Clear with what was measured at each place."""
-    places = tuple(judged)
-    findings = tuple(place for place in places if isinstance(place, Finding))
-    return Found(findings) if findings else Clear(tuple(place for place in places if isinstance(place, Evidence)))

@@ -41,7 +41,6 @@ from timesink.measures.timeline.known import known, said_of_start
 from timesink.measures.timeline.start_up import start_up
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.schema import Table
 from timesink.model.tables import (
     API_CALLS,
     COMPILE_EVENTS,
@@ -81,15 +80,15 @@ _OTHER_DEVICE = (
 
 def check_diagnosis(trace: Trace, diagnosis: Diagnosis) -> None:
     """`UsageError` or `UnreadableTrace` where no rule found anything to look at."""
-    if trace.damage and not diagnosis.findings and _rows(trace, HOST_OPS) and not _rows(trace, DEVICE_OPS):
+    if trace.damage and not diagnosis.findings and trace.get(HOST_OPS).height and not trace.get(DEVICE_OPS).height:
         raise _without_gpu_work(trace, "diagnose")
     looked = any(isinstance(ruling.verdict, Found | Clear) for ruling in diagnosis.rulings)
-    is_run = _rows(trace, HOST_OPS) or _rows(trace, API_CALLS)
-    if diagnosis.findings or _rows(trace, DEVICE_OPS) or _rows(trace, COMPILE_EVENTS):
+    is_run = trace.get(HOST_OPS).height or trace.get(API_CALLS).height
+    if diagnosis.findings or trace.get(DEVICE_OPS).height or trace.get(COMPILE_EVENTS).height:
         return
-    if not is_run and (looked or _rows(trace, MEMORY_EVENTS)):
+    if not is_run and (looked or trace.get(MEMORY_EVENTS).height):
         return
-    if count := _rows(trace, KERNEL_PROFILES):
+    if count := trace.get(KERNEL_PROFILES).height:
         if len({ruling.card.code for ruling in diagnosis.rulings if ruling.card.code.startswith("NCU")}) > 1:
             raise UsageError(
                 f"nothing to diagnose in {trace.source}: it holds {number(count, 'profiled kernel')} without the "
@@ -102,7 +101,7 @@ def check_diagnosis(trace: Trace, diagnosis: Diagnosis) -> None:
 
 def _what_it_tells(trace: Trace) -> str:
     """What counters that are too few tell of the longest kernel; '' where there are none."""
-    if not _rows(trace, KERNEL_METRICS):
+    if not trace.get(KERNEL_METRICS).height:
         return ""
     longest = max(kernel_counters(trace), key=lambda kernel: kernel.duration_ns or 0.0)
     return f"; {shortened(longest.function, _LONGEST)}: {why}" if (why := why_unexplained(longest)) else ""
@@ -110,18 +109,14 @@ def _what_it_tells(trace: Trace) -> str:
 
 def check_device_work(trace: Trace, what: str) -> None:
     """The same where `what` needs a timeline of a GPU, such as ``"idle time"``."""
-    if not _rows(trace, DEVICE_OPS):
-        raise _one_by_one(trace, what) if _rows(trace, KERNEL_PROFILES) else _without_gpu_work(trace, what)
+    if not trace.get(DEVICE_OPS).height:
+        raise _one_by_one(trace, what) if trace.get(KERNEL_PROFILES).height else _without_gpu_work(trace, what)
 
 
 def check_timeline(trace: Trace, what: str) -> None:
     """The same where `what` needs times, of the host or of a GPU."""
     if trace.extent_ns is None and SUMS not in trace:
-        raise _one_by_one(trace, what) if _rows(trace, KERNEL_PROFILES) else _without_gpu_work(trace, what)
-
-
-def _rows(trace: Trace, table: Table) -> int:
-    return trace[table].height if table in trace else 0
+        raise _one_by_one(trace, what) if trace.get(KERNEL_PROFILES).height else _without_gpu_work(trace, what)
 
 
 def _one_by_one(trace: Trace, what: str) -> UsageError:
@@ -142,7 +137,7 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
     if trace.damage:
         why = f"{asked}: {'; '.join(trace.damage)}, and no GPU work is in that part"
         return UnreadableTrace(trace.source, why, remedy="record or copy the file again")
-    is_seen, vendor, calls = known(trace), known(trace).vendor, _rows(trace, API_CALLS)
+    is_seen, vendor, calls = known(trace), known(trace).vendor, trace.get(API_CALLS).height
     names = ", ".join(is_seen.products)
     elsewhere = [note.message for note in trace.passed_over if note.table == DEVICE_OPS.name]
     if elsewhere:
@@ -290,25 +285,19 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     """Notes on what takes a good part of a step and is no finding: start-up, then the causes of the device that gives
     most of its step to such. Those are what the device itself leaves between kernels, copies of its own, and what no
     rule passes its limit on. Where there is no finding, it is all that is said."""
-    start, budgets = start_up(trace), [*budgets]
-    setting_up = {
-        (one.rank, one.device): start.calls[one.rank] & device_timeline(trace)[one.rank, one.device].idle
-        for one in budgets
-        if one.rank in start.calls
-    }
-    share = max((share_of_step(trace, device, part) for device, part in setting_up.items()), default=0.0)
-    if share >= OWED.default:
-        what = f"{share_text(share)} of the {period_name(trace)} is start-up, which happens once"
+    start, lines = start_up(trace), device_timeline(trace).by_device.items()
+    claims = {device: [start.calls.get(device[0], Intervals.none()) & line.idle] for device, line in lines}
+    begun = max((share_of_step(trace, device, part) for device, (part,) in claims.items()), default=0.0)
+    if begun >= OWED.default:
+        what = f"{share_text(begun)} of the {period_name(trace)} is start-up, which happens once"
         yield Note(f"{what}: {said_of_start(start)}")
-    claims = {device: [part] for device, part in setting_up.items()}
     for found in findings:
         if found.counted_in or found.recoverable is None or found.recoverable.most:
             for device, part in found.claim.intervals.items():
-                claims.setdefault(device, []).append(part)
+                claims[device].append(part)
     lost = max((_lost(trace, budget, claims) for budget in budgets), key=lambda one: sum(one.values()), default={})
-    own = {_BETWEEN: _OF_DEVICE, _ON_GPU: (_COPIES,)}
     others = lost.keys() - {*_OF_DEVICE, _COPIES}
-    for why, kinds in (*own.items(), (_BELOW, others)):
+    for why, kinds in ((_BETWEEN, _OF_DEVICE), (_ON_GPU, (_COPIES,)), (_BELOW, others)):
         named = [f"{_WORDS_OF[kind]} {share_text(lost[kind])}" for kind in lost if kind in kinds]
         if named:
             yield Note(f"{', '.join(named)} of the {period_name(trace)}, {why}", "unclaimed" if findings else "")
@@ -318,17 +307,11 @@ def _lost(trace: Trace, budget: StepBudget, claims: Mapping[Device, Sequence[Int
     """The causes of a device's idle time, and its copies within its own memory, of which findings that may save
     anything claim less than half, as shares of the step."""
     device = (budget.rank, budget.device)
-    ops = trace[DEVICE_OPS].lazy().filter(rank=device[0], device=device[1], copy_kind="d2d").collect()
-    exposed = Intervals.of(ops) & device_timeline(trace)[device].exposed_copy
-    large = {
-        part.kind: (idle_of_cause(trace, device, part.kind), part.time_ns / budget.period_ns)
-        for part in budget.parts
-        if part.kind in IDLE_WORDS
-    }
-    large[_COPIES] = exposed, share_of_step(trace, device, exposed)
-    claimed = Intervals.union_all(claims.get(device, ()))
-    return {
-        kind: share
-        for kind, (time, share) in large.items()
-        if share >= OWED.default and (time & claimed).total_ns < _GREATER_PART * time.total_ns
-    }
+    blamed = {part.kind: idle_of_cause(trace, device, part.kind) for part in budget.parts if part.kind in IDLE_WORDS}
+    within = trace[DEVICE_OPS].filter(rank=device[0], device=device[1], copy_kind="d2d")
+    blamed[_COPIES] = Intervals.of(within) & device_timeline(trace)[device].exposed_copy
+    shares, claimed = {}, Intervals.union_all(claims[device])
+    for kind, time in blamed.items():
+        if (share := share_of_step(trace, device, time)) >= OWED.default:
+            shares[kind] = share if (time & claimed).total_ns < _GREATER_PART * time.total_ns else 0.0
+    return {kind: share for kind, share in shares.items() if share}

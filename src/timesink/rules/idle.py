@@ -177,26 +177,25 @@ def _prepared(trace: Trace) -> Rows:
 def _after_waits(trace: Trace) -> Rows:
     if not synchronisations(trace).calls.height:
         return NotApplicable("no call in the trace blocks the CPU")
-    waits = blamed_time(trace, ("sync",))
     removed = fixes.REMOVE_SYNC.change()
-    rows = [waiting_row(blamed, fixes.REMOVE_SYNC, removed) for blamed in waits]
-    whole = [not blamed.host_op and bool(regex(DEVICE_SYNC).search(blamed.call or "")) for blamed in waits]
-    unread = ["" if _is_read(trace, blamed) else "unread" for blamed in waits]
     return [
-        replace(row, variant="device" if is_whole else other)
-        for row, is_whole, other in zip(rows, whole, unread, strict=True)
+        replace(waiting_row(blamed, fixes.REMOVE_SYNC, removed), variant=_variant_of_waits(trace, blamed))
+        for blamed in blamed_time(trace, ("sync",))
     ]
 
 
-def _is_read(trace: Trace, blamed: BlamedTime) -> bool:
-    """Whether a copy to the CPU is the last thing that the device did before most of the time after its waits."""
+def _variant_of_waits(trace: Trace, blamed: BlamedTime) -> str:
+    """Whether a device's waits are for all of it; or "unread", unless a copy to the CPU is the last thing that it did
+    before most of the time after them."""
+    if not blamed.host_op and regex(DEVICE_SYNC).search(blamed.call or ""):
+        return "device"
     if not len(blamed.intervals):
-        return False
+        return ""
     first, past = slice_of(trace[DEVICE_OPS], ("rank", "device"), blamed.device)
     ops = trace[DEVICE_OPS][["copy_kind", "end_ns"]][first:past].sort("end_ns")
     last = np.searchsorted(ops["end_ns"].to_numpy(), blamed.intervals.start_ns, side="right") - 1
     read = (ops["copy_kind"] == "d2h").fill_null(False).to_numpy()[np.maximum(last, 0)] & (last >= 0)
-    return bool(2 * blamed.intervals.lengths_ns[read].sum() >= blamed.intervals.total_ns)
+    return "" if 2 * blamed.intervals.lengths_ns[read].sum() >= blamed.intervals.total_ns else "unread"
 
 
 def _count_waits(trace: Trace, row: Row, _: object) -> tuple[dict[str, Any], tuple[Evidence, ...]]:

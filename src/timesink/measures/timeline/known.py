@@ -88,7 +88,7 @@ def known(trace: Trace) -> Known:
         products=products,
         vendor=vendor,
         program=program_kind(trace),
-        is_of_device=any(_rows(trace, table) for table in _OF_DEVICE),
+        is_of_device=any(trace.get(table).height for table in _OF_DEVICE),
         launches=launches,
         bar=_bar(trace),
         lacks={loss.table: loss.lack for loss in reversed(losses) if loss.share >= _MOSTLY} | _silence(trace),
@@ -99,10 +99,6 @@ def known(trace: Trace) -> Known:
 
 
 _OF_DEVICE: Final = (DEVICE_OPS, KERNEL_PROFILES, KERNEL_METRICS, MEMORY_EVENTS, MEMORY_SEGMENTS)
-
-
-def _rows(trace: Trace, table: Table) -> int:
-    return trace.tables[table].height if table in trace.tables else 0
 
 
 def _launches(trace: Trace) -> tuple[int, int]:
@@ -126,7 +122,7 @@ def _launches(trace: Trace) -> tuple[int, int]:
 @remembered
 def program_kind(trace: Trace) -> ProgramKind:
     """By operators and frames, which PyTorch's profiler alone records; else by names, a kind's own sign first."""
-    if any(_rows(trace, table) for table in (HOST_OPS, FRAMES, MEMORY_SEGMENTS)):
+    if any(trace.get(table).height for table in (HOST_OPS, FRAMES, MEMORY_SEGMENTS)):
         return ProgramKind.PYTORCH
     for program, sign in SIGNS:
         if any(matches(trace.get(table)["name"].cast(pl.Categorical), sign).any() for table in _NAMED):
@@ -177,7 +173,7 @@ LEAST_NS: Final = 100 * NS_PER_US  # a program whose whole run is as short is no
 
 def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) -> Iterator[_Loss]:
     """What the capture visibly lost, the gravest first."""
-    ops, calls = _rows(trace, DEVICE_OPS), _rows(trace, API_CALLS)
+    ops, calls = trace.get(DEVICE_OPS).height, trace.get(API_CALLS).height
     if not ops:
         if DEVICE_OPS in trace.tables or launches:
             called = f"{launches:,} launches and copies were called, and no record of the {vendor.unit}'s side"
@@ -200,7 +196,7 @@ def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) ->
 
 def _too_little(trace: Trace, vendor: Vendor) -> Lack | None:
     """What a capture without steps, or of guessed ones, says where it holds next to nothing."""
-    ops, found = _rows(trace, DEVICE_OPS), steps(trace)
+    ops, found = trace.get(DEVICE_OPS).height, steps(trace)
     if not ops or (found.windows.height and found.origin != "guessed"):
         return None
     span_ns = max(line.span_ns for line in device_timeline(trace))

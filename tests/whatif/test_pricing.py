@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -32,9 +32,17 @@ HOST_BUSY = "the CPU needs the rest of the step"
     [(Touches.HOST, 3, DEVICE_BUSY, 3), (Touches.DEVICE, 1, HOST_BUSY, 1), (Touches.COMMUNICATION, 1, HOST_BUSY, 1),
      (Touches.BOTH, 5, DEVICE_BUSY, 10)],
 )  # fmt: skip
-def test_a_step_keeps_its_busy_device_and_its_host(touches: Touches, limit: float, why: str, most: float) -> None:
+def test_a_step_keeps_its_busy_device_and_its_host(
+    touches: Touches, limit: float, why: str, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A step of 10: the GPU is busy for 7, after the change for 5; the CPU needs 9 and then 4."""
-    bounds = Bounds.of(Floor(7.0, 9.0), touches, lambda: 5.0, lambda: 4.0)
+    pricer, change = loop(100, 40), Fake({Case.EXPECTED: 0.5})
+    vars(pricer)["_floor"], change.touches = Floor(7.0, 9.0), touches
+    monkeypatch.setattr(pricer.anchors, "busy_ns", lambda *_: 5.0)
+    monkeypatch.setattr(pricing, "_host_only_ns", lambda *_: 4.0)
+    expected = pricer._expected(cast(Any, change))
+    assert expected is not None
+    bounds = expected[1]
     assert bounds.limit_ns(10.0) == (limit, why)
     assert bounds.most_ns(touches, 10.0) == most
     assert bounds.limit_ns(2.0)[0] == 0.0
@@ -321,24 +329,13 @@ class Fake:
         return ScaleHost(Target(), self.factors[case]).rewrite(graph, case)
 
 
-def test_what_a_change_wins_and_where_it_is_held_are_of_its_expected_case(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_change_wins_and_where_it_is_held_are_of_its_expected_case() -> None:
     """A case in which nothing changes is no change that was not found; nor is the hopeful one what bounds the value."""
     pricer = loop(100, 40)
     half: Any = Fake({Case.CAUTIOUS: 1.0, Case.EXPECTED: 0.5, Case.HOPEFUL: 0.1})
-    floors: list[Floor] = []
-    of = Bounds.of
-
-    def bounds(*given: Any) -> Bounds:
-        found = of(*given)
-        floors.extend((found.before, found.after))
-        return found
-
-    monkeypatch.setattr(Bounds, "of", bounds)
-    price = pricer.price(half)
-    assert floors == [
-        pricer._floor,
-        Floor(pricer.busy_ns, pricing._host_only_ns(pricer._changed(half), pricer.anchors)),
-    ]
+    price, expected = pricer.price(half), pricer._expected(half)
+    host_ns = pricing._host_only_ns(pricer._changed(half), pricer.anchors)
+    assert expected is not None and expected[1] == Bounds(pricer._floor, Floor(pricer.busy_ns, host_ns))
     assert price.matched
     assert price.gain_ns == pytest.approx(7 / 8 * 50_000)
     assert price.low_ns < price.gain_ns < price.high_ns

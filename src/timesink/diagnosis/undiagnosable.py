@@ -272,7 +272,6 @@ OWED: Final = Limit.ratio(
     "what takes less of the step is not a cause of its own",
     "docs/explanation/science.md, whose fault an idle GPU is",
 )
-_GREATER_PART: Final = 0.5
 _OF_DEVICE: Final = ("kernel_gap", "graph_gap")
 _COPIES: Final = "copy"
 _WORDS_OF: Final = {**IDLE_WORDS, _COPIES: "copies within GPU memory, with no kernel beside them,"}
@@ -310,8 +309,7 @@ def _lost(trace: Trace, budget: StepBudget, claims: Mapping[Device, Sequence[Int
     blamed = {part.kind: idle_of_cause(trace, device, part.kind) for part in budget.parts if part.kind in IDLE_WORDS}
     within = trace[DEVICE_OPS].filter(rank=device[0], device=device[1], copy_kind="d2d")
     blamed[_COPIES] = Intervals.of(within) & device_timeline(trace)[device].exposed_copy
-    shares, claimed = {}, Intervals.union_all(claims[device])
-    for kind, time in blamed.items():
-        if (share := share_of_step(trace, device, time)) >= OWED.default:
-            shares[kind] = share if (time & claimed).total_ns < _GREATER_PART * time.total_ns else 0.0
-    return {kind: share for kind, share in shares.items() if share}
+    claimed = Intervals.union_all(claims[device])
+    free = {kind: time for kind, time in blamed.items() if (time & claimed).total_ns < _MOSTLY * time.total_ns}
+    shares = {kind: share_of_step(trace, device, time) for kind, time in free.items()}
+    return {kind: share for kind, share in shares.items() if share >= OWED.default}

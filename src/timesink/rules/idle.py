@@ -33,7 +33,7 @@ from timesink.knowledge.ranges import COMPILE_WORK, GARBAGE_COLLECTION, OPERATOR
 from timesink.measures.communication.collectives import pickled_per_step
 from timesink.measures.compile.summary import graph_obstacle
 from timesink.measures.habits.debugging import launches_block
-from timesink.measures.idle.blame import is_effective
+from timesink.measures.idle.blame import idle_blame, is_effective
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time, launching_time, python_time, system_time
 from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows, waits_for_work
 from timesink.measures.kernels.kernels import median_kernel_ns
@@ -48,6 +48,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of
 from timesink.model.tables import (
+    API_CALLS,
     DEVICE_OPS,
     FRAMES,
     HOST_OPS,
@@ -185,17 +186,17 @@ def _after_waits(trace: Trace) -> Rows:
 
 
 def _variant_of_waits(trace: Trace, blamed: BlamedTime) -> str:
-    """Whether a device's waits are for all of it; or "unread", unless a copy to the CPU is the last thing that it did
-    before most of the time after them."""
+    """Whether a device's waits are for all of it; or "unread", where no copy to the CPU ends in those that most of the
+    time is charged to."""
     if not blamed.host_op and regex(DEVICE_SYNC).search(blamed.call or ""):
         return "device"
-    if not len(blamed.intervals):
-        return ""
+    charged = idle_blame(trace).on(blamed.device).filter(pl.col("cause") == "sync").drop_nulls("call_row")
     first, past = slice_of(trace[DEVICE_OPS], ("rank", "device"), blamed.device)
-    ops = trace[DEVICE_OPS][["copy_kind", "end_ns"]][first:past].sort("end_ns")
-    last = np.searchsorted(ops["end_ns"].to_numpy(), blamed.intervals.start_ns, side="right") - 1
-    read = (ops["copy_kind"] == "d2h").fill_null(False).to_numpy()[np.maximum(last, 0)] & (last >= 0)
-    return "" if 2 * blamed.intervals.lengths_ns[read].sum() >= blamed.intervals.total_ns else "unread"
+    ops = trace[DEVICE_OPS][["copy_kind", "end_ns"]][first:past]
+    copied_ns = ops.filter(copy_kind="d2h")["end_ns"].sort()
+    begun, done = (copied_ns.search_sorted(trace[API_CALLS][at][charged["call_row"]]) for at in ("start_ns", "end_ns"))
+    length_ns = charged["end_ns"] - charged["start_ns"]
+    return "unread" if 2 * length_ns.filter(done > begun).sum() < length_ns.sum() else ""
 
 
 def _count_waits(trace: Trace, row: Row, _: object) -> tuple[dict[str, Any], tuple[Evidence, ...]]:
@@ -322,17 +323,12 @@ def _check_late_start(trace: Trace, limits: Limits) -> Verdict:
     if not isinstance(verdict, Found) or not lone:
         return verdict
     again = tuple(found for found in verdict.findings if all(part.device not in found.claim.intervals for part in lone))
+    if again:
+        return Found(again)
     longest = max(lone, key=lambda part: part.share)
-    return (
-        Found(again)
-        if again
-        else Undecided(
-            f"work starts late once, by {time_text(int(longest.intervals.lengths_ns.max()))}, on GPU "
-            f"{longest.device[1]} with nothing recorded meanwhile, and no step shows that this comes back",
-            "record ten steps after a few unrecorded ones",
-            most_ratio=longest.share,
-        )
-    )
+    late = f"{time_text(int(longest.intervals.lengths_ns.max()))}, on GPU {longest.device[1]}"
+    why = f"work starts late once, by {late} with nothing recorded meanwhile, and no step shows that this comes back"
+    return Undecided(why, "record ten steps after a few unrecorded ones", most_ratio=longest.share)
 
 
 def _is_one_delay(trace: Trace, blamed: BlamedTime) -> bool:

@@ -9,9 +9,9 @@ from 9 to 4, at most 3 ms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from typing import Final, assert_never
+from typing import Final
 
 import numpy as np
 
@@ -175,14 +175,11 @@ class Pricer:
         changed = self._changed(change, _DRAWS[0][0])
         if changed.network.same_costs(self.graph.network):
             return None
-        replay = changed.replay()
-        bounds = Bounds.of(
-            self._floor,
-            change.touches,
-            lambda: self.anchors.busy_ns(replay, self._base),
-            lambda: _host_only_ns(changed, self.anchors),
-        )
-        return self.periods_ns - self.anchors.periods(replay), bounds
+        replay, before = changed.replay(), self._floor
+        of_device = change.touches in (Touches.DEVICE, Touches.COMMUNICATION)
+        busy_ns = before.busy_ns if change.touches is Touches.HOST else self.anchors.busy_ns(replay, self._base)
+        host_ns = before.host_ns if of_device else _host_only_ns(changed, self.anchors)
+        return self.periods_ns - self.anchors.periods(replay), Bounds(before, Floor(busy_ns, host_ns))
 
     def _replayed(self, change: Change) -> Price:
         expected = self._expected(change)
@@ -293,17 +290,10 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The floors of a step before and after a change."""
+    """The floors of a step before and after a change. A side that it does not touch keeps its floor."""
 
     before: Floor
     after: Floor
-
-    @classmethod
-    def of(cls, before: Floor, touches: Touches, busy_ns: Callable[[], float], host_ns: Callable[[], float]) -> Bounds:
-        """A side that the change does not touch keeps its floor and is not measured again."""
-        of_device = touches in (Touches.DEVICE, Touches.COMMUNICATION)
-        busy = before.busy_ns if touches is Touches.HOST else busy_ns()
-        return cls(before, Floor(busy, before.host_ns if of_device else host_ns()))
 
     def limit_ns(self, step_ns: float) -> tuple[float, str]:
         """The most the expected case can win, and what holds it there."""
@@ -313,15 +303,8 @@ class Bounds:
 
     def most_ns(self, touches: Touches, step_ns: float) -> float:
         """The most any case can win: a host fix leaves the device its work, a device fix leaves the host its own."""
-        match touches:
-            case Touches.HOST:
-                return max(step_ns - self.before.busy_ns, 0.0)
-            case Touches.DEVICE | Touches.COMMUNICATION:
-                return max(step_ns - self.before.host_ns, 0.0)
-            case Touches.BOTH:
-                return max(step_ns, 0.0)
-            case _:
-                assert_never(touches)
+        left_ns = {Touches.HOST: self.before.busy_ns, Touches.BOTH: 0.0}.get(touches, self.before.host_ns)
+        return max(step_ns - left_ns, 0.0)
 
 
 def _host_only_ns(graph: Graph, anchors: Anchors) -> float:

@@ -69,13 +69,11 @@ def work_times(
             if not found[work].size:
                 found[work] = launched.time_ns[rows.to_numpy()]
     found[Work.FIRST_LAYER] = _first_layers(trace, process)
-    if launched is not None:  # a range begins in the round of what it launches first
-        last = launched.time_ns.size - 1
-        found = {
-            work: launched.time_ns[np.searchsorted(launched.time_ns, times).clip(max=last)]
-            for work, times in found.items()
-        }
-    return {work: np.sort(times) for work, times in found.items() if times.size}
+    begun_ns = None if launched is None else launched.time_ns  # a range begins in the round of what it launches first
+    for work, times in found.items():
+        at = times if begun_ns is None else begun_ns[np.searchsorted(begun_ns, times).clip(max=begun_ns.size - 1)]
+        found[work] = np.sort(at)
+    return {work: times for work, times in found.items() if times.size}
 
 
 def _first_layers(trace: Trace, process: tuple[int, int]) -> Int64Array:

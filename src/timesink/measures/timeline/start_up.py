@@ -89,15 +89,9 @@ def start_up(trace: Trace) -> StartUp:
         idle_ns += (by_rank.get(rank, Intervals.none()) & waiting).total_ns
         waited = waiting.covered_ns(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
         idle = np.maximum(idle, np.where(own.to_numpy(), waited, 0))
-    longest = int(idle.argmax())
-    return StartUp(
-        by_rank,
-        int((idle > 0).sum()),
-        idle_ns,
-        sum(line.span_ns for line in device_timeline(trace)) + led_ns,
-        calls["name"][longest],
-        int(calls["end_ns"][longest] - calls["start_ns"][longest]),
-    )
+    longest, span_ns = calls.row(int(idle.argmax()), named=True), sum(line.span_ns for line in device_timeline(trace))
+    length_ns = longest["end_ns"] - longest["start_ns"]
+    return StartUp(by_rank, int((idle > 0).sum()), idle_ns, span_ns + led_ns, longest["name"], length_ns)
 
 
 def _loads(trace: Trace, calls: pl.DataFrame) -> pl.Series:

@@ -12,6 +12,10 @@ from timesink.diagnosis.verdicts import Bottleneck
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES, LAUNCHING_CAUSES
+from timesink.measures.steps.per_step import step_windows
+from timesink.measures.steps.proof import StepOrigin
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 
 OWED: Final = 0.05  # of the step: what takes more has a finding, a bound, or a reason why not
@@ -107,3 +111,19 @@ def kernels_of_a_late_host_are_a_bound(of: Answers) -> Iterator[str]:
     for card, finding in of.diagnosis.findings:
         if finding.priced_by == "kernel_time" and finding.recoverable and finding.recoverable.low:
             yield f"{card.name} surely saves {finding.recoverable.low} ms of a window in which the GPU waits"
+
+
+def bars_of_steps_have_steps(of: Answers) -> Iterator[str]:
+    """What is divided by steps is said to have some: "no steps found" stood above a bar "of the step"."""
+    if any(budget.steps for budget in of.diagnosis.budgets) and not of.diagnosis.steps.count:
+        yield f"no step, and {[budget.steps for budget in of.diagnosis.budgets]} in the bar"
+
+
+def guessed_steps_hold_the_work(of: Answers) -> Iterator[str]:
+    """Nobody says that nothing limits a program by guessed steps that hold less than half of what its GPUs ran."""
+    if of.diagnosis.bottleneck is not Bottleneck.NONE or steps(of.trace).origin is not StepOrigin.GUESSED:
+        return
+    lines = device_timeline(of.trace).by_device.items()
+    held = sum(int(line.busy.covered_ns(*step_windows(of.trace, device)).sum()) for device, line in lines)
+    if 2 * held < sum(line.busy.total_ns for _, line in lines):
+        yield f"no bottleneck, by {held} ns of the work"

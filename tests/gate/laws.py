@@ -15,9 +15,11 @@ from tests.gate.answers import SHARE, TIME, Answers, Row, alike, flat, ms
 from tests.gate.arithmetic import advice_names_no_type_that_is_lacking, types_by_name_are_those_recorded
 from tests.gate.causes import (
     OWED,
+    bars_of_steps_have_steps,
     causes_are_owned,
     copies_are_mended_in_their_direction,
     exchanges_are_told_apart,
+    guessed_steps_hold_the_work,
     kernels_of_a_late_host_are_a_bound,
     one_cause,
     waits_cost_what_they_win,
@@ -278,7 +280,8 @@ LAWS: Final[tuple[Law, ...]] = (
     dearest_first, nothing_above, every_cause_owned,
     clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
     causes_are_owned, exchanges_are_told_apart, copies_are_mended_in_their_direction, one_cause,
-    waits_cost_what_they_win, kernels_of_a_late_host_are_a_bound,
+    waits_cost_what_they_win, kernels_of_a_late_host_are_a_bound, bars_of_steps_have_steps,
+    guessed_steps_hold_the_work,
     types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,
     findings_agree, rows_divide, bar_is_the_budget, commands_are_understood, lane_is_the_bar,
     plainly_said,

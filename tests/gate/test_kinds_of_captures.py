@@ -275,3 +275,21 @@ def test_what_the_cpu_reads_after_the_last_kernel_is_no_loss(pages: int, kernels
     moved = of_rule(found, "CPY101")
     assert moved is None or (moved.recoverable and moved.recoverable.most <= 1.02 * pages * 10 / 1000)
     assert found.bottleneck is not Bottleneck.HOST_PYTHON
+
+
+@pytest.mark.parametrize("profiler", ["kineto", "nsys"])
+@pytest.mark.parametrize(
+    ("rounds", "us", "copy_us"),
+    [(50, 4200, 330_000), (30, 900, 40_000), (80, 300, 90_000), (20, 7000, 200_000), (200, 50, 15_000)],
+)
+def test_a_short_loop_between_long_copies_is_not_all_of_a_program(
+    rounds: int, us: float, copy_us: float, profiler: str, tmp_path: Path
+) -> None:
+    """A loop of two fifths of what the GPU ran was the whole program: no bottleneck, while copies took the rest."""
+    program = Program(gpu="Tesla T4", call_us=4.0)
+    program.copy("HtoD", 1 << 30, copy_us / 2, blocking=True)
+    for _ in range(rounds):
+        program.launch("nvkernel_solve_F1L210_2", us)
+    program.copy("DtoH", 1 << 29, copy_us / 2, blocking=True)
+    found = diagnose(recorded(program, profiler, tmp_path))
+    assert found.bottleneck is not Bottleneck.NONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -48,6 +49,12 @@ def test_a_step_keeps_its_busy_device_and_its_host(
     assert bounds.limit_ns(2.0)[0] == 0.0
     assert bounds.most_ns(touches, 2.0) == (2.0 if touches is Touches.BOTH else 0.0)
     assert Bounds(Floor(5.0, 5.0), Floor(5.0, 5.0)).limit_ns(10.0) == (5.0, DEVICE_BUSY)
+
+
+def test_where_no_thread_launches_the_host_needs_no_time() -> None:
+    anchors = Mock()
+    anchors.host_ns.return_value = None
+    assert pricing._host_only_ns(loop(100, 40).graph, anchors) == 0.0
 
 
 def test_the_interval_of_a_price_is_that_of_its_draws(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -293,3 +293,23 @@ def test_a_short_loop_between_long_copies_is_not_all_of_a_program(
     program.copy("DtoH", 1 << 29, copy_us / 2, blocking=True)
     found = diagnose(recorded(program, profiler, tmp_path))
     assert found.bottleneck is not Bottleneck.NONE
+
+
+@pytest.mark.parametrize("threads", [[], ["python3"]])
+@pytest.mark.parametrize(("launches", "first_us"), [(21, 109_000), (12, 3_000), (40, 20_000), (5, 900), (9, 50_000)])
+def test_of_lost_kernels_nobody_says_that_the_gpu_waited(
+    launches: int, first_us: float, threads: list[str], tmp_path: Path
+) -> None:
+    """Kernels had no record, and their first launch was said to keep the GPU waiting for all of the window."""
+    program = Program(gpu="NVIDIA GeForce RTX 4090 D")
+    program.copy("HtoD", 1 << 22, 700, memory="Pageable")
+    program.wait()
+    program.call("cudaLaunchKernel", first_us)
+    for _ in range(launches - 1):
+        program.call("cudaLaunchKernel", 4)
+    program.copy("DtoH", 1 << 22, 1500, memory="Pageable", blocking=True)
+    found = diagnose(read(program.nsys(tmp_path, threads=threads), cache=False))
+    assert found.bottleneck is Bottleneck.UNDECIDED
+    assert f"{launches} of {launches + 2} launches and copies have no record" in found.statement
+    assert "keeps the GPU waiting" not in " ".join([found.statement, *(note.message for note in found.notes)])
+    assert found.statement.endswith(f"timesink capture nsys -- {'python train.py' if threads else './program'}.")

@@ -27,7 +27,7 @@ from timesink.diagnosis.verdicts import (
     StepFigures,
     Undecided,
 )
-from timesink.diagnosis.words import guessed_steps, number, period_text, said_of_compilation
+from timesink.diagnosis.words import as_started, guessed_steps, number, period_text, said_of_compilation
 from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_shares
@@ -300,7 +300,7 @@ def _unearned(trace: Trace, busy: float, has_findings: bool, rulings: Sequence[R
     doubts = [(lack.why, lack.to_decide) for lack in known(trace).doubts]
     doubts += [(left.why, left.to_decide) for left in undecided if left.most_ratio > QUIET.default]
     if doubts:
-        return "{}. To decide: {}".format(*doubts[0])
+        return as_started(trace, "{}. To decide: {}".format(*doubts[0]))
     if not has_findings and (outside := _mostly_without_device(trace) or _mostly_outside(trace)):
         return outside
     if 1 - busy * _lengthened(trace) > QUIET.default:

@@ -287,7 +287,7 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     start, lines = start_up(trace), device_timeline(trace).by_device.items()
     claims = {device: [start.calls.get(device[0], Intervals.none()) & line.idle] for device, line in lines}
     begun = max((share_of_step(trace, device, part) for device, (part,) in claims.items()), default=0.0)
-    if begun >= OWED.default:
+    if begun >= OWED.default and not known(trace).missing:
         what = f"{share_text(begun)} of the {period_name(trace)} is start-up, which happens once"
         yield Note(f"{what}: {said_of_start(start)}")
     for found in findings:

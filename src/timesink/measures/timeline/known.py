@@ -90,7 +90,7 @@ def known(trace: Trace) -> Known:
         program=program_kind(trace),
         is_of_device=any(trace.get(table).height for table in _OF_DEVICE),
         launches=launches,
-        bar=_bar(trace),
+        bar=_bar(trace, any(loss.share >= _MOSTLY for loss in losses)),
         lacks={loss.table: loss.lack for loss in reversed(losses) if loss.share >= _MOSTLY} | _silence(trace),
         missing=missing,
         too_little=little,
@@ -133,7 +133,8 @@ def program_kind(trace: Trace) -> ProgramKind:
 _NAMED: Final = (DEVICE_OPS, RANGES, KERNEL_PROFILES, THREADS)
 
 
-def _bar(trace: Trace) -> Lack | None:
+def _bar(trace: Trace, is_lost: bool) -> Lack | None:
+    """Why no rule may look: what was recorded is no run of the program. Of lost work nobody knows when it ran."""
     captured_share, start = graph_capture(trace).share, start_up(trace)
     if captured_share >= _MOSTLY:
         return Lack(
@@ -142,7 +143,7 @@ def _bar(trace: Trace) -> Lack | None:
             "start the profiler after the graphs are captured, and record steps that replay them; --capture then takes "
             "this file for what they replay",
         )
-    if start.is_most and steps(trace).times.count < 2:
+    if start.is_most and steps(trace).times.count < 2 and not is_lost:
         return Lack(
             f"{share_text(start.share)} of the capture is start-up, which happens once: {said_of_start(start)}",
             "record later steps (wait and warmup of torch.profiler.schedule, nsys --delay; timesink capture does it)",

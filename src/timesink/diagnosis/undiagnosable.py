@@ -306,9 +306,11 @@ def _lost(trace: Trace, budget: StepBudget, claims: Mapping[Device, Sequence[Int
     """The causes of a device's idle time, and its copies within its own memory, of which findings that may save
     anything claim less than half, as shares of the step."""
     device = (budget.rank, budget.device)
-    blamed = {part.kind: idle_of_cause(trace, device, part.kind) for part in budget.parts if part.kind in IDLE_WORDS}
-    within = trace[DEVICE_OPS].filter(rank=device[0], device=device[1], copy_kind="d2d")
-    blamed[_COPIES] = Intervals.of(within) & device_timeline(trace)[device].exposed_copy
+    large = [part.kind for part in budget.parts if part.time_ns >= OWED.default * budget.period_ns]
+    blamed = {kind: idle_of_cause(trace, device, kind) for kind in large if kind in IDLE_WORDS}
+    if _COPIES in large:
+        within = trace[DEVICE_OPS].filter(rank=device[0], device=device[1], copy_kind="d2d")
+        blamed[_COPIES] = Intervals.of(within) & device_timeline(trace)[device].exposed_copy
     claimed = Intervals.union_all(claims[device])
     free = {kind: time for kind, time in blamed.items() if (time & claimed).total_ns < _MOSTLY * time.total_ns}
     shares = {kind: share_of_step(trace, device, time) for kind, time in free.items()}

@@ -24,7 +24,6 @@ from timesink.startup import dataclass, field, replace
 from timesink.untrusted.scrub import shortened
 
 _SHOWN: Final = 80  # characters of a path in a prompt
-_OF_THE_RUN: Final = (SOURCES, SETTINGS, DEVICES)
 
 
 class NoteKind(StrEnum):
@@ -140,7 +139,7 @@ class Trace(Presentable):
     @property
     def holds_rows(self) -> bool:
         """Whether it tells of anything that happened, beside what the run was and where."""
-        return any(frame.height for table, frame in self.tables.items() if table not in _OF_THE_RUN)
+        return any(own.height for table, own in self.tables.items() if table not in (SOURCES, SETTINGS, DEVICES))
 
     @property
     def passed_over(self) -> tuple[ImportNote, ...]:

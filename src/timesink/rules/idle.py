@@ -190,13 +190,14 @@ def _variant_of_waits(trace: Trace, blamed: BlamedTime) -> str:
     time is charged to."""
     if not blamed.host_op and regex(DEVICE_SYNC).search(blamed.call or ""):
         return "device"
-    charged = idle_blame(trace).on(blamed.device).filter(pl.col("cause") == "sync").drop_nulls("call_row")
     first, past = slice_of(trace[DEVICE_OPS], ("rank", "device"), blamed.device)
-    ops = trace[DEVICE_OPS][["copy_kind", "end_ns"]][first:past]
-    copied_ns = ops.filter(copy_kind="d2h")["end_ns"].sort()
-    begun, done = (copied_ns.search_sorted(trace[API_CALLS][at][charged["call_row"]]) for at in ("start_ns", "end_ns"))
-    length_ns = charged["end_ns"] - charged["start_ns"]
-    return "unread" if 2 * length_ns.filter(done > begun).sum() < length_ns.sum() else ""
+    ops, stretches = trace[DEVICE_OPS][first:past], idle_blame(trace).on(blamed.device)
+    copied_ns = np.sort(ops["end_ns"].filter(ops["copy_kind"] == "d2h").to_numpy())
+    start_ns, end_ns, call = (stretches[name].to_numpy() for name in ("start_ns", "end_ns", "call_row"))
+    charged = (stretches["cause"] == "sync").to_numpy() & (call >= 0)
+    row, length_ns = call[charged].astype(np.int64), (end_ns - start_ns)[charged]
+    begun, done = (np.searchsorted(copied_ns, trace[API_CALLS][at].to_numpy()[row]) for at in ("start_ns", "end_ns"))
+    return "unread" if 2 * length_ns[done > begun].sum() < length_ns.sum() else ""
 
 
 def _count_waits(trace: Trace, row: Row, _: object) -> tuple[dict[str, Any], tuple[Evidence, ...]]:
@@ -300,8 +301,7 @@ def _slowed_by_profiler(trace: Trace) -> Rows:
             cost="most of it" if whole else f"about {time_text(cost.cost_ns)}",
             period=period_text(trace, blamed.device),
         )
-        stated = Quantity.ms(min(cost.cost_ns, blamed.per_step_ns), 0.0, blamed.per_step_ns)
-        rows.append(replace(row, stated=stated))
+        rows.append(replace(row, stated=Quantity.ms(min(cost.cost_ns, blamed.per_step_ns), 0.0, blamed.per_step_ns)))
     return rows
 
 

@@ -217,9 +217,6 @@ def _unlaunched(trace: Trace) -> int:
 _NOT_ALL: Final = 0.49  # one kind of rows, such as copies, is not all that rules over device time look at
 
 
-_SILENT: Final = "the log has no graph break and no recompilation, which means none if TORCH_LOGS named them"
-
-
 def is_silent(trace: Trace) -> bool:
     """Whether the trace has a compiler's log that tells no event: TORCH_LOGS may not have asked for any."""
     return COMPILE_EVENTS in trace and not trace[COMPILE_EVENTS].height
@@ -227,8 +224,9 @@ def is_silent(trace: Trace) -> bool:
 
 def _silence(trace: Trace) -> dict[Table, Lack]:
     """A compiler's log that says nothing is no proof that nothing happened."""
-    logged = "TORCH_LOGS=graph_breaks,recompiles python train.py"
-    return {COMPILE_EVENTS: Lack(_SILENT, logged)} if is_silent(trace) else {}
+    why = "the log has no graph break and no recompilation, which means none if TORCH_LOGS named them"
+    logged = Lack(why, "TORCH_LOGS=graph_breaks,recompiles python train.py")
+    return {COMPILE_EVENTS: logged} if is_silent(trace) else {}
 
 
 _AGAIN: Final = "timesink capture nsys -- python train.py"

@@ -22,6 +22,7 @@ from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass, field
 from timesink.units import NS_PER_MS
 
+_TOO_LONG = assumed.START_UP_FIRST_LAUNCH_MS, assumed.START_UP_LAUNCH_MS, assumed.START_UP_CALL_MS
 _NEVER = 1 << 62  # ns, later than any clock's time
 _SETS_UP = (CallKind.OTHER, CallKind.ALLOCATE, CallKind.FREE)  # the others wait for the device, copies too
 
@@ -66,10 +67,7 @@ def start_up(trace: Trace) -> StartUp:
     Before the device's first work only launches count, and what is called after the first operator: a program that is
     recorded whole makes its context before it has anything to do.
     """
-    first, launch, other = (
-        each.value * NS_PER_MS
-        for each in (assumed.START_UP_FIRST_LAUNCH_MS, assumed.START_UP_LAUNCH_MS, assumed.START_UP_CALL_MS)
-    )
+    first, launch, other = (each.value * NS_PER_MS for each in _TOO_LONG)
     length = pl.col("end_ns") - pl.col("start_ns")
     calls = trace.get(API_CALLS).with_row_index("row").filter(length >= min(first, launch, other))  # few of many
     sets_up = pl.Series(np.isin(call_kinds(calls["name"]), _SETS_UP), dtype=pl.Boolean)

@@ -97,8 +97,9 @@ def as_started(trace: Trace, text: str) -> str:
     """What to capture, as the program of the trace is started: what no sign shows to be Python has no ``python
     train.py``, and what PyTorch alone records is said of it."""
     program = program_kind(trace)
-    if program not in FRAMEWORKS and not matches(trace.get(THREADS)["name"], BY_PYTHON).any():
-        text = text.replace("python train.py", "./program").replace("torchrun train.py", "./program")
+    if program not in FRAMEWORKS:
+        started = "python train.py" if matches(trace.get(THREADS)["name"], BY_PYTHON).any() else "./program"
+        text = text.replace("python train.py", started).replace("torchrun train.py", started)
     if program is not ProgramKind.PYTORCH:
         text = text.replace("capture torch", "capture nsys")
         text = f"with PyTorch: {text}" if "torch." in text or "TORCH_" in text else text

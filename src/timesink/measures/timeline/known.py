@@ -225,8 +225,7 @@ def is_silent(trace: Trace) -> bool:
 def _silence(trace: Trace) -> dict[Table, Lack]:
     """A compiler's log that says nothing is no proof that nothing happened."""
     why = "the log has no graph break and no recompilation, which means none if TORCH_LOGS named them"
-    logged = Lack(why, "TORCH_LOGS=graph_breaks,recompiles python train.py")
-    return {COMPILE_EVENTS: logged} if is_silent(trace) else {}
+    return {COMPILE_EVENTS: Lack(why, "TORCH_LOGS=graph_breaks,recompiles python train.py")} if is_silent(trace) else {}
 
 
 _AGAIN: Final = "timesink capture nsys -- python train.py"

@@ -93,7 +93,7 @@ def test_a_finding_under_one_percent_of_the_step_is_reported_but_is_not_the_bott
     assert len(diagnosis.findings) == 1
     assert diagnosis.statement == (
         "The GPU is busy 80.0 % of the 100 ms window; no CUDA calls were recorded, though GPU work was. "
-        "To decide: timesink capture nsys -- python train.py."
+        "To decide: timesink capture nsys -- ./program."
     )
 
 

@@ -19,7 +19,7 @@ import polars as pl
 
 from timesink.diagnosis.plan import Joint
 from timesink.knowledge.kernels import PRODUCTS
-from timesink.knowledge.operators import ONLY_COMPUTES
+from timesink.knowledge.operators import FOLLOWS_ITS_OPERANDS, ONLY_COMPUTES
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, TORCH_OPTIMIZER_STEP
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.steps import steps
@@ -44,6 +44,7 @@ FORMS: Final = {
     "channels_last": ("channels_last", ("convolution", "norm", "pooling")),
 }
 """The form that a fix gives to which kinds of kernels."""
+AUTOCAST: Final = ("bf16", "fp16")
 OF_OPTIMIZER: Final = {"fused_optimizer": "fused", "foreach": "foreach"}
 _LISTED: Final = frozenset({"add_", "sub_", "mul_", "div_", "lerp_", "copy_", "addcmul_", "addcdiv_", "zero_"})
 _SCALED: Final = ("aten::mul_", "aten::div_", "aten::lerp_")
@@ -118,6 +119,29 @@ class BenchQuestions:
                 found[name] = np.unique(np.concatenate(rows))
         return found
 
+    @cached_property
+    def narrowed(self) -> pl.DataFrame:
+        """The kernels between products that autocast leaves in the type of their operands, and `narrow`: whether these
+        come in 16 bits, as from a product on, until something that autocast computes in fp32.
+
+        A sum of two tensors of one shape is of a layer's input, which is fp32 after a norm over layers.
+        """
+        follows = pl.col("op").str.contains(FOLLOWS_ITS_OPERANDS).fill_null(False)
+        adds = pl.col("op").str.contains(r"^aten::add_?$") & pl.col("shapes").str.contains(
+            r"^\[(\[[^\]]+\]),\[[^\]]+\]"
+        )
+        layered = self.kernels["op"].is_in(["aten::native_layer_norm", "aten::native_group_norm"]).any()
+        product, wide = pl.col("family").is_in(PRODUCTS), pl.col("family").is_in(("norm", "softmax", "loss"))
+        known = pl.when(product).then(True).when((wide & ~follows) | (adds & layered)).then(False)
+        ordered = self.kernels.sort("stream", "start_ns").with_columns(known.alias("known"))
+        narrow = pl.col("known").forward_fill().over("stream").fill_null(False).alias("narrow")
+        return ordered.with_columns(narrow).filter(follows & ~product & pl.col("shapes").is_not_null()).sort("row")
+
+    def of_narrowed(self, fix: str) -> pl.DataFrame:
+        """Those that a fix alters."""
+        rows = pl.Series(self.altered.get(fix, np.empty(0, np.int64)), dtype=pl.Int64)
+        return self.narrowed.filter(pl.col("row").is_in(rows.implode()))
+
     def of(self, fix: str, families: Sequence[str]) -> pl.DataFrame:
         """The kernels of operators, recorded with their shapes, of which a fix alters a kernel of these families."""
         rows = pl.Series(self.altered.get(fix, np.empty(0, np.int64)), dtype=pl.Int64)
@@ -134,6 +158,9 @@ class BenchQuestions:
         for fix, (form, families) in FORMS.items():
             for sign in self.of(fix, families)["sign"].unique().to_list():
                 forms.setdefault(sign, set()).add(form)
+        for fix in AUTOCAST:
+            for sign in self.of_narrowed(fix).filter("narrow")["sign"].unique().to_list():
+                forms.setdefault(sign, set()).add(FORMS[fix][0])
         own = self.kernels.filter(pl.col("sign").is_in(list(forms))).sort("row")
         first = own.group_by("sign").agg(*(pl.col(name).first() for name in _SIGNATURE), pl.sum("length")).sort("sign")
         found = {}

@@ -15,20 +15,20 @@ import polars as pl
 
 from timesink.fixes.measured import MeasuredForm, MeasuredKernels, MeasuredPrices, Origin
 from timesink.measures.timeline.known import trains
-from timesink.trials.asked import FORMS, OF_OPTIMIZER, BenchQuestions, Question, identity, json_list
+from timesink.trials.asked import AUTOCAST, FORMS, OF_OPTIMIZER, BenchQuestions, Question, identity, json_list
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Range
 
 Answer = Mapping[str, Any]
 ByRow = dict[int, tuple[float, ...]]
 """What each kernel keeps: as it wins least, as expected, as it wins most."""
-_AUTOCAST: Final = frozenset({"bf16", "fp16"})
 _NORMALIZED: Final = ("norm", "softmax")  # what autocast leaves in fp32, and the product after it casts
 _WEIGHED: Final = ("aten::mm", "aten::addmm", "aten::linear")  # products with weights
 _OFF: Final = 0.05  # what the bench repeats to
 _COLDER: Final = 1.05
 _SURE_HOST: Final = (1.3, 1.0, 0.8)  # of what the host took in the bench: least won, expected, most won
 _GONE: Final = (0.0, 0.0, 0.0)
+_STAYS: Final = (1.0, 1.0, 0.9)
 _HALF: Final = 0.5
 _LEAST_US: Final = 1e-6
 
@@ -125,7 +125,7 @@ class _Shares:
 
     def of(self, answers: Mapping[int, Answer]) -> ByRow:
         """The shares; none where nothing was measured."""
-        found: ByRow = {}
+        found = self._of_narrowed(answers) if self.fix in AUTOCAST else {}
         after_norm = pl.col("before").is_in(_NORMALIZED).fill_null(False).alias("after")
         for (sign, after), part in self.asked.of(self.fix, self.families).group_by("sign", after_norm):
             answer = answers.get(int(str(sign)), {})
@@ -136,6 +136,17 @@ class _Shares:
                     if self.form == "channels_last"
                     else dict.fromkeys(part["row"].to_list(), shares)
                 )
+        return found
+
+    def _of_narrowed(self, answers: Mapping[int, Answer]) -> ByRow:
+        """Between products, what comes in 16 bits takes what it takes in them; all else stays."""
+        found: ByRow = {}
+        for (sign, narrow), part in self.asked.of_narrowed(self.fix).group_by("sign", "narrow"):
+            answer = answers.get(int(str(sign)), {})
+            if not narrow:
+                found |= dict.fromkeys(part["row"].to_list(), _STAYS)
+            elif self.form in answer:
+                found |= dict.fromkeys(part["row"].to_list(), self._shares(answer, part, False, is_product=False))
         return found
 
     @staticmethod
@@ -149,25 +160,29 @@ class _Shares:
         gone = dict.fromkeys(part.filter(converts)["row"].to_list(), _GONE)
         return dict.fromkeys(part.filter(~converts)["row"].to_list(), grown) | gone
 
-    def _shares(self, answer: Answer, part: pl.DataFrame, after_norm: bool) -> tuple[float, float, float]:
+    def _shares(
+        self, answer: Answer, part: pl.DataFrame, after_norm: bool, is_product: bool = True
+    ) -> tuple[float, float, float]:
         count = part["host_op"].n_unique()
         traced_us = float(part["length"].sum()) / count / NS_PER_US
         (warm, cold), (new_warm, new_cold) = answer["recorded"], answer[self.form]
         far = min(max((traced_us - warm) / (cold - warm), 0.0), 1.0) if cold > _COLDER * warm else _HALF
         base, new = warm + far * (cold - warm), new_warm + far * (new_cold - new_warm)
-        most, usual, least = self._casts(answer, part.row(0, named=True), after_norm)
+        most, usual, least = self._casts(answer, part.row(0, named=True), after_norm, is_product)
         self.bench_ns += base * count * NS_PER_US
         ends = (new_warm + usual) / warm, (new_cold + usual) / cold, (new + usual) / base
         cautious, hopeful = max(*ends, (new + most) / base), min(*ends, (new + least) / base)
         return cautious * (1 + _OFF), ends[2], hopeful * (1 - _OFF)
 
-    def _casts(self, answer: Answer, row: Mapping[str, Any], after_norm: bool) -> tuple[float, float, float]:
+    def _casts(
+        self, answer: Answer, row: Mapping[str, Any], after_norm: bool, is_product: bool
+    ) -> tuple[float, float, float]:
         """Microseconds of casts beside the product under autocast: at most, as expected, at least.
 
         A weight is cast, and its gradient; what a product reads, after a norm or softmax; of other inputs, and of their
         gradients, it is not known whether they come in 16 bits.
         """
-        if self.fix not in _AUTOCAST:
+        if self.fix not in AUTOCAST or not is_product:
             return 0.0, 0.0, 0.0
         operands, results = answer[f"{self.form} casts"], answer[f"{self.form} results"]
         name, of_results = row["op"], sum(results)

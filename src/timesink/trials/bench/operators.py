@@ -16,6 +16,7 @@ TYPES: Final = {
     "long int": torch.int64, "long": torch.int64, "int": torch.int32, "bool": torch.bool,
     "unsigned char": torch.uint8, "signed char": torch.int8, "short int": torch.int16,
 }  # fmt: skip
+_WRAPPED: Final = {"double": 0.5, "long int": 2}  # numbers of the program, which PyTorch takes for tensors
 NARROW: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _COLD_BYTES: Final = 200_000_000  # four times the cache of an H100
 _MOST_COPIES: Final = 24 if torch.cuda.is_available() else 2
@@ -49,7 +50,9 @@ def arguments(question: Question) -> list[Any]:
     for shape, kind, strides, text in zip(
         question["shapes"], question["types"], question["strides"], question["scalars"], strict=True
     ):
-        if kind in TYPES and isinstance(shape, list) and (shape or text == ""):
+        if shape == [] and kind in _WRAPPED and text == "":
+            made.append(_WRAPPED[kind])
+        elif kind in TYPES and isinstance(shape, list) and (shape or text == ""):
             made.append(tensor(shape, strides, TYPES[kind]))
         elif text == "":
             made.append(None)
@@ -96,7 +99,11 @@ def operator(name: str, values: Sequence[Any]) -> Callable[..., Any]:
         if len(names) != len(values):
             continue
 
-        called = partial(_placed, call, names[placed:])
+        usual = [
+            argument.default_value if argument.has_default_value() and "Optional" not in str(argument.type) else None
+            for argument in call._schema.arguments
+        ]
+        called = partial(_placed, call, names[placed:], usual)
         try:
             called(*values)
         except (RuntimeError, TypeError, ValueError) as error:
@@ -108,10 +115,11 @@ def operator(name: str, values: Sequence[Any]) -> Callable[..., Any]:
     raise TypeError(why)
 
 
-def _placed(call: Any, named: Sequence[str], *values: Any) -> Any:
-    """A call whose last values are given by name."""
+def _placed(call: Any, named: Sequence[str], usual: Sequence[Any], *values: Any) -> Any:
+    """A call whose last values are given by name; texts, which no trace has, are the usual ones."""
     first = len(values) - len(named)
-    return call(*values[:first], **dict(zip(named, values[first:], strict=True)))
+    given = [other if value is None else value for value, other in zip(values, usual, strict=True)]
+    return call(*given[:first], **dict(zip(named, given[first:], strict=True)))
 
 
 def copies_of(values: Sequence[Any]) -> list[list[Any]]:
@@ -137,7 +145,7 @@ def of_operator(question: Question) -> dict[str, Any]:
         values = arguments(question)
         call = operator(question["name"], values)
         for form in ("recorded", *question["forms"]):
-            own = in_form(form, values)
+            own = in_form(form, values, "batch_norm" in question["name"])
             try:
                 with tf32(question["tf32"] or form == "tf32"):
                     found[form] = warm_and_cold(call, own)
@@ -153,11 +161,11 @@ def of_operator(question: Question) -> dict[str, Any]:
     return found
 
 
-def in_form(form: str, values: Sequence[Any]) -> list[Any]:
-    """The arguments as a form of the operator has them."""
+def in_form(form: str, values: Sequence[Any], is_norm: bool = False) -> list[Any]:
+    """The arguments as a form of the operator has them; a normalisation keeps its weights in fp32."""
     if form in NARROW:
         kind = NARROW[form]
-        return converted(values, lambda value: value.to(kind))
+        return converted(values, lambda value: value if is_norm and value.dim() == 1 else value.to(kind))
     if form == "channels_last":
         return converted(values, laid_out_last)
     return padded(values) if form == "padded" else list(values)

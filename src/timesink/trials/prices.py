@@ -23,7 +23,7 @@ from timesink.capture.errors import CaptureError
 from timesink.capture.processes import Setting, run
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.plan.ladder import changes_offered
-from timesink.fixes.measured import MeasuredPrices
+from timesink.fixes.measured import MeasuredPrices, Origin
 from timesink.measures.timeline.known import trains
 from timesink.model.tables import DEVICES, HOST_OPS
 from timesink.model.trace import Trace
@@ -83,9 +83,6 @@ def measured_prices(trace: Trace, cache: Path | None = None, budget_s: float = B
     joint = changes_offered(trace, diagnose(trace))
     if isinstance(joint, str):
         return MeasuredPrices(refused=joint)
-    asked = BenchQuestions(joint)
-    if why := _unasked(asked):
-        return MeasuredPrices(refused=why)
     bench = find_bench()
     if isinstance(bench, str):
         return MeasuredPrices(refused=bench)
@@ -96,30 +93,33 @@ def measured_prices(trace: Trace, cache: Path | None = None, budget_s: float = B
     if names and bench.gpu not in names:
         here = f"the trace is of {names[0]}, this machine has {bench.gpu}"
         return MeasuredPrices(refused=f"{here}: run it on the GPU that made the trace, or on another of its kind")
-    return prices_on(asked, bench, cache, budget_s)
+    return prices_on(BenchQuestions(joint), bench, cache, budget_s)
 
 
 def _unasked(asked: BenchQuestions) -> str:
     if not asked.trace.get(HOST_OPS).height:
-        return "the trace records no operators of PyTorch: capture with `timesink capture torch`"
-    if not asked.are_recorded:
-        return "the trace records no shapes of operators: capture with record_shapes=True, as `timesink capture torch`"
-    return ""
+        return f"the trace records no operators of PyTorch{_SHAPES}"
+    return "" if asked.are_recorded else f"the trace records no shapes of operators{_SHAPES}"
+
+
+_SHAPES: Final = ", so only the host was measured: `timesink capture torch` records shapes"
 
 
 def prices_on(
     asked: BenchQuestions, bench: Bench, cache: Path | None = None, budget_s: float = BUDGET_S
 ) -> MeasuredPrices:
-    """The same on a bench, whatever it has."""
+    """The same on a bench, whatever it has: of a trace without shapes what its host takes, and nothing of kernels."""
     if cache is None:
         from platformdirs import user_cache_path
 
         cache = user_cache_path("timesink") / "prices"
     kept = cache / f"{bench.key}.json"
-    questions = [{**question, "id": identity(question)} for question in (*asked.questions(), *_HOST)]
+    unasked = _unasked(asked)
+    own = () if unasked else asked.questions()
+    questions = [{**question, "id": identity(question)} for question in (*own, *_HOST)]
     known = _kept(kept)
     left = [question for question in questions if question["id"] not in known]
-    notes = []
+    notes = [unasked] * bool(unasked)
     if left:
         answers, why = _answered(left, bench, budget_s)
         known |= answers
@@ -131,7 +131,8 @@ def prices_on(
     missed = sum(question["id"] not in known or "failed" in known[question["id"]] for question in questions)
     if missed:
         notes.append(f"{missed} of {len(questions)} questions have no answer: those prices stay assumed")
-    found = prices(asked, known, "measured here" if left else "measured for this GPU")
+    origin: Origin = "measured here" if left else "measured for this GPU"
+    found = MeasuredPrices() if unasked else prices(asked, known, origin)
     machine, regions = (known.get(identity(question), {}) for question in _HOST)
     return replace(found, figures=figures_of(machine, regions, trains(asked.trace)), notes=tuple(notes))
 

@@ -25,7 +25,8 @@ from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace
 from timesink.startup import replace
 from timesink.trials import prices as prices_of
-from timesink.trials.asked import BenchQuestions, _written_out, identity
+from timesink.trials.asked import BenchQuestions, identity
+from timesink.trials.attention import written_out
 from timesink.trials.prices import Bench, measured_prices, prices_on
 from timesink.trials.shares import figures_of, prices
 
@@ -139,9 +140,9 @@ def test_attention_is_recognised_by_how_its_products_fit() -> None:
     scores, values, grad = "[[8,64,16],[8,16,96]]", "[[8,64,96],[8,96,16]]", "[[8,96,64],[8,64,16]]"
     kernels = [(0, True, scores, False), (1, False, "", False), (2, False, "", False), (3, True, values, False)]
     kernels += [(4, True, grad, True), (5, False, "", True), (6, True, grad, True)]
-    found = _written_out(kernels)
+    found = written_out(kernels)
     assert found == {(8, 64, 96, 16): {False: ([0, 3], [1, 2]), True: ([4, 6], [5])}}
-    assert _written_out([(0, True, "[[64,16],[16,96]]", False), (1, False, "", False)]) == {}
+    assert written_out([(0, True, "[[64,16],[16,96]]", False), (1, False, "", False)]) == {}
 
 
 def test_the_host_is_told_in_place_of_assumptions_and_only_meanwhile() -> None:

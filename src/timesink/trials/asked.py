@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -26,14 +26,11 @@ from timesink.measures.steps.steps import steps
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import HOST_OPS, RANGES
-from timesink.untrusted.plain_json import parsed
+from timesink.trials.attention import RowsOfPass, Sizes, json_list, written_out
 from timesink.whatif.change import Change
 from timesink.whatif.changes.kernels import OfKernels, ShortenKernels
 
 Question = dict[str, Any]
-Sizes = tuple[int, ...]
-RowsOfPass = tuple[list[int], list[int]]
-"""Rows of the products of attention, and of what is between them."""
 _SIGNATURE: Final = ("op", "shapes", "types", "strides", "scalars", "math", "backward")
 FORMS: Final = {
     "tf32": ("tf32", PRODUCTS),
@@ -190,7 +187,7 @@ class BenchQuestions:
         rows = pl.Series(self.altered.get("fused_attention", np.empty(0, np.int64)), dtype=pl.Int64)
         own = self.kernels.filter(pl.col("row").is_in(rows.implode())).sort("stream", "start_ns")
         read = own.select("row", pl.col("family").is_in(PRODUCTS), "shapes", "backward")
-        found = _written_out(read.iter_rows())
+        found = written_out(read.iter_rows())
         return {key: parts for key, parts in found.items() if all(products for products, _ in parts.values())}
 
     def attention_asked(self) -> Iterator[tuple[float, Question]]:
@@ -276,31 +273,6 @@ class BenchQuestions:
         return found
 
 
-def _written_out(kernels: Iterable[tuple[int, bool, str, bool]]) -> dict[Sizes, dict[bool, RowsOfPass]]:
-    """Attention by its sizes, of its kernels in order: row, whether it is a product, its shapes, whether it is of a
-    backward pass. Forward, two products belong together where the second takes the scores that the first makes."""
-    found: dict[Sizes, dict[bool, RowsOfPass]] = {}
-    known: dict[Sizes, Sizes] = {}
-    first: tuple[int, Sizes] | None = None
-    sizes: Sizes | None = None
-    for row, is_product, shapes, backward in kernels:
-        made = _product_sizes(shapes) if is_product else None
-        if made is not None and not backward:
-            heads, queries, inner, columns = made
-            if first is not None and first[1][:2] == (heads, queries) and first[1][3] == inner:
-                sizes = known[heads, *sorted(made[1:])] = heads, queries, inner, columns
-                found.setdefault(sizes, {}).setdefault(False, ([], []))[0].extend([first[0], row])
-                first = None
-            else:
-                first = row, made
-                sizes = heads, queries, columns, inner
-        elif made is not None:
-            sizes = known.get((made[0], *sorted(made[1:])), sizes)
-        if sizes is not None and (backward or made is None):
-            found.setdefault(sizes, {}).setdefault(backward, ([], []))[made is None].append(row)
-    return found
-
-
 def identity(question: Mapping[str, Any]) -> str:
     """What tells a question from others: its content."""
     return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:24]
@@ -312,21 +284,3 @@ def _rows(part: Change, device: tuple[int, int]) -> Iterator[Int64Array]:
         yield kernels.rows
         if kernels.beside is not None:
             yield kernels.beside.rows
-
-
-def json_list(text: str | None) -> Any:
-    """The list that a recorded text is; an empty one where it is none."""
-    try:
-        found = parsed(text) if text else []
-    except ValueError:
-        return []
-    return found if isinstance(found, list) else []
-
-
-def _product_sizes(shapes: str | None) -> Sizes | None:
-    """Of a batch of products: how many, rows, the inner size, columns; None where it is none."""
-    sides = [side for side in json_list(shapes) if isinstance(side, list) and len(side) == 3]
-    if len(sides) < 2 or not all(isinstance(size, int) for side in sides[-2:] for size in side):
-        return None
-    (heads, rows, inner), (_, _, columns) = sides[-2:]
-    return heads, rows, inner, columns

@@ -15,7 +15,8 @@ import polars as pl
 
 from timesink.fixes.measured import MeasuredForm, MeasuredKernels, MeasuredPrices, Origin
 from timesink.measures.timeline.known import trains
-from timesink.trials.asked import AUTOCAST, FORMS, OF_OPTIMIZER, BenchQuestions, Question, identity, json_list
+from timesink.trials.asked import AUTOCAST, FORMS, OF_OPTIMIZER, BenchQuestions, Question, identity
+from timesink.trials.attention import json_list
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Range
 

@@ -37,6 +37,7 @@ def test_every_kind_of_question_is_answered(tmp_path: Path, monkeypatch: pytest.
     convolved["types"] += ["", "ScalarList", "ScalarList", "ScalarList", "Scalar", "ScalarList", "Scalar"]
     convolved["scalars"] += ["", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
     attention = {"kind": "attention", "sizes": [4, 16, 16, 8], "type": "float", "masked": True, "trains": True}
+    attention["forms"] = ["bf16"]
     sizes = [[8, 8], [8]]
     asked: list[dict[str, Any]] = [
         product("aten::addmm", [32], [16, 24], [24, 32], scalars=("1", "1"), forms=("bf16", "fp16", "tf32", "padded")),
@@ -59,7 +60,12 @@ def test_every_kind_of_question_is_answered(tmp_path: Path, monkeypatch: pytest.
     assert {"recorded", "bf16", "tf32", "padded", "bf16 casts", "bf16 results"} <= set(found["0"])
     assert all(time > 0 for form in ("recorded", "bf16", "padded") for time in found["0"][form])
     assert {"channels_last", "bf16"} <= set(found["1"])
-    assert found["2"]["fused"][1] >= 0 and found["3"]["fused"][0] > 0 and found["4"]["list"][0] > 0
+    assert (
+        found["2"]["fused"][1] >= 0
+        and found["2"]["bf16"][0] > 0
+        and found["3"]["fused"][0] > 0
+        and found["4"]["list"][0] > 0
+    )
     assert {"inferred_cast", "trained_cast", "operator"} <= set(found["5"])
     assert all("failed" in found[number] for number in ("6", "7", "8"))
 

@@ -123,7 +123,7 @@ def test_what_was_not_measured_stays_assumed(tmp_path: Path) -> None:
 def test_no_case_wins_less_than_a_more_cautious_one(recorded: float, tf32: float, bf16: float, cold: float) -> None:
     asked = BenchQuestions(offered(_read_once()))
     measured = prices(asked, answered(asked, lambda _: times(recorded, tf32, bf16, cold)), "measured here")
-    for found in (*measured.kernels.values(), *measured.compiled.values()):
+    for found in (*measured.kernels.values(), *measured.beside.values()):
         cautious, expected, hopeful = found.keep
         assert (cautious >= expected).all() and (expected >= hopeful).all() and (hopeful >= 0).all()
         assert (np.diff(found.rows) > 0).all()

@@ -19,7 +19,8 @@ from timesink.whatif.change import Change, Range
 from timesink.whatif.changes.kernels import FuseOptimizer, OfKernels, ShortenKernels
 
 Origin = Literal["measured here", "measured for this GPU"]
-COMPILERS: Final = frozenset({"compile", "compile_graph"})
+MINDED: Final = {"compile": "compile", "compile_graph": "compile", "bf16": "bf16", "fp16": "fp16"}
+"""Changes beside which the kernels of others are others, and what they make of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,11 +55,11 @@ class MeasuredForm:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredPrices:
-    """What was measured for a trace: kernels by fix, those beside a compiler by `compiled`; figures in place of
-    assumptions by their names; the forms for people; and, where nothing could be measured, why not."""
+    """What was measured for a trace: kernels by fix, and by the fix and what another one makes of them (`MINDED`);
+    figures in place of assumptions by their names; the forms for people; and, where nothing could be measured, why."""
 
     kernels: Mapping[str, MeasuredKernels] = field(default_factory=dict)
-    compiled: Mapping[str, MeasuredKernels] = field(default_factory=dict)
+    beside: Mapping[tuple[str, str], MeasuredKernels] = field(default_factory=dict)
     figures: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     forms: tuple[MeasuredForm, ...] = ()
     notes: tuple[str, ...] = ()
@@ -67,8 +68,8 @@ class MeasuredPrices:
     def applied(self, fix: str, parts: tuple[Change, ...], beside: Collection[str]) -> tuple[Change, ...]:
         """The changes of a fix with what was measured of their kernels; those of which nothing was stay as they are."""
         found = self.kernels.get(fix)
-        if found is not None and not COMPILERS.isdisjoint(beside):
-            found = self.compiled.get(fix, found)
+        for other in sorted({MINDED[name] for name in beside if name in MINDED}):
+            found = self.beside.get((fix, other), found)
         if found is None:
             return parts
         own = [at for at, part in enumerate(parts) if getattr(part, "device", None) == found.device]

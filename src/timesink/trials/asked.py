@@ -192,6 +192,7 @@ class BenchQuestions:
 
     def attention_asked(self) -> Iterator[tuple[float, Question]]:
         """What takes how long, in ns, and the question, in the order of `attentions`."""
+        forms = [FORMS[fix][0] for fix in AUTOCAST if fix in self.altered]
         for sizes, parts in self.attentions.items():
             rows = [row for products, between in parts.values() for row in (*products, *between)]
             own = self.kernels.filter(pl.col("row").is_in(rows))
@@ -202,7 +203,7 @@ class BenchQuestions:
                 {
                     "kind": "attention", "sizes": list(sizes), "type": kinds[0], "trains": True in parts,
                     "masked": bool(ops & {"aten::add", "aten::masked_fill", "aten::masked_fill_", "aten::add_"}),
-                    "tf32": "tf32" in set(own["math"]), "forms": ["fused"],
+                    "tf32": "tf32" in set(own["math"]), "forms": forms,
                 },
             )  # fmt: skip
 

@@ -37,19 +37,22 @@ _LEAST_US: Final = 1e-6
 def prices(asked: BenchQuestions, answers: Mapping[str, Answer], origin: Origin) -> MeasuredPrices:
     """What the answers say, by questions as `identity` names them."""
     kernels: dict[str, MeasuredKernels] = {}
-    compiled: dict[str, MeasuredKernels] = {}
+    beside: dict[tuple[str, str], MeasuredKernels] = {}
     forms: list[MeasuredForm] = []
     by_sign = {sign: _answer(one.question, answers) for sign, one in asked.operators.items()}
     for fix in FORMS:
         shares = _Shares(asked, fix, False)
         if by_row := shares.of(by_sign):
             kernels[fix] = _measured(asked, by_row)
-            compiled[fix] = _measured(asked, _Shares(asked, fix, True).of(by_sign))
+            beside[fix, "compile"] = _measured(asked, _Shares(asked, fix, True).of(by_sign))
             forms.append(_form(asked, fix, by_row, origin, shares.bench_ns))
     for fix, by_row, host_us in (*_attention(asked, answers), *_optimizers(asked, answers), *_lists(asked, answers)):
         kernels[fix] = _measured(asked, by_row, host_us)
         forms.append(_form(asked, fix, by_row, origin))
-    return MeasuredPrices(kernels, compiled, forms=tuple(forms))
+    for fix, form in ((fix, FORMS[fix][0]) for fix in AUTOCAST if fix in kernels):
+        for _, by_row, _ in _attention(asked, answers, form, kernels[fix]):
+            beside["fused_attention", form] = _measured(asked, by_row)
+    return MeasuredPrices(kernels, beside, forms=tuple(forms))
 
 
 def _answer(question: Question, answers: Mapping[str, Answer]) -> Answer:
@@ -78,18 +81,22 @@ def _of_ratio(ratio: float) -> tuple[float, float, float]:
     return ratio * (1 + 2 * _OFF), ratio, ratio * (1 - 2 * _OFF)
 
 
-def _attention(asked: BenchQuestions, answers: Mapping[str, Answer]) -> Iterator[tuple[str, ByRow, None]]:
-    """What is between the products of attention goes; they keep what one kernel takes of all."""
+def _attention(
+    asked: BenchQuestions, answers: Mapping[str, Answer], form: str = "fused", narrow: MeasuredKernels | None = None
+) -> Iterator[tuple[str, ByRow, None]]:
+    """What is between the products of attention goes; they keep what one kernel takes of all: beside a change that has
+    made them `narrow`, of what that has left."""
     found: ByRow = {}
-    for (_, question), (sizes, parts) in zip(asked.attention_asked(), asked.attentions.items(), strict=True):
+    left = {} if narrow is None else dict(zip(narrow.rows.tolist(), narrow.keep[1].tolist(), strict=True))
+    for (_, question), parts in zip(asked.attention_asked(), asked.attentions.values(), strict=True):
         answer = _answer(question, answers)
-        for backward, (products, between) in parts.items() if answer else ():
-            own, others = (sum(asked.lengths[row] for row in rows) for rows in (products, between))
-            written, fused = answer["recorded"][int(backward)], answer["fused"][int(backward)]
-            if written > 0 and own > 0:
-                share = _of_ratio(fused / written * (own + others) / own)
+        for backward, (products, between) in parts.items() if form in answer else ():
+            whole = sum(asked.lengths[row] for row in (*products, *between))
+            own = sum(asked.lengths[row] * left.get(row, 1.0) for row in products)
+            written, fused = answer["recorded"][int(backward)], answer[form][int(backward)]
+            if written > 0 and own > 0 and (narrow is None or left.keys() >= {*products}):
+                share = _of_ratio(fused / written * whole / own)
                 found |= dict.fromkeys(products, share) | dict.fromkeys(between, _GONE)
-        assert sizes == tuple(question["sizes"])
     if found:
         yield "fused_attention", found, None
 

@@ -24,7 +24,7 @@ from timesink.diagnosis.pricing import (
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Diagnosis, Finding, Quantity
 from timesink.fixes import Beside, Fix, Offer, on_rank
-from timesink.fixes.measured import COMPILERS, MeasuredPrices
+from timesink.fixes.measured import MINDED, MeasuredPrices
 from timesink.fixes.table import fixes_of
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures.kernels.attainable import attainable
@@ -214,7 +214,7 @@ class Joint:
 
     def _made(self, one: Candidate, effective: Chosen, eased: bool) -> tuple[Change, ...]:
         """The parts of one of these changes: the same objects wherever what it minds is the same."""
-        minded = effective.intersection(one.fix.minds if self.measured is None else (*one.fix.minds, *COMPILERS))
+        minded = effective.intersection(one.fix.minds if self.measured is None else (*one.fix.minds, *MINDED))
         key = one.fix.name, minded, eased
         if key not in self._parts:
             parts = one.parts(self.trace, self.rank, *key[1:])

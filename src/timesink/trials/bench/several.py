@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from timesink.trials.bench.operators import TYPES, tensor
+from timesink.trials.bench.operators import NARROW, TYPES, tensor
 from timesink.trials.bench.timing import Question, host_us, on_gpu, tf32, timed_us
 
 _ATTENDS: Final = 8  # launches of attention written out, and with its gradients
@@ -20,9 +20,15 @@ _HALF: Final = 0.5
 
 
 def of_attention(question: Question) -> dict[str, list[float]]:
-    """Attention written out, and in one kernel: microseconds forward and backward."""
+    """Attention written out, in one kernel, and in one kernel and 16 bits: microseconds forward and backward."""
+    with tf32(question["tf32"]):
+        found = {form: _attention_us(question, form) for form in ("recorded", "fused")}
+        return found | {form: _attention_us(question, form) for form in question["forms"]}
+
+
+def _attention_us(question: Question, form: str) -> list[float]:
     heads, queries, keys, width = question["sizes"]
-    kind = TYPES[question["type"]]
+    kind = NARROW.get(form, TYPES[question["type"]])
     query = tensor([1, heads, queries, width], None, kind).requires_grad_()
     key, value = (tensor([1, heads, keys, width], None, kind).requires_grad_() for _ in range(2))
     mask = tensor([1, 1, queries, keys], None, kind) if question["masked"] else None
@@ -34,21 +40,14 @@ def of_attention(question: Question) -> dict[str, list[float]]:
     def fused() -> Any:
         return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
-    found = {}
-    with tf32(question["tf32"]):
-        for form, call in (("recorded", written), ("fused", fused)):
-            with torch.no_grad():
-                forward = timed_us([call], _ATTENDS)
-            both = forward
-            if question["trains"]:
-                gradient = torch.ones_like(call())
-
-                def there_and_back(call: Any = call, gradient: Any = gradient) -> Any:
-                    return torch.autograd.grad(call(), (query, key, value), gradient)
-
-                both = timed_us([there_and_back], _ATTENDS_TRAINED)
-            found[form] = [forward, max(both - forward, 0.0)]
-    return found
+    call = written if form == "recorded" else fused
+    with torch.no_grad():
+        forward = timed_us([call], _ATTENDS)
+    if not question["trains"]:
+        return [forward, 0.0]
+    gradient = torch.ones_like(call())
+    both = timed_us([lambda: torch.autograd.grad(call(), (query, key, value), gradient)], _ATTENDS_TRAINED)
+    return [forward, max(both - forward, 0.0)]
 
 
 def of_optimizer(question: Question) -> dict[str, list[float]]:

@@ -133,7 +133,7 @@ class _Shares:
 
     def of(self, answers: Mapping[int, Answer]) -> ByRow:
         """The shares; none where nothing was measured."""
-        found = self._of_narrowed(answers) if self.fix in AUTOCAST else {}
+        found: ByRow = {}
         after_norm = pl.col("before").is_in(_NORMALIZED).fill_null(False).alias("after")
         for (sign, after), part in self.asked.of(self.fix, self.families).group_by("sign", after_norm):
             answer = answers.get(int(str(sign)), {})
@@ -144,6 +144,8 @@ class _Shares:
                     if self.form == "channels_last"
                     else dict.fromkeys(part["row"].to_list(), shares)
                 )
+        if found and self.fix in AUTOCAST:
+            found |= self._of_narrowed(answers)
         return found
 
     def _of_narrowed(self, answers: Mapping[int, Answer]) -> ByRow:

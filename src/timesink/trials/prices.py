@@ -102,7 +102,7 @@ def _unasked(asked: BenchQuestions) -> str:
     return "" if asked.are_recorded else f"the trace records no shapes of operators{_SHAPES}"
 
 
-_SHAPES: Final = ", so only the host was measured: `timesink capture torch` records shapes"
+_SHAPES: Final = ", so only calls of the CPU were measured: `timesink capture torch` records shapes"
 
 
 def prices_on(

@@ -69,7 +69,7 @@ def _measured_sheet(made: Plan, measured: MeasuredPrices) -> Sheet:
     notes = [f"nothing was measured: {measured.refused}"] if measured.refused else list(measured.notes)
     if measured.figures:
         named = ", ".join(f"{name.partition('.')[2]} {value:.3g}" for name, (_, value, _) in measured.figures.items())
-        notes.append(f"of this host: {named}")
+        notes.append(f"of this CPU: {named}")
     return listed("plan.measured", rows, "; ".join(notes))
 
 

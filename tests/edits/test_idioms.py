@@ -51,7 +51,48 @@ READS = {
         "value = loss.item()\nlosses.append(value)\ntotal += value\nprint(i, value)",
     ),
 }  # fmt: skip
+METER = """class Meter{bases}:
+    def __init__(self):
+        self.val, self.sum, self.count, self.avg = 0, 0, 0, 0
+    def update(self, val, n=1):
+{body}
+meter = Meter()
+"""
+MEANS = "self.val = val\nself.sum += val * n\nself.count += n\nself.avg = self.sum / self.count"
+
+
+def metered(body: str, loop: str, bases: str = "") -> tuple[str, str]:
+    return METER.format(bases=bases, body="\n".join(f"        {row}" for row in body.splitlines())), loop
+
+
+METERS = {
+    "a meter": metered(MEANS, "meter.update(loss.item(), x.size(0))"),
+    "a meter told now and then": metered(
+        MEANS, "meter.update(loss.item())\nif i % 3 == 2:\n    print(f'{meter.avg:.3f} {meter.val}')", "(object)"
+    ),
+    "a meter of hits": metered(MEANS, "meter.update((outputs.argmax(1) == y).float().mean().item(), n=3)"),
+    "a smooth meter": metered("self.avg = 0.9 * self.avg + 0.1 * val", "meter.update(float(loss))"),
+    "a meter with a guard": metered(
+        "'''Sums.'''\nself.sum = self.sum + val\nself.count = self.count + n\n"
+        "self.avg = self.sum / self.count if self.count > 0 else 0.0",
+        "meter.update(loss.detach().cpu().item() / 2)",
+    ),
+    "a meter that is given a name": metered(MEANS, "value = loss.item()\nmeter.update(value)"),
+    "a meter and a sum": ("total = 0.0\n" + metered(MEANS, "")[0], "meter.update(loss.item())\ntotal += loss.item()"),
+}
+READS |= METERS
 LEFT = {
+    "a meter that chooses": metered("if val > self.avg:\n    self.avg = val", "meter.update(loss.item())"),
+    "a meter of the most": metered("self.avg = max(self.avg, val)", "meter.update(loss.item())"),
+    "a meter whose choice is the value's": metered("self.sum += n if val > 0 else 0", "meter.update(loss.item())"),
+    "a meter that lists": metered("self.rows = [*self.rows, val]", "meter.update(loss.item())"),
+    "a meter that formats": metered("self.val = f'{val:.3f}'", "meter.update(loss.item())"),
+    "a meter with two names of a sum": metered("self.val = self.sum\nself.sum += val", "meter.update(loss.item())"),
+    "a meter told in each step": metered(MEANS, "meter.update(loss.item())\nprint(meter.avg)"),
+    "a meter that stops the loop": metered(MEANS, "meter.update(loss.item())\nif meter.avg > 3:\n    break"),
+    "a meter of another class": metered(MEANS, "meter.update(loss.item())", "(Shown)"),
+    "a meter of another file": ("from meters import Meter\nmeter = Meter()", "meter.update(loss.item())"),
+    "a meter or another": (metered(MEANS, "")[0] + "if i: meter = Other()", "meter.update(loss.item())"),
     "a sum that ends the loop": ("total = 0.0", "total += loss.item()\nif total > 3:\n    break"),
     "a mean that each step tells": ("total = 0.0", "total = total + loss.item()\nprint(total / (i + 1))"),
     "an average that each step tells": ("smooth = 0.0", "smooth = 0.9 * smooth + 0.1 * loss.item()\nprint(smooth)"),
@@ -144,6 +185,8 @@ def computed(text: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any]
             found[name] = [value for p in one.parameters() for value in p.detach().flatten().tolist()]
         elif isinstance(one, (int, float)) or name in ("losses", "told", "means"):
             found[name] = one
+        elif name == "meter":
+            found[name] = [value for _, value in sorted(vars(one).items())]
         elif name in ("kept", "shadow", "momenta"):
             values = one.values() if isinstance(one, dict) else one
             found[name] = [v.flatten().tolist() if isinstance(v, torch.Tensor) else v for v in values]
@@ -197,6 +240,23 @@ def test_an_attribute_that_other_files_may_read_is_only_offered(tmp_path: Path) 
     body = program("", "self.losses.append(loss.item())").splitlines()
     text = "class Trainer:\n    def run(self):\n" + "\n".join(f"        {row}" for row in body)
     assert [one.unproven for _, one in proposed(tmp_path, text)] == ["another file may look at self.losses in the loop"]
+
+
+def test_a_meter_that_something_else_has_is_only_offered(tmp_path: Path) -> None:
+    before, loop = METERS["a meter"]
+    text = program(before + "shown = [meter]", loop + "\nif i % 3 == 2:\n    print(*shown)")
+    (found,) = [one for _, one in proposed(tmp_path, text)]
+    assert found.unproven.startswith("meter is handed on in line") and found.fix == "remove_sync"
+
+
+@pytest.mark.parametrize("other", ["meter = Meter()", "for meter in [Meter()]:\n        pass"])
+def test_a_name_that_another_function_binds_itself_is_another(tmp_path: Path, other: str) -> None:
+    """Unless it shares it."""
+    before, loop = METERS["a meter"]
+    apart = f"def apart():\n    {other}\n    return meter.avg\n"
+    text = program(before, loop)
+    assert repaired(tmp_path, apart + text)[1] == {"remove_sync"}
+    assert repaired(tmp_path, apart.replace("    ", "    global meter\n    ", 1) + text)[1] == set()
 
 
 def test_anomaly_mode_of_a_block_is_switched_off(tmp_path: Path) -> None:

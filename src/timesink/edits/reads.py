@@ -19,6 +19,7 @@ from timesink.edits import (
     Source,
     bound_in,
     calls_in,
+    meters,
     mutated_in,
     name_of,
     read_in,
@@ -184,7 +185,8 @@ class _Kept:
 
 
 def _kept(source: Source, loop: Loop, statement: ast.stmt) -> _Kept | None:
-    """`total += loss.item()` and `losses.append(loss.item())`: read after the loop, and where it looks now and then."""
+    """`total += loss.item()`, `losses.append(loss.item())`, `meter.update(loss.item())`: read after the loop, and where
+    it looks now and then."""
     place: ast.expr
     listed = "each", "{0}[:] = [{1} for each in {0}]"
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
@@ -200,6 +202,8 @@ def _kept(source: Source, loop: Loop, statement: ast.stmt) -> _Kept | None:
         and (call.func.attr, len(call.args)) == ("append", 1)
     ):
         place, value, (number, after) = call.func.value, call.args[0], listed
+    elif (given := meters.handed(source, statement)) is not None:
+        (place, value), number, after = given, "{0}", meters.AS_NUMBERS
     else:
         return None
     losses = _losses(loop)
@@ -215,6 +219,8 @@ def _kept(source: Source, loop: Loop, statement: ast.stmt) -> _Kept | None:
     changes.append(source.insert(loop.end_lineno or loop.lineno, f"{source.indent(loop)}{line}\n"))
     changes += [source.insert(one.lineno - 1, f"{source.indent(one)}{line}\n") for one in looks]
     doubt = f"another file may look at {said} in the loop" if isinstance(place, ast.Attribute) else ""
+    if after == meters.AS_NUMBERS and isinstance(place, ast.Name):
+        doubt = meters.who_has(source, place)
     return _Kept(statement, changes, doubt)
 
 
@@ -283,6 +289,8 @@ def _looks(source: Source, loop: Loop, place: ast.expr, statement: ast.stmt) -> 
         elif not (isinstance(node, ast.Name) and node.id == root):
             continue
         above = [node, *source.above(node)]
+        if isinstance(node, ast.Name) and _is_another(source, node, loop):
+            continue
         looks = next((one for one in rare if any(held in above for held in one.body)), None)
         if statement in above or (isinstance(key, ast.Constant) and _has_other_key(above[1], key)):
             continue
@@ -293,6 +301,18 @@ def _looks(source: Source, loop: Loop, place: ast.expr, statement: ast.stmt) -> 
         ):
             return None
     return list(firsts)
+
+
+def _is_another(source: Source, node: ast.Name, loop: Loop) -> bool:
+    """Whether the name is that of another function, which binds it itself, and has nothing to do with the loop's."""
+    ours = [*source.above(loop)]
+    for held in (one for one in source.above(node) if isinstance(one, ast.FunctionDef)):
+        shared = [name for one in ast.walk(held) if isinstance(one, (ast.Global, ast.Nonlocal)) for name in one.names]
+        if held in ours or node.id in shared:
+            return False
+        if node.id in {*bound_in(held), *(one.arg for one in held.args.args)}:
+            return True
+    return False
 
 
 def _is_rare(source: Source, statement: ast.If) -> bool:

@@ -7,13 +7,14 @@ of the two counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from timesink.fixes.measured import MeasuredForm, MeasuredKernels, MeasuredPrices, Origin
+from timesink.knowledge.assumptions import ALL, Assumption
 from timesink.measures.timeline.known import trains
 from timesink.trials.asked import AUTOCAST, FORMS, OF_OPTIMIZER, BenchQuestions, Question, identity
 from timesink.trials.attention import json_list
@@ -27,6 +28,7 @@ _NORMALIZED: Final = ("norm", "softmax")  # what autocast leaves in fp32, and th
 _WEIGHED: Final = ("aten::mm", "aten::addmm", "aten::linear")  # products with weights
 _OFF: Final = 0.05  # what the bench repeats to
 _COLDER: Final = 1.05
+_FAR: Final = 2.0  # a bench that takes so many times as long as the trace, or as little, did not run what was recorded
 _SURE_HOST: Final = (1.3, 1.0, 0.8)  # of what the host took in the bench: least won, expected, most won
 _GONE: Final = (0.0, 0.0, 0.0)
 _STAYS: Final = (1.0, 1.0, 0.9)
@@ -77,6 +79,11 @@ def _form(asked: BenchQuestions, fix: str, by_row: ByRow, origin: Origin, bench_
     return MeasuredForm(fix, origin, *(float(ns) / asked.step_count for ns in (whole, traced, bench_ns, changed)))
 
 
+def _is_alike(traced_us: float, bench_us: float) -> bool:
+    """Whether the bench took about what the trace did for the same: else it tells nothing of a change."""
+    return bench_us < _FAR * traced_us and traced_us < _FAR * bench_us
+
+
 def _of_ratio(ratio: float) -> tuple[float, float, float]:
     return ratio * (1 + 2 * _OFF), ratio, ratio * (1 - 2 * _OFF)
 
@@ -89,12 +96,13 @@ def _attention(
     found: ByRow = {}
     left = {} if narrow is None else dict(zip(narrow.rows.tolist(), narrow.keep[1].tolist(), strict=True))
     for (_, question), parts in zip(asked.attention_asked(), asked.attentions.values(), strict=True):
-        answer = _answer(question, answers)
-        for backward, (products, between) in parts.items() if form in answer else ():
+        answer, count = _answer(question, answers), len(parts[False][0]) / 2 if False in parts else 0
+        for backward, (products, between) in parts.items() if form in answer and count else ():
             whole = sum(asked.lengths[row] for row in (*products, *between))
             own = sum(asked.lengths[row] * left.get(row, 1.0) for row in products)
             written, fused = answer["recorded"][int(backward)], answer[form][int(backward)]
-            if written > 0 and own > 0 and (narrow is None or left.keys() >= {*products}):
+            is_known = narrow is None or left.keys() >= {*products}
+            if own > 0 and is_known and _is_alike(whole / count / NS_PER_US, written):
                 share = _of_ratio(fused / written * whole / own)
                 found |= dict.fromkeys(products, share) | dict.fromkeys(between, _GONE)
     if found:
@@ -106,7 +114,9 @@ def _optimizers(asked: BenchQuestions, answers: Mapping[str, Answer]) -> Iterato
     for _, question in asked.optimizer_asked():
         answer = _answer(question, answers)
         for fix, form in OF_OPTIMIZER.items():
-            if fix in asked.altered and form in answer:
+            if fix not in asked.altered or form not in answer:
+                continue
+            if _is_alike(_per_step_us(asked, asked.altered[fix].tolist()), answer["recorded"][0]):
                 share = _of_ratio(answer[form][0] / max(answer["recorded"][0], _LEAST_US))
                 yield fix, dict.fromkeys(asked.altered[fix].tolist(), share), answer[form][2]
 
@@ -115,12 +125,17 @@ def _lists(asked: BenchQuestions, answers: Mapping[str, Answer]) -> Iterator[tup
     """The kernels of operations on lists."""
     found: ByRow = {}
     for name, (_, question, rows) in asked.lists.items():
-        if answer := _answer(question, answers):
+        answer = _answer(question, answers)
+        if answer and _is_alike(_per_step_us(asked, rows), answer["recorded"][0]):
             share = _of_ratio(answer["list"][0] / max(answer["recorded"][0], _LEAST_US))
             found |= dict.fromkeys(rows, share)
         assert name == question["name"]
     if found:
         yield "list_operations", found, None
+
+
+def _per_step_us(asked: BenchQuestions, rows: Iterable[int]) -> float:
+    return sum(asked.lengths.get(row, 0) for row in rows) / asked.step_count / NS_PER_US
 
 
 class _Shares:
@@ -137,8 +152,8 @@ class _Shares:
         after_norm = pl.col("before").is_in(_NORMALIZED).fill_null(False).alias("after")
         for (sign, after), part in self.asked.of(self.fix, self.families).group_by("sign", after_norm):
             answer = answers.get(int(str(sign)), {})
-            if self.form in answer:
-                shares = self._shares(answer, part, bool(after))
+            shares = self._shares(answer, part, bool(after)) if self.form in answer else None
+            if shares is not None:
                 found |= (
                     self._on_kernels(part, shares)
                     if self.form == "channels_last"
@@ -155,8 +170,8 @@ class _Shares:
             answer = answers.get(int(str(sign)), {})
             if not narrow:
                 found |= dict.fromkeys(part["row"].to_list(), _STAYS)
-            elif self.form in answer:
-                found |= dict.fromkeys(part["row"].to_list(), self._shares(answer, part, False, is_product=False))
+            elif self.form in answer and (shares := self._shares(answer, part, False, is_product=False)):
+                found |= dict.fromkeys(part["row"].to_list(), shares)
         return found
 
     @staticmethod
@@ -172,12 +187,14 @@ class _Shares:
 
     def _shares(
         self, answer: Answer, part: pl.DataFrame, after_norm: bool, is_product: bool = True
-    ) -> tuple[float, float, float]:
+    ) -> tuple[float, float, float] | None:
         count = part["host_op"].n_unique()
         traced_us = float(part["length"].sum()) / count / NS_PER_US
         (warm, cold), (new_warm, new_cold) = answer["recorded"], answer[self.form]
         far = min(max((traced_us - warm) / (cold - warm), 0.0), 1.0) if cold > _COLDER * warm else _HALF
         base, new = warm + far * (cold - warm), new_warm + far * (new_cold - new_warm)
+        if not _is_alike(traced_us, base):
+            return None
         most, usual, least = self._casts(answer, part.row(0, named=True), after_norm, is_product)
         self.bench_ns += base * count * NS_PER_US
         ends = (new_warm + usual) / warm, (new_cold + usual) / cold, (new + usual) / base
@@ -220,22 +237,25 @@ _CASTS: Final = {"inferred": 4.5, "trained": 12}
 
 
 def figures_of(machine: Answer, regions: Answer, is_trained: bool) -> dict[str, tuple[float, float, float]]:
-    """Figures in place of assumptions, by what this host takes: each as it wins least, as expected, as it wins most."""
-    found: dict[str, tuple[float, float, float]] = {}
+    """Figures in place of assumptions, by what this host takes: each as it wins least, as expected, as it wins most. A
+    probe moves a figure within the range that is assumed, no further."""
+    found: dict[str, float] = {}
     if "graph_20" in machine:
         per = max((machine["graph_220"][1] - machine["graph_20"][1]) / 200, 0.01)
-        found["fixes.graph_kernel_us"] = _least_to_most(per)
-        found["fixes.graph_replay_us"] = _least_to_most(max(machine["graph_20"][1] - 20 * per, 1.0))
+        found["fixes.graph_kernel_us"] = per
+        found["fixes.graph_replay_us"] = machine["graph_20"][1] - 20 * per
     kind = "trained" if is_trained else "inferred"
     if f"{kind}_cast" in machine:
         more = machine[f"{kind}_cast"][1] / machine[kind][1] - 1
-        found["fixes.autocast_casts"] = _least_to_most(max(more * _LAUNCHES[kind] / _CASTS[kind], _OFF))
+        found["fixes.autocast_casts"] = more * _LAUNCHES[kind] / _CASTS[kind]
     if f"{kind}_compiled" in regions:
         more = regions[f"{kind}_compiled"][1] / regions[kind][1] - 1
         name = "fixes.region_trained" if is_trained else "fixes.region_entered"
-        found[name] = _least_to_most(max(more * _LAUNCHES[kind], 0.0))
-    return found
+        found[name] = more * _LAUNCHES[kind]
+    return {name: _least_to_most(ALL[name], value) for name, value in found.items()}
 
 
-def _least_to_most(value: float) -> tuple[float, float, float]:
+def _least_to_most(assumed: Assumption, value: float) -> tuple[float, float, float]:
+    least, most = sorted((assumed.low, assumed.high))
+    value = min(max(value, least), most)
     return 1.4 * value, value, 0.7 * value

@@ -90,7 +90,7 @@ def known(trace: Trace) -> Known:
         program=program_kind(trace),
         is_of_device=any(trace.get(table).height for table in _OF_DEVICE),
         launches=launches,
-        bar=_bar(trace, any(loss.share >= _MOSTLY for loss in losses)),
+        bar=_bar(trace, without_record > trace.get(DEVICE_OPS).height),
         lacks={loss.table: loss.lack for loss in reversed(losses) if loss.share >= _MOSTLY} | _silence(trace),
         missing=missing,
         too_little=little,
@@ -134,7 +134,8 @@ _NAMED: Final = (DEVICE_OPS, RANGES, KERNEL_PROFILES, THREADS)
 
 
 def _bar(trace: Trace, is_lost: bool) -> Lack | None:
-    """Why no rule may look: what was recorded is no run of the program. Of lost work nobody knows when it ran."""
+    """Why no rule may look: what was recorded is no run of the program. Where more is lost than recorded, nobody knows
+    when it ran."""
     captured_share, start = graph_capture(trace).share, start_up(trace)
     if captured_share >= _MOSTLY:
         return Lack(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -48,6 +50,35 @@ def found(folder: Path) -> dict[str, object]:
     (file,) = folder.glob("found-*.json")
     facts: dict[str, object] = json.loads(file.read_text())
     return facts
+
+
+@pytest.mark.parametrize(
+    ("backend", "is_member", "left"),
+    [("gloo", True, 1), ("gloo", False, 0), ("nccl", True, 0), ("mpi", True, 0), (None, False, 0)],
+)
+def test_a_program_that_is_ended_leaves_its_group_only_where_no_rank_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, backend: str | None, is_member: bool, left: int
+) -> None:
+    """Gloo's threads abort a process that ends in a group; after the program's own endings, which may leave it too."""
+    leavings, endings = list[str](), list[Callable[[], None]]()
+    group = SimpleNamespace(
+        is_available=lambda: backend is not None,
+        is_initialized=lambda: is_member,
+        get_backend=lambda: backend,
+        get_rank=lambda: 0,
+        get_world_size=lambda: 2,
+        destroy_process_group=lambda: leavings.append("left"),
+    )
+    monkeypatch.setitem(sys.modules, "torch.distributed", group)
+    monkeypatch.setattr(atexit, "register", endings.append)
+    agent, optimizer = timer(tmp_path, most=2), object()
+    with pytest.raises(SystemExit, match="0"):
+        for _ in range(9):
+            agent.optimizer_stepped(optimizer)
+    assert leavings == []  # its own endings come first
+    for ending in endings:
+        ending()
+    assert len(leavings) == left
 
 
 def test_the_best_mark_of_steps_counts_and_a_better_one_starts_anew(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from enum import IntEnum
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from timesink.capture.agent.recorders import RangeRecorder, Recorder, Stopwatch, TorchRecorder, is_capturing, wait
 from timesink.capture.schedule import AgentPlan, Mode
@@ -208,7 +208,25 @@ class Agent:
         self.finished = True
         self._tell(phase="done", software=software())
         if self.plan.stop and not self.plan.whole:
-            raise SystemExit(0)
+            end_program()
+
+
+def end_program() -> NoReturn:
+    """As the program would: its own endings run, then it leaves gloo's groups, whose threads abort a process that ends
+    while it is in one. NCCL's are left alone: leaving them may wait for other ranks."""
+    atexit.register(_leave_gloo)
+    raise SystemExit(0)
+
+
+def _leave_gloo() -> None:
+    if (distributed := _distributed()) is not None and distributed.get_backend() == "gloo":
+        distributed.destroy_process_group()
+
+
+def _distributed() -> Any:
+    """torch.distributed where the process is in a group; else None."""
+    found = sys.modules.get("torch.distributed")
+    return found if found is not None and found.is_available() and found.is_initialized() else None
 
 
 class Status:
@@ -268,8 +286,7 @@ def software() -> dict[str, str]:
 
 def rank_and_world(environment: Mapping[str, str] | None = None) -> tuple[int, int]:
     """(rank, number of ranks); (0, 1) where nothing says otherwise."""
-    distributed = sys.modules.get("torch.distributed")
-    if environment is None and distributed is not None and distributed.is_available() and distributed.is_initialized():
+    if environment is None and (distributed := _distributed()) is not None:
         return distributed.get_rank(), distributed.get_world_size()
     variables = os.environ if environment is None else environment
     rank = _first(variables, _RANK_VARIABLES, 0)
@@ -303,7 +320,7 @@ class StepTimer(Agent):
             self._host_s.append(time.perf_counter())
             if len(self._host_s) - 1 == self._most and not self._may_be_before_the_training:
                 self.write()
-                raise SystemExit(0)
+                end_program()
 
     @property
     def _may_be_before_the_training(self) -> bool:

@@ -9,7 +9,7 @@ device intervals that the fix could at most remove.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
@@ -29,7 +29,7 @@ from timesink.measures.timeline.replay import (
     step_without_profiler_ns,
 )
 from timesink.model.intervals import Intervals
-from timesink.model.trace import Trace
+from timesink.model.trace import Trace, remembered
 from timesink.startup import dataclass, replace
 from timesink.units import NS_PER_MS, time_text
 from timesink.whatif.change import Case, Change, Touches
@@ -267,6 +267,7 @@ def share_claims(
 
     A finding whose claim is taken by a third already is worth two thirds of its price. Prices of one rank together
     never exceed the step, nor those of idle time what the device leaves idle of it, nor the upper end of any the step;
+    of idle time of which nothing is expected that end is at most what the device does not need of the step;
     what recording costs is a part of the recorded step, and counts in none. Those of several ranks do not add up: ranks
     wait for each other, so a change that wins 2 ms on each of eight wins 2 ms.
     """
@@ -295,6 +296,8 @@ def share_claims(
                 counted = least.first, 1.0 - least.left_ms / worth.value
             own_ms = min(step_ms, finding.of_ms or step_ms)  # of its steps: the usual ones may be shorter than the mean
             worth = at_most(worth, min(least.left_ms, own_ms), own_ms)
+            if is_idle and not worth.value:
+                worth = replace(worth, high=min(worth.most, max(step_ms - _needed_ms(trace).get(rank, 0.0), 0.0)))
             for room in held:
                 room.left_ms, room.first = room.left_ms - worth.value, room.first or card.code
         before.append((card.code, finding.claim))
@@ -323,6 +326,17 @@ def _busy_ms(rank: int, trace: Trace) -> float:
     lines = device_timeline(trace).by_device.items()
     busy = (per_step_ns(trace, device, line.busy) for device, line in lines if device[0] == rank)
     return min(busy, default=0.0) / NS_PER_MS
+
+
+@remembered
+def _needed_ms(trace: Trace) -> Mapping[int, float]:
+    """By rank, what its device that works least needs per step: all it runs but waiting for other ranks."""
+    transfers, needed = exposed_transfers(trace), dict[int, float]()
+    for key, line in device_timeline(trace).by_device.items():
+        waiting = line.exposed_communication - transfers.get(key, Intervals.none())
+        of_device = per_step_ns(trace, key, line.busy - waiting) / NS_PER_MS
+        needed[key[0]] = min(of_device, needed.get(key[0], of_device))
+    return needed
 
 
 def _taker(claim: Claim, before: Iterable[tuple[str, Claim]], trace: Trace) -> str:

@@ -64,6 +64,31 @@ def test_the_smallest_layer_of_a_stage_is_a_product_and_its_way_back(
     assert layer_ns(Trace("test", {}), SimpleNamespace(ranks=(0, 1)), plan) == taken_us  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("pieces", "runs", "family", "found"),
+    [
+        (12, [11, 11], "pointwise", True),  # adds the gradients of a piece to those before
+        (12, [44, 44], "pointwise", True),  # of four weights
+        (12, [12, 12], "pointwise", False),  # of each piece
+        (12, [1, 1], "foreach", False),  # of each step
+        (12, [11, 12], "pointwise", False),
+        (12, [11, 0], "pointwise", False),
+        (12, [132, 132], "pointwise", False),  # either
+        (3, [2, 4], "pointwise", True),
+        (2, [1, 3], "pointwise", False),  # of each step, or of the second piece
+        (1, [7, 7], "pointwise", False),
+        (49, [48, 48], "gemm", False),  # there are 48 pieces
+    ],
+)
+def test_what_runs_for_all_pieces_but_the_first_adds_up(pieces: int, runs: list[int], family: str, found: bool) -> None:
+    """In two steps of 1,000 ns from 1,000 on; before and after them it runs as it likes."""
+    starts = [1, 2, 3, 3_500, *(1_000 * (step + 1) + at for step, count in enumerate(runs) for at in range(count))]
+    own = pl.DataFrame({"start_ns": starts}).with_columns(name=pl.lit(4), blocks=pl.lit(9), family=pl.lit(family))
+    other = own.with_columns(name=pl.lit(5)).head(2)
+    steps = pl.DataFrame({"start_ns": [1_000, 2_000], "end_ns": [2_000, 3_000]})
+    assert of._adds_up(pl.concat([own, other]), steps, pieces).to_list() == [found] * own.height + [False] * 2
+
+
 @pytest.mark.parametrize(("folder", "fix_ms"), [("two", 20.24), ("four", 24.72)])
 def test_what_eight_micro_batches_bought_was_foretold(folder: str, fix_ms: float, tmp_path: Path) -> None:
     with tarfile.open(CAPTURES / folder / "pipeline.fault.torch.tar.xz") as packed:

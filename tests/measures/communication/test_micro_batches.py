@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 from benchmarks.faults.adopt import archive
 from benchmarks.faults.pack import unpacked
 from benchmarks.faults.score import captures_in
+from pytest import MonkeyPatch
 
+from timesink.measures.communication import pipelines as of
 from timesink.measures.communication.pipelines import pipeline, pipeline_of
 from timesink.measures.ranks.job import CALLS, SCHEMAS, Job
 from timesink.readers import read
@@ -81,3 +84,40 @@ def test_a_quarter_of_a_long_piece_is_a_piece_and_less_is_not() -> None:
 def test_a_piece_half_as_long_again_is_a_way_back() -> None:
     assert counted([[100, 100, 160, 160]] * 2) == 2
     assert counted([[100, 100, 140, 140]] * 2) == 4
+
+
+@pytest.mark.parametrize(
+    ("idle_ms", "standing_ms", "told_ms", "share"),
+    [
+        ([1, 1, 1], [40, 30, 35], None, 0.0),  # stages wait for each other
+        ([1, 80, 1], [80, 5, 80], None, 0.8),  # all wait for the launches of rank 1
+        ([1, 80, 1], [80, 5, 80], 60.0, 40 / 60),  # recording makes the step 40 ms longer
+        ([1, 80, 1], [80, 5, 80], 25.0, 0.0),  # it is all of what rank 1 is idle for beyond what it stands
+        ([1, 80, 1], [80, 5, 80], 120.0, 80 / 120),
+        ([30, 20, 1], [40, 25, 35], None, 0.0),  # its messages take longer than its launches
+        ([60, 20, 1], [40, 15, 35], None, 0.2),  # of the GPU that stands least
+    ],
+)
+def test_a_pipeline_may_wait_for_the_launches_of_one_rank(
+    idle_ms: list[float], standing_ms: list[float], told_ms: float | None, share: float, monkeypatch: MonkeyPatch
+) -> None:
+    """Of a recorded step of 100 ms; a GPU of a rank that is no stage counts in none."""
+    parts = {
+        (rank, rank): SimpleNamespace(idle=idle, exposed_communication=standing)
+        for rank, (idle, standing) in enumerate(zip([*idle_ms, 99], [*standing_ms, 0], strict=True))
+    }
+    line = SimpleNamespace(ranks=(0, 1, 2), overlap=SimpleNamespace(period_ns=100e6))
+    for name, value in {
+        "pipeline": line, "estimated_step_ns": (90e6, 100e6, 100e6), "device_timeline": SimpleNamespace(by_device=parts)
+    }.items():  # fmt: skip
+        monkeypatch.setattr(of, name, lambda _, value=value: value)
+    monkeypatch.setattr(of, "per_step_ns", lambda _trace, _key, part_ms: part_ms * 1e6)
+    trace = SimpleNamespace(unprofiled_step_ns=told_ms and told_ms * 1e6)
+    assert of.paced_by_host(trace) == pytest.approx(share)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("absent", ["pipeline", "estimated_step_ns"])
+def test_nothing_paces_what_is_no_pipeline_or_cannot_be_replayed(absent: str, monkeypatch: MonkeyPatch) -> None:
+    for name in ("pipeline", "estimated_step_ns"):
+        monkeypatch.setattr(of, name, lambda _, name=name: None if name == absent else (1, 2, 3))
+    assert of.paced_by_host(SimpleNamespace(unprofiled_step_ns=None)) == 0.0  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cluster.jobs_by_hand import EPOCH_NS, Drift, calls_frame, job_of, on_clocks, rank_trace
 
+from timesink.measures.communication import collectives
 from timesink.measures.communication.clock_bounds import UNKNOWN, Visits, offset_bounds
 from timesink.measures.communication.clocks import align_clocks
 from timesink.measures.communication.matching import match_collectives, match_messages
@@ -58,6 +59,24 @@ def test_each_send_is_the_receive_of_its_peer_whoever_else_sends_between() -> No
         [(0, "recv", 40), (1, "send", 40)],
     ]
     assert (found.call_count, found.unmatched_count) == (8, 0)
+
+
+@pytest.mark.parametrize(
+    ("late_us", "beside", "exposed_us"),
+    [(0, 0, 30), (300, 0, 30), (9_000, 0, 30), (300, 1, 60), (300, 2, 90)],
+)
+def test_what_a_small_message_waits_for_its_other_end_is_no_transfer(
+    late_us: int, beside: int, exposed_us: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stage of a pipeline stands in each receive until its sender comes; of the messages that follow none waits."""
+    rows = message(0, 1, late_us, 0, late_us + 30)
+    for at in range(beside):
+        rows += message(0, 1, late_us + 100 * (at + 1), late_us + 100 * (at + 1), late_us + 100 * (at + 1) + 30)
+    held = calls_frame([{**row, "holds": True} for row in rows])
+    monkeypatch.setattr(collectives, "collective_waits", lambda _: waits_of(job_of(held, HOST)))
+    found = collectives.small_collectives(Trace("test", {})).calls
+    taken = found.group_by("rank").agg((pl.col("end_ns") - pl.col("start_ns")).sum()).sort("rank")
+    assert taken.rows() == [(0, 1_000 * exposed_us), (1, 1_000 * exposed_us)]
 
 
 def test_a_message_whose_other_end_was_not_captured_is_stated() -> None:

@@ -124,10 +124,44 @@ def test_what_a_rank_is_late_by_of_each_anchor_adds_up_by_hand() -> None:
         schema=["rank", "instance", "anchor", "own_ns", "device_ns", "network_ns", "host_ns", "arrival_ns",
                 "since_anchor_ns"], orient="row",
     )  # fmt: skip
-    found = of._sum_by_rank(calls, pl.DataFrame({"instance": [5, 6], "last_rank": [0, 0]}))
+    steps = pl.DataFrame(schema=dict.fromkeys(("rank", "compute_ns", "start_ns", "end_ns"), pl.Int64))
+    given = SimpleNamespace(instances=pl.DataFrame({"last_rank": [0, 0]}), job=SimpleNamespace(steps=steps))
+    found = of._sum_by_rank(calls, given, 900)
     assert found.select(
         "rank", "own_ns", "device_ns", "network_ns", "host_ns", "late_count", "since_ns", "last_count", "anchors"
     ).rows() == [(0, 31, 5, 6, 20, 2, 800, 2, 2), (1, 0, 0, 0, 0, 0, None, 0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "device"),
+    [
+        ([], 200),  # not known
+        ([(0, 300, 900), (1, 300, 900)], 0),  # it computes as much a step, but not while the others wait
+        ([(0, 290, 900), (1, 300, 900)], 0),
+        ([(0, 390, 900), (1, 300, 900)], 90),
+        (
+            [(0, 390, 900), (0, 190, 900), (1, 200, 900), (2, 400, 900)],
+            90,
+        ),  # of its steps, and the least of the others'
+        ([(0, 250, 450), (1, 400, 900)], 100),  # shares of steps
+        ([(0, 900, 900), (1, 300, 900)], 200),  # it computes more, but is not as late
+        ([(1, 300, 900)], 200),
+    ],
+)
+def test_a_rank_is_late_by_its_gpu_for_no_more_than_it_computes_more(
+    steps: list[tuple[int, int, int]], device: int
+) -> None:
+    """Between two collectives that the others wait in, and compute beside, it computes 200 more than they do."""
+    calls = pl.DataFrame(
+        [(0, 5, 3, 300, 200, 40, 60, 800, 70), (1, 5, 3, 0, 0, 0, 0, 500, 0)],
+        schema=["rank", "instance", "anchor", "own_ns", "device_ns", "network_ns", "host_ns", "arrival_ns",
+                "since_anchor_ns"], orient="row",
+    )  # fmt: skip
+    schema = dict.fromkeys(("rank", "compute_ns", "end_ns"), pl.Int64)
+    frame = pl.DataFrame(steps, schema=schema, orient="row").with_columns(start_ns=pl.lit(0, pl.Int64))
+    given = SimpleNamespace(instances=pl.DataFrame({"last_rank": [0]}), job=SimpleNamespace(steps=frame))
+    found = of._sum_by_rank(calls, given, 900).select("own_ns", "device_ns", "network_ns", "host_ns").row(0)
+    assert found == (300, device, 40, 260 - device)
 
 
 def test_the_network_takes_no_more_than_the_gpu_leaves() -> None:
@@ -333,6 +367,14 @@ NETWORK, DEVICE, HOST = "network_ns", "device_ns", "host_ns"
         (HOST, {"room": [0.0] * 3, "own": 0.18, "gain": 0.2, "profiled": 1.0, "told": 100.0}, (0, 18, 18, 100)),
         (HOST, {"room": [0.0] * 3, "own": 0.0, "gain": 0.0, "profiled": 0.0, "told": 100.0}, (0, 0, 0, 100)),
         (HOST, {"estimated": None}, (40 * (1 - E), 40, 40 * (1 + E), 200)),
+        # where the step is told: what it exceeds the others', however late the rank was when it was recorded
+        (HOST, {"told": 100.0}, (0, 0, 0, 100)),
+        (HOST, {"told": 160.0}, (0, 0, 0, 160)),
+        (HOST, {"told": 190.0, "own": 90.0}, (0, 30, 30 * (1 + E), 190)),
+        (HOST, {"told": 200.0}, (0, 40, 40 * (1 + E), 200)),
+        (HOST, {"told": 300.0, "estimated": None}, (0, 140, 140 * (1 + E), 300)),
+        (HOST, {"told": 399.0, "gain": 199.0}, (0, 398, 399, 399)),
+        (HOST, {"told": 400.0, "room": [0.1] * 3, "own": 0.0}, (0, 40, 40, 400)),
     ],
 )  # fmt: skip
 def test_what_a_rank_that_comes_as_its_peers_do_is_worth(

@@ -109,7 +109,8 @@ class SmallCollectives:
 def small_collectives(trace: Trace) -> SmallCollectives:
     """The collectives of a trace with the transfer that each contains and the call that launched it."""
     waits = collective_waits(trace)
-    waited = waits.calls.unique(OP_KEY, keep="first").select(*OP_KEY, "wait_ns")
+    known = pl.concat([some.select(*OP_KEY, "wait_ns") for some in (waits.calls, waits.pairs)])
+    waited = known.unique(OP_KEY, keep="first", maintain_order=True)
     calls = waits.job.calls.join(waited, on=OP_KEY, how="left", maintain_order="left", nulls_equal=True)
     transfer_start = pl.col("start_ns") + pl.col("wait_ns").fill_null(0)
     calls = calls.join(launches_of(trace, calls), on=OP_KEY, how="left", maintain_order="left", nulls_equal=True)

@@ -1,8 +1,9 @@
 """What the stages of a pipeline would take if their batch were cut in more pieces.
 
 A kernel that leaves multiprocessors idle is no faster on a piece of the batch; one that fills them is, until a piece is
-so short that starting and ending it is most of its time. The CPU launches every kernel once a piece. Kernels of the
-optimizer run once a step.
+so short that starting and ending it is most of its time. What adds the gradients of a piece to those before it works on
+all weights, however small the piece is: it runs for every piece but the first. The CPU launches every kernel once a
+piece. Kernels of the optimizer run once a step.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def cut_stages_ns(trace: Trace, line: Pipeline, plan: Schedule, counts: Iterable
         recorded_ns = recording_us(trace.get, rank)[Case.EXPECTED.value] * NS_PER_US / max(steps.height, 1)
         busy_ns = steps["host_busy_ns"].min()  # of the quickest step: others may hide waits
         host_ns = max(0.0, busy_ns - recorded_ns) if isinstance(busy_ns, int) else 0.0
-        stages.append(CutStage(stage_ns, host_ns, *_kernels(trace, rank)))
+        stages.append(CutStage(stage_ns, host_ns, *_kernels(trace, rank, steps, plan.micro_batches)))
     return {count: tuple(stage.cut_ns(count / plan.micro_batches) for stage in stages) for count in counts}
 
 
@@ -76,8 +77,24 @@ def _of_rank(trace: Trace, rank: int) -> pl.DataFrame:
     return own.with_columns(idle=(pl.col("blocks") < held).fill_null(value=False))
 
 
-def _kernels(trace: Trace, rank: int) -> tuple[Float64Array, Float64Array]:
+def _kernels(trace: Trace, rank: int, steps: pl.DataFrame, pieces: int) -> tuple[Float64Array, Float64Array]:
     """Length of each of the rank's kernels that is no communication, and what a piece of it takes at least."""
-    piece = pl.when("idle").then("length").otherwise(pl.col("length").clip(0, assumed.TINY_US.ns))
-    every = _of_rank(trace, rank).select("length", least=pl.when("optimizer").then(0).otherwise(piece))
+    own = _of_rank(trace, rank)
+    whole = pl.col("idle") | _adds_up(own, steps, pieces)
+    piece = pl.when(whole).then("length").otherwise(pl.col("length").clip(0, assumed.TINY_US.ns))
+    every = own.select("length", least=pl.when("optimizer").then(0).otherwise(piece))
     return every["length"].cast(pl.Float64).to_numpy(), every["least"].cast(pl.Float64).to_numpy()
+
+
+def _adds_up(own: pl.DataFrame, steps: pl.DataFrame, pieces: int) -> pl.Series:
+    """Whether each kernel is one of those that run for every piece of a step but the first; none where products seem
+    to: then the pieces were miscounted. Of two pieces what runs once may as well run once a step."""
+    if pieces < 3:
+        return pl.repeat(False, own.height, eager=True)
+    begun = [own["start_ns"].is_between(start, end, "left") for start, end in steps.select("start_ns", "end_ns").rows()]
+    counts = own.select(
+        "name", "blocks", "family", *(inside.cast(pl.Int32).alias(str(at)) for at, inside in enumerate(begun))
+    )
+    runs = pl.exclude("name", "blocks", "family").sum().over("name", "blocks")
+    found = pl.all_horizontal((runs > 0) & (runs % pieces != 0) & (runs % (pieces - 1) == 0))
+    return counts.select(found & ~(found & pl.col("family").is_in(PRODUCTS)).any()).to_series()

@@ -31,9 +31,11 @@ from timesink.measures.communication.communication import communication
 from timesink.measures.communication.matching import exchanges_alike
 from timesink.measures.communication.waits import waiting_in_collectives
 from timesink.measures.ranks.job import Job, job, ranks_of
+from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.ranges import range_projection
+from timesink.measures.timeline.replay import estimated_step_ns
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.tables import RANGES
 from timesink.model.trace import Trace, remembered
@@ -203,6 +205,23 @@ def _parse_part(name: str) -> tuple[int, str] | None:
         stage = int(named["stage"])
         return stage, f"stage{stage}:{named['part']}" if named["part"] else f"stage{stage}"
     return None
+
+
+def paced_by_host(trace: Trace) -> float:
+    """The share of the step without a profiler in which a pipeline waits for one rank's launches: the GPU that stands
+    least in messages is idle so long, beyond what recording makes the step longer. 0 where it stands longer: then
+    stages wait for each other's computation."""
+    line, estimated = pipeline(trace), estimated_step_ns(trace)
+    if line is None or estimated is None:
+        return 0.0
+    recorded_ns, step_ns = line.overlap.period_ns, trace.unprofiled_step_ns or estimated[1]
+    standing_ns, idle_ns = min(
+        (per_step_ns(trace, key, part.exposed_communication), per_step_ns(trace, key, part.idle))
+        for key, part in device_timeline(trace).by_device.items()
+        if key[0] in line.ranks
+    )
+    own_ns = idle_ns - max(recorded_ns - step_ns, 0.0)
+    return own_ns / max(step_ns, 1.0) if own_ns > standing_ns else 0.0
 
 
 @remembered

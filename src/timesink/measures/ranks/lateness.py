@@ -6,7 +6,8 @@ A rank that waited for a late one comes late itself: that lateness is inherited.
 ranks leave it at the same instant. What a rank needs from there to the next collective, beyond the median of the ranks
 in it (of two: the earlier), is its own lateness, less the time it stood in smaller collectives and messages for others.
 Own lateness is split by cause: computation of its GPU, exposed transfers longer than its peers', and the rest, its
-host.
+host. Peers that wait in a collective compute beside it meanwhile, so what a rank computes between two collectives may
+be more than theirs though it computes no more in a step: of all anchors together its GPU is late by no more than that.
 
 Between two anchors a job is as late as its latest rank. Without the own lateness of some ranks it is as late as the
 latest of the others (the question of the straggler study of Lin et al., OSDI 2025). That gain is real only as far as
@@ -18,6 +19,7 @@ the others stood waiting for it with nothing to compute, and as far as the hosts
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -117,7 +119,7 @@ def lateness_of(waits: CollectiveWaits, *, as_if_exact: bool = False) -> Latenes
         .sort("anchor", "rank")
     )
     span = int(ends[-1] - ends[0]) if ends.size else 0
-    return Lateness(calls, _sum_by_rank(calls, waits.instances), anchors, epochs, span, _host_busy(waits))
+    return Lateness(calls, _sum_by_rank(calls, waits, span), anchors, epochs, span, _host_busy(waits))
 
 
 def _find_anchors(calls: pl.DataFrame) -> Int64Array:
@@ -212,7 +214,15 @@ def _host_busy(waits: CollectiveWaits) -> pl.DataFrame:
     )
 
 
-def _sum_by_rank(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
+def _computed_more_ns(waits: CollectiveWaits, span_ns: int) -> pl.DataFrame:
+    """rank, more_ns: what it computes in such a time beyond the rank that computes least; no row where not known."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    shares = waits.job.steps.group_by("rank").agg(share=pl.col("compute_ns").sum() / length.sum())
+    more = (pl.col("share") - pl.col("share").min()) * span_ns
+    return shares.select("rank", more_ns=more.round().cast(pl.Int64))
+
+
+def _sum_by_rank(calls: pl.DataFrame, waits: CollectiveWaits, span_ns: int) -> pl.DataFrame:
     """The `ranks` of `Lateness`: of each anchor the rank's latest call, added up."""
     own = ["own_ns", "device_ns", "network_ns", "host_ns"]
     known = calls.select("rank", "anchor", "instance", "arrival_ns", "since_anchor_ns", *own).filter(
@@ -221,20 +231,23 @@ def _sum_by_rank(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
     worst = known.sort("own_ns", "instance", descending=[True, False]).unique(
         ["rank", "anchor"], keep="first", maintain_order=True
     )
-    last = instances.group_by(pl.col("last_rank").alias("rank")).agg(pl.len().cast(pl.Int64).alias("last_count"))
+    last = waits.instances.group_by(pl.col("last_rank").alias("rank")).agg(pl.len().cast(pl.Int64).alias("last_count"))
     late = pl.col("own_ns") > 0
     summed = worst.group_by("rank").agg(
         pl.col(own).sum(),
         late.sum().cast(pl.Int64).alias("late_count"),
         (pl.col("arrival_ns") - pl.col("since_anchor_ns")).filter(late).min().alias("since_ns"),
     )
-    ranks = calls.select("rank").unique().join(summed, on="rank", how="left")
+    ranks = calls.select("rank").unique().join(summed, on="rank", how="left").join(last, on="rank", how="left")
     return (
-        ranks.join(last, on="rank", how="left")
+        ranks.join(_computed_more_ns(waits, span_ns), on="rank", how="left")
         .with_columns(
             pl.col(*own, "late_count", "last_count").fill_null(0),
             pl.lit(int(known["anchor"].n_unique()), pl.Int64).alias("anchors"),
         )
+        .with_columns(pl.min_horizontal("device_ns", "more_ns").alias("device_ns"))
+        .with_columns((pl.col("own_ns") - pl.col("device_ns") - pl.col("network_ns")).alias("host_ns"))
+        .drop("more_ns")
         .sort("rank")
     )
 
@@ -353,6 +366,9 @@ class RankWorth:
     step_ns: float
 
 
+_ANOTHER_RUN: Final = 2.0  # times the recorded step: a step told to be as long is not the one that was recorded
+
+
 def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> RankWorth:
     """The gain without the lateness of a rank that replays put at `gain_ratio` of the time.
 
@@ -360,7 +376,9 @@ def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> R
     goes; where its share is larger, balancing leaves some of the excess on the peers, half of it on one peer. Late by
     its host (`host_ns`): a profiler slows hosts, and some more than others, so it wins no more than what the job's step
     exceeds the other ranks' own, both without the profiler by estimate, and perhaps nothing; but of a host that takes
-    several times as long as the others' the time beyond that is no profiler's. Else the ratio itself.
+    several times as long as the others' the time beyond that is no profiler's. Where the step without the profiler is
+    told, it is what that exceeds the step as recorded without the rank's lateness: that step is the others', whose
+    devices no profiler slows, however late the rank was when it was recorded. Else the ratio itself.
     """
     waits, estimated = collective_waits(trace), estimated_step_ns(trace)
     gain_ns, profiled = as_often_ns(trace, gain_ratio)
@@ -374,6 +392,9 @@ def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> R
         if worth:
             low, gain = min(low, spread * (1 - error)), worth
             high = max(high, worth * (1 + error), gone * (1 + error))
+    elif late_by == "host_ns" and trace.unprofiled_step_ns and step < _ANOTHER_RUN * profiled:
+        low, gain = 0.0, max(1 - (profiled - gain_ns) / step, 0.0)
+        high = gain * (1 + error)
     elif late_by == "host_ns" and estimated:
         room, own = _room(trace, rank, estimated), _own_host_ns(trace, rank) / max(profiled, 1.0)
         low, gain, high = 0.0, min(gain, max(room[Case.EXPECTED.value], own)), min(high, max(*room, own))

@@ -20,7 +20,14 @@ from timesink.diagnosis.words import number
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.cut_batches import cut_stages_ns, layer_ns
 from timesink.measures.communication.depths import depths, waiting_slowdown
-from timesink.measures.communication.pipelines import Pipeline, Schedule, ideal_bubble, pipeline, schedule
+from timesink.measures.communication.pipelines import (
+    Pipeline,
+    Schedule,
+    ideal_bubble,
+    paced_by_host,
+    pipeline,
+    schedule,
+)
 from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits, exposed_waits
 from timesink.measures.ranks.job import ranks_of, step_ns
@@ -269,6 +276,8 @@ def _standing(trace: Trace, limits: Limits) -> Rows:
     rank = max(zip(line.ranks, overlap.stages, strict=True), key=lambda at: at[1].time_ns)[0]
     if overlap.bubble_ratio <= limits["bubble_ratio"]:
         return [Row((rank, -1), {"bubble_ratio": overlap.bubble_ratio})]
+    if paced_by_host(trace) > limits["bubble_ratio"]:
+        return [Row((rank, -1), {"bubble_ratio": overlap.bubble_ratio}, verdict=False)]
     assert plan is not None  # there is a pipeline
     found, stages = _better(trace, line, plan), stages_of(trace)
     score = 0.0 if stages is None or stages.score is None else stages.score

@@ -202,7 +202,7 @@ def _arrivals(waits: CollectiveWaits, top: int) -> Sheet:
 
 def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
     frame = late.ranks.sort("own_ns", "last_count", "rank", descending=[True, True, False]).head(top)
-    gains = [rebalanced(late, [rank]).gain_ratio for rank in frame["rank"]]
+    gains = [rebalanced(late, [rank]) for rank in frame["rank"]]
     frame = frame.with_columns(pl.Series("gain_ratio", gains, pl.Float64))
     worst = waits.clocks.worst_error_ns
     accuracy = "clocks are not limited on every rank" if worst is None else f"clocks known to {time_text(worst)}"

@@ -74,7 +74,7 @@ def test_what_a_small_message_waits_for_its_other_end_is_no_transfer(
         rows += message(0, 1, late_us + 100 * (at + 1), late_us + 100 * (at + 1), late_us + 100 * (at + 1) + 30)
     held = calls_frame([{**row, "holds": True} for row in rows])
     monkeypatch.setattr(collectives, "collective_waits", lambda _: waits_of(job_of(held, HOST)))
-    found = collectives.small_collectives(Trace("test", {})).calls
+    found = collectives.transfers(Trace("test", {}))
     taken = found.group_by("rank").agg((pl.col("end_ns") - pl.col("start_ns")).sum()).sort("rank")
     assert taken.rows() == [(0, 1_000 * exposed_us), (1, 1_000 * exposed_us)]
 

@@ -12,7 +12,7 @@ import pytest
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.assumptions import replay
 from timesink.measures.ranks import lateness as of
-from timesink.measures.ranks.lateness import Lateness, Rebalanced, evened_out, lateness_of, latest_rank, rebalanced
+from timesink.measures.ranks.lateness import Lateness, evened_out, lateness_of, latest_rank, rebalanced
 from timesink.model.intervals import Intervals
 
 COLUMNS = {
@@ -255,24 +255,22 @@ EPOCHS = [(0, 1, 90, 5), (1, 1, 20, 60), (2, 1, 0, 80), (0, 2, 40, 5), (1, 2, 10
     [([0], min(70, 60) + min(25, 50)), ([0, 1], 80 + 25), ([1], 0), ([], 0), ([0, 1, 2], 80 + 40), ([0, 0], 85)],
 )
 def test_what_a_job_gains_without_own_lateness_by_hand(ranks: list[int], gain: int) -> None:
-    found = rebalanced(late_by(EPOCHS), ranks)
-    assert (found.gain_ns, found.span_ns, found.ranks) == (gain, 1_000, tuple(sorted(set(ranks))))
-    assert found.gain_ratio == gain / 1_000
+    assert rebalanced(late_by(EPOCHS), ranks) == gain / 1_000
 
 
 @pytest.mark.parametrize(
     ("busy", "gain"), [({1: 0.5, 0: 0.99}, 85), ({1: 0.95, 2: 0.3}, 50), ({0: 0.98}, 20), ({1: 1.5}, 0)]
 )
 def test_hosts_of_the_others_must_keep_the_pace(busy: dict[int, float], gain: int) -> None:
-    assert rebalanced(late_by(EPOCHS, busy=busy), [0]).gain_ns == gain
+    assert rebalanced(late_by(EPOCHS, busy=busy), [0]) == gain / 1_000
 
 
 def test_one_anchor_or_no_span_gains_nothing() -> None:
     alone = late_by(EPOCHS)
     alone = Lateness(alone.calls, alone.ranks, np.array([1]), alone.epochs, 1_000, alone.host_busy)
-    assert rebalanced(alone, [0]) == Rebalanced((0,), 0, 0)
-    assert Rebalanced((0,), 5, 0).gain_ratio == 0.0
-    assert rebalanced(late_by([]), [0]).gain_ns == 0
+    assert rebalanced(alone, [0]) == 0.0
+    assert rebalanced(late_by(EPOCHS, span=0), [0]) == 0.0
+    assert rebalanced(late_by([]), [0]) == 0.0
 
 
 def test_the_latest_rank_is_the_one_whose_own_price_is_highest() -> None:
@@ -282,7 +280,7 @@ def test_the_latest_rank_is_the_one_whose_own_price_is_highest() -> None:
         figures = random.integers(0, (4, 9), size=(3, 4, 2)).tolist()  # small, so that ranks are often equally late
         rows = [(rank, anchor, *figures[anchor][rank]) for anchor in range(3) for rank in range(4)]
         late = late_by(rows)
-        prices = {rank: rebalanced(late, [rank]).gain_ratio for rank in range(4)}
+        prices = {rank: rebalanced(late, [rank]) for rank in range(4)}
         worst = latest_rank(late, range(4))
         assert worst.gain_ratio == max(prices.values())
         assert worst.rank == min(rank for rank, price in prices.items() if price == worst.gain_ratio)
@@ -315,21 +313,19 @@ def test_work_that_is_spread_and_work_that_goes_by_hand() -> None:
     """
     late, waits = late_by(EPOCHS, span=10_000), waits_of()
     spread, gone = evened_out(waits, late_by([(r, a, o, 50 * s) for r, a, o, s in EPOCHS], span=10_000), 0, {0: 50.0})
-    assert (spread.gain_ns, gone.gain_ns) == (1_666, 2_500)
-    spread, gone = evened_out(waits, late, 0, {0: 50.0})
-    assert (spread.gain_ns, gone.gain_ns, gone.span_ns) == (110, 110, 10_000)
-    assert [one.gain_ns for one in evened_out(waits, late, 1, {})] == [0, 0]
-    assert [one.gain_ns for one in evened_out(waits, late, 7, {})] == [0, 0]
+    assert (spread, gone) == pytest.approx((1 / 6, 0.25))
+    assert evened_out(waits, late, 0, {0: 50.0}) == (0.011, 0.011)
+    assert evened_out(waits, late, 1, {}) == evened_out(waits, late, 7, {}) == (0.0, 0.0)
 
 
 def test_one_rank_or_steps_of_no_length_even_nothing_out() -> None:
     waits, late = waits_of(), late_by(EPOCHS, span=10_000)
     waits.job.steps = waits.job.steps.with_columns(end_ns=pl.col("start_ns"))
-    assert [one.gain_ns for one in evened_out(waits, late, 0, {})] == [110, 110]
+    assert evened_out(waits, late, 0, {}) == (0.011, 0.011)
     roomy = late_by([(r, a, o, 1_000 * s) for r, a, o, s in EPOCHS], span=10_000)
-    assert [one.gain_ns for one in evened_out(waits, roomy, 0, {0: 299.5})] == [3_333, 5_000]  # of 1 ns: 1/3 and 1/2
+    assert evened_out(waits, roomy, 0, {0: 299.5}) == pytest.approx((1 / 3, 0.5))  # of 1 ns
     waits.job.steps = waits.job.steps.filter(pl.col("rank") == 0)
-    assert [one.gain_ns for one in evened_out(waits, late, 0, {})] == [0, 0]
+    assert evened_out(waits, late, 0, {}) == (0.0, 0.0)
 
 
 def a_trace(told_ns: float | None = None, ops: pl.DataFrame | None = None) -> Any:
@@ -381,7 +377,7 @@ def test_what_a_rank_that_comes_as_its_peers_do_is_worth(
     late_by: str, given: dict[str, Any], worth: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """40 of a step of 200 ns that takes 100 without the profiler, if nothing else is given."""
-    parts = [SimpleNamespace(gain_ratio=given.get(name)) for name in ("spread", "gone")]
+    parts = [given.get(name) for name in ("spread", "gone")]
     for name, value in {
         "collective_waits": None, "lateness": None, "_slowed_ns": None, "evened_out": parts,
         "estimated_step_ns": given.get("estimated", (90, 100, 110)), "_room": given.get("room"),
@@ -496,9 +492,7 @@ def test_what_kernels_lose_beside_communication_is_a_share_of_the_span_in_every_
 
 def test_ranks_that_are_late_at_all_are_evened_out(monkeypatch: pytest.MonkeyPatch) -> None:
     late: Any = SimpleNamespace(ranks=pl.DataFrame({"rank": [0, 1, 2, 3], "own_ns": [0, 1, 700, 0]}))
-    monkeypatch.setattr(of, "rebalanced", lambda _, ranks: Rebalanced(tuple(ranks), 3, 12))
-    assert of.even_gain(late) == 0.25
-    monkeypatch.setattr(of, "rebalanced", lambda _, ranks: SimpleNamespace(gain_ratio=ranks))
+    monkeypatch.setattr(of, "rebalanced", lambda _, ranks: ranks)
     assert of.even_gain(late) == [1, 2]
 
 

@@ -37,7 +37,7 @@ from timesink.measures.communication.waits import collective_waits
 from timesink.measures.idle.blamed_time import launching_time, python_time
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.ranks.job import OP_KEY, job, launches_of
-from timesink.measures.steps.per_step import begun_per_step, per_step_ns, period_ns, step_windows
+from timesink.measures.steps.per_step import begun_per_step, step_windows
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, device_timeline
@@ -56,66 +56,42 @@ from timesink.whatif.change import Selection
 class SmallPart:
     """One GPU's collectives below a size.
 
-    A step has `per_step` of them, of median transfer `p50_ns`; `exposed` is where no computation hides them,
-    `exposed_step_ns` and `exposed_ratio` how much that is per step and of a step. `launch_step_ns` is the host time of
-    the calls that launch them, per step.
+    A step has `per_step` of them, of median transfer `p50_ns`; `exposed` is where no computation hides them.
+    `launch_step_ns` is the host time of the calls that launch them, per step.
     """
 
     per_step: float
     p50_ns: float
     exposed: Intervals
-    exposed_step_ns: float
-    exposed_ratio: float
     launch_step_ns: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SmallCollectives:
-    """Collectives of every GPU; `of` selects those of one GPU below a size.
-
-    `calls`: rank, device, bytes, start_ns (of the transfer: after the last arrival, where that is known), end_ns,
-    launch_length_ns (of the call that launched it). `exposed`: see `Job`.
-    """
-
-    trace: Trace
-    calls: pl.DataFrame
-    exposed: pl.DataFrame
-
-    @property
-    def devices(self) -> list[Device]:
-        """GPUs with collectives."""
-        return [(rank, device) for rank, device in self.calls.select("rank", "device").unique().sort("*").rows()]
-
-    def of(self, device: Device, below_bytes: int) -> SmallPart:
-        """Those of one GPU with fewer than `below_bytes` bytes."""
-        mine = (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
-        small = self.calls.filter(mine & (pl.col("bytes") < below_bytes))
-        start, end = small["start_ns"].to_numpy(), small["end_ns"].to_numpy()
-        exposed = Intervals.of(self.exposed.filter(mine)) & Intervals.union_of(start, end)
-        inside = begun_in(start, *step_windows(self.trace, device))
-        step_ns, period = per_step_ns(self.trace, device, exposed), period_ns(self.trace, device)
-        launch_ns = small["launch_length_ns"].drop_nulls().to_numpy()
-        per_step = float(inside.mean()) if inside.size else 0.0
-        return SmallPart(
-            per_step=per_step,
-            p50_ns=median(end - start) if small.height else 0.0,
-            exposed=exposed,
-            exposed_step_ns=step_ns,
-            exposed_ratio=step_ns / period if period else 0.0,
-            launch_step_ns=(float(launch_ns.mean()) if launch_ns.size else 0.0) * per_step,
-        )
+def small_part(trace: Trace, calls: pl.DataFrame, device: Device, below_bytes: int) -> SmallPart:
+    """The `calls` of `transfers` of one GPU with fewer than `below_bytes` bytes."""
+    small = calls.filter(rank=device[0], device=device[1]).filter(pl.col("bytes") < below_bytes)
+    start, end = small["start_ns"].to_numpy(), small["end_ns"].to_numpy()
+    exposed = device_timeline(trace)[device].exposed_communication & Intervals.union_of(start, end)
+    inside = begun_in(start, *step_windows(trace, device))
+    launch_ns = small["launch_length_ns"].drop_nulls().to_numpy()
+    per_step = float(inside.mean()) if inside.size else 0.0
+    return SmallPart(
+        per_step=per_step,
+        p50_ns=median(end - start) if small.height else 0.0,
+        exposed=exposed,
+        launch_step_ns=(float(launch_ns.mean()) if launch_ns.size else 0.0) * per_step,
+    )
 
 
-def small_collectives(trace: Trace) -> SmallCollectives:
-    """The collectives of a trace with the transfer that each contains and the call that launched it."""
+def transfers(trace: Trace) -> pl.DataFrame:
+    """The collectives and messages of a trace: rank, device, bytes, start_ns (of the transfer: after the last arrival,
+    where that is known), end_ns, launch_length_ns (of the call that launched it)."""
     waits = collective_waits(trace)
     known = pl.concat([some.select(*OP_KEY, "wait_ns") for some in (waits.calls, waits.pairs)])
     waited = known.unique(OP_KEY, keep="first", maintain_order=True)
     calls = waits.job.calls.join(waited, on=OP_KEY, how="left", maintain_order="left", nulls_equal=True)
     transfer_start = pl.col("start_ns") + pl.col("wait_ns").fill_null(0)
     calls = calls.join(launches_of(trace, calls), on=OP_KEY, how="left", maintain_order="left", nulls_equal=True)
-    calls = calls.select("rank", "device", "bytes", transfer_start.alias("start_ns"), "end_ns", "launch_length_ns")
-    return SmallCollectives(trace, calls, waits.job.exposed)
+    return calls.select("rank", "device", "bytes", transfer_start.alias("start_ns"), "end_ns", "launch_length_ns")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,6 +26,7 @@ from timesink.units import NS_PER_US
 from timesink.whatif.change import Case
 from timesink.whatif.unprofiled import recording_us
 
+_PIECES = 3  # of a step, at least: of two, what runs once may as well run once a step
 _OF_TRAINING = 3  # products of a layer: forward, and back for its input and its weights
 
 
@@ -88,8 +89,8 @@ def _kernels(trace: Trace, rank: int, steps: pl.DataFrame, pieces: int) -> tuple
 
 def _adds_up(own: pl.DataFrame, steps: pl.DataFrame, pieces: int) -> pl.Series:
     """Whether each kernel is one of those that run for every piece of a step but the first; none where products seem
-    to: then the pieces were miscounted. Of two pieces what runs once may as well run once a step."""
-    if pieces < 3:
+    to: then the pieces were miscounted."""
+    if pieces < _PIECES:
         return pl.repeat(False, own.height, eager=True)
     begun = [own["start_ns"].is_between(start, end, "left") for start, end in steps.select("start_ns", "end_ns").rows()]
     counts = own.select(

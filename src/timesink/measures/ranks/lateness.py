@@ -252,33 +252,17 @@ def _sum_by_rank(calls: pl.DataFrame, waits: CollectiveWaits, span_ns: int) -> p
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Rebalanced:
-    """What a job gains where `ranks` are not late of themselves: `gain_ns` of `span_ns`, the time between its
-    anchors."""
-
-    ranks: tuple[int, ...]
-    gain_ns: int
-    span_ns: int
-
-    @property
-    def gain_ratio(self) -> float:
-        """The share of the span that is gained."""
-        return self.gain_ns / self.span_ns if self.span_ns else 0.0
-
-
-def rebalanced(late: Lateness, ranks: Collection[int]) -> Rebalanced:
-    """The gain where these ranks lose their own lateness; with all ranks given nobody comes later than the median.
+def rebalanced(late: Lateness, ranks: Collection[int]) -> float:
+    """The share of the time between anchors that a job gains where these ranks are not late of themselves; with all
+    ranks given nobody comes later than the median.
 
     Per epoch: min(latest own lateness - latest of the others, the shortest exposed communication of the others), not
     below 0; summed, and capped by `_host_slack_ns`. Own lateness 90, 20 and 0 of ranks 0 to 2, of which rank 0 is
     chosen and the others stood 60 and 80: the epoch gains min(90 - 20, 60) = 60.
     """
-    chosen = tuple(sorted(set(ranks)))
-    epochs = late.epochs
-    if late.anchors.size < 2 or not epochs.height or not chosen:
-        return Rebalanced(chosen, 0, 0 if late.anchors.size < 2 else late.span_ns)
-    theirs = pl.col("rank").is_in(chosen)
+    epochs, theirs = late.epochs, pl.col("rank").is_in(list(ranks))
+    if late.anchors.size < 2 or not epochs.height or not ranks:
+        return 0.0
     others = epochs.filter(~theirs)
     after = others.group_by("anchor").agg(next_ns=pl.col("own_ns").max(), waited_ns=pl.col("stood_ns").min())
     if not others.height:
@@ -287,7 +271,7 @@ def rebalanced(late: Lateness, ranks: Collection[int]) -> Rebalanced:
     gains = latest.join(after, on="anchor", how="inner").select(
         pl.min_horizontal(pl.col("own_ns") - pl.col("next_ns"), "waited_ns").clip(0).sum()
     )
-    return Rebalanced(chosen, min(int(gains.item()), _host_slack_ns(late, chosen)), late.span_ns)
+    return min(int(gains.item()), _host_slack_ns(late, ranks)) / max(late.span_ns, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +293,7 @@ def latest_rank(late: Lateness, ranks: Collection[int]) -> LatestRank:
     """Of these ranks; of equal ones the first. Nothing is gained by a rank that nowhere is the latest alone."""
     latest = late.epochs.filter(pl.col("own_ns") == pl.col("own_ns").max().over("anchor"))
     alone = set(latest.filter(pl.len().over("anchor") == 1)["rank"])
-    gains = {rank: rebalanced(late, [rank]).gain_ratio if rank in alone else 0.0 for rank in ranks}
+    gains = {rank: rebalanced(late, [rank]) if rank in alone else 0.0 for rank in ranks}
     worst = max(gains, key=lambda rank: (gains[rank], -rank))
     own = dict(late.ranks.select("rank", "own_ns").rows())
     return LatestRank(worst, gains[worst], own.get(worst, 0) / max(sum(own.values()), 1))
@@ -317,13 +301,14 @@ def latest_rank(late: Lateness, ranks: Collection[int]) -> LatestRank:
 
 def even_gain(late: Lateness) -> float:
     """The share of the time that the job gains where no rank comes later than the median."""
-    return rebalanced(late, late.ranks.filter(pl.col("own_ns") > 0)["rank"].to_list()).gain_ratio
+    return rebalanced(late, late.ranks.filter(pl.col("own_ns") > 0)["rank"].to_list())
 
 
 def evened_out(
     waits: CollectiveWaits, late: Lateness, rank: int, slowed_ns: Mapping[int, float]
-) -> tuple[Rebalanced, Rebalanced]:
-    """The gain where what a rank's GPU computes beyond the mean of all ranks is spread over them; and where it goes.
+) -> tuple[float, float]:
+    """The share of the time gained where what a rank computes beyond the mean of all is spread over them, and where it
+    goes.
 
     `slowed_ns` is what computation loses per step beside communication, by rank: collectives that wait for a late rank
     slow the others' kernels all the while, which does not make their work more.
@@ -337,19 +322,19 @@ def evened_out(
     own, others = means.filter(pl.col("rank") == rank), means.filter(pl.col("rank") != rank)
     stood = late.epochs.filter(pl.col("rank") != rank).group_by("anchor").agg(pl.col("stood_ns").min())
     if not own.height or not others.height or not late.span_ns:
-        return Rebalanced((rank,), 0, late.span_ns), Rebalanced((rank,), 0, late.span_ns)
-    most = min(int(stood["stood_ns"].sum()), _host_slack_ns(late, (rank,)))
+        return 0.0, 0.0
+    most = min(int(stood["stood_ns"].sum()), _host_slack_ns(late, [rank])) / late.span_ns
     work = {r: float(compute) - slowed_ns.get(r, 0.0) for r, compute in means.select("rank", "compute_ns").rows()}
     peers, step = [ns for r, ns in work.items() if r != rank], max(float(own["step_ns"][0]), 1.0)
-    excesses = (work[rank] - left for left in (np.mean(list(work.values())), median(peers)))
-    gains = (int(late.span_ns * max(excess, 0.0) / step) for excess in excesses)
-    spread, gone = (Rebalanced((rank,), min(gain, most), late.span_ns) for gain in gains)
+    spread, gone = (
+        min(max(work[rank] - left, 0.0) / step, most) for left in (np.mean([*work.values()]), median(peers))
+    )
     return spread, gone
 
 
-def _host_slack_ns(late: Lateness, chosen: tuple[int, ...]) -> int:
+def _host_slack_ns(late: Lateness, chosen: Collection[int]) -> int:
     """How much shorter the span could be before some host outside `chosen` is busy all the time."""
-    others = late.host_busy.filter(~pl.col("rank").is_in(chosen))
+    others = late.host_busy.filter(~pl.col("rank").is_in(list(chosen)))
     hosts = others if others.height else late.host_busy
     busy = hosts["busy_ratio"].max()
     return late.span_ns if not isinstance(busy, float) else int(np.floor(late.span_ns * max(0.0, 1.0 - busy)))
@@ -387,7 +372,7 @@ def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> R
     error = assumed.GAIN_ERROR.value
     low, gain, high = gain_ratio * (1 - error), gain_ratio, gain_ratio * (1 + error)
     if late_by == "device_ns":
-        spread, gone = (part.gain_ratio for part in evened_out(waits, lateness(trace), rank, _slowed_ns(trace)))
+        spread, gone = evened_out(waits, lateness(trace), rank, _slowed_ns(trace))
         worth = max(gain, gone) if _runs_what_peers_run(trace, rank) else spread
         if worth:
             low, gain = min(low, spread * (1 - error)), worth

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import polars as pl
+
 from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Claim, NotApplicable, Quantity, Undecided, Where
@@ -13,12 +15,12 @@ from timesink.fixes import table as fixes
 from timesink.knowledge.assumptions import fixes as assumed
 from timesink.measures.communication.collectives import (
     ExchangeRuns,
-    SmallCollectives,
     awaited_collectives,
     collective_units,
     exchange_runs,
     repeated_exchanges,
-    small_collectives,
+    small_part,
+    transfers,
 )
 from timesink.measures.communication.communication import (
     DeviceCommunication,
@@ -31,7 +33,7 @@ from timesink.measures.communication.links import link_curve
 from timesink.measures.communication.pipelines import exposed_transfers
 from timesink.measures.communication.structures import structures
 from timesink.measures.communication.waits import collective_waits
-from timesink.measures.steps.per_step import period_ns, share_of_step
+from timesink.measures.steps.per_step import per_step_ns, period_ns, share_of_step
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
@@ -111,12 +113,13 @@ def _small(trace: Trace, limits: Limits) -> Rows:
     by_loss = sorted(exchange_runs(trace), key=lambda runs: -runs.lost.total_ns)
     if rows := [row for row in (_in_rows(trace, runs) for runs in by_loss) if _is_over(row, limits)]:
         return rows[:1]
-    collectives = small_collectives(trace) if may_communicate(trace) else None
-    if collectives is None or not collectives.calls.height:
+    calls = transfers(trace) if may_communicate(trace) else None
+    if calls is None or not calls.height:
         return NotApplicable("the trace holds no collectives")
-    if collectives.calls["bytes"].null_count() == collectives.calls.height:
+    if calls["bytes"].null_count() == calls.height:
         return Undecided("no collective's size is recorded", "timesink capture torch -- torchrun train.py")
-    every = [_of_size(collectives, device, limits) for device in collectives.devices]
+    devices = calls.select("rank", "device").unique().sort("rank", "device").rows()
+    every = [_of_size(trace, calls, device, limits) for device in devices]
     return [row for row in every if _is_over(row, limits)][:1] or every
 
 
@@ -140,22 +143,23 @@ def _in_rows(trace: Trace, runs: ExchangeRuns) -> Row:
     return Row(runs.device, figures, change=change, claim=claim, fix=fixes.BUCKETS, variant="rows")
 
 
-def _of_size(collectives: SmallCollectives, device: Device, limits: Limits) -> Row:
-    curve = link_curve(collectives.trace)
+def _of_size(trace: Trace, calls: pl.DataFrame, device: Device, limits: Limits) -> Row:
+    curve = link_curve(trace)
     measured = None if curve is None else curve.small_bytes()
     small_bytes = int(limits["small_bytes"]) if measured is None else measured
-    small = collectives.of(device, small_bytes)
+    small = small_part(trace, calls, device, small_bytes)
+    exposed_ns = per_step_ns(trace, device, small.exposed)
     latency = " (below it latency is most of the time: measured by nccl-bench)" if measured else ""
     figures = {
         "rank": device[0],
-        "exposed_ratio": small.exposed_ratio,
+        "exposed_ratio": share_of_step(trace, device, small.exposed),
         "per_step": small.per_step,
         "size": bytes_text(small_bytes),
-        "exposed_ns": small.exposed_step_ns,
+        "exposed_ns": exposed_ns,
         "p50_ns": small.p50_ns,
         "counted": f"collectives of less than {bytes_text(small_bytes)}{latency}",
     }
-    stated = Quantity.ms(small.exposed_step_ns, 0.0, small.exposed_step_ns + small.launch_step_ns)
+    stated = Quantity.ms(exposed_ns, 0.0, exposed_ns + small.launch_step_ns)
     return Row(device, figures, claim=Claim({device: small.exposed}), stated=stated, variant="sizes")
 
 

@@ -274,9 +274,7 @@ def _standing(trace: Trace, limits: Limits) -> Rows:
         )
     overlap, plan = line.overlap, schedule(trace)
     rank = max(zip(line.ranks, overlap.stages, strict=True), key=lambda at: at[1].time_ns)[0]
-    if overlap.bubble_ratio <= limits["bubble_ratio"]:
-        return [Row((rank, -1), {"bubble_ratio": overlap.bubble_ratio})]
-    if paced_by_host(trace) > limits["bubble_ratio"]:
+    if overlap.bubble_ratio <= limits["bubble_ratio"] or paced_by_host(trace) > limits["bubble_ratio"]:
         return [Row((rank, -1), {"bubble_ratio": overlap.bubble_ratio}, verdict=False)]
     assert plan is not None  # there is a pipeline
     found, stages = _better(trace, line, plan), stages_of(trace)

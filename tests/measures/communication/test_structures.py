@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.strategies import frame
 
+from timesink.diagnosis.judge import Row
+from timesink.measures.communication.pipelines import exposed_transfers
 from timesink.measures.communication.structures import structures
+from timesink.measures.steps.per_step import per_step_ns
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.rules.communication import exchanges
 
 GEMM, FLASH = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT", "void pytorch_flash::flash_fwd_kernel<Traits>(Params)"
 SUM = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -23,6 +27,12 @@ KERNELS = {
     "S": ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 100),
 }  # fmt: skip
 """A kernel by a letter: products small, exchanges large; its name, and how long it takes in us."""
+
+
+def exposed(trace: Trace) -> list[Row]:
+    found = exchanges._exposed(trace)
+    assert isinstance(found, list)
+    return found
 
 
 def program(letters: str, slower: float = 1.0) -> Trace:
@@ -75,3 +85,23 @@ def test_parallelism_is_told_by_kernels_alone(name: str, slower: float) -> None:
 @pytest.mark.parametrize("name", UNTOLD)
 def test_what_shares_data_alone_is_none_of_it(name: str, slower: float) -> None:
     assert structures(program(UNTOLD[name], slower)) == {}
+
+
+RINGS = [name for name, (_, how) in TOLD.items() if how == "ring"]
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.2, 0.8])
+@pytest.mark.parametrize("name", RINGS)
+def test_of_a_ring_little_is_won_beside_attention(name: str, slower: float) -> None:
+    """Its messages begin with the last blocks of the attention that they are sent beside."""
+    trace = program(TOLD[name][0], slower)
+    (row,) = exposed(trace)
+    lost_ms = per_step_ns(trace, (0, 0), exposed_transfers(trace)[0, 0]) / 1e6
+    assert lost_ms > 0 and row.variant == "ring" and row.change is None and row.stated is not None
+    assert (row.stated.low, row.stated.value, row.stated.high) == pytest.approx((0, 0.1 * lost_ms, 0.2 * lost_ms))
+
+
+@pytest.mark.parametrize("name", ["tensor parallel, forward", "experts by sends", "data parallel"])
+def test_what_is_no_ring_is_replayed(name: str) -> None:
+    (row,) = exposed(program(TOLD[name][0] if name in TOLD else UNTOLD[name]))
+    assert row.stated is None and row.change is not None

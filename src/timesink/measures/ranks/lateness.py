@@ -326,9 +326,8 @@ def evened_out(
     most = min(int(stood["stood_ns"].sum()), _host_slack_ns(late, [rank])) / late.span_ns
     work = {r: float(compute) - slowed_ns.get(r, 0.0) for r, compute in means.select("rank", "compute_ns").rows()}
     peers, step = [ns for r, ns in work.items() if r != rank], max(float(own["step_ns"][0]), 1.0)
-    spread, gone = (
-        min(max(work[rank] - left, 0.0) / step, most) for left in (np.mean([*work.values()]), median(peers))
-    )
+    left_ns = sum(work.values()) / len(work), median(peers)
+    spread, gone = (min(max(work[rank] - left, 0.0) / step, most) for left in left_ns)
     return spread, gone
 
 

@@ -74,8 +74,12 @@ def _exposed_row(trace: Trace, device: DeviceCommunication) -> Row:
         "waited": "and less waiting for the last rank" if waited else None,
         "late": None if waited else "read all ranks together first: a late peer shows as communication",
     }
-    change, how = fixes.OVERLAP_COLLECTIVES.change(), structures(trace).get(key, "")
-    return Row(key, figures, exposed, change=change, where=place, variant=how)
+    how, lost_ns = structures(trace).get(key, ""), per_step_ns(trace, key, exposed)
+    if how == "ring":
+        won = assumed.BESIDE_ATTENTION
+        stated = Quantity.ms(*(share * lost_ns for share in (won.value, won.low, won.high)))
+        return Row(key, figures, exposed, stated=stated, where=place, variant=how)
+    return Row(key, figures, exposed, change=fixes.OVERLAP_COLLECTIVES.change(), where=place, variant=how)
 
 
 def _awaited(trace: Trace) -> Iterator[Row]:

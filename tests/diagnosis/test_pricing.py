@@ -8,7 +8,7 @@ import pytest
 from tests.measures.idle.test_blamed_time import STEPPED
 from tests.tables import trace_of
 
-from timesink.diagnosis import engine, pricing
+from timesink.diagnosis import pricing
 from timesink.diagnosis.pricing import Priced, bound_price, price, share_claims, within_claim
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, Quantity, Where
 from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns, pricers
@@ -123,28 +123,6 @@ def test_idle_time_of_which_nothing_is_expected_may_be_what_the_device_does_not_
     ((_, found),) = share_claims([(Card("AAA101", "a", "s", "d", "0.1"), one)], trace, 9.0)
     assert found.recoverable is not None
     assert (found.recoverable.value, found.recoverable.most) == pytest.approx((value, left))
-
-
-@pytest.mark.parametrize(
-    ("gain", "is_material"),
-    [
-        (Quantity(1.2, "ms", low=0.0, high=3.0), False),  # it may be nothing: two steps deviate by more
-        (Quantity(1.9, "ms", low=0.0, high=9.0), False),
-        (Quantity(2.0, "ms", low=0.0, high=2.5), True),
-        (Quantity(1.2, "ms", low=0.1, high=3.0), True),
-        (Quantity(1.2, "ms"), True),
-        (Quantity(1.2, "ms", low=0.0, high=1.2), True),  # a bound
-        (Quantity(0.9, "ms", low=0.8, high=1.0), False),
-        (Quantity(0.0, "ms", low=0.0, high=9.0), False),
-        (Quantity(0.0, "ms", low=0.0, high=10.0), True),
-        (None, False),
-    ],
-)
-def test_a_gain_that_may_be_nothing_is_worth_a_change_from_twice_as_much_on(
-    gain: Quantity | None, is_material: bool
-) -> None:
-    """Of a step of 100 ms."""
-    assert engine._is_material(finding(Intervals.none(), recoverable=gain, of_ms=100.0)) is is_material
 
 
 def test_another_run_may_take_a_tenth_less_than_the_low_estimate(trace: Trace) -> None:

@@ -44,7 +44,6 @@ MATERIAL: Final = Limit.ratio(
     "run-to-run deviation of step time is about 1 % on one GPU (docs/explanation/accuracy.md)",
 )
 
-_UNSURE: Final = 2.0  # both steps that are compared deviate by the material share
 BOUND: Final = Limit.ratio(
     0.10,
     "of a gain that may be nothing no part is sure: from a tenth of the step on it is the headline, as a bound",
@@ -217,12 +216,10 @@ def _step_of(trace: Trace) -> Mapping[str, Any]:
 
 
 def _is_material(finding: Finding) -> bool:
-    """Whether it is worth a change: by what is expected, twice as much where it may be nothing; or, where nothing is
-    expected, by how much it may be."""
+    """Whether it is worth a change: by what is expected, or, where that is nothing, by how much it may be."""
     gain = finding.recoverable or Quantity(0.0, "ms")
-    is_open = gain.low == 0.0 and gain.value < gain.most
-    of_ms, least = finding.of_ms or 0.0, MATERIAL.default * (_UNSURE if is_open else 1.0)
-    return not of_ms or (gain.value >= least * of_ms if gain.value else gain.most >= BOUND.default * of_ms)
+    of_ms = finding.of_ms or 0.0
+    return not of_ms or (gain.value >= MATERIAL.default * of_ms if gain.value else gain.most >= BOUND.default * of_ms)
 
 
 def _told(finding: Finding) -> Finding:

@@ -158,7 +158,7 @@ def test_a_rank_is_late_by_its_gpu_for_no_more_than_it_computes_more(
                 "since_anchor_ns"], orient="row",
     )  # fmt: skip
     schema = dict.fromkeys(("rank", "compute_ns", "end_ns"), pl.Int64)
-    frame = pl.DataFrame(steps, schema=schema, orient="row").with_columns(start_ns=pl.lit(0, pl.Int64))
+    frame = pl.DataFrame(steps, schema=schema, orient="row").with_columns(pl.col("end_ns") + 70, start_ns=70)
     given = SimpleNamespace(instances=pl.DataFrame({"last_rank": [0]}), job=SimpleNamespace(steps=frame))
     found = of._sum_by_rank(calls, given, 900).select("own_ns", "device_ns", "network_ns", "host_ns").row(0)
     assert found == (300, device, 40, 260 - device)
@@ -270,6 +270,7 @@ def test_one_anchor_or_no_span_gains_nothing() -> None:
     alone = Lateness(alone.calls, alone.ranks, np.array([1]), alone.epochs, 1_000, alone.host_busy)
     assert rebalanced(alone, [0]) == 0.0
     assert rebalanced(late_by(EPOCHS, span=0), [0]) == 0.0
+    assert rebalanced(late_by(EPOCHS, span=1), [0]) == 1.0
     assert rebalanced(late_by([]), [0]) == 0.0
 
 

@@ -261,7 +261,7 @@ def rebalanced(late: Lateness, ranks: Collection[int]) -> float:
     chosen and the others stood 60 and 80: the epoch gains min(90 - 20, 60) = 60.
     """
     epochs, theirs = late.epochs, pl.col("rank").is_in(list(ranks))
-    if late.anchors.size < 2 or not epochs.height or not ranks:
+    if late.anchors.size < 2:
         return 0.0
     others = epochs.filter(~theirs)
     after = others.group_by("anchor").agg(next_ns=pl.col("own_ns").max(), waited_ns=pl.col("stood_ns").min())
@@ -377,7 +377,7 @@ def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> R
             low, gain = min(low, spread * (1 - error)), worth
             high = max(high, worth * (1 + error), gone * (1 + error))
     elif late_by == "host_ns" and trace.unprofiled_step_ns and step < _ANOTHER_RUN * profiled:
-        low, gain = 0.0, max(1 - (profiled - gain_ns) / step, 0.0)
+        low, gain = 0.0, 1 - (profiled - gain_ns) / step
         high = gain * (1 + error)
     elif late_by == "host_ns" and estimated:
         room, own = _room(trace, rank, estimated), _own_host_ns(trace, rank) / max(profiled, 1.0)

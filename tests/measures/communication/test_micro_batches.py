@@ -89,13 +89,14 @@ def test_a_piece_half_as_long_again_is_a_way_back() -> None:
 @pytest.mark.parametrize(
     ("idle_ms", "standing_ms", "told_ms", "share"),
     [
-        ([1, 1, 1], [40, 30, 35], None, 0.0),  # stages wait for each other
-        ([1, 80, 1], [80, 5, 80], None, 0.8),  # all wait for the launches of rank 1
+        ([1, 1, 1], [40, 30, 35], 100.0, 0.0),  # stages wait for each other
+        ([1, 80, 1], [80, 5, 80], 100.0, 0.8),  # all wait for the launches of rank 1
+        ([1, 80, 1], [80, 5, 80], None, 0.0),  # recording may be what it launches so late for
         ([1, 80, 1], [80, 5, 80], 60.0, 40 / 60),  # recording makes the step 40 ms longer
         ([1, 80, 1], [80, 5, 80], 25.0, 0.0),  # it is all of what rank 1 is idle for beyond what it stands
         ([1, 80, 1], [80, 5, 80], 120.0, 80 / 120),
-        ([30, 20, 1], [40, 25, 35], None, 0.0),  # its messages take longer than its launches
-        ([60, 20, 1], [40, 15, 35], None, 0.2),  # of the GPU that stands least
+        ([30, 20, 1], [40, 25, 35], 100.0, 0.0),  # its messages take longer than its launches
+        ([60, 20, 1], [40, 15, 35], 100.0, 0.2),  # of the GPU that stands least
     ],
 )
 def test_a_pipeline_may_wait_for_the_launches_of_one_rank(
@@ -107,9 +108,7 @@ def test_a_pipeline_may_wait_for_the_launches_of_one_rank(
         for rank, (idle, standing) in enumerate(zip([*idle_ms, 99], [*standing_ms, 0], strict=True))
     }
     line = SimpleNamespace(ranks=(0, 1, 2), overlap=SimpleNamespace(period_ns=100e6))
-    for name, value in {
-        "pipeline": line, "estimated_step_ns": (90e6, 100e6, 100e6), "device_timeline": SimpleNamespace(by_device=parts)
-    }.items():  # fmt: skip
+    for name, value in {"pipeline": line, "device_timeline": SimpleNamespace(by_device=parts)}.items():
         monkeypatch.setattr(of, name, lambda _, value=value: value)
     monkeypatch.setattr(of, "per_step_ns", lambda _trace, _key, part_ms: part_ms * 1e6)
     trace = SimpleNamespace(unprofiled_step_ns=told_ms and told_ms * 1e6)

@@ -35,7 +35,6 @@ from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.ranges import range_projection
-from timesink.measures.timeline.replay import estimated_step_ns
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.tables import RANGES
 from timesink.model.trace import Trace, remembered
@@ -208,13 +207,13 @@ def _parse_part(name: str) -> tuple[int, str] | None:
 
 
 def paced_by_host(trace: Trace) -> float:
-    """The share of the step without a profiler in which a pipeline waits for one rank's launches: the GPU that stands
-    least in messages is idle so long, beyond what recording makes the step longer. 0 where it stands longer: then
-    stages wait for each other's computation."""
-    line, estimated = pipeline(trace), estimated_step_ns(trace)
-    if line is None or estimated is None:
+    """The share of the step without a profiler, which must be told, in which a pipeline waits for one rank's launches:
+    the GPU that stands least in messages is idle so long, beyond what recording makes the step longer. 0 where it
+    stands longer: then stages wait for each other's computation."""
+    line, step_ns = pipeline(trace), trace.unprofiled_step_ns
+    if line is None or not step_ns:
         return 0.0
-    recorded_ns, step_ns = line.overlap.period_ns, trace.unprofiled_step_ns or estimated[1]
+    recorded_ns = line.overlap.period_ns
     standing_ns, idle_ns = min(
         (per_step_ns(trace, key, part.exposed_communication), per_step_ns(trace, key, part.idle))
         for key, part in device_timeline(trace).by_device.items()

@@ -235,7 +235,7 @@ def test_the_second_run_and_all_after_it_begin_where_pytorch_is_imported_already
 
 def test_a_program_that_sets_variables_before_pytorch_is_begun_anew_each_time(tmp_path: Path) -> None:
     """PyTorch reads some when it is imported."""
-    (tmp_path / "train.py").write_text(_RUNS.format(first="os; os.environ['OMP_NUM_THREADS'] = '1'"))
+    (tmp_path / "train.py").write_text(_RUNS.format(first="os; os.environ['TORCH_SET_BY_THE_PROGRAM'] = '1'"))
     runs = ProgramRuns([sys.executable, "train.py"], tmp_path, "", True, tmp_path)
     for _ in range(2):
         runs.fixed()

@@ -68,8 +68,9 @@ class Table:
         unknown = sorted(set(columns) - set(self.columns))
         if unknown:
             raise SchemaViolation(f"table {self.name} has no column {', '.join(unknown)}")
-        height = max((len(v) for v in columns.values() if _is_sequence(v)), default=0)
-        series = [self._series(name, columns.get(name), height) for name in self.columns]
+        lengths = {name: len(value) for name, value in columns.items() if _is_sequence(value)}
+        height = max(lengths.values(), default=0)
+        series = [self._series(name, columns.get(name), height, name in lengths) for name in self.columns]
         frame = pl.DataFrame(series)
         if self.sorted_by and not _is_sorted(frame, self.sorted_by):
             frame = frame.sort(self.sorted_by, maintain_order=True)
@@ -95,13 +96,13 @@ class Table:
                 raise SchemaViolation(f"table {self.name}: {backwards} rows end before they start")
         return frame
 
-    def _series(self, name: str, value: Any, height: int) -> pl.Series:
+    def _series(self, name: str, value: Any, height: int, is_sequence: bool) -> pl.Series:
         column = self.columns[name]
         if value is None:
             if not column.nullable:
                 raise SchemaViolation(f"table {self.name}: column {name} is missing and may not be null")
             return nulls(column.dtype, height, name)
-        if not _is_sequence(value):
+        if not is_sequence:
             return pl.Series(name, [value]).cast(column.dtype).new_from_index(0, height).alias(name)
         series = value.alias(name) if isinstance(value, pl.Series) else pl.Series(name, value)
         return series if series.dtype == column.dtype else series.cast(column.dtype)

@@ -58,9 +58,9 @@ def _only_sums(source: Source, method: ast.FunctionDef) -> bool:
     """Whether a method does arithmetic with its first argument, keeps the results, and no choice hangs on them."""
     names = [one.arg for one in method.args.args]
     body = method.body[ast.get_docstring(method) is not None :]
-    if len(names) < 2 or method.decorator_list or not all(isinstance(one, (ast.Assign, ast.AugAssign)) for one in body):
-        return False
     made = [one for one in body if isinstance(one, (ast.Assign, ast.AugAssign))]
+    if len(names) < 2 or method.decorator_list or len(made) < len(body):
+        return False
     of_value, before = {names[1]}, set[str]()
     while before != of_value:
         before = {*of_value}

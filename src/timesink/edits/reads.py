@@ -188,6 +188,7 @@ def _kept(source: Source, loop: Loop, statement: ast.stmt) -> _Kept | None:
     """`total += loss.item()`, `losses.append(loss.item())`, `meter.update(loss.item())`: read after the loop, and where
     it looks now and then."""
     place: ast.expr
+    doubt = ""
     listed = "each", "{0}[:] = [{1} for each in {0}]"
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
         place, value, (number, after) = statement.target, statement.value, ("{0}", "{0} = {1}")
@@ -204,6 +205,7 @@ def _kept(source: Source, loop: Loop, statement: ast.stmt) -> _Kept | None:
         place, value, (number, after) = call.func.value, call.args[0], listed
     elif (given := meters.handed(source, statement)) is not None:
         (place, value), number, after = given, "{0}", meters.AS_NUMBERS
+        doubt = meters.who_has(source, given[0])
     else:
         return None
     losses = _losses(loop)
@@ -218,9 +220,8 @@ def _kept(source: Source, loop: Loop, statement: ast.stmt) -> _Kept | None:
     changes = [source.replace(read[0], f"{source.said(read[1])}.detach().clone()")]
     changes.append(source.insert(loop.end_lineno or loop.lineno, f"{source.indent(loop)}{line}\n"))
     changes += [source.insert(one.lineno - 1, f"{source.indent(one)}{line}\n") for one in looks]
-    doubt = f"another file may look at {said} in the loop" if isinstance(place, ast.Attribute) else ""
-    if after == meters.AS_NUMBERS and isinstance(place, ast.Name):
-        doubt = meters.who_has(source, place)
+    if isinstance(place, ast.Attribute):
+        doubt = f"another file may look at {said} in the loop"
     return _Kept(statement, changes, doubt)
 
 

@@ -116,6 +116,11 @@ class BenchQuestions:
                 found[name] = np.unique(np.concatenate(rows))
         return found
 
+    def is_altered(self, fix: str) -> pl.Expr:
+        """Whether a fix alters a kernel, by its row."""
+        rows = pl.Series(self.altered.get(fix, np.empty(0, np.int64)), dtype=pl.Int64)
+        return pl.col("row").is_in(rows.implode())
+
     @cached_property
     def narrowed(self) -> pl.DataFrame:
         """The kernels between products that autocast leaves in the type of their operands, and `narrow`: whether these
@@ -136,14 +141,12 @@ class BenchQuestions:
 
     def of_narrowed(self, fix: str) -> pl.DataFrame:
         """Those that a fix alters."""
-        rows = pl.Series(self.altered.get(fix, np.empty(0, np.int64)), dtype=pl.Int64)
-        return self.narrowed.filter(pl.col("row").is_in(rows.implode()))
+        return self.narrowed.filter(self.is_altered(fix))
 
     def of(self, fix: str, families: Sequence[str]) -> pl.DataFrame:
         """The kernels of operators, recorded with their shapes, of which a fix alters a kernel of these families."""
-        rows = pl.Series(self.altered.get(fix, np.empty(0, np.int64)), dtype=pl.Int64)
         named = self.kernels.filter(
-            pl.col("row").is_in(rows.implode()) & pl.col("family").is_in(families) & pl.col("shapes").is_not_null()
+            self.is_altered(fix) & pl.col("family").is_in(families) & pl.col("shapes").is_not_null()
             & pl.col("op").str.contains(ONLY_COMPUTES)  # a trace may name any operator
         )  # fmt: skip
         return self.kernels.filter(pl.col("host_op").is_in(named["host_op"].unique().implode()))
@@ -184,8 +187,7 @@ class BenchQuestions:
     @cached_property
     def attentions(self) -> Mapping[Sizes, dict[bool, RowsOfPass]]:
         """Attention written out, by (heads, queries, keys, width): rows of the forward and of the backward pass."""
-        rows = pl.Series(self.altered.get("fused_attention", np.empty(0, np.int64)), dtype=pl.Int64)
-        own = self.kernels.filter(pl.col("row").is_in(rows.implode())).sort("stream", "start_ns")
+        own = self.kernels.filter(self.is_altered("fused_attention")).sort("stream", "start_ns")
         read = own.select("row", pl.col("family").is_in(PRODUCTS), "shapes", "backward")
         found = written_out(read.iter_rows())
         return {key: parts for key, parts in found.items() if all(products for products, _ in parts.values())}
@@ -216,8 +218,7 @@ class BenchQuestions:
         fixes = [fix for fix in ("fused_optimizer", "foreach") if fix in self.altered]
         if len(names) != 1 or not fixes or not set(names) <= _OPTIMIZERS:
             return None
-        rows = pl.Series(self.altered[fixes[0]], dtype=pl.Int64)
-        own = self.kernels.filter(pl.col("row").is_in(rows.implode()))
+        own = self.kernels.filter(self.is_altered(fixes[0]))
         over_lists = bool((own["family"] == "foreach").any())
         told = self._list_sizes(own) if over_lists else []  # of a long list nothing is recorded
         sizes = max(told, self._gradient_sizes(ranges.height), key=len)
@@ -257,8 +258,7 @@ class BenchQuestions:
     def lists(self) -> Mapping[str, tuple[float, Question, list[int]]]:
         """Operations on tensors one by one that a change makes on lists: the time of their kernels, the question, and
         their rows."""
-        rows = pl.Series(self.altered.get("list_operations", np.empty(0, np.int64)), dtype=pl.Int64)
-        own = self.kernels.filter(pl.col("row").is_in(rows.implode()) & pl.col("shapes").is_not_null())
+        own = self.kernels.filter(self.is_altered("list_operations") & pl.col("shapes").is_not_null())
         found = {}
         for (op,), part in own.group_by("op", maintain_order=True):
             name = str(op)

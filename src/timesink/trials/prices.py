@@ -42,7 +42,7 @@ _MOST_RUNS: Final = 3  # one that breaks the GPU ends its process: the others ar
 _GPU_QUERY: Final = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
 _VERSION: Final = "from importlib import metadata; print(metadata.version('torch'))"
 _HOST: Final = ({"kind": "machine"}, {"kind": "regions"})
-"""BenchQuestions last: what a compiler takes to start is more than all else."""
+"""Asked last: what a compiler takes to start is more than all else."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,8 +230,10 @@ def foretell(trace: Trace | None) -> dict[str, Foretold]:
     from timesink.diagnosis.places import place_in_program
     from timesink.diagnosis.plan.ladder import changes_offered
 
+    if trace is None:
+        return {}
     with suppress(TimesinkError):
-        joint = "" if trace is None else changes_offered(trace, diagnose(trace))
+        joint = changes_offered(trace, diagnose(trace))
         if not isinstance(joint, str):
             gains = {name: gain for name in joint.offered if (gain := joint.gain({name}))}
             return {

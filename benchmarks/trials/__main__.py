@@ -16,7 +16,6 @@ from pathlib import Path
 from threading import Thread
 
 from benchmarks.faults.suite import FAULTS, SIZES
-from benchmarks.ladders.suite import Ladder
 
 HERE = Path(__file__).parent
 SCRIPTS = (
@@ -42,11 +41,6 @@ def programs(healthy: bool) -> dict[str, list[str]]:
     found = {name: [sys.executable, str(HERE / f"{name}.py")] for name in SCRIPTS}
     found["ddp"][1:1] = launcher
     return found | {f"trap_{kind}": [sys.executable, str(HERE / "traps.py"), kind] for kind in TRAPS}
-
-
-def of_compile(ladder: Ladder) -> list[str]:
-    """Programs of the ladders compile their repeated blocks."""
-    return ["compile_blocks"] if "compile" in ladder.changes else []
 
 
 def run(name: str, command: list[str], gpu: int, given: argparse.Namespace) -> None:

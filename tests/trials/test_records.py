@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
-from timesink.trials.agent import Pair, TimedBlock, interval, is_decided
+from timesink.trials.agent import Pair, Script, TimedBlock, Trial, interval, is_decided
 from timesink.trials.records import (
     Confirmed,
     Foretold,
@@ -36,6 +38,42 @@ def test_a_ratio_has_the_range_of_its_pairs() -> None:
     assert interval(blocks([*pairs, *pairs[:3], (30.0, 10.0)]))[2] == pytest.approx(
         0.82
     )  # of eight, one may be a neighbour's
+    assert interval(blocks([(8.0 + at / 10, 10.0) for at in range(12)]))[1:] == pytest.approx((0.82, 0.89))  # two here
+
+
+class Looks(Trial):
+    """A trial whose blocks say what a test planted, in turn."""
+
+    def __init__(self, tried: list[Tried], again: list[Tried]) -> None:
+        super().__init__(TrialPlan("f.json"))
+        self.result.tried, self.again, self._deadline = tried, again, float("inf")
+
+    def _try(self, names: Sequence[str], beside: Sequence[str] = ()) -> Generator[None, None, Tried]:
+        yield
+        return replace(self.again.pop(0), name=" + ".join(names), beside=tuple(beside))
+
+    def _keep(self, name: str, kept: list[str]) -> Script:
+        kept.append(name)
+        self.result.kept = tuple(kept)
+        yield
+
+
+UNSURE, SURE = (Tried("", pairs=12, ratio=0.7, low=0.6, high=high, shortest=0.65) for high in (1.02, 0.8))
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "kept"),
+    [
+        (UNSURE, SURE, ("bf16",)),  # and tried again alone, then as the whole that is kept
+        (UNSURE, UNSURE, ()),
+        (replace(UNSURE, shortest=0.99), SURE, ()),  # the shortest pieces say no: no second look
+        (SURE, SURE, ("bf16",)),
+    ],
+)
+def test_what_only_seems_to_win_has_a_second_look(first: Tried, again: Tried, kept: tuple[str, ...]) -> None:
+    trial = Looks([replace(first, name="bf16")], [again] * 2)
+    list(trial._join())
+    assert trial.result.kept == kept
 
 
 def test_a_plan_survives_its_text() -> None:

@@ -70,11 +70,13 @@ class Tried:
     warm_up_s: float = 0.0
     recompiled: int = 0
 
+    def seems_to_win(self, worth: float) -> bool:
+        """Whether the step is shorter by that share, by the median and by the shortest blocks."""
+        return not self.refused and not self.failed and max(self.ratio, self.shortest) <= 1 - worth
+
     def wins(self, worth: float) -> bool:
-        """Whether the step is shorter by that share, by the median and by the shortest blocks, and shorter in all but
-        one pair at most."""
-        is_less = max(self.ratio, self.shortest) <= 1 - worth and self.high < 1
-        return not self.refused and not self.failed and is_less
+        """Whether it seems to, and the whole range says shorter."""
+        return self.seems_to_win(worth) and self.high < 1
 
 
 @dataclass(slots=True)

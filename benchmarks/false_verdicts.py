@@ -28,7 +28,7 @@ from benchmarks.noise import HARDER, Kind, Values, runs
 from numpy.random import default_rng
 
 from timesink.cli.app import run as timesink
-from timesink.startup import replace
+from timesink.records import replace
 from timesink.verify.experiment import ExperimentPlan, Verification, verify
 from timesink.verify.outcomes import ChangeVerdict, Outcome, RunRow
 from timesink.verify.runs import RunSteps, summarise

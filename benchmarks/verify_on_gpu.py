@@ -15,12 +15,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from timesink.errors import TimesinkError
+from timesink.records import as_plain
 from timesink.verify.environment import Command
 from timesink.verify.experiment import ExperimentPlan, verify
 from timesink.verify.gpu_watch import GpuWatch
@@ -65,9 +66,9 @@ class Bench:
                 "gpu": gpu,
                 "wall_s": round(time.monotonic() - started, 2),
                 "watch_absent": watch.absent,
-                "verdict": asdict(done.verdict),
+                "verdict": as_plain(done.verdict),
                 "notes": done.notes,
-                "runs": [asdict(row) for pair in done.pairs for row in pair],
+                "runs": [as_plain(row) for pair in done.pairs for row in pair],
             }
 
 

@@ -9,7 +9,6 @@ import doctest
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from typing import Any
 
 import timesink
@@ -19,6 +18,7 @@ from timesink.model.presentable import Presentable
 from timesink.model.trace import Trace as PlainTrace
 from timesink.notebook.display import TimelinePicture
 from timesink.notebook.trace import Trace
+from timesink.records import field_names
 from timesink.render.markdown import code
 from timesink.verify.outcomes import GateResult
 from timesink.views.page import Page
@@ -111,10 +111,9 @@ def object_page(made: type) -> str:
         "| name | type |",
         "|---|---|",
     ]
+    types = {name: kind for base in made.__mro__ for name, kind in vars(base).get("__annotations__", {}).items()}
     hidden = ("origin", "step_choice", "claim", "change", "stated", "cut_to")
-    lines += [
-        f"| `{one.name}` | {code(str(one.type), in_table=True)} |" for one in fields(made) if one.name not in hidden
-    ]
+    lines += [f"| `{name}` | {code(types[name], in_table=True)} |" for name in field_names(made) if name not in hidden]
     for base in (made, *([Presentable] if issubclass(made, Presentable) else [])):
         own = {name: value for name, value in vars(base).items() if not name.startswith("_")}
         own |= {name: getattr(PlainTrace, name) for name in OF_A_PLAIN_TRACE if base is Trace}

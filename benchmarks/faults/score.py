@@ -26,6 +26,8 @@ from benchmarks.faults.floors import ALL
 from benchmarks.faults.pack import unpacked
 from benchmarks.faults.scoring import Figures, Foretold, Observation
 
+from timesink.records import replace
+
 TOOLS = ("torch", "nsys")
 DISAGREEMENT = 0.25
 """Slowest over fastest process, above which a case is diagnosed but not priced."""
@@ -189,7 +191,7 @@ def swept(task: tuple[Job, sweep.How, frozenset[str] | None]) -> list[sweep.Swep
     def figures() -> sweep.Figures:
         import timesink
 
-        anew = dataclasses.replace(trace)  # of which nothing is remembered
+        anew = replace(trace)  # of which nothing is remembered
         diagnosis = timesink.diagnose(anew, unprofiled_step_ms=step_ms if how == "told" else None)
         priced = [(str(one.bottleneck), gpu_of(one), one.recoverable) for _, one in diagnosis.findings]
         promised = foretold(priced, fault.bottleneck, step_ms)

@@ -2,42 +2,32 @@
 
 | stand-in | for | why |
 |---|---|---|
-| `dataclass` | `dataclasses.dataclass` | that compiles six functions a frozen class; a command has hundreds |
 | `regex` | `re.compile` | of hundreds of expressions most traces need a few |
 | `start_small` | NumPy and Polars as they come | idle threads spin; both load what no command uses |
 | `read_plainly` | Typer's conversion of words by pydantic | its import takes longer than reading a small file |
 | `collect_rarely` | the garbage collector's own thresholds | modules, rules and tables live until a command ends |
 
 `TIMESINK_PLAIN_IMPORTS=1` switches all of them off: answers are the same, and a command takes about a third of a second
-more CPU time. Records are made by `dataclass` of this module, except in what stands alone (`capture`, `trials`,
-`memory_plan`) or below it (`untrusted`, `errors`), which use the standard library's.
+more CPU time.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import importlib
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, FrozenInstanceError, asdict, field, fields, is_dataclass, replace
 from functools import cached_property
-from inspect import get_annotations
-from operator import attrgetter
 from pathlib import Path
-from reprlib import recursive_repr
 from threading import RLock
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Never, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
 from timesink._native import may_match
 
-__all__ = [
-    "MISSING", "RARE_COLLECTIONS", "asdict", "collect_rarely", "dataclass", "field", "fields", "is_dataclass",
-    "read_plainly", "regex", "replace", "start_small",
-]  # fmt: skip
+__all__ = ["RARE_COLLECTIONS", "collect_rarely", "read_plainly", "regex", "start_small"]
 
 PLAIN: Final = os.environ.get("TIMESINK_PLAIN_IMPORTS") == "1"
 """Whether everything is loaded and made as if this module were not there."""
@@ -206,161 +196,7 @@ class _Late:
         return found
 
 
-def _dataclass(cls: Any = None, /, *, frozen: bool = False, eq: bool = True, repr: bool = True, **others: bool) -> Any:
-    """As `dataclasses.dataclass`; of a field, `hash` is not heeded."""
-    if cls is None:
-        return lambda named: _dataclass(named, frozen=frozen, eq=eq, repr=repr, **others)
-    if not frozen or "order" in others:
-        return dataclasses.dataclass(frozen=frozen, eq=eq, repr=repr, **others)(cls)
-    made: Any = _slotted(cls, **others) or dataclasses.dataclass(**_NO_METHODS, **others)(cls)
-    own = made.__dict__
-    made.__init__ = _first_init(made)
-    made.__setattr__, made.__delattr__ = _set_nothing, _delete_nothing
-    if "__getstate__" not in own:
-        made.__getstate__, made.__setstate__ = _state, _restore
-    if repr and "__repr__" not in own:
-        made.__repr__ = _shown
-    if eq:
-        key = _key_of(made)
-        if "__eq__" not in own:
-            made.__eq__ = lambda self, other: (
-                key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
-            )
-        if own.get("__hash__") is None:
-            made.__hash__ = lambda self: hash(key(self))
-    return made
-
-
-_NO_METHODS: Final = {"init": False, "eq": False, "repr": False}
-_LIKE: Final[Any] = dataclasses.make_dataclass("_LIKE", [("any", "int")], **_NO_METHODS)  # type: ignore[arg-type]
-_FIELD: Final = _LIKE.__dataclass_fields__["any"]._field_type
-
-
-def _slotted(cls: Any, *, slots: bool = False, kw_only: bool = False, **others: bool) -> Any:
-    """The class with slots for fields; None where it is not one of nothing but fields, with no base."""
-    if not slots or others or cls.__bases__ != (object,):
-        return None
-    kinds, body, declared = get_annotations(cls), dict(cls.__dict__), {}
-    for name, kind in kinds.items():
-        default = body.pop(name, MISSING)
-        if not isinstance(kind, str) or "Var" in kind or kind.endswith("KW_ONLY") or type(default).__hash__ is None:
-            return None
-        one: Any = default if isinstance(default, dataclasses.Field) else field(default=default)
-        one.name, one.type, one._field_type = name, kind, _FIELD
-        declared[name] = one
-        if one.kw_only is MISSING:
-            one.kw_only = kw_only
-    for name in ("__dict__", "__weakref__"):
-        body.pop(name, None)
-    body |= {
-        "__slots__": tuple(declared),
-        "__match_args__": tuple(name for name, one in declared.items() if one.init and not one.kw_only),
-        "__dataclass_fields__": declared,
-        "__dataclass_params__": _LIKE.__dataclass_params__,
-    }
-    made: Any = type(cls)(cls.__name__, cls.__bases__, body)
-    made.__qualname__ = cls.__qualname__
-    return made
-
-
-_FEW: Final = 16  # objects are made sooner than a function is compiled
-
-
-def _first_init(cls: type) -> Callable[..., None]:
-    """An `__init__` for the first few objects; for more, and for a call that is wrong, the compiled one."""
-    count, declared, by_place = 0, list[Any](), list[str]()
-
-    def first(self: Any, *args: Any, **kwargs: Any) -> None:
-        nonlocal count
-        if not count:
-            declared.extend(one for one in fields(cls) if one.init)
-            by_place.extend(one.name for one in declared if not one.kw_only)
-        count += 1
-        if count > _FEW or not _filled(self, declared, dict(zip(by_place, args, strict=False)), len(args), kwargs):
-            made = _compiled_init(cls)
-            cls.__init__ = made  # type: ignore[misc]
-            made(self, *args, **kwargs)
-
-    return first
-
-
-def _filled(self: Any, declared: list[Any], values: dict[str, Any], given: int, kwargs: dict[str, Any]) -> bool:
-    """Whether arguments, of which so many were `given` by place, are those of the fields, which now have them."""
-    if len(values) < given or not values.keys().isdisjoint(kwargs):
-        return False
-    values |= kwargs
-    for one in declared:
-        if one.name not in values:
-            if one.default is MISSING and one.default_factory is MISSING:
-                return False
-            values[one.name] = one.default if one.default_factory is MISSING else one.default_factory()
-    if len(values) > len(declared):
-        return False
-    for one in declared:
-        object.__setattr__(self, one.name, values[one.name])
-    if hasattr(self, "__post_init__"):
-        self.__post_init__()
-    return True
-
-
-def _compiled_init(cls: Any) -> Callable[..., None]:
-    """`__init__` with a parameter for every field. The text that is compiled holds names of fields only."""
-    scope: dict[str, Any] = {"_set": object.__setattr__, "_none": MISSING}
-    head: dict[Any, list[str]] = {False: [], True: []}
-    body = []
-    for one in (one for one in fields(cls) if one.init):
-        value = name = one.name
-        if one.default_factory is not MISSING:
-            scope[f"_of_{name}"] = one.default_factory
-            head[one.kw_only].append(f"{name}=_none")
-            value = f"_of_{name}() if {name} is _none else {name}"
-        elif one.default is not MISSING:
-            scope[f"_of_{name}"] = one.default
-            head[one.kw_only].append(f"{name}=_of_{name}")
-        else:
-            head[one.kw_only].append(name)
-        body.append(f" _set(self, {name!r}, {value})")
-    if hasattr(cls, "__post_init__"):
-        body.append(" self.__post_init__()")
-    named = ["*", *head[True]] if head[True] else []
-    exec("\n".join([f"def __init__({', '.join(['self', *head[False], *named])}):", *(body or [" pass"])]), scope)
-    made: Callable[..., None] = scope["__init__"]
-    made.__qualname__ = f"{cls.__qualname__}.__init__"  # which a missing argument's message begins with
-    return made
-
-
-def _key_of(cls: Any) -> Callable[[Any], Any]:
-    """What two equal objects of a class have in common."""
-    names = [one.name for one in fields(cls) if one.compare]
-    return attrgetter(*names) if len(names) > 1 else lambda self: tuple(getattr(self, name) for name in names)
-
-
-@recursive_repr()
-def _shown(self: Any) -> str:
-    shown = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr)
-    return f"{type(self).__qualname__}({shown})"
-
-
-def _set_nothing(self: Any, name: str, value: object) -> Never:
-    raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-
-def _delete_nothing(self: Any, name: str) -> Never:
-    raise FrozenInstanceError(f"cannot delete field {name!r}")
-
-
-def _state(self: Any) -> list[Any]:
-    return [getattr(self, one.name) for one in fields(self)]
-
-
-def _restore(self: Any, state: list[Any]) -> None:
-    for one, value in zip(fields(self), state, strict=True):
-        object.__setattr__(self, one.name, value)
-
-
 if TYPE_CHECKING:
-    from dataclasses import dataclass
     from re import compile as regex
 else:
-    dataclass = dataclasses.dataclass if PLAIN else _dataclass
     regex = re.compile if PLAIN else _Late

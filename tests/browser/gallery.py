@@ -18,9 +18,9 @@ from tests.render.diagnoses import diagnosis
 from tests.tables import trace_of
 
 from timesink.diagnosis.verdicts import StepBudget, StepPart
+from timesink.records import replace
 from timesink.render import Style
 from timesink.render.html import render, render_page, timeline_page
-from timesink.startup import replace
 from timesink.views.figures import HeatChart, StepSeries
 from timesink.views.kernel_comparison import moves_page
 from timesink.views.memory import memory_page

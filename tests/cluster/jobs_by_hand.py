@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import polars as pl
 from timesink.measures.ranks.job import SCHEMAS, Job
 from timesink.model.tables import DEVICE_OPS, SOURCES
 from timesink.model.trace import Trace
+from timesink.records import replace
 
 Numbers = npt.NDArray[np.int64]
 EPOCH_NS = 1_700_000_000_000_000_000

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
@@ -37,6 +35,7 @@ from timesink.measures.steps.steps import steps
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, GPU_METRICS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
+from timesink.records import replace
 
 MS = 1_000_000
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.render.diagnoses import diagnosis
 
 from timesink.diagnosis.saving import LeftState, what_is_left
 from timesink.diagnosis.verdicts import Diagnosis, Quantity
+from timesink.records import replace
 
 ONE = diagnosis()  # 2.1 ms, 2.4 ms at most, of 12 ms
 

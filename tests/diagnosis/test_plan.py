@@ -26,7 +26,7 @@ from timesink.measures.habits import repeated_calls
 from timesink.measures.kernels import one_stream
 from timesink.measures.timeline.known import known
 from timesink.model.trace import Trace
-from timesink.startup import replace
+from timesink.records import replace
 from timesink.views.plan import page_of
 from timesink.whatif.changes.transfers import PinCopies
 from timesink.whatif.edit import Together

@@ -9,7 +9,7 @@ from tests.diagnosis.test_plan import climbed, joint
 from timesink.diagnosis.plan import WORTH, batch
 from timesink.measures.kernels.facts import kernel_facts, multiprocessors
 from timesink.model.tables import DEVICE_OPS
-from timesink.startup import replace
+from timesink.records import replace
 from timesink.whatif.change import Case
 from timesink.whatif.pricing import _host_only_ns
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.measures.idle.test_blamed_time import STEPPED
 from tests.tables import trace_of
@@ -14,6 +12,7 @@ from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, Quanti
 from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns, pricers
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
+from timesink.records import replace
 from timesink.whatif.changes.host import RemoveSyncs
 
 MS = 1_000_000

@@ -18,8 +18,8 @@ from timesink.diagnosis.verdicts import Clear, Verdict
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.readers import read
+from timesink.records import replace
 from timesink.render import render
-from timesink.startup import replace
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = [ROOT / "src/timesink/cli/demo/gpt_before.json.gz", ROOT / "tests/data/nsys/gpt_before_5_steps.sqlite"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.tables import trace_of
 
@@ -11,6 +9,7 @@ from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Where
 from timesink.diagnosis.words import of_period, per_period, period_text, said_of_compilation, which_step
 from timesink.model.trace import Trace
+from timesink.records import replace
 
 LOG = """
 | compile_events | rank | event | function | file | line | start_ns | end_ns | compilation | reason |

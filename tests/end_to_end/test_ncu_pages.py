@@ -34,8 +34,8 @@ from timesink.measures.counters.waste import Cause, requests_per_cycle, waste_of
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.readers.ncu.csv_pages import _labels
+from timesink.records import replace
 from timesink.rules.ncu._sheet import verdict_of
-from timesink.startup import replace
 from timesink.views.kernels import kernel_entries
 
 STYLES = {

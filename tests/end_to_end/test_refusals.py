@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -17,6 +16,7 @@ from timesink.diagnosis.undiagnosable import check_diagnosis
 from timesink.errors import UsageError
 from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 from timesink.readers import read
+from timesink.records import replace
 from timesink.render.schemas import schema
 
 DEMO = Path(run.__code__.co_filename).parent / "demo"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from benchmarks.faults import floors
 from benchmarks.faults.scoring import Figures
+
+from timesink.records import replace
 
 TODAY = Figures(
     costly=70, top1=0.942857, top3=0.985714, healthy=18, false_verdicts=0.0, priced=93, mean_error_points=3.3,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,8 @@ from benchmarks.faults.run_all import (
     unreached,
     without,
 )  # fmt: skip
+
+from timesink.records import replace
 
 CASES = ("a/high", "a/low", "b/high", "b/low", "c/high")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from benchmarks.faults.adopt import merged
 from benchmarks.faults.scoring import Foretold, Observation, figures, formula_figures, top
+
+from timesink.records import replace
 
 SYNC = Observation("a", "high", "fault", "torch", "tune", owed="host_sync", gain=0.20, verdict="host_sync")
 CLEAN = Observation("h", "large", "fault", "torch", "tune", owed="none", gain=0.0, verdict="none")

@@ -23,7 +23,7 @@ from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, FRAMES, HO
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.readers.plausibility import make_plausible
-from timesink.startup import replace
+from timesink.records import replace
 
 Damage = Callable[[Trace], Trace]
 COUNT = 42

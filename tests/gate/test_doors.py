@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from tests.gate import doors, pages
 from tests.gate.answers import Answers, answers_of
 
 from timesink.readers import read
+from timesink.records import replace
 
 DEMO = Path(str(files("timesink.cli").joinpath("demo"))) / "gpt_before.json.gz"
 

@@ -28,7 +28,7 @@ from timesink.model.tables import (
     THREADS,
 )
 from timesink.model.trace import Trace
-from timesink.startup import replace
+from timesink.records import replace
 
 OTHERS = [kind for kind in ProgramKind if kind is not ProgramKind.PYTORCH]
 OF_PYTORCH = (HOST_OPS, FRAMES, HOST_STACKS, MEMORY_SEGMENTS, MEMORY_EVENTS, THREADS)

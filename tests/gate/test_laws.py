@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Diagnosis, Quantity
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.records import replace
 
 ROOT = Path(__file__).resolve().parents[2]
 

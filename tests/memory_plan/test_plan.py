@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from timesink.errors import UsageError
 from timesink.memory_plan import Configuration, configuration, stored_configuration
 from timesink.memory_plan.plan import moments_of, peak_bytes, plan, terms_of
 from timesink.memory_plan.step import MemoryCategory
+from timesink.records import replace
 
 GPT = {"kind": "decoder", "layers": 4, "hidden": 128, "heads": 4, "feedforward": 512, "vocab": 1000}
 

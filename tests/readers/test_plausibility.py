@@ -12,7 +12,7 @@ import pytest
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import NoteKind, Trace
 from timesink.readers.plausibility import make_plausible
-from timesink.startup import replace
+from timesink.records import replace
 
 US, MS, S = 10**3, 10**6, 10**9
 HOUR = 3600 * S

@@ -14,7 +14,7 @@ from timesink.model.tables import ALL, DEVICE_OPS
 from timesink.model.trace import NoteKind
 from timesink.readers import read
 from timesink.readers.plausibility import within_ranges
-from timesink.startup import replace
+from timesink.records import replace
 
 
 def test_every_clock_size_and_shape_of_a_launch_declares_its_range() -> None:

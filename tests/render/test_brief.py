@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.render.diagnoses import card, diagnosis, healthy
 
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.verdicts import Bottleneck, Diagnosis, Note, Quantity, StepBudget, StepPart, Where
+from timesink.records import replace
 from timesink.render import Format, render
 from timesink.render.brief import short_advice
 

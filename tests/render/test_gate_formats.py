@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
 from tests.verify.runs_by_hand import row
 
+from timesink.records import replace
 from timesink.render import Format, render
 from timesink.render import gate as pages
 from timesink.render.gate import ci, headline, sentence

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import timesink
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
+from timesink.records import replace
 from timesink.render import Format, render
 from timesink.render.html import html_report
 from timesink.render.html.sections import prose, section

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -12,6 +11,7 @@ import pytest
 from tests.render.diagnoses import diagnosis, healthy
 
 from timesink.diagnosis.verdicts import Bottleneck, Diagnosis, Quantity, StepFigures
+from timesink.records import replace
 from timesink.render import Format, render
 from timesink.render.schemas import ENVELOPE, NAMES, schema
 

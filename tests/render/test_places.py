@@ -6,7 +6,6 @@ The whole schema of SARIF (112 kB, of OASIS) is not kept here; the document of t
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.render.diagnoses import diagnosis, healthy
 from timesink.diagnosis.verdicts import Diagnosis, Quantity, Where
 from timesink.errors import UsageError
 from timesink.model.presentable import Origin
+from timesink.records import replace
 from timesink.render import Format, Style, render, written
 from timesink.render.code_findings import inside
 

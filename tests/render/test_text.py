@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.render.diagnoses import card, diagnosis, healthy
 
 from timesink.diagnosis.verdicts import DeviceFigures, Quantity, Ruling, StepFigures, Undecided, Where
+from timesink.records import replace
 from timesink.render import Format, render
 from timesink.render.tables import limit_value_text, quantity_text, value_text
 from timesink.render.text import console_text, text_console

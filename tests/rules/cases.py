@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.model.schema import Table
 from timesink.model.trace import Trace
+from timesink.records import replace
 
 VERDICTS: Mapping[str, type[Verdict]] = {
     "found": Found,

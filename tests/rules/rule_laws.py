@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -16,6 +15,7 @@ from timesink.diagnosis.judge import DeclaredRule
 from timesink.diagnosis.rule import Limit, Rule, page_paths
 from timesink.diagnosis.verdicts import Card, Clear, Found, NotApplicable, Undecided, Verdict
 from timesink.measures.timeline.known import known
+from timesink.records import replace
 from timesink.render.brief import short_advice
 
 HEADINGS = ("What it detects", "Why it matters", "How it is measured", "What to do", "When it misleads")

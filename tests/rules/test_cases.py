@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Clear, Found
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
+from timesink.records import replace
 
 EXAMPLE = Path(__file__).with_name("example_rule.cases.md")
 

@@ -23,7 +23,7 @@ from timesink.fixes.measured import MeasuredPrices
 from timesink.knowledge.assumptions import fixes
 from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace
-from timesink.startup import replace
+from timesink.records import replace
 from timesink.trials import prices as prices_of
 from timesink.trials.asked import BenchQuestions, identity
 from timesink.trials.attention import written_out

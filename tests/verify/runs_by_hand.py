@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 
+from timesink.records import replace
 from timesink.verify.outcomes import RunRow
 from timesink.verify.statistics import UNDECIDED, classify, paired_interval
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -21,6 +20,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.tables import RANGES
 from timesink.model.trace import StepChoice, Trace
+from timesink.records import replace
 from timesink.render import Format, render
 from timesink.render.gate import ranges
 from timesink.render.schemas import schema

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from tests.verify.runs_by_hand import pairs, row
 
 from timesink.errors import UsageError
+from timesink.records import replace
 from timesink.verify.experiment import ExperimentPlan, judge, to_result, verify
 from timesink.verify.outcomes import Outcome, Reason, RunRow
 

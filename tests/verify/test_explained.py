@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.verify.runs_by_hand import row
 
+from timesink.records import replace
 from timesink.verify.experiment import ExperimentPlan, judge, verify
 from timesink.verify.outcomes import Outcome, Reason, RunRow
 from timesink.verify.runs import pair_order

@@ -6,7 +6,6 @@ import atexit
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +18,7 @@ from timesink.capture.agent.recording import Agent, StepMark, StepTimer
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.cli.app import run as timesink
 from timesink.errors import UsageError
+from timesink.records import replace
 from timesink.verify.environment import Command, run
 from timesink.verify.experiment import ExperimentPlan, judge, to_result, verify
 from timesink.verify.outcomes import Outcome, Reason, RunRow

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ import pytest
 from tests.verify.runs_by_hand import row
 
 from timesink.errors import UsageError
+from timesink.records import replace
 from timesink.verify import LONGEST_RUN_S, BrokenRecord, calibration, gate
 from timesink.verify import baseline as baselines
 from timesink.verify.baseline import Baseline, BaselineRun, Unusable

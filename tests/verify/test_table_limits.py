@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import lzma
 import math
-from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from timesink.measures.kernels.kernels import kernels
 from timesink.model.tables import DEVICE_OPS, KERNEL_METRICS
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.records import replace
 from timesink.render import Format, render
 from timesink.render.schemas import schema
 from timesink.verify.outcomes import GateResult, Outcome

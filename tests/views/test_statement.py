@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from timesink.cli.app import run
 from timesink.errors import UsageError
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.records import replace
 from timesink.views.statement import statement_page
 
 DEMO = Path(str(files("timesink.cli").joinpath("demo")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
@@ -14,6 +13,7 @@ from tests.whatif.programs import Host, Launch, Step, Wait, simulate
 
 from timesink.knowledge.assumptions import idle, replay
 from timesink.knowledge.op_class import COPY
+from timesink.records import replace
 from timesink.whatif import edit, pricing
 from timesink.whatif.change import Case, Range, Target, Touches
 from timesink.whatif.changes.host import RemoveSyncs, ScaleHost

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 import pytest
@@ -14,6 +12,7 @@ from tests.whatif.programs import GAP_NS, Host, Instruction, Launch, Wait, simul
 
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.records import replace
 from timesink.whatif.change import Range, Target
 from timesink.whatif.changes.host import RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import ScaleKernels

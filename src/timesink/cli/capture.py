@@ -19,8 +19,9 @@ from timesink.capture.errors import CaptureError, Fault, refused
 from timesink.cli.options import Commands, PageOutput, facts_of
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
+from timesink.records import Record, as_plain, replace
 from timesink.render import Format
-from timesink.startup import asdict, dataclass, regex, replace
+from timesink.startup import regex
 from timesink.units import share_text
 from timesink.untrusted.scrub import scrub
 
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 app = Commands(help="Record a program with torch.profiler, nsys or ncu.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureRun:
+class CaptureRun(Record, kw_only=True):
     """How a program is run under a profiler, whichever it is."""
 
     program: list[str] | None = None
@@ -122,8 +122,7 @@ def torch(
         return run.record(TorchOptions(shapes, stacks, memory), settings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NsysRecord:
+class NsysRecord(Record, kw_only=True):
     """What Nsight Systems records, and when."""
 
     trace: str = "cuda,nvtx,osrt"
@@ -140,7 +139,7 @@ class NsysRecord:
         """The same as the profiler's options."""
         from timesink.capture.profilers import NsysOptions
 
-        chosen = asdict(self)
+        chosen = as_plain(self)
         traces = tuple(part.strip() for part in chosen.pop("trace").split(","))
         return NsysOptions(traces, cuda_graphs="graph" if chosen.pop("whole_graphs") else "node", **chosen)
 
@@ -167,8 +166,7 @@ def nsys(
         return run.record(record.options, run.settings("nsys", steps, warm_up, **kept), run.tool("nsys", tool))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NcuRecord:
+class NcuRecord(Record, kw_only=True):
     """Which kernels Nsight Compute replays, how, and what it reads of them."""
 
     kernels: str | None = None
@@ -210,7 +208,7 @@ def ncu(
         if not (record.kernels or record.nvtx or run.whole or run.print_only or run.dry_run):
             hottest = find_hottest(run, settings.out, record.launch_count)
             chosen |= hottest if found_tool.knows("--filter-mode") else {"kernels": hottest.get("kernels")}
-        return run.record(NcuOptions(**{**asdict(record), **chosen}), settings, found_tool)
+        return run.record(NcuOptions(**{**as_plain(record), **chosen}), settings, found_tool)
 
 
 def find_hottest(run: CaptureRun, out: Path, most: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.untrusted.nvidia_tools import ask, find_tool, importer_link
 from timesink.untrusted.scrub import numbers_in, stated_version
 
@@ -58,8 +58,7 @@ def _native() -> str:
     return f"compiled part {_native.__file__}"
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(Record):
     """What was found (empty: nothing), where, and what to do where that is not enough."""
 
     name: str

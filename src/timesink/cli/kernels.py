@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from timesink.cli.options import PageOutput, number_named, read_traces
 from timesink.cli.output import Sink, working
 from timesink.errors import UsageError, unknown
+from timesink.records import Record
 from timesink.render import Format
 from timesink.render.tables import filled
-from timesink.startup import dataclass
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import scrub
 
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 _COMMAND_CHARACTERS = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class KernelChoice:
+class KernelChoice(Record):
     """Which kernels, which figures of them, in which order."""
 
     numbers: list[int] | None = None

@@ -28,8 +28,8 @@ from timesink.cli.options import facts_of, of_run, read_traces
 from timesink.cli.output import sink, tell
 from timesink.errors import UsageError
 from timesink.model.presentable import Origin
+from timesink.records import Record, State, field, replace
 from timesink.render import Format, Style
-from timesink.startup import dataclass, field, replace
 from timesink.units import share_text
 from timesink.untrusted.masking import stored_command
 from timesink.untrusted.whole_file import write_whole
@@ -46,8 +46,7 @@ LEDGER = "ledger.jsonl"
 _LAUNCHES = 9  # of the kernels that ncu looks at
 
 
-@dataclass(frozen=True, slots=True)
-class Rungs:
+class Rungs(Record):
     """The ladder of one folder. `read` gives the trace of a capture's folder with what is known of the run."""
 
     out: Path
@@ -133,8 +132,7 @@ class Rungs:
         return f"next: {rung.fix.what_to_type}{place}; then {again}"
 
 
-@dataclass(frozen=True, slots=True)
-class LoopStage:
+class LoopStage(Record):
     """One capture of the loop, or why it was not made."""
 
     name: str
@@ -144,8 +142,7 @@ class LoopStage:
     options: Sequence[str] = ()
 
 
-@dataclass(slots=True)
-class Stages:
+class Stages(State):
     """The loop's folder. `make` captures unless the stage's manifest is there; a broken attempt is moved aside."""
 
     folder: Path
@@ -203,8 +200,7 @@ def _free_name(place: Path) -> Path:
     return aside
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopOptions:
+class LoopOptions(Record, kw_only=True):
     """How the stages run the program, and what is known of it."""
 
     steps: int = 6
@@ -317,8 +313,7 @@ def _try_changes(made: Loop, out: Path, origin: Origin) -> Page | None:
     return page
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(Record):
     """One run of the loop. `bench` is what ncu runs on, the program itself where it is empty; `shared` goes to every
     capture."""
 

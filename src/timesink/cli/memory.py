@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from timesink.memory_plan import (
     read_model,
     stored_configuration,
 )
-from timesink.startup import asdict, dataclass
+from timesink.records import Record
 
 app = Commands(help="Show, plan and compare what holds GPU memory.")
 
@@ -54,8 +55,7 @@ def show(
     return 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanSettings:
+class PlanSettings(Record, kw_only=True):
     """What replaces the settings of a configuration; None leaves one as the file or the default has it."""
 
     batch: int | None = None
@@ -141,6 +141,6 @@ def _stored(path: Path | None, model_path: Path | None) -> dict[str, Any]:
     """The configuration of a file, its model taken from a Hugging Face config.json where one is given."""
     stored = stored_configuration(path) if path else {}
     if model_path is not None:
-        stored["model"] = asdict(read_model(model_path))
+        stored["model"] = dataclasses.asdict(read_model(model_path))
         stored.setdefault("name", model_path.parent.name if model_path.name == "config.json" else model_path.stem)
     return stored

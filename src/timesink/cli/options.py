@@ -33,8 +33,8 @@ from timesink.cli import completion
 from timesink.cli.help import RARE, ShownCommand, ShownGroup
 from timesink.cli.output import Sink, answer_is_partial, sink, working
 from timesink.errors import UnreadableTrace, UsageError
+from timesink.records import Record, field_names, replace
 from timesink.render import Format, formats_of
-from timesink.startup import dataclass, fields, is_dataclass, replace
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
@@ -88,14 +88,16 @@ def _formats(*results: str) -> dict[str, Any]:
 def ungrouped(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command with the fields of its groups as parameters of their own, which is what typer can read."""
     hints = get_type_hints(command)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    groups: dict[str, Any] = {
+        name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Record)
+    }
     own = f"{_file(command)}.{command.__name__}"
     parameters: list[Parameter] = []
     for name, parameter in signature(command).parameters.items():
         if name in groups:
             group, kinds = groups[name], get_type_hints(groups[name])
             places = [own, *(place for one in group.__mro__ for place in (one.__name__, _file(one)))]
-            for one in fields(group):
+            for one in signature(group).parameters.values():
                 typed = _as_typed(one.name, kinds[one.name], *places)
                 parameters.append(Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=typed))
             continue
@@ -106,9 +108,7 @@ def ungrouped(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def flat(**values: Any) -> Any:
-        made = {
-            name: group(**{one.name: values.pop(one.name) for one in fields(group)}) for name, group in groups.items()
-        }
+        made = {name: group(**{one: values.pop(one) for one in field_names(group)}) for name, group in groups.items()}
         return command(**values, **made)
 
     flat.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -211,8 +211,7 @@ def of_run(
     return trace.with_unprofiled_step(run.step_ms * NS_PER_MS, steps_ns) if run.step_ms else trace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageOutput:
+class PageOutput(Record, kw_only=True):
     """Where a page of tables goes and what it is written as."""
 
     form: Format | None = None
@@ -225,8 +224,7 @@ class PageOutput:
         return sink(self.form, self.output, self.no_color, inputs, verbose=self.verbose)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stepping:
+class Stepping(Record, kw_only=True):
     """How steps are told apart."""
 
     steps: str | None = None
@@ -248,8 +246,7 @@ class Stepping:
         return trace.with_steps(StepChoice(pattern, None))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading(Stepping):
+class Reading(Stepping, kw_only=True):
     """What of the traces is read, and how their steps are told apart."""
 
     linked_only: bool = False
@@ -275,8 +272,7 @@ class Reading(Stepping):
         return self.applied(read)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PricedReading(Reading):
+class PricedReading(Reading, kw_only=True):
     """What of the traces is read, and the step time against which host work is priced."""
 
     unprofiled: float | None = None
@@ -286,8 +282,7 @@ class PricedReading(Reading):
         return of_run(self.recorded(paths), self.unprofiled, paths)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedReading(PricedReading):
+class DescribedReading(PricedReading, kw_only=True):
     """As `PricedReading`, and what the run was, for the sentences that are written of it."""
 
     fact: list[str] | None = None
@@ -297,8 +292,7 @@ class DescribedReading(PricedReading):
         return of_run(self.recorded(paths), self.unprofiled, paths, facts_of(self.fact))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleChoice:
+class RuleChoice(Record, kw_only=True):
     """Which rules are applied, with which limits."""
 
     only: list[str] | None = None

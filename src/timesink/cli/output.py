@@ -21,8 +21,8 @@ from typer.exceptions import TyperException
 
 from timesink.errors import TimesinkError, UsageError
 from timesink.model.presentable import UNASKED, Origin
+from timesink.records import Record, State, field, replace
 from timesink.render import DEFAULT_WIDTH, SUFFIXES, Format, Style
-from timesink.startup import dataclass, field, replace
 from timesink.untrusted.scrub import scrub_sentence
 from timesink.untrusted.whole_file import write_whole
 
@@ -33,8 +33,7 @@ NARROWEST, WIDEST = 60, 160
 _PLAIN = str.maketrans({"…": "...", "–": "-", "─": "-", "━": "-", "→": "->", "·": "-", "≤": "<=", "≥": ">=", "µ": "u"})
 
 
-@dataclass(slots=True)
-class _Running:
+class _Running(State):
     """The command that runs: what its JSON says of itself, and what is wrong with its input."""
 
     origin: Origin = UNASKED
@@ -59,8 +58,7 @@ def partial_answers() -> list[TimesinkError]:
     return _running.partial
 
 
-@dataclass(frozen=True, slots=True)
-class Sink:
+class Sink(Record):
     """A place to write one report to. `path` None is stdout."""
 
     form: Format

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from timesink.cli.options import PageOutput, of_run, read_traces
 from timesink.cli.output import answer_is_partial, working
 from timesink.errors import TimesinkError
+from timesink.records import Record, State
 from timesink.render import Format
-from timesink.startup import dataclass
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ def _run(places: list[str], engine: str, workers: int, scheduler: str | None) ->
     return run
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(State):
     """Says how far the reading is, and how many files are set aside so far; the page says which and why."""
 
     show: Callable[[str], None]
@@ -85,8 +84,7 @@ class _Progress:
         self.show(f"{done} of {of} files read" + (f", {self.aside} set aside" if self.aside else ""))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogReading:
+class LogReading(Record, kw_only=True):
     """How logs are read."""
 
     unit: Literal["s", "ms", "us", "ns"] = "s"
@@ -106,8 +104,7 @@ class LogReading:
             return Staged.traced(trace, self.skip)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineLimits:
+class PipelineLimits(Record, kw_only=True):
     """What fails, and what a difference is judged by."""
 
     min_overlap: float = 0.30

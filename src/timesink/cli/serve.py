@@ -25,7 +25,7 @@ import numpy as np
 from timesink.cli.options import PricedReading
 from timesink.cli.output import working
 from timesink.errors import TimesinkError, UsageError
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.untrusted.scrub import scrub
 from timesink.untrusted.spending import OverBudget, watched
 from timesink.views.timeline.lanes import MOST_STRIPS
@@ -56,8 +56,7 @@ class BadRequest(Exception):
     """A request that is answered with this status and nothing else."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Shown:
+class _Shown(Record, eq=False):
     """A page, and what answers it."""
 
     page: bytes

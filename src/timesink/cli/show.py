@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 from timesink.cli.options import PageOutput, PricedReading, Reading
 from timesink.cli.output import working
 from timesink.errors import UsageError
+from timesink.records import Record
 from timesink.render import Format
-from timesink.startup import dataclass
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
@@ -193,8 +193,7 @@ def _stated(paths: list[Path], before: list[Path] | None, reading: Reading) -> P
 Format16 = Literal["bf16", "fp16", "fp32"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedModel:
+class PlannedModel(Record, kw_only=True):
     """A model that is not running."""
 
     model: Path | None = None

@@ -21,7 +21,7 @@ from timesink.capture.trainer import PAGES, slug
 from timesink.cli.capture import translated
 from timesink.cli.options import of_run
 from timesink.errors import TimesinkError, UsageError
-from timesink.startup import dataclass, field
+from timesink.records import Record, State, field
 from timesink.untrusted import spending
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.scrub import scrub_sentence
@@ -36,8 +36,7 @@ SUFFIXES: Final = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".ncu-rep", ".nc
 _ABANDONED_S: Final = 600.0  # a capture that was interrupted writes no manifest: its traces are then looked at alone
 
 
-@dataclass(frozen=True, slots=True)
-class FoundCapture:
+class FoundCapture(Record):
     """A capture: the folder of one that timesink made, or a file alone. `key` changes with names, sizes and times.
 
     `is_whole` where its manifest says how long its files are, and they are.
@@ -107,8 +106,7 @@ def _place(root: Path, name: str, paths: Sequence[Path], sizes: dict[str, int]) 
     return [FoundCapture(name if name != "." else root.resolve().name, tuple(paths), key, newest_s, is_whole)]
 
 
-@dataclass(slots=True)
-class Settling:
+class Settling(State):
     """Tells files that are written to their end from those that grow: the same size and time for `quiet_s` seconds."""
 
     quiet_s: float
@@ -167,8 +165,7 @@ def watch(
             one.close()
 
 
-@dataclass(frozen=True, slots=True)
-class FolderWatch:
+class FolderWatch(Record):
     """One folder, where its pages go, and the captures that are wanted: all where none is named."""
 
     root: Path

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timesink.cli.options import PageOutput
-from timesink.startup import asdict, dataclass
+from timesink.records import Record, as_plain
 from timesink.untrusted.plain_json import document
 
 if TYPE_CHECKING:
     from timesink.views.page import Page
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownFigures:
+class KnownFigures(Record, kw_only=True):
     """What is known of the program before a capture; the fields are the gauges of `timesink.capture.choice`."""
 
     gpu_busy: float | None = None
@@ -28,7 +27,7 @@ class KnownFigures:
     @property
     def gauges(self) -> dict[str, float]:
         """Those that were given, by name."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in as_plain(self).items() if value is not None}
 
 
 def doctor(

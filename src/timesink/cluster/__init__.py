@@ -17,7 +17,7 @@ import polars as pl
 from timesink.errors import MissingTool, UnreadableTrace, UsageError
 from timesink.measures.ranks.parity import OF_ONE_RANK, PARITY
 from timesink.readers import trace_files
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.untrusted.masking import kept_variables
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.scrub import is_made_of
@@ -36,8 +36,7 @@ _FOREIGN: Final = (
 _TRACES: Final = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".qdrep")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RankFile:
+class RankFile(Record, order=True):
     """One file of the run. `url` may hold credentials: show `shown` instead."""
 
     url: str

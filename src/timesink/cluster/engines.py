@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 from timesink.cluster import RankFile
 from timesink.cluster.map import Map, Summarised, cores
 from timesink.errors import MissingTool, ToolFailed, UsageError, unknown
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.untrusted.plain_json import document
 
 ENGINES: Final = ("threads", "serial", "processes", "dask")
@@ -70,8 +70,7 @@ def engine_of(name: str, workers: int = 0, scheduler: str | None = None) -> Engi
             raise unknown("engine", name, ENGINES)
 
 
-@dataclass(frozen=True, slots=True)
-class Serial:
+class Serial(Record):
     """One after another, in this thread."""
 
     def map(self, function: Map, tasks: Sequence[RankFile]) -> Iterator[Summarised]:
@@ -79,8 +78,7 @@ class Serial:
         yield from map(function, tasks)
 
 
-@dataclass(frozen=True, slots=True)
-class Threads:
+class Threads(Record):
     """Threads of this process; 0 workers means one per core."""
 
     workers: int = 0
@@ -92,8 +90,7 @@ class Threads:
             yield from _pool_results(pool, count, function, tasks)
 
 
-@dataclass(frozen=True, slots=True)
-class Processes:
+class Processes(Record):
     """Fresh processes (forkserver: Polars deadlocks in a forked child), one file each at a time."""
 
     workers: int = 0
@@ -186,8 +183,7 @@ _BEFORE_START = {"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": N
 _CONFIGURATION = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
 
 
-@dataclass(frozen=True, slots=True)
-class Dask:
+class Dask(Record):
     """`scheduler` is an address (tcp://, tls://) or a scheduler file; None starts a cluster on this machine.
     `reach_s` is how long a scheduler may take to answer, `workers_s` how long its first worker may take to come."""
 

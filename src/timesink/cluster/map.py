@@ -16,7 +16,7 @@ from timesink.measures.ranks.job import Job, in_order, job
 from timesink.model.tables import SOURCES
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 
 RETRIES = 2
 
@@ -26,8 +26,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Summarised:
+class Summarised(Record, eq=False):
     """What became of one file: its job, or why it has none (`failure`).
     `lost` counts records that the file held and the reader could not keep. `damage`: what is wrong with the file
     itself, so that only part of it was read."""

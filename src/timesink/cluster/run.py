@@ -15,13 +15,12 @@ from timesink.measures.ranks.job import SCHEMAS, Job, job
 from timesink.model.tables import SOURCES
 from timesink.model.trace import NoteKind, Trace
 from timesink.readers.ranks import ranks_by_name
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 
 Watcher = Callable[[int, int, Summarised], None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Run:
+class Run(Record, eq=False):
     """The merged job, and what did not get into it.
 
     `quarantined`: files that could not be read, with the reason. `damaged`: files of which only a part could be read,

@@ -35,7 +35,7 @@ from timesink.model.arrays import WEIGHTY
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.trace import MEASURES_AHEAD, Trace, release, remembered
-from timesink.startup import replace
+from timesink.records import replace
 from timesink.units import NS_PER_MS
 
 MATERIAL: Final = Limit.ratio(

@@ -46,7 +46,7 @@ from timesink.measures.timeline.start_up import start_up
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, KERNEL_PROFILES, SOURCES
 from timesink.model.trace import Trace
-from timesink.startup import replace
+from timesink.records import replace
 from timesink.units import NS_PER_MS, share_text, time_text
 
 QUIET: Final = Limit.ratio(

@@ -40,14 +40,13 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.known import known
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 from timesink.whatif.change import Case, Change
 from timesink.whatif.changes.kernels import ShortenKernels
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class Row(Record, eq=False):
     """One place that a rule looks at, with what was measured there.
 
     `figures` are what limits are compared with, and what texts name; one that costs time may be a function, which is
@@ -81,8 +80,7 @@ Details = Callable[[Trace, Row, Mapping[str, Any]], tuple[Mapping[str, Any], tup
 """More figures for the sentence, and more evidence, that only a finding needs; it takes all figures known so far."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeclaredRule:
+class DeclaredRule(Record, eq=False):
     """A rule as it was declared: see `declare`."""
 
     rows: Callable[..., Rows]

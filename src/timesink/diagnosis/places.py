@@ -15,7 +15,7 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.lines.stacks import longest_line
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.change import Case, Change
 from timesink.whatif.changes.kernels import OfKernels, ShortenKernels
 
@@ -45,8 +45,7 @@ def place_of(trace: Trace, kernels: ShortenKernels) -> Where:
 _TELLING: Final = ("file", "op", "range", "kernel")
 
 
-@dataclass(frozen=True, slots=True)
-class ChangePlace:
+class ChangePlace(Record):
     """A line, else an operator or a range; the modules around it; and the kernel. Empty where unknown; untrusted."""
 
     where: str = ""

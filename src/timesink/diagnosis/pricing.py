@@ -30,7 +30,7 @@ from timesink.measures.timeline.replay import (
 )
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass, replace
+from timesink.records import State, replace
 from timesink.units import NS_PER_MS, time_text
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast
@@ -305,8 +305,7 @@ def share_claims(
     return shared
 
 
-@dataclass(slots=True)
-class _Room:
+class _Room(State):
     """How much of a time nothing is promised of yet, and the code of the first finding that promised some."""
 
     left_ms: float

@@ -10,15 +10,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from timesink.diagnosis.verdicts import Card, Undecided, Verdict
-from timesink.startup import dataclass, field, replace
+from timesink.records import Record, field, replace
 
 if TYPE_CHECKING:  # the limits of experiments are declared where polars may be absent
     from timesink.model.schema import Table
     from timesink.model.trace import Trace
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Record):
     """A threshold of a rule: its default, its unit, why it is that high, and the source of the figure.
 
     `passes` (>, >= or <) is what a figure must be, compared with it, for the judge of declared rules
@@ -52,8 +51,7 @@ class Limits:
         return self._overrides.get(name, self._declared[name].default)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rule:
+class Rule(Record, eq=False):
     """A rule: a code, a name and what judges a trace. Its page and its cases are `rules/<topic>/<name>.md`.
 
     `code` is three letters and a number, never reused. A rule without a `name` is the only one of its module, which
@@ -127,8 +125,7 @@ def page_text(name: str) -> str:
     return _parts(name)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Record):
     """A figure of a row as evidence; `label` and `how` are templates. Where the rule has a limit of that name, the two
     are shown together.
 
@@ -144,8 +141,7 @@ class Fact:
     shown: str = "found"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Texts:
+class Texts(Record, eq=False):
     """What a rule says and what it compares. `said` has its templates by name: message, subject, advice, verify,
     otherwise; what a kind of program is told in other words is there too, as ``advice pytorch``. The first of the
     `facts` is the figure that its findings are about. `variants` are more texts of rows of one kind, by its name:

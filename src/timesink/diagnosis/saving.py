@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from timesink.diagnosis.verdicts import Bottleneck, Clear, Diagnosis, Finding, Found, Quantity, Undecided
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 
 _NOTHING_MS: Final = 1e-6  # a nanosecond
@@ -87,8 +87,7 @@ class LeftState(StrEnum):
     """the capture is damaged, or no rule could look"""
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Record):
     """What is left at a share of the step: `looked` rules could decide, `blind` ones could not.
 
     `above` counts the findings that may win back `share` or more, by the upper end of their price.

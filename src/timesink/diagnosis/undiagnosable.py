@@ -54,7 +54,7 @@ from timesink.model.tables import (
     SUMS,
 )
 from timesink.model.trace import Trace
-from timesink.startup import replace
+from timesink.records import replace
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import shortened
 

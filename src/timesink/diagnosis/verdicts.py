@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
 from timesink.model.presentable import UNASKED, Origin, Presentable
-from timesink.startup import dataclass, field
+from timesink.records import Record, field, field_names
 from timesink.units import NS_PER_MS
 
 if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
@@ -71,8 +71,7 @@ class Bottleneck(StrEnum):
     UNDECIDED = "undecided"
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(Record):
     """A value with its unit, and the ends of its interval where they are known, in the same unit."""
 
     value: float
@@ -92,8 +91,7 @@ class Quantity:
         return self.value if self.high is None else self.high
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Record):
     """One measured figure that a verdict rests on; `rows` are the row numbers of `table` that it was measured from.
 
     `how` says in half a sentence how it was measured; `limit` is what it was compared with, in the same unit.
@@ -112,8 +110,7 @@ class Evidence:
         return self.limit is not None and self.measured.value > self.limit.value
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(Record):
     """The place in the program, as far as it is known. Every text here comes from a trace: untrusted."""
 
     rank: int | None = None
@@ -129,11 +126,10 @@ class Where:
 
     def known(self) -> dict[str, str | int]:
         """The fields that are known, in declaration order."""
-        return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+        return {name: value for name in field_names(self) if (value := getattr(self, name)) is not None}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Claim:
+class Claim(Record, eq=False):
     """Device time a finding accounts for: per (rank, device), the intervals that its fix could at most remove.
 
     `expected` is the part that it is expected to remove, where that is less than the whole.
@@ -155,8 +151,7 @@ PricedBy = Literal["replay", "kernel_time", "bound", "stated"]
 the most that the claimed time allows, or by the rule itself."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Finding:
+class Finding(Record, eq=False):
     """One bottleneck, its place, its evidence, and what to do.
 
     `message` is one sentence an engineer can paste into a ticket. A rule gives the engine one of three things to price,
@@ -205,29 +200,25 @@ class Finding:
         return f"<Finding {self.bottleneck.value}: {worth}>"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class Found(Record, eq=False):
     """The rule looked and found its pattern: one finding per place."""
 
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Clear:
+class Clear(Record):
     """The rule looked and found nothing; the evidence says how far from its limit each figure is."""
 
     evidence: tuple[Evidence, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NotApplicable:
+class NotApplicable(Record):
     """The question makes no sense for this trace, such as communication on one GPU."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Undecided:
+class Undecided(Record):
     """The rule could not look. `to_decide` is what to capture, or the command that would decide it. `elsewhere` says
     that it takes another kind of capture, of which this one is not a part; `most_ratio` is how much of the step it may
     be about, where that is known."""
@@ -241,8 +232,7 @@ class Undecided:
 Verdict = Found | Clear | NotApplicable | Undecided
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Card:
+class Card(Record):
     """A rule's identity. `code` is three letters and a number, never reused; `name` is the pattern, not its remedy.
 
     `doc` is its page in Markdown, of which `summary` is the first line.
@@ -261,16 +251,14 @@ class Card:
         return f"<Card {self.code} {self.name}>"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ruling:
+class Ruling(Record, eq=False):
     """One rule's verdict on one trace."""
 
     card: Card
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class StepFigures:
+class StepFigures(Record):
     """Times of the steady steps. Percentiles the sample is too small for are None; `dropped` says what was left out;
     `unprofiled` are those steps that the capture timed without a profiler, before it recorded. `origin` is how they are
     known, marked, found or guessed, '' where there are none; `covered_ratio` the share of what was recorded that all
@@ -297,8 +285,7 @@ class StepFigures:
         return f"{'guessed ' if self.origin == 'guessed' else ''}step{'s' if self.count != 1 else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceFigures:
+class DeviceFigures(Record):
     """The time budget of one device: compute + exposed_comm + exposed_copy + idle = span, to the nanosecond."""
 
     rank: int
@@ -312,16 +299,14 @@ class DeviceFigures:
     exposed_copy_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepPart:
+class StepPart(Record):
     """One share of a step: `kind` is compute, communication, copy, or an idle cause; `time_ns` is per step."""
 
     kind: str
     time_ns: float
 
 
-@dataclass(frozen=True, slots=True)
-class StepBudget:
+class StepBudget(Record):
     """Where the mean step of one device goes. The parts sum to `period_ns`; `steps` is how many were averaged, 0 where
     the trace has no steps and its whole span stands for one."""
 
@@ -337,8 +322,7 @@ class StepBudget:
         return sum(part.time_ns for part in self.parts if part.kind == "compute")
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Record):
     """One thing to know before believing the figures. `kind` is the reader's word for a note on the import (data loss,
     an assumption, rows left out) of `count` rows of `table`, or "unclaimed" where no finding claims a cause; it is
     empty where the diagnosis itself has another note."""
@@ -360,8 +344,7 @@ class Note:
         return f"{self.kind and self.kind + ': '}{self.message}{rows}"
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Diagnosis(Presentable):
+class Diagnosis(Presentable, Record, eq=False):
     """Everything a report shows. `rulings` holds one verdict per rule, findings priced and ranked by the engine.
 
     `bottleneck` and `statement` are the verdict. `findings` are pairs of a rule's card and a finding, the costliest
@@ -393,7 +376,7 @@ class Diagnosis(Presentable):
     profiled_kernels: int = 0
     partial: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
-    origin: Origin = field(default=UNASKED, compare=False)
+    origin: Origin = UNASKED
 
     def __repr__(self) -> str:
         return f"<Diagnosis {self.bottleneck.value}: {len(self.findings)} findings, {len(self.rulings)} rules>"

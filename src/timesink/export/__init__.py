@@ -20,13 +20,12 @@ from timesink.measures.timeline.host_times import call_times, range_times
 from timesink.model.schema import Table
 from timesink.model.tables import ALL, API_CALLS, DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, OS_CALLS, RANGES
 from timesink.model.trace import Trace
+from timesink.records import Record
 from timesink.rules.ncu._sheet import SHEETS_DOC, sheet_frame
-from timesink.startup import dataclass
 from timesink.untrusted.scrub import defuse_lines, scrub, starts_formula
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Holding:
+class Holding(Record, eq=False):
     """One table that can be named; `load` makes its frame, which may take a measure."""
 
     name: str

@@ -23,7 +23,7 @@ from typing import Any
 from timesink.errors import UsageError, extra
 from timesink.export import holdings
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.records import Record
 
 Value = str | int | float | bool | None
 
@@ -40,8 +40,7 @@ _TO_STOP_S = 2.0  # an interrupted query may tidy up; then its process is ended
 _OVERHEAD = 3 << 19  # bytes for each megabyte: DuckDB counts its pages, not its threads and the texts it makes
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(Record):
     """What one query may spend. More rows than `rows` are left out, and said; the rest ends in an error."""
 
     rows: int = 1_000
@@ -49,8 +48,7 @@ class Allowance:
     memory_megabytes: int = 2_048
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Record):
     """The rows of a query. `truncated` says that there were more."""
 
     columns: tuple[str, ...]
@@ -144,8 +142,7 @@ def _first_line(error: Exception) -> str:
 _HELP = "write SELECT ...; a trace alone lists its tables and columns, no trace shows queries"
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(Record):
     """A question and its SQL; `name` is what the command takes in place of a query."""
 
     name: str

@@ -27,7 +27,7 @@ from timesink.measures.timeline.replay import critical_path
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES, THREADS
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.untrusted.scrub import scrub
 
 _HOST: tuple[tuple[str, Table], ...] = (
@@ -39,8 +39,7 @@ _HOST: tuple[tuple[str, Table], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SliceTrack:
+class SliceTrack(Record, eq=False):
     """Intervals under one heading of a group. `flow` ties a launch to its device work: the same number on both, or 0.
 
     Names are untrusted text. `table` is where the rows come from, empty for what timesink found.
@@ -55,8 +54,7 @@ class SliceTrack:
     table: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CounterTrack:
+class CounterTrack(Record, eq=False):
     """A value that holds from each time to the next."""
 
     group: str

@@ -13,7 +13,7 @@ import numpy as np
 
 from timesink.errors import UsageError
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.change import Change
 
 
@@ -42,8 +42,7 @@ _ANY_ROWS: Final = np.zeros(1)
 _LAUNCH_RULES: Final = frozenset({"launch_bound", "tiny_kernels", "host_python"})
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(Record):
     """What a fix is made beside in a plan: the names of `chosen` fixes, of those that it `minds`; whether others leave
     the device less to do (`eased`); and the `rules` that found something in the trace."""
 
@@ -62,8 +61,7 @@ def _as_found(found: Change) -> Change:
     return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Verb:
+class Verb(Record, eq=False):
     """How a fix is typed after `--change`: `name`, what it `takes`, and what then is priced (`prices`).
 
     `also` is another name for it. Where something must be given, or may be (in square brackets), that is a target,
@@ -83,8 +81,7 @@ class Verb:
         return f"{self.name} {self.takes}".rstrip()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fix:
+class Fix(Record, eq=False):
     """One change to a program, in the field's words.
 
     `what_to_type` is empty where that depends on the finding, whose advice says it: a plan then names the rule. It is

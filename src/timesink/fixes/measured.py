@@ -14,7 +14,7 @@ import numpy as np
 
 from timesink.knowledge.assumptions import ALL
 from timesink.model.arrays import Float64Array, Int64Array
-from timesink.startup import dataclass, field, replace
+from timesink.records import Record, field, replace
 from timesink.whatif.change import Change, Range
 from timesink.whatif.changes.kernels import FuseOptimizer, OfKernels, ShortenKernels
 
@@ -23,8 +23,7 @@ MINDED: Final = {"compile": "compile", "compile_graph": "compile", "bf16": "bf16
 """Changes beside which the kernels of others are others, and what they make of them."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MeasuredKernels:
+class MeasuredKernels(Record, eq=False):
     """Kernels of a (rank, device) in the form that a fix gives them: `keep[n]` is the share of its time that each of
     the sorted `rows` of `device_ops` keeps in case n, as of `ShortenKernels`. `host_us` is what the host then needs for
     all that a step launches of them, where that was measured."""
@@ -35,8 +34,7 @@ class MeasuredKernels:
     host_us: Range | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredForm:
+class MeasuredForm(Record):
     """What was measured of one fix, in ns of the device per step: the kernels it alters, how much of their time was run
     anew, what that takes as recorded in the trace, as recorded in the bench, and changed in the bench."""
 
@@ -53,8 +51,7 @@ class MeasuredForm:
         return self.traced_ns / self.bench_ns if self.bench_ns else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MeasuredPrices:
+class MeasuredPrices(Record, eq=False):
     """What was measured for a trace: kernels by fix, and by the fix and what another one makes of them (`MINDED`);
     figures in place of assumptions by their names; the forms for people; and, where nothing could be measured, why."""
 

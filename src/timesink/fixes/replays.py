@@ -36,7 +36,7 @@ from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.startup import replace
+from timesink.records import replace
 from timesink.whatif.change import EVERYTHING, Case, Change, Range, Selection, Target, chosen_ops
 from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import (

@@ -35,7 +35,7 @@ from timesink.measures.kernels import (
     small_grids as grids,
 )
 from timesink.model.trace import Trace
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.whatif.change import EVERYTHING, Change, Range, Selection, Target
 from timesink.whatif.changes import host, kernels, transfers
 from timesink.whatif.changes.host import LOADER, DropOperator, ScaleHost
@@ -230,8 +230,7 @@ OF_A_LAYER: Final = ("capture-graph", "fuse-pointwise", "streams 2", "tune-produ
 """The actions that people take on one layer."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class Asked(Record, eq=False):
     """A fix as text asks for it; `label` is that text. Without a target it changes what the rules find in a trace."""
 
     fix: Fix

@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from timesink.errors import UsageError
 from timesink.knowledge import Pattern
-from timesink.startup import dataclass
+from timesink.records import State
 
 VARIABLE: Final = "TIMESINK_ASSUMPTIONS"
 
 
-@dataclass(slots=True, eq=False)
-class Assumption:
+class Assumption(State, eq=False):
     """One assumed figure with the range it may lie in.
 
     `value` is what is expected. For a share or a cost that a price uses, `low` is the figure that wins least and `high`

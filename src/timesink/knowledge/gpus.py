@@ -22,7 +22,8 @@ from typing import Final
 
 from timesink.knowledge import Pattern
 from timesink.knowledge.vendors import NVIDIA, vendor_of_product
-from timesink.startup import dataclass, field, regex
+from timesink.records import Record, field
+from timesink.startup import regex
 
 # What every NVIDIA GPU of today has in common, by the CUDA programming guide and the guide of Nsight Compute.
 LANES: Final = 32  # threads of a warp
@@ -58,8 +59,7 @@ class Precision(StrEnum):
     INT8 = "int8"
 
 
-@dataclass(frozen=True, slots=True)
-class GpuPeaks:
+class GpuPeaks(Record):
     """Peaks of one product at its boost clock. `flops` counts a fused multiply-add as two operations.
 
     `flops` holds only formats whose dense rate is published; fp16 and bf16 mean tensor cores with fp32 accumulation.
@@ -300,8 +300,7 @@ _WARPS_OF_GROUP: Final = 4
 _VOLTA_STEPS: Final = {"F32": 4, "F16": 2}  # instructions that together do four products of 8 x 8 x 4
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInstruction:
+class TensorInstruction(Record):
     """`precision` is that of its operands, `path` the unit's way (mma, wgmma, tcgen05), `flops` the operations of one
     execution by one warp; None where the opcode does not say."""
 

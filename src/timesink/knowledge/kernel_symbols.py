@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import Final
 
 from timesink.knowledge import Pattern
-from timesink.startup import dataclass, regex
+from timesink.records import Record
+from timesink.startup import regex
 
 LAUNCHER: Final = Pattern(
     r"(?:^|::)(?:Kernel2?|device_kernel|kentry|[kK]ernel|\w*_kernel_agent|trampoline_kernel|enable_\w+)$",
@@ -39,8 +40,7 @@ _QUALIFIED: Final = regex(r"(?: const)?[ *&]*$")
 _DEEPEST: Final = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Symbol:
+class Symbol(Record):
     """`path` is the function with its namespaces, `arguments` those of its template as written, else its parameters."""
 
     path: str

@@ -16,7 +16,8 @@ from typing import Final
 
 from timesink.knowledge import Patterns, collectives
 from timesink.knowledge.kernel_symbols import Symbol, symbol_of
-from timesink.startup import dataclass, regex
+from timesink.records import Record
+from timesink.startup import regex
 
 
 class KernelFamily(StrEnum):
@@ -45,8 +46,7 @@ class KernelFamily(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class KernelName:
+class KernelName(Record):
     """`math` is the arithmetic path (fp32 means plain CUDA-core multiply-adds); `tile` is rows x columns as written;
     `fused` names the compiler that generated the kernel, where one did."""
 

@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 from timesink.knowledge import Pattern, Patterns
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.untrusted.plain_json import parsed
 
 _FILE: Final = Patterns(__file__, globals())
@@ -44,8 +44,7 @@ _TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(Record):
     """One tensor argument. `dtype` is a short name, or the recorded text with `itemsize` 0 where it is not known."""
 
     shape: tuple[int, ...]
@@ -66,8 +65,7 @@ class Tensor:
         return prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride) * self.itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(Record):
     """`arguments[i]` is a tensor, a tuple of tensors (a TensorList), or None; `scalars[i]` is its text or ''."""
 
     name: str
@@ -158,8 +156,7 @@ class WorkKind(StrEnum):
     OPTIMIZER = "optimizer"
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorWork:
+class OperatorWork(Record):
     """`flops` counts a multiply-add as two; `bytes` is compulsory traffic; `dtype` is the operand type (bf16, ...)."""
 
     kind: WorkKind

@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Final
 
 from timesink.knowledge import Pattern, Patterns
-from timesink.startup import dataclass, regex
+from timesink.records import Record
+from timesink.startup import regex
 
 
-@dataclass(frozen=True, slots=True)
-class Vendor:
+class Vendor(Record):
     """A maker of accelerators. `runtime` is what its calls are called (``200 CUDA calls``), `unit` what one of its
     devices is. `calls` and `products` find the names of its calls and its devices. `tracer` is what records the
     device's work for profilers, `records_by` what makes torch.profiler use it.

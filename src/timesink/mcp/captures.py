@@ -20,7 +20,7 @@ from timesink.diagnosis.verdicts import Diagnosis, Undecided
 from timesink.errors import UsageError
 from timesink.mcp import MARK, fitted, named, paged, rounded, sentence
 from timesink.model.trace import Trace
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.units import NS_PER_MS
 from timesink.untrusted.spending import allow_for
 from timesink.untrusted.unpack import plain_files, refuse_special
@@ -33,8 +33,7 @@ _PREFIX = "cap_"
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OpenCapture:
+class OpenCapture(Record, eq=False):
     """An open capture. The handle is a digest of the files' bytes: the same files have the same handle anywhere."""
 
     handle: str

@@ -18,7 +18,7 @@ import anyio
 
 from timesink.errors import UsageError
 from timesink.mcp import MARK, sentence
-from timesink.startup import dataclass, field, replace
+from timesink.records import Record, field, replace
 from timesink.untrusted import plain_json
 from timesink.untrusted.scrub import is_made_of, scrub
 
@@ -27,8 +27,7 @@ _SHOWN_LINES, _SHOWN_CHARACTERS, _READ_BYTES = 40, 3_000, 65_536
 _GRACE_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(Record):
     """What may be run, where, and for how long at most. `commands` maps a name to the words of its command.
 
     `base` holds the commit that the judge compares with: that of the start, then each that it found faster.

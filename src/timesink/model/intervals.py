@@ -15,14 +15,13 @@ import polars as pl
 
 from timesink._native import covered, merged, places, shared, united
 from timesink.model.arrays import Int64Array, slices
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _LEAST: Final = int(np.iinfo(np.int64).min)
 _MOST: Final = int(np.iinfo(np.int64).max)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Intervals:
+class Intervals(Record, eq=False):
     """Sorted, disjoint, non-empty half-open intervals [start_ns, end_ns)."""
 
     start_ns: Int64Array

@@ -12,15 +12,14 @@ import polars as pl
 from timesink import _native
 from timesink._native import innermost_at, numbered
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, none_of, slices
-from timesink.startup import dataclass
+from timesink.records import Record
 
 ThreadKey = tuple[int, int, int]
 
 _THREAD = ("rank", "process", "thread")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Nesting:
+class Nesting(Record, eq=False):
     """The rows of one host table as trees, one forest per thread.
 
     Arrays are indexed by table row: `parent` (row of the innermost enclosing interval, or -1), `depth` (0 is

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 from timesink.errors import UsageError, unknown
-from timesink.startup import dataclass
+from timesink.records import Record
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Record):
     """What answered, of which files: the envelope of every JSON document.
 
     `command` is the words after `timesink` (`memory plan`), or the function of the same name in Python; empty where

@@ -11,7 +11,7 @@ import polars as pl
 from timesink._native import give_back
 from timesink.errors import SchemaViolation
 from timesink.model.arrays import WEIGHTY
-from timesink.startup import dataclass
+from timesink.records import Record
 
 DType = type[pl.DataType] | pl.DataType
 ColumnValues = dict[str, Any]
@@ -20,8 +20,7 @@ SHOWN_ROWS: Final = 5
 """Rows of a table that evidence points to: as many as people look at."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Column:
+class Column(Record, eq=False):
     """One column: its Polars type, what it means, its unit, whether it may be null, and the column it refers to.
 
     `within` is the least and the greatest value that any hardware or clock has: what a file says beyond is damage.
@@ -35,8 +34,7 @@ class Column:
     within: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class Table(Record, eq=False):
     """A canonical table. Two tables are the same only if they are the same object; `str(table)` is its name."""
 
     name: str

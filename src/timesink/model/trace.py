@@ -20,7 +20,7 @@ from timesink.model.presentable import Presentable
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, SETTINGS, SOURCES
 from timesink.model.window import Window, cut, extent_ns
-from timesink.startup import dataclass, field, replace
+from timesink.records import Record, field, replace
 from timesink.untrusted.scrub import shortened
 
 _SHOWN: Final = 80  # characters of a path in a prompt
@@ -42,8 +42,7 @@ class NoteKind(StrEnum):
         return self in (NoteKind.DAMAGE, NoteKind.DATA_LOSS)
 
 
-@dataclass(frozen=True, slots=True)
-class ImportNote:
+class ImportNote(Record):
     """One thing the reader has to say about the import: `count` rows of `table` are concerned, `of` so many: those that
     were left out too, or those of a kind; 0 for all that the table has."""
 
@@ -59,8 +58,7 @@ def noted(kind: NoteKind, message: str, count: int, table: Table | str = "", of:
     return (ImportNote(kind, message, count, str(table), of),) if count else ()
 
 
-@dataclass(frozen=True, slots=True)
-class StepChoice:
+class StepChoice(Record):
     """How the user wants steps told apart: by ranges, or else kernels, whose names match `pattern`; by the outermost
     loop of the kernels where that is None. `count` is how many steps there are, None where that is to be found."""
 
@@ -68,8 +66,7 @@ class StepChoice:
     count: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LinkTime:
+class LinkTime(Record):
     """A collective of `kind` over `ranks`, alone on the machine: `bytes` by nccl-tests' count, and its time."""
 
     kind: str
@@ -78,8 +75,7 @@ class LinkTime:
     time_ns: float
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
-class Trace(Presentable):
+class Trace(Presentable, Record, eq=False, weakref=True):
     """Tables of one or more ranks. An absent table was not recorded; an empty table recorded that nothing happened.
 
     `source` names the file or files for people; times in every table are int64 nanoseconds on one clock. `cut_to` is
@@ -94,7 +90,7 @@ class Trace(Presentable):
 
     source: str
     tables: Mapping[Table, pl.DataFrame]
-    notes: tuple[ImportNote, ...] = field(default=())
+    notes: tuple[ImportNote, ...] = ()
     cut_to: Window | None = None
     unprofiled_step_ns: float | None = None
     step_choice: StepChoice | None = None

@@ -31,7 +31,7 @@ from timesink.model.tables import (
     RANGES,
     THREADS,
 )
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import time_text
 
 EXAMPLE: Final = "12.5s:13.5s"
@@ -43,8 +43,7 @@ _REMEDY: Final = (
 _LONGEST_NS: Final = 1 << 62  # times of it can be added to
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Record):
     """A stretch of a trace, half-open, in ns since its first event. `end_ns` None: to the last event."""
 
     start_ns: int = 0
@@ -62,8 +61,7 @@ class Span:
         return span
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Record):
     """The half-open stretch a trace was cut to, and the first and last moment of the trace before that, in ns.
 
     `start_ns` and `end_ns` are as asked, so they may be outside of what was recorded.

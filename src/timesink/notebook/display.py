@@ -13,7 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from timesink.model.presentable import Origin, Presentable
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import time_text
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ _HTML_OF: dict[tuple[str, str], Callable[[Any], str]] = {
 _TALLEST: Final = 640  # pixels: a screen of a notebook; longer timelines scroll
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class TimelinePicture:
+class TimelinePicture(Record, eq=False):
     """The timeline of the report as an object: a notebook shows it, with zoom, search, links and budgets of stretches.
 
     It stands in a frame that may run nothing but the page's own script, and reaches neither the notebook nor a network.

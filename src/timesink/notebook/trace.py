@@ -14,7 +14,7 @@ from timesink.model.presentable import Frames, given_as
 from timesink.model.tables import ALL, DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.window import Span, Window
 from timesink.notebook.display import TimelinePicture, origin_of
-from timesink.startup import fields, replace
+from timesink.records import field_names, replace
 from timesink.units import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ class AnsweringTrace(model.Trace):
     >>> trace
     <Trace run.json.gz: 1 rank, 10 tables, 33,463 rows>
     """
-
-    __slots__ = ()
 
     def diagnose(
         self,
@@ -319,7 +317,7 @@ def trace_of(capture: Capture) -> Trace:
 
 def _answering(trace: model.Trace) -> Trace:
     """The same trace, with the methods of the public one."""
-    return Trace(**{field.name: getattr(trace, field.name) for field in fields(trace)})
+    return Trace(**{name: getattr(trace, name) for name in field_names(trace)})
 
 
 def _is_listing(given: Any) -> bool:

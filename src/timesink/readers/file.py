@@ -15,7 +15,7 @@ from timesink.model.tables import COMPILE_EVENTS, DEVICE_OPS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.formats import OWN_LOG, reader_of
 from timesink.readers.plausibility import make_plausible
-from timesink.startup import replace
+from timesink.records import replace
 
 if TYPE_CHECKING:
     from timesink.readers.formats import Reader

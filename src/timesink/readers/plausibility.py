@@ -25,7 +25,7 @@ from timesink.model.nesting import key_slices
 from timesink.model.schema import Column, Table
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
-from timesink.startup import dataclass, field, replace
+from timesink.records import replace
 from timesink.units import NS_PER_MS, NS_PER_S, NS_PER_US, time_text
 from timesink.untrusted.budget import ReadLimits, way_out
 
@@ -150,24 +150,16 @@ def _with_rows(trace: Trace, table: Table, frame: pl.DataFrame, *notes: ImportNo
     return replace(trace, tables=tables, notes=(*notes, *trace.notes))
 
 
-@dataclass(slots=True, eq=False)
 class _Work:
     """The GPU work of a trace while it is looked at: the times of each row and whether it is kept, as they should be;
     the call that launched it, -1 for none; what there is to say."""
 
-    trace: Trace
-    ops: pl.DataFrame = field(init=False)
-    start: Int64Array = field(init=False)
-    end: Int64Array = field(init=False)
-    kept: BoolArray = field(init=False)
-    call: Int64Array = field(init=False)
-    notes: list[ImportNote] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.ops = self.trace[DEVICE_OPS]
+    def __init__(self, trace: Trace) -> None:
+        self.trace, self.ops = trace, trace[DEVICE_OPS]
         self.start, self.end = self.ops["start_ns"].to_numpy(), self.ops["end_ns"].to_numpy()
         self.kept = np.ones(self.ops.height, bool)
-        self.call = launching_calls(self.ops, self.trace.get(API_CALLS)).astype(np.int64)
+        self.call = launching_calls(self.ops, trace.get(API_CALLS)).astype(np.int64)
+        self.notes: list[ImportNote] = []
 
     def say(self, kind: NoteKind, message: str, count: int, of: int = 0) -> None:
         """Note something of so many rows, if there are any."""

@@ -45,7 +45,7 @@ from timesink.model.tables import (
 )
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.formats import readers
-from timesink.startup import replace
+from timesink.records import replace
 
 _RANK_IN_NAME = re.compile(profiler_texts.RANK_IN_FILE_NAME)
 _NODE_IN_NAME = re.compile(profiler_texts.NODE_IN_FILE_NAME)

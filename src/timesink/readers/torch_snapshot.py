@@ -24,7 +24,7 @@ from timesink.model.schema import ColumnValues
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS, SOURCES, BlockState
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
 from timesink.readers.formats import Reader
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import NS_PER_US
 from timesink.untrusted.budget import VARIABLE, ReadLimits
 from timesink.untrusted.unpack import unpacked_whole
@@ -36,8 +36,7 @@ REMEDY = "write it again with torch.cuda.memory._dump_snapshot(path), and open n
 _SHARE = 3  # of the command's CPU time that reading may take: the rest is for what is said of it
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SnapshotColumns:
+class SnapshotColumns(Record, eq=False):
     """The child's columns by name (`event.size`), and its texts."""
 
     numbers: Mapping[str, Int64Array]

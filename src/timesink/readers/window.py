@@ -19,7 +19,7 @@ from timesink.readers.file import CHANGED, check_holdings, read_file, state_of
 from timesink.readers.formats import OpenedFile, WindowReader, reader_of
 from timesink.readers.plausibility import make_plausible
 from timesink.readers.ranks import join_traces
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.units import time_text
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from timesink.untrusted.budget import ReadLimits
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(Record):
     """A file and what was seen of it. `opened` is None for a format without a time to cut along."""
 
     path: Path

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from timesink.errors import UsageError
 from timesink.model.presentable import UNASKED, Origin
-from timesink.startup import dataclass
+from timesink.records import Record
 
 if TYPE_CHECKING:
     from timesink.diagnosis.rule import Rule
@@ -38,8 +38,7 @@ class Format(StrEnum):
     GITLAB = "gitlab"
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(Record):
     """How a result is shown: `width` in characters, `colour` and `verbose` (all there is to say, names in full) matter
     to text, `strict` to the exit code of a gate, `origin` to JSON."""
 

@@ -17,16 +17,15 @@ from urllib.parse import quote
 from timesink import __version__
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
+from timesink.records import Record
 from timesink.render import Style
-from timesink.startup import dataclass
 from timesink.untrusted.scrub import scrub, scrub_sentence, scrub_values
 
 LARGE, MATERIAL = 0.10, 0.01  # of the step
 _NAMING = ("range", "op", "kernel", "rank", "device", "stream")
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Record):
     """A finding with the file and line that it is shown at. `file` is relative to the current folder, or empty where
     nothing inside of it is known; `fingerprint` is the same in the next run if the finding is."""
 

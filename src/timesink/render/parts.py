@@ -17,8 +17,8 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.knowledge.kernel_names import fused_operators, short_name
+from timesink.records import Record
 from timesink.render.tables import limit_value_text, quantity_text
-from timesink.startup import dataclass
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.untrusted.scrub import scrub_sentence, shortened
 from timesink.views.page import Sheet, listed
@@ -29,8 +29,7 @@ SHOWN_MARKER = 60
 SHOWN_OTHERS = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class Group(Record, eq=False):
     """Findings of one rule with the same advice: the costliest is shown in full, the others by their device."""
 
     number: int

@@ -14,10 +14,10 @@ from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Card
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import ALL, SUBJECTS, VARIABLE, Assumption
+from timesink.records import as_plain
 from timesink.render import Style
 from timesink.render.markdown import markdown_table
 from timesink.render.tables import limit_value_text
-from timesink.startup import asdict
 from timesink.views.page import Page, Sheet, listed, sheet_of
 
 
@@ -37,9 +37,9 @@ def render_json(rule: Rule, style: Style) -> str:
     from timesink.render.json import enveloped
 
     body = {
-        "card": asdict(rule.card),
+        "card": as_plain(rule.card),
         "limits": {
-            name: {key: value for key, value in asdict(limit).items() if key != "passes"}
+            name: {key: value for key, value in as_plain(limit).items() if key != "passes"}
             for name, limit in rule.limits.items()
         },
         "needs": [table.name for table in rule.needs],

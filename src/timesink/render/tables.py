@@ -17,8 +17,8 @@ from typing import Literal, assert_never
 
 from timesink.diagnosis.verdicts import Quantity
 from timesink.knowledge.kernel_names import short_names
+from timesink.records import Record
 from timesink.render import Style
-from timesink.startup import dataclass
 from timesink.units import NS_PER_MS, NS_PER_S, NS_PER_US, bytes_text, rate_text, share_text, time_text
 from timesink.untrusted.scrub import defuse_lines, scrub, scrub_sentence, shortened, starts_formula
 from timesink.views.page import Cell, Field, Page, Sheet
@@ -119,8 +119,7 @@ Kind = Literal["figure", "name", "sentence", "command"]
 Line = tuple[Literal["head", "row", "command"], str]
 
 
-@dataclass(frozen=True, slots=True)
-class TextColumn:
+class TextColumn(Record):
     """A column as text: `natural` is the width it would like to have."""
 
     head: str
@@ -145,8 +144,7 @@ class TextColumn:
         return wrapped_name(self.cells[row], width) if self.kind == "name" else [self.cells[row].rjust(width)]
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Record):
     """A width to fit columns into, the space between them and the least width of a name and of a sentence."""
 
     width: int

@@ -14,8 +14,8 @@ from timesink.measures.compile.summary import GraphBreak, compile_summary, compi
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import per_step_ns, share_of_step
 from timesink.model.trace import Trace
+from timesink.records import replace
 from timesink.rules.kernels import kernel_row
-from timesink.startup import replace
 from timesink.whatif.change import Case
 
 _SHOWN: Final = 3  # as many as fit in a sentence

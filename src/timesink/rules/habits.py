@@ -32,8 +32,8 @@ from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.trace import Trace
+from timesink.records import replace
 from timesink.rules.idle import waiting_row
-from timesink.startup import replace
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case, Change, Target
 

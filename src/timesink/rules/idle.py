@@ -56,7 +56,8 @@ from timesink.model.tables import (
     SOURCES,
 )
 from timesink.model.trace import Trace
-from timesink.startup import regex, replace
+from timesink.records import replace
+from timesink.startup import regex
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.whatif.change import Change, Target
 from timesink.whatif.changes.host import DropCompiler, RemoveSyncs

@@ -43,7 +43,7 @@ from timesink.knowledge.work import operand_sides
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.startup import dataclass, field, replace
+from timesink.records import Record, State, field, replace
 from timesink.untrusted.scrub import shortened
 from timesink.verify import LONGEST_RUN_S, contestant
 from timesink.verify.environment import Command, last_line, probe_host
@@ -62,8 +62,7 @@ _TOLERANCE: Final = {np.dtype("float64"): 1e-10, np.dtype("float32"): 5e-5, np.d
 _PR_SET_CHILD_SUBREAPER: Final = 36  # of prctl(2): orphans of the tested process become ours
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Record):
     """What is to be computed, and how an answer is checked."""
 
     inputs: Callable[[int], Any]
@@ -82,8 +81,7 @@ class Problem:
         return cls(names["inputs"], names.get("expected"), names.get("floor_s"), names.get("TOLERANCE"))
 
 
-@dataclass(slots=True)
-class Judge:
+class Judge(State):
     """Runs both sides on a problem, as `experiment.verify` asks for them. Files must stay as they are at the start."""
 
     problem: Problem
@@ -288,8 +286,7 @@ _NO_WORK, _LOW = (re.compile(HANDS_ON), re.compile(ALLOCATES)), re.compile(LOW_T
 _LONGEST: Final = 60  # characters of a kernel's name
 
 
-@dataclass(frozen=True, slots=True)
-class ShownWork:
+class ShownWork(Record):
     """One call. `parts`: its kernels; where there are none, its operators with shapes and types, without those that
     only hand a tensor on. `types`: in which it computes. `read`: the most elements that the operators of one name read;
     None where not all tell."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from timesink.errors import UsageError, did_you_mean, unknown
-from timesink.startup import asdict, dataclass, field, replace
+from timesink.records import Record, as_plain, field, replace
 from timesink.untrusted.scrub import is_made_of
 from timesink.verify import BrokenRecord, calibration, load, text_of, write
 from timesink.verify.changepoint import judge_history
@@ -33,8 +33,7 @@ STATISTIC: Mapping[str, Any] = {
 _LONGEST_SUITE = 80  # it becomes a folder
 
 
-@dataclass(frozen=True, slots=True)
-class BaselineRun:
+class BaselineRun(Record):
     """One run of the trunk: seconds per step, steps counted, when, at which commit."""
 
     mean: float
@@ -44,8 +43,7 @@ class BaselineRun:
     sha: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(Record):
     """What is stored of one suite in one environment. `updates` are (date, reason, sha), oldest first."""
 
     suite: str
@@ -62,8 +60,7 @@ class Baseline:
         return max(days, default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Unusable:
+class Unusable(Record):
     """Why there is no baseline to compare with, and what to do: always an invalid comparison, never a pass."""
 
     reason: Reason
@@ -152,8 +149,8 @@ def _record(baseline: Baseline, tool_version: str) -> dict[str, Any]:
         "environment": dict(baseline.environment),
         "workload": baseline.workload,
         "statistic": dict(STATISTIC),
-        "runs": [asdict(run) for run in baseline.runs],
-        "counters": {name: asdict(counter) for name, counter in baseline.counters.items()},
+        "runs": [as_plain(run) for run in baseline.runs],
+        "counters": {name: as_plain(counter) for name, counter in baseline.counters.items()},
         "updates": [{"date": when, "reason": why, "sha": sha} for when, why, sha in baseline.updates],
     }
 
@@ -188,8 +185,7 @@ def add_runs(
     return replace(old, runs=tuple(kept), counters=dict(counters or old.counters), updates=(*old.updates, update))
 
 
-@dataclass(frozen=True, slots=True)
-class KeptFile:
+class KeptFile(Record):
     """A committed file that was found in order: a configuration, a baseline or a calibration, and what it holds."""
 
     path: Path

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from timesink.model.arrays import Float64Array
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.verify import BrokenRecord, limits, load, write
 from timesink.verify.environment import Environment
 from timesink.verify.outcomes import ChangeVerdict, Outcome, Reason, RunRow, inconclusive
@@ -26,8 +26,7 @@ from timesink.verify.statistics import interval_verdict, lag1_correlation, stead
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(Record):
     """Run-to-run deviation as a share of the step time, with `df` degrees of freedom.
 
     It is the deviation of all runs around their common mean, over all sessions recorded: what differs between sessions
@@ -107,8 +106,7 @@ def _load(path: Path) -> dict[str, Any]:
 _LEAST_BATCHES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class RunDeviation:
+class RunDeviation(Record):
     """The run-to-run deviation a verdict rests on. `assumed`: stated by the user, so the verdict is tagged."""
 
     ratio: float

@@ -16,7 +16,7 @@ from scipy import stats
 
 from timesink.errors import UsageError
 from timesink.model.arrays import Float64Array, Int64Array
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.verify import limits
 from timesink.verify.counters import _finite, _json
 from timesink.verify.outcomes import ChangeVerdict, Effect, GateResult, GateRow, Outcome, Reason, inconclusive
@@ -27,8 +27,7 @@ _BLOCK = 3
 _LEAST = 3  # points on each side of a candidate split
 
 
-@dataclass(frozen=True, slots=True)
-class ChangePoint:
+class ChangePoint(Record):
     """The likeliest split: `index` is the first point after it, `p` by permutation, `ratio` is level after / before."""
 
     index: int

@@ -20,7 +20,7 @@ from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.steps.parts import StepParts, step_parts, step_series
 from timesink.measures.timeline.host_times import range_times
 from timesink.model.arrays import median
-from timesink.startup import replace
+from timesink.records import replace
 from timesink.units import SIGMA_PER_MAD, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.counters import step_metrics

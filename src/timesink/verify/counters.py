@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from timesink.errors import UsageError
 from timesink.knowledge.metric_names import MORE_IS_BETTER, NCU_METRIC
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.untrusted.plain_json import parsed
 from timesink.verify import round_floats
 from timesink.verify.limits import EXACT_TOLERANCE, KERNEL_THRESHOLD, SHARE_TOLERANCE
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from timesink.model.trace import Trace
 
 
-@dataclass(frozen=True, slots=True)
-class Counter:
+class Counter(Record):
     """A metric with one value per program, not per run: compared exactly or within a tolerance."""
 
     value: float

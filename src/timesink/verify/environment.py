@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timesink.errors import MissingTool, ToolFailed, UsageError
-from timesink.startup import dataclass, field, replace
+from timesink.records import Record, field, replace
 from timesink.untrusted.masking import redacted, stored_command
 from timesink.untrusted.nvidia_tools import ask
 from timesink.untrusted.plain_json import document, parsed
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 _TAIL_BYTES = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Record):
     """A program with its arguments and the environment variables to add; never a shell line."""
 
     argv: tuple[str, ...]
@@ -70,8 +69,7 @@ class Command:
         return " ".join([*variables, shlex.join(self.argv)])
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Record):
     """A process that ended with status 0: wall-clock bounds (seconds since the epoch), its output, and how long it ran
     by a clock that nobody sets.
     """
@@ -152,8 +150,7 @@ _ASK_PACKAGES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Record):
     """Hard facts: a difference forbids a comparison."""
 
     hard: Mapping[str, str]

@@ -17,7 +17,7 @@ import numpy as np
 
 from timesink.errors import UsageError
 from timesink.model.arrays import Float64Array
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.verify import limits
 from timesink.verify.explained import carry_over, explanations
 from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
@@ -45,8 +45,7 @@ class Hindrance(NamedTuple):
 Statistic = Literal["mean", "median"]
 
 
-@dataclass(frozen=True, slots=True)
-class ExperimentPlan:
+class ExperimentPlan(Record):
     """How a change is verified, fixed before the first run: pairs at each look, error rate, practical threshold.
 
     `statistic` condenses a run to one time: the mean, which is what throughput is made of, or the median, which is
@@ -80,8 +79,7 @@ class ExperimentPlan:
 Launch = Callable[[Side, int], RunRow]
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Record):
     """All counted pairs (before, after), in order, and the verdict on the step time."""
 
     plan: ExperimentPlan

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from timesink import __version__
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.untrusted.scrub import dashed
 from timesink.verify import LONGEST_RUN_S, limits
 from timesink.verify import baseline as baselines
@@ -119,8 +119,7 @@ def _judge_runs(
     return against_baseline(stored, [row.mean_s for row in rows], threshold_ratio, canary_ratio)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredGate:
+class StoredGate(Record):
     """A program held against the baseline of its suite in this environment; ratios as the options state them."""
 
     root: Path
@@ -167,8 +166,7 @@ class StoredGate:
 _NAME_CHARACTERS = 60
 
 
-@dataclass(frozen=True, slots=True)
-class PerfTest:
+class PerfTest(Record):
     """A test by its id, the command that runs it once in a fresh process, and the folder of its baseline."""
 
     test_id: str

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.untrusted.nvidia_tools import ask
 from timesink.untrusted.scrub import is_made_of
 from timesink.verify.environment import Command
@@ -32,8 +32,7 @@ SLOWING = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSample:
+class GpuSample(Record):
     """One line of nvidia-smi: seconds since the epoch, number of the GPU, MHz, degrees Celsius (None where the GPU does
     not say), and the bits of what slows its clock."""
 
@@ -49,8 +48,7 @@ class GpuSample:
         return tuple(name for bit, name in SLOWING.items() if self.reasons & bit)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuState:
+class GpuState(Record):
     """One run's samples over its GPUs: median SM clock, highest temperature, what slowed it, who else was there."""
 
     samples: int

@@ -18,15 +18,14 @@ from statistics import median
 from typing import Any
 
 from timesink.errors import UsageError
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.whole_file import whole_file
 from timesink.verify import BrokenRecord
 from timesink.verify.outcomes import Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
+class Gain(Record):
     """Milliseconds won per step, with the interval it is expected or measured to lie in. `before_ms` is what the step
     took before, where it was measured."""
 
@@ -36,8 +35,7 @@ class Gain:
     before_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Record):
     """One hypothesis: the finding it rests on, what was predicted, and once closed what was measured."""
 
     number: int
@@ -66,8 +64,7 @@ class Entry:
         return self.predicted.low_ms <= self.measured.value_ms <= self.predicted.high_ms
 
 
-@dataclass(frozen=True, slots=True)
-class TrackRecord:
+class TrackRecord(Record):
     """How good predictions are here, over closed entries that have both gains; None where no entry has."""
 
     compared: int

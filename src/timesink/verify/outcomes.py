@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from timesink.model.presentable import UNASKED, Origin, Presentable
-from timesink.startup import dataclass, field
+from timesink.records import Record, field
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
@@ -53,8 +53,7 @@ class Reason(StrEnum):
     WRONG_RESULT = "wrong result"
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(Record):
     """Ratio after / before with its confidence interval; `level` is what the interval covers (0.95 for 95 %)."""
 
     ratio: float
@@ -68,8 +67,7 @@ class Effect:
         return self.low > 1 or self.high < 1
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeVerdict:
+class ChangeVerdict(Record):
     """One comparison of one metric.
 
     `threshold_ratio` is the practical threshold (0.02: differences under 2 % do not matter). `effect` is None where the
@@ -146,8 +144,7 @@ class How(StrEnum):
     SHARE = "share"
 
 
-@dataclass(frozen=True, slots=True)
-class GateRow:
+class GateRow(Record):
     """One gated metric: its values on both sides in `unit`, and the verdict. `name` may come from a trace: untrusted.
 
     A row that is not `gated` (a median, a tail) is shown with the others and decides nothing. `limit` is what the value
@@ -172,8 +169,7 @@ class GateRow:
         return self.gated and (slower or self.verdict.falls_short)
 
 
-@dataclass(frozen=True, slots=True)
-class RunRow:
+class RunRow(Record):
     """One run as a report lists it, in the order in which runs were made. Times are seconds; None was not seen.
 
     `mark` is what ended its steps where they were found and not handed over, or "whole" where the run itself was timed.
@@ -198,8 +194,7 @@ class RunRow:
     foreign: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
+class Contribution(Record):
     """One part of a change in step time: parts of a comparison sum to its total to the nanosecond. `kernel` is the name
     of a kernel that `name` holds; people read a short one in its place."""
 
@@ -214,8 +209,7 @@ class Contribution:
         return self.after_ns - self.before_ns
 
 
-@dataclass(frozen=True, slots=True)
-class RangeSide:
+class RangeSide(Record):
     """The ranges of one name in one capture: how many, and of the mean one the host's time and the busy time of the GPU
     work launched inside."""
 
@@ -224,8 +218,7 @@ class RangeSide:
     device_ns: float
 
 
-@dataclass(frozen=True, slots=True)
-class RangeChange:
+class RangeChange(Record):
     """The ranges of one name before and after; None on a side that has none."""
 
     name: str
@@ -242,8 +235,7 @@ class Fate(StrEnum):
     SAME = "same"
 
 
-@dataclass(frozen=True, slots=True)
-class FindingChange:
+class FindingChange(Record):
     """One finding before and after, in recoverable milliseconds per step (None where it is absent or unpriced).
 
     `file` and `line` are where the program causes it, as far as a capture shows it: untrusted text.
@@ -259,8 +251,7 @@ class FindingChange:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class GateResult(Presentable):
+class GateResult(Presentable, Record):
     """Everything a gate has to say; every renderer works from this and nothing else.
 
     `procedure` is one of "same-job A/B", "stored baseline", "trunk history", "two captures", "table limits",
@@ -287,8 +278,8 @@ class GateResult(Presentable):
     runs: tuple[RunRow, ...] = ()
     notes: tuple[str, ...] = ()
     artefact: str = ""
-    origin: Origin = field(default=UNASKED, compare=False)
-    sides: tuple[Trace, Trace] | None = field(default=None, compare=False)
+    origin: Origin = UNASKED
+    sides: tuple[Trace, Trace] | None = None
 
     def __repr__(self) -> str:
         return f"<GateResult {self.suite or self.procedure}: {self.outcome.value}, {len(self.rows)} rows>"

@@ -23,7 +23,7 @@ from timesink.capture.running import agent_environment
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.errors import ToolFailed, UsageError
 from timesink.model.arrays import median
-from timesink.startup import asdict, dataclass, field, replace
+from timesink.records import Record, as_plain, field, replace
 from timesink.untrusted.plain_json import parsed
 from timesink.verify import LONGEST_RUN_S, limits
 from timesink.verify.environment import Command, Finished, probe_host, run
@@ -50,8 +50,7 @@ def pair_order(pair: int) -> tuple[Side, Side]:
     return SIDES[first], SIDES[1 - first]
 
 
-@dataclass(frozen=True, slots=True)
-class Launcher:
+class Launcher(Record):
     """What all runs of a comparison share: commands, step source, output folder, GPU watch, time limit per run."""
 
     commands: Mapping[Side, Command]
@@ -71,7 +70,7 @@ class Launcher:
         finished = run(command, folder, extra=extra, timeout_s=self.timeout_s)
         probed_s = (probed_s + probe_host()) / 2
         row = summarise(self.source.collect(folder, finished), side, number)
-        state = asdict(self.watch.state(finished.started_s, finished.ended_s, foreign))
+        state = as_plain(self.watch.state(finished.started_s, finished.ended_s, foreign))
         return replace(row, probe_s=probed_s, **{name: state[name] for name in state if name != "samples"})
 
 
@@ -100,8 +99,7 @@ _SECONDS = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _MOST_BYTES = 256 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class RunSteps:
+class RunSteps(Record):
     """One run's step times in seconds, in order, and its last receipt where it gave one.
 
     `mark` is what ended a step where that was found and not handed over: optimizer, profiler, forward, loader. `WHOLE`:
@@ -123,8 +121,7 @@ class StepsSeen:
         return {}
 
 
-@dataclass(frozen=True, slots=True)
-class StepsFile:
+class StepsFile(Record):
     """The program calls ``timesink.step()`` or writes the same lines itself to the path in TIMESINK_STEPS."""
 
     def environment(self, folder: Path, given: Mapping[str, str]) -> Mapping[str, str]:
@@ -155,8 +152,7 @@ def slowest(ranks: Sequence[Sequence[object]]) -> tuple[float, ...]:
     return tuple(max(_seconds(value, at) for value in step) for at, step in enumerate(zip(*ranks, strict=False)))
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSteps:
+class FoundSteps(Record):
     """Steps of a program that runs as it is, found as a capture finds them and timed by the agent in it.
 
     What the program hands over itself comes first. `most`: end the program after so many steps. `receipt` is looked for
@@ -209,8 +205,7 @@ _MARKS = [mark.name.lower() for mark in StepMark]
 WHOLE = "whole"
 
 
-@dataclass(frozen=True, slots=True)
-class WholeRuns(StepsSeen):
+class WholeRuns(StepsSeen, Record):
     """The program is not looked into: a run counts as one step, from its start to its end."""
 
     receipt: re.Pattern[str] | None = None
@@ -220,8 +215,7 @@ class WholeRuns(StepsSeen):
         return RunSteps((finished.seconds,), last_receipt(self.receipt, output_of(finished)), WHOLE)
 
 
-@dataclass(frozen=True, slots=True)
-class OutputPattern(StepsSeen):
+class OutputPattern(StepsSeen, Record):
     """A regular expression whose named group says value and unit: ``step time (?P<ms>[0-9.]+)`` (s, ms, us or ns)."""
 
     expression: re.Pattern[str]
@@ -250,8 +244,7 @@ class OutputPattern(StepsSeen):
         return RunSteps(seconds, last_receipt(self.receipt, text))
 
 
-@dataclass(frozen=True, slots=True)
-class JsonFile(StepsSeen):
+class JsonFile(StepsSeen, Record):
     """A JSON file that the program writes in every run: a list of numbers, or an object with one at `key`.
 
     The unit is the key's ending (``step_times_ms``); a bare list is seconds.
@@ -348,8 +341,7 @@ def _seconds(value: object, index: int) -> float:
 _STEP_S, _RUN_S, _LEAST_STEPS = 1e-3, 1.0, 8
 
 
-@dataclass(frozen=True, slots=True)
-class CallsInTurns:
+class CallsInTurns(Record):
     """Times both sides, as `experiment.verify` asks for it. A step is as many calls as take a millisecond, and ends
     once the GPU is idle; a run is `WANTED_STEPS` steps, or those of a second."""
 

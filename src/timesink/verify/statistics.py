@@ -16,15 +16,14 @@ import numpy.typing as npt
 from scipy import stats
 
 from timesink.model.arrays import Float64Array, Int64Array
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.verify.limits import DRIFT_P, FIXED_DROP, MSER_BATCH, MSER_MIN_STEPS, SIGN_P, STEADY_CUT
 from timesink.verify.outcomes import ChangeVerdict, Effect, Outcome, Reason
 
 _BATCH: Final = MSER_BATCH
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Steady:
+class Steady(Record, eq=False):
     """The steady part of one run: `kept` step times, and how many steps were `dropped` before them as warm-up.
 
     `settled` is False where the series never becomes steady. `drift_ratio` is the relative change over the kept part
@@ -87,8 +86,7 @@ def trend(values: Float64Array) -> float:
     return float(slope * (count - 1) / level) if level > 0 else 0.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LogInterval:
+class LogInterval(Record, eq=False):
     """A t interval of a mean log ratio after / before: `mean` and its bounds `low` and `high`.
 
     Arrays over the leading axes of the input. `se` is the standard error of the mean, with `df` degrees of freedom;

@@ -30,7 +30,7 @@ from timesink.knowledge.metric_names import FILTER, LIMIT, NUMBER
 from timesink.model.names import pattern_fault
 from timesink.model.tables import KERNEL_METRICS
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.verify.outcomes import (
     Better,
     ChangeVerdict,
@@ -64,8 +64,7 @@ _SHEETS: Final = "kernel_sheets"
 _OF_KERNELS: Final = ("kernels", _SHEETS, "device_ops", "kernel_profiles")
 
 
-@dataclass(frozen=True, slots=True)
-class TableNumber:
+class TableNumber(Record):
     """Which number: the column of the rows that pass every filter (column, sign, text), folded into one."""
 
     text: str
@@ -83,8 +82,7 @@ class TableNumber:
         return {"ns": "ns", "bytes": "bytes", "ratio": "ratio", "pct": "%"}.get(suffix, "")
 
 
-@dataclass(frozen=True, slots=True)
-class TableLimit:
+class TableLimit(Record):
     """A number and what it must keep to: `amount` in the number's unit, or (`is_relative`) times the other trace's.
 
     The sign ``+-`` bounds the distance from the other trace, by the amount or by that share of it.

@@ -29,8 +29,8 @@ from timesink.measures.kernels.quantised import quantised_products
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.memory_plan import Model
 from timesink.model.trace import Trace
+from timesink.records import replace
 from timesink.rules.ncu._family import explain_limiter
-from timesink.startup import replace
 from timesink.units import share_text, time_text
 from timesink.views.page import Cell, Page, Sheet, first_rows, listed
 

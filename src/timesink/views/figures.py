@@ -10,14 +10,13 @@ from typing import Final, Literal, TypeAlias
 
 from timesink.measures.timeline.call_trees import CallTree, TreeChange
 from timesink.model.arrays import Int64Array
-from timesink.startup import dataclass, field
+from timesink.records import Record, field
 from timesink.units import NS_PER_MS
 
 LaneKind = Literal["ranks", "finding", "step", "idle", "stream", "range", "op", "call"]
 
 
-@dataclass(frozen=True, slots=True)
-class StepSeries:
+class StepSeries(Record):
     """The period of each steady step of one rank, in order; `labels` are what the program calls them. `spikes` are the
     steps that stand out, with what made them slow; `parts` are what each step is made of, by kind, where that is known:
     they sum to the period."""
@@ -33,8 +32,7 @@ class StepSeries:
     parts: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Runs:
+class Runs(Record, eq=False):
     """One row of a lane as columns of equal length, in order of time; runs of one row do not overlap.
 
     A run is one event (`count` 1), or short ones that follow one another closely, of which `busy_ns` of the run's
@@ -55,8 +53,7 @@ class Runs:
     from_ns: Int64Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lane:
+class Lane(Record, eq=False):
     """One thread, stream or device in the timeline: `rows` of boxes, the outermost first. `device` is None for lanes of
     the host. A lane of kind "ranks" has a row for each rank, or for a few of them, and is of rank -1. `label` is
     untrusted text."""
@@ -68,8 +65,7 @@ class Lane:
     rows: tuple[Runs, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Timeline:
+class Timeline(Record, eq=False):
     """The whole capture: nothing that it holds is left out of a lane, but events shorter than `merged_below_ns` may
     share a run. `short` holds the short names of kernels by their place in `texts`, which are untrusted. `notes` say
     which lanes are not here. Times that people read count from `origin_ns`, as those of `--window` do. `marks` says
@@ -89,8 +85,7 @@ class Timeline:
     mixes: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineWindow:
+class TimelineWindow(Record):
     """A stretch of one device's time in which a finding shows, and how much of it the finding accounts for.
 
     `step` is the number of the step it lies in, where the trace has steps.
@@ -104,8 +99,7 @@ class TimelineWindow:
     claimed_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedWindow:
+class MarkedWindow(Record):
     """A window in a timeline, of which `row` of `lane` holds what the finding accounts for: -1 where it is nothing.
 
     `longest` are the window's longest events: lane, name, start from the window's, length.
@@ -117,8 +111,7 @@ class MarkedWindow:
     longest: tuple[tuple[str, str, int, int], ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Flame:
+class Flame(Record, eq=False):
     """Time by call path. `tree` holds the paths that can be seen; `costliest` are those with most time by themselves:
     the path from the outside in, its own time, and its share of the whole. `kinds` are those of kernels, by name."""
 
@@ -129,8 +122,7 @@ class Flame:
     kinds: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FlameChange:
+class FlameChange(Record, eq=False):
     """What changed by call path, per step. `largest` are the paths that changed most by themselves: the path, its own
     time before and after, and the change."""
 
@@ -140,8 +132,7 @@ class FlameChange:
     largest: tuple[tuple[str, float, float, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StageChart:
+class StageChart(Record):
     """Items of a pipeline, in order: the period that each took, the time of every stage, and the share of the period in
     which the stages stood still, averaged over them. Names are untrusted text."""
 
@@ -152,8 +143,7 @@ class StageChart:
     bubble_ratio: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StageSpan:
+class StageSpan(Record):
     """Work of one row on one item: its part, when it began and ended since the chart's beginning."""
 
     row: int
@@ -163,8 +153,7 @@ class StageSpan:
     end_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class GanttChart:
+class GanttChart(Record):
     """Who worked on which item of a pipeline, when: a row for each rank. Names are untrusted text."""
 
     title: str
@@ -175,16 +164,14 @@ class GanttChart:
     spans: tuple[StageSpan, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Slope:
+class Slope(Record):
     """A memory level's roof: bytes per second."""
 
     level: str
     bytes_per_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ceiling:
+class Ceiling(Record):
     """An arithmetic roof: operations per second. `is_used` where a kernel of the picture works below it."""
 
     label: str
@@ -192,8 +179,7 @@ class Ceiling:
     is_used: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Record):
     """A kernel at one memory level: operations per byte, operations per second, and what its sheet says of it."""
 
     kernel: str
@@ -203,8 +189,7 @@ class Point:
     facts: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RooflineChart:
+class RooflineChart(Record):
     """Roofs and kernels, both axes logarithmic. `title` and the names of kernels are untrusted text. `moves` are pairs
     of points: where a kernel was, and where it is after a change.
     """
@@ -216,8 +201,7 @@ class RooflineChart:
     moves: tuple[tuple[Point, Point], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
+class Band(Record):
     """One category of memory: its name and number, and its bytes at every column of the chart."""
 
     name: str
@@ -225,8 +209,7 @@ class Band:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryChart:
+class MemoryChart(Record):
     """Memory over time: bands on top of one another, the first at the bottom, all with equally many columns. These are
     equally many events apart, for little happens for a long time and much at once; `time_ns` is when each was."""
 
@@ -239,8 +222,7 @@ FREE: Final = -1
 """The number of what nobody uses, in a map."""
 
 
-@dataclass(frozen=True, slots=True)
-class MapChart:
+class MapChart(Record):
     """Segments of memory one after the other, cut into lines of `cells` cells of `cell_bytes`. A cell has the number of
     its segment and of the class of memory in its middle; `names` and `bytes_of` are of these classes."""
 
@@ -254,8 +236,7 @@ class MapChart:
     bytes_of: Mapping[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class HeatChart:
+class HeatChart(Record):
     """A figure in ns for every row and column, None where there is none; a row or column may stand for several, whose
     mean it holds."""
 
@@ -267,8 +248,7 @@ class HeatChart:
     values_ns: tuple[tuple[float | None, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LadderRung:
+class LadderRung(Record):
     """One change of a plan: the step before and after it, and how long it may be after it, in ns."""
 
     name: str
@@ -278,8 +258,7 @@ class LadderRung:
     high_ns: float
 
 
-@dataclass(frozen=True, slots=True)
-class LadderChart:
+class LadderChart(Record):
     """The step as changes shorten it, one below the other; `note` says why it ends."""
 
     title: str

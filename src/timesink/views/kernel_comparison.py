@@ -13,8 +13,8 @@ from timesink.measures.counters import KernelCounters
 from timesink.measures.counters.comparison import Comparison, KernelPair, compare_reports
 from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets
 from timesink.model.trace import Trace
+from timesink.records import Record, replace
 from timesink.rules.ncu._sheet import verdict_of
-from timesink.startup import dataclass, replace
 from timesink.views.figures import RooflineChart
 from timesink.views.kernel_sheet import printed, table_of
 from timesink.views.kernels import LIMITER_WORDS
@@ -25,8 +25,7 @@ ALIKE = 0.01  # figures that differ by less are noise of the profiler, and left 
 _TIME = "duration_ns"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SheetPair:
+class SheetPair(Record, eq=False):
     """A pair of launches with their sheets."""
 
     pair: KernelPair
@@ -34,8 +33,7 @@ class SheetPair:
     after: KernelSheet
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReportPair:
+class ReportPair(Record, eq=False):
     """Two reports compared, each pair with its sheets."""
 
     result: Comparison

@@ -28,8 +28,8 @@ from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_
 from timesink.measures.kernels.kernels import KernelTarget, kernel_targets
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace
+from timesink.records import Record, replace
 from timesink.rules.ncu._family import bottleneck_of, explain_limiter
-from timesink.startup import dataclass, replace
 from timesink.units import share_text, time_text
 from timesink.untrusted.masking import redacted
 from timesink.views.page import Cell, Field, Page, Sheet, declare, listed, sheet_of
@@ -230,8 +230,7 @@ NEXT_NOTES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NextKernel:
+class NextKernel(Record):
     """A kernel worth a replay, the ncu command for a few of its launches, and how long the replays of a launch run."""
 
     target: KernelTarget

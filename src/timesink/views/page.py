@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, overload, runti
 
 from timesink.errors import unknown
 from timesink.model.presentable import UNASKED, Frames, Origin, Presentable, given_as
-from timesink.startup import dataclass, field, replace
+from timesink.records import Record, field, replace
 from timesink.untrusted.scrub import shortened
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ Cell = str | int | float | bool | None
 _TITLE: Final = 80  # characters of a title in a prompt
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Record):
     """One column of a sheet: `key` names it in JSON (with its unit: `idle_ns`), `head` above the column.
 
     No unit: text; `1`: a plain number. `is_name` marks text that names something (a kernel, a code): never wrapped, and
@@ -51,8 +50,7 @@ class Field:
     words: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sheet:
+class Sheet(Record):
     """One table. `key` names it in JSON; `note` says how it was measured or what was left out."""
 
     key: str
@@ -62,8 +60,7 @@ class Sheet:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Page(Presentable):
+class Page(Presentable, Record):
     """What a listing command shows: a title, tables, and notes. `is_command`: the title is a command to be copied.
     `charts` are its pictures, which a page for a browser shows above the tables.
 
@@ -80,8 +77,8 @@ class Page(Presentable):
     sheets: tuple[Sheet, ...]
     notes: tuple[str, ...] = ()
     is_command: bool = False
-    origin: Origin = field(default=UNASKED, compare=False)
-    charts: tuple[Chart, ...] = field(default=(), compare=False)
+    origin: Origin = UNASKED
+    charts: tuple[Chart, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Page {shortened(self.title, _TITLE)!r}: {', '.join(sheet.key for sheet in self.sheets)}>"
@@ -109,8 +106,7 @@ class Page(Presentable):
         raise unknown("table of this page", key, [sheet.key for sheet in self.sheets])
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Record):
     """A section of the report: the page that another command shows too.
 
     `folds` are further tables under a heading each, folded but for the first.
@@ -122,8 +118,7 @@ class Section:
     folds: tuple[tuple[str, tuple[Sheet, ...]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Report:
+class Report(Record, eq=False):
     """Everything that the page of `timesink report` shows.
 
     `timeline` is None where nothing ran on a device. `windows` holds the place in it of a finding by its position in

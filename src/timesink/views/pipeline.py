@@ -20,7 +20,7 @@ from timesink.measures.communication.stage_traces import traced_stages
 from timesink.measures.steps.steps import step_times
 from timesink.model.trace import Trace
 from timesink.readers.formats import recognised
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.units import NS_PER_S, share_text, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.limits import STEP_THRESHOLD
@@ -38,8 +38,7 @@ _TIMES = declare(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineGate:
+class PipelineGate(Record):
     """What a pipeline must reach: an OverlapScore of `least_score`, and a median period of `most_period_ns` or less."""
 
     least_score: float
@@ -84,8 +83,7 @@ def logs_of_ranks(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(Record):
     """The stages of a run, and the trace that they are from, if any."""
 
     logs: StageLogs

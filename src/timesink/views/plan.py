@@ -18,7 +18,7 @@ from timesink.fixes.table import GRAMMAR, OF_A_LAYER, Asked, parse_change
 from timesink.measures.timeline.known import trains
 from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
 from timesink.model.trace import Trace
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.views.figures import LadderChart
 from timesink.views.page import Cell, Page, Sheet, declare, listed
@@ -168,8 +168,7 @@ def _time(time_ms: float) -> str:
     return time_text(time_ms * NS_PER_MS)
 
 
-@dataclass(frozen=True, slots=True)
-class Climbed:
+class Climbed(Record):
     """One rung: the step before it, what was foretold of the step after it, and what was measured, in ms; None where it
     was not made yet."""
 

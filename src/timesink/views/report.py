@@ -27,7 +27,7 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import median
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
-from timesink.startup import replace
+from timesink.records import replace
 from timesink.views.figures import StepSeries, Timeline
 from timesink.views.page import Report, Section, Sheet, listed, without_columns
 from timesink.views.plan import page_of, plan

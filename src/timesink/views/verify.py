@@ -9,7 +9,7 @@ from typing import Any, Final
 from timesink.diagnosis.engine import MATERIAL
 from timesink.diagnosis.saving import saving_text, what_is_left
 from timesink.diagnosis.verdicts import Diagnosis, Where
-from timesink.startup import asdict, dataclass, field
+from timesink.records import Record, as_plain, field
 from timesink.verify.baseline import Baseline, check_kept_file
 from timesink.verify.calibration import Calibration
 from timesink.verify.ledger import Entry, track_record
@@ -93,8 +93,7 @@ SHOWN: Final = 3  # as many as a line of an index holds
 _FORMAT: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(Record):
     """What is kept of a capture: `name` is its path below the folder, `key` says which bytes were looked at.
 
     `error` says why it could not be diagnosed, and is empty otherwise. `figures` have their unit at the end of their
@@ -114,7 +113,7 @@ class Watched:
 
     def stored(self) -> dict[str, Any]:
         """As a document."""
-        return {"timesink_watched": _FORMAT, **asdict(self)}
+        return {"timesink_watched": _FORMAT, **as_plain(self)}
 
     @classmethod
     def of(cls, document: Any) -> Watched | None:

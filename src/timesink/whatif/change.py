@@ -16,7 +16,7 @@ from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches, pattern_fault
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
-from timesink.startup import dataclass, field
+from timesink.records import Record, field
 from timesink.whatif.graph import Graph
 from timesink.whatif.host import thread_rows
 
@@ -36,8 +36,7 @@ class Case(Enum):
     HOPEFUL = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Record):
     """A figure at each case."""
 
     cautious: float
@@ -58,8 +57,7 @@ Figure = Range | Assumption
 """What a change takes for a figure: one that its caller gives, or one that is declared."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Selection:
+class Selection(Record, eq=False):
     """Kernels of one (rank, device) that a measure found: rows of `device_ops`, ascending, by their role in a fix.
 
     `usual` and `best` are there for some: per row of `rows`, the share of its time that it would take as such kernels
@@ -111,8 +109,7 @@ class Change(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Record):
     """Part of a program. `pattern` is a regular expression, searched anywhere in a name.
 
     kernel and collective choose device ops by name; op, range, frame and call choose host time inside what bears the

@@ -15,7 +15,7 @@ import polars as pl
 from timesink.model.arrays import Int64Array
 from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, HOST_OPS
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import EdgeKind, Replay
 from timesink.whatif.periods import Anchors
@@ -27,8 +27,7 @@ _KINDS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class PathShare:
+class PathShare(Record):
     """Part of the critical path: `kind` says on which side, `name` what (untrusted text), `ns` how long per step."""
 
     kind: str
@@ -36,8 +35,7 @@ class PathShare:
     ns: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PathPieces:
+class PathPieces(Record, eq=False):
     """The critical path as time passes: each piece ends where the next begins. `names` are untrusted text."""
 
     start_ns: Int64Array

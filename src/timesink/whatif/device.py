@@ -16,14 +16,13 @@ from timesink.model.correlation import launching_calls
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.host import Calls, calls_of_rank
 
 _REPLAYED: Final = 2  # the group of replays on a stream, after its other work and its copies
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ops:
+class Ops(Record, eq=False):
     """Rows of `device_ops` of one rank, by start.
 
     `row` is the row of the table, `call` the number of the call that launched the op (-1 for none), `stream` numbers
@@ -54,8 +53,7 @@ class Ops:
         return order[np.searchsorted(self.row, rows, sorter=order)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
+class Blocks(Record, eq=False):
     """What is replayed as one: start and end, first op, the call that launched it (or -1), and number of ops."""
 
     start_ns: Int64Array
@@ -68,8 +66,7 @@ class Blocks:
         return int(self.op.size)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Costs:
+class Costs(Record, eq=False):
     """In ns: the gap after a predecessor, and the launch latency into an empty queue, each intrinsic, usual and late.
 
     Latencies are per group of ops (a stream's copies, its replays of graphs, which start late in a long call, and its

@@ -16,7 +16,7 @@ from timesink import _native
 from timesink.knowledge.assumptions import fixes
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals, begun_in
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Case, Change, HostWindows, Touches
 from timesink.whatif.graph import Graph, Program
@@ -320,8 +320,7 @@ class EditedChange:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class Together(EditedChange):
+class Together(EditedChange, Record):
     """Changes made one after another. What they win together is less than the sum where they win the same time."""
 
     changes: tuple[Change, ...]

@@ -26,7 +26,7 @@ from timesink.model.arrays import BoolArray, Int64Array, IntArray, median
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.startup import dataclass, field, fields, replace
+from timesink.records import Record, field, field_names, replace
 from timesink.whatif.device import Blocks, Costs, Ops, measure_costs, read_ops, same_stream_pairs
 from timesink.whatif.host import Bursts, Calls, HostPoints, burst_points, find_bursts, host_points, read_calls
 from timesink.whatif.network import EdgeKind, Edges, Network, Replay
@@ -35,8 +35,7 @@ from timesink.whatif.waits import EventEdges, LaunchOrder, Releases, find_event_
 _Kept = TypeVar("_Kept")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankWork:
+class RankWork(Record, eq=False):
     """What one rank did and what each part of it waited for: all that says why a device was idle."""
 
     rank: int
@@ -73,8 +72,7 @@ class RankWork:
         return marked
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Program(RankWork):
+class Program(RankWork, eq=False):
     """One rank's work as nodes and edges.
 
     Nodes are numbered: host points first, then start and end of each block, alternating. With 3 points and 2 blocks:
@@ -91,7 +89,7 @@ class Program(RankWork):
         rank = _only_rank(trace) if rank is None else rank
         work = RankWork.read_work(trace, rank)
         points = host_points(trace, rank, work.calls, work.bursts)
-        return cls(**{part.name: getattr(work, part.name) for part in fields(RankWork)}, points=points)
+        return cls(**{name: getattr(work, name) for name in field_names(RankWork)}, points=points)
 
     def start_node(self, block: IntArray) -> IntArray:
         """The node at which a block starts."""
@@ -259,8 +257,7 @@ class Program(RankWork):
         return full[last_end >= 0], by_end[last_end[last_end >= 0]], usual
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Graph:
+class Graph(Record, eq=False):
     """A rank's program with its network. `graph.replay()` reproduces every observed time of an unchanged graph exactly.
 
     `kappa` is the share of profiled host time that calibration left, 1 where it was not needed; `slowdown` is the
@@ -275,7 +272,7 @@ class Graph:
     kappa: float = 1.0
     slowdown: float = 1.0
     op_rows: IntArray | None = None
-    kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    kept: dict[Hashable, Any] = field(default_factory=dict)
 
     @classmethod
     def from_trace(cls, trace: Trace, rank: int | None = None) -> Graph:

@@ -22,7 +22,7 @@ from timesink.model.names import matches
 from timesink.model.nesting import slice_of, thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
-from timesink.startup import dataclass, fields, replace
+from timesink.records import Record, field_names, replace
 
 _BUSIEST: Final = 24  # threads that are looked at
 
@@ -56,8 +56,7 @@ def recorded_time(
     return recorded
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Calls:
+class Calls(Record, eq=False):
     """CUDA calls of one rank, one row each, in the order of `api_calls`.
 
     `row` is the row of `api_calls`; `thread` numbers the (process, thread) pairs of `threads`; `kind` is a `CallKind`;
@@ -105,8 +104,7 @@ def calls_of_rank(calls: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, int]:
     return calls[first:last], first
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bursts:
+class Bursts(Record, eq=False):
     """One row per stretch in which thread `worker` worked and thread `owner` waited, from `fork_ns` to `join_ns`.
 
     The owner's last act before is the fork, its first act after is the join.
@@ -140,7 +138,7 @@ def find_bursts(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> 
             workers.add(worker)
             parts.append((best[0], worker, best[1], best[2]))
     if not parts:
-        return Bursts(*(np.empty(0, np.int64) for _ in fields(Bursts)))
+        return Bursts(*(np.empty(0, np.int64) for _ in field_names(Bursts)))
     owner, worker_of, fork, join = zip(*parts, strict=True)
     sizes = [times.size for times in fork]
     return Bursts(
@@ -195,8 +193,7 @@ def _autograd_threads(trace: Trace, rank: int, threads: Sequence[tuple[int, int]
     }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HostPoints:
+class HostPoints(Record, eq=False):
     """Every begin and end of a call, and every fork and join of a burst, sorted by thread and time: host nodes.
 
     `call` is the call's number, or negative for a mark; `ends` tells an end (or a join) from a begin (or a fork).

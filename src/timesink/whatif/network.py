@@ -20,7 +20,7 @@ import numpy as np
 
 from timesink import _native
 from timesink.model.arrays import Int8Array, Int64Array
-from timesink.startup import dataclass, field, replace
+from timesink.records import Record, field, replace
 
 DISABLED = _native.DISABLED
 _Kept = TypeVar("_Kept")
@@ -52,8 +52,7 @@ class EdgeKind(IntEnum):
     """A launch into a full queue returns once earlier work is over and frees a slot."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Edges:
+class Edges(Record, eq=False):
     """Edges of one kind or many, one row each: dst happens no earlier than `weight_ns + unexplained_ns` after src.
 
     The weight is intrinsic. What no weight explains of a node's delay belongs to the edge that bound the node when it
@@ -91,8 +90,7 @@ class Edges:
         return Edges(self.src[rows], self.dst[rows], self.weight_ns[rows], self.kind[rows], self.unexplained_ns[rows])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Replay:
+class Replay(Record, eq=False):
     """When each node happens, and the number of the edge that bound it (-1 where none did)."""
 
     time_ns: Int64Array
@@ -103,8 +101,7 @@ class Replay:
         return _native.path_back(network.edges.src, self.binding, self.time_ns, node, until_ns)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Network:
+class Network(Record, eq=False):
     """A graph ready for replay.
 
     `order` lists the nodes topologically; `edges` are grouped by the node they enter, in that order, and those into
@@ -118,7 +115,7 @@ class Network:
     order: Int64Array
     first: Int64Array
     dropped: int
-    kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    kept: dict[Hashable, Any] = field(default_factory=dict)
 
     @classmethod
     def build(cls, observed_ns: Int64Array, edges: Edges) -> Network:

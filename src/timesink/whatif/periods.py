@@ -13,7 +13,7 @@ import numpy as np
 from timesink.knowledge.op_class import COMMUNICATION, COPY
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.device import launched_ns
 from timesink.whatif.graph import Graph, Program
 from timesink.whatif.network import Replay
@@ -22,8 +22,7 @@ TO_P90: Final = 1.28
 """Standard deviations from the middle of normal errors to their ninetieth percentile."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepWindows:
+class StepWindows(Record, eq=False):
     """Host windows of steady steps, in order: one begins where the program begins a step, not where the GPU does.
 
     `weight` is what each counts for in a mean step: 1, but where slow steps come more or less often than here.

@@ -18,7 +18,7 @@ import numpy as np
 from timesink.knowledge.assumptions import idle, replay
 from timesink.knowledge.op_class import COPY
 from timesink.model.arrays import Float64Array, Int64Array, IntArray, median
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.critical_path import PathShare, longest_kind, path_shares
 from timesink.whatif.graph import Graph
@@ -38,8 +38,7 @@ _DRAWS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Price:
+class Price(Record, eq=False):
     """What a change wins per step, in ns: `low_ns <= gain_ns <= high_ns`, p10 and p90 over steps and unknown figures.
 
     `step_ns` is the mean step before, and `new_step_ns` after. `replayed` is False where the trace cannot be: the gain
@@ -280,16 +279,14 @@ def _drawn(steps: int, weight: tuple[float, ...] | None) -> tuple[IntArray, IntA
     return which, chosen, rng.standard_normal(_RESAMPLES), rng.standard_normal(_RESAMPLES)
 
 
-@dataclass(frozen=True, slots=True)
-class Floor:
+class Floor(Record):
     """Per step, in ns: B, the time the busiest device runs anything, and H, the host's time without any wait."""
 
     busy_ns: float
     host_ns: float
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Record):
     """The floors of a step before and after a change. A side that it does not touch keeps its floor."""
 
     before: Floor

@@ -23,7 +23,7 @@ from timesink.model.names import matches
 from timesink.model.nesting import slice_of
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
-from timesink.startup import replace
+from timesink.records import replace
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Case
 from timesink.whatif.edit import Edit

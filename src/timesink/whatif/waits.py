@@ -18,7 +18,7 @@ from timesink.model.arrays import BoolArray, Int64Array, IntArray
 from timesink.model.nesting import numbered_rows
 from timesink.model.tables import DEVICE_OPS, EVENT_WAITS, SYNCS
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.device import Blocks, Ops, launched_ns, rows_by_stream
 from timesink.whatif.host import Calls
 
@@ -28,8 +28,7 @@ Pairs = tuple[IntArray, IntArray, BoolArray]
 """Call, block, and whether the pair is inferred; one row per pair."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LaunchOrder:
+class LaunchOrder(Record, eq=False):
     """Launched blocks in order of launch (block, time and call of each), and per stream when which block came on it."""
 
     block: IntArray
@@ -84,8 +83,7 @@ def _stream_numbers(ops: Ops) -> Callable[[int, int, int], int]:
     return lambda device, stream, default: by_device.get((device, stream), by_id.get(stream, default))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Releases:
+class Releases(Record, eq=False):
     """Pairs (call, block): the call returned no earlier than the block's end. `inferred` says the stream was deduced.
 
     `blocking` has one flag per call of the rank: whether it can wait for the device, with or without a release found.
@@ -249,8 +247,7 @@ def _blocking_copies(trace: Trace, calls: Calls, ops: Ops, blocks: Blocks) -> Pa
     return _pairs(call[waits], copies[waits])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EventEdges:
+class EventEdges(Record, eq=False):
     """Pairs of blocks (source ends before sink starts), and whether each was inferred rather than recorded."""
 
     source: Int64Array

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +12,7 @@ from timesink.measures.communication.communication import communication
 from timesink.measures.communication.waits import waits_of
 from timesink.measures.ranks.job import job
 from timesink.measures.ranks.lateness import lateness_of, rebalanced
+from timesink.records import replace
 
 ONE_HOST = dict.fromkeys(range(8), "node")
 ARRIVALS = st.lists(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import lzma
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from timesink.measures.compile.summary import compile_counters, compile_summary
 from timesink.measures.steps.spikes import Spike, spikes
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.records import replace
 from timesink.verify.counters import captured_metrics, gate_counters
 from timesink.verify.outcomes import How, Outcome
 

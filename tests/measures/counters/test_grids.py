@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from tests.measures.counters.kernel_counter_strategies import kernel
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read
+from timesink.records import replace
 from timesink.rules.ncu._family import explain_limiter, gain_ns
 
 KERNELS = Path(__file__).parents[3] / "benchmarks" / "kernels"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -19,6 +18,7 @@ from timesink.measures.counters import ARITHMETIC, KernelCounters, Resource, lea
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
 from timesink.measures.counters.waste import Cause, waste_of
 from timesink.readers import read
+from timesink.records import replace
 from timesink.rules.ncu import is_tiny
 from timesink.rules.ncu._family import explain_limiter, operands_advice
 from timesink.units import NS_PER_US

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lzma
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from timesink.knowledge.gpus import Precision
 from timesink.measures.counters import kernel_counters
 from timesink.measures.counters.roofline import instructions, kernel_rooflines, roofline_of
 from timesink.readers import read
+from timesink.records import replace
 
 SUITE = Path(__file__).resolve().parents[3] / "benchmarks" / "kernels" / "reports"
 OP = "smsp__sass_thread_inst_executed_op_"

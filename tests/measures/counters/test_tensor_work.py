@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import lzma
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -21,6 +20,7 @@ from timesink.measures.counters.tensor import Counted, pipe_busy, tensor_work
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.records import replace
 
 SUITE = Path(__file__).resolve().parents[3] / "benchmarks" / "kernels" / "reports"
 RESULTS = SUITE.parent / "known_shapes" / "results"

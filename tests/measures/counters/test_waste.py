@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.measures.counters.kernel_counter_strategies import kernel
 
 from timesink.measures.counters import ELAPSED, KernelCounters, Resource
 from timesink.measures.counters.waste import Cause, access_of, active_lanes, least_passes, waste_of
+from timesink.records import replace
 
 # 100 global sectors of which 40 would do, 20 requests; 10 atomics with 24 sectors; shared, local and all passes.
 WHOLE = {

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -30,6 +29,7 @@ from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.records import replace
 
 US = 1_000
 HOST = {"rank": 0, "process": 1, "thread": 1}

@@ -7,8 +7,6 @@ once. Attainable are 80 % of 989.4 TFLOP/s, 93 % of 3.352 (H100) and 4.8 TB/s (H
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from timesink.errors import UsageError
@@ -16,6 +14,7 @@ from timesink.knowledge.gpus import Precision, candidates, peaks
 from timesink.measures.kernels.attainable import attainable_ridge
 from timesink.measures.kernels.planned import Batch, backward_operators, forward_operators
 from timesink.memory_plan import Model
+from timesink.records import replace
 
 LLAMA = Model(
     "decoder", 32, 4096, 32, 14336, 128256, kv_heads=8, head_width=128, norm="rmsnorm", gated=True, positions="rotary"

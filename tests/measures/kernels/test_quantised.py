@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import lzma
-from dataclasses import replace
 from itertools import pairwise
 from math import hypot, inf, sqrt
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.tables import trace_of
 from timesink.measures.kernels.quantised import QuantisedProduct, quantised_products
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.records import replace
 from timesink.views.classify import rows_text
 
 ABS = "vectorized_elementwise_kernel<4, at::native::abs_kernel_cuda(at::TensorIteratorBase&)>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +14,7 @@ from timesink.measures.lines.stacks import op_stacks, stack_book
 from timesink.model.tables import DEVICE_OPS, GENERATED_KERNELS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.records import replace
 
 DATA = Path(__file__).resolve().parents[2] / "data/compile/planted"
 LINES = {mark[1]: n for n, text in enumerate((DATA / "model.txt").read_text().splitlines(), 1)

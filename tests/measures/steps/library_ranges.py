@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -15,6 +14,7 @@ from timesink.model.names import matches
 from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
+from timesink.records import replace
 
 MARK: Final = rf"^ProfilerStep#|{STEP}|^\[pl\]"
 PYTORCH: Final = r"^ProfilerStep#|^Optimizer|enumerate\(DataLoader"

@@ -16,7 +16,7 @@ from timesink.measures.steps.marks import StepMarker, step_of_ops
 from timesink.measures.steps.steps import step_times, steps
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import StepChoice, Trace
-from timesink.startup import replace
+from timesink.records import replace
 
 
 def loop(periods_ns: list[int], name: str = "ProfilerStep#{}", **columns: object) -> Trace:

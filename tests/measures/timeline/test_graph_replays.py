@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.readers.ranks import with_capture
+from timesink.records import replace
 
 Kernel = tuple[str, int]  # its name and its blocks
 LAYER: list[Kernel] = [("norm", 8), ("gemm", 64), ("gelu", 32), ("gemm", 96)]

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal
 from timesink.cli.options import PageOutput, facts_of, read_traces
 from timesink.cli.output import Sink, tell
 from timesink.errors import UsageError
+from timesink.records import Record
 from timesink.render import Format
-from timesink.startup import dataclass
 from timesink.verify import LONGEST_RUN_S
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from timesink.verify.runs import Launcher, Side, StepSource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
+class Sides(Record, kw_only=True):
     """The programs that are compared: two commands, or one with a variable toggled."""
 
     program: list[str] | None = None
@@ -74,8 +73,7 @@ def one_command(program: Sequence[str] | None) -> Command:
     return Command(tuple(program))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimeOptions:
+class StepTimeOptions(Record, kw_only=True):
     """Where the times of steps are read; without an option steps are handed over by timesink.step() or found."""
 
     whole: bool = False
@@ -113,8 +111,7 @@ class StepTimeOptions:
         return {"times": "whole"} if self.whole else {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Looks:
+class Looks(Record, kw_only=True):
     """When the pairs of runs are looked at, what of them, and which change matters."""
 
     threshold: str = "2%"
@@ -162,8 +159,7 @@ def share(text: str) -> float:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkFacts:
+class WorkFacts(Record, kw_only=True):
     """What the program does, so far as its command line does not say it."""
 
     config_file: list[Path] | None = None
@@ -176,8 +172,7 @@ class WorkFacts:
         return workload(command, self.config_file or (), {**facts_of(self.fact), **more})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSession:
+class RunSession(Record, kw_only=True):
     """How long a run may take, and where its output is kept."""
 
     timeout: float = LONGEST_RUN_S
@@ -203,8 +198,7 @@ def counters(metrics: Path | None, captures: Sequence[Path] | None) -> dict[str,
     return {**captured, **(read_counters(metrics) if metrics else {})}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateOutput(PageOutput):
+class GateOutput(PageOutput, kw_only=True):
     """Where the result of a gate goes, and what the exit code says of it."""
 
     junit_xml: Path | None = None

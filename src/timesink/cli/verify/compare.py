@@ -9,7 +9,7 @@ from timesink.cli.options import Stepping, of_run, read_traces
 from timesink.cli.output import working
 from timesink.cli.verify import GateOutput, share
 from timesink.errors import UsageError
-from timesink.startup import dataclass
+from timesink.records import Record
 
 if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 SIDE = "A capture, or a folder of the ranks of one job."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Judgement(Record, kw_only=True):
     """What a difference is held against: how much runs of an unchanged program differ, and which facts may."""
 
     calibration: Path | None = None

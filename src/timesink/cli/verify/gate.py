@@ -22,7 +22,7 @@ from timesink.cli.verify import (
     share,
 )
 from timesink.errors import UsageError
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 
 if TYPE_CHECKING:
     from timesink.cli.output import Sink
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from timesink.verify.outcomes import GateResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatedCounters:
+class GatedCounters(Record, kw_only=True):
     """Counters that are gated besides the step time."""
 
     metrics: Path | None = None
@@ -52,8 +51,7 @@ class GatedCounters:
         return [*(self.capture or ()), *(self.capture_before or ()), *named]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredBaseline:
+class StoredBaseline(Record, kw_only=True):
     """The stored baseline that a program is held against."""
 
     suite: str = "default"
@@ -62,8 +60,7 @@ class StoredBaseline:
     canary: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateReports(GateOutput):
+class GateReports(GateOutput, kw_only=True):
     """Where the result of the gate goes, services for continuous integration included."""
 
     artefact: str = ""
@@ -166,16 +163,14 @@ def limits(
 app = Commands(help="Keep baselines: run summaries of the trunk, committed beside the code.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptCounters:
+class KeptCounters(Record, kw_only=True):
     """Counters that a baseline keeps besides the step time."""
 
     metrics: Path | None = None
     capture: list[Path] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddedRuns:
+class AddedRuns(Record, kw_only=True):
     """How many runs are added, to which baseline."""
 
     runs: int = 10

@@ -14,7 +14,7 @@ from timesink.cli.options import Commands, PageOutput
 from timesink.cli.output import sink
 from timesink.cli.verify import GateOutput, Looks, RunSession, Sides, StepTimeOptions, WorkFacts, one_command
 from timesink.errors import UsageError
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.verify.outcomes import Outcome
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from timesink.verify.ledger import Gain
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerEntry:
+class LedgerEntry(Record, kw_only=True):
     """The entry of the ledger that a verification closes."""
 
     ledger: int | None = None

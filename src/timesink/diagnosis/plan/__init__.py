@@ -32,7 +32,7 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, together
 from timesink.whatif.edit import Together
@@ -269,8 +269,7 @@ _NO_CHANGE: Final = frozenset({"slow_steps", "profiler_overhead"})  # the cause,
 _TO_LOOK_INTO: Final = frozenset({Bottleneck.HOST_UNTRACED, Bottleneck.LATE_START})  # nobody knows yet what to change
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
+class Candidate(Record, eq=False):
     """A fix, the findings that it repairs (none where only the replay says that it wins), and the rules that found
     anything."""
 

@@ -33,7 +33,7 @@ from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, DEVICES, MEMORY_EVENTS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import bytes_text
 from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import GrowKernels
@@ -55,8 +55,7 @@ BUSY: Final = Limit.ratio(
 _OF_WEIGHTS: Final = ("communication", "foreach")
 
 
-@dataclass(frozen=True, slots=True)
-class LargerBatch:
+class LargerBatch(Record):
     """A batch so many times as large: its step, the time of as many items as a step has today, what bounds it, and what
     it needs more of memory."""
 
@@ -96,8 +95,7 @@ def _unknown(joint: Joint, chosen: Sequence[str]) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Today:
+class Today(Record, eq=False):
     """The step of today once changes are made: its graph, what that replays to, how long it is said to be, and what of
     each device grows with the batch."""
 
@@ -155,8 +153,7 @@ def _growing(trace: Trace, device: Device) -> Callable[[int], GrowKernels]:
     return grown
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceMemory:
+class DeviceMemory(Record):
     """Bytes of one device. `free` at most; `working` is what a step adds to what it starts with, at its peak; `again`
     what recomputation allocates anew; `sent` what a step copies to the device. None where it was not recorded."""
 
@@ -206,8 +203,7 @@ def free_text(free: int | None, needed: int = 0) -> str:
     return f"{'only' if needed > free else 'at most'} {bytes_text(free)} are free"
 
 
-@dataclass(frozen=True, slots=True)
-class _Allocated:
+class _Allocated(Record):
     """What the allocator says of one device: the bytes after each of its events, and those of the event itself."""
 
     time_ns: Int64Array

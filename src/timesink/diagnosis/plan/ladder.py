@@ -30,12 +30,11 @@ from timesink.knowledge.programs import ProgramKind
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.replay import pricers
 from timesink.model.trace import Trace
-from timesink.startup import dataclass, field
+from timesink.records import Record, field
 from timesink.units import NS_PER_MS, share_text, time_text
 
 
-@dataclass(frozen=True, slots=True)
-class Rung:
+class Rung(Record):
     """One change of a plan: the step before and after it, and what it wins of the step before it, in ms.
 
     `of_ms` is the step today, `cumulative_ms` what this change and those before it win of it. `findings` are the codes
@@ -66,8 +65,7 @@ class Rung:
         return self.after.value
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Record):
     """The rungs in order; the price of every candidate alone; and where it ends.
 
     `floor_ms` is the step when all is won that any candidate may win, and `floor` says why the ladder ends. Of those of

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from timesink.knowledge import Pattern, Patterns
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _FILE: Final = Patterns(str(Path(__file__).with_name("patterns.md")), globals())
 
@@ -50,8 +50,7 @@ class Standing(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class NameVerdict:
+class NameVerdict(Record):
     """A name on a chip: its standing, why, the chips it is known on, and the name to use instead ("" where none is)."""
 
     name: str

@@ -15,15 +15,14 @@ from typing import Final
 import numpy as np
 
 from timesink.model.arrays import BoolArray, Int64Array
-from timesink.startup import dataclass
+from timesink.records import Record
 
 # "No limit known": far beyond any offset, and far enough from the ends of int64 to be added to.
 UNKNOWN: Final = 1 << 58
 _ROUNDS: Final = 64  # no more, should the bounds not settle
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Visits:
+class Visits(Record, eq=False):
     """One row per clock and collective or message (`instance`): start and end by that clock, in ns.
 
     `holds` is true where no other participant can leave before this one has arrived, `held` where this one cannot leave
@@ -68,8 +67,7 @@ def offset_bounds(visits: Visits, drift_ratio: float) -> tuple[Int64Array, Int64
     return np.where(low > -UNKNOWN, low + apart, -UNKNOWN), np.where(high < UNKNOWN, high + apart, UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Rows:
+class _Rows(Record, eq=False):
     """The index arrays of `_highest_offsets`: visits sorted by clock and time, and how to group them by instance.
 
     `order` sorts the visits; `clock` and `widening` (drift since the clock's first start, ns) are in that order.
@@ -99,8 +97,7 @@ class _Rows:
         return cls(order, visits.clock[order], widening, group, np.flatnonzero(begins), np.cumsum(begins) - 1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Side:
+class _Side(Record, eq=False):
     """A time of each visit, and whether it counts."""
 
     time_ns: Int64Array

@@ -16,13 +16,12 @@ import polars as pl
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.clock_bounds import UNKNOWN, Visits, offset_bounds
 from timesink.model.arrays import Int64Array, median
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 
 _ROUNDS: Final = 4  # a fixed number: the same trace gives the same clocks
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(Record):
     """One clock against clock 0.
 
     `offset_ns` is its offset in the middle of its calls; the true one lies within `error_ns` of it (None: nothing
@@ -39,8 +38,7 @@ class Clock:
     consistent: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Clocks:
+class Clocks(Record, eq=False):
     """All clocks of a job, and its calls placed on clock 0.
 
     `calls` are the matched calls with `offset_ns` and `error_ns` (null: unbounded) of their clock at that moment, and
@@ -133,8 +131,7 @@ def _connects_all(calls: pl.DataFrame, every: pl.DataFrame) -> bool:
     return count == clocks
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Bounds:
+class _Bounds(Record, eq=False):
     """Lowest and highest offset of one clock at the times of its rigorous calls, ascending."""
 
     time_ns: Int64Array
@@ -169,8 +166,7 @@ class _Bounds:
         return np.maximum(*lows), np.minimum(*highs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Fit:
+class _Fit(Record):
     """Offset at `middle_ns` by the clock's own time, its change with time, and the median distance from that line."""
 
     offset_ns: int

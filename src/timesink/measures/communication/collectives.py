@@ -47,13 +47,12 @@ from timesink.model.intervals import Intervals, begun_in, intervals_by
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Selection
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SmallPart:
+class SmallPart(Record, eq=False):
     """One GPU's collectives below a size.
 
     A step has `per_step` of them, of median transfer `p50_ns`; `exposed` is where no computation hides them.
@@ -94,8 +93,7 @@ def transfers(trace: Trace) -> pl.DataFrame:
     return calls.select("rank", "device", "bytes", transfer_start.alias("start_ns"), "end_ns", "launch_length_ns")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RepeatedExchange:
+class RepeatedExchange(Record, eq=False):
     """One GPU whose steady steps all exchange `times` times the same list of sizes, `step_bytes` in all.
 
     `early`: the exchanges before the last of their step. `exposed`: where those run with no computation beside them.
@@ -176,8 +174,7 @@ def _split_by_forwards(
     return (len(blocks), pl.concat(blocks[:-1])) if sizes[0] and all(size == sizes[0] for size in sizes) else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AwaitedCollectives:
+class AwaitedCollectives(Record, eq=False):
     """One GPU: `count` blocking calls, most of them `call`, each with `idle` time after a collective ended."""
 
     device: Device
@@ -215,8 +212,7 @@ _FEW_GATHERS: Final = 0.25  # of the collectives of tensor-parallel layers; shar
 _LATENCY_NS: Final = 50 * NS_PER_US
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CollectiveUnits:
+class CollectiveUnits(Record, eq=False):
     """One GPU: `per_step` collectives in a step of the rank, that move `step_bytes` (None: not recorded).
 
     `host`: per (process, thread), what stretches with a collective take beyond those without. `idle`: where the device
@@ -300,8 +296,7 @@ def _measure_beyond_usual(launches: pl.DataFrame) -> dict[tuple[int, int], Inter
     return intervals_by(finish.with_columns(start_ns=pl.col("end_ns") - beyond), "process", "thread")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ExchangeRuns:
+class ExchangeRuns(Record, eq=False):
     """One GPU's short exchanges one after the other, launched with no product between them.
 
     `per_step` of them in a step, `in_row` in one row, `share` of all that the GPU has. `host`: per (process, thread)

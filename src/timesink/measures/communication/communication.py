@@ -22,15 +22,14 @@ from timesink.model.names import matches
 from timesink.model.nesting import key_slices
 from timesink.model.tables import COLLECTIVES, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.change import Selection
 from timesink.whatif.changes.transfers import fills_at_once
 
 _APART_RATIO: Final = 0.5  # a stream that mostly runs what such ranges launch is one for exchanges
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceCommunication:
+class DeviceCommunication(Record, eq=False):
     """One GPU: `total_ns` is the union of its communication kernels, `exposed` the part with no computation beside it.
 
     A collective's duration holds waiting for its peers as well as moving data: nothing here says which.
@@ -58,8 +57,7 @@ class DeviceCommunication:
         return self.overlapped_ns / self.total_ns if self.total_ns else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Communication:
+class Communication(Record, eq=False):
     """Per (rank, device), in that order; `by_name`: rank, device, name, count, total_ns (durations summed)."""
 
     by_device: Mapping[Device, DeviceCommunication]

@@ -21,7 +21,7 @@ from timesink.measures.ranks.job import job
 from timesink.measures.timeline.known import trains
 from timesink.model.arrays import Float64Array
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Case
 from timesink.whatif.unprofiled import recording_us
@@ -30,8 +30,7 @@ _PIECES = 3  # of a step, at least: of two, what runs once may as well run once 
 _OF_TRAINING = 3  # products of a layer: forward, and back for its input and its weights
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CutStage:
+class CutStage(Record, eq=False):
     """`time_ns` of a stage a step, and `host_ns` of its CPU, less recording; of its kernels `length_ns` and `least_ns`,
     what a piece of each takes at least: 0 where it is not cut."""
 

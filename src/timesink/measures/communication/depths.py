@@ -23,22 +23,20 @@ from timesink.measures.communication.pipelines import Pipeline, pipeline
 from timesink.measures.ranks.job import job
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _ROUNDING: Final = 1e-9  # of a stage: floats of 53 bits are exact to less
 _ITEMS: Final = 64  # of a replay; its second half is taken: by then the pipeline is full
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Record):
     """One rank: what an item costs it while no receive waits beside it, and how many times as long beside one."""
 
     alone_ns: float
     slowdown: float
 
 
-@dataclass(frozen=True, slots=True)
-class Depths:
+class Depths(Record):
     """A pipeline through which items go one at a time: its `stages` in order, and `move_ns` from one to the next.
 
     `measured`: the slowdown is that of kernels that ran both ways; else it follows from multiprocessors.
@@ -74,8 +72,7 @@ def waiting_slowdown(trace: Trace, line: Pipeline) -> float:
     return usual if usual is not None else 1 / (1 - _held_share(trace, line))
 
 
-@dataclass(frozen=True, slots=True)
-class _Slowdowns:
+class _Slowdowns(Record):
     """`of_rank`: how many times as long as alone the rank's kernels took as they ran; `usual`: of those beside."""
 
     of_rank: dict[int, float]

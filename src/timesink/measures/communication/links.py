@@ -25,12 +25,11 @@ from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.job import OP_KEY
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import NS_PER_S
 
 
-@dataclass(frozen=True, slots=True)
-class LinkCurve:
+class LinkCurve(Record):
     """Sizes in bytes, ascending, and the time of each, by kind of collective and number of ranks."""
 
     points: Mapping[tuple[str, int], tuple[tuple[int, float], ...]]
@@ -69,8 +68,7 @@ _OF_ALL_CHANNELS: Final = ("allreduce", "allgather", "reducescatter", "broadcast
 _SHAPE: Final = ("kind", "size", "hosts", "bytes")
 
 
-@dataclass(frozen=True, slots=True)
-class SlowLink:
+class SlowLink(Record):
     """A group or pair `ranks` that needs `p50_ns` for a `kind` of `size_bytes` for which the median of comparable ones
     needs `usual_ns` (`measured`: by `link_curve`); `exposed_ns` is the exposed time of its slowest
     rank in its `count` transfers, summed."""
@@ -95,8 +93,7 @@ class SlowLink:
         return self.exposed_ns * (1 - self.usual_ns / self.p50_ns)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Links:
+class Links(Record, eq=False):
     """Groups and pairs of ranks that have at least two others, or a measurement, to be compared with.
 
     `frame`: ranks (list), kind, size (ranks), hosts, bytes, count, p50_ns, exposed_ns, usual_ns, measured: where too
@@ -120,8 +117,7 @@ class Links:
         return tuple(sorted(in_all - sound))
 
 
-@dataclass(frozen=True, slots=True)
-class Detour:
+class Detour(Record):
     """Ranks of one host whose large transfers, `count` of them, take little of the NVLink of their GPUs.
 
     Of the fastest, a `kind`: `size_bytes` (None: not recorded), `bus_bytes_per_s` on the bus, or at most that by its

@@ -23,7 +23,7 @@ import polars as pl
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import ALL_TO_ALL, BARRIERS, EXCHANGE, POINT_TO_POINT
 from timesink.model.arrays import Int64Array, median
-from timesink.startup import dataclass
+from timesink.records import Record
 
 # No more shifts than this are tried: periods beyond it need sequence numbers.
 _SHIFTS: Final = 512
@@ -32,8 +32,7 @@ _LONGEST_FOR_GAPS: Final = 4_000
 _MEMBER: Final = ["rank", "device"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TokenSequence:
+class TokenSequence(Record, eq=False):
     """Calls of one rank in order: a number for what each is, and when it ended by that rank's clock."""
 
     token: Int64Array
@@ -104,8 +103,7 @@ def _matching_blocks(reference: Int64Array, other: Int64Array) -> tuple[Int64Arr
     return positions[:, 0], positions[:, 1]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MatchedCollectives:
+class MatchedCollectives(Record, eq=False):
     """The calls of a job that are one collective.
 
     `calls`: those with a counterpart, with `instance` (one number per collective), `size` (ranks found in it),
@@ -229,8 +227,7 @@ def _number_instances(keyed: pl.DataFrame) -> pl.DataFrame:
 _KEYS = ["group", "low", "high", "sender"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MatchedMessages:
+class MatchedMessages(Record, eq=False):
     """The sends and receives of a job that are one message.
 
     `calls`: those with a counterpart, with `instance` (one number per pair), `size` (2), `complete` (true) and

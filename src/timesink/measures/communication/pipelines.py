@@ -38,19 +38,17 @@ from timesink.measures.timeline.ranges import range_projection
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.tables import RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineStage:
+class PipelineStage(Record):
     """One stage of a pipeline and its usual time per item or step."""
 
     name: str
     time_ns: float
 
 
-@dataclass(frozen=True, slots=True)
-class OverlapScore:
+class OverlapScore(Record):
     """How much stages overlap; `period_ns` is the time from one item (or step) to the next, `stages` do the work of
     one."""
 
@@ -96,8 +94,7 @@ class OverlapScore:
         return min(1.0, self.hidden_ns / possible) if possible > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(Record):
     """A job whose `ranks` are stages: they mostly send and receive, or ranges of the program name a stage on each
     (`labelled`: the profiler or the ranges say so, else kernel names do).
 
@@ -250,8 +247,7 @@ def exposed_transfers(trace: Trace) -> dict[Device, Intervals]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Record):
     """How a step of `items` goes through `stage_ns`, the time that each stage works on it: in `micro_batches` that
     overlap (1 where the items go one at a time), `chunks` of the model on each rank. `name`: GPipe, 1F1B or
     interleaved; '' where the order of messages does not tell.

@@ -33,7 +33,8 @@ from timesink.knowledge.assumptions import steps
 from timesink.measures.communication.pipelines import OverlapScore, PipelineStage
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
-from timesink.startup import dataclass, field, regex
+from timesink.records import Record, State, field
+from timesink.startup import regex
 from timesink.untrusted.plain_csv import read_rows
 from timesink.untrusted.plain_json import parsed
 
@@ -52,8 +53,7 @@ SPANS: Final = {**dict.fromkeys(_ITEM, pl.Float64), "part": pl.String, "begin_ns
 _FARTHEST_NS: Final = 1 << 61  # the difference of two such times is an int64 still
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Record):
     """One stretch of work of a rank for an item: its name and the columns of its begin and end."""
 
     name: str
@@ -61,8 +61,7 @@ class Part:
     end: str
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedRank:
+class LoggedRank(Record):
     """One stage: the names of its `parts`, its `work` on its clock, and per item when it ended and how long it took.
     `spans` are its parts and its transfers, item by item."""
 
@@ -78,8 +77,7 @@ class LoggedRank:
         return f"rank {self.rank} ({' + '.join(self.parts)})"
 
 
-@dataclass(frozen=True, slots=True)
-class StageLogs:
+class StageLogs(Record):
     """What the logs of a pipeline say together.
 
     `series` has a row per item that every rank logged and that follows another: item, period_ns, stage<rank>_ns,
@@ -119,8 +117,7 @@ class StageLogs:
         return median(self.series[column].to_numpy())
 
 
-@dataclass(slots=True)
-class _File:
+class _File(State):
     """What the lines without an item said so far of the file they stand in."""
 
     path: Path

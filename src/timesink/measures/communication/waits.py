@@ -25,11 +25,10 @@ from timesink.measures.ranks.job import Job, exposed_by_device, job
 from timesink.measures.timeline.device_timeline import Device, covered_by_device
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CollectiveWaits:
+class CollectiveWaits(Record, eq=False):
     """Every matched call of a job split into wait and transfer: wait + transfer = duration, to the nanosecond.
 
     `calls`: one row per matched call, by instance and rank. Columns besides those of the call: instance, size,

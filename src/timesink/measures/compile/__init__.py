@@ -44,15 +44,14 @@ from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.change import Selection
 
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _FRAME: Final = pl.col("name").str.extract(COMPILE_ID, 1).cast(pl.Int64, strict=False)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompiledRegions:
+class CompiledRegions(Record, eq=False):
     """The compiled regions of one device.
 
     `per_step` regions run in a step, of `graphs` different graphs that most steps run. `kernels` are the rows of
@@ -139,8 +138,7 @@ def _inside(trace: Trace) -> BoolArray:
 _NAMED: Final = 3  # as many as fit in a sentence
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EagerIslands:
+class EagerIslands(Record, eq=False):
     """Kernels of one device that ran eagerly between compiled graphs of a step.
 
     `rows` of `device_ops`, `per_step` of them in a steady step, `share` of the step's kernels, `operators` that
@@ -205,8 +203,7 @@ def _island(trace: Trace, device: Device, rows: Int64Array, counts: tuple[int, i
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GeneratedChains:
+class GeneratedChains(Record, eq=False):
     """Runs of generated pointwise kernels on one device: their kernels and what these take in one graph, the `idle`
     time that one of them ended, how many kernels follow one another on average (`in_a_row`), and how many of them
     belong to one call (`pieces`)."""
@@ -315,8 +312,7 @@ def _fused(device: Device, calls: pl.DataFrame, memory_ns: Float64Array) -> Sele
     return Selection(device, {"piece": calls["row"].to_numpy()[order]}, usual[order], best[order])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BrokenGraphs:
+class BrokenGraphs(Record, eq=False):
     """The pieces of one device that could be one graph.
 
     `kernels` are those of the graphs and what they take in one, `idle` is the idle time that one of them ended. Of the

@@ -32,11 +32,10 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 
-@dataclass(frozen=True, slots=True)
-class FrameSummary:
+class FrameSummary(Record):
     """One function on one rank. `guard` is the guard that failed most often, whatever the numbers in it, as it failed
     last; `guard_failures` is how often. `guards` is the number of guards, `eager` why the function runs uncompiled."""
 
@@ -54,8 +53,7 @@ class FrameSummary:
     eager: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class GraphBreak:
+class GraphBreak(Record):
     """One place at which graphs break, and how often the compiler met it."""
 
     rank: int
@@ -66,8 +64,7 @@ class GraphBreak:
     count: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompileSummary:
+class CompileSummary(Record, eq=False):
     """The logs of all ranks. `caches`: hits, misses and bypasses. `phases`: name, time in ns and count, longest
     first."""
 
@@ -168,8 +165,7 @@ def _most(counts: Iterable[tuple[int, int]]) -> int:
     return max(totals.values(), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class CompileTime:
+class CompileTime(Record):
     """One rank: time in which any thread compiled, of the recorded span from its first event to its last."""
 
     rank: int
@@ -237,8 +233,7 @@ def _steady(trace: Trace) -> int | None:
 _OF_MEMORY: Final = (CallKind.ALLOCATE, CallKind.FREE)
 
 
-@dataclass(frozen=True, slots=True)
-class GraphObstacle:
+class GraphObstacle(Record):
     """What most steps do that no CUDA graph can hold: `name` is the longest such call, ``cudaMalloc``, or operator."""
 
     kind: Literal["allocates", "data_parallel"]

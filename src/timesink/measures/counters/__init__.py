@@ -26,14 +26,14 @@ from timesink.knowledge.programs import ProgramKind
 from timesink.measures.timeline.known import program_kind
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass, regex
+from timesink.records import Record
+from timesink.startup import regex
 
 ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 ACTIVE = ".avg.pct_of_peak_sustained_active"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelCounters:
+class KernelCounters(Record, eq=False):
     """One profiled launch and its counters; `profile` is its number in the report.
 
     `values` holds finite numbers only; a name in `failed` was asked for and its pass failed; any other name was not
@@ -208,8 +208,7 @@ _OF_SM = ("sm__", "idc__")
 _ROUNDING = 0.0002  # a page printed with two digits of percent
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Record):
     """One unit: its counter's base name, its resource, and how busy it was on average and at its busiest instance.
 
     Shares are of the unit's peak over the kernel's elapsed time. `hottest` is that of the busiest instance (one of
@@ -322,8 +321,7 @@ FULL = frozenset({"lg_throttle", "mio_throttle", "tex_throttle", "math_pipe_thro
 _HEALTHY = frozenset({"selected", "not_selected"})
 
 
-@dataclass(frozen=True, slots=True)
-class Stalls:
+class Stalls(Record):
     """Share of warps' waiting time by reason; healthy states (selected, not selected) are left out. Shares sum to 1.
 
     `cycles` is the mean number of cycles between two issues of a warp, `identity` the sum of all reasons over it: 1
@@ -382,8 +380,7 @@ _LIMITS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Occupancy:
+class Occupancy(Record):
     """Warps resident per SM as shares of the most an SM holds, and how the grid fills the GPU.
 
     `theoretical` is what registers, shared memory and block size allow; `limited_by` names which of them (the smallest

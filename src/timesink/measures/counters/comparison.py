@@ -26,7 +26,8 @@ from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import of_each
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass, regex
+from timesink.records import Record
+from timesink.startup import regex
 
 # Counts that depend on the program and its input only, not on clock or temperature.
 EXACT = {
@@ -55,8 +56,7 @@ class Match(StrEnum):
         return self is Match.OTHER_NAME
 
 
-@dataclass(frozen=True, slots=True)
-class KernelPair:
+class KernelPair(Record):
     """A launch of the earlier report and its counterpart in the later one; `match` says what they have in common.
 
     `counts` maps the name of each exact count that differs to (before, after).
@@ -75,8 +75,7 @@ class KernelPair:
         return self.after.duration_ns / self.before.duration_ns
 
 
-@dataclass(frozen=True, slots=True)
-class Regrouping:
+class Regrouping(Record):
     """Launches of the earlier report in whose place the later one has another number: fused ones, or ones split."""
 
     before: tuple[KernelCounters, ...]
@@ -88,8 +87,7 @@ class Regrouping:
         return len(self.after) < len(self.before)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Record):
     """Pairs in the order of the earlier report, proposals of fused and split launches, launches without a counterpart,
     and `obstacles`: what differs between the two captures so that their times say nothing (empty: times may be
     compared).
@@ -243,8 +241,7 @@ def _caches(trace: Trace) -> list[str]:
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelMatch:
+class KernelMatch(Record, eq=False):
     """The device ops that run a profiled kernel: their time per device, how many, and their busy time per steady step.
 
     `rows` are theirs in `device_ops`, `mean_ns` is the mean of their times. `is_exact` says that whole names agree,

@@ -17,14 +17,13 @@ from typing import Final
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.counters import KernelCounters, Resource, leaves
 from timesink.measures.counters.roofline import roofline_of
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _READ: Final = "l1tex__m_xbar2l1tex_read_bytes.sum"
 _WRITTEN: Final = "l1tex__m_l1tex2xbar_write_bytes.sum"
 
 
-@dataclass(frozen=True, slots=True)
-class ProductParts:
+class ProductParts(Record):
     """Shares of the kernel's time (0 to 1) for which each keeps a unit busy; bytes that SMs wrote to L2."""
 
     tensor: float

@@ -53,7 +53,7 @@ from timesink.measures.counters.pages import DRAM_BUSY, Given, given_of, with_dr
 from timesink.measures.counters.roofline import KernelRoofline
 from timesink.measures.counters.waste import Cause, Waste
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.units import share_text
 
 # In this order they take their part of the busy time; of latency that is what runs along to barriers without work.
@@ -81,8 +81,7 @@ _TELLS = "to decide, profile with --set full or export the raw page"
 _NO_QUEUE = 0.1  # of the waiting
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelLimits:
+class KernelLimits(Record, eq=False):
     """One profiled kernel, explained.
 
     `shares` maps every cause to its share of the kernel's time; they sum to 1. `limiter` is what binds it. `bounds`

@@ -17,7 +17,7 @@ from typing import Final
 from timesink.knowledge.gpus import DRAM_ACCESS_SECTORS, LOAD_CYCLES
 from timesink.measures.counters import MEMORY, KernelCounters, Leaf, Stalls
 from timesink.measures.counters.bounds import FOR_LOADS, MOSTLY
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _WAITS: Final = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
 _LOADS: Final = "smsp__sass_inst_executed_op_global_ld.sum"
@@ -36,8 +36,7 @@ _QUEUED: Final = 1.5  # times an idle memory's wait; of loads that wait for each
 TRAFFIC: Final = 0.2  # of some memory unit's peak: with less, waits have another reason (first touches, page look-ups)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadWait:
+class LoadWait(Record):
     """Cycles that a warp waits for a load on average, and would wait if nothing else were on the way."""
 
     waited: float

@@ -24,13 +24,12 @@ from timesink.measures.kernels.attainable import SIGNATURE, operator_calls
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _CUDA_CORES = (("d", Precision.FP64), ("f", Precision.FP32))
 
 
-@dataclass(frozen=True, slots=True)
-class MachineRoof:
+class MachineRoof(Record):
     """One roof of one GPU, dense: bytes per second of a memory `level`, else operations per second of a `precision`.
     None: not known. `profiled` is at the clocks of the report's longest launch."""
 
@@ -117,8 +116,7 @@ def _tensor(kernel: KernelCounters, sheet: GpuPeaks | None, faster: float | None
 _OTHER_SHAPE: Final = 2.0  # times: clocks held down and caches flushed by the profiler explain no more
 
 
-@dataclass(frozen=True, slots=True)
-class LeastBytes:
+class LeastBytes(Record):
     """Bytes to read and write at least, and the operator and shapes they are of: empty where a person gave the bytes.
     Where they are not known, `value` is None and `why` says why."""
 

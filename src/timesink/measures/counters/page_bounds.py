@@ -14,7 +14,8 @@ from timesink.knowledge.kernel_traits import LIBRARY_LAUNCH
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.counters import KernelCounters, Resource, throughput_of
 from timesink.measures.counters.waste import Access, requests_per_cycle
-from timesink.startup import dataclass, field, regex
+from timesink.records import Record, field
+from timesink.startup import regex
 
 OF_LOCAL: Final = "derived__local_spilling_requests"
 _STORED: Final = ("lrc__ilc_input_sectors.sum", "lts__gcomp_input_sectors.sum")  # of GH100, of a page's label
@@ -187,8 +188,7 @@ _OPS: Final = {"loads": "ld", "stores": "st"}
 _BYTES: Final = "smsp__sass_average_data_bytes_per_sector_mem_global_op_"
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Record):
     """Figures of one launch's messages. `counters` are such as a report holds under these names; `stalls` has cycles by
     reason, of those the rule named; `pipe` is the busiest arithmetic pipe and how busy it is, 0 to 1; `roofs` are the
     shares of the FP32 and the FP64 peak.

@@ -34,7 +34,7 @@ from timesink.measures.counters.load_waits import TRAFFIC, LoadWait, load_wait
 from timesink.measures.counters.page_bounds import ACCESSES, OF_LOCAL, REQUESTS, ROUNDED, Told, told_in
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
 from timesink.measures.counters.waste import Access, Cause, Waste, requests_per_cycle, waste_of
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 
 TOLD_FROM: Final = 0.3  # of a warp's cycles between two instructions: the rule on stalls names reasons from here on
 # A reason that stands for its kind, and another of the kind, of waits that the messages do not name.
@@ -60,8 +60,7 @@ _L2: Final = {
 _PER_CYCLE: Final = (("issued", "active"), ("executed", "elapsed"))
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Record):
     """One launch as it may have run. `units` as `leaves` of a report; `queue`: its loads, if they queue; `dram_side`:
     the share of DRAM's roof where its bytes take longer than its operations, by the roofline."""
 

@@ -15,7 +15,7 @@ from timesink.knowledge.gpus import GpuPeaks, Precision, peaks, tensor_rate
 from timesink.measures.counters import KernelCounters, Resource, kernel_counters, throughput_of
 from timesink.measures.counters.tensor import Counted, TensorWork, tensor_work
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.records import Record
 
 LEVELS = ("dram", "l2", "l1")
 _OPS_WEIGHT = {"f": (1, 1, 2), "d": (1, 1, 2), "h": (2, 2, 4)}  # add, mul, fma; half instructions work on pairs
@@ -23,8 +23,7 @@ _NO_HALVES = " (those of fp16 outside of tensor cores are not recorded)"
 _CUDA_CORE = {"f": Precision.FP32, "d": Precision.FP64, "h": Precision.FP16}
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRoof:
+class MemoryRoof(Record):
     """One memory level: bytes moved, its peak, and `share` = the time the bytes need at peak / the kernel's time."""
 
     level: str
@@ -33,8 +32,7 @@ class MemoryRoof:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeRoof:
+class ComputeRoof(Record):
     """One arithmetic peak: operations done on `path` (cuda, mma, wgmma, tcgen05, tensor), dense peak, share reached.
 
     `fused_ratio` is the part of its add, multiply and fused instructions that are fused; `mix_share` is the share of
@@ -64,8 +62,7 @@ class ComputeRoof:
         return f"{self.precision.removesuffix('_tensor')} tensor ({self.path})"
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRoofline:
+class KernelRoofline(Record):
     """The roofs of one kernel at the clock it was profiled at.
 
     `source` says where the peaks come from. `clock_hz` is the SM clock while profiled, `max_clock_hz` the GPU's boost.

@@ -21,7 +21,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import DEVICES, GPU_METRICS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.change import Selection
 
 LEAST_SAMPLES = 10
@@ -31,8 +31,7 @@ _MOST_HZ: Final = 1e4
 """A clock below it is stated in MHz."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampledCounter:
+class SampledCounter(Record):
     """The mean of one counter over some stretches of time, as a share of its peak (0 to 1), and its samples' number."""
 
     what: str
@@ -86,8 +85,7 @@ def _inside(time_ns: Int64Array, during: Intervals) -> BoolArray:
     return np.asarray(during.covered_ns(time_ns - 1, time_ns) > 0, np.bool_)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LowActivity:
+class LowActivity(Record, eq=False):
     """Kernels of one device during which few multiprocessors had anything to do.
 
     `best` of the selection is the share of multiprocessors that were active while kernels of that name ran.
@@ -132,8 +130,7 @@ def _shares_by_name(trace: Trace, device: Device, kernels: pl.DataFrame) -> dict
     return shares
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SlowClock:
+class SlowClock(Record, eq=False):
     """The clock of one device while kernels ran in steady steps, the most it reaches, and those kernels."""
 
     device: Device
@@ -161,8 +158,7 @@ def slow_clocks(trace: Trace) -> tuple[SlowClock, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class CounterMeans:
+class CounterMeans(Record):
     """The counters during one part of the program on one device: steady steps, a range's GPU work, the kernels of an
     operator or of a family.
 

@@ -24,13 +24,12 @@ from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.roofline import LEVELS, ComputeRoof, KernelRoofline, level_bytes, roofline_of
 from timesink.measures.counters.waste import Access, access_of, active_lanes
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 Value = float | str | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LaunchFacts:
+class LaunchFacts(Record, eq=False):
     """One launch as the figures read it, with what several of them share."""
 
     kernel: KernelCounters
@@ -40,8 +39,7 @@ class LaunchFacts:
     access: Access
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Record):
     """One figure of the sheet. `key` names it and ends in its unit; `group` is the table that shows it; `counters` are
     the names it is read from as they stand, the first that was collected; without any, `of` works it out.
     """
@@ -174,8 +172,7 @@ def _figures() -> Iterator[Figure]:
 FIGURES = tuple(_figures())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelSheet:
+class KernelSheet(Record, eq=False):
     """One launch: its counters, its explanation (None where it has none) and every figure by its key."""
 
     kernel: KernelCounters

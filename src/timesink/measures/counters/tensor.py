@@ -21,7 +21,8 @@ from timesink.knowledge.gpus import PER_OPCODE, Precision, TensorInstruction, te
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.metric_names import TENSOR_OPERATIONS
 from timesink.measures.counters import KernelCounters
-from timesink.startup import dataclass, regex
+from timesink.records import Record
+from timesink.startup import regex
 
 _TENSOR_OPS = regex(TENSOR_OPERATIONS)
 _WGMMA = ("hgmma", "qgmma", "igmma", "bgmma", "gmma")
@@ -41,8 +42,7 @@ class Counted(StrEnum):
     CYCLES = "pipe cycles x peak, at most"
 
 
-@dataclass(frozen=True, slots=True)
-class TensorWork:
+class TensorWork(Record):
     """Operations of one format on one path. `per_cycle` is the dense peak of the whole GPU as the report states it,
     None where it does not; `flops` is None where only `busy`, the share of the time the pipe was busy, is known."""
 

@@ -25,7 +25,7 @@ from timesink.knowledge import gpus
 from timesink.measures.counters import ARITHMETIC, KernelCounters, Resource, leaves, stalls_of
 from timesink.measures.counters.roofline import level_bytes
 from timesink.measures.counters.tensor import tensor_work
-from timesink.startup import dataclass
+from timesink.records import Record
 
 # Passes of one coalesced request: 1 for 4 bytes a lane, 4 for 16 bytes a lane.
 _MOST_COALESCED_PASSES = 4
@@ -53,8 +53,7 @@ class Cause(StrEnum):
     COMPUTE = "compute_bound_kernel"
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Record):
     """What a kernel's memory instructions look like. None: not collected.
 
     `sectors` and `ideal_sectors` are 32-byte pieces that global loads and stores touch, and would touch if every lane's
@@ -86,8 +85,7 @@ class Access:
         return min(1.0, max(0.0, 1 - self.ideal_sectors / self.sectors))
 
 
-@dataclass(frozen=True, slots=True)
-class Waste:
+class Waste(Record):
     """Shares of a resource's busy time by cause, and the mean number of active lanes of 32 (None: not collected).
 
     `local_instructions` and `memory_instructions` are the shares (0 to 1) of executed instructions that access local

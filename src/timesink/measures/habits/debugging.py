@@ -23,7 +23,7 @@ from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of, thread_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, OS_CALLS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import NS_PER_US
 
 _FLAG_BYTES: Final = 1  # one truth value is read
@@ -32,8 +32,7 @@ _STACK_PAUSE_US: Final = 500  # writing a stack takes 100 to 300 us; 3 of 5,400 
 _CHECK: Final = 3  # compare, any, read: with a memset between them
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NanChecks:
+class NanChecks(Record, eq=False):
     """`work` per device: comparisons, reductions and reads of the checks, with the waits for them; each is so many
     `operations` of the device. `proven`: they are anomaly mode's, since backward operators themselves made them, the
     capture's manifest says that it was on, or the host looks up files' states as often as it checks."""
@@ -141,8 +140,7 @@ def filled_memory(trace: Trace) -> tuple[ExtraWork, ...]:
     return extra_work(trace, belonging_to(trace, fills & flag_at(allocates, host_nesting(trace).parent)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BlockingLaunches:
+class BlockingLaunches(Record, eq=False):
     """On one device: `ratio` of the `count` kernels with a launch of their own whose launch outlasted them, and `rows`
     of these in `device_ops`. `host` is the time of (process, thread) in which those calls waited for them: a launch
     that does not wait returns as its kernel is about to start, so half-way there. `idle` is the idle time after each

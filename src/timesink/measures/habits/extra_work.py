@@ -28,7 +28,7 @@ from timesink.model.nesting import key_slices, numbered_rows, thread_slices
 from timesink.model.schema import lean
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, release_after, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 WAITING_CAUSES: Final = (*LAUNCHING_CAUSES, "sync", "os_call")
 """The same, and waits: where these go with the work."""
@@ -38,8 +38,7 @@ HostTimes = Mapping[tuple[int, int], Intervals]
 NOTHING: Final[HostTimes] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ExtraWork:
+class ExtraWork(Record, eq=False):
     """On one device: `rows` of `device_ops`, ascending, and `per_step`, how many of them a steady step has. `host` is
     time of (process, thread) that is there for them alone: from launch to launch of those that follow each other, and
     what a measure adds. `idle` are the gaps that they ended, and what else of the device's idle time is while the host
@@ -124,8 +123,7 @@ KINDS: Final = 3  # different kernels among them: one operation over and over sa
 PLAIN: Final = ("pointwise", "copy", "fill", "reduction", "foreach", "random", "index")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Launched:
+class Launched(Record, eq=False):
     """`frame`: kernels that a recorded call launched alone, by rank, process, thread and time of launch.
 
     Columns: row (of `device_ops`), rank, process, thread, launched_ns, family, and `code`: one number for each name

@@ -34,7 +34,7 @@ from timesink.measures.kernels.shapes import product_sizes
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, median
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.change import Selection
 
 _CALLS: Final = 4  # in a row: as many as a step has conditions, views or micro-batches; longer rows are loops in time
@@ -47,8 +47,7 @@ _LONGER: Final = 1.25  # times the last product's time: of layers that read what
 _OF_ONE: Final = 16  # kernels of such a call at most, backwards
 
 
-@dataclass(frozen=True, slots=True)
-class _Calls:
+class _Calls(Record):
     """A call has `length` kernels; rows of calls begin at `starts`, and each has `count` calls."""
 
     length: int

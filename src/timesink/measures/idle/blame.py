@@ -30,7 +30,7 @@ from timesink.model.nesting import key_slices, slice_of
 from timesink.model.schema import nulls, picked, stacked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace, compute_ahead, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.graph import RankWork
 
 _PLACES: Final = {"host_op": HOST_OPS, "range": RANGES, "frame": FRAMES, "os_call": OS_CALLS}
@@ -44,8 +44,7 @@ _SCHEMA: Final = pl.Schema(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IdleBlame:
+class IdleBlame(Record, eq=False):
     """`stretches`: one row per stretch of idle time, by rank, device, start. Their lengths sum to the idle time.
 
     - rank, device, start_ns, end_ns: the stretch. cause: an `IdleCause`.
@@ -233,8 +232,7 @@ def _gathered(names: pl.Series, rows: pl.Series) -> pl.Series:
 _ALWAYS: Final = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IdleShare:
+class IdleShare(Record, eq=False):
     """Idle time of one cause on one device: all of it in `idle_ns` and `stretches`, its mean per step."""
 
     rank: int

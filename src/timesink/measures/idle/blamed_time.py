@@ -36,14 +36,13 @@ from timesink.model.nesting import numbered_rows, slice_of
 from timesink.model.schema import SHOWN_ROWS, picked
 from timesink.model.tables import FRAMES, HOST_STACKS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _DISPATCH: Final = ("dispatch", "cuda_call", "launch_latency", "untraced")
 _PYTHON: Final = ("python", "untraced", "logging", "checkpoint")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BlamedTime:
+class BlamedTime(Record, eq=False):
     """Idle time of one device for a set of causes: its intervals, its mean per step, and its share of the step.
 
     The step is the recorded window where there are no steps. `host` holds the same time per (process, thread) that kept

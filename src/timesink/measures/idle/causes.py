@@ -34,12 +34,11 @@ from timesink.model.nesting import Nesting, slice_of, thread_slices
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, PROFILER_OVERHEAD, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.graph import RankWork
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OsTime:
+class OsTime(Record, eq=False):
     """For each row of `os_calls`: `until_ns`, its end, or the start of the thread's next call that it belongs to;
     `own`, whether it is a call of the program's, and no part of a CUDA call or of an operator; `for_thread`, whether
     it waits for another thread."""
@@ -123,8 +122,7 @@ _Columns = tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array, Int
 """timeline, start_ns, end_ns, row, thread, cause: one entry per row of a table."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Segments:
+class Segments(Record, eq=False):
     """Disjoint stretches in order of timeline and start, each with the row of its innermost activity and its cause.
 
     `row` is a row of the activity's table, empty for all tables together. `thread` numbers the launching threads of the
@@ -174,8 +172,7 @@ def _outer_first(timeline: Int64Array, start_ns: Int64Array, end_ns: Int64Array)
     return bool(np.all((timeline[1:] > timeline[:-1]) | ((timeline[1:] == timeline[:-1]) & later)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HostActivity:
+class HostActivity(Record, eq=False):
     """`all`: segments over every table together. `by_table`: segments of one table alone, for names.
 
     A worker thread and the thread that waits for it share one timeline, since only one of them works at a time;

@@ -26,7 +26,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass, replace
+from timesink.records import State, replace
 from timesink.whatif.change import Case
 from timesink.whatif.changes.host import RemoveSyncs
 
@@ -96,8 +96,7 @@ def behind(gaps: pl.DataFrame, drained_ns: Int64Array, ahead_ns: Int64Array) -> 
     return Intervals.union_of(start[late], until[late])
 
 
-@dataclass(slots=True, eq=False)
-class Charges:
+class Charges(State, eq=False):
     """Charges the pieces of one device, which come a slice at a time, in order.
 
     `prepared`: when its host prepared input. `ahead_ns`: when work began whose launch was far ahead, ascending.

@@ -35,7 +35,7 @@ from timesink.model.nesting import slice_of, thread_slices
 from timesink.model.schema import picked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, HOST_STACKS, OS_CALLS, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _THREAD: Final = ("rank", "process", "thread")
 _SCHEMA: Final = pl.Schema(
@@ -44,8 +44,7 @@ _SCHEMA: Final = pl.Schema(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankInput:
+class RankInput(Record, eq=False):
     """One rank: `loading` is the union of its data loading on launching threads.
 
     `name` is the range with the most time, None where loading carries no name and is inferred from the copy that ends
@@ -57,8 +56,7 @@ class RankInput:
     loading: Intervals
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class InputPipeline:
+class InputPipeline(Record, eq=False):
     """Per rank with any data loading on a launching thread; `frame` lists its ranges and stretches.
 
     Columns: rank, process, thread, name (null where inferred), start_ns, end_ns. Named ranges on threads

@@ -28,14 +28,13 @@ from timesink.knowledge.op_class import COPY
 from timesink.measures.idle.causes import CAUSE_CODE, HostActivity
 from timesink.model.arrays import BoolArray, IntArray, found_at
 from timesink.model.tables import API_CALLS
-from timesink.startup import dataclass
+from timesink.records import Record, field_names
 from timesink.whatif.graph import RankWork
 
 _CLASS_CAUSE: Final = ("dependency_compute", "dependency_communication", "dependency_copy")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
+class Pieces(Record, eq=False):
     """Stretches of gaps, one entry each. Times in ns; numbers and rows are -1 where there is none.
 
     `gap` numbers the gaps that were cut and `cause` is a `CAUSE_CODE`. `thread` is the launching thread that kept the
@@ -64,12 +63,11 @@ class Pieces:
         after, bounds = edge > first[row], np.append(edges_ns, 0)
         start = np.where(after, bounds[edge - 1], self.start_ns[row])
         end = np.where(edge < last[row], bounds[edge], self.end_ns[row])
-        others = (getattr(self, name)[row] for name in self.__slots__ if name not in ("gap", "start_ns", "end_ns"))
+        others = (getattr(self, name)[row] for name in field_names(self) if name not in ("gap", "start_ns", "end_ns"))
         return row, Pieces(self.gap[row], start, end, *others)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Gaps:
+class _Gaps(Record, eq=False):
     """One entry per gap: its bounds, and the op that ended it with its block and its launch.
 
     `op`, `call`, `block` and `thread` are numbers within the rank's work, -1 where not recorded; `launch_ns` is the
@@ -103,8 +101,7 @@ class _Gaps:
         return cls(start, end, op, call, block, launch, thread, timeline, in_graph, launched, host_end)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GapCutter:
+class GapCutter(Record, eq=False):
     """What the gaps of a rank are cut by, found once for all slices of them.
 
     `drained` has for each device, by the end of the work that was waited for: that end, and the number of the call that

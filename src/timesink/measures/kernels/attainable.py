@@ -31,7 +31,7 @@ from timesink.measures.kernels.small_grids import serialized_streams, small_grid
 from timesink.model.arrays import Int64Array, flag_at
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.change import Selection
 
 SIGNATURE = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
@@ -39,8 +39,7 @@ _OF_UNITS: Final = (WorkKind.MATMUL, WorkKind.ATTENTION, WorkKind.CONVOLUTION)  
 TENSOR_FORMATS: Final = frozenset({"bf16", "fp16", "tf32", "fp8", "int8", "fp4"})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Attainable:
+class Attainable(Record, eq=False):
     """Operators and their bounds.
 
     `operators`: one row per (rank, device, name, input_shapes, math), most time first. Columns besides those: kind,
@@ -145,8 +144,7 @@ def _figures(row: dict[str, Any], gpu: GpuPeaks) -> dict[str, object] | None:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Record):
     """The least time of some work, and what sets it: memory, compute, or latency (a floor per kernel)."""
 
     bound_ns: float
@@ -184,8 +182,7 @@ def attainable_ridge(gpu: GpuPeaks, precision: Precision) -> float | None:
 _KEY: Final = ["rank", "device", "op", "input_shapes", "math"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FarOperator:
+class FarOperator(Record, eq=False):
     """Equal calls of an operator: what bounds them (memory, compute, latency), the share of that bound they reach, and
     their kernels."""
 

@@ -27,15 +27,14 @@ from timesink.model.names import matches
 from timesink.model.nesting import Nesting
 from timesink.model.tables import FRAMES, HOST_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _NUMBER: Final = re.compile(MODULE_NUMBER)
 FORWARD: Final = "forward"
 _BY: Final = ("module", "pass")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Classification:
+class Classification(Record, eq=False):
     """Operators of one device's steady steps (of its whole span, where there are none).
 
     `operators`: one row per module, pass (forward, backward, optimizer), operator, shapes and arithmetic, longest

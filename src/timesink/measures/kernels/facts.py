@@ -40,7 +40,8 @@ from timesink.model.nesting import Nesting, key_slices, slice_of
 from timesink.model.schema import BLOCKS, lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, release_after, remembered
-from timesink.startup import dataclass, regex
+from timesink.records import Record
+from timesink.startup import regex
 from timesink.whatif.change import Case, Selection
 from timesink.whatif.changes.kernels import ShortenKernels
 
@@ -51,8 +52,7 @@ _UPDATES: Final = 8  # tensors that an optimizer updates one after another, of a
 Family = pl.Enum([family.value for family in KernelFamily])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelFacts:
+class KernelFacts(Record, eq=False):
     """`frame`: one row per kernel, in the order of `device_ops` (rank, device, start).
 
     Columns: row (of `device_ops`), rank, device, stream, start_ns, length (ns), name (category code of the table),

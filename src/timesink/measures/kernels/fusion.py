@@ -36,7 +36,7 @@ from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.change import Selection
 
 _PRODUCTS: Final = ("gemm", "gemv")
@@ -262,8 +262,7 @@ LAUNCHING_CAUSES: Final = ("dispatch", "cuda_call", "launch_latency", "python", 
 """Causes of idle time that fewer launches take away."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OptimizerKernels:
+class OptimizerKernels(Record, eq=False):
     """The optimizer's kernels on one device.
 
     `unfused` are those that a fused step replaces, `idle` the idle time in which the host was on its way to launch one

@@ -20,7 +20,7 @@ from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 
 @remembered
@@ -72,8 +72,7 @@ def _kernel_rows(trace: Trace) -> pl.DataFrame:
     return rows.filter(ops["kind"] == "kernel")
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTarget:
+class KernelTarget(Record):
     """One function worth profiling.
 
     `step_ns` is its device time per steady step and `step_ratio` the share of the step; `per_step` is how many launches

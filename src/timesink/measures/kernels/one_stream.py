@@ -19,14 +19,13 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.change import Selection
 
 _LEAST_RUN: Final = 2  # one kernel has nothing to run beside
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OneStreamRuns:
+class OneStreamRuns(Record, eq=False):
     """Small kernels of one device in runs. `rows` of `device_ops` are ascending; `run` numbers the run of each.
 
     `length_ns`, and `fill` and `packed`: the share of the multiprocessors that the grid fills, with a multiprocessor to

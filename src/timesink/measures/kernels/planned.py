@@ -15,15 +15,14 @@ from timesink.knowledge.operators import Operator, OperatorWork, Tensor
 from timesink.knowledge.work import causality, work_of
 from timesink.measures.kernels.attainable import Bound, bound_of
 from timesink.memory_plan import Model
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _ITEM_BYTES: Final = {"bf16": 2, "fp16": 2, "fp32": 4}
 _ATTENTION: Final = "aten::_scaled_dot_product_flash_attention"
 _ATTENTION_BACKWARD: Final = "aten::_flash_attention_backward"
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Record):
     """`sequences` sequences, of each of which `rows` tokens are computed while `context` tokens are attended to."""
 
     sequences: int
@@ -45,8 +44,7 @@ class Batch:
         return Tensor(shape, self.dtype, _ITEM_BYTES[self.dtype], tuple(reversed(strides)))
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Record):
     """One operator of the model: `name` for people, its part of the model, how often it runs, its work and its bound
     (of all runs together)."""
 

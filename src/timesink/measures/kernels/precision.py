@@ -24,7 +24,7 @@ from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import replace
+from timesink.records import replace
 from timesink.whatif.change import Selection
 
 _PRODUCTS: Final = ("gemm", "convolution")

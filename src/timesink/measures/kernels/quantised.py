@@ -32,7 +32,7 @@ from timesink.model.arrays import median
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import NS_PER_S
 
 _ITEM_BYTES: Final = {"fp8": 1.0, "fp4": 0.5}
@@ -46,8 +46,7 @@ _FUSED: Final = 3  # kernels of an activation: zeros for its amax, the amax, its
 _ROWS: Final = tuple(2.0**power for power in range(25))  # between which both are taken for straight
 
 
-@dataclass(frozen=True, slots=True)
-class QuantisedProduct:
+class QuantisedProduct(Record):
     """Equal products of a device, times in ns of one of them. `rows`, `inner` and `columns` are its sizes (0 where not
     recorded), `calls` how many there are.
 

@@ -30,12 +30,11 @@ from timesink.model.names import matches
 from timesink.model.schema import picked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.change import Selection
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SerializedStreams:
+class SerializedStreams(Record, eq=False):
     """One device whose streams take turns.
 
     `serial` are the kernels that follow one of another stream, with what they would keep if both ran at once; `turns`
@@ -229,8 +228,7 @@ def _overlapped() -> pl.Expr:
     return (2 * pl.max_horizontal(before, after) > pl.col("length")).fill_null(False)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TinyKernels:
+class TinyKernels(Record, eq=False):
     """Kernels of one device that are shorter than `kernels.TINY_US`, collectives aside.
 
     `best` of the selection is the share of its time that a kernel has beyond the least time of any. `per_step` of the

@@ -25,11 +25,10 @@ from timesink.measures.timeline.attribution import range_nesting
 from timesink.model.arrays import Int64Array
 from timesink.model.tables import DEVICE_OPS, FRAMES, HOST_STACKS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 
-@dataclass(frozen=True, slots=True)
-class LineTime:
+class LineTime(Record):
     """One line of the program on one rank. `line` is None for what nothing recorded leads back to a line or range.
 
     `host_ns` is None where neither frames nor samples were recorded.
@@ -43,8 +42,7 @@ class LineTime:
     host_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class PathTime:
+class PathTime(Record):
     """One call path, outermost first, empty where unknown, and the GPU time of what was launched there."""
 
     rank: int

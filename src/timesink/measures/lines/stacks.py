@@ -34,11 +34,11 @@ from timesink.model.names import matches, of_each
 from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, FRAMES, GENERATED_KERNELS, GRAPH_NODES, HOST_OPS, HOST_STACKS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass, field, regex
+from timesink.records import Record, State, field
+from timesink.startup import regex
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OwnFrames:
+class OwnFrames(Record, eq=False):
     """For each row of `frames`: `row`, that of the program's own frame, which may be itself, and -1 where all around it
     is of libraries; `line`, that of the call that led from there to the frame, or -1 where it was not recorded.
 
@@ -92,8 +92,7 @@ _PLACE: Final = regex(PLACE)
 _LIBRARY: Final = regex(LIBRARY)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Record):
     """One place in the program. `function` is a range's name where only that is known; `others` are the other lines, by
     file, of what was fused. All texts are untrusted."""
 
@@ -108,8 +107,7 @@ Stack = tuple[Line, ...]
 """Outermost first; never empty."""
 
 
-@dataclass(slots=True, eq=False)
-class StackBook:
+class StackBook(State, eq=False):
     """Every distinct stack of a trace, numbered. -1 stands for none."""
 
     stacks: list[Stack] = field(default_factory=list)

@@ -21,13 +21,12 @@ from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.schema import nulls
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 BEFORE = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lifetimes:
+class Lifetimes(Record, eq=False):
     """Blocks of one (rank, device).
 
     `frame`: address, bytes (as asked for), born (-1: before the record), died (event count: still alive), stack, and
@@ -196,8 +195,7 @@ def _with_unseen(frame: pl.DataFrame, start_bytes: int, count: int) -> pl.DataFr
 MAPS, UNMAPS = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 
 
-@dataclass(frozen=True, slots=True)
-class AllocatorView:
+class AllocatorView(Record):
     """One (rank, device).
 
     `split_free_bytes` are free blocks inside segments that tensors still use: fragmentation. `cached_bytes` are whole

@@ -26,7 +26,7 @@ from timesink.model.arrays import BoolArray, Int8Array, Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import MEMORY_MARKS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 
 def stack_facts(stacks: pl.Series) -> dict[str, BoolArray]:
@@ -48,8 +48,7 @@ FORWARD, BACKWARD, OPTIMIZER, RELEASE = 0, 1, 2, 3  # places in PHASE_NAMES
 PHASE_NAMES = ("forward", "backward", "optimizer", "gradient release")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Phases:
+class Phases(Record, eq=False):
     """`of_event`: phase of each event. `run_end`: per event, the position where its run of one phase ends.
 
     `starts`: positions where a step begins: the first forward event of the record, and of each stretch after an
@@ -173,8 +172,7 @@ _OF_PROFILER = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Classes:
+class Classes(Record, eq=False):
     """`code`: per lifetime, the position of its category in `Category`; `by_size`: decided by size alone."""
 
     lives: Lifetimes
@@ -193,8 +191,7 @@ def memory_classes(trace: Trace) -> Mapping[Device, Classes]:
     return {key: _of_device(trace, key[0], lives) for key, lives in lifetimes(trace).items()}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Lives:
+class _Lives(Record, eq=False):
     """Facts about lifetimes, as columns: the phase they were born and died in, and whether they outlive their run."""
 
     born: Int64Array

@@ -27,11 +27,10 @@ from timesink.measures.memory.classes import (
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int64Array, median
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Record):
     """Blocks alive at the peak that were allocated at one place: file, line and function as the stack names them."""
 
     category: Category
@@ -40,8 +39,7 @@ class Holder:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MemoryLedger:
+class MemoryLedger(Record, eq=False):
     """One (rank, device). `live_bytes[c, i]`: bytes of category `c` before event 0 (i = 0) and after event i - 1.
 
     Bytes are as asked for; `totals_bytes` is what the allocator counts over the same instants. `time_ns` belongs to the
@@ -124,8 +122,7 @@ def _of_device(classes: Classes) -> MemoryLedger:
     return MemoryLedger(classes, live, totals, lives.events["time_ns"].to_numpy(), peak)
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySteps:
+class MemorySteps(Record):
     """One (rank, device). `levels_bytes`: alive just before each step's start, from the third start on.
 
     `growth_bytes` is the smallest rise between neighbouring levels (0 where any falls or fewer than three are there):

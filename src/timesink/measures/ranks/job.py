@@ -42,7 +42,7 @@ from timesink.model.tables import (
     SOURCES,
 )
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 # Of a GPU's timeline.
 _BUDGET: Final = (
@@ -75,8 +75,7 @@ SCHEMAS: Mapping[str, Mapping[str, type[pl.DataType]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Job:
+class Job(Record, eq=False):
     """Tables of the ranks that were read; all times are ns by each rank's own clock.
 
     `members`: one row per rank and GPU with its time budget (compute + exposed communication + exposed copy + idle =

@@ -38,12 +38,11 @@ from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.change import Case
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lateness:
+class Lateness(Record, eq=False):
     """Lateness per call, per rank and per epoch (the time from one anchor to the next).
 
     `calls`: instance, rank, device, arrival_ns, end_ns (first rank's clock), anchor (instance, -1: none seen yet),
@@ -274,8 +273,7 @@ def rebalanced(late: Lateness, ranks: Collection[int]) -> float:
     return min(int(gains.item()), _host_slack_ns(late, ranks)) / max(late.span_ns, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class LatestRank:
+class LatestRank(Record):
     """The rank without whose lateness the job gains most, that gain as a share of the job's time, and what share of all
     lateness is that rank's."""
 
@@ -339,8 +337,7 @@ def _host_slack_ns(late: Lateness, chosen: Collection[int]) -> int:
     return late.span_ns if not isinstance(busy, float) else int(np.floor(late.span_ns * max(0.0, 1.0 - busy)))
 
 
-@dataclass(frozen=True, slots=True)
-class RankWorth:
+class RankWorth(Record):
     """A gain per step, `low_ns <= gain_ns <= high_ns <= step_ns`; the step is the job's without a profiler, as told or
     by estimate."""
 

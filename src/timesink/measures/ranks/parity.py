@@ -13,7 +13,7 @@ from timesink.model.names import matches
 from timesink.model.nesting import key_slices
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.records import Record
 
 PARITY = {"rank": pl.Int32, "fact": pl.String, "value": pl.String}
 _OF_DEVICES = ("name", "compute_major", "compute_minor", "sm_count", "memory_bytes", "clock_hz")
@@ -21,8 +21,7 @@ _OF_DEVICES = ("name", "compute_major", "compute_minor", "sm_count", "memory_byt
 OF_ONE_RANK: Final = ("CUDA_VISIBLE_DEVICES", "NODE_RANK")
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Record):
     """One fact that ranks do not share: each value with the ranks that have it, the commonest value first."""
 
     fact: str

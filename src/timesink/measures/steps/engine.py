@@ -35,7 +35,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, OS_CALLS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.whatif.change import Change, Target
 from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.transfers import PinCopies
@@ -56,8 +56,7 @@ def engine_steps(trace: Trace) -> pl.DataFrame:
     return windows.join(counted.drop("label"), on=["rank", "step"], how="inner").sort("rank", "device", "step")
 
 
-@dataclass(frozen=True, slots=True)
-class BlockedTokens:
+class BlockedTokens(Record):
     """The longest step that reads a prompt beside `waiting` requests, and what it would be in chunks. Times in ns."""
 
     device: Device
@@ -94,8 +93,7 @@ def blocked_tokens(trace: Trace) -> tuple[BlockedTokens, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FullBatch:
+class FullBatch(Record, eq=False):
     """Decoding at one number of requests in nearly every step, while others join: `requests`, the mean step, and of it
     the time that another so many requests would not lengthen: products by weights, short kernels, kernels of less than
     a wave of blocks, and gaps. `fixed` are these times on the device. Times in ns."""
@@ -165,8 +163,7 @@ class Root(StrEnum):
     LAUNCHES = "launches"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EngineLate:
+class EngineLate(Record, eq=False):
     """The host of one device's engine. Times are means per engine step.
 
     `late`: idle time of the device that the host is to blame for, `late_ns` of it in a step of `step_ns`. `busy_copies`

@@ -24,7 +24,7 @@ from timesink.model.arrays import Int64Array, found_at, median
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import StepChoice, Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import time_text
 
 PROCESS: Final = ("rank", "process")
@@ -32,8 +32,7 @@ PROCESS: Final = ("rank", "process")
 _KIND: Final = ("kind", "grid_x", "grid_y", "grid_z", "copy_kind", "bytes")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LaunchSequence:
+class LaunchSequence(Record, eq=False):
     """What the busiest device of a process runs, collectives left out, in order of launch, or of running.
 
     `kinds` numbers what each operation is, `time_ns` is when it was launched or ran; `ops` are the rows themselves.
@@ -94,8 +93,7 @@ def round_starts(
     return None if loop is None else loop.starts
 
 
-@dataclass(frozen=True, slots=True)
-class StepCandidate:
+class StepCandidate(Record):
     """A loop of kernels that could be the step: how many rounds, and how long the median one takes, in ns."""
 
     rounds: int

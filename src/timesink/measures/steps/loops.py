@@ -25,15 +25,14 @@ import numpy as np
 
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.model.arrays import BoolArray, Int64Array, median
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 
 _CELLS_PER_OPERATION: Final = 4  # up to which counting in a table is quicker than sorting, and takes little memory
 _PACES_TRIED: Final = 48  # a budget: those that most kinds return at
 _KINDS_TRIED: Final = 8  # a budget: kinds whose occurrences may begin rounds
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OperationLoop:
+class OperationLoop(Record, eq=False):
     """One pace at which a sequence repeats.
 
     `starts`: where each round begins, as positions in the sequence, ascending; the last round may be cut off.

@@ -50,7 +50,7 @@ from timesink.model.names import mapped, matches
 from timesink.model.nesting import key_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import StepChoice, Trace, release_after, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _THREAD: Final = ("rank", "process", "thread")
 _FAMILIES_TRIED: Final = 8  # a budget: those that cover most
@@ -68,8 +68,7 @@ class StepMarker(StrEnum):
     KERNEL_PATTERN = "kernel_pattern"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepMarks:
+class StepMarks(Record, eq=False):
     """Every step of the trace: `frame` has STEP_COLUMNS, `step` counting from 0 in each process.
 
     A step lasts from its mark to the next; the last one to the end of its own range, or, where the marks are phases
@@ -88,8 +87,7 @@ class StepMarks:
     of_tokens: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _ProcessMarks:
+class _ProcessMarks(Record, eq=False):
     """Steps of one process. `frame`: label, thread, host_start_ns, host_end_ns, mark_end_ns, in order of start."""
 
     rank: int

@@ -28,7 +28,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.nesting import numbered_rows, slice_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _IN_STEPS: Final = 0.5  # a name that occurs in fewer of the steps is numbered
 
@@ -59,8 +59,7 @@ _KEY: Final = ("name", "grid", "block", "range")
 _SCHEMA: Final = dict.fromkeys(("kind", *_KEY), pl.String()) | dict.fromkeys(("total_ns", "count", "order"), pl.Int64())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepParts:
+class StepParts(Record, eq=False):
     """Parts of the kept steps; `total_ns` of all rows sums to `span_ns`, the length of the `step_count` steps together.
 
     Each step is taken on the GPU where it lasts longest, since the others of a synchronous job wait for it: `paced_by`

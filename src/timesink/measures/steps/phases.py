@@ -52,7 +52,7 @@ from timesink.model.names import matches
 from timesink.model.nesting import Nesting, slice_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 BACKWARD: Final = "backward"
 _NONE: Final = -1
@@ -60,8 +60,7 @@ _WRAPPER_RATIO: Final = 0.9  # a range with this much of the work is around the 
 _DEEPEST: Final = 4  # wrappers in wrappers: step, engine, module, its forward
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepPhases:
+class StepPhases(Record, eq=False):
     """Busy time of the kept steps, each on the GPU where it lasts longest (`parts.pacing_windows`).
 
     `frame`: phase, time_ns, longest first; phase is null for work in no range. The times sum to `busy_ns`.

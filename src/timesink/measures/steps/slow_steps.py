@@ -42,7 +42,7 @@ from timesink.model.arrays import BoolArray, Float64Array, Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import replace
+from timesink.records import replace
 from timesink.units import SIGMA_PER_MAD
 
 SLOW: Final = 1.5  # times the median: no jitter of a steady step is as long

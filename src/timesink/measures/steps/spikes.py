@@ -36,7 +36,7 @@ from timesink.model.names import matches
 from timesink.model.nesting import slice_of
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 # Finding the longest common blocks takes quadratic time: of more operations, position is compared with position.
 _LONGEST: Final = 4_000
@@ -61,8 +61,7 @@ class Spike(StrEnum):
     UNEXPLAINED = "unexplained"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SpikeStep:
+class SpikeStep(Record, eq=False):
     """One slow step of one device. `step` is numbered as in `steps().frame`, `label` its mark.
 
     `excess_ns` is its length beyond the median step's; `carried_ns` is how much of it the class accounts for.
@@ -81,8 +80,7 @@ class SpikeStep:
     of_cause: Intervals
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Spikes:
+class Spikes(Record, eq=False):
     """Spikes in order of device and step. `examined` counts the steady steps looked at, per device."""
 
     found: tuple[SpikeStep, ...]
@@ -223,8 +221,7 @@ def _operation(slow: _Step, aligned: Alignment) -> str:
     return str(slow.contents.name[slow.first + most])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Idle:
+class _Idle(Record, eq=False):
     """Stretches of a step's idle time: their rows among the device's, when they begin, how long they are, and why."""
 
     row: Int64Array
@@ -233,8 +230,7 @@ class _Idle:
     cause: Int8Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepContents:
+class StepContents(Record, eq=False):
     """What the windows of one device hold: stretches of idle time, operations, and the labels of its rank's steps.
 
     `copied` are the operations that copied to the host, and `to_host` is how many bytes those before each did.
@@ -316,8 +312,7 @@ class _Step:
         return _Idle(first + np.flatnonzero(kept), begin[kept], length[kept], cause[held][kept].astype(np.int8))
 
 
-@dataclass(frozen=True, eq=False)
-class StepOps:
+class StepOps(Record, eq=False, dict=True):
     """One step on one device: what ran, in order of start. `token` numbers the names; `end_ns` of the window is the
     start of the next step's first operation."""
 
@@ -354,8 +349,7 @@ class StepOps:
         return np.asarray(np.maximum(reach[1:] - begins, 0), np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Alignment:
+class Alignment(Record, eq=False):
     """Differences of one step from another, per operation of the first. `pair[i]` is the operation of the other that is
     aligned with it, -1 for none; `busy_ns` and `idle_ns` (one longer: the end of the window) are differences. Less what
     only the other step has, they sum to the difference of the windows."""

@@ -25,7 +25,7 @@ from timesink.model.names import matches
 from timesink.model.nesting import key_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _PROCESS: Final = ("rank", "process")
 _STEP: Final = (*_PROCESS, "step")
@@ -37,8 +37,7 @@ _AHEAD: Final = 100
 """Steps that a first one is compared with: enough for their median, too few for work that changes to change much."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimes:
+class StepTimes(Record):
     """Step periods of one rank. A quantile is None where `count` is too small to state it (p90: 10, p99: 100)."""
 
     count: int
@@ -48,8 +47,7 @@ class StepTimes:
     max_ns: int | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Steps:
+class Steps(Record, eq=False):
     """Steps of every rank.
 
     `frame`: rank, process, step, label, thread, host_start_ns, host_end_ns, mark_end_ns, status; every step found,

@@ -23,11 +23,10 @@ from timesink.model.nesting import Nesting
 from timesink.model.schema import nulls
 from timesink.model.tables import API_CALLS, DEVICE_OPS, GRAPH_NODES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LaunchLinks:
+class LaunchLinks(Record, eq=False):
     """For each row of `device_ops`, the row of `api_calls` that launched it, or -1 where that is not recorded.
 
     `shared` marks ops whose call launched several: the kernels of one graph launch.
@@ -74,8 +73,7 @@ def asked_at(trace: Trace, nesting: Nesting) -> Int32Array:
     return np.where(replays.node >= 0, found_at(nesting.innermost_of(moments), replays.node), around)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HostPlaces:
+class HostPlaces(Record, eq=False):
     """Where in the program each CUDA call was made.
 
     `host_op` and `range_` hold, for each row of `api_calls`, the row of the innermost operator and of the innermost
@@ -137,8 +135,7 @@ def names_at(names: pl.Series, rows: Int32Array, label: str) -> pl.Series:
     return pl.select(pl.when(pl.Series(rows >= 0)).then(held).alias(label)).to_series()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Attribution:
+class Attribution(Record, eq=False):
     """`host_op`: for each row of `device_ops`, the row of `host_ops` it belongs to, or -1.
 
     `operators`: one row per (rank, name), most device time first, with calls, kernels (neither copies nor memsets),

@@ -35,7 +35,7 @@ from timesink.model.names import mapped
 from timesink.model.nesting import Nesting, thread_slices
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass, field
+from timesink.records import Record, State, field
 
 NOWHERE: Final = "no range, no operator"
 NO_MODULE: Final = "no module, no range"
@@ -43,8 +43,7 @@ NO_OPERATOR: Final = "no operator"
 _ROOT: Final = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CallTree:
+class CallTree(Record, eq=False):
     """A tree of call paths: per node its name, its parent's number (-1 for a root, always smaller than its own) and the
     time in ns of it and all below it. Names are untrusted text.
 
@@ -59,8 +58,7 @@ class CallTree:
         return len(self.names)
 
 
-@dataclass(slots=True)
-class _Growing:
+class _Growing(State):
     """Nodes by parent and name, and the time of each by itself."""
 
     number: dict[tuple[int, str], int] = field(default_factory=dict)
@@ -93,8 +91,7 @@ class _Growing:
         return CallTree(tuple(name for _, name in self.number), parent, total)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Host:
+class _Host(Record, eq=False):
     """Ranges and operators of every thread, nested in one another: names as places in `names`."""
 
     nesting: Nesting
@@ -290,8 +287,7 @@ def _prune(tree: CallTree) -> CallTree:
     return CallTree(tuple(tree.names[at] for at in kept), number[tree.parent[kept]], tree.total_ns[kept])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TreeChange:
+class TreeChange(Record, eq=False):
     """The paths of either tree: per node its name, its parent's number (-1 for a root, always smaller than its own),
     and the time in ns of it and all below it on each side. Names are untrusted text.
 

@@ -14,7 +14,7 @@ from timesink.model.names import matches
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _KIND = ("rank", "device", "copy_kind", "src_memory", "dst_memory")
 _LENGTH = pl.col("end_ns") - pl.col("start_ns")
@@ -53,8 +53,7 @@ def copies(trace: Trace) -> pl.DataFrame:
     return joined.sort(["rank", "device", "total_ns", *_KIND[2:]], descending=[False, False, True, False, False, False])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CopyGroup:
+class CopyGroup(Record, eq=False):
     """Copies of one device in one direction through one kind of host memory.
 
     Of the `kind` migrations are those that the driver makes of unified memory where a page of it is touched; of trips,

@@ -20,7 +20,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, release_after, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 Device = tuple[int, int]
 """A GPU as (rank, device number)."""
@@ -34,8 +34,7 @@ _GAP_COLUMNS: Final = pl.Schema(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceTimeline:
+class DeviceTimeline(Record, eq=False):
     """One GPU. Its span goes from its first op's start to its last op's end.
 
     The unions `busy`, `compute`, `communication` and `copy` (memsets included) cover all streams: idle means that
@@ -127,8 +126,7 @@ class DeviceTimeline:
         return Intervals(start[has_length], end[has_length])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceTimelines:
+class DeviceTimelines(Record, eq=False):
     """Timelines by (rank, device), in that order."""
 
     by_device: Mapping[Device, DeviceTimeline]
@@ -202,8 +200,7 @@ def covered_by_device(
     return covered
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceGaps:
+class DeviceGaps(Record, eq=False):
     """The gaps of every device, in order of rank, device and start.
 
     Only `op`, the row of `device_ops` that ended each gap, is kept, `first_of` each device from a place on; the frames

@@ -26,7 +26,7 @@ from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, DEVICE_OPS, GRAPH_NODES, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass, field
+from timesink.records import Record, field
 
 _SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 OTHER_SHAPE: Final = "their kernels were captured in other launch shapes, as of another batch size"
@@ -34,8 +34,7 @@ OTHER_KERNELS: Final = "their kernels are not those that were captured"
 SEVERAL: Final = "several captures fit them equally well"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GraphReplays:
+class GraphReplays(Record, eq=False):
     """`node`: for each row of `device_ops`, the row of `graph_nodes` that the kernel replays, or -1.
 
     `replayed` kernels were run by graph launches, `joined` of them were found, `by_node` by their node ids. `refused`
@@ -89,8 +88,7 @@ def _join_by_node_id(ops: pl.DataFrame, nodes: pl.DataFrame, wanted: BoolArray) 
     return node
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sequence:
+class _Sequence(Record, eq=False):
     """Kernels in order, of one launch or of one capture: their rows (of `device_ops`, of the nodes), each as a number
     that stands for name, grid and block, and for the name alone. `size` is how many tokens or requests it says it is
     for, -1 where it does not."""

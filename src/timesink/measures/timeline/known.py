@@ -39,7 +39,7 @@ from timesink.model.tables import (
     THREADS,
 )
 from timesink.model.trace import NoteKind, Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import NS_PER_US, share_text, time_text
 
 _MOSTLY: Final = 0.5
@@ -52,8 +52,7 @@ class Lack(NamedTuple):
     to_decide: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Known:
+class Known(Record, eq=False):
     """What is known of a capture.
 
     `products` are the devices that the file names, `vendor` is the maker of the first. `is_of_device` says whether it

@@ -17,7 +17,7 @@ from timesink.model.arrays import Int32Array, Int64Array, median, slices
 from timesink.model.intervals import begun_in
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 _UNITS: Final = pl.Schema(
     dict.fromkeys(("rank", "device"), pl.Int32())
@@ -26,8 +26,7 @@ _UNITS: Final = pl.Schema(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceLaunches:
+class DeviceLaunches(Record, eq=False):
     """Launches onto one GPU. A graph launch is one launch, timed to the first op it starts.
 
     Medians in ns, None where nothing was launched: `latency_p50_ns` (op start less end of the call, never below 0,
@@ -91,8 +90,7 @@ def launch_units(trace: Trace) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=_UNITS), *parts])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Units:
+class _Units(Record, eq=False):
     """Launching calls of one device, in order of their start: rows of the two tables. Times are looked up when asked
     for, since a long trace has millions of launches."""
 

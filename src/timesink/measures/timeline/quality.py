@@ -23,14 +23,13 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Case
 from timesink.whatif.unprofiled import recording_us
 
 
-@dataclass(frozen=True, slots=True)
-class Quality:
+class Quality(Record):
     """Facts about the trace, not about the program.
 
     `linked_count` of the device ops have a launch record; `head_count` of the others start before the first linked op
@@ -109,8 +108,7 @@ def _resolution_ns(trace: Trace) -> int | None:
     return divisor
 
 
-@dataclass(frozen=True, slots=True)
-class ProfilerCost:
+class ProfilerCost(Record):
     """One rank, per step: what was recorded, and the host time that is estimated to have gone into recording it.
 
     `heavy` says that Python frames were recorded: they cost at every call, and a timeline can do without them.
@@ -136,8 +134,7 @@ def profiler_cost(trace: Trace) -> tuple[ProfilerCost, ...]:
     return tuple(costs)
 
 
-@dataclass(frozen=True, slots=True)
-class GraphCapture:
+class GraphCapture(Record):
     """`captured_ns` is the time between the begin and the end of captures, `span_ns` that from the first CUDA call to
     the last, of all processes. A graph may be captured in pieces, with work that is not captured between them: where no
     graph is launched, captures last from the first begin to the last end. What an engine does in a range that says it

@@ -25,7 +25,8 @@ from timesink.model.names import mapped
 from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass, regex
+from timesink.records import Record
+from timesink.startup import regex
 
 _PROJECTED: Final = pl.Schema(
     {"range": pl.Int64()}
@@ -187,8 +188,7 @@ _MODES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseTime:
+class PhaseTime(Record):
     """One phase on one rank: `steps` engine steps of `requests` requests on average, None where not annotated, and
     `device_ns` of the work launched in them. `periods_ns`: of each step that another engine step follows on its thread,
     the time from its start to the start of that one."""

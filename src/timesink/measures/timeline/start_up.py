@@ -19,7 +19,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass, field
+from timesink.records import Record, field
 from timesink.units import NS_PER_MS
 
 _TOO_LONG = assumed.START_UP_FIRST_LAUNCH_MS, assumed.START_UP_LAUNCH_MS, assumed.START_UP_CALL_MS
@@ -27,8 +27,7 @@ _NEVER = 1 << 62  # ns, later than any clock's time
 _SETS_UP = (CallKind.OTHER, CallKind.ALLOCATE, CallKind.FREE)  # the others wait for the device, copies too
 
 
-@dataclass(frozen=True, slots=True)
-class StartUp:
+class StartUp(Record):
     """`count` calls set up the device for `idle_ns` of the `span_ns` of all devices; `longest` took `longest_ns`.
 
     `calls`: when, by rank. A span begins with the calls of the program's own work before the device has any.

@@ -22,7 +22,7 @@ from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass
+from timesink.records import Record
 
 SyncCallKind = pl.Enum(["device", "stream", "event", "copy", "pageable_copy"])
 _KINDS: Final = pl.Series(SyncCallKind.categories, dtype=SyncCallKind)
@@ -37,8 +37,7 @@ _DRAINS: Final = pl.Schema(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Synchronisations:
+class Synchronisations(Record, eq=False):
     """`calls`: one row per blocking call, in order of rank, process, thread and start.
 
     Columns: rank, process, thread, call (row of api_calls), name, kind, start_ns, end_ns, blocked_ns, host_op, range
@@ -132,8 +131,7 @@ def _find_first_waiting(gaps: pl.DataFrame, calls: pl.DataFrame) -> Int64Array:
     return answer
 
 
-@dataclass(frozen=True, slots=True)
-class SynchronisedRanges:
+class SynchronisedRanges(Record):
     """`blocks`: ranges that launch work and enclose no other such range; `waiting` of them end in a blocking call,
     with no launch after it."""
 

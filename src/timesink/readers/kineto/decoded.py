@@ -18,7 +18,8 @@ from timesink.model.names import mapped
 from timesink.model.schema import ColumnValues, Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, noted
-from timesink.startup import dataclass, regex
+from timesink.records import Record, State
+from timesink.startup import regex
 from timesink.untrusted.budget import ReadLimits, way_out
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import UnpackedFile
@@ -27,8 +28,7 @@ TEXT_BUDGET_BYTES = 1 << 30
 _COUNTED_EACH = 16  # pieces of a megabyte
 
 
-@dataclass(slots=True)
-class DecodedRows:
+class DecodedRows(State):
     """The columns of one table as the file had them; a column that is null throughout is not there."""
 
     height: int
@@ -43,8 +43,7 @@ class DecodedRows:
         return None if column is None else pl.Series(name, column)
 
 
-@dataclass(slots=True)
-class DecodedTrace:
+class DecodedTrace(State):
     """What one file held. `strings` and `texts` (Categorical) are the distinct texts in the order of their codes.
     `seen` counts the rows of each table in the file, of which a window may have left none.
     """
@@ -75,8 +74,7 @@ class DecodedTrace:
         return mapped(self.texts[codes], lambda texts: pl.Series(map(classify, texts.to_list()), dtype=dtype), dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class Stretches:
+class Stretches(Record):
     """What to keep of a file, on its own clock: half-open stretches that the rows of the host, of GPU work and of
     synchronisations must touch.
     """

@@ -32,7 +32,7 @@ from timesink.model.trace import NoteKind, Trace, noted
 from timesink.readers.kineto.decoded import decode
 from timesink.readers.kineto.tables import to_trace
 from timesink.readers.ranks import join_traces
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.scrub import shortened
 from timesink.untrusted.unpack import UnpackedFile, unpacked_whole
@@ -78,8 +78,7 @@ def _stand_twice(calls: pl.DataFrame) -> bool:
     return int((each > 1).sum()) > max(len(each) / 2, _BY_CHANCE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Event:
+class _Event(Record):
     """One event: its text; its process as written; whether it is a call that launches or work of a GPU; that GPU; the
     number that links a call to its work."""
 
@@ -95,8 +94,7 @@ _Marked = list[tuple[_Event, str, str | int]]
 """Events with the mark of their rank, and with the process id that is theirs without it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Merged:
+class _Merged(Record):
     """The events of a file of several ranks, and what stands before and behind them."""
 
     events: _Marked

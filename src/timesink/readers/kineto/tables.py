@@ -35,7 +35,8 @@ from timesink.model.window import Window, touching
 from timesink.readers.kineto import collectives, events
 from timesink.readers.kineto import decoded as source
 from timesink.readers.kineto.decoded import DecodedTrace, Stretches
-from timesink.startup import dataclass, regex
+from timesink.records import Record, State
+from timesink.startup import regex
 from timesink.units import NS_PER_US, time_text
 from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.plain_json import parsed
@@ -47,8 +48,7 @@ if TYPE_CHECKING:
 _LONGEST = 4096  # bytes of a sample of a counter, more than three times of what one has been seen to take
 
 
-@dataclass(frozen=True, slots=True)
-class KinetoSurvey:
+class KinetoSurvey(Record):
     """What has to be known of the whole file. `processes` counts the rows of each process by table, `devices` are those
     that did any work, `longest_comm_ns` is the longest operator that names a collective.
     """
@@ -86,8 +86,7 @@ class KinetoSurvey:
         return start_ns - self.base_ns, end_ns - self.base_ns
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedKineto:
+class OpenedKineto(Record):
     """A file that was looked through once."""
 
     path: Path
@@ -145,8 +144,7 @@ def _most(values: pl.Series, other: int) -> int:
     return max(most, other) if isinstance(most, int) else other
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(State):
     """A trace in the making: what is true of the whole file, the tables so far, the notes so far."""
 
     decoded: DecodedTrace

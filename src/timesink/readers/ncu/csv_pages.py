@@ -28,7 +28,8 @@ from timesink.model.tables import KERNEL_METRICS
 from timesink.model.trace import NoteKind, Trace, noted
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
 from timesink.readers.ncu.wire import MetricColumns
-from timesink.startup import dataclass, field, regex
+from timesink.records import State, field
+from timesink.startup import regex
 from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.plain_csv import read_rows
 
@@ -142,8 +143,7 @@ def read_page(path: Path, format_name: str, limits: ReadLimits) -> Trace:
     return trace_of(path, pages.report(format_name, others))
 
 
-@dataclass(slots=True)
-class _Pages:
+class _Pages(State):
     """Kernels and their metrics as they are gathered from rows."""
 
     launches: list[Launch] = field(default_factory=list)

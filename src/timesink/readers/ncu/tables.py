@@ -15,11 +15,10 @@ from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERN
 from timesink.model.trace import ImportNote, Trace
 from timesink.readers.file import digest_of
 from timesink.readers.ncu.wire import MetricColumns
-from timesink.startup import dataclass, field, fields
+from timesink.records import Record, State, field, field_names
 
 
-@dataclass(frozen=True, slots=True)
-class RuleMessage:
+class RuleMessage(Record):
     """One message of one of the profiler's own rules."""
 
     rule: str
@@ -31,8 +30,7 @@ class RuleMessage:
     speedup_percent: float | None
 
 
-@dataclass(slots=True)
-class Launch:
+class Launch(State):
     """What the report says of a launch, its metrics apart."""
 
     process: int = 0
@@ -53,8 +51,7 @@ class Launch:
         return self.demangled or self.function or self.mangled or "(no name)"
 
 
-@dataclass(slots=True)
-class ReportSession:
+class ReportSession(State):
     """The session details of a report, gathered over its blocks."""
 
     host: str | None = None
@@ -69,8 +66,7 @@ class ReportSession:
         return words[0] if words else None
 
 
-@dataclass(frozen=True, slots=True)
-class KernelReport:
+class KernelReport(Record):
     """A report in memory. `names[i]` is the metric that number i of `metrics.name` means, `units[i]` its unit."""
 
     format: str
@@ -183,7 +179,7 @@ def _metrics(report: KernelReport) -> pl.DataFrame:
 
 def _rules(launches: Sequence[Launch]) -> pl.DataFrame:
     rows = [(profile, message) for profile, launch in enumerate(launches) for message in launch.rules]
-    words = {field.name: [getattr(message, field.name) for _, message in rows] for field in fields(RuleMessage)}
+    words = {name: [getattr(message, name) for _, message in rows] for name in field_names(RuleMessage)}
     return _built(KERNEL_RULES, {"rank": [0] * len(rows), "profile": [profile for profile, _ in rows], **words})
 
 

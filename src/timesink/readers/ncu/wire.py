@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timesink.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
-from timesink.startup import dataclass, field
+from timesink.records import Record, State, field
 from timesink.untrusted.protobuf import BYTES, FIXED32, FIXED64, DamagedMessage, WireField, fields, varint
 
 
@@ -40,8 +40,7 @@ def count(field: WireField, most: int = 2**31 - 1) -> int:
 MAGIC = b"NVR\0"
 
 
-@dataclass(slots=True)
-class Block:
+class Block(State):
     """One block: the offsets of its session details and its results in the file."""
 
     session: WireField | None = None
@@ -50,8 +49,7 @@ class Block:
     ranges: int = 0
 
 
-@dataclass(slots=True)
-class Ending:
+class Ending(State):
     """How the walk over the blocks ended: `cut_at` is the byte of the first block that could not be read whole."""
 
     cut_at: int | None = None
@@ -123,8 +121,7 @@ _WINDOW = 24  # bytes of a metric that the common shapes need
 DAMAGED = -1  # the name of a metric that could not be decoded
 
 
-@dataclass(slots=True)
-class MetricSpans:
+class MetricSpans(State):
     """Offsets of the bytes of each metric, and how many metrics each profile has."""
 
     starts: list[int] = field(default_factory=list)
@@ -132,8 +129,7 @@ class MetricSpans:
     counts: list[int] = field(default_factory=list)  # metrics of each profile, in order
 
 
-@dataclass(frozen=True, slots=True)
-class MetricColumns:
+class MetricColumns(Record):
     """One entry per metric: profile, number of the name, value (NaN where failed), whether a number, text by entry."""
 
     profile: Int32Array

@@ -30,7 +30,7 @@ from timesink.readers.nsys.folder import Folder
 from timesink.readers.nsys.identifiers import Strings, process_of, ranks_of
 from timesink.readers.nsys.session import ExportReading, capture_of, combined, with_sound_times
 from timesink.readers.nsys.sqlite import Database
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 
 _TIMES: dict[str, ColumnKind] = {"start": "int64", "end": "int64"}
 _OF_WORK: dict[str, ColumnKind] = {**_TIMES, "globalPid": "int64", "deviceId": "int32"}
@@ -41,8 +41,7 @@ _LAUNCHES = ExportTable(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ExportSurvey:
+class ExportSurvey(Record):
     """`extent` is the first and last moment on the export's own clock, None where it holds neither GPU work nor calls.
     `users` are the distinct owners and devices of each table of GPU work, `worked` those of rows with sound times.
     `operators` tells whether ranges are operators of a framework, which count to the extent.
@@ -107,8 +106,7 @@ def survey(export: Export) -> ExportSurvey:
     return ExportSurvey(extent, users_of, worked_of, len(bounds) > before)
 
 
-@dataclass(frozen=True, slots=True)
-class CutExport:
+class CutExport(Record):
     """Times are on the export's own clock. `held` are tables read already, each handed out once."""
 
     whole: Export
@@ -331,8 +329,7 @@ def _settings(session: ExportReading) -> pl.DataFrame:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedExport:
+class OpenedExport(Record):
     """An export that was looked through once."""
 
     export: Database | Folder

@@ -16,7 +16,7 @@ import polars as pl
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import profiler_texts
 from timesink.model.trace import ImportNote, NoteKind, noted
-from timesink.startup import dataclass
+from timesink.records import Record
 
 ColumnKind = Literal["int64", "int32", "real", "text"]
 
@@ -25,8 +25,7 @@ POLARS_TYPE: Mapping[str, type[pl.DataType]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ExportTable:
+class ExportTable(Record, eq=False):
     """One table of the export and the columns wanted of it. Rows in which a `required` column is null are damaged."""
 
     name: str
@@ -37,8 +36,7 @@ class ExportTable:
 RowFilter = Callable[[pl.DataFrame], pl.DataFrame]
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(Record):
     """`rows` takes the wanted rows out of a batch, which has those of the source's columns that the export has. A row
     for which `outside` (SQL, empty for none) is true is not wanted; it must not be true for a value of another type.
     """

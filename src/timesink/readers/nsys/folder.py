@@ -14,7 +14,7 @@ from timesink.errors import UnreadableTrace
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys import export as declared
 from timesink.readers.nsys.export import KNOWN, POLARS_TYPE, ExportTable, Keep
-from timesink.startup import dataclass, field
+from timesink.records import Record, field
 from timesink.untrusted.budget import TEXT_CHARACTERS, ReadLimits, way_out
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ SUFFIXES = (".parquet", ".arrow")
 _BATCH_ROWS = 65_536
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(Record):
     """An export folder. `files` names the file of each known table, `tables` its columns."""
 
     path: Path

@@ -21,15 +21,14 @@ from timesink.model.tables import CopyKind, MemoryKind, SyncKind
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys import export as sources
 from timesink.readers.nsys.export import Export, ExportTable
-from timesink.startup import dataclass
+from timesink.records import Record
 
 UNNAMED = "<unnamed>"
 _DENSE_UP_TO = 1 << 24
 _RUNTIME_VERSION = re.compile(profiler_texts.API_VERSION)
 
 
-@dataclass(frozen=True, slots=True)
-class Strings:
+class Strings(Record):
     """Distinct strings. Position 0 stands for a number that the export does not explain."""
 
     texts: tuple[str, ...]
@@ -100,8 +99,7 @@ def thread_of(ids: pl.Series) -> pl.Series:
     return pl.Series("thread", ids.fill_null(0).to_numpy() & _MASK)
 
 
-@dataclass(frozen=True, slots=True)
-class Ranks:
+class Ranks(Record):
     """The rank of each process that used a GPU. Other processes count as the lowest rank."""
 
     of_process: Mapping[int, int]
@@ -167,8 +165,7 @@ def _rank_by_environment(export: Export) -> tuple[int, str]:
     return next(((ranks[variable], variable) for variable in _VARIABLES if variable in ranks), (0, ""))
 
 
-@dataclass(frozen=True, slots=True)
-class Enumeration:
+class Enumeration(Record):
     """What the numbers of a kind mean. `words` hold our word by NVIDIA's symbol, in the order of their numbers in
     exports of 2021 to 2026; an export's own table outranks them, whose symbols begin as `prefix` says."""
 

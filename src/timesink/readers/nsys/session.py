@@ -21,7 +21,7 @@ from timesink.model.trace import ImportNote, NoteKind, noted
 from timesink.readers.nsys import export as sources
 from timesink.readers.nsys.export import Export, ExportTable
 from timesink.readers.nsys.identifiers import Ranks, Strings, process_of, thread_of
-from timesink.startup import dataclass, field, replace
+from timesink.records import Record, field, replace
 from timesink.untrusted.masking import kept_variables
 
 _LATEST_NS = 1 << 62  # beyond it, adding the session's start could overflow
@@ -32,8 +32,7 @@ _LONGEST_MESSAGE = 200
 _GROUP_KEYS = 2  # as many columns as the compiled order takes
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureInfo:
+class CaptureInfo(Record):
     """`origin_ns` is added to the export's times; `traced` names what nsys was asked to record (Cuda, NvtxEvents), so
     that a missing table means that nothing happened; `settings` are versions and allow-listed variables."""
 
@@ -119,8 +118,7 @@ _THEIRS: Final = {
 """How exports call the columns of the canonical tables, where they call them otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExportReading:
+class ExportReading(Record):
     """One export being read. `notes` grows; everything else is fixed."""
 
     export: Export

@@ -23,7 +23,7 @@ from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.formats import beginning
 from timesink.readers.nsys import export as declared
 from timesink.readers.nsys.export import EXPORT_AGAIN, KNOWN, POLARS_TYPE, ColumnKind, ExportTable, Keep, kept_rows
-from timesink.startup import dataclass, field
+from timesink.records import Record, field
 from timesink.untrusted.budget import TEXT_CHARACTERS
 
 _MAGIC = b"SQLite format 3\x00"
@@ -190,8 +190,7 @@ _PLAIN_TABLE = "CREATE TABLE "  # as SQLite itself spells it, whatever was typed
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ})
 
 
-@dataclass(frozen=True, slots=True)
-class Database:
+class Database(Record):
     """A SQLite export; `tables` holds the plain tables that passed the look at the schema."""
 
     path: Path

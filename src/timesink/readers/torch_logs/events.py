@@ -22,7 +22,8 @@ from timesink.knowledge import logs
 from timesink.model.tables import COMPILE_EVENTS, GENERATED_KERNELS, SOURCES
 from timesink.model.trace import Trace
 from timesink.readers.ranks import rank_in_name
-from timesink.startup import dataclass, field, regex
+from timesink.records import State, field
+from timesink.startup import regex
 from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import UnpackedFile
@@ -34,8 +35,7 @@ _RESUMED: Final = re.compile(logs.RESUMED)
 _COMPILE_ID: Final = re.compile(logs.COMPILE_ID)
 
 
-@dataclass(slots=True)
-class Events:
+class Events(State):
     """`rows` in order of the log, times in the log's own clock. `offsets_ns` are samples of what to add to that clock
     to come to the time since 1970, by records that state both."""
 
@@ -176,8 +176,7 @@ _BODY: Final = regex(logs.BODY_OF_CODE, re.MULTILINE)
 _MOST_FRAMES: Final = 100
 
 
-@dataclass(slots=True)
-class Call:
+class Call(State):
     """A call of a kernel in a graph's code: its number for the stacks, and what it computes, as texts of the table."""
 
     kernel: str
@@ -185,8 +184,7 @@ class Call:
     stacks: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class Graphs:
+class Graphs(State):
     """Collects what the records of a log say of compiled graphs, compilation by compilation; `rows` are of those whose
     end was seen."""
 

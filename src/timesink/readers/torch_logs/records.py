@@ -30,7 +30,7 @@ from timesink.readers.torch_logs.events import (
     key_of,
     recompilation,
 )
-from timesink.startup import dataclass, field
+from timesink.records import State, field
 from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import UnpackedFile
@@ -39,8 +39,7 @@ PREFIX: Final = re.compile(logs.LINE)
 _YEAR: Final = 1972  # lines carry none; a leap year, so that every day exists
 
 
-@dataclass(slots=True)
-class Losses:
+class Losses(State):
     """What could not be kept, counted: records whose JSON is broken, payloads that are not what was written (their
     digest differs), and lines of others."""
 
@@ -49,8 +48,7 @@ class Losses:
     foreign: int = 0
 
 
-@dataclass(slots=True)
-class LogRecord:
+class LogRecord(State):
     """One line. `time_ns` counts from the beginning of an unknown year in an unknown time zone. `envelope` is None for
     text; `payload` None where there is none, or where it is damaged: `digest` is what it should have."""
 
@@ -124,8 +122,7 @@ _CACHES = {"hit": "cache_hit", "miss": "cache_miss", "bypass": "cache_bypass"}
 _BREAK = "dynamo_graph_break_reason"
 
 
-@dataclass(slots=True)
-class Structured:
+class Structured(State):
     """Turns envelopes into rows of `events` and what `graphs` collects; `strings` is the log's table of file names."""
 
     events: Events
@@ -269,8 +266,7 @@ _TRACING: Final = re.compile(logs.TRACING)
 _LEAF: Final = re.compile(logs.GUARD_LEAF)
 
 
-@dataclass(slots=True)
-class Text:
+class Text(State):
     """Turns lines into rows of `events`."""
 
     events: Events

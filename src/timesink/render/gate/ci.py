@@ -20,6 +20,7 @@ from itertools import accumulate
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from timesink.records import as_plain
 from timesink.render import Style
 from timesink.render import gate as pages
 from timesink.render.code_findings import inside, quality_entry, quality_report
@@ -34,7 +35,6 @@ from timesink.render.gate import (
 )
 from timesink.render.json import enveloped, json_text, named
 from timesink.render.markdown import escaped, markdown_table
-from timesink.startup import asdict
 from timesink.untrusted.scrub import dashed, defuse_lines, scrub, scrub_sentence
 from timesink.verify.outcomes import Fate, GateResult, GateRow, Outcome
 from timesink.views.page import Sheet
@@ -57,7 +57,7 @@ def document(result: GateResult, *, strict: bool = False) -> dict[str, Any]:
             parts: [named(part, "name before_ns after_ns delta_ns") for part in getattr(result, parts)]
             for parts in ("budget", "contributions")
         },
-        **{parts: list(map(asdict, getattr(result, parts))) for parts in ("findings", "ranges", "runs")},
+        **{parts: list(map(as_plain, getattr(result, parts))) for parts in ("findings", "ranges", "runs")},
         "notes": list(result.notes),
         "artefact": result.artefact or None,
     }
@@ -67,7 +67,7 @@ def _row(row: GateRow) -> dict[str, Any]:
     verdict, effect = row.verdict, row.verdict.effect
     told = {
         **named(verdict, "outcome label"),
-        "effect": None if effect is None else asdict(effect),
+        "effect": None if effect is None else as_plain(effect),
         **named(verdict, "threshold_ratio reason explanation to_resolve pairs run_sd_ratio false_alarm_ratio tagged"),
         **named(verdict, "least_speed_up falls_short"),
         "notes": list(verdict.notes),

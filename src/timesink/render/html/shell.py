@@ -24,6 +24,7 @@ from markupsafe import Markup, escape
 from timesink import __version__
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis
+from timesink.records import Record
 from timesink.render.html.figures import scales, shape, short_kernels
 from timesink.render.html.sections import prose
 from timesink.render.parts import (
@@ -38,14 +39,12 @@ from timesink.render.parts import (
 from timesink.render.svg import chart_svg
 from timesink.render.svg.pen import DARK, LIGHT, style_of
 from timesink.render.tables import TIE, cell_text, quantity_text, tied, value_text
-from timesink.startup import dataclass
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import defuse_lines, scrub_sentence, scrub_values, shortened
 from timesink.views.page import Page
 
 
-@dataclass(frozen=True, slots=True)
-class Assets:
+class Assets(Record):
     """What a page brings along: the plotting library and the timeline's script are most of a small page, so only where
     they draw. A `live` page may ask the server that it comes from."""
 

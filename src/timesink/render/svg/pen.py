@@ -12,7 +12,7 @@ from html import escape
 from importlib.resources import files
 from typing import Final
 
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.untrusted.scrub import scrub
 
 _COLOURS: Final = json.loads(files("timesink.render.svg").joinpath("colours.json").read_text(encoding="utf-8"))
@@ -93,8 +93,7 @@ def points(places: Iterable[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
+class Plot(Record):
     """Where a chart is drawn: the picture's width and height, and its margins, all in pixels."""
 
     width: int

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from timesink.records import Record
 from timesink.render.svg.pen import INK, OVER_LINES, QUIET, Plot, line, picture, points, series, text, told
-from timesink.startup import dataclass
 from timesink.views.figures import Ceiling, RooflineChart
 
 _PLOT = Plot(860, 520, 70, 200, 30, 50)
@@ -24,8 +24,7 @@ def roofline_svg(chart: RooflineChart) -> str:
     return picture(chart.title, (_PLOT.width, _PLOT.height), marks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class _Frame(Record):
     """The first and the last decade shown on each axis, and where a value falls."""
 
     across: tuple[int, int]

@@ -47,7 +47,7 @@ from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.known import trains
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.records import Record
 from timesink.units import NS_PER_MS, share_text, time_text
 
 _CAPTURE: Final = "timesink capture torch -- torchrun train.py"
@@ -191,8 +191,7 @@ def _describe_bubble(plan: Schedule, score: float) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Filled:
+class _Filled(Record):
     """What would shorten the step: `gain_ns` at least, as expected, at most."""
 
     gain_ns: tuple[float, float, float]

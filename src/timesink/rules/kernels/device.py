@@ -24,8 +24,8 @@ from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline.replay import pricers
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.trace import Trace
+from timesink.records import replace
 from timesink.rules.kernels import kernel_row, kernel_rule
-from timesink.startup import replace
 from timesink.whatif.change import Case
 
 _NO_GRIDS: Final = Undecided(

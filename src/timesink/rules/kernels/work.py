@@ -20,8 +20,8 @@ from timesink.measures.steps.per_step import per_step_ns, period_name
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace
+from timesink.records import replace
 from timesink.rules.kernels import kernel_details, kernel_row, kernel_rule
-from timesink.startup import replace
 from timesink.units import NS_PER_MS, share_text
 from timesink.whatif.change import Selection
 

@@ -13,7 +13,7 @@ from timesink.measures.counters.bounds import fused_bound
 from timesink.measures.counters.comparison import KernelMatch
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.startup import replace
+from timesink.records import replace
 from timesink.units import NS_PER_MS, NS_PER_US, share_text, time_text
 
 WAITING: Final = (Cause.OCCUPANCY, Cause.LATENCY)

@@ -34,8 +34,8 @@ from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace
+from timesink.records import Record, replace
 from timesink.rules.ncu import is_tiny, together
-from timesink.startup import dataclass, replace
 from timesink.units import share_range_text, share_text, time_text, times_text
 
 _CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
@@ -44,8 +44,7 @@ _SHARE: Final = "share of the kernel's time"
 _NAMES_SHOWN: Final = 3  # as many as fit in a sentence
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Record):
     """What a rule says of one kernel: the end of its sentence, its evidence, its advice."""
 
     because: str
@@ -97,8 +96,7 @@ def cause_rule(name: str, cause: Cause, figures: Callable[..., dict[str, Any]]) 
     return make_rule(name, check)
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchGroup:
+class LaunchGroup(Record):
     """Launches of one kernel with the same grid and block; `longest` is the one that is described."""
 
     longest: KernelLimits

@@ -20,8 +20,8 @@ from timesink.measures.counters.machine_roofs import LeastBytes
 from timesink.measures.counters.sheet import FIGURES, KernelSheet, Value, kernel_sheets
 from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace
+from timesink.records import Record
 from timesink.rules.ncu._family import bottleneck_of
-from timesink.startup import dataclass
 from timesink.units import bytes_text, share_text
 
 SHEETS_DOC: Final = "Derived: one row per profiled launch: its limiter, roof and bound, and every figure of its sheet."
@@ -64,8 +64,7 @@ def sheet_frame(trace: Trace) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=types)
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Record):
     """A named comparison of the field. `figures` are taken together: the largest of them counts where `above`, else
     too (a share that none of them passes). `passed` says what it means that the comparison holds."""
 
@@ -121,8 +120,7 @@ CHECKS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(Record):
     """A check on one kernel: the figure (None: not recorded), the limit, whether it is passed, what that means."""
 
     check: Check

@@ -35,7 +35,7 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass, replace
+from timesink.records import Record, replace
 from timesink.units import time_text
 from timesink.views.figures import Flame, FlameChange, Lane, Timeline
 from timesink.views.timeline.lanes import family, timeline_of
@@ -121,16 +121,14 @@ _TREES_OF_STEPS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ShownStep:
+class ShownStep(Record, eq=False):
     """A step of a capture: its title, and everything that ran in it on one rank."""
 
     title: str
     timeline: Timeline
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Compared:
+class Compared(Record, eq=False):
     """The figures of two captures. `budgets` are of the GPU that paces most steps of each; `steps` are as long as one
     another, and empty where a side has no steps."""
 

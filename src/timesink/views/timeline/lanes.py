@@ -34,7 +34,7 @@ from timesink.model.nesting import thread_slices
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES, THREADS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import dataclass, field
+from timesink.records import State, field
 from timesink.untrusted.scrub import shortened
 from timesink.views.figures import Lane, LaneKind, Runs, Timeline
 from timesink.views.lines import place_text
@@ -73,8 +73,7 @@ Claims = Sequence[tuple[int, str, Finding]]
 """The number, name and finding of each one that is marked in the timeline."""
 
 
-@dataclass(slots=True)
-class _Texts:
+class _Texts(State):
     """Texts and kinds by number, each held once."""
 
     numbers: dict[str, int] = field(default_factory=dict)
@@ -142,8 +141,7 @@ def whole_timeline(trace: Trace) -> Timeline | None:
     return timeline_of(trace, most_runs=sys.maxsize)
 
 
-@dataclass(slots=True)
-class _Lanes:
+class _Lanes(State):
     """Lanes of one rank after another: marks, why devices idled, streams, then the threads of the host."""
 
     trace: Trace

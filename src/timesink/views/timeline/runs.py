@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from timesink.model.arrays import BoolArray, Int64Array, distinct
-from timesink.startup import dataclass, field, fields, replace
+from timesink.records import State, field, field_names, replace
 from timesink.views.figures import Lane, Runs, Timeline
 
 DEEPEST: Final = 10  # rows of one lane: deeper ones are joined to the last, as no screen holds more
@@ -60,7 +60,7 @@ def _overlapping(events: Runs, rows: Int64Array) -> BoolArray:
 
 def chosen(runs: Runs, rows: Int64Array | slice) -> Runs:
     """These rows of the columns."""
-    return Runs(*(getattr(runs, column.name)[rows] for column in fields(Runs)))
+    return Runs(*(getattr(runs, name)[rows] for name in field_names(Runs)))
 
 
 def joined_below_ns(rows: Sequence[Runs], most: int) -> int:
@@ -152,8 +152,7 @@ STRIP_RUNS: Final = 60_000  # of them in the strips of all ranks
 _MIXED: Final = -2  # the name of the first mix
 
 
-@dataclass(slots=True)
-class _Mixes:
+class _Mixes(State):
     """What runs of several names hold, each held once: steps that repeat make runs of the same names."""
 
     numbers: dict[bytes, int] = field(default_factory=dict)

@@ -14,7 +14,7 @@ import numpy as np
 
 from timesink.model.arrays import Float64Array
 from timesink.model.intervals import Intervals
-from timesink.startup import dataclass
+from timesink.records import Record, field_names
 from timesink.views.figures import Runs, Timeline
 from timesink.views.timeline.runs import binned, chosen, touching
 
@@ -30,8 +30,7 @@ Place = tuple[int, int]
 """A row of a lane."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tile:
+class Tile(Record, eq=False):
     """The boxes of some rows in a stretch. `is_whole` where every one is an event by itself."""
 
     rows: tuple[tuple[Place, Runs], ...]
@@ -149,7 +148,7 @@ class Tiles:
     def _event(self, place: Place, at: int) -> dict[str, int]:
         """One event as the page knows it."""
         runs, origin_ns = self._whole[place], self.timeline.start_ns
-        start, end, busy, *known, cause, caused_ns = (int(getattr(runs, key)[at]) for key in Runs.__slots__)
+        start, end, busy, *known, cause, caused_ns = (int(getattr(runs, key)[at]) for key in field_names(Runs))
         return {
             "lane": place[0],
             "depth": place[1],

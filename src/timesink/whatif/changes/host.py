@@ -15,7 +15,7 @@ from timesink.knowledge.ranges import NEXT_BATCH
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
-from timesink.startup import dataclass
+from timesink.records import Record, field
 from timesink.units import NS_PER_US
 from timesink.whatif.change import (
     EVERYTHING,
@@ -37,8 +37,7 @@ _READS_A_VALUE: Final = Target("op", READS_A_VALUE)
 LOADER: Final = Target("range", NEXT_BATCH)
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveSyncs(EditedChange):
+class RemoveSyncs(EditedChange, Record):
     """The host no longer waits in the chosen blocking calls; where none are named, in none but those that free memory,
     which another change spares (`KeepMemory`).
 
@@ -84,8 +83,7 @@ def _holding(intervals: Intervals, times_ns: Int64Array) -> Intervals:
     return Intervals(intervals.start_ns[held], intervals.end_ns[held])
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleHost(EditedChange):
+class ScaleHost(EditedChange, Record):
     """The host's own time in the target takes `factor` times as long."""
 
     touches: ClassVar[Touches] = Touches.HOST
@@ -96,8 +94,7 @@ class ScaleHost(EditedChange):
         edit.save_host(host_windows(graph, self.target), 1.0 - self.factor)
 
 
-@dataclass(frozen=True, slots=True)
-class KeepMemory(EditedChange):
+class KeepMemory(EditedChange, Record):
     """Memory is taken once: calls that take or give it back in the target's host time do not happen.
 
     Nor do their waits: a cudaFree that returns 70 us after the kernel it waited for keeps the device idle for those.
@@ -117,8 +114,7 @@ class KeepMemory(EditedChange):
         edit.drop_waits(np.asarray(dropped, np.bool_))
 
 
-@dataclass(frozen=True, slots=True)
-class MergeUnits(EditedChange):
+class MergeUnits(EditedChange, Record):
     """Of the host's time in the target the share `kept` stays: fewer, larger units cost it less often."""
 
     touches: ClassVar[Touches] = Touches.HOST
@@ -136,7 +132,6 @@ class MergeUnits(EditedChange):
         edit.save_host(host_windows(graph, self.target), 1.0 - self.kept.at(case))
 
 
-@dataclass(frozen=True, slots=True)
 class MergeExchanges(MergeUnits):
     """Of exchanges launched one after the other in the target one stays: the host pays once, and so does the device,
     unless the cautious case, in which each byte took its time."""
@@ -157,8 +152,7 @@ class MergeExchanges(MergeUnits):
             edit.close_gaps(ops, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class FeedLoader(EditedChange):
+class FeedLoader(EditedChange, Record):
     """Batches come from workers: a fetch costs what is left of work / workers after the time since the last fetch.
 
     A fetch of 300 us every 400 us with 2 workers: a batch takes 150 us, 100 us pass between fetches, so 50 us are left.
@@ -179,8 +173,7 @@ class FeedLoader(EditedChange):
             edit.save_host_parts(thread, part.start_ns, part.end_ns, 1.0 - keep)
 
 
-@dataclass(frozen=True, slots=True)
-class DropOperator(EditedChange):
+class DropOperator(EditedChange, Record):
     """The target does not happen: its host time, its waits and the device work launched in it go."""
 
     touches: ClassVar[Touches] = Touches.BOTH
@@ -192,8 +185,7 @@ class DropOperator(EditedChange):
         edit.drop_ops(chosen_ops(graph, self.target))
 
 
-@dataclass(frozen=True, slots=True)
-class DropCompiler(EditedChange):
+class DropCompiler(EditedChange, Record):
     """Nothing is compiled: the host's time in `target` goes, hopefully all that happens in `trials` too.
 
     A compiler runs what it made to choose among variants; which launches were such trials no trace says.
@@ -209,8 +201,7 @@ class DropCompiler(EditedChange):
             DropOperator(self.trials)._strokes(edit, graph, case)
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureGraph(EditedChange):
+class CaptureGraph(EditedChange, Record):
     """Each stretch of the target's host time between two waits becomes one graph launch.
 
     A replay costs the host a fixed part and a part per kernel, and the device a gap per kernel. Waits inside stay: a
@@ -219,9 +210,9 @@ class CaptureGraph(EditedChange):
 
     touches: ClassVar[Touches] = Touches.BOTH
     target: Target = EVERYTHING
-    fixed_us: Figure = fixes.GRAPH_REPLAY_US
-    per_kernel_us: Figure = fixes.GRAPH_KERNEL_US
-    gap_us: Figure = fixes.GRAPH_GAP_US
+    fixed_us: Figure = field(default_factory=lambda: fixes.GRAPH_REPLAY_US)
+    per_kernel_us: Figure = field(default_factory=lambda: fixes.GRAPH_KERNEL_US)
+    gap_us: Figure = field(default_factory=lambda: fixes.GRAPH_GAP_US)
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         launching = graph.program.launching()

@@ -14,7 +14,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.startup import dataclass
+from timesink.records import Record, field
 from timesink.whatif.change import (
     Case,
     Figure,
@@ -32,8 +32,7 @@ from timesink.whatif.graph import Graph
 _NOTHING: Final = Range.exact(0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleKernels(EditedChange):
+class ScaleKernels(EditedChange, Record):
     """The target's device ops run `factor` times as long; of collectives, only what is surely transfer shrinks."""
 
     target: Target
@@ -67,8 +66,7 @@ def _transfer_share(graph: Graph, ops: BoolArray) -> Float64Array:
     return np.where(ops, np.minimum(shortest[name] / length, 1.0), 0.0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ShortenKernels(EditedChange):
+class ShortenKernels(EditedChange, Record, eq=False):
     """Kernels of one (rank, device) keep a share of their time; those of share 0 do not run at all.
 
     `rows` of `device_ops` is sorted. `keep[n]` belongs to case n (cautious, expected, hopeful), one figure per row that
@@ -138,8 +136,7 @@ class ShortenKernels(EditedChange):
         return np.where(share > 0, np.maximum(share, floor), share)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OfKernels(EditedChange):
+class OfKernels(EditedChange, Record, eq=False):
     """A change of `kernels` and of something else besides."""
 
     kernels: ShortenKernels
@@ -192,8 +189,7 @@ def together(changes: Sequence[ShortenKernels]) -> ShortenKernels:
     return ShortenKernels(changes[0].device, rows, tuple(keep), floored, beside=joined)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GrowKernels(EditedChange):
+class GrowKernels(EditedChange, Record, eq=False):
     """Kernels and copies of one (rank, device) take so many times as long: `grown[n]` in case n (cautious, expected,
     hopeful), one figure of 1 or more for each of the sorted `rows` of `device_ops`."""
 
@@ -209,8 +205,7 @@ class GrowKernels(EditedChange):
         edit.scale_ops(chosen, times)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EnterRegions(EditedChange):
+class EnterRegions(EditedChange, Record, eq=False):
     """Compiled layers, each of which is a region: guards are asked and a wrapper is passed before the launch of each of
     the `rows` of `device_ops`, where layers start; where it `trains`, another wrapper leads to its gradient."""
 
@@ -225,8 +220,7 @@ class EnterRegions(EditedChange):
         edit.slow_launches(entered, np.full(entered.size, launches.at(case)), np.zeros_like(entered))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UnderAutocast(OfKernels):
+class UnderAutocast(OfKernels, eq=False):
     """Kernels in 16 bits under autocast. Beside each of `products`, rows of `device_ops` in order, the host launches so
     many `casts`. So a step that waits for its host gets longer."""
 
@@ -246,8 +240,7 @@ class UnderAutocast(OfKernels):
 OPTIMIZER: Final = Target("range", OPTIMIZER_STEP)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FuseOptimizer(OfKernels):
+class FuseOptimizer(OfKernels, eq=False):
     """Each optimizer step launches a few fused kernels: host time becomes a fixed part and a part per former launch.
 
     The kernels keep a third of their time: unfused AdamW moves about five times the 28 bytes per parameter that one
@@ -257,8 +250,8 @@ class FuseOptimizer(OfKernels):
 
     touches: ClassVar[Touches] = Touches.BOTH
     host: Target = OPTIMIZER
-    fixed_us: Figure = fixes.OPTIMIZER_FIXED_US
-    per_launch_us: Figure = fixes.OPTIMIZER_LAUNCH_US
+    fixed_us: Figure = field(default_factory=lambda: fixes.OPTIMIZER_FIXED_US)
+    per_launch_us: Figure = field(default_factory=lambda: fixes.OPTIMIZER_LAUNCH_US)
 
     @classmethod
     def of(cls, kernels: Selection, host: Target = OPTIMIZER) -> FuseOptimizer:

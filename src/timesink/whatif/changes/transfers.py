@@ -11,7 +11,7 @@ from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray, median
 from timesink.model.tables import DEVICE_OPS, DEVICES
-from timesink.startup import dataclass, replace
+from timesink.records import Record, field, replace
 from timesink.whatif.change import EVERYTHING, Case, Figure, Range, Selection, Target, Touches, chosen_ops
 from timesink.whatif.changes.kernels import OfKernels, ShortenKernels, shorten
 from timesink.whatif.device import stream_neighbours
@@ -22,8 +22,7 @@ from timesink.whatif.network import EdgeKind
 COLLECTIVES: Final = Target("collective", "")
 
 
-@dataclass(frozen=True, slots=True)
-class PinCopies(EditedChange):
+class PinCopies(EditedChange, Record):
     """Pageable copies of the target come from (or go to) pinned memory, on a stream of their own; nobody waits.
 
     The call costs what a launch does; the wait for the copy goes; the copy overlaps earlier kernels and still precedes
@@ -35,7 +34,7 @@ class PinCopies(EditedChange):
     touches: ClassVar[Touches] = Touches.BOTH
     target: Target = EVERYTHING
     direction: Literal["h2d", "d2h"] = "h2d"
-    ratio: Figure = fixes.PINNED_TIME
+    ratio: Figure = field(default_factory=lambda: fixes.PINNED_TIME)
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         program = graph.program
@@ -113,8 +112,7 @@ def _bridges(copies: list[int], before: IntArray, after: IntArray) -> IntArray:
     return np.array(pairs, np.int64).reshape(-1, 2).T
 
 
-@dataclass(frozen=True, slots=True)
-class OverlapCollectives(EditedChange):
+class OverlapCollectives(EditedChange, Record):
     """Computation no longer waits for the target's collectives, which run on a stream of their own.
 
     Nothing says what really needs their result, so the gain is at most what this replays. While both run they contend
@@ -124,7 +122,7 @@ class OverlapCollectives(EditedChange):
 
     touches: ClassVar[Touches] = Touches.COMMUNICATION
     target: Target = COLLECTIVES
-    slowdown: Figure = fixes.COLLECTIVE_SLOWDOWN
+    slowdown: Figure = field(default_factory=lambda: fixes.COLLECTIVE_SLOWDOWN)
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         program = graph.program
@@ -136,8 +134,7 @@ class OverlapCollectives(EditedChange):
         _release_waiters(edit, graph, chosen, slowed)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DropExchanges(OfKernels):
+class DropExchanges(OfKernels, eq=False):
     """These collectives do not happen, and kernels beside them take the time that they take alone.
 
     `kernels` are the collectives; beside them there are the kernels that they slow down.

@@ -16,11 +16,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from timesink.knowledge.assumptions import ALL, Assumption
+from timesink.records import replace
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace

@@ -14,7 +14,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -27,6 +27,7 @@ from timesink.fixes.measured import MeasuredPrices, Origin
 from timesink.measures.timeline.known import trains
 from timesink.model.tables import DEVICES, HOST_OPS
 from timesink.model.trace import Trace
+from timesink.records import replace
 from timesink.trials.asked import BenchQuestions, identity
 from timesink.trials.shares import figures_of, prices
 from timesink.untrusted.nvidia_tools import ask

@@ -19,6 +19,7 @@ from timesink.measures.idle import pieces
 from timesink.measures.idle.causes import CAUSE_CODE, Segments
 from timesink.model.arrays import found_at
 from timesink.model.tables import API_CALLS
+from timesink.records import field_names
 
 US = 1_000
 NAMES = {code: name for name, code in CAUSE_CODE.items()}
@@ -178,7 +179,7 @@ def test_pieces_cut_at_instants_lie_between_two_of_them(spans: list[tuple[int, i
         marks = [start, *(edge for edge in sorted(edges) if start < edge < start + length), start + length]
         right += [(number, *bounds) for bounds in pairwise(marks)]
     assert list(zip(row.tolist(), found.start_ns.tolist(), found.end_ns.tolist(), strict=True)) == right
-    for name, before in zip(found.__slots__, columns, strict=True):
+    for name, before in zip(field_names(found), columns, strict=True):
         if name not in ("start_ns", "end_ns"):
             assert getattr(found, name).tolist() == before[row].tolist()
 

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.memory.configurations import CONFIGURATIONS
 
+from timesink.measures.memory import MemoryLedger, memory_ledger
 from timesink.measures.memory.classes import Category
-from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
 from timesink.memory_plan import configuration
 from timesink.memory_plan.plan import MemoryPlan, plan
 from timesink.readers import read

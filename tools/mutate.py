@@ -55,7 +55,7 @@ MODULES = {
         "NCU",
     ),
     "budget": (
-        "measures/timeline/device_timeline.py measures/steps/per_step.py diagnosis/budgets.py",
+        "measures/timeline/__init__.py measures/steps/per_step.py diagnosis/budgets.py",
         "measures/timeline/test_budget.py measures/steps/test_per_step.py",
     ),
     "changes": (

@@ -21,7 +21,7 @@ from typing import Final
 
 from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.measures.steps.per_step import share_of_step
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.model.trace import Trace
 
 

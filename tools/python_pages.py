@@ -21,7 +21,7 @@ from timesink.notebook.trace import Trace
 from timesink.records import field_names
 from timesink.render.markdown import code
 from timesink.verify.outcomes import GateResult
-from timesink.views.page import Page
+from timesink.views import Page
 
 OBJECTS: tuple[type, ...] = (Trace, Diagnosis, Finding, Page, GateResult, TimelinePicture)
 FUNCTIONS = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from timesink.measures.kernels.attainable import attainable
-from timesink.measures.steps.steps import steps
+from timesink.measures.steps import steps
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES

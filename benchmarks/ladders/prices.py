@@ -90,7 +90,7 @@ def price(out: Path, name: str, bench_s: float) -> None:
     """Both prices of each change of a program, and what it won, as shares of the step."""
     import timesink
     from timesink.diagnosis.plan.ladder import changes_offered
-    from timesink.measures.steps.steps import steps
+    from timesink.measures.steps import steps
     from timesink.trials.prices import measured_prices
 
     found = json.loads((out / f"{name}.measure0.json").read_text())

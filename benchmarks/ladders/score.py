@@ -32,7 +32,7 @@ class Foretold:
         import timesink
         from timesink.diagnosis import headline
         from timesink.diagnosis.plan.ladder import changes_offered
-        from timesink.measures.steps.steps import steps
+        from timesink.measures.steps import steps
 
         trace = timesink.read(capture)
         if step_ms is not None:

@@ -48,7 +48,7 @@ def slack_ms(capture: Path, changes: list[Change]) -> dict[str, float]:
     if not wanted:
         return {}
     from timesink.measures.kernels.attainable import attainable
-    from timesink.measures.steps.steps import steps
+    from timesink.measures.steps import steps
     from timesink.readers import read
 
     trace = read(next(capture.glob("rank0.json.gz")))

@@ -244,7 +244,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     from timesink.model.presentable import Origin
     from timesink.render import Format, Style, written
     from timesink.render.gate import MARKS, sentence
-    from timesink.untrusted.scrub import scrub_sentence
+    from timesink.untrusted import scrub_sentence
     from timesink.untrusted.whole_file import write_whole
     from timesink.verify.outcomes import GateResult
 

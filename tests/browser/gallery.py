@@ -21,12 +21,12 @@ from timesink.diagnosis.verdicts import StepBudget, StepPart
 from timesink.records import replace
 from timesink.render import Style
 from timesink.render.html import render, render_page, timeline_page
+from timesink.views import Page, Report
 from timesink.views.figures import HeatChart, StepSeries
 from timesink.views.kernel_comparison import moves_page
 from timesink.views.memory import memory_page
-from timesink.views.page import Page, Report
 from timesink.views.pipeline import PipelineGate, Staged, pipeline_page
-from timesink.views.timeline.lanes import timeline_of
+from timesink.views.timeline import timeline_of
 
 
 @cache

@@ -25,8 +25,8 @@ from timesink.diagnosis.verdicts import StepBudget, StepPart
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.render.html import html_report, render
+from timesink.views import Report, sheet_of
 from timesink.views.figures import Lane, MarkedWindow, StepSeries, Timeline, TimelineWindow
-from timesink.views.page import Report, sheet_of
 from timesink.views.timeline.runs import single
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,15 +19,15 @@ from tests.tables import trace_of
 
 from timesink.cli.serve import Server
 from timesink.diagnosis.engine import diagnose
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.model.window import Span, Window
 from timesink.readers import read
 from timesink.render.html import render, timeline_page
+from timesink.views import Report
 from timesink.views.figures import Timeline
-from timesink.views.page import Report
-from timesink.views.timeline.lanes import timeline_of
+from timesink.views.timeline import timeline_of
 from timesink.views.timeline.runs import fitted
 from timesink.views.timeline.tiles import Tiles
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from timesink.measures.communication.communication import communication
+from timesink.measures.communication import communication
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.lateness import lateness
 from timesink.model.trace import Trace

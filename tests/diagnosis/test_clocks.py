@@ -12,7 +12,7 @@ from tests.gate.sentences import false_sentences
 
 from timesink.diagnosis.engine import diagnose
 from timesink.measures.steps.per_step import period_ns
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.readers import read
 
 CAPTURES = Path(__file__).resolve().parents[2] / "benchmarks" / "faults" / "captures"

@@ -30,8 +30,8 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.diagnosis.words import which_step
 from timesink.errors import UsageError
+from timesink.measures.steps import steps
 from timesink.measures.steps.spikes import spikes
-from timesink.measures.steps.steps import steps
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, GPU_METRICS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace

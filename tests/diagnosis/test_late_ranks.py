@@ -11,7 +11,7 @@ from benchmarks.faults.adopt import archive
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.measures.steps.per_step import per_step_ns, period_ns
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.readers import read
 
 LATE = [

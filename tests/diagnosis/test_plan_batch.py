@@ -10,7 +10,7 @@ from timesink.diagnosis.plan import WORTH, batch
 from timesink.measures.kernels.facts import kernel_facts, multiprocessors
 from timesink.model.tables import DEVICE_OPS
 from timesink.records import replace
-from timesink.whatif.change import Case
+from timesink.whatif import Case
 from timesink.whatif.pricing import _host_only_ns
 
 KEY = (0, 0)

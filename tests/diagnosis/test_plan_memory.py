@@ -11,7 +11,7 @@ from tests.diagnosis.test_plan import climbed, joint
 
 from timesink.diagnosis.plan import batch as memory
 from timesink.fixes import table as fixes
-from timesink.measures.steps.steps import steps
+from timesink.measures.steps import steps
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, DEVICES, MEMORY_EVENTS
 from timesink.model.trace import Trace

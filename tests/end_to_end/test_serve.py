@@ -16,7 +16,7 @@ from timesink.cli.app import run
 from timesink.cli.serve import HOST, Server
 from timesink.readers import read
 from timesink.untrusted.budget import ReadLimits
-from timesink.views.timeline.lanes import whole_timeline
+from timesink.views.timeline import whole_timeline
 from timesink.views.timeline.tiles import Tiles
 
 TOKEN = "a-token-of-43-characters-which-nobody-guesses"

@@ -25,8 +25,8 @@ from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.render import Format, render
 from timesink.render.html import html_report
+from timesink.views import Page
 from timesink.views.kernels import kernels_page
-from timesink.views.page import Page
 from timesink.views.plan import page_of, plan
 from timesink.views.summary import idle_page
 

@@ -12,10 +12,10 @@ from timesink.diagnosis.verdicts import Bottleneck
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES, LAUNCHING_CAUSES
+from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.proof import StepOrigin
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.model.intervals import Intervals
 
 OWED: Final = 0.05  # of the step: what takes more has a finding, a bound, or a reason why not

@@ -15,7 +15,7 @@ from tests.gate.doors import COMMAND, not_understood
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.steps.per_step import share_of_step
 from timesink.model.intervals import Intervals
-from timesink.views.timeline.lanes import timeline_of
+from timesink.views.timeline import timeline_of
 
 MATERIAL: Final = 0.01  # of the step: docs/explanation/accuracy.md, run-to-run deviation
 _ROUNDED: Final = 0.06  # percent: half of the last digit of a share, and what rounding adds

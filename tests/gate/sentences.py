@@ -18,7 +18,7 @@ from timesink.diagnosis.verdicts import Diagnosis, Finding
 from timesink.knowledge.op_class import communicates
 from timesink.measures.steps.parts import pacing_windows
 from timesink.measures.steps.per_step import period_ns
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.model.correlation import launching_calls
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS

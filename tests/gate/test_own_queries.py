@@ -14,7 +14,7 @@ from tests.profiles import ABSENT, PROFILES
 
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.readers import read
 
 PUBLIC = PROFILES / "public"

@@ -12,7 +12,7 @@ from timesink.diagnosis.registry import all_rules
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import ALL, SUBJECTS, Assumption, Subject, collect_assumptions, read_replacements
 from timesink.render.rule_page import assumptions
-from timesink.whatif.change import Case
+from timesink.whatif import Case
 
 ROOT = Path(__file__).resolve().parents[2]
 

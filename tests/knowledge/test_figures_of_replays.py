@@ -14,9 +14,8 @@ from timesink.knowledge.calls import call_kinds
 from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
-from timesink.whatif import device, unprofiled, waits
+from timesink.whatif import Case, Selection, device, unprofiled, waits
 from timesink.whatif import host as threads
-from timesink.whatif.change import Case, Selection
 from timesink.whatif.changes.kernels import FuseOptimizer
 from timesink.whatif.graph import Graph
 from timesink.whatif.pricing import Pricer

@@ -33,8 +33,7 @@ from timesink.model.arrays import Int64Array
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.rules.communication import ranks as rules_on_ranks
-from timesink.whatif import device
-from timesink.whatif.change import Case, Touches
+from timesink.whatif import Case, Touches, device
 from timesink.whatif.changes import host, kernels, transfers
 from timesink.whatif.graph import Program
 from timesink.whatif.pricing import Pricer

@@ -10,7 +10,7 @@ from tests.readers.test_ncu_hostile import WHOLE
 
 from timesink.diagnosis.engine import diagnose
 from timesink.errors import UsageError
-from timesink.measures.steps.steps import steps
+from timesink.measures.steps import steps
 from timesink.model.tables import (
     DEVICE_OPS,
     DEVICES,

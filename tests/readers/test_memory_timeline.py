@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from timesink.errors import UnreadableTrace
+from timesink.measures.memory import memory_ledger
 from timesink.measures.memory.classes import Category
-from timesink.measures.memory.ledger import memory_ledger
 from timesink.model.tables import MEMORY_EVENTS
 from timesink.readers import read, reader_of
 from timesink.readers.memory_timeline import READERS

@@ -19,7 +19,7 @@ from tests.measures.timeline.test_nsys_stats import EXPORTS, REPORTS, unpacked
 
 from timesink.cli.app import run
 from timesink.errors import UnreadableTrace
-from timesink.measures.kernels.kernels import kernels
+from timesink.measures.kernels import kernels
 from timesink.measures.timeline.host_times import call_times, range_times
 from timesink.model.tables import API_CALLS, OS_CALLS, SUMS
 from timesink.model.trace import Trace

@@ -13,7 +13,7 @@ from tests.laws import examples
 from tests.render.diagnoses import diagnosis
 
 from timesink.render import Format, formats_of, render
-from timesink.views.page import Field, Page, Sheet
+from timesink.views import Field, Page, Sheet
 
 HOSTILE = (
     "\x1b]52;c;cm0gLXJm\x07 \x1b[2J\x9b31m\x1b]8;;http://evil/\x07link",

@@ -22,9 +22,9 @@ from timesink.render import Format, render
 from timesink.render.html import html_report
 from timesink.render.html.sections import prose, section
 from timesink.units import share_text
-from timesink.views.page import Cell, Field, Page, Sheet, sheet_of, without_columns
+from timesink.views import Cell, Field, Page, Sheet, sheet_of, without_columns
 from timesink.views.report import step_series
-from timesink.views.timeline.lanes import timeline_of
+from timesink.views.timeline import timeline_of
 
 UPLOT = "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"  # dist/uPlot.iife.min.js of uplot@1.6.32
 LISTINGS = ("diagnose", "summary", "idle", "tables")

@@ -11,7 +11,7 @@ from tests.render.diagnoses import diagnosis, healthy
 from timesink.cli.app import run
 from timesink.render import WRITERS, Format, formats_of, render
 from timesink.render.markdown import code, escaped
-from timesink.views.page import Cell, Field, Page, Sheet
+from timesink.views import Cell, Field, Page, Sheet
 
 COLUMNS = (
     Field("total_ns", "total", unit="ns"),

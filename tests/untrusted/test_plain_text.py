@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timesink.untrusted.scrub import dashed, is_made_of, numbers_in, stated_version
+from timesink.untrusted import dashed, is_made_of, numbers_in, stated_version
 
 HELP = {
     "NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0": "2025.3.1.90-253135822126v0",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timesink.untrusted.scrub import defuse_lines, scrub, scrub_values, shortened
+from timesink.untrusted import defuse_lines, scrub, scrub_values, shortened
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 

@@ -27,7 +27,7 @@ from timesink.errors import UnreadableTrace, UsageError
 from timesink.export.sql import TooLong, TooMuch, apart
 from timesink.readers import ReadLimits, head_of
 from timesink.readers.ncu import READERS
-from timesink.untrusted.scrub import starts_formula
+from timesink.untrusted import starts_formula
 from timesink.untrusted.unpack import plain_files
 from timesink.views import roofline
 

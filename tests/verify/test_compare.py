@@ -15,9 +15,9 @@ from tests.strategies import traces
 from tests.tables import trace_of
 
 from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Quantity, StepFigures, Where
+from timesink.measures.steps import steps
 from timesink.measures.steps.parts import step_parts, step_series
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.model.tables import RANGES
 from timesink.model.trace import StepChoice, Trace
 from timesink.records import replace

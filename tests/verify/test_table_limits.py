@@ -17,7 +17,7 @@ from tests.tables import trace_of
 
 from timesink.cli.app import run
 from timesink.errors import UsageError
-from timesink.measures.kernels.kernels import kernels
+from timesink.measures.kernels import kernels
 from timesink.model.tables import DEVICE_OPS, KERNEL_METRICS
 from timesink.model.trace import Trace
 from timesink.readers import read

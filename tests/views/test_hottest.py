@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tables import trace_of
 
-from timesink.measures.kernels.kernels import kernel_targets
+from timesink.measures.kernels import kernel_targets
 from timesink.model.trace import Trace
 from timesink.views.kernels import hottest
 

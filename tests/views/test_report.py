@@ -18,7 +18,7 @@ from timesink.measures.steps.per_step import step_windows
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.render.html.figures import packed
-from timesink.views.page import Report
+from timesink.views import Report
 from timesink.views.report import report_of, step_series
 
 BY_HAND = """

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tables import trace_of
 
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.views import timeline as lanes
 from timesink.views.figures import Runs, Timeline
-from timesink.views.timeline import lanes, tiles
-from timesink.views.timeline.lanes import timeline_of, whole_timeline
+from timesink.views.timeline import tiles, timeline_of, whole_timeline
 from timesink.views.timeline.runs import binned, fitted, laid_out, single
 
 EVENTS = st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 300)), min_size=1, max_size=80)

@@ -17,7 +17,7 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.render.html.figures import packed
 from timesink.views.figures import Runs, Timeline
-from timesink.views.timeline.lanes import timeline_of
+from timesink.views.timeline import timeline_of
 from timesink.views.timeline.runs import DEEPEST, joined, joined_below_ns, laid_out, single
 
 BY_HAND = """

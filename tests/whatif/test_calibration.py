@@ -11,8 +11,7 @@ from tests.whatif.programs import Host, Launch, Simulated, Step, simulate
 
 from timesink.knowledge.assumptions import replay
 from timesink.model.tables import HOST_OPS
-from timesink.whatif import unprofiled
-from timesink.whatif.change import Range, Target
+from timesink.whatif import Range, Target, unprofiled
 from timesink.whatif.changes.host import RemoveSyncs
 from timesink.whatif.changes.kernels import ScaleKernels
 from timesink.whatif.graph import Graph

@@ -16,7 +16,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
-from timesink.whatif.change import EVERYTHING, Case, Change, Range, Selection, Target
+from timesink.whatif import EVERYTHING, Case, Change, Range, Selection, Target
 from timesink.whatif.changes.host import CaptureGraph, DropCompiler, DropOperator, FeedLoader, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import EnterRegions, FuseOptimizer, ScaleKernels, UnderAutocast, shorten
 from timesink.whatif.changes.transfers import OverlapCollectives, PinCopies

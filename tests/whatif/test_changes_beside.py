@@ -13,7 +13,7 @@ from tests.whatif.test_changes_by_hand import chosen
 from timesink.fixes import Beside
 from timesink.fixes import replays as made_of
 from timesink.model.intervals import Intervals
-from timesink.whatif.change import Range, Selection, Target, Touches
+from timesink.whatif import Range, Selection, Target, Touches
 from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import ShortenKernels
 

@@ -15,8 +15,8 @@ from timesink.knowledge.assumptions import fixes, machines
 from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICES, EVENT_WAITS, HOST_OPS, RANGES, SYNCS
+from timesink.whatif import EVERYTHING, Case, Range, Selection, Target, Touches
 from timesink.whatif import edit as of_edit
-from timesink.whatif.change import EVERYTHING, Case, Range, Selection, Target, Touches
 from timesink.whatif.changes import host as of_host
 from timesink.whatif.changes import kernels as of_kernels
 from timesink.whatif.changes import transfers as of_transfers

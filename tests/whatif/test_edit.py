@@ -12,7 +12,7 @@ from tests.whatif.test_changes import call, made, op
 from timesink import _native
 from timesink.knowledge.assumptions import fixes
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SYNCS
-from timesink.whatif.change import Case, Touches
+from timesink.whatif import Case, Touches
 from timesink.whatif.changes.host import RemoveSyncs
 from timesink.whatif.edit import Drawn, Edit, Together
 from timesink.whatif.graph import Graph

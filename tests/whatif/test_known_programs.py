@@ -8,7 +8,7 @@ from tests.whatif.programs import Simulated
 
 from timesink.model.tables import API_CALLS, DEVICE_OPS, CopyKind, MemoryKind, OpKind
 from timesink.model.trace import Trace
-from timesink.whatif.change import Range, Target
+from timesink.whatif import Range, Target
 from timesink.whatif.changes.host import ScaleHost
 from timesink.whatif.changes.kernels import ScaleKernels
 from timesink.whatif.critical_path import path_pieces

@@ -14,8 +14,7 @@ from tests.whatif.programs import Host, Launch, Step, Wait, simulate
 from timesink.knowledge.assumptions import idle, replay
 from timesink.knowledge.op_class import COPY
 from timesink.records import replace
-from timesink.whatif import edit, pricing
-from timesink.whatif.change import Case, Range, Target, Touches
+from timesink.whatif import Case, Range, Target, Touches, edit, pricing
 from timesink.whatif.changes.host import RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import ScaleKernels
 from timesink.whatif.edit import Edit, Together

@@ -13,7 +13,7 @@ from tests.whatif.programs import GAP_NS, Host, Instruction, Launch, Wait, simul
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.records import replace
-from timesink.whatif.change import Range, Target
+from timesink.whatif import Range, Target
 from timesink.whatif.changes.host import RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import ScaleKernels
 from timesink.whatif.critical_path import path_pieces, path_shares

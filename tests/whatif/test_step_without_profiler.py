@@ -18,7 +18,7 @@ from timesink.measures.timeline.replay import deflated_pricers, pricers
 from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.whatif.change import Case
+from timesink.whatif import Case
 from timesink.whatif.graph import Graph
 from timesink.whatif.periods import StepWindows
 from timesink.whatif.pricing import Pricer

@@ -21,9 +21,9 @@ from timesink.capture.processes import Ended, Setting, run
 from timesink.capture.running import CaptureSettings, explain_failure, is_python
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.capture.tools import Tool, check_torch, find_installed
+from timesink.untrusted import is_made_of
 from timesink.untrusted.masking import stored_command
 from timesink.untrusted.nvidia_tools import importer_link
-from timesink.untrusted.scrub import is_made_of
 from timesink.untrusted.whole_file import whole_file
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from timesink.capture.errors import failure, missing, refused
 from timesink.knowledge.profiler_texts import TOOL_OPTION
+from timesink.untrusted import numbers_in, stated_version
 from timesink.untrusted.nvidia_tools import find_tool
-from timesink.untrusted.scrub import numbers_in, stated_version
 
 _PATIENCE_S = 60.0
 _PACKAGES = {

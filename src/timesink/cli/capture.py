@@ -23,14 +23,14 @@ from timesink.records import Record, as_plain, replace
 from timesink.render import Format
 from timesink.startup import regex
 from timesink.units import share_text
-from timesink.untrusted.scrub import scrub
+from timesink.untrusted import scrub
 
 if TYPE_CHECKING:
     from timesink.capture.manifest import Capture
     from timesink.capture.profilers import NcuOptions, NsysOptions, TorchOptions
     from timesink.capture.running import CaptureSettings
     from timesink.capture.tools import Tool
-    from timesink.views.page import Page
+    from timesink.views import Page
 
 
 app = Commands(help="Record a program with torch.profiler, nsys or ncu.")
@@ -334,8 +334,8 @@ def finished(done: Capture) -> int:
 
 def _page(done: Capture) -> Page:
     """Files, step times with and without the profiler, what is missing, and what to do with it."""
+    from timesink.views import Page, listed
     from timesink.views.capture import steps_sheet
-    from timesink.views.page import Page, listed
 
     files = ((one["file"], one["bytes"], _counted(one["counts"])) for one in done.manifest["files"])
     sheets = [listed("capture.files", files)]
@@ -371,7 +371,7 @@ def redact(
     """
     from timesink.capture import redaction
     from timesink.untrusted.unpack import plain_files
-    from timesink.views.page import Page, listed
+    from timesink.views import Page, listed
 
     if proof and output is not None:
         raise UsageError("--proof writes no copy", remedy="leave --output out")

@@ -13,7 +13,7 @@ from timesink.cli.options import DescribedReading, PageOutput, RuleChoice, note_
 from timesink.cli.output import sink, working
 from timesink.errors import UsageError
 from timesink.render import Format
-from timesink.untrusted.scrub import scrub_sentence
+from timesink.untrusted import scrub_sentence
 
 
 def diagnose(paths: list[Path], *, writing: PageOutput, reading: DescribedReading, choice: RuleChoice) -> int:
@@ -72,7 +72,7 @@ def report(
 _HTML = (".html", ".htm")
 
 if TYPE_CHECKING:
-    from timesink.views.page import Page
+    from timesink.views import Page
 
 
 def explain(code: str = "", *, assumptions: bool = False, writing: PageOutput) -> int:
@@ -97,7 +97,7 @@ def explain(code: str = "", *, assumptions: bool = False, writing: PageOutput) -
 def _rules() -> Page:
     """The rules and their limits."""
     from timesink.diagnosis.registry import all_rules
-    from timesink.views.page import Page, sheet_of
+    from timesink.views import Page, sheet_of
 
     rules = all_rules()
     cards = (rule.card for rule in rules)

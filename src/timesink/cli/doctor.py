@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timesink.records import Record
+from timesink.untrusted import numbers_in, stated_version
 from timesink.untrusted.nvidia_tools import ask, find_tool, importer_link
-from timesink.untrusted.scrub import numbers_in, stated_version
 
 if TYPE_CHECKING:
-    from timesink.views.page import Page
+    from timesink.views import Page
 
 LIBRARIES = ("polars", "numpy", "scipy", "pyarrow", "isal", "typer", "rich", "torch")
 
 
 def doctor_page() -> Page:
     """What is installed, what works as it is, and what to do for the rest."""
-    from timesink.views.page import Page, listed
+    from timesink.views import Page, listed
 
     probes = (*tool_probes(), *gpu_probes(), sampling_probe(), container_probe(), *disk_probes())
     tools = ((one.name, one.is_ready, one.found or "nothing", one.place or None) for one in probes)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from timesink.cli.options import PricedReading
 from timesink.cli.output import working
 from timesink.errors import UsageError
-from timesink.untrusted.scrub import scrub_sentence
+from timesink.untrusted import scrub_sentence
 from timesink.untrusted.whole_file import whole_file
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ from timesink.records import Record
 from timesink.render import Format
 from timesink.render.tables import filled
 from timesink.units import share_text, time_text
-from timesink.untrusted.scrub import scrub
+from timesink.untrusted import scrub
 
 if TYPE_CHECKING:
     from timesink.knowledge.metric_names import NameVerdict
     from timesink.model.trace import Trace
+    from timesink.views import Page
     from timesink.views.kernels import NextKernel
-    from timesink.views.page import Page
 
 
 _COMMAND_CHARACTERS = 2000
@@ -222,7 +222,7 @@ def metrics(names: list[str], chip: str = "sm_90", *, writing: PageOutput) -> in
     Exits with 2 where a name is wrong or absent. Of names in no table nothing is claimed.
     """
     from timesink.knowledge.metric_names import CHIPS, Standing, check_name
-    from timesink.views.page import Page, sheet_of
+    from timesink.views import Page, sheet_of
 
     if chip not in CHIPS:
         raise unknown("chip", chip, list(CHIPS))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
     from timesink.verify.ledger import Entry
-    from timesink.views.page import Page
+    from timesink.views import Page
     from timesink.views.plan import Climbed, Plan
 
 

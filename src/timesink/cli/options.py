@@ -35,7 +35,7 @@ from timesink.cli.output import Sink, answer_is_partial, sink, working
 from timesink.errors import UnreadableTrace, UsageError
 from timesink.records import Record, field_names, replace
 from timesink.render import Format, formats_of
-from timesink.untrusted.scrub import scrub
+from timesink.untrusted import scrub
 
 if TYPE_CHECKING:
     from timesink.diagnosis.rule import Rule

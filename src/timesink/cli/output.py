@@ -23,7 +23,7 @@ from timesink.errors import TimesinkError, UsageError
 from timesink.model.presentable import UNASKED, Origin
 from timesink.records import Record, State, field, replace
 from timesink.render import DEFAULT_WIDTH, SUFFIXES, Format, Style
-from timesink.untrusted.scrub import scrub_sentence
+from timesink.untrusted import scrub_sentence
 from timesink.untrusted.whole_file import write_whole
 
 if TYPE_CHECKING:

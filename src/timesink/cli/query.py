@@ -11,7 +11,7 @@ from timesink.errors import unknown
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
-    from timesink.views.page import Page
+    from timesink.views import Page
 
 _UNITS = {"_ns": "ns", "_bytes": "bytes", "_ratio": "ratio"}
 
@@ -58,7 +58,7 @@ def _find_query(asked: str) -> str:
 
 def _answer_page(trace: Trace, sql: str, rows: int, timeout: float) -> Page:
     from timesink.export.sql import Allowance, ask
-    from timesink.views.page import Field, Page, Sheet
+    from timesink.views import Field, Page, Sheet
 
     answer = ask(trace, sql, Allowance(rows=rows, seconds=timeout))
     columns = tuple(
@@ -87,7 +87,7 @@ def _unit(name: str, values: list[str | int | float | bool | None]) -> str:
 
 def _tables_page(trace: Trace) -> Page:
     from timesink.export import holdings
-    from timesink.views.page import Page, listed
+    from timesink.views import Page, listed
 
     frames = ((held, held.frame) for held in holdings(trace))
     rows = ((held.name, frame.height, ", ".join(frame.columns), held.doc) for held, frame in frames)
@@ -96,6 +96,6 @@ def _tables_page(trace: Trace) -> Page:
 
 def _examples_page() -> Page:
     from timesink.export.sql import EXAMPLES
-    from timesink.views.page import Page, listed
+    from timesink.views import Page, listed
 
     return Page("Example queries", (listed("query.examples", EXAMPLES),))

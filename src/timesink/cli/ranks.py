@@ -13,7 +13,7 @@ from timesink.cli.output import answer_is_partial, working
 from timesink.errors import TimesinkError
 from timesink.records import Record, State
 from timesink.render import Format
-from timesink.untrusted.scrub import scrub
+from timesink.untrusted import scrub
 
 if TYPE_CHECKING:
     from timesink.cluster.map import Summarised

@@ -26,9 +26,9 @@ from timesink.cli.options import PricedReading
 from timesink.cli.output import working
 from timesink.errors import TimesinkError, UsageError
 from timesink.records import Record
-from timesink.untrusted.scrub import scrub
+from timesink.untrusted import scrub
 from timesink.untrusted.spending import OverBudget, watched
-from timesink.views.timeline.lanes import MOST_STRIPS
+from timesink.views.timeline import MOST_STRIPS
 from timesink.views.timeline.tiles import Place, Tile, Tiles
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def serve(
 
     from timesink.diagnosis.undiagnosable import check_device_work
     from timesink.render.html import timeline_page
-    from timesink.views.timeline.lanes import whole_timeline
+    from timesink.views.timeline import whole_timeline
     from timesink.views.timeline.runs import LIVE_RUNS, fitted
     from timesink.views.timeline.tiles import Tiles
 

@@ -16,12 +16,12 @@ from timesink.cli.output import working
 from timesink.errors import UsageError
 from timesink.records import Record
 from timesink.render import Format
-from timesink.untrusted.scrub import scrub
+from timesink.untrusted import scrub
 
 if TYPE_CHECKING:
     from timesink.knowledge.gpus import GpuPeaks
     from timesink.model.trace import Trace
-    from timesink.views.page import Page
+    from timesink.views import Page
 
 
 def view(doing: str, *, times: str = "", gpu: str = "") -> Callable[[Callable[..., Page]], Callable[..., int]]:

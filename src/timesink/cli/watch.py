@@ -22,9 +22,8 @@ from timesink.cli.capture import translated
 from timesink.cli.options import of_run
 from timesink.errors import TimesinkError, UsageError
 from timesink.records import Record, State, field
-from timesink.untrusted import spending
+from timesink.untrusted import scrub_sentence, spending
 from timesink.untrusted.plain_json import document
-from timesink.untrusted.scrub import scrub_sentence
 from timesink.untrusted.whole_file import write_whole
 from timesink.views.verify import Watched
 

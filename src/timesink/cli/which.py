@@ -12,7 +12,7 @@ from timesink.records import Record, as_plain
 from timesink.untrusted.plain_json import document
 
 if TYPE_CHECKING:
-    from timesink.views.page import Page
+    from timesink.views import Page
 
 
 class KnownFigures(Record, kw_only=True):
@@ -60,7 +60,7 @@ def doctor(
 def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, program: str) -> Page:
     """The chosen capture as a page."""
     from timesink.capture.choice import COSTS, QUESTIONS, UNSURE, choose, command_of
-    from timesink.views.page import Page, listed
+    from timesink.views import Page, listed
 
     chosen = choose(symptom, kernel, gauges)
     answer, command = chosen.answer, shlex.split(program)
@@ -102,7 +102,7 @@ def undecided_of(source: Path) -> Sequence[Mapping[str, Any]]:
 def undecided_page(undecided: Sequence[Mapping[str, Any]], program: str) -> Page:
     """The captures that would decide them: those that decide most first, ncu last, as it needs kernels to look at."""
     from timesink.capture.choice import tool_named
-    from timesink.views.page import Page, listed
+    from timesink.views import Page, listed
 
     codes: dict[str, list[str]] = {}
     for rule in undecided:

@@ -18,9 +18,9 @@ from timesink.errors import MissingTool, UnreadableTrace, UsageError
 from timesink.measures.ranks.parity import OF_ONE_RANK, PARITY
 from timesink.readers import trace_files
 from timesink.records import Record
+from timesink.untrusted import is_made_of
 from timesink.untrusted.masking import kept_variables
 from timesink.untrusted.plain_json import document
-from timesink.untrusted.scrub import is_made_of
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

@@ -6,9 +6,9 @@ from collections import Counter
 
 from timesink.diagnosis.verdicts import StepBudget, StepPart
 from timesink.measures.idle.blame import idle_shares
+from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import per_step_ns, period_ns
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline import Device, device_timeline
 from timesink.model.trace import Trace
 
 

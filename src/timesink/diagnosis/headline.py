@@ -33,11 +33,11 @@ from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_shares
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, missing_text, parity_facts
+from timesink.measures.steps import STANDS_OUT, StepTimes, covered_ratio, step_times, steps
 from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
 from timesink.measures.steps.proof import StepOrigin
-from timesink.measures.steps.steps import STANDS_OUT, StepTimes, covered_ratio, step_times, steps
+from timesink.measures.timeline import device_names, device_timeline
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import device_names, device_timeline
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.measures.timeline.known import LEAST_NS, known
 from timesink.measures.timeline.ranges import range_projection, serving_phases

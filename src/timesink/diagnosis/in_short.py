@@ -11,13 +11,13 @@ from timesink.diagnosis.words import number, period_text
 from timesink.measures.communication.pipelines import OverlapScore, PipelineStage, pipeline
 from timesink.measures.compile.summary import compile_counters
 from timesink.measures.counters.sampled import sampled
+from timesink.measures.steps import steps
 from timesink.measures.steps.engine import engine_late
 from timesink.measures.steps.parts import step_parts
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.steps.phases import host_phases, micro_batches, phases
 from timesink.measures.steps.slow_steps import slow_rates
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.known import is_silent
 from timesink.measures.timeline.ranges import Phase, serving_phases
 from timesink.measures.timeline.synchronisations import synchronised_ranges

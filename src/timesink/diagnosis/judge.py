@@ -36,13 +36,13 @@ from timesink.diagnosis.words import of_period
 from timesink.fixes import Fix
 from timesink.knowledge.assumptions import OPTIONAL_PART, fill_figures
 from timesink.measures.steps.per_step import per_step_ns
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline import Device
 from timesink.measures.timeline.known import known
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.records import Record, replace
 from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
-from timesink.whatif.change import Case, Change
+from timesink.whatif import Case, Change
 from timesink.whatif.changes.kernels import ShortenKernels
 
 

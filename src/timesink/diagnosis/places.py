@@ -16,7 +16,7 @@ from timesink.measures.lines.stacks import longest_line
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.records import Record
-from timesink.whatif.change import Case, Change
+from timesink.whatif import Case, Change
 from timesink.whatif.changes.kernels import OfKernels, ShortenKernels
 
 

@@ -21,7 +21,7 @@ from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, per_step_ns, period_ns
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.replay import (
     calibrated_pricers,
     deflated_pricers,
@@ -32,7 +32,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered
 from timesink.records import State, replace
 from timesink.units import NS_PER_MS, time_text
-from timesink.whatif.change import Case, Change, Touches
+from timesink.whatif import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast
 from timesink.whatif.changes.transfers import OverlapCollectives
 from timesink.whatif.periods import TO_P90

@@ -34,9 +34,9 @@ from timesink.measures.counters import kernel_counters
 from timesink.measures.counters.limiter import why_unexplained
 from timesink.measures.idle.blame import idle_of_cause
 from timesink.measures.idle.blamed_time import blamed_time
-from timesink.measures.kernels.kernels import kernel_targets
+from timesink.measures.kernels import kernel_targets
 from timesink.measures.steps.per_step import period_name, share_of_step
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.known import known, said_of_start
 from timesink.measures.timeline.start_up import start_up
 from timesink.model.intervals import Intervals
@@ -56,7 +56,7 @@ from timesink.model.tables import (
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.units import share_text, time_text
-from timesink.untrusted.scrub import shortened
+from timesink.untrusted import shortened
 
 _RECORD = "record the program on a machine with a GPU: timesink capture torch -- python train.py"
 _TIMELINE_OF = "timesink capture nsys -- python train.py"

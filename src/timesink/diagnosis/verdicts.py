@@ -13,7 +13,7 @@ from timesink.units import NS_PER_MS
 if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
     from timesink.fixes import Fix
     from timesink.model.intervals import Intervals
-    from timesink.whatif.change import Change
+    from timesink.whatif import Change
 
 
 class Bottleneck(StrEnum):

@@ -7,12 +7,12 @@ from typing import Final
 from timesink.diagnosis.verdicts import StepName
 from timesink.knowledge.programs import BY_PYTHON, FRAMEWORKS, ProgramKind
 from timesink.measures.compile.summary import compile_summary
+from timesink.measures.steps import steps
 from timesink.measures.steps.launch_sequences import step_candidates
 from timesink.measures.steps.marks import StepMarker
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.steps.proof import StepOrigin
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.known import program_kind
 from timesink.model.arrays import median
 from timesink.model.intervals import Intervals

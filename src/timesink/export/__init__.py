@@ -13,8 +13,8 @@ import polars as pl
 
 from timesink.errors import UsageError, unknown
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.kernels.kernels import kernels
-from timesink.measures.steps.steps import steps
+from timesink.measures.kernels import kernels
+from timesink.measures.steps import steps
 from timesink.measures.timeline.attribution import operator_kernels
 from timesink.measures.timeline.host_times import call_times, range_times
 from timesink.model.schema import Table
@@ -22,7 +22,7 @@ from timesink.model.tables import ALL, API_CALLS, DEVICE_OPS, HOST_OPS, KERNEL_P
 from timesink.model.trace import Trace
 from timesink.records import Record
 from timesink.rules.ncu._sheet import SHEETS_DOC, sheet_frame
-from timesink.untrusted.scrub import defuse_lines, scrub, starts_formula
+from timesink.untrusted import defuse_lines, scrub, starts_formula
 
 
 class Holding(Record, eq=False):

@@ -17,7 +17,7 @@ from timesink.diagnosis.verdicts import Diagnosis
 from timesink.errors import UsageError, extra
 from timesink.export.tracks import CounterTrack, SliceTrack, counter_tracks, edges, nesting_lanes, slice_tracks
 from timesink.model.trace import Trace
-from timesink.untrusted.scrub import scrub
+from timesink.untrusted import scrub
 
 SEQUENCE = 1  # one writer, so one sequence of packets
 _CLEARED, _NEEDS_STATE = 1, 2  # TracePacket.SequenceFlags

@@ -18,9 +18,9 @@ import polars as pl
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.errors import UsageError
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.lines.by_line import host_stack_times, path_times
+from timesink.measures.lines import host_stack_times, path_times
 from timesink.measures.lines.stacks import Line, Stack
-from timesink.measures.steps.steps import steps
+from timesink.measures.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.launches import launch_units
 from timesink.measures.timeline.replay import critical_path
@@ -28,7 +28,7 @@ from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES, THREADS
 from timesink.model.trace import Trace
 from timesink.records import Record
-from timesink.untrusted.scrub import scrub
+from timesink.untrusted import scrub
 
 _HOST: tuple[tuple[str, Table], ...] = (
     ("ranges", RANGES),

@@ -14,7 +14,7 @@ import numpy as np
 from timesink.errors import UsageError
 from timesink.model.trace import Trace
 from timesink.records import Record
-from timesink.whatif.change import Change
+from timesink.whatif import Change
 
 
 class Effort(StrEnum):

@@ -15,7 +15,7 @@ import numpy as np
 from timesink.knowledge.assumptions import ALL
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.records import Record, field, replace
-from timesink.whatif.change import Change, Range
+from timesink.whatif import Change, Range
 from timesink.whatif.changes.kernels import FuseOptimizer, OfKernels, ShortenKernels
 
 Origin = Literal["measured here", "measured for this GPU"]

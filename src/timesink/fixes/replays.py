@@ -29,7 +29,7 @@ from timesink.measures.kernels.precision import four_byte_kernels, with_casts
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import small_grids
 from timesink.measures.steps.per_step import in_most_steps
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline import Device
 from timesink.measures.timeline.known import trains
 from timesink.measures.timeline.replay import graphs
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
@@ -37,7 +37,7 @@ from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.records import replace
-from timesink.whatif.change import EVERYTHING, Case, Change, Range, Selection, Target, chosen_ops
+from timesink.whatif import EVERYTHING, Case, Change, Range, Selection, Target, chosen_ops
 from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import (
     EnterRegions,

@@ -36,7 +36,7 @@ from timesink.measures.kernels import (
 )
 from timesink.model.trace import Trace
 from timesink.records import Record, replace
-from timesink.whatif.change import EVERYTHING, Change, Range, Selection, Target
+from timesink.whatif import EVERYTHING, Change, Range, Selection, Target
 from timesink.whatif.changes import host, kernels, transfers
 from timesink.whatif.changes.host import LOADER, DropOperator, ScaleHost
 from timesink.whatif.changes.kernels import FuseOptimizer, ScaleKernels, ShortenKernels, shorten

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from timesink.diagnosis.verdicts import Evidence, Quantity
-from timesink.untrusted.scrub import scrub, scrub_values, shortened
+from timesink.untrusted import scrub, scrub_values, shortened
 
 BUDGET_BYTES = 4_000
 """The longest answer. What is left out has a handle: a cursor, a number, or a resource."""

@@ -19,8 +19,7 @@ import anyio
 from timesink.errors import UsageError
 from timesink.mcp import MARK, sentence
 from timesink.records import Record, field, replace
-from timesink.untrusted import plain_json
-from timesink.untrusted.scrub import is_made_of, scrub
+from timesink.untrusted import is_made_of, plain_json, scrub
 
 _LONGEST_NAME = 40
 _SHOWN_LINES, _SHOWN_CHARACTERS, _READ_BYTES = 40, 3_000, 65_536

@@ -13,7 +13,7 @@ from timesink.knowledge.step_parts import part_words
 from timesink.mcp import MARK, fitted, named, paged, quantity, rounded, sentence
 from timesink.mcp.captures import PAGE, OpenCapture, steps_of, words_of
 from timesink.model.tables import DEVICE_OPS
-from timesink.views.page import Cell, Page, Sheet
+from timesink.views import Cell, Page, Sheet
 from timesink.views.report import kernel_times
 
 SORTS = ("total_ns", "count", "mean_ns", "max_ns")

@@ -11,8 +11,8 @@ from timesink.mcp import MARK, evidence, fitted, named, paged, quantity, sentenc
 from timesink.mcp.captures import OpenCapture, statement_of, steps_of
 from timesink.render.html.sections import section
 from timesink.views.figures import TimelineWindow
+from timesink.views.timeline import whole_timeline
 from timesink.views.timeline.finding_window import events_of, lanes_of, window_of
-from timesink.views.timeline.lanes import whole_timeline
 
 WINDOW_ITEMS = 24
 _SHOWN_WAYS = 3  # of deciding what the capture cannot; `undecided_rules` of open_capture counts all

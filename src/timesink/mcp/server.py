@@ -28,7 +28,7 @@ from timesink.mcp import captures as opened
 from timesink.mcp import figures as changes
 from timesink.mcp.captures import Captures
 from timesink.mcp.declared import Declared, judge_declared, next_declared, run_declared, try_declared
-from timesink.untrusted.scrub import scrub, scrub_sentence
+from timesink.untrusted import scrub, scrub_sentence
 from timesink.untrusted.spending import watched
 
 Given = ParamSpec("Given")

@@ -21,7 +21,7 @@ from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, SETTINGS, SOURCES
 from timesink.model.window import Window, cut, extent_ns
 from timesink.records import Record, field, replace
-from timesink.untrusted.scrub import shortened
+from timesink.untrusted import shortened
 
 _SHOWN: Final = 80  # characters of a path in a prompt
 

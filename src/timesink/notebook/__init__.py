@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.notebook.trace import Capture
     from timesink.verify.outcomes import GateResult
-    from timesink.views.page import Page
+    from timesink.views import Page
 
 __all__ = (
     "compare",

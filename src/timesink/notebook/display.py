@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
     from timesink.verify.outcomes import GateResult
-    from timesink.views import figures
-    from timesink.views.page import Page
+    from timesink.views import Page, figures
 
 
 def attach() -> None:
@@ -90,7 +89,7 @@ _HTML_OF: dict[tuple[str, str], Callable[[Any], str]] = {
     ("timesink.model.trace", "Trace"): trace_html,
     ("timesink.notebook.trace", "AnsweringTrace"): trace_html,
     ("timesink.verify.outcomes", "GateResult"): comparison_html,
-    ("timesink.views.page", "Page"): page_html,
+    ("timesink.views", "Page"): page_html,
 }
 
 

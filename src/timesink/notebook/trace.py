@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.untrusted.budget import ReadLimits
     from timesink.verify.outcomes import GateResult
-    from timesink.views.page import Page
+    from timesink.views import Page
 
     # What `timesink.read` takes, or what it returned.
     Capture: TypeAlias = model.Trace | str | Path | Sequence[str | Path]
@@ -138,7 +138,7 @@ class AnsweringTrace(model.Trace):
         """
         from timesink.diagnosis.undiagnosable import check_device_work
         from timesink.views.report import claims_of
-        from timesink.views.timeline.lanes import timeline_of
+        from timesink.views.timeline import timeline_of
         from timesink.views.timeline.runs import MOST_RUNS
 
         check_device_work(self, "timeline")

@@ -78,9 +78,8 @@ def _read(
     from os import cpu_count
 
     from timesink.model.window import Span
-    from timesink.readers.file import read_file
+    from timesink.readers.file import read_file, read_window
     from timesink.readers.ranks import join_traces
-    from timesink.readers.window import read_window
 
     allowed = limits or usual_limits()
     if window is not None:

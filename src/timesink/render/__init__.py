@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from timesink.diagnosis.rule import Rule
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.verify.outcomes import GateResult
-    from timesink.views.page import Page
+    from timesink.views import Page
 
 
 DEFAULT_WIDTH = 100

@@ -21,7 +21,7 @@ from timesink.render import Style
 from timesink.render.parts import Group, grouped, short_place, verdict_colour
 from timesink.render.tables import printed, tied
 from timesink.units import NS_PER_MS, share_text, time_text
-from timesink.untrusted.scrub import scrub, scrub_sentence, shortened
+from timesink.untrusted import scrub, scrub_sentence, shortened
 
 MOST_LINES: Final = 24
 WIDEST: Final = 100

@@ -19,7 +19,7 @@ from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.records import Record
 from timesink.render import Style
-from timesink.untrusted.scrub import scrub, scrub_sentence, scrub_values
+from timesink.untrusted import scrub, scrub_sentence, scrub_values
 
 LARGE, MATERIAL = 0.10, 0.01  # of the step
 _NAMING = ("range", "op", "kernel", "rank", "device", "stream")

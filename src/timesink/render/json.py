@@ -27,8 +27,8 @@ from timesink.knowledge.step_parts import part_words
 from timesink.model.presentable import Origin
 from timesink.render import Style
 from timesink.units import ms
-from timesink.untrusted.scrub import scrub_values
-from timesink.views.page import Page
+from timesink.untrusted import scrub_values
+from timesink.views import Page
 
 SCHEMA_VERSION = 1
 SHOWN_ROWS = 1_000

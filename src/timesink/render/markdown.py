@@ -23,8 +23,8 @@ from timesink.render.parts import (
     undecided_parts,
 )
 from timesink.render.tables import cell_text, quantity_text
-from timesink.untrusted.scrub import NAME_CHARACTERS, defuse_lines, scrub, scrub_sentence
-from timesink.views.page import Page, Sheet, listed
+from timesink.untrusted import NAME_CHARACTERS, defuse_lines, scrub, scrub_sentence
+from timesink.views import Page, Sheet, listed
 
 _PUNCTUATION = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]<>|~&$!"})
 # GitHub acts on these after Markdown is done, so a backslash does not help; an empty comment splits them.

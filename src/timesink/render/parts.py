@@ -20,8 +20,8 @@ from timesink.knowledge.kernel_names import fused_operators, short_name
 from timesink.records import Record
 from timesink.render.tables import limit_value_text, quantity_text
 from timesink.units import NS_PER_MS, share_text, time_text
-from timesink.untrusted.scrub import scrub_sentence, shortened
-from timesink.views.page import Sheet, listed
+from timesink.untrusted import scrub_sentence, shortened
+from timesink.views import Sheet, listed
 
 SHOWN_DEVICES = 16
 SHOWN_ROWS = 5

@@ -18,7 +18,7 @@ from timesink.records import as_plain
 from timesink.render import Style
 from timesink.render.markdown import markdown_table
 from timesink.render.tables import limit_value_text
-from timesink.views.page import Page, Sheet, listed, sheet_of
+from timesink.views import Page, Sheet, listed, sheet_of
 
 
 def render_text(rule: Rule, style: Style) -> str:

@@ -20,8 +20,8 @@ from timesink.knowledge.kernel_names import short_names
 from timesink.records import Record
 from timesink.render import Style
 from timesink.units import NS_PER_MS, NS_PER_S, NS_PER_US, bytes_text, rate_text, share_text, time_text
-from timesink.untrusted.scrub import defuse_lines, scrub, scrub_sentence, shortened, starts_formula
-from timesink.views.page import Cell, Field, Page, Sheet
+from timesink.untrusted import defuse_lines, scrub, scrub_sentence, shortened, starts_formula
+from timesink.views import Cell, Field, Page, Sheet
 
 _NS = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
 _BYTES = {"bytes": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}

@@ -28,8 +28,8 @@ from timesink.render.parts import (
     verdict_colour,
 )
 from timesink.render.tables import of_one, printed, table_lines, tied
-from timesink.untrusted.scrub import scrub_sentence
-from timesink.views.page import Page, Sheet
+from timesink.untrusted import scrub_sentence
+from timesink.views import Page, Sheet
 
 INDENT = 4
 _NAMED_RULES = 2

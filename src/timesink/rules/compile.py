@@ -16,7 +16,7 @@ from timesink.measures.steps.per_step import per_step_ns, share_of_step
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.rules.kernels import kernel_row
-from timesink.whatif.change import Case
+from timesink.whatif import Case
 
 _SHOWN: Final = 3  # as many as fit in a sentence
 _NOT_PRICED: Final = Quantity(0.0, "ms", low=0.0, high=None)

@@ -24,8 +24,8 @@ from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.charges import pageable_calls
 from timesink.measures.lines.stacks import longest_line
 from timesink.measures.steps.per_step import share_of_step
+from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.copies import CopyGroup, exposed_copies
-from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace

@@ -29,13 +29,13 @@ from timesink.measures.habits.repeated_passes import recomputed, repeated_forwar
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, share_of_step
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.rules.idle import waiting_row
 from timesink.units import NS_PER_MS
-from timesink.whatif.change import Case, Change, Target
+from timesink.whatif import Case, Change, Target
 
 _NO_BACKWARD: Final = NotApplicable("no backward pass can be told from a forward pass")
 _CAPTURE: Final = "timesink capture torch -- python train.py"

@@ -36,9 +36,9 @@ from timesink.measures.habits.debugging import launches_block
 from timesink.measures.idle.blame import idle_blame, is_effective
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time, launching_time, python_time, system_time
 from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows, waits_for_work
-from timesink.measures.kernels.kernels import median_kernel_ns
+from timesink.measures.kernels import median_kernel_ns
+from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import begun_per_step, per_step_ns, period_name, period_ns, step_windows
-from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.launches import DeviceLaunches, launches
 from timesink.measures.timeline.quality import profiler_cost
@@ -59,7 +59,7 @@ from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.startup import regex
 from timesink.units import NS_PER_MS, share_text, time_text
-from timesink.whatif.change import Change, Target
+from timesink.whatif import Change, Target
 from timesink.whatif.changes.host import DropCompiler, RemoveSyncs
 from timesink.whatif.pricing import Pricer
 from timesink.whatif.unprofiled import quicken

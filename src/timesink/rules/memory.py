@@ -14,9 +14,9 @@ from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.verdicts import NotApplicable, Undecided
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.frames import LOSS, REDUCER
+from timesink.measures.memory import MemoryLedger, forward_share, memory_ledger, memory_steps
 from timesink.measures.memory.allocator import allocator_views
 from timesink.measures.memory.classes import CODES, Category
-from timesink.measures.memory.ledger import MemoryLedger, forward_share, memory_ledger, memory_steps
 from timesink.model.names import matches
 from timesink.model.trace import Trace
 

@@ -16,13 +16,13 @@ from timesink.fixes import table as fixes
 from timesink.measures.idle.blame import is_effective
 from timesink.measures.steps.engine import EngineLate, Root, blocked_tokens, engine_late, full_batches, is_engine
 from timesink.measures.steps.per_step import per_step_ns, share_of_step, step_windows
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.whatif.change import Selection
+from timesink.whatif import Selection
 
 _NEARLY: Final = 0.8  # of the largest gain: the more specific root is the one
 _LOCKED: Final = 0.5  # where most of the host's time is known to be waits for a lock

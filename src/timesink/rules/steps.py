@@ -6,13 +6,13 @@ from typing import Final
 
 from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.verdicts import Claim, Clear, Evidence, NotApplicable, Quantity, Undecided, Where
+from timesink.measures.steps import steps
 from timesink.measures.steps.engine import is_engine
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.steps.slow_steps import slow_rates
 from timesink.measures.steps.spikes import Spike, spikes
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 

@@ -22,12 +22,12 @@ from timesink.knowledge.kernels import PRODUCTS
 from timesink.knowledge.operators import FOLLOWS_ITS_OPERANDS, ONLY_COMPUTES
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, TORCH_OPTIMIZER_STEP
 from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.steps.steps import steps
+from timesink.measures.steps import steps
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import HOST_OPS, RANGES
 from timesink.trials.attention import RowsOfPass, Sizes, json_list, written_out
-from timesink.whatif.change import Change
+from timesink.whatif import Change
 from timesink.whatif.changes.kernels import OfKernels, ShortenKernels
 
 Question = dict[str, Any]

@@ -30,9 +30,9 @@ from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.trials.asked import BenchQuestions, identity
 from timesink.trials.shares import figures_of, prices
+from timesink.untrusted import scrub_sentence
 from timesink.untrusted.nvidia_tools import ask
 from timesink.untrusted.plain_json import document
-from timesink.untrusted.scrub import scrub_sentence
 from timesink.untrusted.whole_file import write_whole
 
 _RUN: Final = "import sys; sys.path.append(sys.argv.pop(1)); from timesink.trials.bench.answers import main; main()"

@@ -251,7 +251,7 @@ def foretell(trace: Trace | None) -> dict[str, Foretold]:
 def shares_of_lines(trace: Trace | None) -> dict[tuple[str, int], float]:
     """For each line (name of the file, number from 1) that was recorded: the share of the program's CPU time that
     passes in it and in what it calls, or of its GPU time where that is more. Recording makes Python dearer."""
-    from timesink.measures.lines.by_line import host_stack_times, path_times
+    from timesink.measures.lines import host_stack_times, path_times
 
     shares: dict[tuple[str, int], float] = {}
     if trace is not None:

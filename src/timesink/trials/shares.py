@@ -19,7 +19,7 @@ from timesink.measures.timeline.known import trains
 from timesink.trials.asked import AUTOCAST, FORMS, OF_OPTIMIZER, BenchQuestions, Question, identity
 from timesink.trials.attention import json_list
 from timesink.units import NS_PER_US
-from timesink.whatif.change import Range
+from timesink.whatif import Range
 
 Answer = Mapping[str, Any]
 ByRow = dict[int, tuple[float, ...]]

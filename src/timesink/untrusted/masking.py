@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from timesink.untrusted.scrub import is_made_of
+from timesink.untrusted import is_made_of
 
 _SECRETS = ("token", "secret", "passwd", "password", "apikey", "accesskey", "credential", "auth")
 # A value as a shell takes it: quoted, or up to the next space.

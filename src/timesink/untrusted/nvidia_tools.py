@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from timesink.untrusted.scrub import numbers_in
+from timesink.untrusted import numbers_in
 
 _NSYS = (
     "usr/local/cuda*/bin/nsys",

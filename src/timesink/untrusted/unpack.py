@@ -21,9 +21,8 @@ from typing import Any
 
 from timesink._native import usual_threads
 from timesink.errors import UnreadableTrace
-from timesink.untrusted import spending
+from timesink.untrusted import shortened, spending
 from timesink.untrusted.budget import TRUSTED, ReadLimits, way_out
-from timesink.untrusted.scrub import shortened
 
 GZIP_MAGIC = b"\x1f\x8b"
 _XZ_MAGIC = b"\xfd7zXZ\x00"

@@ -44,7 +44,7 @@ from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.records import Record, State, field, replace
-from timesink.untrusted.scrub import shortened
+from timesink.untrusted import shortened
 from timesink.verify import LONGEST_RUN_S, contestant
 from timesink.verify.environment import Command, last_line, probe_host
 from timesink.verify.gpu_watch import GpuWatch

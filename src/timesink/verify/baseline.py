@@ -15,7 +15,7 @@ from typing import Any
 
 from timesink.errors import UsageError, did_you_mean, unknown
 from timesink.records import Record, as_plain, field, replace
-from timesink.untrusted.scrub import is_made_of
+from timesink.untrusted import is_made_of
 from timesink.verify import BrokenRecord, calibration, load, text_of, write
 from timesink.verify.changepoint import judge_history
 from timesink.verify.counters import Counter

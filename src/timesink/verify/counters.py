@@ -130,9 +130,9 @@ def captured_metrics(trace: Trace) -> dict[str, Counter]:
 
 def step_metrics(trace: Trace) -> dict[str, Counter]:
     """Shares of the step's time and launches per step, of the device where each is worst."""
+    from timesink.measures.steps import steps
     from timesink.measures.steps.per_step import share_of_step
-    from timesink.measures.steps.steps import steps
-    from timesink.measures.timeline.device_timeline import device_timeline
+    from timesink.measures.timeline import device_timeline
     from timesink.measures.timeline.launches import launches
 
     counters: dict[str, Counter] = {}

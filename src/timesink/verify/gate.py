@@ -18,7 +18,7 @@ import numpy as np
 
 from timesink import __version__
 from timesink.records import Record, replace
-from timesink.untrusted.scrub import dashed
+from timesink.untrusted import dashed
 from timesink.verify import LONGEST_RUN_S, limits
 from timesink.verify import baseline as baselines
 from timesink.verify.baseline import Baseline, Unusable, add_runs, find

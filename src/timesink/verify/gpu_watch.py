@@ -17,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 
 from timesink.records import Record, replace
+from timesink.untrusted import is_made_of
 from timesink.untrusted.nvidia_tools import ask
-from timesink.untrusted.scrub import is_made_of
 from timesink.verify.environment import Command
 
 _FIELDS = ("timestamp", "index", "uuid", "clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from timesink.knowledge.collectives import BUS_FACTORS, POINT_TO_POINT
 from timesink.measures.ranks.job import job
-from timesink.measures.steps.steps import step_times
+from timesink.measures.steps import step_times
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.views.page import Page, Sheet, declare, listed, sheet_of
+from timesink.views import Page, Sheet, declare, listed, sheet_of
 
 
 def steps_sheet(alone_ms: Sequence[float], alone_step_ms: float | None, recorded_step_ms: float | None) -> Sheet:

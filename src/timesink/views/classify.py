@@ -26,13 +26,13 @@ from timesink.measures.kernels.classification import FORWARD, Classification, cl
 from timesink.measures.kernels.facts import device_peaks
 from timesink.measures.kernels.planned import Batch, Planned, backward_operators, forward_operators
 from timesink.measures.kernels.quantised import quantised_products
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.memory_plan import Model
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.rules.ncu._family import explain_limiter
 from timesink.units import share_text, time_text
-from timesink.views.page import Cell, Page, Sheet, first_rows, listed
+from timesink.views import Cell, Page, Sheet, first_rows, listed
 
 _TERA = 1e12
 

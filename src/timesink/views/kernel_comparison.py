@@ -15,10 +15,10 @@ from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value
 from timesink.model.trace import Trace
 from timesink.records import Record, replace
 from timesink.rules.ncu._sheet import verdict_of
+from timesink.views import Cell, Field, Page, Sheet, declare, listed, sheet_of
 from timesink.views.figures import RooflineChart
 from timesink.views.kernel_sheet import printed, table_of
 from timesink.views.kernels import LIMITER_WORDS
-from timesink.views.page import Cell, Field, Page, Sheet, declare, listed, sheet_of
 from timesink.views.roofline import points_of, roofline_chart
 
 ALIKE = 0.01  # figures that differ by less are noise of the profiler, and left out of what people read

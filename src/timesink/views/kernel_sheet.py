@@ -19,8 +19,8 @@ from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import explain_limiter
 from timesink.rules.ncu._sheet import VERDICT, check_limits, checks_of, decision_path, limiter_words, verdict_of
+from timesink.views import Cell, Field, Page, Sheet, declare, sheet_of
 from timesink.views.kernels import LIMITER_WORDS, causes_sheet, kernel_entry, stalls_sheet
-from timesink.views.page import Cell, Field, Page, Sheet, declare, sheet_of
 
 _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))

@@ -25,14 +25,14 @@ from timesink.measures.counters import (
     kernel_counters,
 )
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
-from timesink.measures.kernels.kernels import KernelTarget, kernel_targets
+from timesink.measures.kernels import KernelTarget, kernel_targets
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.records import Record, replace
 from timesink.rules.ncu._family import bottleneck_of, explain_limiter
 from timesink.units import share_text, time_text
 from timesink.untrusted.masking import redacted
-from timesink.views.page import Cell, Field, Page, Sheet, declare, listed, sheet_of
+from timesink.views import Cell, Field, Page, Sheet, declare, listed, sheet_of
 
 LIMITER_WORDS = {name.value: name.value.replace("_", " ").removesuffix(" kernel") for name in Bottleneck}
 

@@ -6,11 +6,11 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from timesink.measures.lines.by_line import PathTime, line_times, path_times
+from timesink.measures.lines import PathTime, line_times, path_times
 from timesink.measures.lines.stacks import Line
 from timesink.model.tables import FRAMES
 from timesink.model.trace import Trace
-from timesink.views.page import Field, Page, Sheet, declare, first_rows, sheet_of
+from timesink.views import Field, Page, Sheet, declare, first_rows, sheet_of
 
 _KNOWN = {"line": "", "function": "function", "range": "range", "fused": "fused"}
 _SHOWN = 4  # of the other lines of a fused kernel

@@ -8,15 +8,15 @@ import numpy as np
 import polars as pl
 
 from timesink.errors import UsageError
+from timesink.measures.memory import MemoryLedger, memory_ledger
 from timesink.measures.memory.allocator import allocator_views
 from timesink.measures.memory.classes import Category
-from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline import Device
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
+from timesink.views import Page, Sheet, listed
 from timesink.views.figures import FREE, Band, MapChart, MemoryChart
-from timesink.views.page import Page, Sheet, listed
 
 if TYPE_CHECKING:
     from timesink.memory_plan.plan import MemoryPlan

@@ -17,7 +17,7 @@ from timesink.measures.communication.depths import Depths, Stage, depths
 from timesink.measures.communication.pipelines import Schedule, ideal_bubble, schedule
 from timesink.measures.communication.stage_logs import Part, StageLogs, read_stage_logs
 from timesink.measures.communication.stage_traces import traced_stages
-from timesink.measures.steps.steps import step_times
+from timesink.measures.steps import step_times
 from timesink.model.trace import Trace
 from timesink.readers.formats import recognised
 from timesink.records import Record, replace
@@ -25,8 +25,8 @@ from timesink.units import NS_PER_S, share_text, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.limits import STEP_THRESHOLD
 from timesink.verify.outcomes import ChangeVerdict
+from timesink.views import Cell, Field, Page, Sheet, declare, listed, sheet_of
 from timesink.views.figures import Chart, GanttChart, StageChart, StageSpan
-from timesink.views.page import Cell, Field, Page, Sheet, declare, listed, sheet_of
 
 _FULL, _NONE = 0.95, 0.05  # scores that are called the longest stage, and the sum
 _ITEMS_SHOWN: Final = 12  # of a text, so that it stays on one screen

@@ -20,9 +20,9 @@ from timesink.measures.timeline.replay import calibrated_pricers, step_without_p
 from timesink.model.trace import Trace
 from timesink.records import Record, replace
 from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.views import Cell, Page, Sheet, declare, listed
 from timesink.views.figures import LadderChart
-from timesink.views.page import Cell, Page, Sheet, declare, listed
-from timesink.whatif.change import Change
+from timesink.whatif import Change
 from timesink.whatif.edit import Together
 from timesink.whatif.pricing import Pricer
 

@@ -19,8 +19,8 @@ from timesink.measures.ranks.parity import differences, missing_text, ranks_text
 from timesink.model.trace import Trace
 from timesink.rules.communication.ranks import SIDES, unsure_text
 from timesink.units import share_text, time_text
+from timesink.views import Page, Sheet, listed
 from timesink.views.figures import HeatChart
-from timesink.views.page import Page, Sheet, listed
 
 _NAMED = 8  # more files are counted, not named
 

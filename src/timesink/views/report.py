@@ -17,24 +17,24 @@ import polars as pl
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.idle.blame import idle_by_step
-from timesink.measures.kernels.kernels import kernel_lengths, kernels
-from timesink.measures.memory.ledger import memory_ledger
+from timesink.measures.kernels import kernel_lengths, kernels
+from timesink.measures.memory import memory_ledger
+from timesink.measures.steps import step_times, steps
 from timesink.measures.steps.per_step import step_budgets as budgets_by_step
 from timesink.measures.steps.spikes import spikes
-from timesink.measures.steps.steps import step_times, steps
+from timesink.measures.timeline import Device
 from timesink.measures.timeline.attribution import attribution
-from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import median
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
 from timesink.records import replace
+from timesink.views import Report, Section, Sheet, listed, without_columns
 from timesink.views.figures import StepSeries, Timeline
-from timesink.views.page import Report, Section, Sheet, listed, without_columns
 from timesink.views.plan import page_of, plan
 from timesink.views.summary import ranges_page
+from timesink.views.timeline import Claims, timeline_of
 from timesink.views.timeline.finding_window import marked, window_of
 from timesink.views.timeline.flames import areas_of, flames_of
-from timesink.views.timeline.lanes import Claims, timeline_of
 from timesink.views.timeline.runs import LIVE_RUNS, MOST_RUNS, fitted
 
 SHOWN_RANKS = 8  # one node; a row of pictures each

@@ -12,9 +12,9 @@ from timesink.measures.counters.roofline import LEVELS, KernelRoofline, kernel_r
 from timesink.measures.counters.sheet import KernelSheet, kernel_sheets
 from timesink.model.trace import Trace
 from timesink.units import bytes_text, share_text
+from timesink.views import Cell, Page, Sheet, listed
 from timesink.views.figures import Ceiling, Point, RooflineChart, Slope
 from timesink.views.kernel_sheet import verdict_sentence
-from timesink.views.page import Cell, Page, Sheet, listed
 
 _TERA = 1e12
 _FIGURES = 11  # columns between the name and the side

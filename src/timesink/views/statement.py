@@ -13,14 +13,14 @@ from timesink.diagnosis.verdicts import Clear, Diagnosis, NotApplicable, Quantit
 from timesink.errors import UsageError
 from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.compile.summary import compile_summary
+from timesink.measures.steps import step_times, steps
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.spikes import spikes
-from timesink.measures.steps.steps import step_times, steps
 from timesink.measures.timeline.known import is_silent
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
-from timesink.views.page import Page, listed
+from timesink.views import Page, listed
 from timesink.views.pipeline import Staged, rate_text
 from timesink.views.pipeline import statement as pipeline_statement
 

@@ -16,12 +16,12 @@ from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.compile.summary import compile_counters, compile_summary
 from timesink.measures.counters.sampled import counter_means
 from timesink.measures.idle.blame import idle_places, idle_shares
-from timesink.measures.kernels.kernels import kernels
+from timesink.measures.kernels import kernels
+from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import period_ns
-from timesink.measures.steps.steps import steps
+from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.attribution import attribution, operator_kernels
 from timesink.measures.timeline.copies import copies
-from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.host_times import call_times, layer_times, range_times
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.launches import DeviceLaunches, launches
@@ -42,7 +42,7 @@ from timesink.model.tables import (
     SUMS,
 )
 from timesink.model.trace import Trace
-from timesink.views.page import Cell, Field, Page, Sheet, declare, first_rows, listed, sheet_of
+from timesink.views import Cell, Field, Page, Sheet, declare, first_rows, listed, sheet_of
 
 
 def summary_page(trace: Trace, top: int) -> Page:

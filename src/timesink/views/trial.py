@@ -7,8 +7,8 @@ from timesink.fixes.table import BY_NAME
 from timesink.trials.records import Repair, RepairAnswer, TrialAnswer, Tried
 from timesink.trials.switches import SWITCHES
 from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.views import Cell, Page, listed
 from timesink.views.figures import LadderChart
-from timesink.views.page import Cell, Page, listed
 
 
 def trial_page(answer: TrialAnswer, program: str) -> Page:

@@ -14,7 +14,7 @@ from timesink.verify.baseline import Baseline, check_kept_file
 from timesink.verify.calibration import Calibration
 from timesink.verify.ledger import Entry, track_record
 from timesink.verify.outcomes import RunRow
-from timesink.views.page import Field, Page, Sheet, declare, listed, sheet_of
+from timesink.views import Field, Page, Sheet, declare, listed, sheet_of
 
 _CHART = 30  # characters of the longest bar
 

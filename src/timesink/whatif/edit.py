@@ -18,7 +18,7 @@ from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals, begun_in
 from timesink.records import Record
 from timesink.units import NS_PER_US
-from timesink.whatif.change import Case, Change, HostWindows, Touches
+from timesink.whatif import Case, Change, HostWindows, Touches
 from timesink.whatif.graph import Graph, Program
 from timesink.whatif.network import DISABLED, EdgeKind, Edges
 

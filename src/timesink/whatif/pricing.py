@@ -19,7 +19,7 @@ from timesink.knowledge.assumptions import idle, replay
 from timesink.knowledge.op_class import COPY
 from timesink.model.arrays import Float64Array, Int64Array, IntArray, median
 from timesink.records import Record, replace
-from timesink.whatif.change import Case, Change, Touches
+from timesink.whatif import Case, Change, Touches
 from timesink.whatif.critical_path import PathShare, longest_kind, path_shares
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import DISABLED, EdgeKind, Replay

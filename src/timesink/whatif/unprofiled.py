@@ -25,7 +25,7 @@ from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.records import replace
 from timesink.units import NS_PER_US
-from timesink.whatif.change import Case
+from timesink.whatif import Case
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
 from timesink.whatif.host import recorded_time, thread_rows

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.cluster.jobs_by_hand import EPOCH_NS, Drift, calls_frame, collectives, job_of, on_clocks
 from tests.tables import trace_of
 
-from timesink.measures.communication.communication import communication
+from timesink.measures.communication import communication
 from timesink.measures.communication.waits import waits_of
 from timesink.measures.ranks.job import job
 from timesink.measures.ranks.lateness import lateness_of, rebalanced

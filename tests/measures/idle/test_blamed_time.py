@@ -14,7 +14,7 @@ from timesink.measures.idle.blame import idle_shares
 from timesink.measures.idle.blamed_time import launching_time, python_time
 from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.steps.marks import StepMarker, step_marks
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.model.trace import Trace
 
 US = 1_000

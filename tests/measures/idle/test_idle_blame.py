@@ -22,7 +22,7 @@ from tests.tables import trace_of
 from timesink.diagnosis.engine import diagnose
 from timesink.measures.idle.blame import IdleBlame, idle_blame, idle_of_rank, idle_shares, intervals_of
 from timesink.measures.idle.causes import os_time
-from timesink.measures.timeline.device_timeline import device_gaps, device_timeline
+from timesink.measures.timeline import device_gaps, device_timeline
 from timesink.measures.timeline.launches import launches
 from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
@@ -199,7 +199,7 @@ def test_the_stretches_are_the_gaps(trace: Trace) -> None:
 def test_gaps_blamed_a_few_at_a_time_are_blamed_the_same(trace: Trace, at_once: int) -> None:
     whole, gaps_found, found = idle_blame(trace), device_gaps(trace).frame, launches(trace)
     again = replace(trace)  # a trace of its own: nothing is remembered of it
-    few_gaps = mock.patch("timesink.measures.timeline.device_timeline.GAPS_AT_ONCE", at_once)
+    few_gaps = mock.patch("timesink.measures.timeline.GAPS_AT_ONCE", at_once)
     with few_gaps, mock.patch("timesink.model.arrays.AT_ONCE", at_once):
         assert idle_blame(again).frame.equals(whole.frame)
         assert device_gaps(again).frame.equals(gaps_found)

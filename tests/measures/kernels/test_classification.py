@@ -17,8 +17,8 @@ from timesink.measures.kernels.classification import classification
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.views import Cell, Page
 from timesink.views.classify import classification_page, counters_page
-from timesink.views.page import Cell, Page
 
 SUITE = Path(__file__).resolve().parents[3] / "benchmarks" / "kernels" / "reports"
 BF16 = "c10::BFloat16"

@@ -8,7 +8,7 @@ from tests.tables import trace_of
 from timesink.fixes.replays import autocast
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.model.trace import Trace
-from timesink.whatif.change import Case
+from timesink.whatif import Case
 
 PRODUCT = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>"
 MOVED = 4 * (8192 * 64 + 64 * 64 + 8192 * 64)  # bytes: both operands are read, and the result written

@@ -20,7 +20,7 @@ from timesink.measures.kernels.one_stream import one_stream_runs
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.views.plan import what_if_page
-from timesink.whatif.change import Case
+from timesink.whatif import Case
 
 MEASURED_MS = {2: 0.326, 4: 0.180, 8: 0.170}
 ONE_STREAM_MS = 0.609

@@ -27,7 +27,7 @@ from timesink.measures.kernels.small_grids import serialized_streams, small_grid
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, RANGES
 from timesink.model.trace import Trace
 from timesink.records import replace
-from timesink.whatif.change import Case, Range, Selection
+from timesink.whatif import Case, Range, Selection
 from timesink.whatif.changes.kernels import FuseOptimizer, ShortenKernels, shorten
 from timesink.whatif.graph import Graph
 

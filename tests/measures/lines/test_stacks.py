@@ -10,7 +10,7 @@ from tests.tables import trace_of
 
 from timesink.knowledge.frames import is_own
 from timesink.measures.idle.blamed_time import blamed_time
-from timesink.measures.lines.by_line import line_times, path_times
+from timesink.measures.lines import line_times, path_times
 from timesink.measures.lines.stacks import longest_line, op_stacks, own_frames, stack_book, stack_of_text
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace

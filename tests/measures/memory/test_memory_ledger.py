@@ -9,9 +9,9 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timesink.measures.memory import memory_ledger
 from timesink.measures.memory.allocator import allocator_views, lifetimes
 from timesink.measures.memory.classes import Category, memory_classes
-from timesink.measures.memory.ledger import memory_ledger
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace
 from timesink.readers import read

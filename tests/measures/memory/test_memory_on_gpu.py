@@ -11,8 +11,8 @@ import pytest
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.registry import find
 from timesink.diagnosis.verdicts import Found
+from timesink.measures.memory import MemoryLedger, memory_ledger
 from timesink.measures.memory.classes import Category
-from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
 from timesink.memory_plan import configuration
 from timesink.memory_plan.plan import plan
 from timesink.readers import read

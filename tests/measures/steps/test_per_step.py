@@ -14,7 +14,7 @@ from tests.measures.steps.spike_traces import simulated
 from tests.measures.steps.test_steps import loop
 from tests.tables import trace_of
 
-from timesink.measures.steps import per_step
+from timesink.measures.steps import per_step, steps
 from timesink.measures.steps.per_step import (
     begun_per_step,
     in_most_steps,
@@ -25,9 +25,8 @@ from timesink.measures.steps.per_step import (
     share_of_step,
 )
 from timesink.measures.steps.slow_steps import slow_rates, weights
-from timesink.measures.steps.steps import steps
+from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.copies import exposed_copies
-from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 
 US = 1_000

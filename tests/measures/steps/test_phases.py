@@ -10,7 +10,7 @@ from tests.tables import trace_of
 
 from timesink.measures.steps.parts import pacing_windows, range_labels
 from timesink.measures.steps.phases import host_phases, micro_batches, phases
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.model.trace import Trace
 
 MAIN, AUTOGRAD = 1, 2

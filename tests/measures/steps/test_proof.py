@@ -12,8 +12,8 @@ from tests.strategies import frame
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Bottleneck, Undecided
+from timesink.measures.steps import steps
 from timesink.measures.steps.proof import StepOrigin, Work, proven
-from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.start_up import start_up
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace

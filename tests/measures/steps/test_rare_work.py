@@ -13,8 +13,8 @@ from tests.gate.programs import Program
 from tests.measures.steps.library_ranges import bare
 from tests.measures.steps.test_stripped_marks import compare
 
+from timesink.measures.steps import steps
 from timesink.measures.steps.proof import StepOrigin
-from timesink.measures.steps.steps import steps
 from timesink.readers import read
 
 GEMM = "ampere_sgemm_128x64_{}"

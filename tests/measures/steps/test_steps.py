@@ -10,10 +10,9 @@ from tests.tables import trace_of
 from timesink.diagnosis.budgets import step_budgets
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
-from timesink.measures.steps import marks
+from timesink.measures.steps import marks, step_times, steps
 from timesink.measures.steps.launch_sequences import step_candidates
 from timesink.measures.steps.marks import StepMarker, step_of_ops
-from timesink.measures.steps.steps import step_times, steps
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import StepChoice, Trace
 from timesink.records import replace

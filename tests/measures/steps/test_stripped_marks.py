@@ -12,8 +12,8 @@ from benchmarks.faults.score import captures_in
 from tests.measures.steps.library_ranges import WAYS
 from tests.profiles import EACH
 
+from timesink.measures.steps import Steps, steps
 from timesink.measures.steps.proof import StepOrigin
-from timesink.measures.steps.steps import Steps, steps
 from timesink.model.arrays import Int64Array
 from timesink.readers import read
 

@@ -10,10 +10,10 @@ from tests.tables import trace_of
 
 from timesink.diagnosis import budgets
 from timesink.knowledge.op_class import op_class
+from timesink.measures import timeline as lines_of
+from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import step_budgets
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline import device_timeline as lines_of
-from timesink.measures.timeline.device_timeline import (
+from timesink.measures.timeline import (
     covered_by_device,
     device_gaps,
     device_names,

@@ -8,10 +8,10 @@ from tests.strategies import traces
 from tests.tables import trace_of
 
 from timesink.knowledge.op_class import op_class
-from timesink.measures.communication.communication import communication
-from timesink.measures.kernels.kernels import kernels, median_kernel_ns
+from timesink.measures.communication import communication
+from timesink.measures.kernels import kernels, median_kernel_ns
+from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.copies import copies
-from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace

@@ -9,7 +9,7 @@ from tests.strategies import shifted, traces
 from tests.tables import trace_of
 
 from timesink.measures.idle.input_pipeline import input_pipeline
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.quality import quality
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.intervals import Intervals

@@ -12,13 +12,13 @@ import pytest
 from tests.measures.conftest import Load
 
 from timesink.measures.idle.input_pipeline import input_pipeline
-from timesink.measures.kernels.kernels import kernels
+from timesink.measures.kernels import kernels
+from timesink.measures.steps import steps
 from timesink.measures.steps.marks import step_of_ops
 from timesink.measures.steps.per_step import per_step_ns
-from timesink.measures.steps.steps import steps
+from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.attribution import attribution, host_nesting, launch_links
 from timesink.measures.timeline.copies import copies
-from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.launches import launch_units
 from timesink.measures.timeline.quality import quality
 from timesink.measures.timeline.ranges import range_projection

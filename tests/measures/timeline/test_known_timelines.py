@@ -16,7 +16,7 @@ from tests.measures.timeline.known_tables import METRICS, PROFILE_OF, TRACELENS,
 from tests.measures.timeline.tensorboard_breakdown import ROLES, tensorboard_breakdown
 
 from timesink.knowledge.op_class import op_class
-from timesink.measures.timeline.device_timeline import DeviceTimeline, device_timeline
+from timesink.measures.timeline import DeviceTimeline, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, DEVICES, SOURCES
 from timesink.model.trace import Trace

@@ -6,8 +6,8 @@ from hypothesis import given
 from tests.strategies import shifted, traces
 from tests.tables import trace_of
 
+from timesink.measures.timeline import device_gaps, device_timeline
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import device_gaps, device_timeline
 from timesink.measures.timeline.launches import launch_units, launches
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace

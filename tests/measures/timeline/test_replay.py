@@ -17,15 +17,14 @@ from tests.whatif.programs import Host, Launch, Step, Wait, simulate
 
 from timesink.knowledge.assumptions import replay as assumed
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.timeline import replay
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline, replay
 from timesink.measures.timeline.replay import calibrated_pricers, graphs, pricers, step_windows
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.units import NS_PER_MS
-from timesink.whatif.change import Target
+from timesink.whatif import Target
 from timesink.whatif.changes.host import FeedLoader, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.transfers import PinCopies
 from timesink.whatif.edit import Together

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.strategies import reordered, shifted, traces
 from tests.tables import trace_of
 
-from timesink.measures.timeline.device_timeline import DeviceTimeline, DeviceTimelines, device_timeline
+from timesink.measures.timeline import DeviceTimeline, DeviceTimelines, device_timeline
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 

@@ -9,9 +9,9 @@ from tests.measures.steps.test_steps import loop
 from tests.strategies import traces
 from tests.tables import trace_of
 
+from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import step_budgets
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 

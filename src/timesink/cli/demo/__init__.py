@@ -12,7 +12,7 @@ from timesink.render import Format
 if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
-    from timesink.views.page import Page
+    from timesink.views import Page
 
 CAPTURES = ("gpt_before", "gpt_after")
 BEFORE = "A GPT training loop on one H200, profiled with torch.profiler."
@@ -59,7 +59,7 @@ def _diagnosed(name: str) -> tuple[Trace, Diagnosis]:
 
 
 def _comparison(before: Diagnosis, after: Diagnosis) -> Page:
-    from timesink.views.page import Page, listed
+    from timesink.views import Page, listed
 
     rows = (
         (name, found.bottleneck.value, found.steps.p50_ms, _idle_ratio(found))

@@ -29,11 +29,11 @@ from timesink.fixes.table import fixes_of
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.records import Record
-from timesink.whatif.change import Case, Change, Touches
+from timesink.whatif import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, together
 from timesink.whatif.edit import Together
 from timesink.whatif.pricing import Pricer

@@ -27,15 +27,15 @@ from timesink.knowledge.assumptions import machines
 from timesink.measures.habits.repeated_passes import recomputed
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.one_stream import fills
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.steps import steps
+from timesink.measures.timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, DEVICES, MEMORY_EVENTS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 from timesink.units import bytes_text
-from timesink.whatif.change import Case
+from timesink.whatif import Case
 from timesink.whatif.changes.kernels import GrowKernels
 from timesink.whatif.critical_path import longest_kind
 from timesink.whatif.edit import Together

@@ -32,15 +32,15 @@ import polars as pl
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.kernels import PRODUCTS
 from timesink.knowledge.ranges import DDP_FORWARD
-from timesink.measures.communication.communication import may_communicate, without_contention
+from timesink.measures.communication import may_communicate, without_contention
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.idle.blamed_time import launching_time, python_time
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.ranks.job import OP_KEY, job, launches_of
+from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import begun_per_step, step_windows
-from timesink.measures.steps.steps import steps
+from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals, begun_in, intervals_by
@@ -49,7 +49,7 @@ from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, HOST_OPS, 
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 from timesink.units import NS_PER_US
-from timesink.whatif.change import Selection
+from timesink.whatif import Selection
 
 
 class SmallPart(Record, eq=False):

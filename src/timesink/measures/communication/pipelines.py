@@ -26,14 +26,14 @@ import polars as pl
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
 from timesink.knowledge.ranges import SCHEDULED, STAGE
+from timesink.measures.communication import communication
 from timesink.measures.communication.collectives import exchange_runs
-from timesink.measures.communication.communication import communication
 from timesink.measures.communication.matching import exchanges_alike
 from timesink.measures.communication.waits import waiting_in_collectives
 from timesink.measures.ranks.job import Job, job, ranks_of
+from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import per_step_ns
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.ranges import range_projection
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.tables import RANGES

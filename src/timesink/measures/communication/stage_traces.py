@@ -19,8 +19,8 @@ from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.pipelines import pipeline, stage_ranges
 from timesink.measures.communication.stage_logs import ITEMS, SPANS, LoggedRank, StageLogs, stage_logs
 from timesink.measures.ranks.job import job, ranks_of
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.steps import steps
+from timesink.measures.timeline import device_timeline
 from timesink.model.arrays import median
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered

@@ -15,7 +15,7 @@ from timesink.knowledge.collectives import ALL_TO_ALL, EXCHANGE, kind_of_kernel
 from timesink.knowledge.kernels import PRODUCTS, KernelFamily
 from timesink.measures.communication.pipelines import pipeline
 from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline import Device
 from timesink.model.names import of_each
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered

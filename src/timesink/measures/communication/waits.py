@@ -13,8 +13,8 @@ from __future__ import annotations
 import polars as pl
 
 from timesink.knowledge.collectives import BUS_FACTORS
+from timesink.measures.communication import may_communicate
 from timesink.measures.communication.clocks import Clocks, align_clocks
-from timesink.measures.communication.communication import may_communicate
 from timesink.measures.communication.matching import (
     MatchedCollectives,
     MatchedMessages,
@@ -22,7 +22,7 @@ from timesink.measures.communication.matching import (
     match_messages,
 )
 from timesink.measures.ranks.job import Job, exposed_by_device, job
-from timesink.measures.timeline.device_timeline import Device, covered_by_device
+from timesink.measures.timeline import Device, covered_by_device
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record

@@ -35,9 +35,9 @@ from timesink.knowledge.operators import Operator
 from timesink.knowledge.ranges import COMPILED_REGION, GRAPH_CALL
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.facts import by_stream, device_peaks, in_ranges, kernel_facts, rows_of, within
-from timesink.measures.steps.steps import KEPT, steps
+from timesink.measures.steps import KEPT, steps
+from timesink.measures.timeline import Device, device_gaps
 from timesink.measures.timeline.attribution import host_nesting, host_places, launch_links
-from timesink.measures.timeline.device_timeline import Device, device_gaps
 from timesink.measures.timeline.launches import launches
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, flag_at, found_at, median
 from timesink.model.intervals import Intervals, begun_in
@@ -45,7 +45,7 @@ from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
-from timesink.whatif.change import Selection
+from timesink.whatif import Selection
 
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _FRAME: Final = pl.col("name").str.extract(COMPILE_ID, 1).cast(pl.Int64, strict=False)

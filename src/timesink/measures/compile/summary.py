@@ -25,8 +25,8 @@ import polars as pl
 from timesink.knowledge.calls import CallKind, call_kinds
 from timesink.knowledge.ranges import COMPILED_ONCE, COMPILING, DATA_PARALLEL, NUMBER
 from timesink.measures.compile import compiled_regions
+from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import in_most_steps
-from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.launches import launches
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches

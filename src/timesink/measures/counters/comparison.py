@@ -21,7 +21,7 @@ from timesink.knowledge.kernel_symbols import function_name, plain_name
 from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.roofline import roofline_of
 from timesink.measures.steps.per_step import largest_per_step_ns
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline import Device
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import of_each
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES

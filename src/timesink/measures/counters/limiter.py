@@ -37,6 +37,7 @@ from timesink.measures.counters.bounds import (
     MOSTLY,
     PRODUCT_WORK,
     TAGS,
+    LoadWait,
     bound_in_tf32,
     bound_of_any,
     bound_of_fewer_waits,
@@ -47,7 +48,6 @@ from timesink.measures.counters.bounds import (
     may_be_product,
     used,
 )
-from timesink.measures.counters.load_waits import LoadWait
 from timesink.measures.counters.page_bounds import OF_LOCAL
 from timesink.measures.counters.pages import DRAM_BUSY, Given, given_of, with_dram
 from timesink.measures.counters.roofline import KernelRoofline

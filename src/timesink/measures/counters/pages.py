@@ -29,8 +29,7 @@ from timesink.measures.counters import (
     stalls_of,
     throughput_of,
 )
-from timesink.measures.counters.bounds import FAR_FROM_FULL, FOR_LOADS, MOSTLY
-from timesink.measures.counters.load_waits import TRAFFIC, LoadWait, load_wait
+from timesink.measures.counters.bounds import FAR_FROM_FULL, FOR_LOADS, MOSTLY, TRAFFIC, LoadWait, load_wait
 from timesink.measures.counters.page_bounds import ACCESSES, OF_LOCAL, REQUESTS, ROUNDED, Told, told_in
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
 from timesink.measures.counters.waste import Access, Cause, Waste, requests_per_cycle, waste_of

@@ -14,7 +14,7 @@ import polars as pl
 from timesink.knowledge.metric_names import CLOCK, SAMPLED
 from timesink.measures.kernels.facts import NO_FAULT, kernel_facts, times_of
 from timesink.measures.steps.per_step import step_windows
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.ranges import range_work
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
@@ -22,7 +22,7 @@ from timesink.model.names import matches
 from timesink.model.tables import DEVICES, GPU_METRICS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
-from timesink.whatif.change import Selection
+from timesink.whatif import Selection
 
 LEAST_SAMPLES = 10
 """Fewer say nothing of a mean."""

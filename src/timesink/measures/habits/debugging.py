@@ -14,9 +14,9 @@ from timesink.knowledge import kernel_traits
 from timesink.knowledge.calls import FILE_STATE, CallKind, call_kinds
 from timesink.knowledge.operators import ALLOCATES, CHECKS_FOR_NAN, FILLS
 from timesink.measures.habits.extra_work import WAITING_CAUSES, ExtraWork, HostTimes, extra_work, launch_order, together
+from timesink.measures.timeline import Device
 from timesink.measures.timeline.attribution import belonging_to, host_nesting, launch_links
 from timesink.measures.timeline.autograd import backward_operators, recording_operators
-from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array, flag_at, median
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches

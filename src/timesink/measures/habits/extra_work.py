@@ -17,10 +17,10 @@ from timesink.knowledge.kernel_traits import OF_BACKWARD
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.fusion import LAUNCHING_CAUSES
+from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import step_windows
-from timesink.measures.steps.steps import steps
+from timesink.measures.timeline import Device
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, slices
 from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches

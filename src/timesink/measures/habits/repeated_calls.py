@@ -35,7 +35,7 @@ from timesink.model.arrays import BoolArray, Float64Array, Int64Array, median
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
-from timesink.whatif.change import Selection
+from timesink.whatif import Selection
 
 _CALLS: Final = 4  # in a row: as many as a step has conditions, views or micro-batches; longer rows are loops in time
 _MOST: Final = 4_000  # kernels of a step: rows of longer steps take seconds to search

@@ -17,7 +17,7 @@ from timesink.measures.habits.extra_work import PLAIN, ExtraWork, extra_work, la
 from timesink.measures.kernels.facts import all_rows, kernel_facts
 from timesink.measures.kernels.fusion import unfused_attention
 from timesink.measures.steps.per_step import step_windows
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import mapped, matches

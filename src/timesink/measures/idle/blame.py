@@ -20,7 +20,7 @@ from timesink.measures.idle.charges import Charges, behind, wait_causes, won_wit
 from timesink.measures.idle.input_pipeline import input_prepared
 from timesink.measures.idle.pieces import GapCutter, Pieces
 from timesink.measures.steps.per_step import begun_per_step, per_step_ns, step_weights, step_windows
-from timesink.measures.timeline.device_timeline import Device, device_gaps, device_timeline
+from timesink.measures.timeline import Device, device_gaps, device_timeline
 from timesink.measures.timeline.launches import launched_ahead
 from timesink.measures.timeline.replay import work_of
 from timesink.model.arrays import WEIGHTY, Int64Array, slices

@@ -21,13 +21,13 @@ from timesink._native import summed
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.idle.causes import LAUNCHING_CAUSES
-from timesink.measures.lines.by_line import sampled_line
+from timesink.measures.lines import sampled_line
 from timesink.measures.lines.stacks import own_frames
+from timesink.measures.steps import steps
 from timesink.measures.steps.parts import range_labels
 from timesink.measures.steps.per_step import per_step_ns, period_ns
-from timesink.measures.steps.steps import steps
+from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.attribution import push_pop_ranges
-from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.start_up import start_up
 from timesink.model.arrays import slices
 from timesink.model.intervals import Intervals

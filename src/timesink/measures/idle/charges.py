@@ -27,7 +27,7 @@ from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import State, replace
-from timesink.whatif.change import Case
+from timesink.whatif import Case
 from timesink.whatif.changes.host import RemoveSyncs
 
 _OF_HOST: Final = np.array([CAUSE_CODE[cause] for cause in HOST_CAUSES])

@@ -32,7 +32,7 @@ from timesink.model.arrays import Int64Array, flag_at
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
-from timesink.whatif.change import Selection
+from timesink.whatif import Selection
 
 SIGNATURE = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
 _OF_UNITS: Final = (WorkKind.MATMUL, WorkKind.ATTENTION, WorkKind.CONVOLUTION)  # no roof without a rate for the type

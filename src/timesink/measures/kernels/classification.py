@@ -19,9 +19,9 @@ from timesink.knowledge.ranges import NUMBERED_STEP, OPTIMIZER_STEP, OWN_RANGES
 from timesink.measures.kernels.attainable import grouped_calls, operator_calls, with_bounds
 from timesink.measures.kernels.facts import kernel_facts, within
 from timesink.measures.steps.per_step import step_windows
+from timesink.measures.timeline import Device
 from timesink.measures.timeline.attribution import push_pop_ranges, range_nesting
 from timesink.measures.timeline.autograd import by_tool, forward_operators, inside_backward
-from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array, IntArray
 from timesink.model.names import matches
 from timesink.model.nesting import Nesting

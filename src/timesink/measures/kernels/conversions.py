@@ -18,13 +18,13 @@ from timesink.knowledge import kernel_traits
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.operators import COPY, FLOATING
 from timesink.measures.kernels.facts import KernelFacts, by_stream, kernel_facts, multiprocessors, rows_of
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline import Device
 from timesink.model.arrays import Int64Array, flag_at
 from timesink.model.names import matches, of_each
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, release_after, remembered
 from timesink.untrusted.plain_json import parsed
-from timesink.whatif.change import Selection
+from timesink.whatif import Selection
 
 _COPIES: Final = pl.Enum(["cast", "layout"])
 _ROLES: Final = pl.Enum(["converter", "grouped", "strided", "packed"])

@@ -23,6 +23,7 @@ from timesink.knowledge.kernels import PRODUCTS, KernelFamily, decode
 from timesink.knowledge.operators import operand_type
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.measures.steps.per_step import per_step_ns
+from timesink.measures.timeline import Device, device_names
 from timesink.measures.timeline.attribution import (
     asked_at,
     attribution,
@@ -31,7 +32,6 @@ from timesink.measures.timeline.attribution import (
     names_at,
     range_nesting,
 )
-from timesink.measures.timeline.device_timeline import Device, device_names
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, median
 from timesink.model.intervals import Intervals
@@ -42,7 +42,7 @@ from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, release_after, remembered
 from timesink.records import Record
 from timesink.startup import regex
-from timesink.whatif.change import Case, Selection
+from timesink.whatif import Case, Selection
 from timesink.whatif.changes.kernels import ShortenKernels
 
 NO_FAULT: Final = ("communication", "delay")  # families that are to leave multiprocessors idle

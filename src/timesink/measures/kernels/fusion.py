@@ -28,8 +28,8 @@ from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.conversions import copies
 from timesink.measures.kernels.facts import all_rows, by_stream, kernel_facts, rows_of
 from timesink.measures.kernels.precision import wide_kernels
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.steps import steps
+from timesink.measures.timeline import Device
 from timesink.measures.timeline.ranges import range_projection
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals, intervals_by
@@ -37,7 +37,7 @@ from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
-from timesink.whatif.change import Selection
+from timesink.whatif import Selection
 
 _PRODUCTS: Final = ("gemm", "gemv")
 _BETWEEN: Final = ("pointwise", "copy", "fill", "random", "index", "concat", "softmax", "layout", "other")

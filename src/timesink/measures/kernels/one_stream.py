@@ -15,12 +15,12 @@ import polars as pl
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.gpus import RESIDENT_THREADS
 from timesink.measures.kernels.facts import NO_FAULT, kernel_facts, multiprocessors
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline import Device
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
-from timesink.whatif.change import Selection
+from timesink.whatif import Selection
 
 _LEAST_RUN: Final = 2  # one kernel has nothing to run beside
 

@@ -18,14 +18,14 @@ from timesink.knowledge.kernel_traits import DOUBLE, SINCE_TF32
 from timesink.measures.kernels.facts import all_rows, kernel_facts, rows_of, times_of
 from timesink.measures.kernels.shapes import bytes_share, misaligned_products
 from timesink.measures.steps.per_step import share_of_step
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline import Device
 from timesink.measures.timeline.known import trains
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
 from timesink.records import replace
-from timesink.whatif.change import Selection
+from timesink.whatif import Selection
 
 _PRODUCTS: Final = ("gemm", "convolution")
 _STREAMING: Final = ("pointwise", "reduction", "norm", "softmax", "copy", "concat", "loss", "foreach")

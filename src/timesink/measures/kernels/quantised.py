@@ -27,7 +27,7 @@ from timesink.knowledge.operators import OperatorWork, WorkKind
 from timesink.knowledge.work import operand_sides, product_sizes
 from timesink.measures.kernels.attainable import bound_of
 from timesink.measures.kernels.facts import by_stream, device_peaks, kernel_facts
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline import Device
 from timesink.model.arrays import median
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS, HOST_OPS

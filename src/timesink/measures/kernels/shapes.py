@@ -19,13 +19,13 @@ from timesink.knowledge.gpus import GpuPeaks
 from timesink.knowledge.operators import PRODUCTS, Operator, Tensor
 from timesink.knowledge.work import matmul
 from timesink.measures.kernels.facts import device_peaks, kernel_facts
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline import Device
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.startup import regex
 from timesink.units import NS_PER_S
-from timesink.whatif.change import Selection
+from timesink.whatif import Selection
 
 _DISTINCT: Final = 65536  # names and signatures of one program
 _ITEM_BYTES: Final = {"bf16": 2, "fp16": 2, "tf32": 4, "fp8": 1, "int8": 1}

@@ -21,9 +21,9 @@ from timesink.knowledge.calls import STREAM_WAIT
 from timesink.knowledge.gpus import ISSUES_OF_CYCLE, RESIDENT_THREADS, lanes_of
 from timesink.knowledge.kernel_traits import LIBRARY_LAUNCH, MIGRATION
 from timesink.measures.kernels.facts import NO_FAULT, all_rows, kernel_facts, multiprocessors, rows_of
+from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import period_ns, share_of_step, step_windows
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import Device, device_names, device_timeline
+from timesink.measures.timeline import Device, device_names, device_timeline
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
@@ -31,7 +31,7 @@ from timesink.model.schema import picked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
-from timesink.whatif.change import Selection
+from timesink.whatif import Selection
 
 
 class SerializedStreams(Record, eq=False):

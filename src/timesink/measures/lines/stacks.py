@@ -19,7 +19,7 @@ import polars as pl
 from timesink.knowledge.frames import LIBRARY, PLACE, is_engine, is_own
 from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP
 from timesink.measures.lines.generated import Texts, fused_stacks
-from timesink.measures.steps.steps import steps
+from timesink.measures.steps import steps
 from timesink.measures.timeline.attribution import (
     attribution,
     host_places,

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline import Device
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.schema import nulls
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS

@@ -21,7 +21,7 @@ from timesink.knowledge import frames as known_frames
 from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.ranges import TORCH_OPTIMIZER_STEP, TORCH_ZERO_GRAD
 from timesink.measures.memory.allocator import BEFORE, Lifetimes, lifetimes
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline import Device
 from timesink.model.arrays import BoolArray, Int8Array, Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import MEMORY_MARKS

@@ -23,11 +23,11 @@ import polars as pl
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT, kind_of_kernel, message_bytes
 from timesink.knowledge.op_class import COMMUNICATION, class_of_ops
 from timesink.measures.ranks.parity import PARITY, parity_facts
+from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.steps.slow_steps import slow_rates
-from timesink.measures.steps.steps import steps
+from timesink.measures.timeline import Device, covered_by_device, device_names, device_timeline
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import Device, covered_by_device, device_names, device_timeline
 from timesink.measures.timeline.synchronisations import blocking_calls
 from timesink.model.arrays import BoolArray, Int64Array, median
 from timesink.model.intervals import Intervals

@@ -27,11 +27,11 @@ import polars as pl
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.assumptions import replay
 from timesink.knowledge.op_class import class_of_ops
-from timesink.measures.communication.communication import contention
+from timesink.measures.communication import contention
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits
 from timesink.measures.ranks.job import as_often_ns, exposed_by_device, step_ns
 from timesink.measures.steps.per_step import period_ns
-from timesink.measures.timeline.device_timeline import Device, device_timeline, rows_by_device
+from timesink.measures.timeline import Device, device_timeline, rows_by_device
 from timesink.measures.timeline.replay import deflated_pricers, estimated_step_ns, rank_paces_ns
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
@@ -39,7 +39,7 @@ from timesink.model.nesting import key_slices
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
-from timesink.whatif.change import Case
+from timesink.whatif import Case
 
 
 class Lateness(Record, eq=False):

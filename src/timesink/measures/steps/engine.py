@@ -24,11 +24,11 @@ from timesink.knowledge.ranges import ENGINE_STEP, EXECUTE_MODEL
 from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.kernels.facts import multiprocessors
+from timesink.measures.steps import steps
 from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops
 from timesink.measures.steps.per_step import per_step_ns, period_ns
-from timesink.measures.steps.steps import steps
+from timesink.measures.timeline import Device
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.ranges import requests_of
 from timesink.model.arrays import BoolArray, Int8Array, median
 from timesink.model.intervals import Intervals
@@ -36,7 +36,7 @@ from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, OS_CALLS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
-from timesink.whatif.change import Change, Target
+from timesink.whatif import Change, Target
 from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.transfers import PinCopies
 from timesink.whatif.edit import Together

@@ -19,10 +19,10 @@ from timesink._native import summed
 from timesink.knowledge.op_class import class_of_ops
 from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP
 from timesink.measures.idle.blame import by_cause
+from timesink.measures.steps import steps
 from timesink.measures.steps.marks import step_marks
-from timesink.measures.steps.steps import steps
+from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges
-from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import Int64Array, found_at, slices
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import numbered_rows, slice_of

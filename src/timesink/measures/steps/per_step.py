@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from timesink.measures.steps import steps
 from timesink.measures.steps.slow_steps import weights_in
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline import Device, device_timeline
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered

@@ -34,8 +34,9 @@ from timesink.knowledge.ranges import (
     PART_OF_STEP,
     STEP,
 )
+from timesink.measures.steps import steps
 from timesink.measures.steps.parts import pacing_windows, range_labels
-from timesink.measures.steps.steps import steps
+from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges, range_nesting
 from timesink.measures.timeline.autograd import (
     backward_calls,
@@ -45,7 +46,6 @@ from timesink.measures.timeline.autograd import (
     program_threads,
     range_of_program,
 )
-from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, found_at, none_of, slices
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches

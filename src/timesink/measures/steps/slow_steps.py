@@ -36,8 +36,8 @@ import polars as pl
 
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.idle.input_pipeline import input_prepared
-from timesink.measures.steps.steps import TRUNCATED, WARM_UP, steps
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.steps import TRUNCATED, WARM_UP, steps
+from timesink.measures.timeline import device_timeline
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS

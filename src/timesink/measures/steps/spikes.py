@@ -27,9 +27,9 @@ from timesink.knowledge.calls import FREE
 from timesink.knowledge.op_class import COMPUTE, OpClass, class_of_ops
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.causes import CAUSE_CODE
+from timesink.measures.steps import steps
 from timesink.measures.steps.slow_steps import usual_and_deviation
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline import Device
 from timesink.model.arrays import Int8Array, Int64Array, IntArray, median
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches

@@ -27,8 +27,8 @@ from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_places
 from timesink.measures.kernels.classification import modules
 from timesink.measures.steps.per_step import step_windows
+from timesink.measures.timeline import Device, covered_by_device, device_timeline
 from timesink.measures.timeline.attribution import asked_at, attribution, push_pop_ranges
-from timesink.measures.timeline.device_timeline import Device, covered_by_device, device_timeline
 from timesink.model.arrays import Float64Array, Int64Array, distinct, found_at
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped

@@ -7,7 +7,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.kernel_traits import TOUCHED
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline import Device, device_timeline
 from timesink.model.arrays import BoolArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches

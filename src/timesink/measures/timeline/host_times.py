@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP, PROFILER_STEP
+from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.attribution import range_nesting
-from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.ranges import backward_projection, range_projection, thread_projection
 from timesink.model.arrays import median
 from timesink.model.names import mapped

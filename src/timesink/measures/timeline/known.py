@@ -17,9 +17,9 @@ from timesink.knowledge.kernel_traits import MIGRATION, OF_BACKWARD
 from timesink.knowledge.programs import SIGNS, ProgramKind
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, OPTIMIZER_STEP
 from timesink.knowledge.vendors import Vendor, vendor_of_calls, vendor_of_product
-from timesink.measures.steps.steps import steps
+from timesink.measures.steps import steps
+from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.quality import graph_capture, head_count
 from timesink.measures.timeline.start_up import StartUp, start_up
 from timesink.model.names import matches

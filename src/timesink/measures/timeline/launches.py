@@ -10,9 +10,9 @@ import polars as pl
 
 from timesink._native import places
 from timesink.knowledge.assumptions import idle
-from timesink.measures.steps.steps import steps
+from timesink.measures.steps import steps
+from timesink.measures.timeline import Device, DeviceTimeline, device_gaps, device_timeline
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import Device, DeviceTimeline, device_gaps, device_timeline
 from timesink.model.arrays import Int32Array, Int64Array, median, slices
 from timesink.model.intervals import begun_in
 from timesink.model.tables import API_CALLS, DEVICE_OPS

@@ -16,7 +16,7 @@ import polars as pl
 
 from timesink.knowledge.calls import CAPTURE_BEGIN, CAPTURE_END, GRAPH_LAUNCH, LAUNCH
 from timesink.knowledge.ranges import CAPTURED_SIZE
-from timesink.measures.steps.steps import steps
+from timesink.measures.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray, flag_at
 from timesink.model.intervals import Intervals
@@ -25,7 +25,7 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, PROFI
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 from timesink.units import NS_PER_US
-from timesink.whatif.change import Case
+from timesink.whatif import Case
 from timesink.whatif.unprofiled import recording_us
 
 

@@ -15,15 +15,15 @@ import polars as pl
 
 from timesink.knowledge.assumptions import replay
 from timesink.measures.communication.waits import exposed_waits
+from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.steps.slow_steps import slow, slow_rates, usual_weights, weights, weights_in
-from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray, Int64Array, flag_at
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES, SYNCS
 from timesink.model.trace import Trace, remembered
-from timesink.whatif.change import Case
+from timesink.whatif import Case
 from timesink.whatif.critical_path import PathPieces, path_pieces
 from timesink.whatif.graph import Graph, Program, RankWork, ranks_of
 from timesink.whatif.periods import Anchors, StepWindows

@@ -13,8 +13,8 @@ import polars as pl
 
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import LAUNCH, LOADS_LIBRARY, CallKind, call_kinds
+from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS

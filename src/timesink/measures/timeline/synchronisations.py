@@ -15,8 +15,8 @@ import polars as pl
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import CallKind, call_kinds
 from timesink.knowledge.ranges import OWN_RANGES
+from timesink.measures.timeline import device_gaps
 from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges
-from timesink.measures.timeline.device_timeline import device_gaps
 from timesink.measures.timeline.launches import launches
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import matches

@@ -33,8 +33,8 @@ from timesink.readers.kineto.decoded import decode
 from timesink.readers.kineto.tables import to_trace
 from timesink.readers.ranks import join_traces
 from timesink.records import Record, replace
+from timesink.untrusted import shortened
 from timesink.untrusted.budget import ReadLimits
-from timesink.untrusted.scrub import shortened
 from timesink.untrusted.unpack import UnpackedFile, unpacked_whole
 
 _ONE_EACH: Final = "give the file of each rank: timesink diagnose rank0.json rank1.json"

@@ -19,7 +19,7 @@ from timesink.verify.outcomes import (
     How,
     Outcome,
 )
-from timesink.views.page import Page, Sheet, listed, sheet_of, without_columns
+from timesink.views import Page, Sheet, listed, sheet_of, without_columns
 
 SHOWN_CONTRIBUTIONS = 15
 SHOWN_ROWS = 15

@@ -35,9 +35,9 @@ from timesink.render.gate import (
 )
 from timesink.render.json import enveloped, json_text, named
 from timesink.render.markdown import escaped, markdown_table
-from timesink.untrusted.scrub import dashed, defuse_lines, scrub, scrub_sentence
+from timesink.untrusted import dashed, defuse_lines, scrub, scrub_sentence
 from timesink.verify.outcomes import Fate, GateResult, GateRow, Outcome
-from timesink.views.page import Sheet
+from timesink.views import Sheet
 
 
 def render_json(result: GateResult, style: Style) -> str:

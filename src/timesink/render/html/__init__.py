@@ -23,9 +23,9 @@ from timesink.render.html.shell import Assets, document
 from timesink.render.json import named
 from timesink.render.parts import clear_text, device_sheet, not_applicable_text, steps_text, undecided_parts
 from timesink.units import NS_PER_MS, share_text, time_text
-from timesink.untrusted.scrub import scrub_sentence, scrub_values
+from timesink.untrusted import scrub_sentence, scrub_values
+from timesink.views import Page, Report
 from timesink.views.figures import Timeline
-from timesink.views.page import Page, Report
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace

@@ -14,9 +14,9 @@ import polars as pl
 from timesink.diagnosis.verdicts import StepBudget
 from timesink.knowledge.kernel_names import short_names
 from timesink.knowledge.step_parts import part_words
-from timesink.untrusted.scrub import scrub
+from timesink.untrusted import scrub
+from timesink.views import Report, Sheet
 from timesink.views.figures import Flame, FlameChange, Runs, StepSeries, Timeline
-from timesink.views.page import Report, Sheet
 
 WIDTH = 1000
 SHOWN_BARS = 8

@@ -12,8 +12,8 @@ from markupsafe import Markup
 from timesink.knowledge.step_parts import part_words
 from timesink.render.brief import saved_share, short_advice, short_saving
 from timesink.render.parts import grouped, short_place
+from timesink.views import Field, Report, Sheet, declare, listed, sheet_of, without_columns
 from timesink.views.figures import Flame, FlameChange, StepSeries, Timeline
-from timesink.views.page import Field, Report, Sheet, declare, listed, sheet_of, without_columns
 
 
 @cache

@@ -40,8 +40,8 @@ from timesink.render.svg import chart_svg
 from timesink.render.svg.pen import DARK, LIGHT, style_of
 from timesink.render.tables import TIE, cell_text, quantity_text, tied, value_text
 from timesink.units import share_text, time_text
-from timesink.untrusted.scrub import defuse_lines, scrub_sentence, scrub_values, shortened
-from timesink.views.page import Page
+from timesink.untrusted import defuse_lines, scrub_sentence, scrub_values, shortened
+from timesink.views import Page
 
 
 class Assets(Record):

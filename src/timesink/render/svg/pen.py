@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Final
 
 from timesink.records import Record
-from timesink.untrusted.scrub import scrub
+from timesink.untrusted import scrub
 
 _COLOURS: Final = json.loads(files("timesink.render.svg").joinpath("colours.json").read_text(encoding="utf-8"))
 LIGHT: Final[Mapping[str, str]] = _COLOURS["light"]

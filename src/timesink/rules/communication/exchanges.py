@@ -13,6 +13,13 @@ from timesink.diagnosis.verdicts import Claim, NotApplicable, Quantity, Undecide
 from timesink.diagnosis.words import number, of_period, of_step
 from timesink.fixes import table as fixes
 from timesink.knowledge.assumptions import fixes as assumed
+from timesink.measures.communication import (
+    DeviceCommunication,
+    communication,
+    contention,
+    may_communicate,
+    unnamed_exchange,
+)
 from timesink.measures.communication.collectives import (
     ExchangeRuns,
     awaited_collectives,
@@ -22,23 +29,16 @@ from timesink.measures.communication.collectives import (
     small_part,
     transfers,
 )
-from timesink.measures.communication.communication import (
-    DeviceCommunication,
-    communication,
-    contention,
-    may_communicate,
-    unnamed_exchange,
-)
 from timesink.measures.communication.links import link_curve
 from timesink.measures.communication.pipelines import exposed_transfers
 from timesink.measures.communication.structures import structures
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.steps.per_step import per_step_ns, period_ns, share_of_step
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
-from timesink.whatif.change import Case
+from timesink.whatif import Case
 from timesink.whatif.changes.host import MergeExchanges
 
 _CAPTURE: Final = "timesink capture torch -- torchrun train.py"

@@ -18,8 +18,7 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.diagnosis.words import number
 from timesink.knowledge.assumptions import ranks as assumed
-from timesink.measures.communication.cut_batches import cut_stages_ns, layer_ns
-from timesink.measures.communication.depths import depths, waiting_slowdown
+from timesink.measures.communication.depths import cut_stages_ns, depths, layer_ns, waiting_slowdown
 from timesink.measures.communication.pipelines import (
     Pipeline,
     Schedule,
@@ -43,7 +42,7 @@ from timesink.measures.ranks.lateness import (
 )
 from timesink.measures.ranks.parity import ranks_text
 from timesink.measures.steps.per_step import per_step_ns
-from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.known import trains
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace

@@ -13,7 +13,7 @@ from timesink.measures.counters.sampled import sampled
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import period_ns
 from timesink.model.trace import Trace
-from timesink.whatif.change import Case, Change
+from timesink.whatif import Case, Change
 from timesink.whatif.changes.kernels import ShortenKernels
 
 

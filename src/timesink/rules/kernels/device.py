@@ -26,7 +26,7 @@ from timesink.model.schema import SHOWN_ROWS
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.rules.kernels import kernel_row, kernel_rule
-from timesink.whatif.change import Case
+from timesink.whatif import Case
 
 _NO_GRIDS: Final = Undecided(
     "no grid, or no count of multiprocessors, is recorded", "timesink capture nsys -- python train.py"

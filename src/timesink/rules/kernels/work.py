@@ -23,7 +23,7 @@ from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.rules.kernels import kernel_details, kernel_row, kernel_rule
 from timesink.units import NS_PER_MS, share_text
-from timesink.whatif.change import Selection
+from timesink.whatif import Selection
 
 
 def _cast_pairs(trace: Trace, row: Row, figures: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Evidence, ...]]:

@@ -14,9 +14,9 @@ from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.errors import unknown
 from timesink.measures.counters import ARITHMETIC, MEMORY, Resource
-from timesink.measures.counters.epilogue import ProductParts, product_parts
 from timesink.measures.counters.limiter import KernelLimits, why_unexplained
 from timesink.measures.counters.machine_roofs import LeastBytes
+from timesink.measures.counters.roofline import ProductParts, product_parts
 from timesink.measures.counters.sheet import FIGURES, KernelSheet, Value, kernel_sheets
 from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace

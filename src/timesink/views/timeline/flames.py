@@ -14,9 +14,10 @@ from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.verdicts import StepBudget
 from timesink.knowledge.kernel_names import short_names
 from timesink.measures.kernels.classification import modules
+from timesink.measures.steps import steps
 from timesink.measures.steps.parts import step_parts
 from timesink.measures.steps.per_step import period_name
-from timesink.measures.steps.steps import steps
+from timesink.measures.timeline import Device
 from timesink.measures.timeline.call_trees import (
     CallTree,
     TreeChange,
@@ -31,14 +32,13 @@ from timesink.measures.timeline.call_trees import (
     step_idle_tree,
     tree_change,
 )
-from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record, replace
 from timesink.units import time_text
 from timesink.views.figures import Flame, FlameChange, Lane, Timeline
-from timesink.views.timeline.lanes import family, timeline_of
+from timesink.views.timeline import family, timeline_of
 from timesink.views.timeline.runs import chosen
 
 LEAST_SHARE: Final = 1 / 2000  # half a pixel of a wide screen

@@ -17,7 +17,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.records import Record, field
 from timesink.units import NS_PER_US
-from timesink.whatif.change import (
+from timesink.whatif import (
     EVERYTHING,
     Case,
     Figure,

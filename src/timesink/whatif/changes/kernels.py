@@ -15,7 +15,7 @@ from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.records import Record, field
-from timesink.whatif.change import (
+from timesink.whatif import (
     Case,
     Figure,
     Range,

@@ -12,7 +12,7 @@ from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray, median
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.records import Record, field, replace
-from timesink.whatif.change import EVERYTHING, Case, Figure, Range, Selection, Target, Touches, chosen_ops
+from timesink.whatif import EVERYTHING, Case, Figure, Range, Selection, Target, Touches, chosen_ops
 from timesink.whatif.changes.kernels import OfKernels, ShortenKernels, shorten
 from timesink.whatif.device import stream_neighbours
 from timesink.whatif.edit import Edit, EditedChange

@@ -117,7 +117,7 @@ class Mutant:
 
     @cached_property
     def module(self) -> str:
-        return ".".join(("timesink", *self.path.relative_to(SOURCE).with_suffix("").parts))
+        return ".".join(("timesink", *self.path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
 
 
 def changes(node: ast.AST) -> Iterator[ast.AST]:  # noqa: PLR0912

@@ -26,6 +26,7 @@ from site_pages import DOCS, SITE, VERDICTS, which_page, with_navigation, with_v
 from speed_page import speed_pages
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import CASES, Rule, page_paths
+from timesink.fixes.measured import FALLBACKS
 from timesink.knowledge.assumptions import ALL as EVERY
 from timesink.knowledge.assumptions import VARIABLE
 from timesink.model.schema import Column, Table
@@ -99,8 +100,12 @@ on which a figure was set ([accuracy](explanation/accuracy.md)); [the science](e
 figures are for.
 
 `{VARIABLE}=fixes.loading_left=0.2,replay.event_cost_us=1:2:4` replaces some for one run, and the diagnosis says
-so. `timesink explain --assumptions CODE` shows those of one rule."""
-    lines = [intro]
+so. `timesink explain --assumptions CODE` shows those of one rule.
+
+Some are fallbacks: what `timesink plan machine` or `timesink plan TRACE --measure` found of a GPU and its CPU takes
+their place in plans of its traces ([how far either is off](explanation/accuracy.md#prices-from-a-bench))."""
+    fallbacks = (f"- {what}: {', '.join(map(code, names))}" for what, names in FALLBACKS.items())
+    lines = [intro, "", *fallbacks]
     sheets = assumptions().sheets
     for figures, reasons in zip(sheets[::2], sheets[1::2], strict=True):
         lines += [

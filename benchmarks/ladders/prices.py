@@ -1,11 +1,13 @@
-"""Prices of single changes assumed and measured beside what each won, on one GPU that does all three.
+"""Prices of single changes assumed, by the machine's file and measured beside what each won, on one GPU that does all.
 
     python -m benchmarks.ladders prices OUT [--only a,b] [--seconds 10] [--deadline 380]
     python -m benchmarks.ladders prices OUT --table
 
 Every program is built with its base and with each of its changes; one at a time is timed in turns, its base is captured
-without a mark, and the plan of that capture is priced without and with `--measure`. OUT gets a file `NAME.prices.json`
-a program, with the capture and the answers of the bench beside it, so that prices can be worked out again elsewhere.
+without a mark, and the plan of that capture is priced by what is assumed, by what `plan machine` found, and with
+`--measure`. OUT gets a file `NAME.prices.json` a program, with the capture and the answers of the bench beside it, so
+that prices can be worked out again elsewhere. What a change won is the median of its turns, each beside the base's of
+the same turn: on a host that others use a shortest turn is a chance.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -25,8 +28,9 @@ from typing import Any
 from benchmarks.ladders import suite
 
 BUILD_S, TURN_S, PRICE_S = 150.0, 30.0, 70.0
-BENCH_S = {"first": 55.0, "later": 34.0}
-"""The first program's bench measures the host as well."""
+BENCH_S, MACHINE_S = 34.0, 60.0
+ROOM = 0.02
+KINDS = ("assumed", "machine", "measured")
 
 
 def built(out: Path, name: str, dry: bool) -> subprocess.Popen[bytes]:
@@ -67,7 +71,10 @@ def run(out: Path, names: Sequence[str], seconds: float, deadline: float, dry: b
     for name, process in processes.items():
         os.killpg(process.pid, signal.SIGSTOP if name in warm else signal.SIGKILL)
     print(f"{time.monotonic() - began:4.0f} s  built {len(warm)} of {len(names)}", flush=True)
-    for number, name in enumerate(warm):
+    priced = [sys.executable, "-m", "benchmarks.ladders.prices", str(out), "--price"]
+    subprocess.run([*priced, "machine"], check=False, timeout=2 * MACHINE_S)
+    print(f"{time.monotonic() - began:4.0f} s  machine", flush=True)
+    for name in warm:
         process = processes[name]
         os.killpg(process.pid, signal.SIGCONT)
         if time.monotonic() - began < deadline - TURN_S:
@@ -80,48 +87,60 @@ def run(out: Path, names: Sequence[str], seconds: float, deadline: float, dry: b
         ended(process)
         capture = out / f"{name}.torch.json"
         if capture.exists() and time.monotonic() - began < deadline:
-            command = [sys.executable, "-m", "benchmarks.ladders.prices", str(out), "--price", name]
-            command += ["--bench", str(BENCH_S["later" if number else "first"])]
-            subprocess.run(command, check=False, timeout=PRICE_S + BENCH_S["first"])
+            subprocess.run([*priced, name], check=False, timeout=2 * PRICE_S)
         print(f"{time.monotonic() - began:4.0f} s  {name}", flush=True)
 
 
+def measure_machine(out: Path) -> None:
+    """The machine's file, by itself and as the first answers of the bench."""
+    from timesink.trials.prices import calibrate_machine
+
+    file, _ = calibrate_machine(out / "machine", MACHINE_S)
+    (out / "answers").mkdir(exist_ok=True)
+    shutil.copy(file.path, out / "answers")
+
+
+def won(base_ms: Sequence[float], changed_ms: Sequence[float]) -> float:
+    """The share of the base's step that goes: the median of turns that both had."""
+    return 1 - statistics.median(changed / base for base, changed in zip(base_ms, changed_ms, strict=False))
+
+
 def price(out: Path, name: str, bench_s: float) -> None:
-    """Both prices of each change of a program, and what it won, as shares of the step."""
+    """Each price of each change of a program, and what it won, as shares of the step."""
     import timesink
     from timesink.diagnosis.plan.ladder import changes_offered
+    from timesink.fixes.measured import MeasuredPrices
     from timesink.measures.steps import steps
-    from timesink.trials.prices import measured_prices
+    from timesink.trials.prices import kept_prices, measured_prices
 
     found = json.loads((out / f"{name}.measure0.json").read_text())
-    base_ms = min(found["base"]["blocks_ms"])
+    base_ms = statistics.median(found["base"]["blocks_ms"])
     trace = timesink.read(out / f"{name}.torch.json")
     alike = max(round(steps(trace).frame.height / suite.STEPS), 1)
     trace = trace.with_unprofiled_step(base_ms / alike * 1e6)
     diagnosis, began = timesink.diagnose(trace), time.monotonic()
     measured = measured_prices(trace, out / "answers", bench_s)
     took_s = time.monotonic() - began
-    plain, other = (changes_offered(trace, diagnosis, prices) for prices in (None, measured))
-    rows = []
-    assert not isinstance(plain, str), plain
-    assert not isinstance(other, str), other
-    forms = {form.fix: form for form in measured.forms}
+    by_kind = (MeasuredPrices(), kept_prices(trace, out / "machine") or MeasuredPrices(), measured)
+    rows: list[dict[str, Any]] = []
     for change in suite.find(name).changes:
         blocks = found[change].get("blocks_ms") if found[change].get("receipts_equal") else None
-        shares = [_share(plain, change)]
-        with measured.assumed():
-            shares.append(_share(other, change))
-        form = forms.get(change)
-        rows.append(
-            {
-                "program": name, "split": suite.split(name), "change": change, "base_ms": base_ms,
-                "changed_ms": min(blocks) if blocks else None, "truth": 1 - min(blocks) / base_ms if blocks else None,
-                "assumed": shares[0], "measured": shares[1], "origin": form.origin if form else "assumed",
-                "scale": form.scale if form else None,
-            }
-        )  # fmt: skip
+        truth = won(found["base"]["blocks_ms"], blocks) if blocks else None
+        rows.append({"program": name, "split": suite.split(name), "change": change, "base_ms": base_ms, "truth": truth})
+    for kind, prices in zip(KINDS, by_kind, strict=True):
+        joint = changes_offered(trace, diagnosis, prices)
+        assert not isinstance(joint, str), joint
+        forms = {form.fix: form for form in prices.forms}
+        with prices.assumed():
+            for row in rows:
+                form = forms.get(row["change"])
+                row |= {kind: _share(joint, row["change"]), f"{kind} scale": form.scale if form else None}
+                row |= {f"{kind} origin": form.origin if form else "assumed"}
     said = {"rows": rows, "seconds": took_s, "refused": measured.refused, "notes": list(measured.notes)}
-    said["figures"] = dict(measured.figures)
+    said |= {
+        "figures": dict(measured.figures),
+        "calls_us": {name: one.expected for name, one in measured.calls.items()},
+    }
     (out / f"{name}.prices.json").write_text(json.dumps(said, indent=1))
 
 
@@ -139,23 +158,20 @@ def rows_of(out: Path) -> Iterator[dict[str, Any]]:
 
 
 def table(out: Path) -> str:
-    """A Markdown table by split: mean distance of both prices from the truth in points, of all changes and of those
-    that were measured, and how often the truth lies in the interval, or within two points of it."""
+    """A Markdown table by split: mean distance of each price from the truth in points, of all changes and of those
+    whose kernels were measured, and how often the truth lies in its interval, or within two points of it."""
     rows = list(rows_of(out))
-    lines = ["| split | changes | assumed | measured | within assumed | within measured |", "|---|---|---|---|---|---|"]
+    headings = ["split", "changes", *KINDS, *(f"within {kind}" for kind in KINDS)]
+    cells = [headings, ["---"] * len(headings)]
     for split in suite.SPLITS:
-        for label, told in (("all", False), ("measured", True)):
-            own = [row for row in rows if row["split"] == split and (not told or row["origin"] != "assumed")]
-            if not own:
-                continue
-            cells = [split, f"{len(own)} {label}"]
-            off = ([100 * abs(row[kind][1] - row["truth"]) for row in own] for kind in ("assumed", "measured"))
-            cells += [f"{statistics.fmean(points):.1f}" for points in off]
-            for kind in ("assumed", "measured"):
-                inside = [row[kind][0] - 0.02 <= row["truth"] <= row[kind][2] + 0.02 for row in own]
-                cells.append(f"{statistics.fmean(inside):.0%}")
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        for label, told in (("all", False), ("kernels measured", True)):
+            own = [row for row in rows if row["split"] == split and (not told or row["measured origin"] != "assumed")]
+            if own:
+                off = ([100 * abs(row[kind][1] - row["truth"]) for row in own] for kind in KINDS)
+                within = ([row[kind][0] - ROOM <= row["truth"] <= row[kind][2] + ROOM for row in own] for kind in KINDS)
+                cells.append([split, f"{len(own)} {label}", *(f"{statistics.fmean(points):.1f}" for points in off)])
+                cells[-1] += [f"{statistics.fmean(inside):.0%}" for inside in within]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def main() -> None:
@@ -164,13 +180,15 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names of programs, separated by commas")
     parser.add_argument("--seconds", type=float, default=8.0, help="each program is timed for so long")
     parser.add_argument("--deadline", type=float, default=380.0, help="no program is begun after so many seconds")
-    parser.add_argument("--price", default="", help="price this program, whose files are in OUT")
-    parser.add_argument("--bench", type=float, default=BENCH_S["first"], help="seconds that a bench may take")
+    parser.add_argument("--price", default="", help="price this program, or measure the `machine`")
+    parser.add_argument("--bench", type=float, default=BENCH_S, help="seconds that a bench may take")
     parser.add_argument("--dry", action="store_true", help="tiny sizes on the CPU: does everything run?")
     parser.add_argument("--table", action="store_true", help="print what OUT holds")
     given = parser.parse_args()
     if given.table:
         print(table(given.out))
+    elif given.price == "machine":
+        measure_machine(given.out)
     elif given.price:
         price(given.out, given.price, given.bench)
     else:

@@ -19,16 +19,20 @@ import timesink
 from timesink.cli.app import run
 from timesink.diagnosis.plan import Joint
 from timesink.diagnosis.plan.ladder import changes_offered, plan
-from timesink.fixes.measured import MeasuredPrices
-from timesink.knowledge.assumptions import fixes
+from timesink.fixes.measured import FALLBACKS, MeasuredKernels, MeasuredPrices
+from timesink.knowledge.assumptions import ALL, fixes
 from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.trials import prices as prices_of
 from timesink.trials.asked import BenchQuestions, identity
-from timesink.trials.attention import written_out
-from timesink.trials.prices import Bench, measured_prices, prices_on
-from timesink.trials.shares import figures_of, prices
+from timesink.trials.attention import copies_around, is_square_mask, written_out
+from timesink.trials.grid import by_grid
+from timesink.trials.machine import Bench, MachineFile
+from timesink.trials.prices import MACHINE, PRODUCTS, kept_prices, measured_prices, prices_on
+from timesink.trials.shares import calls_of, figures_of, prices
+from timesink.whatif import Case, Range
+from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast
 
 DEMO = min(Path(str(files("timesink.cli").joinpath("demo"))).glob("*before*.json.gz"))
 H100 = "NVIDIA H100 80GB HBM3"
@@ -153,20 +157,85 @@ def test_attention_is_recognised_by_how_its_products_fit() -> None:
     assert written_out([(0, True, "[[64,16],[16,96]]", False), (1, False, "", False)]) == {}
 
 
+def test_copies_next_to_attention_go_with_it() -> None:
+    own, laid_out, other = (True, 0), (False, 8), (False, 5)
+    rows = [other, laid_out, laid_out, own, (False, -1), own, own, laid_out, other, laid_out]
+    ordered = [(number, *row) for number, row in enumerate(rows)]
+    assert copies_around(ordered, {8}) == [1, 2, 4, 7]  # and not the last, which another kernel keeps apart
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from([-1, 0, 5, 8])), max_size=30))
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_only_copies_of_its_sizes_go_with_attention(rows: list[tuple[bool, int]]) -> None:
+    ordered = [(number, *row) for number, row in enumerate(rows)]
+    found = copies_around(ordered, {8})
+    assert all(not rows[at][0] and rows[at][1] in (8, -1) for at in found)
+    assert found == sorted(
+        {len(rows) - 1 - at for at in copies_around([(n, *r) for n, r in enumerate(rows[::-1])], {8})}
+    )
+
+
+def test_a_mask_that_all_sequences_share_may_be_causal() -> None:
+    sizes = (8, 64, 64, 16)
+    assert is_square_mask("[[2,4,64,64],[64,64],[]]", sizes) and is_square_mask("[[2,4,64,64],[1,1,64,64]]", sizes)
+    assert not is_square_mask("[[2,4,64,64],[2,1,1,64],[]]", sizes)
+    assert not is_square_mask("[[2,4,64,96],[64,96]]", (8, 64, 96, 16))
+    assert not is_square_mask(None, sizes)
+
+
+def test_launches_go_with_kernels_that_go_and_with_no_others() -> None:
+    def kept(*shares: float) -> tuple[np.ndarray[Any, Any], ...]:
+        return (np.array(shares),) * 3
+
+    part = ShortenKernels((0, 0), np.array([4, 6]), kept(0.5, 0.5), launches_saved=Range.exact(0.7))
+    found = MeasuredKernels((0, 0), np.array([3, 4, 8]), kept(0.0, 0.2, 0.9))
+    own, gone, shorter = MeasuredPrices({"fix": found}).applied("fix", (part,), ())
+    assert isinstance(own, ShortenKernels) and own.keep[1].tolist() == [0.2, 0.5]
+    assert isinstance(gone, ShortenKernels) and gone.rows.tolist() == [3] and gone.launches_saved == part.launches_saved
+    assert isinstance(shorter, ShortenKernels) and shorter.rows.tolist() == [8]
+    assert shorter.launches_saved == Range.exact(0.0)
+
+
 def test_the_host_is_told_in_place_of_assumptions_and_only_meanwhile() -> None:
     machine = {"graph_20": [20.0, 24.0, 30.0], "graph_220": [100.0, 124.0, 200.0]}
-    machine |= {"inferred": [1, 100.0, 2], "inferred_cast": [1, 190.0, 2]}
-    figures = figures_of(machine, {"inferred": [1, 100.0, 1], "inferred_compiled": [1, 160.0, 1]}, False)
+    figures = figures_of({**machine, "pageable_bandwidth": 6.0, "copy_bandwidth": 20.0})
     assert figures["fixes.graph_kernel_us"][1] == pytest.approx(0.5)
     assert figures["fixes.graph_replay_us"][1] == pytest.approx(14.0)
-    assert figures["fixes.autocast_casts"][1] == pytest.approx(1.0)
-    assert figures["fixes.region_entered"][1] == pytest.approx(3.0)
-    far = figures_of({"inferred": [1, 100.0, 2], "inferred_cast": [1, 9000.0, 2]}, {}, False)
-    assert far["fixes.autocast_casts"][1] == max(fixes.AUTOCAST_CASTS.low, fixes.AUTOCAST_CASTS.high)
-    before = fixes.AUTOCAST_CASTS.value
+    assert figures["fixes.pinned_time"][1] == pytest.approx(0.3)
+    far = figures_of({"pageable_bandwidth": 1.0, "copy_bandwidth": 1000.0})
+    assert far["fixes.pinned_time"][1] == min(fixes.PINNED_TIME.low, fixes.PINNED_TIME.high)
+    before = fixes.PINNED_TIME.value
     with MeasuredPrices(figures=figures).assumed():
-        assert fixes.AUTOCAST_CASTS.value == pytest.approx(1.0)
-    assert fixes.AUTOCAST_CASTS.value == before and not fixes.AUTOCAST_CASTS.changed
+        assert fixes.PINNED_TIME.value == pytest.approx(0.3)
+    assert fixes.PINNED_TIME.value == before and not fixes.PINNED_TIME.changed
+
+
+def test_a_fallback_is_an_assumption_and_each_price_says_where_it_comes_from() -> None:
+    assert all(f"fixes.{name}" in ALL for names in FALLBACKS.values() for name in names)
+    known = {"fixes.graph_kernel_us": (1.0, 0.5, 0.2)}
+    measured = MeasuredPrices(figures=known, calls={"region": Range.exact(100.0)})
+    origins = [measured.origin(fix) for fix in ("cuda_graph", "compile", "bf16", "pin_memory")]
+    assert origins == ["measured for this GPU", "CPU measured, kernels assumed", "assumed", "assumed"]
+
+
+def test_what_casts_and_regions_take_is_told_in_microseconds_of_the_host() -> None:
+    machine: dict[str, Any] = {
+        "blocks": 6,
+        "trained_cast more": [1, 720.0, 2],
+        "trained_convolved_cast more": [1, 54.0, 2],
+    }
+    regions = {"blocks": 6, "trained": [1, 1000.0, 2], "trained_compiled more": [1, 480.0, 2]}
+    calls = calls_of(machine, regions, True)
+    assert calls["cast"].at(Case.EXPECTED) == pytest.approx(10.0)  # twelve in each of six layers
+    assert calls["convolution"].at(Case.EXPECTED) == pytest.approx(2.0)
+    assert calls["region"].at(Case.EXPECTED) == pytest.approx(100.0)  # and what the replay saves: 20 us
+    assert all(one.at(Case.CAUTIOUS) > one.at(Case.EXPECTED) > one.at(Case.HOPEFUL) for one in calls.values())
+    assert calls_of(machine, regions, False) == {}
+    asked = BenchQuestions(offered(_read_once()))
+    parts = asked.joint.parts({"bf16"})
+    told = MeasuredPrices(calls=calls).applied("bf16", parts, ())
+    (cast,) = (part for part in told if isinstance(part, UnderAutocast))
+    assert cast.cast_us == calls["cast"] and cast.convolved_us == calls["convolution"]
 
 
 def test_the_optimizer_of_the_demo_is_asked_for_by_its_tensors() -> None:
@@ -215,7 +284,7 @@ given, told = sys.argv[-3:-1]
 questions = json.load(open(given))
 answers = {{}}
 for question in questions:
-    if question["kind"] == "machine" and {breaks}:
+    if {breaks!r} in (question["kind"], "all"):
         json.dump({{"answers": answers, "now": question["id"]}}, open(told, "w"))
         print("CUDA error: unspecified launch failure")
         sys.exit(3)
@@ -226,7 +295,7 @@ for question in questions:
 """
 
 
-def child(folder: Path, breaks: bool = False) -> Bench:
+def child(folder: Path, breaks: str = "") -> Bench:
     """A bench whose Python answers by itself."""
     file = folder / "python"
     file.write_text(CHILD.format(python=sys.executable, breaks=breaks))
@@ -252,7 +321,7 @@ def replace_python(bench: Bench, python: str) -> Bench:
 
 def test_a_question_that_breaks_the_gpu_leaves_the_others_their_answers(tmp_path: Path) -> None:
     asked = BenchQuestions(offered(read(tmp_path)))
-    found = prices_on(asked, child(tmp_path, breaks=True), tmp_path / "kept")
+    found = prices_on(asked, child(tmp_path, breaks="machine"), tmp_path / "kept")
     assert {form.fix for form in found.forms} == {"tf32"}
     assert any("have no answer" in note for note in found.notes)
 
@@ -262,7 +331,61 @@ def test_a_damaged_cache_is_no_cache(tmp_path: Path) -> None:
     for text in ("", "[]", "{", '{"a": 1}'):
         (tmp_path / "kept").mkdir(exist_ok=True)
         (tmp_path / "kept" / f"{bench.key}.json").write_text(text)
+        assert MachineFile.of_gpu([H100], tmp_path / "kept") is None
         assert prices_on(asked, bench, tmp_path / "kept").forms
+
+
+SIDES = (64, 256, 1024, 4096)
+
+
+def grid(**us_of_a_gigaflop: float) -> dict[str, Any]:
+    """Products that take as long as their operations, by type."""
+    sizes = [rows * columns * inner for rows in SIDES for columns in SIDES for inner in SIDES]
+    rates = {"fp32": 40.0, "tf32": 5.0, "bf16": 2.5, "fp16": 2.5} | us_of_a_gigaflop
+    return {"sides": list(SIDES)} | {kind: [2e-9 * size * rate for size in sizes] for kind, rate in rates.items()}
+
+
+@given(*[st.integers(64, 40_000)] * 3, st.floats(1.0, 100.0))
+@settings(max_examples=50, deadline=None, derandomize=True)
+def test_between_and_beyond_the_sizes_of_the_grid_operations_take_what_they_do_on_it(
+    rows: int, columns: int, inner: int, rate: float
+) -> None:
+    question = {"name": "aten::mm", "shapes": [[rows, inner], [inner, columns]], "types": ["float"] * 2, "tf32": False}
+    asked = {**question, "forms": ["bf16"]}
+    found = by_grid([asked], {"dram_bandwidth": 2e6}, grid(fp32=rate))[identity(asked)]
+    assert found["recorded"][0] == pytest.approx(2e-9 * rows * columns * inner * rate)
+    assert found["bf16"][0] == pytest.approx(2e-9 * rows * columns * inner * 2.5)
+
+
+def test_a_machines_file_prices_a_plan_without_running_anything(tmp_path: Path) -> None:
+    trace, folder = read(tmp_path), tmp_path / "kept"
+    assert kept_prices(trace, folder) is None
+    product_us = 2e-9 * 512 * 256 * 256
+    known = {identity(MACHINE): {"dram_bandwidth": 2e6, "graph_20": [20, 24, 30], "graph_220": [100, 124, 200]}}
+    known |= {identity(PRODUCTS): grid(fp32=200.0 / product_us, tf32=100.0 / product_us)}
+    bench = Bench("/nowhere/python", "2.11", H100, "580")
+    MachineFile.of(bench, folder).add(known, bench)
+    found = kept_prices(trace, folder)
+    assert found is not None and found.figures["fixes.graph_kernel_us"][1] == pytest.approx(0.5)
+    assert {form.origin for form in found.forms} == {"measured for this GPU"}
+    gain = offered(trace, found).gain({"tf32"})
+    assert gain is not None and gain.value == pytest.approx(0.6, abs=0.03)
+    other = Bench("/nowhere/python", "2.11", "NVIDIA L4", "580")
+    MachineFile.of(other, tmp_path / "other").add(known, other)
+    assert kept_prices(trace, tmp_path / "other") is None
+
+
+def test_the_machine_is_measured_by_its_own_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(prices_of, "find_bench", lambda: child(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert run(["calibrate", "machine"]) == 0 and "a CUDA graph of 20 kernels" in capsys.readouterr().out
+    assert kept_prices(read(tmp_path)) is not None
+    monkeypatch.setattr(prices_of, "find_bench", lambda: child(tmp_path, "all"))
+    assert run(["plan", "machine"]) == 5 and "unspecified launch failure" in capsys.readouterr().err
+    monkeypatch.setattr(prices_of, "find_bench", lambda: "no Python here has PyTorch: install it")
+    assert run(["plan", "machine"]) == 5
 
 
 def test_the_plan_is_printed_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

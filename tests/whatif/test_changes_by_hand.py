@@ -651,6 +651,9 @@ def test_compiled_layers_are_entered_at_the_price_of_launches() -> None:
         for case in (Case.EXPECTED, Case.CAUTIOUS)
     ]
     assert more == pytest.approx([40_000, 100_000, 120_000, 280_000], rel=0.01)
+    measured = EnterRegions((0, 0), np.array([1]), True, Range(90.0, 60.0, 30.0))
+    times = [measured.rewrite(graph, case).network.edges.weight_ns.sum() - before for case in Case]
+    assert times == pytest.approx([90_000, 60_000, 30_000], rel=0.01)
 
 
 def test_of_exchanges_in_a_row_one_stays_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -725,6 +728,18 @@ def test_under_autocast_each_product_pays_for_its_casts(monkeypatch: pytest.Monk
     assert (own.tolist(), times.tolist(), alike.tolist()) == (
         [False, True], [0.0, 2.5 * fixes.AUTOCAST_CASTS.at(Case.EXPECTED)], [True, False],
     )  # fmt: skip
+
+
+def test_measured_casts_take_the_host_what_they_took_by_the_kind_of_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    delayed = strokes_of(of_kernels, monkeypatch, "delay_launches")
+    none, both, casts = shorten(chosen(a=[0, 1]), a=Range.exact(0.9)), np.array([0, 1]), np.array([1.5, 2.0])
+    costs = Range(9.0, 6.0, 3.0), Range(4.0, 2.0, 1.0)
+    for case in Case:
+        UnderAutocast(none, both, casts, np.array([True, False]), *costs).rewrite(two_kernels(), case)
+    assert [times.tolist() for _, (_, times), _ in delayed] == [[6.0, 18.0], [3.0, 12.0], [1.5, 6.0]]
+    slowed = strokes_of(of_kernels, monkeypatch, "slow_launches")
+    UnderAutocast(none, both, casts, None, *costs).rewrite(two_kernels())
+    assert len(slowed) == 1
 
 
 def test_kernels_of_a_fused_optimizer_follow_each_other_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,6 +187,16 @@ def test_what_is_launched_with_others_or_not_at_all_slows_no_launch(monkeypatch:
     assert found[0][2].tolist() == [pytest.approx(-3 / 7)]
 
 
+def test_launches_are_delayed_by_microseconds_whatever_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second launch takes 7 us with what comes before it, and 3 us more are so many sevenths of that."""
+    calls = [call("cudaLaunchKernel", 0, 5, 1), call("cudaLaunchKernel", 6, 12, 2)]
+    edit = Edit(Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: [op(20, 30, 1), op(40, 50, 2)]})))
+    found = savings_from_now_on(monkeypatch)
+    edit.delay_launches(np.array([False, True]), np.array([9.0, 3.0]))
+    assert [[(part / US).tolist() for part in given[:2]] for given in found] == [[[5], [12]]]
+    assert found[0][2].tolist() == [pytest.approx(-3 / 7)]
+
+
 @pytest.mark.parametrize(("longer_us", "share"), [(0, -0.5), (1, 0.0)])
 def test_what_takes_longer_than_launches_do_is_no_launching(
     monkeypatch: pytest.MonkeyPatch, longer_us: int, share: float

@@ -276,7 +276,8 @@ def plan(
     before and after, low and high, and what the step is bound by then. With --change: the price of changes that you
     name, before they are made. The trace's dependency graph is replayed with each and with all of them: old step, new
     step, what limits it next. A gain is a range: p10 and p90 over steps and over what is not known of the change.
-    Without a trace, the changes that can be priced are listed.
+    Without a trace, the changes that can be priced are listed. What `timesink plan machine` or --measure found of a GPU
+    counts in every plan of its traces.
     """
     from timesink.fixes.table import parse_change
 
@@ -299,11 +300,11 @@ def plan(
         from timesink.views.plan import plan_page, what_if_page
 
         check_device_work(trace, "step to replay" if named else "step to plan for")
-        measured = None
-        if measure:
-            from timesink.trials.prices import measured_prices
+        if named:
+            page = what_if_page(trace, named)
+        else:
+            from timesink.trials.prices import kept_prices, measured_prices
 
-            measured = measured_prices(trace)
-        page = what_if_page(trace, named) if named else plan_page(trace, measured=measured)
+            page = plan_page(trace, measured=measured_prices(trace) if measure else kept_prices(trace))
     target.show(page)
     return 0

@@ -1,4 +1,5 @@
-"""`timesink try`: switch changes on and off in a running program, and say what each wins there."""
+"""`timesink try`: switch changes on and off in a running program, and say what each wins there. `plan machine`: what
+this host and its GPU take, whatever program runs."""
 
 from __future__ import annotations
 
@@ -47,6 +48,23 @@ def try_changes(
         notes.append(f"entered in {ledger}: {_enter(ledger, answer)}")
     writing.sink(notes).show(trial_page(answer, stored_command(program)))
     return 0 if answer.kept else NOTHING_WINS
+
+
+def machine(*, writing: PageOutput) -> int:
+    """Measure this host and its GPU, for the prices of every plan.
+
+    What operators, casts, hooks, CUDA graphs and compiled regions cost the CPU, bandwidths, and products of matrices by
+    size and type: about a minute, on the first GPU. It is kept in the user's cache folder for this GPU, driver, version
+    of PyTorch and CPU; `timesink plan TRACE` then uses it for traces of such a GPU.
+    """
+    from timesink.trials.prices import calibrate_machine
+    from timesink.views.trial import machine_page
+
+    target = writing.sink()
+    with translated():
+        file, found = calibrate_machine()
+    target.show(machine_page(file, found))
+    return 0
 
 
 def chosen_names(only: list[str] | None) -> list[str]:

@@ -376,7 +376,7 @@ def autocast(kernels: Selection, compiled: bool = False, checked: bool = False) 
     casts = np.where(convolved, _CASTS_CONVOLVED, np.where(inferred, _CASTS, _CASTS_TRAINED))
     casts = casts + _CHECKS * (checked & ~inferred) - compiled
     casts[np.isin(products, kernels.groups.get("emulated", ()))] = 0.0
-    return UnderAutocast(_in_bf16(kernels, *roles), products, casts)
+    return UnderAutocast(_in_bf16(kernels, *roles), products, casts, None if checked else convolved)
 
 
 def _in_bf16(kernels: Selection, tf32: Assumption, fp32: Assumption, streaming: Assumption) -> ShortenKernels:

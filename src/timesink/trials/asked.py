@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps import steps
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
-from timesink.model.tables import HOST_OPS, RANGES
-from timesink.trials.attention import RowsOfPass, Sizes, json_list, written_out
+from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES
+from timesink.trials.attention import RowsOfPass, Sizes, copies_around, is_square_mask, json_list, written_out
 from timesink.whatif import Change
 from timesink.whatif.changes.kernels import OfKernels, ShortenKernels
 
@@ -35,7 +36,7 @@ _SIGNATURE: Final = ("op", "shapes", "types", "strides", "scalars", "math", "bac
 FORMS: Final = {
     "tf32": ("tf32", PRODUCTS),
     "bf16": ("bf16", PRODUCTS),
-    "bf16_weights": ("bf16", PRODUCTS),
+    "bf16_weights": ("bf16", (*PRODUCTS, "norm", "softmax", "loss")),
     "fp16": ("fp16", PRODUCTS),
     "padding": ("padded", PRODUCTS),
     "channels_last": ("channels_last", ("convolution", "norm", "pooling")),
@@ -45,6 +46,7 @@ AUTOCAST: Final = ("bf16", "fp16")
 OF_OPTIMIZER: Final = {"fused_optimizer": "fused", "foreach": "foreach"}
 _LISTED: Final = frozenset({"add_", "sub_", "mul_", "div_", "lerp_", "copy_", "addcmul_", "addcdiv_", "zero_"})
 _SCALED: Final = ("aten::mul_", "aten::div_", "aten::lerp_")
+_MASKS: Final = frozenset({"aten::add", "aten::masked_fill", "aten::masked_fill_", "aten::add_"})
 _OPTIMIZERS: Final = frozenset({"Adam", "AdamW", "SGD"})
 _MOST_QUESTIONS: Final = 160
 
@@ -136,7 +138,8 @@ class BenchQuestions:
         product, wide = pl.col("family").is_in(PRODUCTS), pl.col("family").is_in(("norm", "softmax", "loss"))
         known = pl.when(product).then(True).when((wide & ~follows) | (adds & layered)).then(False)
         ordered = self.kernels.sort("stream", "start_ns").with_columns(known.alias("known"))
-        narrow = pl.col("known").forward_fill().over("stream").fill_null(False).alias("narrow")
+        of_step = self.is_altered("fused_optimizer") | self.is_altered("list_operations")  # of fp32 weights
+        narrow = (pl.col("known").forward_fill().over("stream").fill_null(False) & ~of_step).alias("narrow")
         return ordered.with_columns(narrow).filter(follows & ~product & pl.col("shapes").is_not_null()).sort("row")
 
     def of_narrowed(self, fix: str) -> pl.DataFrame:
@@ -192,6 +195,27 @@ class BenchQuestions:
         found = written_out(read.iter_rows())
         return {key: parts for key, parts in found.items() if all(products for products, _ in parts.values())}
 
+    @cached_property
+    def copies(self) -> list[int]:
+        """Rows of copies that are there for attention written out."""
+        rows = [row for parts in self.attentions.values() for part in parts.values() for own in part for row in own]
+        sizes = {heads * side * width for heads, *sides, width in self.attentions for side in sides}
+        ops = self.trace.get(DEVICE_OPS).with_row_index("row").filter(
+            (pl.col("rank") == self.device[0]) & (pl.col("device") == self.device[1])
+        )  # fmt: skip
+        told = ops.select(pl.col("row").cast(pl.Int64), "stream", "start_ns", "copy_kind").join(
+            self.kernels.select("row", "op", "shapes"), on="row", how="left"
+        )
+        found = []
+        for _, part in told.sort("start_ns").group_by("stream", maintain_order=True):
+            is_own, op = part["row"].is_in(rows), part["op"].to_list()
+            counts = [
+                -1 if kind == "d2d" else _elements(text) if name == "aten::copy_" else 0
+                for kind, name, text in zip(part["copy_kind"], op, part["shapes"], strict=True)
+            ]
+            found += copies_around(zip(part["row"].to_list(), is_own.to_list(), counts, strict=True), sizes)
+        return found
+
     def attention_asked(self) -> Iterator[tuple[float, Question]]:
         """What takes how long, in ns, and the question, in the order of `attentions`."""
         forms = [FORMS[fix][0] for fix in AUTOCAST if fix in self.altered]
@@ -199,13 +223,14 @@ class BenchQuestions:
             rows = [row for products, between in parts.values() for row in (*products, *between)]
             own = self.kernels.filter(pl.col("row").is_in(rows))
             ops = set(own["op"].drop_nulls())
+            masks = own.filter(pl.col("op").is_in(_MASKS))["shapes"].unique()
+            causal = {"causal": True} if any(is_square_mask(text, sizes) for text in masks) else {}
             kinds = json_list(own.filter(pl.col("family").is_in(PRODUCTS))["types"][0])
             yield (
                 float(own["length"].sum()),
                 {
                     "kind": "attention", "sizes": list(sizes), "type": kinds[0], "trains": True in parts,
-                    "masked": bool(ops & {"aten::add", "aten::masked_fill", "aten::masked_fill_", "aten::add_"}),
-                    "tf32": "tf32" in set(own["math"]), "forms": forms,
+                    "masked": bool(ops & _MASKS), "tf32": "tf32" in set(own["math"]), "forms": forms, **causal,
                 },
             )  # fmt: skip
 
@@ -277,6 +302,12 @@ class BenchQuestions:
 def identity(question: Mapping[str, Any]) -> str:
     """What tells a question from others: its content."""
     return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _elements(shapes: str | None) -> int:
+    """Of the first operand."""
+    first = next(iter(json_list(shapes)), None)
+    return math.prod(first) if first and all(isinstance(size, int) for size in first) else 0
 
 
 def _rows(part: Change, device: tuple[int, int]) -> Iterator[Int64Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from timesink.untrusted.plain_json import parsed
@@ -35,6 +35,34 @@ def written_out(kernels: Iterable[tuple[int, bool, str, bool]]) -> dict[Sizes, d
         if sizes is not None and (backward or made is None):
             found.setdefault(sizes, {}).setdefault(backward, ([], []))[made is None].append(row)
     return found
+
+
+def copies_around(ordered: Iterable[tuple[int, bool, int]], elements: Collection[int]) -> list[int]:
+    """Rows of what lays operands or the result of such attention out anew, which one kernel does not need: copies of so
+    many `elements` next to it, and those of the device's own engine within it. Of a stream, in order: the row, whether
+    it is of the attention, and how many elements a copy has, -1 of the engine's, 0 of what is no copy."""
+    sequence = list(ordered)
+    found: set[int] = set()
+    for way in (sequence, sequence[::-1]):
+        near = False
+        for row, is_own, copied in way:
+            near = is_own or (near and copied in elements)
+            if near and not is_own:
+                found.add(row)
+    inside = zip(sequence, sequence[1:], sequence[2:], strict=False)
+    found |= {
+        row
+        for (_, before, _), (row, is_own, copied), (_, after, _) in inside
+        if before and after and not is_own and copied < 0
+    }
+    return sorted(found)
+
+
+def is_square_mask(shapes: str | None, sizes: Sizes) -> bool:
+    """Whether one mask of as many columns as rows, such as a causal one, is read for all sequences and heads."""
+    _, queries, keys, _ = sizes
+    sides = [side for side in json_list(shapes) if isinstance(side, list) and len(side) >= 2]
+    return queries == keys and any(side[-2:] == [queries, keys] and set(side[:-2]) <= {1} for side in sides)
 
 
 def _product_sizes(shapes: str | None) -> Sizes | None:

@@ -31,6 +31,7 @@ _COLDER: Final = 1.05
 _FAR: Final = 2.0  # a bench that takes so many times as long as the trace, or as little, did not run what was recorded
 _SURE_HOST: Final = (1.3, 1.0, 0.8)  # of what the host took in the bench: least won, expected, most won
 _GONE: Final = (0.0, 0.0, 0.0)
+_MAY_GO: Final = (1.0, 0.0, 0.0)
 _STAYS: Final = (1.0, 1.0, 0.9)
 _HALF: Final = 0.5
 _LEAST_US: Final = 1e-6
@@ -73,8 +74,8 @@ def _measured(asked: BenchQuestions, by_row: ByRow, host_us: float | None = None
 def _form(asked: BenchQuestions, fix: str, by_row: ByRow, origin: Origin, bench_ns: float = 0.0) -> MeasuredForm:
     """What was measured of a fix, per step."""
     length, altered = asked.lengths, asked.altered.get(fix, np.empty(0, np.int64))
-    traced = sum(length[row] for row in by_row)
-    changed = sum(length[row] * shares[1] for row, shares in by_row.items())
+    traced = sum(length.get(row, 0) for row in by_row)
+    changed = sum(length.get(row, 0) * shares[1] for row, shares in by_row.items())
     whole = sum(length.get(row, 0) for row in {*altered.tolist(), *by_row})
     return MeasuredForm(fix, origin, *(float(ns) / asked.step_count for ns in (whole, traced, bench_ns, changed)))
 
@@ -103,10 +104,13 @@ def _attention(
             written, fused = answer["recorded"][int(backward)], answer[form][int(backward)]
             is_known = narrow is None or left.keys() >= {*products}
             if own > 0 and is_known and _is_alike(whole / count / NS_PER_US, written):
-                share = _of_ratio(fused / written * whole / own)
+                wide = "masked" if "masked" in answer and narrow is None else form  # of a mask that is not causal
+                most = answer[wide][int(backward)]
+                likely, unlikely = (_of_ratio(of / written * whole / own) for of in (fused, max(most, fused)))
+                share = unlikely[0], *likely[1:]
                 found |= dict.fromkeys(products, share) | dict.fromkeys(between, _GONE)
     if found:
-        yield "fused_attention", found, None
+        yield "fused_attention", found | dict.fromkeys(asked.copies, _MAY_GO), None
 
 
 def _optimizers(asked: BenchQuestions, answers: Mapping[str, Answer]) -> Iterator[tuple[str, ByRow, float]]:
@@ -196,9 +200,10 @@ class _Shares:
             return None
         most, usual, least = self._casts(answer, part.row(0, named=True), after_norm, is_product)
         self.bench_ns += base * count * NS_PER_US
+        off = answer.get("off", _OFF)
         ends = (new_warm + usual) / warm, (new_cold + usual) / cold, (new + usual) / base
         cautious, hopeful = max(*ends, (new + most) / base), min(*ends, (new + least) / base)
-        return cautious * (1 + _OFF), ends[2], hopeful * (1 - _OFF)
+        return cautious * (1 + off), ends[2], hopeful * (1 - off)
 
     def _casts(
         self, answer: Answer, row: Mapping[str, Any], after_norm: bool, is_product: bool
@@ -228,33 +233,50 @@ class _Shares:
         return (_HALF * most, 0.0, 0.0) if self.fused else (most, usual, least)
 
 
-_LAUNCHES: Final = {"inferred": 5, "trained": 17}
-"""Of one layer of the probe: a norm, two products, an activation, a sum; with gradients six of products, two of biases,
-two of the norm and one each of activation and sum more."""
-_CASTS: Final = {"inferred": 4.5, "trained": 12}
-"""How many of them `fixes.replays.autocast` counts in it: 2.25 for each of two products, or 2 for each of six."""
+_CASTS: Final = {"inferred": 4.5, "trained": 12.0}
+"""Casts that `fixes.replays.autocast` counts in a layer of the probe: 2.25 for each of two products, or 2 for six."""
+_CONVOLVED: Final = {"inferred": 1.5, "trained": 4.5}
+"""The same in a layer of its convolutions: 1.5 for each of one product, or of three."""
+_SAVED: Final = {"inferred": 0.1, "trained": 0.12}
+"""Of a layer's time what a replay takes off for launches that compiling it leaves away: half of one of five, or of four
+of seventeen."""
+_SURE_CALLS: Final = (1.4, 1.0, 0.7)
 
 
-def figures_of(machine: Answer, regions: Answer, is_trained: bool) -> dict[str, tuple[float, float, float]]:
-    """Figures in place of assumptions, by what this host takes: each as it wins least, as expected, as it wins most. A
-    probe moves a figure within the range that is assumed, no further."""
+def calls_of(machine: Answer, regions: Answer, is_trained: bool) -> dict[str, Range]:
+    """Microseconds of this host for a cast under autocast, for one around a convolution, and to enter a compiled
+    region: as a change wins least, as expected, as it wins most."""
+    kind, found = "trained" if is_trained else "inferred", dict[str, float]()
+    for name, key, counted in (("cast", f"{kind}_cast", _CASTS), ("convolution", f"{kind}_convolved_cast", _CONVOLVED)):
+        if f"{key} more" in machine:
+            found[name] = machine[f"{key} more"][1] / machine["blocks"] / counted[kind]
+    if f"{kind}_compiled more" in regions:
+        more, whole = regions[f"{kind}_compiled more"][1], regions[kind][1]
+        found["region"] = (more + _SAVED[kind] * whole) / regions["blocks"]
+    least_us = 0.0
+    return {name: Range(*(times * max(us, least_us) for times in _SURE_CALLS)) for name, us in found.items()}
+
+
+def figures_of(machine: Answer) -> dict[str, tuple[float, float, float]]:
+    """Figures in place of assumptions, by what this machine takes: each as it wins least, as expected, as it wins
+    most."""
     found: dict[str, float] = {}
     if "graph_20" in machine:
         per = max((machine["graph_220"][1] - machine["graph_20"][1]) / 200, 0.01)
         found["fixes.graph_kernel_us"] = per
         found["fixes.graph_replay_us"] = machine["graph_20"][1] - 20 * per
-    kind = "trained" if is_trained else "inferred"
-    if f"{kind}_cast" in machine:
-        more = machine[f"{kind}_cast"][1] / machine[kind][1] - 1
-        found["fixes.autocast_casts"] = more * _LAUNCHES[kind] / _CASTS[kind]
-    if f"{kind}_compiled" in regions:
-        more = regions[f"{kind}_compiled"][1] / regions[kind][1] - 1
-        name = "fixes.region_trained" if is_trained else "fixes.region_entered"
-        found[name] = more * _LAUNCHES[kind]
-    return {name: _least_to_most(ALL[name], value) for name, value in found.items()}
+    if "pageable_bandwidth" in machine:
+        found["fixes.pinned_time"] = machine["pageable_bandwidth"] / machine["copy_bandwidth"]
+    figures = {name: _least_to_most(ALL[name], value) for name, value in found.items()}
+    if machine.get("kernel_recorded"):
+        apart = (machine["graph_220_device"] - machine["graph_20_device"]) / 200 - machine["kernel_recorded"]
+        gap = max(apart, 0.0)  # from kernel to kernel of a graph, beyond what a kernel takes by its record
+        figures["fixes.graph_gap_us"] = max(gap, ALL["fixes.graph_gap_us"].value), gap, gap
+    return figures
 
 
 def _least_to_most(assumed: Assumption, value: float) -> tuple[float, float, float]:
+    """A probe moves a figure within the range that is assumed, no further."""
     least, most = sorted((assumed.low, assumed.high))
     value = min(max(value, least), most)
     return 1.4 * value, value, 0.7 * value

@@ -65,11 +65,12 @@ def _measured_sheet(made: Plan, measured: MeasuredPrices) -> Sheet:
             times = form.traced_ns, form.bench_ns or None, form.changed_ns, form.scale
             rows.append((name, form.origin, share, *times))
         elif name in {rung.id for rung in made.rungs}:
-            rows.append((name, "assumed", None, None, None, None, None))
+            rows.append((name, measured.origin(name), None, None, None, None, None))
     notes = [f"nothing was measured: {measured.refused}"] if measured.refused else list(measured.notes)
-    if measured.figures:
-        named = ", ".join(f"{name.partition('.')[2]} {value:.3g}" for name, (_, value, _) in measured.figures.items())
-        notes.append(f"of this CPU: {named}")
+    named = [f"{name.partition('.')[2]} {value:.3g}" for name, (_, value, _) in measured.figures.items()]
+    named += [f"a {name} {call.expected:.3g} us" for name, call in measured.calls.items()]
+    if named:
+        notes.append(f"of this machine: {', '.join(named)}")
     return listed("plan.measured", rows, "; ".join(notes))
 
 

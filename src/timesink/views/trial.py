@@ -1,12 +1,16 @@
-"""What a trial measured, as a page: what each change won or why it was not tried, and what is kept together; and what
-`timesink fix` made of a program: edits that are kept, taken back, and offered."""
+"""What a trial measured, as a page: what each change won or why it was not tried, and what is kept together; what
+`timesink fix` made of a program: edits that are kept, taken back, and offered; and what a machine takes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
 from timesink.fixes.table import BY_NAME
+from timesink.trials.machine import MachineFile
 from timesink.trials.records import Repair, RepairAnswer, TrialAnswer, Tried
 from timesink.trials.switches import SWITCHES
-from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.units import NS_PER_MS, NS_PER_US, share_text, time_text
 from timesink.views import Cell, Page, listed
 from timesink.views.figures import LadderChart
 
@@ -140,3 +144,63 @@ def _repair_charts(answer: RepairAnswer) -> tuple[LadderChart, ...]:
         return ()
     rungs = ((fix, before, after, after, after) for fix, before, after in steps)
     return (LadderChart.of("The step after each edit", answer.base_ms, rungs, repair_conclusion(answer)),)
+
+
+_CALLS: Final = {
+    "operator": ("an operator and its launch", 1),
+    "operator_recorded": ("the same while torch.profiler records", 1),
+    "frames": ("a call of a Python function", 100),
+    "graph_20": ("a CUDA graph of 20 kernels, launched", 1),
+    "graph_220": ("a CUDA graph of 220 kernels, launched", 1),
+    "inferred": ("a layer of two products, inferred", 6),
+    "inferred_cast": ("the same under autocast", 6),
+    "hooked": ("the same with a hook", 6),
+    "inferred_compiled": ("the same compiled by itself", 6),
+    "trained": ("a layer of two products, trained", 6),
+    "trained_cast": ("the same under autocast", 6),
+    "trained_compiled": ("the same compiled by itself", 6),
+    "inferred_convolved": ("a layer of a convolution, inferred", 6),
+    "inferred_convolved_cast": ("the same under autocast", 6),
+    "trained_convolved": ("a layer of a convolution, trained", 6),
+    "trained_convolved_cast": ("the same under autocast", 6),
+}
+"""What each of the bench's calls of the CPU is, and how many there are in what is timed."""
+_PER_US_TO_GB_PER_S: Final = 1e-3
+_FLOPS_PER_US_OF_TERA: Final = 1e6
+_TYPES: Final = ("fp32", "tf32", "bf16", "fp16")
+_RATES: Final = {
+    "dram_bandwidth": "memory",
+    "l2_bandwidth": "L2 cache",
+    "copy_bandwidth": "copy from pinned memory",
+    "pageable_bandwidth": "copy from pageable memory",
+}
+
+
+def machine_page(file: MachineFile, found: Mapping[str, Mapping[str, Any]]) -> Page:
+    """What was measured of a machine, by kinds of questions, and where it is kept."""
+    calls = {**found.get("machine", {}), **found.get("regions", {})}
+    host = (
+        (what, *(time * NS_PER_US / count for time in calls[name]))
+        for name, (what, count) in _CALLS.items()
+        if name in calls
+    )
+    rates = ((what, calls[name] * _PER_US_TO_GB_PER_S) for name, what in _RATES.items() if name in calls)
+    sheets = (
+        listed("machine.host", host),
+        listed("machine.memory", rates),
+        listed("machine.products", _products(found.get("products", {}))),
+    )
+    held = file.machine
+    parts = ", ".join(str(part) for part in (held.get("gpu") or "no GPU", f"PyTorch {held.get('torch')}"))
+    return Page(f"This machine: {parts}", tuple(sheet for sheet in sheets if sheet.rows), (f"kept in {file.path}",))
+
+
+def _products(products: Mapping[str, Any]) -> Iterator[tuple[Cell, ...]]:
+    """Of square products operations a second by type."""
+    sides: Sequence[int] = products.get("sides", ())
+    for at, side in enumerate(sides):
+        place = (at * len(sides) + at) * len(sides) + at
+        rates = (
+            2 * side**3 / products[kind][place] / _FLOPS_PER_US_OF_TERA for kind in ("fp32", "tf32", "bf16", "fp16")
+        )
+        yield (side, *rates)

@@ -25,6 +25,7 @@ from timesink.whatif.network import DISABLED, EdgeKind, Edges
 Stroke = tuple[Callable[..., None], tuple[Any, ...]]
 """A method of `Edit` that changes costs, and what it is given besides the edit."""
 _Windows = tuple[IntArray, Int64Array, Int64Array, Int64Array, Int64Array]
+_Slowed = tuple[IntArray, Float64Array, _Windows]
 """Edges, when they begin and end, and when intervals do."""
 _KEPT_BYTES: Final = 64_000_000  # of what was drawn on the graphs with the same edges
 
@@ -174,6 +175,21 @@ class Edit:
     def slow_launches(self, ops: BoolArray, times: Float64Array, alike: BoolArray) -> None:
         """Let the host take so many `times`, one for each op, as long more for the launch of each of these ops as a
         launch takes by now, of those whose ops still run: on average of all, or of ops `alike` if that is more."""
+        (calls, _, _), every = self.launch_windows(), self.graph.program.ops
+        at = np.zeros(len(self.graph.program.calls), np.int64)
+        at[calls] = np.arange(calls.size)
+        launches = np.flatnonzero(every.call >= 0)
+        runs, of_calls = _run_edges(self.graph)[every.block[launches]], at[every.call[launches]]
+        like = np.flatnonzero(alike[launches])
+        each = [(runs, of_calls), (runs[like], of_calls[like])]
+        self._stroke(Edit._slow_launches, self._windows_of(ops, times), each)
+
+    def delay_launches(self, ops: BoolArray, more_us: Float64Array) -> None:
+        """Let the host take so many microseconds more, one figure for each op, for the launch of each of these ops."""
+        self._stroke(Edit._delay_launches, self._windows_of(ops, more_us), NS_PER_US)
+
+    def _windows_of(self, ops: BoolArray, times: Float64Array) -> list[_Slowed]:
+        """By thread the launches of these ops, the figure of each, and where they are."""
         program, (calls, start, end) = self.graph.program, self.launch_windows()
         more = np.zeros(len(program.calls))
         is_launched = program.ops.call >= 0
@@ -187,17 +203,9 @@ class Edit:
             near = place(end[part], begin, side="right") < place(start[part], end_of)  # edges that any of it meets
             windows = edges[near], begin[near], end_of[near], start[part], end[part]
             parts.append((part, more[calls[part]], windows))
-        every, at = program.ops, np.zeros(len(program.calls), np.int64)
-        at[calls] = np.arange(calls.size)
-        launches = np.flatnonzero(is_launched)
-        runs, of_calls = _run_edges(self.graph)[every.block[launches]], at[every.call[launches]]
-        like = np.flatnonzero(alike[launches])
-        each = [(runs, of_calls), (runs[like], of_calls[like])]
-        self._stroke(Edit._slow_launches, parts, each)
+        return parts
 
-    def _slow_launches(
-        self, parts: list[tuple[IntArray, Float64Array, _Windows]], each: list[tuple[IntArray, IntArray]]
-    ) -> None:
+    def _slow_launches(self, parts: list[_Slowed], each: list[tuple[IntArray, IntArray]]) -> None:
         taken, one_ns = self._taken_ns(), 0.0
         for runs, of_calls in each:
             launching = np.zeros(taken.size, bool)
@@ -205,6 +213,10 @@ class Edit:
             soon = taken[launching]
             soon = soon[soon <= fixes.CAPTURED_WITHIN_US.ns]  # what takes longer is no launching
             one_ns = max(one_ns, float(soon.mean()) if soon.size else 0.0)
+        self._delay_launches(parts, one_ns)
+
+    def _delay_launches(self, parts: list[_Slowed], one_ns: float) -> None:
+        taken = self._taken_ns()
         for part, more, windows in parts:
             self._shorten(*_native.savings(*windows, -more * one_ns / np.maximum(taken[part], 1.0)))
 

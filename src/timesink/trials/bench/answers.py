@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from timesink.trials.bench import host, operators, several
+from timesink.trials.bench import host, operators, products, several
 from timesink.trials.bench.timing import is_sticky, on_gpu
 
 KINDS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
@@ -24,6 +24,7 @@ KINDS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "optimizer": several.of_optimizer,
     "list": several.of_list,
     "machine": lambda _: host.machine(),
+    "products": lambda _: products.products(),
     "regions": lambda _: host.regions(),
 }
 

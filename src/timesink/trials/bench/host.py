@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 import torch
 
-from timesink.trials.bench.timing import Call, host_us, on_gpu, timed_us
+from timesink.trials.bench.timing import Call, host_us, in_turns, on_gpu, timed_us
 
 
 class _Block(torch.nn.Module):  # type: ignore[misc, unused-ignore]
@@ -26,14 +27,28 @@ class _Block(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         return hidden + self.down(torch.nn.functional.gelu(self.up(self.norm(hidden))))
 
 
-_BLOCKS, _SIZE, _TIMES = 6, 64, 60
+class _Convolved(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    """A layer of a network of pictures: a convolution, a norm, an activation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weighed = torch.nn.Conv2d(_CHANNELS, _CHANNELS, 3, padding=1, bias=False)
+        self.norm = torch.nn.BatchNorm2d(_CHANNELS)
+
+    def forward(self, hidden: Any) -> Any:
+        """A layer's result."""
+        return torch.nn.functional.relu(self.norm(self.weighed(hidden)))
+
+
+_BLOCKS, _SIZE, _CHANNELS, _TIMES = 6, 64, 16, 60
 _PASSES: Final = {"inferred": False, "trained": True}
 
 
 def _stepper(layers: torch.nn.Module, trains: bool, casts: bool) -> Call:
     """A pass through some layers, and back where it trains: the host's work alone, of tiny tensors."""
     where = "cuda" if on_gpu() else "cpu"
-    data = torch.randn(_SIZE, _SIZE, device=where)
+    convolves = isinstance(layers[0], _Convolved)
+    data = torch.randn(*((2, _CHANNELS, 8, 8) if convolves else (_SIZE, _SIZE)), device=where)
 
     def step() -> None:
         with torch.set_grad_enabled(trains):
@@ -56,12 +71,14 @@ def machine() -> dict[str, Any]:
     with torch.no_grad():
         found["operator"] = host_us(lambda: small.add_(1.0))
     for name, trains in _PASSES.items():
-        found[name] = host_us(_stepper(layers, trains, False), _TIMES)
-        found[f"{name}_cast"] = host_us(_stepper(layers, trains, True), _TIMES)
-    handles = [layer.register_forward_hook(lambda *_: None) for layer in layers]
-    found["hooked"] = host_us(_stepper(layers, False, False), _TIMES)
-    for handle in handles:
-        handle.remove()
+        for kind, own in (("", layers), ("_convolved", _layers(_Convolved))):
+            calls = {f"{name}{kind}{cast}": _stepper(own, trains, bool(cast)) for cast in ("", "_cast")}
+            found |= in_turns(calls, f"{name}{kind}")
+    hooked = _layers()
+    for layer in hooked:
+        layer.register_forward_hook(lambda *_: None)
+    calls = {"inferred": _stepper(layers, False, False), "hooked": _stepper(hooked, False, False)}
+    found["hooked"] = in_turns(calls, "inferred")["hooked"]
     found["frames"] = host_us(lambda: [_frame(number) for number in range(100)], _TIMES)
     return {**found, **_of_gpu(small)} if on_gpu() else found
 
@@ -70,12 +87,12 @@ def _frame(number: int) -> int:
     return number
 
 
-def _layers() -> Any:
-    return torch.nn.Sequential(*(_Block() for _ in range(_BLOCKS))).to("cuda" if on_gpu() else "cpu")
+def _layers(kind: type[torch.nn.Module] = _Block) -> Any:
+    return torch.nn.Sequential(*(kind() for _ in range(_BLOCKS))).to("cuda" if on_gpu() else "cpu")
 
 
 def _of_gpu(small: Any) -> dict[str, Any]:
-    """What a graph costs the host and its GPU; bandwidths, bytes a microsecond; products, operations a microsecond."""
+    """What a graph costs the host and its GPU; and bandwidths, bytes a microsecond."""
     found: dict[str, Any] = {}
     for count in (20, 220):
         graph = torch.cuda.CUDAGraph()
@@ -85,25 +102,35 @@ def _of_gpu(small: Any) -> dict[str, Any]:
         graph.replay()
         found[f"graph_{count}"] = host_us(graph.replay, _TIMES)
         found[f"graph_{count}_device"] = timed_us([graph.replay], 1)
+    with suppress(RuntimeError, AttributeError):  # another profiler may hold the GPU
+        found["operator_recorded"], found["kernel_recorded"] = _recorded(small)
     for name, size in (("dram", 1 << 28), ("l2", 1 << 22)):
         own = torch.zeros(size // 4, device="cuda")
         found[f"{name}_bandwidth"] = 2 * size / timed_us([partial(own.mul_, 1.0)], 1)
-    pinned, there = torch.zeros(1 << 25, pin_memory=True), torch.zeros(1 << 25, device="cuda")
-    found["copy_bandwidth"] = (1 << 27) / timed_us([partial(there.copy_, pinned, non_blocking=True)], 1)
-    for kind, type_of in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        for size in (512, 2048, 8192):
-            own = torch.randn(size, size, device="cuda", dtype=type_of)
-            found[f"product_{kind}_{size}"] = 2 * size**3 / timed_us([partial(torch.matmul, own, own)], 1)
+    there = torch.zeros(1 << 25, device="cuda")
+    for name, pinned in (("copy", True), ("pageable", False)):
+        here = torch.zeros(1 << 25, pin_memory=pinned)
+        found[f"{name}_bandwidth"] = (1 << 27) / timed_us([partial(there.copy_, here, non_blocking=pinned)], 1)
     return found
+
+
+def _recorded(small: Any) -> tuple[list[float], float]:
+    """What an operator takes the host while it is recorded, and its kernel by the record, in microseconds."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with torch.no_grad(), profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
+        took = host_us(lambda: small.add_(1.0))
+    times = sorted(event.device_time for event in recorded.events() if event.device_type.name == "CUDA")
+    return took, float(times[len(times) // 2]) if times else 0.0
 
 
 def regions() -> dict[str, Any]:
     """What the host takes for layers that are compiled one by one, without and with gradients: microseconds of all."""
     found: dict[str, Any] = {"blocks": _BLOCKS}
     for name, trains in _PASSES.items():
-        layers = _layers()
-        found[name] = host_us(_stepper(layers, trains, False), _TIMES)
-        for layer in layers:
+        layers, compiled = _layers(), _layers()
+        for layer in compiled:
             layer.compile(dynamic=False)
-        found[f"{name}_compiled"] = host_us(_stepper(layers, trains, False), _TIMES)
+        calls = {name: _stepper(layers, trains, False), f"{name}_compiled": _stepper(compiled, trains, False)}
+        found |= in_turns(calls, name)
     return found

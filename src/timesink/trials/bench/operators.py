@@ -18,6 +18,8 @@ TYPES: Final = {
 }  # fmt: skip
 _WRAPPED: Final = {"double": 0.5, "long int": 2}  # numbers of the program, which PyTorch takes for tensors
 NARROW: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_STATISTICS: Final = frozenset({"mean", "rstd", "save_mean", "save_invstd", "save_var", "running_mean", "running_var"})
+"""Arguments of normalizations that are in fp32 whatever the others are."""
 _COLD_BYTES: Final = 200_000_000  # four times the cache of an H100
 _MOST_COPIES: Final = 24 if torch.cuda.is_available() else 2
 _MOST_BYTES: Final = 4_000_000_000  # of copies of operands
@@ -86,7 +88,7 @@ def padded(values: Sequence[Any]) -> list[Any]:
     return converted(values, grown)
 
 
-def operator(name: str, values: Sequence[Any]) -> Callable[..., Any]:
+def operator(name: str, values: Sequence[Any]) -> partial[Any]:
     """The operator of a recorded name, ``aten::mm``, in the variant that takes such values in the recorded order.
     `TypeError` where none does."""
     space, _, own = name.partition("::")
@@ -103,7 +105,7 @@ def operator(name: str, values: Sequence[Any]) -> Callable[..., Any]:
             argument.default_value if argument.has_default_value() and "Optional" not in str(argument.type) else None
             for argument in call._schema.arguments
         ]
-        called = partial(_placed, call, names[placed:], usual)
+        called = partial(_placed, call, names[placed:], usual, names)
         try:
             called(*values)
         except (RuntimeError, TypeError, ValueError) as error:
@@ -115,8 +117,8 @@ def operator(name: str, values: Sequence[Any]) -> Callable[..., Any]:
     raise TypeError(why)
 
 
-def _placed(call: Any, named: Sequence[str], usual: Sequence[Any], *values: Any) -> Any:
-    """A call whose last values are given by name; texts, which no trace has, are the usual ones."""
+def _placed(call: Any, named: Sequence[str], usual: Sequence[Any], _names: Sequence[str], *values: Any) -> Any:
+    """A call whose last values are given by name; texts, which no trace has, are the usual ones. All have names."""
     first = len(values) - len(named)
     given = [other if value is None else value for value, other in zip(values, usual, strict=True)]
     return call(*given[:first], **dict(zip(named, given[first:], strict=True)))
@@ -144,8 +146,9 @@ def of_operator(question: Question) -> dict[str, Any]:
     with torch.no_grad():
         values = arguments(question)
         call = operator(question["name"], values)
+        statistics = [name in _STATISTICS for name in call.args[3]]
         for form in ("recorded", *question["forms"]):
-            own = in_form(form, values, "batch_norm" in question["name"])
+            own = in_form(form, values, "batch_norm" in question["name"], statistics)
             try:
                 with tf32(question["tf32"] or form == "tf32"):
                     found[form] = warm_and_cold(call, own)
@@ -161,11 +164,14 @@ def of_operator(question: Question) -> dict[str, Any]:
     return found
 
 
-def in_form(form: str, values: Sequence[Any], is_norm: bool = False) -> list[Any]:
-    """The arguments as a form of the operator has them; a normalisation keeps its weights in fp32."""
+def in_form(form: str, values: Sequence[Any], is_norm: bool = False, kept: Sequence[bool] = ()) -> list[Any]:
+    """The arguments as a form of the operator has them; those `kept` stay, as do weights of a norm over a batch."""
     if form in NARROW:
         kind = NARROW[form]
-        return converted(values, lambda value: value if is_norm and value.dim() == 1 else value.to(kind))
+        made = converted(values, lambda value: value if is_norm and value.dim() == 1 else value.to(kind))
+        return [
+            own if stays else new for own, new, stays in zip(values, made, kept or [False] * len(made), strict=True)
+        ]
     if form == "channels_last":
         return converted(values, laid_out_last)
     return padded(values) if form == "padded" else list(values)
@@ -175,4 +181,11 @@ def _cast_us(value: Any, kind: Any) -> float:
     """Microseconds of a cast of something, out of the cache; none of what is no floating tensor or is of that type."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.dtype is kind:
         return 0.0
-    return warm_and_cold(lambda own: own.to(kind), [value])[1]
+    key = value.shape, value.stride(), value.dtype, kind
+    if key not in _CASTS_US:
+        _CASTS_US[key] = warm_and_cold(lambda own: own.to(kind), [value])[1]
+    return _CASTS_US[key]
+
+
+_CASTS_US: Final[dict[Any, float]] = {}
+"""Of those that were timed."""

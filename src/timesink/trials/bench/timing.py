@@ -17,6 +17,7 @@ _QUEUED: Final = 400  # launches that a stream takes before the host has to wait
 _CYCLES_PER_S: Final = 2.0e9  # of the GPU's clock, at most
 _CPU_S: Final = 0.02
 _MANY: Final = 200
+_TURNS, _IN_A_TURN = 40, 3
 
 Call = Callable[[], Any]
 Question = dict[str, Any]
@@ -81,7 +82,27 @@ def host_us(call: Call, count: int = _MANY) -> list[float]:
         if len(times) % 20 == 0:
             synchronize()
     synchronize()
-    times.sort()
+    return _percentiles(times)
+
+
+def in_turns(calls: dict[str, Call], base: str, rounds: int = _TURNS) -> dict[str, list[float]]:
+    """Microseconds of the host for each of some calls, made in turns, as three percentiles; and as `NAME more` what it
+    takes more than the call `base` of the same turn, which says more where the host's speed changes meanwhile."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(rounds + 1):
+        for name, call in calls.items():
+            synchronize()
+            began = time.perf_counter()
+            for _ in range(_IN_A_TURN):
+                call()
+            if number:
+                times[name].append((time.perf_counter() - began) * 1e6 / _IN_A_TURN)
+    more = {f"{name} more": [own - of for own, of in zip(times[name], times[base], strict=True)] for name in calls}
+    return {name: _percentiles(found) for name, found in (times | more).items()}
+
+
+def _percentiles(times: list[float]) -> list[float]:
+    times = sorted(times)
     return [times[int(share * (len(times) - 1))] for share in (0.1, 0.5, 0.9)]
 
 

@@ -207,33 +207,50 @@ class GrowKernels(EditedChange, Record, eq=False):
 
 class EnterRegions(EditedChange, Record, eq=False):
     """Compiled layers, each of which is a region: guards are asked and a wrapper is passed before the launch of each of
-    the `rows` of `device_ops`, where layers start; where it `trains`, another wrapper leads to its gradient."""
+    the `rows` of `device_ops`, where layers start; where it `trains`, another wrapper leads to its gradient. Where
+    `entry_us` was measured, all that takes the host so long."""
 
     touches: ClassVar[Touches] = Touches.HOST
     device: tuple[int, int]
     rows: Int64Array
     trains: bool
+    entry_us: Range | None = None
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         entered = graph.ops_at(self.rows)
+        if self.entry_us is not None:
+            edit.delay_launches(entered, np.full(entered.size, self.entry_us.at(case)))
+            return
         launches = fixes.REGION_TRAINED if self.trains else fixes.REGION_ENTERED
         edit.slow_launches(entered, np.full(entered.size, launches.at(case)), np.zeros_like(entered))
 
 
 class UnderAutocast(OfKernels, eq=False):
     """Kernels in 16 bits under autocast. Beside each of `products`, rows of `device_ops` in order, the host launches so
-    many `casts`. So a step that waits for its host gets longer."""
+    many `casts`, each of which takes `cast_us` where that was measured, or `convolved_us` beside a `convolved` product;
+    where it is not known which are (None), as many times a launch as is assumed. So a step that waits for its host gets
+    longer."""
 
     touches: ClassVar[Touches] = Touches.BOTH
     products: Int64Array
     casts: Float64Array
+    convolved: BoolArray | None = None
+    cast_us: Range | None = None
+    convolved_us: Range | None = None
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         edit.draw(self.kernels, case)
         own, others = graph.ops_at(self.products), graph.ops_at(self.rows)
-        times, rows = np.zeros(own.size), graph.rows_of_ops()[own]
-        times[own] = fixes.AUTOCAST_CASTS.at(case) * self.casts[np.searchsorted(self.products, rows)]
-        edit.slow_launches(own, times, others & ~own)  # each an operator, as casts
+        place = np.searchsorted(self.products, graph.rows_of_ops()[own])
+        times = np.zeros(own.size)
+        if self.cast_us is None or self.convolved_us is None or self.convolved is None:
+            times[own] = fixes.AUTOCAST_CASTS.at(case) * self.casts[place]
+            edit.slow_launches(own, times, others & ~own)  # each an operator, as casts
+            return
+        times[own] = self.casts[place] * np.where(
+            self.convolved[place], self.convolved_us.at(case), self.cast_us.at(case)
+        )
+        edit.delay_launches(own, times)
 
 
 # PyTorch's own range around an optimizer's step, and the names people give theirs.

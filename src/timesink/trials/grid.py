@@ -1,0 +1,80 @@
+"""Products that were not run by themselves: what those of their sizes take on the grid of the machine's file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any, Final
+
+from timesink.trials.asked import Question, identity
+
+Answer = Mapping[str, Any]
+_KINDS: Final = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16"}
+_FORMS: Final = ("tf32", "bf16", "fp16")
+_MATRICES: Final = {"aten::mm": 2, "aten::addmm": 3, "aten::bmm": 2, "aten::baddbmm": 3}
+"""Products of the last two of so many operands."""
+_CAST_BYTES: Final = 6  # read in four bytes and written in two, or the other way
+_CAST_LEAST_US: Final = 1.5
+_LEAST_US: Final = 1e-6
+_OFF: Final = 0.25  # what the products of a size differ by: libraries choose by more than the sizes
+
+
+def by_grid(questions: Iterable[Question], machine: Answer, products: Answer) -> dict[str, dict[str, Any]]:
+    """Answers, by `identity`, to those questions that are about products of known sizes."""
+    if "sides" not in products or "dram_bandwidth" not in machine:
+        return {}
+    found = {}
+    for question in questions:
+        sizes, kind = _sizes(question), _KINDS.get((question.get("types") or [""])[0], "")
+        if sizes is not None and kind:
+            kind = "tf32" if question["tf32"] and kind == "fp32" else kind
+            found[identity(question)] = _answer(question, sizes, kind, machine["dram_bandwidth"], products)
+    return found
+
+
+def _answer(
+    question: Question, sizes: Sequence[int], kind: str, bytes_per_us: float, products: Answer
+) -> dict[str, Any]:
+    made: dict[str, Any] = {"recorded": [_us(products, kind, sizes)] * 2, "off": _OFF}
+    for form in question["forms"]:
+        if form in _FORMS:
+            made[form] = [_us(products, form, sizes)] * 2
+            made[f"{form} casts"] = [_cast_us(shape, bytes_per_us) for shape in question["shapes"]]
+            made[f"{form} results"] = [_cast_us(list(sizes[:2]), bytes_per_us)]
+    return made
+
+
+def _cast_us(shape: Any, bytes_per_us: float) -> float:
+    elements = math.prod(shape) if shape and all(isinstance(size, int) for size in shape) else 0
+    return max(_CAST_BYTES * elements / bytes_per_us, _CAST_LEAST_US) if elements else 0.0
+
+
+def _sizes(question: Question) -> tuple[int, int, int] | None:
+    """Rows, columns and inner size, where the operator is a product; a batch of products has as many rows."""
+    operands = _MATRICES.get(question.get("name", ""))
+    shapes = question.get("shapes", [])[: operands or 0][-2:]
+    if not operands or len(shapes) < 2 or len({len(shape) for shape in shapes}) != 1 or len(shapes[0]) not in (2, 3):
+        return None
+    *batch, rows, inner = shapes[0]
+    return math.prod(batch) * rows, shapes[1][-1], inner
+
+
+def _us(products: Answer, kind: str, sizes: Sequence[int]) -> float:
+    """Microseconds of a product: between those of the grid in proportion of logarithms, beyond it as they go on; what
+    is smaller than the smallest takes as long."""
+    logs = [math.log(side) for side in products["sides"]]
+    cells = [_cell(logs, math.log(max(size, 1))) for size in sizes]
+    total = 0.0
+    for ends in product((0, 1), repeat=len(cells)):
+        at, weight = 0, 1.0
+        for (low, far), end in zip(cells, ends, strict=True):
+            at, weight = at * len(logs) + low + end, weight * (far if end else 1.0 - far)
+        total += weight * math.log(max(products[kind][at], _LEAST_US))
+    return math.exp(total)
+
+
+def _cell(logs: Sequence[float], size: float) -> tuple[int, float]:
+    """The place of the grid below a size, and how far on the way to the next it is."""
+    low = max((at for at in range(len(logs) - 1) if logs[at] <= size), default=0)
+    return low, max((size - logs[low]) / (logs[low + 1] - logs[low]), 0.0)

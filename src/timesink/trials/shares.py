@@ -253,8 +253,7 @@ def calls_of(machine: Answer, regions: Answer, is_trained: bool) -> dict[str, Ra
     if f"{kind}_compiled more" in regions:
         more, whole = regions[f"{kind}_compiled more"][1], regions[kind][1]
         found["region"] = (more + _SAVED[kind] * whole) / regions["blocks"]
-    least_us = 0.0
-    return {name: Range(*(times * max(us, least_us) for times in _SURE_CALLS)) for name, us in found.items()}
+    return {name: Range(*(times * max(us, 0.0) for times in _SURE_CALLS)) for name, us in found.items()}
 
 
 def figures_of(machine: Answer) -> dict[str, tuple[float, float, float]]:

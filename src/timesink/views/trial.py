@@ -165,7 +165,6 @@ _CALLS: Final = {
     "trained_convolved_cast": ("the same under autocast", 6),
 }
 """What each of the bench's calls of the CPU is, and how many there are in what is timed."""
-_PER_US_TO_GB_PER_S: Final = 1e-3
 _FLOPS_PER_US_OF_TERA: Final = 1e6
 _TYPES: Final = ("fp32", "tf32", "bf16", "fp16")
 _RATES: Final = {
@@ -184,7 +183,7 @@ def machine_page(file: MachineFile, found: Mapping[str, Mapping[str, Any]]) -> P
         for name, (what, count) in _CALLS.items()
         if name in calls
     )
-    rates = ((what, calls[name] * _PER_US_TO_GB_PER_S) for name, what in _RATES.items() if name in calls)
+    rates = ((what, calls[name] / NS_PER_US) for name, what in _RATES.items() if name in calls)
     sheets = (
         listed("machine.host", host),
         listed("machine.memory", rates),
@@ -201,6 +200,7 @@ def _products(products: Mapping[str, Any]) -> Iterator[tuple[Cell, ...]]:
     for at, side in enumerate(sides):
         place = (at * len(sides) + at) * len(sides) + at
         rates = (
-            2 * side**3 / products[kind][place] / _FLOPS_PER_US_OF_TERA for kind in ("fp32", "tf32", "bf16", "fp16")
+            2 * side * side * side / products[kind][place] / _FLOPS_PER_US_OF_TERA
+            for kind in ("fp32", "tf32", "bf16", "fp16")
         )
         yield (side, *rates)

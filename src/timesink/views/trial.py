@@ -199,8 +199,8 @@ def _products(products: Mapping[str, Any]) -> Iterator[tuple[Cell, ...]]:
     sides: Sequence[int] = products.get("sides", ())
     for at, side in enumerate(sides):
         place = (at * len(sides) + at) * len(sides) + at
+        operations = 2 * side * side * side
         rates = (
-            2 * side * side * side / products[kind][place] / _FLOPS_PER_US_OF_TERA
-            for kind in ("fp32", "tf32", "bf16", "fp16")
+            operations / products[kind][place] / _FLOPS_PER_US_OF_TERA for kind in ("fp32", "tf32", "bf16", "fp16")
         )
         yield (side, *rates)

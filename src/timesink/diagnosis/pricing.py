@@ -399,8 +399,9 @@ def in_order(gain: Quantity) -> Quantity:
 
 
 def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:
-    least_ns = min(gain_ns, 0.0)  # a change that wins is not said to lose, as far off as its replay may be
-    return Quantity.ms(*(max(time_ns, least_ns) for time_ns in (gain_ns, low_ns, high_ns)))
+    if gain_ns >= 0.0:  # a change that wins is not said to lose, as far off as its replay may be
+        low_ns, high_ns = max(low_ns, 0.0), max(high_ns, 0.0)
+    return Quantity.ms(gain_ns, min(low_ns, gain_ns), max(high_ns, gain_ns))
 
 
 def at_most(worth: Quantity, left_ms: float, step_ms: float) -> Quantity:

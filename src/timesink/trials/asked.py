@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from timesink.diagnosis.plan import Joint
-from timesink.knowledge.kernels import PRODUCTS
+from timesink.knowledge.kernels import PRODUCTS as PRODUCT_FAMILIES
 from timesink.knowledge.operators import FOLLOWS_ITS_OPERANDS, ONLY_COMPUTES
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, TORCH_OPTIMIZER_STEP
 from timesink.measures.kernels.facts import kernel_facts
@@ -34,14 +34,17 @@ from timesink.whatif.changes.kernels import OfKernels, ShortenKernels
 Question = dict[str, Any]
 _SIGNATURE: Final = ("op", "shapes", "types", "strides", "scalars", "math", "backward")
 FORMS: Final = {
-    "tf32": ("tf32", PRODUCTS),
-    "bf16": ("bf16", PRODUCTS),
-    "bf16_weights": ("bf16", (*PRODUCTS, "norm", "softmax", "loss")),
-    "fp16": ("fp16", PRODUCTS),
-    "padding": ("padded", PRODUCTS),
+    "tf32": ("tf32", PRODUCT_FAMILIES),
+    "bf16": ("bf16", PRODUCT_FAMILIES),
+    "bf16_weights": ("bf16", (*PRODUCT_FAMILIES, "norm", "softmax", "loss")),
+    "fp16": ("fp16", PRODUCT_FAMILIES),
+    "padding": ("padded", PRODUCT_FAMILIES),
     "channels_last": ("channels_last", ("convolution", "norm", "pooling")),
 }
 """The form that a fix gives to which kinds of kernels."""
+MACHINE, REGIONS, PRODUCTS = ({"kind": kind} for kind in ("machine", "regions", "products"))
+"""What is asked of any machine."""
+WIDE: Final = ("norm", "softmax", "loss")
 AUTOCAST: Final = ("bf16", "fp16")
 OF_OPTIMIZER: Final = {"fused_optimizer": "fused", "foreach": "foreach"}
 _LISTED: Final = frozenset({"add_", "sub_", "mul_", "div_", "lerp_", "copy_", "addcmul_", "addcdiv_", "zero_"})
@@ -69,8 +72,8 @@ class BenchQuestions:
 
     @cached_property
     def kernels(self) -> pl.DataFrame:
-        """The device's kernels with the recorded signature of their operators, and `sign`, its number; `before` is the
-        family of the kernel before it on the stream. Sorted by row."""
+        """The device's kernels with the recorded signature of their operators, and `sign`, its number; `reads` says
+        whether under autocast its operator reads 16 bits, backward whether what comes next does. Sorted by row."""
         host, own = self.trace.get(HOST_OPS), kernel_facts(self.trace).on(self.device)
         op = own["host_op"].fill_null(0).to_numpy()
         told = host.select(
@@ -85,15 +88,26 @@ class BenchQuestions:
         frame = own.select("row", "stream", "start_ns", "length", "family", "host_op", pl.col("math").cast(pl.String))
         frame = pl.concat([frame.with_columns(pl.col("family").cast(pl.String)), told], how="horizontal")
         frame = frame.with_columns(pl.when(pl.col("host_op").is_not_null()).then("op").alias("op"))
-        before = frame.sort("stream", "start_ns").select(
-            "row", pl.col("family").shift(1).over("stream").alias("before")
-        )
         of_op = pl.col("math").sort_by("length").last().over("host_op")  # a product beside what lays its operands out
         frame = frame.with_columns(pl.when(pl.col("host_op").is_not_null()).then(of_op).otherwise("math").alias("math"))
         numbers = pl.struct(_SIGNATURE).rank("dense").cast(pl.Int64).alias("sign")
-        frame = frame.join(before, on="row").sort("row")
-        of_first = pl.col("before").first().over("host_op")  # before the operator, not between two kernels of it
-        return frame.with_columns(numbers, pl.when(pl.col("host_op").is_not_null()).then(of_first).alias("before"))
+        told = frame.with_columns(numbers, self._known(frame).alias("known")).sort("stream", "start_ns")
+        last, coming = pl.col("known").forward_fill().shift(1), pl.col("known").backward_fill().shift(-1)
+        told = told.with_columns(last.over("stream").alias("last"), coming.over("stream").alias("next"))
+        beside = pl.when("backward").then(pl.col("next").last()).otherwise(pl.col("last").first())
+        return told.with_columns(beside.over("host_op").alias("reads")).drop("last", "next").sort("row")
+
+    @staticmethod
+    def _known(frame: pl.DataFrame) -> pl.Expr:
+        """Whether autocast has a kernel compute in 16 bits, as products, or in fp32; null where it follows its
+        operands. A sum of two tensors of one shape is of a layer's input, which is fp32 after a norm over layers."""
+        follows = pl.col("op").str.contains(FOLLOWS_ITS_OPERANDS).fill_null(False)
+        shapes = frame["shapes"].drop_nulls().unique().to_list()
+        alike = [text for text in shapes if len(told := json_list(text)) > 1 and told[0] and told[0] == told[1]]
+        adds = pl.col("op").is_in(("aten::add", "aten::add_")) & pl.col("shapes").is_in(alike)
+        layered = bool(frame["op"].is_in(["aten::native_layer_norm", "aten::native_group_norm"]).any())
+        wide = pl.col("family").is_in(WIDE) & ~follows
+        return pl.when(pl.col("family").is_in(PRODUCT_FAMILIES)).then(True).when(wide | (adds & layered)).then(False)
 
     @staticmethod
     def _backward(host: pl.DataFrame) -> pl.Series:
@@ -126,21 +140,18 @@ class BenchQuestions:
     @cached_property
     def narrowed(self) -> pl.DataFrame:
         """The kernels between products that autocast leaves in the type of their operands, and `narrow`: whether these
-        come in 16 bits, as from a product on, until something that autocast computes in fp32.
-
-        A sum of two tensors of one shape is of a layer's input, which is fp32 after a norm over layers.
-        """
-        follows = pl.col("op").str.contains(FOLLOWS_ITS_OPERANDS).fill_null(False)
-        shapes = self.kernels["shapes"].drop_nulls().unique().to_list()
-        alike = [text for text in shapes if len(told := json_list(text)) > 1 and told[0] and told[0] == told[1]]
-        adds = pl.col("op").is_in(("aten::add", "aten::add_")) & pl.col("shapes").is_in(alike)
-        layered = self.kernels["op"].is_in(["aten::native_layer_norm", "aten::native_group_norm"]).any()
-        product, wide = pl.col("family").is_in(PRODUCTS), pl.col("family").is_in(("norm", "softmax", "loss"))
-        known = pl.when(product).then(True).when((wide & ~follows) | (adds & layered)).then(False)
-        ordered = self.kernels.sort("stream", "start_ns").with_columns(known.alias("known"))
+        come in 16 bits, as from a product on, until something that autocast computes in fp32."""
+        follows, product = pl.col("op").str.contains(FOLLOWS_ITS_OPERANDS), pl.col("family").is_in(PRODUCT_FAMILIES)
         of_step = self.is_altered("fused_optimizer") | self.is_altered("list_operations")  # of fp32 weights
         narrow = (pl.col("known").forward_fill().over("stream").fill_null(False) & ~of_step).alias("narrow")
-        return ordered.with_columns(narrow).filter(follows & ~product & pl.col("shapes").is_not_null()).sort("row")
+        ordered = self.kernels.sort("stream", "start_ns").with_columns(narrow)
+        return ordered.filter(follows & ~product & pl.col("shapes").is_not_null()).sort("row")
+
+    @cached_property
+    def widened(self) -> pl.DataFrame:
+        """The kernels of what autocast computes in fp32 from what comes in 16 bits, and is cast."""
+        follows = pl.col("op").str.contains(FOLLOWS_ITS_OPERANDS).fill_null(True)
+        return self.kernels.filter(pl.col("family").is_in(WIDE) & ~follows & pl.col("reads"))
 
     def of_narrowed(self, fix: str) -> pl.DataFrame:
         """Those that a fix alters."""
@@ -191,7 +202,7 @@ class BenchQuestions:
     def attentions(self) -> Mapping[Sizes, dict[bool, RowsOfPass]]:
         """Attention written out, by (heads, queries, keys, width): rows of the forward and of the backward pass."""
         own = self.kernels.filter(self.is_altered("fused_attention")).sort("stream", "start_ns")
-        read = own.select("row", pl.col("family").is_in(PRODUCTS), "shapes", "backward")
+        read = own.select("row", pl.col("family").is_in(PRODUCT_FAMILIES), "shapes", "backward")
         found = written_out(read.iter_rows())
         return {key: parts for key, parts in found.items() if all(products for products, _ in parts.values())}
 
@@ -225,7 +236,7 @@ class BenchQuestions:
             ops = set(own["op"].drop_nulls())
             masks = own.filter(pl.col("op").is_in(_MASKS))["shapes"].unique()
             causal = {"causal": True} if any(is_square_mask(text, sizes) for text in masks) else {}
-            kinds = json_list(own.filter(pl.col("family").is_in(PRODUCTS))["types"][0])
+            kinds = json_list(own.filter(pl.col("family").is_in(PRODUCT_FAMILIES))["types"][0])
             yield (
                 float(own["length"].sum()),
                 {

@@ -40,12 +40,15 @@ def _answer(
     for form in question["forms"]:
         if form in _FORMS:
             made[form] = [_us(products, form, sizes)] * 2
-            made[f"{form} casts"] = [_cast_us(shape, bytes_per_us) for shape in question["shapes"]]
-            made[f"{form} results"] = [_cast_us(list(sizes[:2]), bytes_per_us)]
+            made[f"{form} casts"] = [cast_us_of([shape], bytes_per_us) for shape in question["shapes"]]
+            made[f"{form} results"] = [cast_us_of([list(sizes[:2])], bytes_per_us)]
     return made
 
 
-def _cast_us(shape: Any, bytes_per_us: float) -> float:
+def cast_us_of(shapes: Sequence[Any], bytes_per_us: float) -> float:
+    """Microseconds of a cast of the first of some recorded operands, by what the GPU's memory takes; none of what is no
+    tensor."""
+    shape = shapes[0] if shapes else None
     elements = math.prod(shape) if shape and all(isinstance(size, int) for size in shape) else 0
     return max(_CAST_BYTES * elements / bytes_per_us, _CAST_LEAST_US) if elements else 0.0
 

@@ -23,7 +23,7 @@ from timesink.measures.timeline.known import trains
 from timesink.model.tables import DEVICES, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.records import replace
-from timesink.trials.asked import BenchQuestions, Question, identity
+from timesink.trials.asked import MACHINE, PRODUCTS, REGIONS, BenchQuestions, Question, identity
 from timesink.trials.grid import by_grid
 from timesink.trials.machine import Answers, Bench, MachineFile, find_bench
 from timesink.trials.shares import calls_of, figures_of, prices
@@ -35,8 +35,6 @@ _PACKAGE: Final = str(Path(__file__).resolve().parents[2])
 BUDGET_S: Final = 60.0
 _START_S: Final = 12.0  # of it, in which PyTorch is imported and the process ends
 _MOST_RUNS: Final = 3  # one that breaks the GPU ends its process: the others are asked in a new one
-MACHINE, REGIONS, PRODUCTS = ({"kind": kind} for kind in ("machine", "regions", "products"))
-"""What is asked of any machine."""
 
 
 def measured_prices(trace: Trace, folder: Path | None = None, budget_s: float = BUDGET_S) -> MeasuredPrices:

@@ -16,15 +16,15 @@ import polars as pl
 from timesink.fixes.measured import MeasuredForm, MeasuredKernels, MeasuredPrices, Origin
 from timesink.knowledge.assumptions import ALL, Assumption
 from timesink.measures.timeline.known import trains
-from timesink.trials.asked import AUTOCAST, FORMS, OF_OPTIMIZER, BenchQuestions, Question, identity
+from timesink.trials.asked import AUTOCAST, FORMS, MACHINE, OF_OPTIMIZER, BenchQuestions, Question, identity
 from timesink.trials.attention import json_list
+from timesink.trials.grid import cast_us_of
 from timesink.units import NS_PER_US
 from timesink.whatif import Range
 
 Answer = Mapping[str, Any]
 ByRow = dict[int, tuple[float, ...]]
 """What each kernel keeps: as it wins least, as expected, as it wins most."""
-_NORMALIZED: Final = ("norm", "softmax")  # what autocast leaves in fp32, and the product after it casts
 _WEIGHED: Final = ("aten::mm", "aten::addmm", "aten::linear")  # products with weights
 _OFF: Final = 0.05  # what the bench repeats to
 _COLDER: Final = 1.05
@@ -42,12 +42,13 @@ def prices(asked: BenchQuestions, answers: Mapping[str, Answer], origin: Origin)
     kernels: dict[str, MeasuredKernels] = {}
     beside: dict[tuple[str, str], MeasuredKernels] = {}
     forms: list[MeasuredForm] = []
+    bytes_per_us = answers.get(identity(MACHINE), {}).get("dram_bandwidth", 0.0)
     by_sign = {sign: _answer(one.question, answers) for sign, one in asked.operators.items()}
     for fix in FORMS:
-        shares = _Shares(asked, fix, False)
+        shares = _Shares(asked, fix, False, bytes_per_us)
         if by_row := shares.of(by_sign):
             kernels[fix] = _measured(asked, by_row)
-            beside[fix, "compile"] = _measured(asked, _Shares(asked, fix, True).of(by_sign))
+            beside[fix, "compile"] = _measured(asked, _Shares(asked, fix, True, bytes_per_us).of(by_sign))
             forms.append(_form(asked, fix, by_row, origin, shares.bench_ns))
     for fix, by_row, host_us in (*_attention(asked, answers), *_optimizers(asked, answers), *_lists(asked, answers)):
         kernels[fix] = _measured(asked, by_row, host_us)
@@ -144,18 +145,17 @@ def _per_step_us(asked: BenchQuestions, rows: Iterable[int]) -> float:
 class _Shares:
     """What the kernels of operators keep in the form that a fix gives them; with a compiler casts are `fused`."""
 
-    def __init__(self, asked: BenchQuestions, fix: str, fused: bool) -> None:
-        self.asked, self.fix, self.fused = asked, fix, fused
+    def __init__(self, asked: BenchQuestions, fix: str, fused: bool, bytes_per_us: float) -> None:
+        self.asked, self.fix, self.fused, self.bytes_per_us = asked, fix, fused, bytes_per_us
         self.form, self.families = FORMS[fix]
         self.bench_ns, self.trains = 0.0, trains(asked.trace)
 
     def of(self, answers: Mapping[int, Answer]) -> ByRow:
         """The shares; none where nothing was measured."""
         found: ByRow = {}
-        after_norm = pl.col("before").is_in(_NORMALIZED).fill_null(False).alias("after")
-        for (sign, after), part in self.asked.of(self.fix, self.families).group_by("sign", after_norm):
+        for (sign, _), part in self.asked.of(self.fix, self.families).group_by("sign", "reads"):
             answer = answers.get(int(str(sign)), {})
-            shares = self._shares(answer, part, bool(after)) if self.form in answer else None
+            shares = self._shares(answer, part) if self.form in answer else None
             if shares is not None:
                 found |= (
                     self._on_kernels(part, shares)
@@ -164,6 +164,16 @@ class _Shares:
                 )
         if found and self.fix in AUTOCAST:
             found |= self._of_narrowed(answers)
+            found |= {} if self.fused else self._of_widened()
+        return found
+
+    def _of_widened(self) -> ByRow:
+        """What autocast computes in fp32 from 16 bits takes a cast more."""
+        found: ByRow = {}
+        for _, part in self.asked.widened.group_by("host_op") if self.bytes_per_us else ():
+            cast_us = cast_us_of(json_list(part["shapes"][0])[:1], self.bytes_per_us)
+            more = cast_us * NS_PER_US / max(float(part["length"].sum()), 1.0)
+            found |= dict.fromkeys(part["row"].to_list(), (1 + 2 * more, 1 + more, 1.0))
         return found
 
     def _of_narrowed(self, answers: Mapping[int, Answer]) -> ByRow:
@@ -173,7 +183,7 @@ class _Shares:
             answer = answers.get(int(str(sign)), {})
             if not narrow:
                 found |= dict.fromkeys(part["row"].to_list(), _STAYS)
-            elif self.form in answer and (shares := self._shares(answer, part, False, is_product=False)):
+            elif self.form in answer and (shares := self._shares(answer, part, is_product=False)):
                 found |= dict.fromkeys(part["row"].to_list(), shares)
         return found
 
@@ -188,9 +198,7 @@ class _Shares:
         gone = dict.fromkeys(part.filter(converts)["row"].to_list(), _GONE)
         return dict.fromkeys(part.filter(~converts)["row"].to_list(), grown) | gone
 
-    def _shares(
-        self, answer: Answer, part: pl.DataFrame, after_norm: bool, is_product: bool = True
-    ) -> tuple[float, float, float] | None:
+    def _shares(self, answer: Answer, part: pl.DataFrame, is_product: bool = True) -> tuple[float, float, float] | None:
         count = part["host_op"].n_unique()
         traced_us = float(part["length"].sum()) / count / NS_PER_US
         (warm, cold), (new_warm, new_cold) = answer["recorded"], answer[self.form]
@@ -198,37 +206,36 @@ class _Shares:
         base, new = warm + far * (cold - warm), new_warm + far * (new_cold - new_warm)
         if not _is_alike(traced_us, base):
             return None
-        most, usual, least = self._casts(answer, part.row(0, named=True), after_norm, is_product)
+        most, usual, least = self._casts(answer, part.row(0, named=True), is_product)
         self.bench_ns += base * count * NS_PER_US
         off = answer.get("off", _OFF)
         ends = (new_warm + usual) / warm, (new_cold + usual) / cold, (new + usual) / base
         cautious, hopeful = max(*ends, (new + most) / base), min(*ends, (new + least) / base)
         return cautious * (1 + off), ends[2], hopeful * (1 - off)
 
-    def _casts(
-        self, answer: Answer, row: Mapping[str, Any], after_norm: bool, is_product: bool
-    ) -> tuple[float, float, float]:
+    def _casts(self, answer: Answer, row: Mapping[str, Any], is_product: bool) -> tuple[float, float, float]:
         """Microseconds of casts beside the product under autocast: at most, as expected, at least.
 
-        A weight is cast, and its gradient; what a product reads, after a norm or softmax; of other inputs, and of their
-        gradients, it is not known whether they come in 16 bits.
+        A weight is cast, and its gradient; what a product reads that comes in fp32, such as from a norm or softmax, and
+        the gradient of that. Where that is not known, half of it is expected of products with weights.
         """
         if self.fix not in AUTOCAST or not is_product:
             return 0.0, 0.0, 0.0
         operands, results = answer[f"{self.form} casts"], answer[f"{self.form} results"]
         name, of_results = row["op"], sum(results)
         is_weighed, is_convolution = name in _WEIGHED, "convolution" in name
+        wide = _HALF * is_weighed if row["reads"] is None else float(not row["reads"])
         if row["backward"]:
             steps = (json_list(row["strides"]) or [[]])[0]
             of_weight = len(steps) == len("mk") and steps[0] == 1 != steps[1]  # the gradient times the input
-            usual = of_results * (1.0 if of_weight else _HALF) * is_weighed
-            most, usual = of_results, sum(results[1:]) if is_convolution else usual
+            usual = of_results * (1.0 if of_weight and is_weighed else wide)
+            most, usual = of_results, sum(results[1:]) + wide * results[0] if is_convolution else usual
             least = _HALF * usual
         else:
             first = int(name == "aten::addmm")  # after the bias
             own, most = operands[first], sum(operands)
             weights = (most - own) * (is_weighed or is_convolution)
-            usual = weights + own * (1.0 if after_norm else _HALF * is_weighed)
+            usual = weights + own * wide
             least = weights if self.trains else 0.0
         return (_HALF * most, 0.0, 0.0) if self.fused else (most, usual, least)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,11 +26,11 @@ from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.trials import prices as prices_of
-from timesink.trials.asked import BenchQuestions, identity
+from timesink.trials.asked import MACHINE, PRODUCTS, BenchQuestions, identity
 from timesink.trials.attention import copies_around, is_square_mask, written_out
 from timesink.trials.grid import by_grid
 from timesink.trials.machine import Bench, MachineFile
-from timesink.trials.prices import MACHINE, PRODUCTS, kept_prices, measured_prices, prices_on
+from timesink.trials.prices import kept_prices, measured_prices, prices_on
 from timesink.trials.shares import calls_of, figures_of, prices
 from timesink.whatif import Case, Range
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast
@@ -37,10 +38,14 @@ from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast
 DEMO = min(Path(str(files("timesink.cli").joinpath("demo"))).glob("*before*.json.gz"))
 H100 = "NVIDIA H100 80GB HBM3"
 STEPS, LAYERS = 4, 6
+KERNELS = {
+    "aten::_softmax": "void (anonymous namespace)::softmax_warp_forward<float, float, float, 9, false>(float*, float*)",
+    "aten::gelu": "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl>(int)",
+}
 SHAPES = {"aten::mm": [[512, 256], [256, 512]], "aten::from_file": [[512, 256], [256, 512]]}
 
 
-def program(op: str = "aten::mm", **left_out: str) -> dict[str, Any]:
+def program(*ops: str, **left_out: str) -> dict[str, Any]:
     """A trace of steps of products in fp32 that the GPU is busy with."""
     events: list[dict[str, Any]] = []
 
@@ -52,6 +57,7 @@ def program(op: str = "aten::mm", **left_out: str) -> dict[str, Any]:
         begin = 1000.0 + step * 1300.0
         put("user_annotation", f"ProfilerStep#{step}", begin, 1290.0)
         for layer in range(LAYERS):
+            op = ops[layer % len(ops)]
             at, number = begin + layer * 15.0, step * LAYERS + layer + 1
             dims = {"Input Dims": SHAPES["aten::mm"], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
             dims |= {"Input Strides": [[256, 1], [512, 1]]}
@@ -60,15 +66,15 @@ def program(op: str = "aten::mm", **left_out: str) -> dict[str, Any]:
             put("cuda_runtime", "cudaLaunchKernel", at + 4, 4.0, correlation=number, **{"External id": number})
             shape = {"grid": [132, 1, 1], "block": [256, 1, 1], "device": 0, "stream": 7, "context": 1}
             kernel = {"correlation": number, "External id": number, **shape}
-            put("kernel", "ampere_sgemm_128x128_nn", begin + 20 + layer * 200.0, 200.0, 7, **kernel)
+            put("kernel", KERNELS.get(op, "ampere_sgemm_128x128_nn"), begin + 20 + layer * 200.0, 200.0, 7, **kernel)
         put("cuda_runtime", "cudaDeviceSynchronize", begin + 200, 1085.0, correlation=10_000 + step)
     device = {"id": 0, "name": H100, "computeMajor": 9, "computeMinor": 0, "numSms": 132}
     return {"schemaVersion": 1, "deviceProperties": [device], "record_shapes": 1, "traceEvents": events}
 
 
-def read(folder: Path, **changed: str) -> Trace:
+def read(folder: Path, op: str = "aten::mm", *others: str, **changed: str) -> Trace:
     file = folder / "trace.json"
-    file.write_text(json.dumps(program(**changed)))
+    file.write_text(json.dumps(program(op, *others, **changed)))
     return timesink.read(file)
 
 
@@ -99,6 +105,22 @@ def test_a_product_is_asked_for_once_in_every_form_that_a_change_gives_it(tmp_pa
 
 def test_an_operator_that_does_more_than_compute_is_not_asked_for(tmp_path: Path) -> None:
     assert BenchQuestions(offered(read(tmp_path, op="aten::from_file"))).questions() == []
+
+
+def test_what_autocast_computes_in_fp32_from_16_bits_takes_a_cast_more(tmp_path: Path) -> None:
+    """Of a product, an activation, a softmax and a product, the softmax reads what comes from the first, in 16 bits;
+    the last reads fp32."""
+    asked = BenchQuestions(offered(read(tmp_path, "aten::mm", "aten::gelu", "aten::_softmax")))
+    reads = dict(asked.kernels.group_by("op").agg(pl.col("reads").drop_nulls().unique()).iter_rows())
+    assert reads == {"aten::mm": [False], "aten::gelu": [True], "aten::_softmax": [True]}
+    assert set(asked.widened["op"]) == {"aten::_softmax"}
+    machine = {identity({"kind": "machine"}): {"dram_bandwidth": 2e6}}
+    measured = prices(asked, {**answered(asked, lambda _: times()), **machine}, "measured here")
+    kept = dict(zip(measured.kernels["bf16"].rows.tolist(), measured.kernels["bf16"].keep[1].tolist(), strict=True))
+    cast_us = 6 * 512 * 256 / 2e6
+    assert [kept[row] for row in asked.widened["row"]] == pytest.approx([1 + max(cast_us, 1.5) / 200.0] * 2 * STEPS)
+    beside = measured.beside["bf16", "compile"].rows.tolist()  # where a compiler fuses casts
+    assert not set(beside) & set(asked.widened["row"])
 
 
 def test_a_measured_price_is_replayed_with_what_was_measured(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.measures.idle.test_blamed_time import STEPPED
 from tests.tables import trace_of
 
@@ -127,3 +129,13 @@ def test_idle_time_of_which_nothing_is_expected_may_be_what_the_device_does_not_
 def test_another_run_may_take_a_tenth_less_than_the_low_estimate(trace: Trace) -> None:
     low_ns, expected_ns, high_ns = estimated_step_ns(trace) or (0.0, 0.0, 0.0)
     assert likely_step_ns(trace) == pytest.approx((0.9 * low_ns, expected_ns, 1.1 * high_ns))
+
+
+@given(*[st.floats(-20 * MS, 20 * MS)] * 3)
+def test_a_change_that_wins_is_not_said_to_lose_and_one_that_loses_may_lose_more(
+    gain_ns: float, low_ns: float, high_ns: float
+) -> None:
+    found = pricing._quantity(gain_ns, low_ns, high_ns)
+    assert found.value == pytest.approx(gain_ns / MS)
+    assert found.low is not None and found.low <= found.value <= found.most
+    assert found.low >= 0.0 if gain_ns >= 0.0 else found.low == pytest.approx(min(low_ns, gain_ns) / MS)

@@ -147,6 +147,8 @@ MODEL = [6, *LAYER, *LAYER, *LAYER, 7]
         ([*MODEL, 8, 9], {3}, None),
         ([*MODEL, 8, *MODEL, 9], {3}, None),  # something between
         (MODEL * 6, {3}, None),  # a loop in time
+        *(([*first, *LAYER * count, 8, 9], {3}, None) for first in ([6], []) for count in (4, 6, 8, 9, 12)),  # a stack
+        ([6, *2 * LAYER, 6, *2 * LAYER, 7], {3}, 2),  # with an embedding each, a model of two
     ],
 )
 def test_calls_of_a_modelin_a_row_are_told_from_layers(step: list[int], products: set[int], calls: int | None) -> None:
@@ -154,7 +156,7 @@ def test_calls_of_a_modelin_a_row_are_told_from_layers(step: list[int], products
     found = repeated_calls._calls(codes, np.isin(codes, list(products)), 3)
     assert (None if found is None else found.count.tolist()) == (None if calls is None else [calls] * 3)
     if found is not None:
-        assert len(found.again()) == 3 * (calls - 1 if calls else 0) * len(MODEL)
+        assert len(found.again()) == 3 * (calls - 1 if calls else 0) * found.length
 
 
 def test_grids_fill_multiprocessors_with_one_block_each_or_with_as_many_as_threads_allow() -> None:
@@ -170,11 +172,13 @@ def test_grids_fill_multiprocessors_with_one_block_each_or_with_as_many_as_threa
 | half | kernel | gemm | 0 | 5 | 5 | 1 | 1 | 128 | 1 | 1 |
 | all | kernel | gemm | 5 | 10 | 20 | 1 | 1 | 128 | 1 | 1 |
 | unknown | kernel | gemm | 10 | 15 | | | | | | |
+| sums | kernel | ncclDevKernel_AllReduce_Sum | 15 | 20 | 2 | 1 | 1 | 640 | 1 | 1 |
+| messages | kernel | ncclDevKernel_SendRecv | 20 | 25 | 2 | 1 | 1 | 640 | 1 | 1 |
 """)
     fills, packed = one_stream.fills(trace)
-    assert fills.tolist() == [0.5, 1.0, 1.0]
-    assert packed.tolist() == [1 / 32, 1 / 8, 1.0]
-    assert repeated_calls._remaining(trace, np.arange(3), fills, np.full(3, 2)).tolist() == [0.0, 0.8, 0.8]
+    assert fills.tolist() == [0.5, 1.0, 1.0, 1.0, 1.0]  # twice the bytes take twice the time
+    assert packed.tolist() == [1 / 32, 1 / 8, 1.0, 1.0, 1.0]
+    assert repeated_calls._remaining(trace, np.arange(5), fills, np.full(5, 2)).tolist() == [0.0, 0.8, 0.8, 0.8, 0.8]
 
 
 def test_shifted_times_give_the_same_plan() -> None:

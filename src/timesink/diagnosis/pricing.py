@@ -15,11 +15,13 @@ from typing import Final, NamedTuple
 
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, PricedBy, Quantity
 from timesink.knowledge.assumptions import replay as assumed
+from timesink.measures.communication.communication import may_communicate
 from timesink.measures.communication.pipelines import exposed_transfers
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.kernels.facts import saved_per_step_ns
+from timesink.measures.ranks.lateness import slowed_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, per_step_ns, period_ns
 from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.replay import (
@@ -33,6 +35,7 @@ from timesink.model.trace import Trace, remembered
 from timesink.records import State, replace
 from timesink.units import NS_PER_MS, time_text
 from timesink.whatif import Case, Change, Touches
+from timesink.whatif.changes.host import MergeUnits
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast
 from timesink.whatif.changes.transfers import OverlapCollectives
 from timesink.whatif.periods import TO_P90
@@ -103,6 +106,9 @@ def price_change(
         if not isinstance(change, UnderAutocast):
             return None
         return Priced(_price_by_kernels(change.kernels, rank, trace), "kernel_time")
+    if isinstance(change, OverlapCollectives):
+        share = _hidden_by_all(rank, trace)
+        replayed = replace(replayed, value=share * replayed.value, low=share * (replayed.low or 0.0))
     return Priced(replayed if signed else _at_least_nothing(replayed), "replay")
 
 
@@ -271,7 +277,7 @@ def share_claims(
     what recording costs is a part of the recorded step, and counts in none. Those of several ranks do not add up: ranks
     wait for each other, so a change that wins 2 ms on each of eight wins 2 ms.
     """
-    rooms: dict[tuple[int, bool], _Room] = {}
+    rooms: dict[tuple[int, str], _Room] = {}
     taken: dict[tuple[int, int], Intervals] = {}
     before: list[tuple[str, Claim]] = []
     shared = []
@@ -286,11 +292,12 @@ def share_claims(
         worth = scaled(finding.recoverable, ratio) if finding.recoverable else None
         if worth is not None and step_ms is not None and finding.bottleneck is not Bottleneck.PROFILER_OVERHEAD:
             rank = finding.where.rank or 0
-            if (rank, False) not in rooms:
-                idle_ms = max(step_ms - _busy_ms(rank, trace), 0.0)
-                rooms |= {(rank, False): _Room(step_ms), (rank, True): _Room(idle_ms)}
+            if (rank, "step") not in rooms:
+                needed = {"step": 0.0, "idle": _busy_ms(rank, trace), "others": _held_ms(rank, trace)}
+                rooms |= {(rank, what): _Room(max(step_ms - ms, 0.0)) for what, ms in needed.items()}
             is_idle = is_of_idle_time(finding.claim, trace)
-            held = [rooms[rank, of_idle_time] for of_idle_time in (False, True)[: 1 + is_idle]]
+            alone = is_idle and not isinstance(finding.change, MergeUnits)  # which changes what others run, too
+            held = [rooms[rank, what] for what in ("step", "idle", "others")[: 1 + is_idle + alone]]
             least = min(held, key=lambda room: room.left_ms)
             if counted is None and worth.value > least.left_ms and least.first:
                 counted = least.first, 1.0 - least.left_ms / worth.value
@@ -325,6 +332,27 @@ def _busy_ms(rank: int, trace: Trace) -> float:
     lines = device_timeline(trace).by_device.items()
     busy = (per_step_ns(trace, device, line.busy) for device, line in lines if device[0] == rank)
     return min(busy, default=0.0) / NS_PER_MS
+
+
+def _held_ms(rank: int, trace: Trace) -> float:
+    """The most that any rank needs per step which this one exchanges with, with kernels that take no longer beside
+    exchanges: no step of theirs is shorter."""
+    together = set(collective_waits(trace).matched.calls["rank"]) if may_communicate(trace) else set[int]()
+    if rank not in together:
+        return 0.0
+    needed, slowed = _needed_ms(trace), slowed_ns(trace)
+    return max(needed[one] - slowed.get(one, 0.0) / NS_PER_MS for one in together & needed.keys())
+
+
+def _hidden_by_all(rank: int, trace: Trace) -> float:
+    """The share of what a rank wins by hiding its transfers that its job wins: what the rank wins that hides least,
+    for which the others wait. What a rank needs less than another of the step, it has to spare."""
+    exposed, needed = dict[int, float](), _needed_ms(trace)
+    for key, part in exposed_transfers(trace).items():
+        exposed[key[0]] = max(exposed.get(key[0], 0.0), per_step_ns(trace, key, part) / NS_PER_MS)
+    most_ms = _held_ms(rank, trace)
+    least_ms = min((ms + max(most_ms - needed.get(one, most_ms), 0.0) for one, ms in exposed.items()), default=0.0)
+    return min(least_ms / exposed[rank], 1.0) if most_ms and exposed.get(rank) else 1.0
 
 
 @remembered

@@ -188,6 +188,22 @@ class Anchors:
                 most_ns = np.maximum(most_ns, apart_ns - less_ns)
         return self.windows.mean(most_ns) if self.windows.uneven else float(most_ns.sum()) / max(len(self.windows), 1)
 
+    def carried_ns(self, replay: Replay) -> float:
+        """How much longer per step the devices are busy between the boundaries than with what was launched there: work
+        that steps before left them, where steps are of different lengths. At least nothing."""
+        start, end = self.boundaries(replay)
+        first, last = (self.origin_ns + instants.astype(np.int64) for instants in (start, end))
+        begins, ends = (
+            replay.time_ns[self.program.start_node(self._order)],
+            replay.time_ns[self.program.end_node(self._order)],
+        )
+        device = self._device[self._order]
+        busy = (Intervals.union_of(begins[device == one], ends[device == one]) for one in np.unique(device))
+        most_ns = max(
+            (self.windows.mean(each.covered_ns(first, last).astype(np.float64)) for each in busy), default=0.0
+        )
+        return max(most_ns - self.busy_ns(replay), 0.0)
+
     @cached_property
     def _launched_in(self) -> tuple[int, list[tuple[IntArray, IntArray, IntArray, BoolArray]]]:
         """The number of stretches, windows or rows of windows that meet; of each device the blocks launched in one: in

@@ -90,7 +90,12 @@ class Pricer:
     def _floor(self) -> Floor:
         if not len(self.anchors.windows):
             return Floor(0.0, 0.0)
-        return Floor(self.anchors.busy_ns(self._base), _host_only_ns(self.graph, self.anchors))
+        busy_ns = self.anchors.busy_ns(self._base) + self._carried_ns
+        return Floor(busy_ns, _host_only_ns(self.graph, self.anchors))
+
+    @cached_property
+    def _carried_ns(self) -> float:
+        return self.anchors.carried_ns(self._base)
 
     @property
     def step_ns(self) -> float:
@@ -105,7 +110,7 @@ class Pricer:
     def busy_after_ns(self, change: Change, case: Case = Case.EXPECTED) -> float:
         """The time per step in which the busiest device runs anything, once a change is made."""
         changed = self._changed(change, case)
-        return self.anchors.busy_ns(changed.replay())
+        return self.anchors.busy_ns(changed.replay()) + self._carried_ns
 
     @cached_property
     def device_ns(self) -> float:
@@ -176,7 +181,9 @@ class Pricer:
             return None
         replay, before = changed.replay(), self._floor
         of_device = change.touches in (Touches.DEVICE, Touches.COMMUNICATION)
-        busy_ns = before.busy_ns if change.touches is Touches.HOST else self.anchors.busy_ns(replay, self._base)
+        busy_ns = before.busy_ns
+        if change.touches is not Touches.HOST:
+            busy_ns = self.anchors.busy_ns(replay, self._base) + self._carried_ns
         host_ns = before.host_ns if of_device else _host_only_ns(changed, self.anchors)
         return self.periods_ns - self.anchors.periods(replay), Bounds(before, Floor(busy_ns, host_ns))
 

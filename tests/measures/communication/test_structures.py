@@ -35,11 +35,15 @@ def exposed(trace: Trace) -> list[Row]:
     return found
 
 
-def program(letters: str, slower: float = 1.0) -> Trace:
-    """Kernels one after the other on a GPU; every second one takes `slower` times as long."""
-    rows, at = [], 0
+def program(letters: str, slower: float = 1.0, ahead_us: int = 0, every: int = 1) -> Trace:
+    """Kernels one after the other on a GPU; every second one takes `slower` times as long. Of messages after another
+    kernel each of so many begins `ahead_us` before that ends."""
+    rows, at, messages = [], 0, 0
     for number, letter in enumerate(letters):
         name, length_us = KERNELS[letter]
+        if letter == "X" and ahead_us:
+            messages += 1
+            at -= 0 if messages % every else 1000 * ahead_us
         end = at + round(1000 * length_us * (slower if number % 2 else 1))
         row = {"rank": 0, "device": 0, "process": 1, "stream": 7, "kind": "kernel", "name": name, "grid_x": 64}
         rows.append({**row, "start_ns": at, "end_ns": end, "correlation": number})
@@ -78,7 +82,7 @@ UNTOLD = {
 @pytest.mark.parametrize("name", TOLD)
 def test_parallelism_is_told_by_kernels_alone(name: str, slower: float) -> None:
     letters, how = TOLD[name]
-    assert structures(program(letters, slower)) == {(0, 0): how}
+    assert {device: told.name for device, told in structures(program(letters, slower)).items()} == {(0, 0): how}
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.2, 0.8])
@@ -99,6 +103,19 @@ def test_of_a_ring_little_is_won_beside_attention(name: str, slower: float) -> N
     lost_ms = per_step_ns(trace, (0, 0), exposed_transfers(trace)[0, 0]) / 1e6
     assert lost_ms > 0 and row.variant == "ring" and row.change is None and row.stated is not None
     assert (row.stated.low, row.stated.value, row.stated.high) == pytest.approx((0, 0.1 * lost_ms, 0.2 * lost_ms))
+
+
+@pytest.mark.parametrize("ahead_us", [30, 60, 100, 150, 199])
+@pytest.mark.parametrize("name", RINGS)
+def test_messages_that_are_sent_ahead_win_nothing_by_that(name: str, ahead_us: int) -> None:
+    """Of 200 us each: what the attention before them hides they were sent ahead for, and the rest may be won or not."""
+    trace = program(TOLD[name][0], ahead_us=ahead_us)
+    (row,) = exposed(trace)
+    lost_ms = per_step_ns(trace, (0, 0), exposed_transfers(trace)[0, 0]) / 1e6
+    assert row.variant == "ring" and row.stated is not None
+    assert (row.stated.low, row.stated.value, row.stated.high) == pytest.approx((0, 0, 0.2 * lost_ms))
+    (half,) = exposed(program(TOLD[name][0], ahead_us=ahead_us, every=2))
+    assert half.stated is not None and 0 < half.stated.value < 0.1 * half.stated.most / 0.2
 
 
 @pytest.mark.parametrize("name", ["tensor parallel, forward", "experts by sends", "data parallel"])

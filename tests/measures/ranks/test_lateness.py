@@ -380,7 +380,7 @@ def test_what_a_rank_that_comes_as_its_peers_do_is_worth(
     """40 of a step of 200 ns that takes 100 without the profiler, if nothing else is given."""
     parts = [given.get(name) for name in ("spread", "gone")]
     for name, value in {
-        "collective_waits": None, "lateness": None, "_slowed_ns": None, "evened_out": parts,
+        "collective_waits": None, "lateness": None, "slowed_ns": None, "evened_out": parts,
         "estimated_step_ns": given.get("estimated", (90, 100, 110)), "_room": given.get("room"),
         "as_often_ns": (given.get("gain", 40.0), given.get("profiled", 200.0)), "_own_host_ns": given.get("own"),
         "_runs_what_peers_run": given.get("same", False),
@@ -488,7 +488,7 @@ def test_what_kernels_lose_beside_communication_is_a_share_of_the_span_in_every_
     timeline = {device: SimpleNamespace(span_ns=ns) for device, ns in span.items()}
     monkeypatch.setattr(of, "device_timeline", lambda _: timeline)
     monkeypatch.setattr(of, "period_ns", lambda _, device: period[device])
-    assert of._slowed_ns(a_trace()) == pytest.approx({0: 18.0, 1: 8.0, 2: 0.0, 3: 0.0, 4: 14.0})
+    assert of.slowed_ns(a_trace()) == pytest.approx({0: 18.0, 1: 8.0, 2: 0.0, 3: 0.0, 4: 14.0})
 
 
 def test_ranks_that_are_late_at_all_are_evened_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Diagnosis, Find
 from timesink.fixes import Beside, Fix, Offer, on_rank
 from timesink.fixes.measured import MINDED, MeasuredPrices
 from timesink.fixes.table import fixes_of
+from timesink.knowledge.assumptions import replay as assumed
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import kernel_facts
@@ -33,6 +34,7 @@ from timesink.measures.timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.records import Record
+from timesink.units import NS_PER_MS
 from timesink.whatif import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, together
 from timesink.whatif.edit import Together
@@ -133,22 +135,31 @@ class Joint:
             others = [finding for candidate in own for _, finding in candidate.findings if finding not in unreplayed]
             apart, whole = (self._stated(unreplayed, beside) for beside in (others, ()))
             worth = in_order(max(_sum(worth, apart), whole, key=lambda gain: gain.value))
-            room_ms = self._room_ms(changes, unreplayed)
+            room_ms = self._room_ms(changes, unreplayed, others)
             worth = at_most(worth, room_ms, room_ms)
         if len(own) == 1 and own[0].claims:
             worth = at_most(worth, most_claimed_ms(own[0].on_rank(self.rank), self.trace), self.step_ms)
         return at_most(worth, self.step_ms, self.step_ms)
 
-    def _room_ms(self, changes: Sequence[Change], unreplayed: Sequence[Finding]) -> float:
+    def _room_ms(self, changes: Sequence[Change], unreplayed: Sequence[Finding], others: Sequence[Finding]) -> float:
         """The most that is won where claims without a replay count: the idle time that is left beside the GPU's work
-        after the changes, which a wait and a claim have in common, and the work that is claimed itself."""
-        busy_ms = self.step_ms * self.pricer.busy_after_ns(Together(tuple(changes))) / max(self.pricer.step_ns, 1.0)
-        lines = device_timeline(self.trace)
-        work = [
-            Claim({device: part & lines[device].busy for device, part in finding.claim.intervals.items()})
-            for finding in unreplayed
-        ]
-        return self.step_ms - busy_ms + sum(claimed_ms_per_step(claim, self.trace) for claim in work)
+        after the changes, which a wait and a claim have in common, and the work of this rank that is claimed itself,
+        but for what findings of the changes claim too; or what there is without the changes."""
+        lines, apart = device_timeline(self.trace), _claimed(others)
+        own = {key: part for key, part in _claimed(unreplayed).items() if key[0] == self.rank}
+        work = {key: part & lines[key].busy for key, part in own.items()}
+        left = {key: part - apart.get(key, Intervals.none()) for key, part in work.items()}
+        either = ((changes, left), ((), work))
+        room = (claimed_ms_per_step(Claim(part), self.trace) - self._busy_ms(made) for made, part in either)
+        return max(self.step_ms + max(room), 0.0)
+
+    def _busy_ms(self, changes: Sequence[Change], case: Case = Case.EXPECTED) -> float:
+        """The GPU's work of a step after changes. No profiler makes it longer: in a step that was told it takes as long
+        as it was recorded, or longer at a lower clock."""
+        recorded_ns, told_ns = self.pricer.step_ns, self.step_ms * NS_PER_MS
+        slower = min(max(told_ns / max(recorded_ns, 1.0), 1.0), assumed.SLOWEST_CLOCK.value)
+        busy_ns = self.pricer.busy_after_ns(Together(tuple(changes)), case) if changes else self.pricer.busy_ns
+        return slower * busy_ns / NS_PER_MS
 
     def least_ms(self, chosen: Iterable[str]) -> float:
         """The GPU's work that is left in a step where these changes do most: no step is shorter. Nothing is known of
@@ -156,8 +167,7 @@ class Joint:
         names = self.effective(chosen)
         if any(self.offered[name].unreplayed(self.rank) for name in names) or self.pricer.unreplayable:
             return 0.0
-        busy_ns = self.pricer.busy_after_ns(Together(tuple(self.parts(names))), Case.HOPEFUL)
-        return self.step_ms * busy_ns / max(self.pricer.step_ns, 1.0)
+        return min(self._busy_ms(self.parts(names), Case.HOPEFUL), self.step_ms)
 
     def _priced_of(self, changes: Sequence[Change]) -> Quantity | None:
         """One price of all; where nothing but kernels gets shorter, their time."""
@@ -186,10 +196,7 @@ class Joint:
 
     def _stated(self, findings: Iterable[Finding], beside: Iterable[Finding]) -> Quantity:
         """What rules state or claims bound, each time once, and none that findings `beside` them claim."""
-        taken: dict[tuple[int, int], Intervals] = {}
-        for finding in beside:
-            _take(finding.claim, taken)
-        total = NOTHING
+        taken, total = _claimed(beside), NOTHING
         for finding in findings:
             parts = finding.claim.intervals.items()
             left = {device: part - taken.get(device, Intervals.none()) for device, part in parts}
@@ -245,6 +252,13 @@ class Joint:
         ):
             return None
         return known.attained_ratio
+
+
+def _claimed(findings: Iterable[Finding]) -> dict[tuple[int, int], Intervals]:
+    taken: dict[tuple[int, int], Intervals] = {}
+    for finding in findings:
+        _take(finding.claim, taken)
+    return taken
 
 
 def _take(claim: Claim, taken: dict[tuple[int, int], Intervals]) -> None:

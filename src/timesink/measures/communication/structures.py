@@ -11,14 +11,18 @@ from typing import Final
 
 import polars as pl
 
+from timesink.knowledge.assumptions import Assumption
+from timesink.knowledge.assumptions import fixes as assumed
 from timesink.knowledge.collectives import ALL_TO_ALL, EXCHANGE, kind_of_kernel
 from timesink.knowledge.kernels import PRODUCTS, KernelFamily
 from timesink.measures.communication.pipelines import pipeline
 from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.timeline import Device
+from timesink.measures.timeline import Device, device_timeline
+from timesink.model.intervals import Intervals
 from timesink.model.names import of_each
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.records import Record
 
 _LEAST: Final = 8  # exchanges: fewer stand so by chance
 _NEARLY_ALL: Final = 0.9  # of exchanges: some stand at the end of a step, or beside the next one
@@ -28,8 +32,24 @@ _USUAL: Final = 0.75  # quantile of the attention after a message: where heads g
 _LITTLE: Final = 0.25  # of the usual attention: less is another kind, beside the one that messages are for
 
 
+class Structure(Record):
+    """How exchanges stand. `earlier` is the share of their time that is won by sending those earlier that nothing runs
+    beside, where it was measured; else a replay tells."""
+
+    name: str
+    earlier: Assumption | None = None
+
+
+def sent_in_line(trace: Trace, device: Device) -> Intervals:
+    """When a GPU's exchanges run that computation does not run beside: those that it does were sent ahead of it."""
+    line = device_timeline(trace)[device]
+    start, end = line.communication.start_ns, line.communication.end_ns
+    alone = line.exposed_communication.covered_ns(start, end) >= _NEARLY_ALL * (end - start)
+    return Intervals(start[alone], end[alone])
+
+
 @remembered
-def structures(trace: Trace) -> dict[Device, str]:
+def structures(trace: Trace) -> dict[Device, Structure]:
     """How those of the kind that takes most time stand on each GPU, where they stand in one of these ways; none in a
     pipeline, whose stages are told by themselves."""
     if pipeline(trace) is not None:
@@ -39,7 +59,7 @@ def structures(trace: Trace) -> dict[Device, str]:
     return {device: how for device, how in told if how is not None}
 
 
-def _told(trace: Trace, kernels: pl.DataFrame) -> str | None:
+def _told(trace: Trace, kernels: pl.DataFrame) -> Structure | None:
     """What the kernels of one device tell, which are in order of start."""
     names = trace[DEVICE_OPS]["name"].gather(kernels["row"])
     kernels = kernels.with_columns(
@@ -62,6 +82,7 @@ def _told(trace: Trace, kernels: pl.DataFrame) -> str | None:
     if kind in (ALL_TO_ALL, EXCHANGE):
         little_ns = _LITTLE * pl.col("attends_ns").quantile(_USUAL)
         alike = after.filter(pl.col("attends_ns") > little_ns).height
-        return "ring" if kind == EXCHANGE and alike >= _NEARLY_ALL * count else "messages"
+        is_ring = kind == EXCHANGE and alike >= _NEARLY_ALL * count
+        return Structure("ring", assumed.BESIDE_ATTENTION) if is_ring else Structure("messages")
     longest, usual = work.select(pl.col("ns").max(), usual=pl.col("ns").median()).row(0)
-    return "sums" if kind == "allreduce" and longest <= _ALIKE * usual else None
+    return Structure("sums") if kind == "allreduce" and longest <= _ALIKE * usual else None

@@ -3,8 +3,8 @@
 **Calls**: with a condition and without, or of alike models on the same input. One call of a larger batch does as much.
 Kernels are taken in the order of their launches. Calls are looked for as a sequence that runs two to `_CALLS` times
 with nothing between, again in every step, and that holds layers: a shorter sequence that itself runs several times in
-a row. No product may run outside the calls, or the sequence is a stack of layers within a larger model. Whether a call
-needs what the one before computed, no trace shows.
+a row. No product may run outside the calls, or the sequence is a stack of layers within a larger model; nor may a call
+be nothing but layers, for then so is all of the row. Whether a call needs what the one before computed, no trace shows.
 
 Alike models side by side, such as experts, are shorter rows, of more calls. By recorded shapes the last product of each
 makes fewer elements than the first reads, and nothing in it makes more of them: so none can read what the one before
@@ -190,11 +190,9 @@ def _stands(calls: _Calls, codes: Int64Array, products: BoolArray, per_step: int
     if (products & between).any() or not all(end < after for end, after in gaps):
         return False
     one = codes[calls.starts[0] : calls.starts[0] + calls.length]
-    return any(
-        (layers.count * length).max(initial=0) >= _SHARE * calls.length
-        for length in range(STRETCH, calls.length // 2 + 1)
-        for layers in (in_a_row(one, length),)
-    )
+    rows = ((length, in_a_row(one, length)) for length in range(STRETCH, calls.length // 2 + 1))
+    covered = max(((layers.count * length).max(initial=0) for length, layers in rows), default=0)
+    return bool(_SHARE * calls.length <= covered < calls.length)
 
 
 _LONGEST: Final = 400  # kernels of a layer, or of a call of a model in a row

@@ -113,13 +113,13 @@ def _small(sms: int) -> pl.Expr:
 @remembered
 def fills(trace: Trace) -> tuple[Float64Array, Float64Array]:
     """For each row of `device_ops` the share of the multiprocessors that its grid fills, with one block on each and
-    with as many as threads allow; 1 where that is not known."""
+    with as many as threads allow; 1 where that is not known, or where it is to leave others idle."""
     facts, counts = kernel_facts(trace), multiprocessors(trace)
     size = int(facts.frame["row"].max() or 0) + 1 if facts.frame.height else 0  # type: ignore[arg-type]
     one_each, packed = np.ones(size), np.ones(size)
     for device in facts.devices:
         if device in counts:
-            known = facts.on(device).filter(pl.col("blocks").is_not_null())
+            known = facts.on(device).filter(pl.col("blocks").is_not_null() & ~pl.col("family").is_in(NO_FAULT))
             filled, row = with_fill(known, trace.get(DEVICE_OPS), counts[device]), known["row"].to_numpy()
             one_each[row], packed[row] = filled["fill"].to_numpy(), filled["packed"].to_numpy()
     return one_each, packed

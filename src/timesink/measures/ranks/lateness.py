@@ -368,7 +368,7 @@ def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> R
     error = assumed.GAIN_ERROR.value
     low, gain, high = gain_ratio * (1 - error), gain_ratio, gain_ratio * (1 + error)
     if late_by == "device_ns":
-        spread, gone = evened_out(waits, lateness(trace), rank, _slowed_ns(trace))
+        spread, gone = evened_out(waits, lateness(trace), rank, slowed_ns(trace))
         worth = max(gain, gone) if _runs_what_peers_run(trace, rank) else spread
         if worth:
             low, gain = min(low, spread * (1 - error)), worth
@@ -420,7 +420,7 @@ def _room(trace: Trace, rank: int, estimated: tuple[float, float, float]) -> lis
     return [max(1 - own / job, 0.0) if job else 0.0 for own, job in zip(alone, reversed(estimated), strict=True)]
 
 
-def _slowed_ns(trace: Trace) -> dict[int, float]:
+def slowed_ns(trace: Trace) -> dict[int, float]:
     """What each rank's kernels lose per step beside communication, on the device where that is most."""
     slowed: dict[int, float] = {}
     for row in contention(trace).iter_rows(named=True):

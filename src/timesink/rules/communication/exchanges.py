@@ -31,7 +31,7 @@ from timesink.measures.communication.collectives import (
 )
 from timesink.measures.communication.links import link_curve
 from timesink.measures.communication.pipelines import exposed_transfers
-from timesink.measures.communication.structures import structures
+from timesink.measures.communication.structures import Structure, sent_in_line, structures
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.steps.per_step import per_step_ns, period_ns, share_of_step
 from timesink.measures.timeline import Device, device_timeline
@@ -74,12 +74,13 @@ def _exposed_row(trace: Trace, device: DeviceCommunication) -> Row:
         "waited": "and less waiting for the last rank" if waited else None,
         "late": None if waited else "read all ranks together first: a late peer shows as communication",
     }
-    how, lost_ns = structures(trace).get(key, ""), per_step_ns(trace, key, exposed)
-    if how == "ring":
-        won = assumed.BESIDE_ATTENTION
-        stated = Quantity.ms(*(share * lost_ns for share in (won.value, won.low, won.high)))
-        return Row(key, figures, exposed, stated=stated, where=place, variant=how)
-    return Row(key, figures, exposed, change=fixes.OVERLAP_COLLECTIVES.change(), where=place, variant=how)
+    how = structures(trace).get(key, Structure(""))
+    if how.earlier is None:
+        return Row(key, figures, exposed, change=fixes.OVERLAP_COLLECTIVES.change(), where=place, variant=how.name)
+    every_ns, in_line_ns = (per_step_ns(trace, key, part) for part in (exposed, exposed & sent_in_line(trace, key)))
+    won = how.earlier
+    stated = Quantity.ms(won.value * in_line_ns, won.low * in_line_ns, won.high * every_ns)
+    return Row(key, figures, exposed, stated=stated, where=place, variant=how.name)
 
 
 def _awaited(trace: Trace) -> Iterator[Row]:

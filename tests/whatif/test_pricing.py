@@ -35,7 +35,7 @@ HOST_BUSY = "the CPU needs the rest of the step"
 def test_a_step_keeps_its_busy_device_and_its_host(
     touches: Touches, limit: float, why: str, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step of 10: the GPU is busy for 7, after the change for 4 and what was left to it; the CPU needs 9 and then 4."""
+    """A step of 10: the GPU is busy for 7, after it for 4 and 1 of work left to it; the CPU needs 9, then 4."""
     pricer, change = loop(100, 40), Fake({Case.EXPECTED: 0.5})
     vars(pricer)["_floor"], change.touches = Floor(7.0, 9.0), touches
     vars(pricer)["_carried_ns"] = 1.0

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, PricedBy, Quantity
 from timesink.knowledge.assumptions import replay as assumed
-from timesink.measures.communication.communication import may_communicate
+from timesink.measures.communication import may_communicate
 from timesink.measures.communication.pipelines import exposed_transfers
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.idle.blamed_time import blamed_time

@@ -191,17 +191,12 @@ class Anchors:
     def carried_ns(self, replay: Replay) -> float:
         """How much longer per step the devices are busy between the boundaries than with what was launched there: work
         that steps before left them, where steps are of different lengths. At least nothing."""
-        start, end = self.boundaries(replay)
-        first, last = (self.origin_ns + instants.astype(np.int64) for instants in (start, end))
-        begins, ends = (
-            replay.time_ns[self.program.start_node(self._order)],
-            replay.time_ns[self.program.end_node(self._order)],
-        )
-        device = self._device[self._order]
-        busy = (Intervals.union_of(begins[device == one], ends[device == one]) for one in np.unique(device))
-        most_ns = max(
-            (self.windows.mean(each.covered_ns(first, last).astype(np.float64)) for each in busy), default=0.0
-        )
+        start, end = (self.origin_ns + at.astype(np.int64) for at in self.boundaries(replay))
+        begins, ends = (replay.time_ns[node(self._order)] for node in (self.program.start_node, self.program.end_node))
+        device, most_ns = self._device[self._order], 0.0
+        for one in np.unique(device):
+            busy = Intervals.union_of(begins[device == one], ends[device == one])
+            most_ns = max(most_ns, self.windows.mean(np.asarray(busy.covered_ns(start, end), np.float64)))
         return max(most_ns - self.busy_ns(replay), 0.0)
 
     @cached_property

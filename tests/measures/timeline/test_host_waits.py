@@ -205,12 +205,12 @@ def test_what_a_trace_can_be_trusted_for() -> None:
     assert found.dead_launch_count == 1
     assert found.graph_ratio == 30 / 80
     assert (found.overhead_ns, found.lost_count) == (20, 7)
-    assert found.resolution_ns == 10
+    assert (found.linked_ratio, found.resolution_ns) == (0.5, 10)
 
 
 def test_an_empty_trace_has_no_quality_to_state() -> None:
     found = quality(Trace("empty", {}))
-    assert (found.device_op_count, found.resolution_ns, found.graph_ratio) == (0, None, 0.0)
+    assert (found.linked_ratio, found.resolution_ns, found.graph_ratio) == (None, None, 0.0)
 
 
 @given(traces())

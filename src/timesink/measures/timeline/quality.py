@@ -50,6 +50,11 @@ class Quality(Record):
     overhead_ns: int
     lost_count: int
 
+    @property
+    def linked_ratio(self) -> float | None:
+        """Share of device ops with a launch record; None where there are no device ops."""
+        return self.linked_count / self.device_op_count if self.device_op_count else None
+
 
 @remembered
 def quality(trace: Trace) -> Quality:

@@ -9,9 +9,11 @@ from benchmarks.faults import pack, suite
 from benchmarks.faults.adopt import archive
 
 from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.plan.ladder import plan
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.timeline import device_timeline
+from timesink.model.intervals import Intervals
 from timesink.readers import read
 
 LATE = [
@@ -42,3 +44,24 @@ def test_the_lateness_of_a_rank_is_promised_once(name: str, tool: str, tmp_path:
             if (part := finding.claim.intervals.get(place)) and 10 * (part & works).total_ns < part.total_ns
         )
         assert promised_ms <= max(own_ms - late.recoverable.value, 0.05 * own_ms)
+
+
+@pytest.mark.parametrize("times", [None, 0.8, 1.0, 1.3, 1.8])
+@pytest.mark.parametrize(("name", "tool"), LATE)
+def test_a_plan_for_a_late_rank_leaves_its_gpu_what_it_has_to_do(
+    name: str, tool: str, times: float | None, tmp_path: Path
+) -> None:
+    """All that it computes and no late rank would not, whatever the step without a profiler is told to be."""
+    pack.unpacked(archive(name, tool), tmp_path)
+    trace = read(sorted(tmp_path.glob(f"{name}.*.fault*")), cache=False)
+    found = diagnose(trace)
+    late = next((one for _, one in found.findings if one.bottleneck is Bottleneck.STRAGGLER), None)
+    if late is None:
+        return
+    place = (late.where.rank or 0, late.where.device or 0)
+    needed = device_timeline(trace)[place].compute - late.claim.intervals.get(place, Intervals.none())
+    needed_ms = per_step_ns(trace, place, needed) / 1e6
+    told = trace if times is None else trace.with_unprofiled_step(times * period_ns(trace, place))
+    rungs = plan(told).rungs
+    same = next((at for at, rung in enumerate(rungs) if not rung.fix.same_kernels), len(rungs))
+    assert all(rung.after.value >= 0.95 * needed_ms for rung in rungs[:same]), rungs

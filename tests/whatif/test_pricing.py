@@ -97,6 +97,24 @@ def test_floors_of_a_step_by_hand() -> None:
     assert sum(share.ns for share in pricer.path()) == pytest.approx(pricer.step_ns, rel=0.1)
 
 
+@pytest.mark.parametrize("of_step", [1, 2])
+@pytest.mark.parametrize(
+    ("long_us", "short_us"), [(100, 40), (100, 10), (300, 40), (500, 100), (200, 150), (2_000, 20)]
+)
+def test_work_that_a_longer_step_left_is_work_of_the_step_in_which_it_runs(
+    long_us: int, short_us: int, of_step: int
+) -> None:
+    """The CPU waits for the kernel of the step before. Without the wait the GPU works all the time as it did."""
+    step = [Step(), Host(5_000), Wait()]
+    lengths = [long_us if (at + of_step) % 2 else short_us for at in range(6)]
+    made = simulate([part for us in lengths for part in (*step, Launch(us * 1_000))] + [Step()])
+    marks = np.array(made.marks_ns)
+    pricer = Pricer(Graph.from_trace(made.trace()), StepWindows.alike(marks[2:3], marks[3:4]))
+    idle_ns = pricer.step_ns - 1_000 * lengths[1]
+    assert pricer.price(RemoveSyncs()).gain_ns <= max(idle_ns, 20_000)
+    assert pricer.busy_ns >= 1_000 * min(lengths)
+
+
 def test_a_price_by_hand() -> None:
     """Half of 100 us of Python, which the device waits for, in all steps but the first, where no call precedes it."""
     pricer = loop(100, 40)

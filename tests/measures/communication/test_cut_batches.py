@@ -13,7 +13,7 @@ from pytest import MonkeyPatch
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Bottleneck
-from timesink.measures.communication import cut_batches as of
+from timesink.measures.communication import depths as of
 from timesink.measures.communication.depths import CutStage, layer_ns
 from timesink.measures.communication.pipelines import Schedule
 from timesink.model.trace import Trace

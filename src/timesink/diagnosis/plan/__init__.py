@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
+import numpy as np
+
 from timesink.diagnosis.pricing import (
     at_most,
     claimed_ms_per_step,
@@ -30,8 +32,8 @@ from timesink.knowledge.assumptions import replay as assumed
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.timeline import device_timeline
 from timesink.model.intervals import Intervals
+from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.records import Record
 from timesink.units import NS_PER_MS
@@ -135,23 +137,23 @@ class Joint:
             others = [finding for candidate in own for _, finding in candidate.findings if finding not in unreplayed]
             apart, whole = (self._stated(unreplayed, beside) for beside in (others, ()))
             worth = in_order(max(_sum(worth, apart), whole, key=lambda gain: gain.value))
-            room_ms = self._room_ms(changes, unreplayed, others)
+            room_ms = self._room_ms(changes, unreplayed)
             worth = at_most(worth, room_ms, room_ms)
         if len(own) == 1 and own[0].claims:
             worth = at_most(worth, most_claimed_ms(own[0].on_rank(self.rank), self.trace), self.step_ms)
         return at_most(worth, self.step_ms, self.step_ms)
 
-    def _room_ms(self, changes: Sequence[Change], unreplayed: Sequence[Finding], others: Sequence[Finding]) -> float:
+    def _room_ms(self, changes: Sequence[Change], unreplayed: Sequence[Finding]) -> float:
         """The most that is won where claims without a replay count: the idle time that is left beside the GPU's work
-        after the changes, which a wait and a claim have in common, and the work of this rank that is claimed itself,
-        but for what findings of the changes claim too; or what there is without the changes."""
-        lines, apart = device_timeline(self.trace), _claimed(others)
-        own = {key: part for key, part in _claimed(unreplayed).items() if key[0] == self.rank}
-        work = {key: part & lines[key].busy for key, part in own.items()}
-        left = {key: part - apart.get(key, Intervals.none()) for key, part in work.items()}
-        either = ((changes, left), ((), work))
-        room = (claimed_ms_per_step(Claim(part), self.trace) - self._busy_ms(made) for made, part in either)
-        return max(self.step_ms + max(room), 0.0)
+        after the changes, which a wait and a claim have in common, and the work of this rank that is claimed itself."""
+        ops, gone = self.trace.get(DEVICE_OPS), list[Change]()
+        start, end = (ops[name].to_numpy() for name in ("start_ns", "end_ns"))
+        for (rank, device), part in _claimed(unreplayed).items():
+            own = ((ops["rank"] == rank) & (ops["device"] == device)).to_numpy()
+            rows = np.flatnonzero(own & (2 * part.covered_ns(start, end) > end - start))
+            if rank == self.rank and rows.size:
+                gone.append(ShortenKernels((rank, device), rows, (np.zeros(rows.size),) * 3))
+        return max(self.step_ms - self._busy_ms((*changes, *gone)), 0.0)
 
     def _busy_ms(self, changes: Sequence[Change], case: Case = Case.EXPECTED) -> float:
         """The GPU's work of a step after changes. No profiler makes it longer: in a step that was told it takes as long

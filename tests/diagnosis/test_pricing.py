@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +18,7 @@ from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns,
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.records import replace
-from timesink.whatif.changes.host import RemoveSyncs
+from timesink.whatif.changes.host import MergeUnits, RemoveSyncs
 
 MS = 1_000_000
 
@@ -124,6 +127,47 @@ def test_idle_time_of_which_nothing_is_expected_may_be_what_the_device_does_not_
     ((_, found),) = share_claims([(Card("AAA101", "a", "s", "d", "0.1"), one)], trace, 9.0)
     assert found.recoverable is not None
     assert (found.recoverable.value, found.recoverable.most) == pytest.approx((value, left))
+
+
+@pytest.mark.parametrize(
+    ("needed_ms", "slowed_ms", "won"),
+    [((3.0, 3.0), 0.0, 4.0), ((3.0, 6.0), 0.0, 3.0), ((3.0, 8.5), 0.0, 0.5), ((3.0, 8.5), 1.0, 1.5),
+     ((3.0, 12.0), 0.0, 0.0), ((8.0, 3.0), 0.0, 1.0)],
+)  # fmt: skip
+def test_idle_time_of_a_rank_wins_no_more_than_the_ranks_do_not_need_that_it_exchanges_with(
+    needed_ms: tuple[float, float], slowed_ms: float, won: float, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a step of 9 ms, unless exchanges change for all ranks: what kernels lose beside exchanges they do not need."""
+    calls = pl.DataFrame({"rank": [0, 1]})
+    monkeypatch.setattr(pricing, "may_communicate", lambda _: True)
+    monkeypatch.setattr(pricing, "collective_waits", lambda _: SimpleNamespace(matched=SimpleNamespace(calls=calls)))
+    monkeypatch.setattr(pricing, "is_of_idle_time", lambda *_: True)
+    monkeypatch.setattr(pricing, "_busy_ms", lambda *_: 0.0)
+    monkeypatch.setattr(pricing, "_needed_ms", lambda _: dict(enumerate(needed_ms)) | {2: 9.0})
+    monkeypatch.setattr(pricing, "slowed_ns", lambda _: {1: slowed_ms * MS})
+    one = finding(Intervals.none(), recoverable=Quantity(4.0, "ms", low=0.0, high=5.0))
+    card = Card("AAA101", "a", "s", "d", "0.1")
+    ((_, found),) = share_claims([(card, one)], trace, 9.0)
+    assert found.recoverable is not None and found.recoverable.value == pytest.approx(won)
+    ((_, merged),) = share_claims([(card, replace(one, change=MergeUnits({}, 2.0)))], trace, 9.0)
+    assert merged.recoverable is not None and merged.recoverable.value == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    ("exposed_ms", "needed_ms", "share"),
+    [((4.0, 4.0), (9.0, 9.0), 1.0), ((4.0, 1.0), (9.0, 9.0), 0.25), ((4.0, 1.0), (9.0, 7.0), 0.75),
+     ((4.0, 1.0), (9.0, 5.0), 1.0), ((1.0, 4.0), (9.0, 9.0), 1.0), ((4.0, 0.0), (7.0, 9.0), 0.0)],
+)  # fmt: skip
+def test_a_job_hides_what_the_rank_does_that_hides_least(
+    exposed_ms: tuple[float, float], needed_ms: tuple[float, float], share: float, trace: Trace,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Of two ranks the first is asked; what the other needs less of the step it has to spare."""
+    monkeypatch.setattr(pricing, "exposed_transfers", lambda _: dict(zip([(0, 0), (1, 1)], exposed_ms, strict=True)))
+    monkeypatch.setattr(pricing, "per_step_ns", lambda _, __, ms: ms * MS)
+    monkeypatch.setattr(pricing, "_needed_ms", lambda _: dict(enumerate(needed_ms)))
+    monkeypatch.setattr(pricing, "_held_ms", lambda *_: max(needed_ms))
+    assert pricing._hidden_by_all(0, trace) == pytest.approx(share)
 
 
 def test_another_run_may_take_a_tenth_less_than_the_low_estimate(trace: Trace) -> None:

@@ -64,6 +64,19 @@ def test_where_the_device_takes_the_step_the_host_is_what_recording_is_likely_to
     assert told.step_ns == pytest.approx(raw.step_ns, rel=0.005)  # of the first launch
 
 
+@pytest.mark.parametrize("ratio", [0.5, 0.7, 0.8, 0.9, 0.95, 1.0])
+def test_no_host_explains_a_step_that_is_shorter_than_what_the_device_took(
+    ratio: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above: told that the step takes less than the kernels alone did, the host is as it is likely to be."""
+    monkeypatch.setattr(unprofiled, "_usual_kappa", lambda _: (0.5, 0.05))
+    step = (Step(), Host(40_000), *(Launch(100_000) for _ in range(10)))
+    simulated = simulate([Launch(500), *(part for _ in range(12) for part in step), Step()])
+    graph, windows = Graph.from_trace(simulated.trace()), simulated.windows()
+    told_ns = ratio * Pricer(graph, windows).step_ns
+    assert calibrate(graph, told_ns, windows).kappa == pytest.approx(0.5, abs=0.02)
+
+
 def test_device_times_are_not_inflated_and_stay() -> None:
     simulated = host_bound()
     graph = Graph.from_trace(simulated.trace())

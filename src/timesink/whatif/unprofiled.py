@@ -50,13 +50,16 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     by the step that it gives, and by what it usually is for this profiler, or is by estimate. Where the device takes
     the whole step, any host that is quick enough gives that step: then the second decides among those, and of what is
     not recorded on a slow host that part is left which half of the power says that estimates are divided by: the other
-    half is in what kappa usually is there.
+    half is in what kappa usually is there. Where the device takes longer than the step, no host explains it: its work
+    took less without the profiler, and the step that is looked for is what it took.
     """
     anchors = Anchors(graph, windows)
     if not len(windows):
         return graph
     slowdown = _typical(graph, anchors) / step_ns
     inflated, known, least = _recorded_shares(graph), _usual_kappa(graph), 1.0
+    hostless = _typical(_scaled(graph, replay.KAPPA_LEAST.value, np.ones_like(inflated)), anchors)
+    step_ns = max(step_ns, hostless)
     if known is not None:
         usual, deviation = known
         recorded = _scaled(graph, usual - 2 * deviation, inflated)
@@ -66,7 +69,6 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     if known is None or least < 1.0:
         inflated = np.ones_like(inflated)
     elif (slower := _slower(graph, replay.QUICKER_AGAIN_POWER.value / 2)) > 1.0:
-        hostless = _typical(_scaled(graph, replay.KAPPA_LEAST.value, np.ones_like(inflated)), anchors)
         rest = 1.0 / slower if hostless > (1 - 2 * replay.STEP_NOISE.value) * step_ns else 1.0
     usual, deviation = known or _estimated_kappa(graph)
     least_kappa, finer = replay.KAPPA_LEAST.value, (_TRIED - 1) * _BETWEEN + 1

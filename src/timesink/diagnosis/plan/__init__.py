@@ -152,7 +152,7 @@ class Joint:
             own = ((ops["rank"] == rank) & (ops["device"] == device)).to_numpy()
             rows = np.flatnonzero(own & (2 * part.covered_ns(start, end) > end - start))
             if rank == self.rank and rows.size:
-                gone.append(ShortenKernels((rank, device), rows, (np.zeros(rows.size),) * 3))
+                gone.append(ShortenKernels((rank, device), rows, tuple(np.zeros(rows.size) for _ in Case)))
         return max(self.step_ms - self._busy_ms((*changes, *gone)), 0.0)
 
     def _busy_ms(self, changes: Sequence[Change], case: Case = Case.EXPECTED) -> float:

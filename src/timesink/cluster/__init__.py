@@ -133,7 +133,8 @@ def _files_of(place: str) -> list[RankFile]:
 
 def _inside(path: Path) -> list[Path]:
     """The traces of a folder, with files that are named like one: a damaged rank is to be reported, not passed over."""
-    named = [file for file in sorted(path.iterdir()) if file.name.lower().endswith(_TRACES)] if path.is_dir() else []
+    files = sorted(path.iterdir()) if path.is_dir() else []
+    named = [file for file in files if file.name.lower().endswith(_TRACES) and file.name not in _BESIDE]
     try:
         known = trace_files(path)
     except UnreadableTrace:
@@ -210,6 +211,7 @@ def _beside(url: str, system: AbstractFileSystem, name: str) -> str:
 
 
 _NAME: Final = "manifest.json"
+_BESIDE: Final = (_NAME, "nccl-bench.json")  # what `timesink capture` leaves beside its traces
 _MOST_BYTES: Final = 1 << 20  # a manifest of a thousand GPUs has some 300 kB
 _LONGEST: Final = 40  # a driver version or a name of a GPU is shorter
 _OF_GPUS: Final = {

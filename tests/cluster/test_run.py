@@ -57,6 +57,29 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    "beside", [("manifest.json",), ("nccl-bench.json",), ("manifest.json", "nccl-bench.json", "log.txt")]
+)
+@pytest.mark.parametrize("remote", [False, True])
+def test_what_a_capture_leaves_beside_its_traces_is_no_rank(
+    folder: Path, beside: tuple[str, ...], remote: bool
+) -> None:
+    """A rank that is damaged is one still."""
+    fsspec = pytest.importorskip("fsspec") if remote else None
+    for name in (*beside, "rank7.json"):
+        (folder / name).write_text('{"gpus": []}')
+    place = str(folder)
+    if fsspec is not None:
+        place = "memory://captured"
+        for file in folder.iterdir():
+            fsspec.filesystem("memory").pipe(f"/captured/{file.name}", file.read_bytes())
+    found = run_of(find_files([place]))
+    if fsspec is not None:
+        fsspec.filesystem("memory").rm("/captured", recursive=True)
+    assert [Path(path).name for path, _ in found.quarantined] == ["rank7.json"]
+    assert found.job.ranks == tuple(range(RANKS))
+
+
 def same(one: Job, other: Job) -> bool:
     return all(getattr(one, name).equals(getattr(other, name)) for name in SCHEMAS)
 

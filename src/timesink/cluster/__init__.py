@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -134,7 +134,7 @@ def _files_of(place: str) -> list[RankFile]:
 def _inside(path: Path) -> list[Path]:
     """The traces of a folder, with files that are named like one: a damaged rank is to be reported, not passed over."""
     files = sorted(path.iterdir()) if path.is_dir() else []
-    named = [file for file in files if file.name.lower().endswith(_TRACES) and file.name not in _BESIDE]
+    named = [file for file in files if _is_named(file)]
     try:
         known = trace_files(path)
     except UnreadableTrace:
@@ -142,6 +142,10 @@ def _inside(path: Path) -> list[Path]:
             raise
         known = []
     return known if known == [path] else sorted({*known, *named})
+
+
+def _is_named(file: PurePath) -> bool:
+    return file.name.lower().endswith(_TRACES) and file.name not in _BESIDE
 
 
 def _size(path: Path) -> int:
@@ -160,7 +164,7 @@ def _remote(url: str) -> list[RankFile]:
         if _is_pattern(url):
             inside = sorted(system.glob(path))
         elif not urlsplit(url).path.lower().endswith(_TRACES) and system.isdir(path):  # over http that is a download
-            inside = [name for name in sorted(system.ls(path, detail=False)) if str(name).lower().endswith(_TRACES)]
+            inside = [name for name in sorted(system.ls(path, detail=False)) if _is_named(PurePosixPath(str(name)))]
         else:
             return [RankFile(url, int(system.info(path).get("size") or 0))]
         files = [RankFile(_beside(url, system, name), int(system.info(name).get("size") or 0)) for name in inside]

@@ -141,7 +141,7 @@ def _inside(path: Path) -> list[Path]:
         if not named:
             raise
         known = []
-    return known if known == [path] else sorted({*known, *named})
+    return known if known == [path] else sorted({file for file in known if file.name not in _BESIDE} | {*named})
 
 
 def _is_named(file: PurePath) -> bool:

@@ -43,7 +43,10 @@ class Net(nn.Module):
         return self.out(x)
 
 
-rows, width, layers = (262_144, 8192, 12) if kind == "memory" else (256, 1024, 8)
+width, layers = (8192, 12) if kind == "memory" else (1024, 8)
+rows = 256  # for memory: what is kept takes two thirds of the GPU's, and without recomputation more than there is
+if kind == "memory":
+    rows = torch.cuda.mem_get_info()[1] // (22 * width * 4)
 model = Net(width, layers).cuda()
 if kind == "hooks":
     optimizers = {p: torch.optim.Adam([p], lr=1e-4, foreach=False) for p in model.parameters()}

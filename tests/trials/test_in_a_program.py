@@ -15,7 +15,7 @@ from tests.trials.program import PROGRAM
 import timesink
 from timesink.capture.running import INJECT
 from timesink.trials.agent import VARIABLE
-from timesink.trials.records import TrialPlan
+from timesink.trials.records import TrialPlan, alike_losses
 from timesink.trials.repair import RepairOrder, fix_program
 from timesink.trials.run import ProgramRuns, recorded, shares_of_lines
 from timesink.trials.workplace import open_workplace
@@ -241,6 +241,28 @@ def test_a_program_that_sets_variables_before_pytorch_is_begun_anew_each_time(tm
         runs.fixed()
     parents = [line.split()[0] for line in (tmp_path / "runs.txt").read_text().splitlines()]
     assert parents == 2 * [str(os.getpid())]
+
+
+_INFERS = """
+import torch
+torch.manual_seed(0)
+into, out = torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)
+with torch.no_grad():
+    for batch in torch.utils.data.DataLoader(torch.arange(400_000.0).reshape(-1, 4), batch_size=2):
+        out(into(batch))
+"""
+
+
+def test_a_program_that_only_infers_runs_changed_from_its_first_calls_on(tmp_path: Path) -> None:
+    """The loader's first batch comes before any model; outputs of all runs are of the same batches."""
+    (tmp_path / "infer.py").write_text(_INFERS)
+    runs = ProgramRuns([sys.executable, "infer.py"], tmp_path, "", True, tmp_path)
+    first, second, changed = runs.fixed(), runs.fixed(), runs.fixed(("bf16",))
+    runs.close()
+    before, again, after = alike_losses(first, second, changed)
+    assert changed.steps_ms and min(map(len, (before, again, after))) > 20
+    assert before[:20] == again[:20] == pytest.approx(after[:20], rel=0.02) and before[:20] != after[:20]
+    assert len(set(before[:20])) == 20
 
 
 def test_a_line_has_the_share_of_the_step_that_passes_in_it_and_in_what_it_calls(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +17,7 @@ from timesink.trials.records import (
     TrialPlan,
     TrialResult,
     Tried,
+    alike_losses,
     hold_losses,
 )
 from timesink.trials.run import ProgramRuns, _confirm, _promise, _winners
@@ -48,6 +49,9 @@ class Looks(Trial):
         super().__init__(TrialPlan("f.json"))
         self.result.tried, self.again, self._deadline = tried, again, float("inf")
 
+    def _share(self, value: Any) -> list[Any]:
+        return [value]  # of one rank, where no PyTorch is
+
     def _try(self, names: Sequence[str], beside: Sequence[str] = ()) -> Generator[None, None, Tried]:
         yield
         return replace(self.again.pop(0), name=" + ".join(names), beside=tuple(beside))
@@ -74,6 +78,20 @@ def test_what_only_seems_to_win_has_a_second_look(first: Tried, again: Tried, ke
     trial = Looks([replace(first, name="bf16")], [again] * 2)
     list(trial._join())
     assert trial.result.kept == kept
+
+
+@pytest.mark.parametrize(("one", "kept"), [(SURE, ("bf16",)), (UNSURE, ())])
+def test_what_surely_won_is_kept_when_the_time_is_up(one: Tried, kept: tuple[str, ...]) -> None:
+    """The fresh processes that confirm it have time of their own."""
+    trial = Looks([replace(one, name="bf16"), replace(one, name="compile")], [])
+    trial._deadline = 0.0
+    list(trial._join())
+    assert trial.result.kept == kept
+
+
+def test_outputs_of_runs_are_held_call_by_call() -> None:
+    late, early = TrialResult(losses=[3.0, 4.0], first_loss=12), TrialResult(losses=[1.0, 2.0, 3.0], first_loss=10)
+    assert alike_losses(late, early, late) == ([3.0, 4.0], [3.0], [3.0, 4.0])
 
 
 def test_a_plan_survives_its_text() -> None:

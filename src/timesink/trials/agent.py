@@ -122,7 +122,7 @@ class Trial(Agent):
             return
         losses = [float(loss) for loss in self.program.losses]
         rank, _ = rank_and_world()
-        self.result.rank, self.result.losses = rank, losses
+        self.result.rank, self.result.losses, self.result.first_loss = rank, losses, self.program.first_output
         target = Path(f"{self.trial.file}.rank{rank}" if rank else self.trial.file)
         partial = target.with_suffix(f".{os.getpid()}.tmp")
         partial.write_text(json.dumps(asdict(self.result)), encoding="utf-8")
@@ -148,14 +148,14 @@ class Trial(Agent):
 
     def script(self) -> Script:
         """The whole trial, step by step."""
+        if self.source in (StepMark.LOADER, StepMark.FORWARD):
+            yield from self._see_model()
         for name in self.trial.fixed:
-            if name not in LOADER_OPTIONS:  # which are on from the first batch
+            if name not in LOADER_OPTIONS and name not in self._on:  # those are on from the first batch
                 self._turn_on(name)
-        began, steps = perf_counter(), max((SWITCHES[name].warm_up for name in self.trial.fixed), default=0)
+        steps = max((SWITCHES[name].warm_up for name in self.trial.fixed), default=0)
         for _ in range(self.trial.settle + steps):
             yield
-        while self.source is StepMark.FORWARD and not self._is_late(began + _SETTLE_S):
-            yield  # a call of a module may be a small part of what repeats
         self._describe()
         if not self.trial.names:
             yield from self._time_steps()
@@ -174,6 +174,13 @@ class Trial(Agent):
         yield from self._join()
         self.result.base_ms.append((yield from self._time_block(step_ms)).mean)
         self._say("done")
+
+    def _see_model(self) -> Script:
+        """Where no optimizer tells steps apart, what a program calls may be a small part of what it repeats."""
+        until = perf_counter() + _SETTLE_S
+        while not all(self._share(self.program.has_shown_all)) and not self._is_late(until):
+            yield
+        self.program.settle_roots()
 
     def _describe(self) -> None:
         root, optimizer = self.program.root, self.program.step_optimizer
@@ -314,12 +321,12 @@ class Trial(Agent):
         applied = sorted((one for one in self.result.tried if one.pairs), key=lambda one: one.ratio)
         kept: list[str] = []
         for one in applied:
-            if EXCLUDED_BY.get(one.name, frozenset()) & set(kept) or self._is_late(self._deadline):
+            if EXCLUDED_BY.get(one.name, frozenset()) & set(kept) or not (kept or one.seems_to_win(worth)):
                 continue
             beside = one
-            if not kept and not one.seems_to_win(worth):
-                continue
             if kept or not one.wins(worth):
+                if self._is_late(self._deadline):
+                    continue
                 beside = yield from self._try((one.name,), kept)
                 self.result.tried.append(beside)
                 if not beside.wins(worth):
@@ -330,7 +337,7 @@ class Trial(Agent):
         for name in kept[:-1]:
             if not self._is_late(self._deadline):
                 yield from self._try_off(name, kept)
-        if kept:
+        if kept and not self._is_late(self._deadline):
             self.result.joint = yield from self._try(kept)
 
     def _keep(self, name: str, kept: list[str]) -> Script:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import wraps
 from importlib import import_module
@@ -18,6 +19,7 @@ from weakref import WeakSet
 
 _LOSSES_KEPT: Final = 64
 _SAMPLED: Final = 1000  # numbers of a weight
+_SHOWN_CALLS: Final = 200
 _LIBRARIES: Final = ("site-packages", "dist-packages", "/lib/python", "<", str(Path(__file__).parents[1]))
 
 
@@ -30,6 +32,10 @@ class RunningProgram:
     def __init__(self, fail: Callable[[BaseException], bool], check: str = "") -> None:
         self._fail, self._check = fail, check
         self._called: dict[int, Any] = {}
+        self._calls = Counter[int]()
+        self._newest = 0
+        self.first_output = 0
+        """The call of the root module that the first of `losses` is of, in a program that has no loss."""
         self._roots: dict[int, Any] = {}
         self._prepared: dict[Any, Any] = {}
         self._inside = threading.local()
@@ -50,13 +56,22 @@ class RunningProgram:
         self.copies_without_waiting = False
 
     @property
+    def has_shown_all(self) -> bool:
+        """Whether no new module was called for as many calls as it took to see the newest."""
+        return self._calls.total() >= max(_SHOWN_CALLS, 2 * self._newest)
+
+    def settle_roots(self) -> None:
+        """From now on the roots are those modules that have been called so far."""
+        owned = {id(p) for made in self.optimizers for group in made.param_groups for p in group["params"]}
+        sizes = {key: self._count(module, owned) for key, module in self._called.items()}
+        self._roots = {key: self._called[key] for key in sorted(sizes, key=lambda k: -sizes[k]) if sizes[key]}
+
+    @property
     def roots(self) -> list[Any]:
         """The outermost modules that own parameters (of the optimizers', where there are some), the largest first. They
         are settled when first asked for, which is after the first steps."""
         if not self._roots:
-            owned = {id(p) for made in self.optimizers for group in made.param_groups for p in group["params"]}
-            sizes = {key: self._count(module, owned) for key, module in self._called.items()}
-            self._roots = {key: self._called[key] for key in sorted(sizes, key=lambda k: -sizes[k]) if sizes[key]}
+            self.settle_roots()
         return list(self._roots.values())
 
     @property
@@ -165,8 +180,9 @@ class RunningProgram:
                 or torch._C._current_graph_task_id() != -1  # a checkpoint computes again, in the backward pass
             ):
                 return original(self, *args, **kwargs)
+            program._calls[id(self)] += 1
             if id(self) not in program._called:
-                program._called[id(self)] = self
+                program._called[id(self)], program._newest = self, program._calls.total()
                 program.places.setdefault("model", find_place())
             program._inside.is_called = True
             try:
@@ -193,6 +209,7 @@ class RunningProgram:
                 raise
             result = original(module, *args, **kwargs)
         if module is self.root and not self.optimizers and len(self.losses) < _LOSSES_KEPT:
+            self.first_output = self.first_output or self._calls[id(module)]
             self._note_output(result)
         return result
 

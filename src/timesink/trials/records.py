@@ -84,7 +84,8 @@ class TrialResult:
     """Everything a trial found, written to its file after each change of it. `rungs` are the changes in the order in
     which they were put together, each with the step in ms then; `places` where the program makes what they change, and
     `files` those of its own that it has imported. `moved` says how far each weight went in the steps that were timed.
-    `variables` are those of the environment that the program changed before it imported PyTorch.
+    `variables` are those of the environment that the program changed before it imported PyTorch. Where results of the
+    model stand for `losses`, `first_loss` is the call that the first of them is of.
     """
 
     rank: int = 0
@@ -100,6 +101,7 @@ class TrialResult:
     places: dict[str, str] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+    first_loss: int = 0
     steps_ms: list[float] = field(default_factory=list)
     moved: list[float] = field(default_factory=list)
     memory_bytes: int = 0
@@ -236,6 +238,15 @@ TOLERATED: Final[dict[Drift, float]] = {
 
 _WEIGHTS: Final = 0.1  # of how far a weight went
 _STRAY: Final = 0.05  # of the weights
+
+
+def alike_losses(
+    base: TrialResult, again: TrialResult, changed: TrialResult
+) -> tuple[list[float], list[float], list[float]]:
+    """The losses of three runs, all from the same step or call on."""
+    start = max(base.first_loss, again.first_loss, changed.first_loss)
+    first, second, third = (one.losses[start - one.first_loss :] for one in (base, again, changed))
+    return first, second, third
 
 
 def hold_losses(base: list[float], again: list[float], changed: list[float], drift: Drift) -> Receipt | None:

@@ -28,6 +28,7 @@ from timesink.trials.records import (
     Repair,
     RepairAnswer,
     TrialResult,
+    alike_losses,
     hold_losses,
     stray_weights,
 )
@@ -135,9 +136,8 @@ class Repairs:
         """Receipts first, then both in turns; no verification where the first run already says no."""
         first = shown.run("after")
         base, again = self.standing
-        receipt = hold_losses(
-            base.losses, again.losses, first.losses, next(kind for kind in TOLERATED if kind == drift)
-        )
+        losses = alike_losses(base, again, first)
+        receipt = hold_losses(*losses, next(kind for kind in TOLERATED if kind == drift))
         bases_ms, after_ms = (min(base.steps_ms), min(again.steps_ms)), min(first.steps_ms)  # what else runs adds only
         before_ms, differ_ms = min(bases_ms), abs(bases_ms[0] - bases_ms[1])
         repair = replace(repair, receipt=receipt)

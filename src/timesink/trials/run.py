@@ -33,6 +33,7 @@ from timesink.trials.records import (
     TrialPlan,
     TrialResult,
     Tried,
+    alike_losses,
     hold_losses,
 )
 from timesink.trials.switches import EXCLUDED_BY, SWITCHES
@@ -303,5 +304,5 @@ def _compare(runs: ProgramRuns, changed: list[TrialResult], names: tuple[str, ..
         tuple(median(result.steps_ms) for result in results if result.steps_ms) for results in (runs.base, changed)
     )
     worst = max((SWITCHES[name].drift for name in names), key=list(TOLERATED).index)
-    receipt = hold_losses(runs.base[0].losses, runs.base[1].losses, changed[0].losses, worst)
+    receipt = hold_losses(*alike_losses(runs.base[0], runs.base[1], changed[0]), worst)
     return Confirmed(base_ms, with_ms, receipt)

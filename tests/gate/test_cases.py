@@ -64,7 +64,8 @@ def test_data_that_goes_to_and_fro_each_step_stays_on_the_device(answers: Answer
 )  # fmt: skip
 def test_no_plan_falls_below_what_the_gpu_has_to_run(answers: Answers, busy_ms: float) -> None:
     """A wait and a bound on the same idle time win it once."""
-    assert plan(answers.trace, answers.diagnosis).rungs[-1].after_ms >= 0.995 * busy_ms
+    made = plan(answers.trace, answers.diagnosis)
+    assert min((rung.after_ms for rung in made.rungs), default=busy_ms) >= 0.995 * busy_ms
 
 
 @pytest.mark.parametrize("answers", ["13_one_wait_then_starved_by_host.json.gz"], indirect=True)

@@ -229,7 +229,7 @@ def test_work_that_starts_late_on_an_idle_gpu_is_nobodys_wait(
     card, first = diagnosis.findings[0]
     assert (card.name, first.bottleneck) == ("late-start", Bottleneck.LATE_START)
     assert first.recoverable is not None and not first.recoverable.low
-    assert plan(trace, diagnosis).rungs[-1].after_ms >= 8.9
+    assert not plan(trace, diagnosis).rungs
 
 
 NATIVE = [

@@ -98,10 +98,10 @@ def diagnose(
         statement=statement,
         partial="; ".join(trace.damage),
         notes=(
+            *(unclaimed(trace, parts, [finding for _, finding in findings]) if looked_at else ()),
             *headline.notes(trace),
             *headline.steps_apart(usual),
             *(Note(sentence) for sentence in _left_open(rulings)),
-            *(unclaimed(trace, parts, [finding for _, finding in findings]) if looked_at else ()),
             *(Note(sentence) for sentence in changed()),
         ),
         budgets=parts,

@@ -198,14 +198,15 @@ def _is_nsys(trace: Trace) -> bool:
 
 def _why_lost(trace: Trace, vendor: Vendor) -> str:
     """What makes a profiler lose the device's side of a run that did use the device."""
+    asked = "" if trace.get(API_CALLS).height else "{} left out, "  # what records calls records GPU work, too
     if _is_nsys(trace):
         return (
-            "find out why nsys recorded no GPU work (-t cuda left out, no permission for GPU counters and traces, WSL, "
-            "the driver's version): run timesink doctor, then timesink capture nsys -- python train.py"
+            f"find out why nsys recorded no GPU work ({asked.format('-t cuda')}no permission for GPU counters and "
+            "traces, WSL, the driver's version): run timesink doctor, then timesink capture nsys -- python train.py"
         )
     return (
-        f"find out why the profiler lost it ({vendor.records_by} left out, {vendor.tracer} busy or not permitted, or "
-        "the profile ended before the work): run timesink doctor, then timesink capture torch -- python train.py"
+        f"find out why the profiler lost it ({asked.format(vendor.records_by)}{vendor.tracer} busy or not permitted, "
+        "or the profile ended before the work): run timesink doctor, then timesink capture torch -- python train.py"
     )
 
 
@@ -299,7 +300,9 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     for why, kinds in ((_BETWEEN, _OF_DEVICE), (_ON_GPU, (_COPIES,)), (_BELOW, others)):
         named = [f"{_WORDS_OF[kind]} {share_text(lost[kind])}" for kind in lost if kind in kinds]
         if named:
-            yield Note(f"{', '.join(named)} of the {period_name(trace)}, {why}", "unclaimed" if findings else "")
+            is_most = sum(lost[kind] for kind in lost if kind in kinds) >= _MOSTLY
+            shown = is_most or not findings
+            yield Note(f"{', '.join(named)} of the {period_name(trace)}, {why}", "" if shown else "unclaimed")
 
 
 def _lost(trace: Trace, budget: StepBudget, claims: Mapping[Device, Sequence[Intervals]]) -> dict[str, float]:

@@ -35,7 +35,7 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.records import Record
+from timesink.records import Record, replace
 from timesink.units import NS_PER_MS
 from timesink.whatif import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, together
@@ -55,7 +55,8 @@ NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
 class Joint:
     """What sets of changes win on a rank, in ms per step, by what was `measured` of them where anything was; each set
-    is replayed once. `claimed` are changes of sets that no replay prices."""
+    is replayed once. `claimed` are changes of sets that no replay prices; `bounded_ms` is idle time of whose cause
+    findings know no more than that it may go: what no finding asks for is not sure to win that."""
 
     def __init__(
         self,
@@ -64,8 +65,10 @@ class Joint:
         step_ms: float,
         offered: Sequence[Candidate],
         measured: MeasuredPrices | None = None,
+        bounded_ms: float = 0.0,
     ) -> None:
         self.trace, self.rank, self.step_ms, self.measured = trace, rank, step_ms, measured
+        self.bounded_ms = bounded_ms
         self.offered = {candidate.fix.name: candidate for candidate in offered}
         self.claimed: Chosen = frozenset()
         self._known: dict[tuple[Chosen, bool], Quantity | None] = {}
@@ -141,6 +144,9 @@ class Joint:
             worth = at_most(worth, room_ms, room_ms)
         if len(own) == 1 and own[0].claims:
             worth = at_most(worth, most_claimed_ms(own[0].on_rank(self.rank), self.trace), self.step_ms)
+        unasked = (part for one in own if not one.findings for part in self._made(one, chosen, eased))
+        if self.bounded_ms and any(part.touches is Touches.HOST for part in unasked):
+            worth = replace(worth, low=max((worth.low or 0.0) - self.bounded_ms, 0.0))
         return at_most(worth, self.step_ms, self.step_ms)
 
     def _room_ms(self, changes: Sequence[Change], unreplayed: Sequence[Finding]) -> float:
@@ -282,7 +288,7 @@ Named = tuple[Card, Finding]
 _NO_CHANGE: Final = frozenset({"slow_steps", "profiler_overhead"})  # the cause, and its change, has another rule
 
 
-_TO_LOOK_INTO: Final = frozenset({Bottleneck.HOST_UNTRACED, Bottleneck.LATE_START})  # nobody knows yet what to change
+TO_LOOK_INTO: Final = frozenset({Bottleneck.HOST_UNTRACED, Bottleneck.LATE_START})  # nobody knows yet what to change
 
 
 class Candidate(Record, eq=False):
@@ -333,7 +339,7 @@ def candidates(diagnosis: Diagnosis, program: ProgramKind) -> tuple[Candidate, .
     left = [
         (card, finding)
         for card, finding in diagnosis.findings
-        if _rule_name(card) not in _NO_CHANGE and finding.bottleneck not in _TO_LOOK_INTO
+        if _rule_name(card) not in _NO_CHANGE and finding.bottleneck not in TO_LOOK_INTO
     ]
     rules = frozenset(_rule_name(card) for card, _ in diagnosis.findings)
     found = []

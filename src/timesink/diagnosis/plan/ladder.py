@@ -18,9 +18,9 @@ from typing import Final
 from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.places import ChangePlace, place_in_program
-from timesink.diagnosis.plan import NOTHING, WORTH, Chosen, Joint, Named, candidates
+from timesink.diagnosis.plan import NOTHING, TO_LOOK_INTO, WORTH, Chosen, Joint, Named, candidates
 from timesink.diagnosis.plan.batch import DeviceMemory, LargerBatch, device_memory, larger_batches, said_of_memory
-from timesink.diagnosis.pricing import replay_error
+from timesink.diagnosis.pricing import claimed_ms_per_step, replay_error
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Diagnosis, Finding, Quantity
 from timesink.diagnosis.words import guessed_steps
@@ -109,8 +109,9 @@ def changes_offered(trace: Trace, diagnosis: Diagnosis, measured: MeasuredPrices
     step_ms = headline.step_ms(trace)
     if (refused := _refused(trace, diagnosis)) or step_ms is None:
         return refused or "the trace has no GPU work"
-    offered = candidates(diagnosis, known(trace).program)
-    return Joint(trace, _rank(trace, diagnosis), step_ms, offered, measured)
+    offered, rank = candidates(diagnosis, known(trace).program), _rank(trace, diagnosis)
+    unknown = [one.claim for _, one in diagnosis.findings if one.bottleneck in TO_LOOK_INTO]
+    return Joint(trace, rank, step_ms, offered, measured, sum(claimed_ms_per_step(claim, trace) for claim in unknown))
 
 
 def _refused(trace: Trace, diagnosis: Diagnosis) -> str:
@@ -163,7 +164,8 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
     unsure = {name: gain for name, gain in left.items() if gain.value >= least_ms}
     said = _why_it_ends(joint, chosen, worth, bool(unsure))
     does = [name for name in gains if joint.parts({name})]  # the others change nothing, and cost nothing
-    lost = {name: more_ms for name in does if (more_ms := won.value - gains[name].value) >= least_ms}
+    sure = [name for name in does if gains[name].most < won.value]
+    lost = {name: more_ms for name in sure if (more_ms := won.value - gains[name].value) >= least_ms}
     told = () if top is None else _beside_diagnosis(joint, rungs, singles, top, least_ms)
     batches, none = larger_batches(joint, chosen, rungs[-1].after_ms if rungs else joint.step_ms)
     free = device_memory(joint.trace).get((joint.rank, joint.device), DeviceMemory()).free

@@ -5,18 +5,20 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.assumptions import fixes, replay
 from timesink.knowledge.kernel_traits import TOUCHED
 from timesink.measures.timeline import Device, device_timeline
+from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.schema import SHOWN_ROWS
-from timesink.model.tables import DEVICE_OPS
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 
 _KIND = ("rank", "device", "copy_kind", "src_memory", "dst_memory")
+_UNKNOWN = 1 << 62  # ns, later than any clock's time
 _LENGTH = pl.col("end_ns") - pl.col("start_ns")
 _PAGEABLE = pl.any_horizontal(pl.col("src_memory", "dst_memory") == "pageable").fill_null(False).alias("pageable")
 
@@ -81,7 +83,7 @@ def exposed_copies(trace: Trace) -> tuple[CopyGroup, ...]:
     ops = _copy_ops(trace)
     read = ("row", "rank", "device", "bytes", "start_ns", "end_ns", _PAGEABLE, _LENGTH.alias("length_ns"))
     direction = pl.col("copy_kind").fill_null("unknown").cast(pl.String)
-    kind = pl.when(matches(ops["name"], TOUCHED)).then(pl.lit("migrations")).when(_on_trips(ops))
+    kind = pl.when(matches(ops["name"], TOUCHED)).then(pl.lit("migrations")).when(_on_trips(trace, ops))
     rows = ops.select(*read, direction=direction, kind=kind.then(pl.lit("trips")).otherwise(pl.lit("copies")))
     keys = ["rank", "device", "direction", "pageable", "kind"]
     parts = rows.sort(keys, maintain_order=True).partition_by(keys, as_dict=True, maintain_order=True)
@@ -91,15 +93,20 @@ def exposed_copies(trace: Trace) -> tuple[CopyGroup, ...]:
     )
 
 
-def _on_trips(ops: pl.DataFrame) -> pl.Series:
+def _on_trips(trace: Trace, ops: pl.DataFrame) -> pl.Series:
     """Whether each copy is of data that leaves the device and comes back, time and again: at least `fixes.trips_least`
     copies to the host of more than a value are each followed by one of as many bytes to the device, none by two.
 
     Of copies h2d, d2h, d2h, h2d, d2h of one size the third leaves for the fourth; the first and the last are alone.
+    The host has what left once its copy has ended: what it asked to copy before that is something else.
     """
     leaves, comes = (ops["copy_kind"] == way for way in ("d2h", "h2d"))
     data = ((leaves | comes) & (ops["bytes"] > fixes.STAGED_BYTES.whole)).fill_null(False)
-    rows = ops.with_row_index("at").filter(data).sort("rank", "device", "bytes", "start_ns", "at")
+    called_ns = np.append(trace.get(API_CALLS)["start_ns"], _UNKNOWN)[launch_links(trace).call[ops["row"]]]
+    asked_ns = pl.min_horizontal("start_ns", pl.lit(pl.Series(called_ns)) + replay.CLOCK_SLACK_US.ns)
+    on_host = pl.when(pl.lit(leaves)).then("end_ns").otherwise(asked_ns).alias("on_host_ns")
+    rows = ops.with_row_index("at").with_columns(on_host).filter(data)
+    rows = rows.sort("rank", "device", "bytes", "on_host_ns", "at")
     ways = rows.group_by("rank", "device", "bytes", maintain_order=True).agg("at", pl.col("copy_kind") == "d2h")
     found = np.zeros(ops.height, np.bool_)
     for at, out in zip(ways["at"], ways["copy_kind"], strict=True):

@@ -104,8 +104,8 @@ def _on_trips(trace: Trace, ops: pl.DataFrame) -> pl.Series:
     data = ((leaves | comes) & (ops["bytes"] > fixes.STAGED_BYTES.whole)).fill_null(False)
     called_ns = np.append(trace.get(API_CALLS)["start_ns"], _UNKNOWN)[launch_links(trace).call[ops["row"]]]
     asked_ns = pl.min_horizontal("start_ns", pl.lit(pl.Series(called_ns)) + replay.CLOCK_SLACK_US.ns)
-    on_host = pl.when(pl.lit(leaves)).then("end_ns").otherwise(asked_ns).alias("on_host_ns")
-    rows = ops.with_row_index("at").with_columns(on_host).filter(data)
+    on_host_ns = pl.when(pl.lit(leaves)).then("end_ns").otherwise(asked_ns)
+    rows = ops.with_columns(on_host_ns=on_host_ns, at=pl.int_range(pl.len())).filter(data)
     rows = rows.sort("rank", "device", "bytes", "on_host_ns", "at")
     ways = rows.group_by("rank", "device", "bytes", maintain_order=True).agg("at", pl.col("copy_kind") == "d2h")
     found = np.zeros(ops.height, np.bool_)

@@ -168,6 +168,11 @@ class Pricer:
             return 0.0
         return min(self.anchors.windows.mean(expected[0]), expected[1].limit_ns(self.step_ns)[0])
 
+    def room_ns(self, change: Change) -> float:
+        """The step less what its device still runs once a change is made."""
+        expected = self._expected(change)
+        return self.step_ns - (expected[1].after.busy_ns if expected else self.busy_ns)
+
     def _expected(self, change: Change) -> tuple[Float64Array, Bounds] | None:
         """What each step gains as expected, and the bounds of that; None where the change finds nothing to change."""
         key = tuple(map(id, change.parts))

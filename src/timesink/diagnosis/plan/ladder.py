@@ -4,9 +4,8 @@ What several changes win together is one replay with all of them, whatever their
 between two such replays. So the gains of rungs add up to that of all, which is at most the step.
 
 Which comes next: what is expected of it and of the one after it, causes before symptoms, and the first finding's change
-first, unless another surely wins more. What is expected of a gain whose tenth, fiftieth and ninetieth percentiles are
-known is three, four and three tenths of them (Swanson's rule; Hurst, Brown and Swanson, AAPG Bulletin 84, 2000): an
-interval that reaches far up counts.
+first, unless another surely wins more. Of what is expected of a gain its interval is a part: one that reaches far up
+counts.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.places import ChangePlace, place_in_program
 from timesink.diagnosis.plan import NOTHING, TO_LOOK_INTO, WORTH, Chosen, Joint, Named, candidates
 from timesink.diagnosis.plan.batch import DeviceMemory, LargerBatch, device_memory, larger_batches, said_of_memory
-from timesink.diagnosis.pricing import claimed_ms_per_step, replay_error
+from timesink.diagnosis.pricing import claimed_ms_per_step, replay_error, to_be_expected
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Diagnosis, Finding, Quantity
 from timesink.diagnosis.words import guessed_steps
@@ -321,16 +320,12 @@ LATER: Final = Limit.ratio(
     "that: what comes first is tried first, later ones are steps on the way",
     "benchmarks/ladders, tune: a graph that wins half of what compiling does, and lets bf16 win two thirds",
 )
-_WEIGHTS: Final = (3, 4, 3)  # Swanson's, of the low end, the median and the high end
 Gain = Callable[[Collection[str]], Quantity | None]
 
 
 def expected(gain: Quantity | None) -> float:
     """What is to be expected of a gain, by its interval; nothing of one without a price."""
-    if gain is None:
-        return 0.0
-    ends = (gain.low or 0.0, gain.value, gain.most)
-    return sum(weight * end for weight, end in zip(_WEIGHTS, ends, strict=True)) / sum(_WEIGHTS)
+    return 0.0 if gain is None else to_be_expected(gain.low or 0.0, gain.value, gain.most)
 
 
 def leads_to(

@@ -169,18 +169,11 @@ def device_figures(trace: Trace) -> tuple[DeviceFigures, ...]:
     names = device_names(trace)
     return tuple(
         DeviceFigures(
-            rank=budget.rank,
-            device=budget.device,
-            name=names.get((budget.rank, budget.device), ""),
-            span_ns=budget.span_ns,
-            busy_ns=budget.busy_ns,
-            idle_ns=budget.idle_ns,
-            compute_ns=budget.compute_ns,
-            exposed_comm_ns=budget.exposed_communication_ns,
-            exposed_copy_ns=budget.exposed_copy_ns,
+            own.rank, own.device, names.get((own.rank, own.device), ""), own.span_ns, own.busy_ns, own.idle_ns,
+            own.compute_ns, own.exposed_communication_ns, own.exposed_copy_ns,
         )
-        for budget in device_timeline(trace)
-    )
+        for own in device_timeline(trace)
+    )  # fmt: skip
 
 
 def notes(trace: Trace) -> tuple[Note, ...]:

@@ -300,8 +300,7 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     for why, kinds in ((_BETWEEN, _OF_DEVICE), (_ON_GPU, (_COPIES,)), (_BELOW, others)):
         named = [f"{_WORDS_OF[kind]} {share_text(lost[kind])}" for kind in lost if kind in kinds]
         if named:
-            is_most = sum(lost[kind] for kind in lost if kind in kinds) >= _MOSTLY
-            shown = is_most or not findings
+            shown = not findings or sum(lost[kind] for kind in lost if kind in kinds) >= _MOSTLY
             yield Note(f"{', '.join(named)} of the {period_name(trace)}, {why}", "" if shown else "unclaimed")
 
 

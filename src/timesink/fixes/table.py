@@ -60,12 +60,12 @@ def collectives(_: Trace) -> tuple[Target, ...]:
 
 def unfused_steps(trace: Trace) -> Iterator[Selection]:
     """Kernels of optimizers that are not fused."""
-    return (step.unfused for step in fusion.optimizer_kernels(trace))
+    return (step.unfused for step in fusion.optimizer_kernels(trace) if step.takes_fused)
 
 
 def single_steps(trace: Trace) -> Iterator[Selection]:
     """Those of optimizers that go from parameter to parameter."""
-    return (step.unfused for step in fusion.optimizer_kernels(trace) if step.one_by_one)
+    return (step.unfused for step in fusion.optimizer_kernels(trace) if step.one_by_one and step.takes_fused)
 
 
 def serial_streams(trace: Trace) -> Iterator[Selection]:

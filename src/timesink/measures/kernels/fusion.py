@@ -23,7 +23,7 @@ import polars as pl
 
 from timesink.knowledge import kernel_traits
 from timesink.knowledge.assumptions import kernels as assumed
-from timesink.knowledge.ranges import OPTIMIZER_STEP
+from timesink.knowledge.ranges import OPTIMIZER_STEP, TAKES_FUSED, TORCH_OPTIMIZER_STEP
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.conversions import copies
 from timesink.measures.kernels.facts import all_rows, by_stream, kernel_facts, rows_of
@@ -267,7 +267,7 @@ class OptimizerKernels(Record, eq=False):
 
     `unfused` are those that a fused step replaces, `idle` the idle time in which the host was on its way to launch one
     of them (blocking waits aside), `per_step` how many of them a step runs, and `one_by_one` how many of these update a
-    single parameter (the others update lists).
+    single parameter (the others update lists). `takes_fused`: PyTorch's own, as far as names tell.
     """
 
     device: Device
@@ -275,6 +275,7 @@ class OptimizerKernels(Record, eq=False):
     idle: Intervals
     per_step: float
     one_by_one: float
+    takes_fused: bool
 
 
 @remembered
@@ -296,8 +297,10 @@ def optimizer_kernels(trace: Trace) -> tuple[OptimizerKernels, ...]:
         count = max(_steps(trace, device, spans), 1)
         single = unfused.filter(pl.col("family") != "foreach").height
         idle = Intervals.of(idle_blame(trace).ended_by(rows).filter(pl.col("cause").is_in(LAUNCHING_CAUSES)))
+        named = range_projection(trace)["name"]
+        fuses = not matches(named, TORCH_OPTIMIZER_STEP).any() or bool(matches(named, TAKES_FUSED).any())
         unfused_rows = Selection(device, {"unfused": rows})
-        devices.append(OptimizerKernels(device, unfused_rows, idle, rows.size / count, single / count))
+        devices.append(OptimizerKernels(device, unfused_rows, idle, rows.size / count, single / count, fuses))
     return tuple(devices)
 
 
@@ -311,5 +314,5 @@ def _spans(trace: Trace) -> dict[Device, Intervals]:
 
 def _steps(trace: Trace, device: Device, spans: dict[Device, Intervals]) -> int:
     """How many times the optimizer ran: the marked steps, or, without such, separate stretches of it."""
-    marked = steps(trace).frame.filter(pl.col("rank") == device[0]).height
+    marked = int((steps(trace).frame["rank"] == device[0]).sum())
     return marked or len(spans.get(device, Intervals.none()))

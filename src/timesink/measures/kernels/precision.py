@@ -14,12 +14,13 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.gpus import matrix_types, plain_of
-from timesink.knowledge.kernel_traits import DOUBLE, SINCE_TF32
+from timesink.knowledge.kernel_traits import DOUBLE, OF_POINTERS, SINCE_TF32
+from timesink.knowledge.programs import ProgramKind
 from timesink.measures.kernels.facts import all_rows, kernel_facts, rows_of, times_of
 from timesink.measures.kernels.shapes import bytes_share, misaligned_products
 from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline import Device
-from timesink.measures.timeline.known import trains
+from timesink.measures.timeline.known import known, trains
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS, DEVICES
@@ -140,6 +141,8 @@ def _kernels(trace: Trace) -> tuple[tuple[Device, str | None, pl.DataFrame, Sele
         names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
         double = matches(names, DOUBLE).alias("double")
         product, target = pl.col("family").is_in(_PRODUCTS), _narrower(trace, device)
+        if known(trace).program is ProgramKind.PYTORCH:  # what it says of types reaches operators alone
+            product &= ~pl.lit(matches(names, OF_POINTERS))
         wide = (
             pl.when(double & (pl.col("family") != "random"))
             .then(pl.lit("fp64"))

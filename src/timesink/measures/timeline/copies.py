@@ -101,12 +101,11 @@ def _on_trips(trace: Trace, ops: pl.DataFrame) -> pl.Series:
     The host has what left once its copy has ended: what it asked to copy before that is something else.
     """
     leaves, comes = (ops["copy_kind"] == way for way in ("d2h", "h2d"))
-    data = ((leaves | comes) & (ops["bytes"] > fixes.STAGED_BYTES.whole)).fill_null(False)
-    called_ns = np.append(trace.get(API_CALLS)["start_ns"], _UNKNOWN)[launch_links(trace).call[ops["row"]]]
-    asked_ns = pl.min_horizontal("start_ns", pl.lit(pl.Series(called_ns)) + replay.CLOCK_SLACK_US.ns)
-    on_host_ns = pl.when(pl.lit(leaves)).then("end_ns").otherwise(asked_ns)
-    rows = ops.with_columns(on_host_ns=on_host_ns, at=pl.int_range(pl.len())).filter(data)
-    rows = rows.sort("rank", "device", "bytes", "on_host_ns", "at")
+    rows = ops.with_row_index("at").filter((leaves | comes) & (ops["bytes"] > fixes.STAGED_BYTES.whole))
+    called_ns = np.append(trace.get(API_CALLS)["start_ns"].to_numpy(), _UNKNOWN)[launch_links(trace).call[rows["row"]]]
+    asked_ns = np.minimum(rows["start_ns"].to_numpy(), called_ns + replay.CLOCK_SLACK_US.ns)
+    on_host_ns = np.where(leaves.to_numpy()[rows["at"]].astype(bool), rows["end_ns"].to_numpy(), asked_ns)
+    rows = rows.hstack([pl.Series("on_host_ns", on_host_ns)]).sort("rank", "device", "bytes", "on_host_ns", "at")
     ways = rows.group_by("rank", "device", "bytes", maintain_order=True).agg("at", pl.col("copy_kind") == "d2h")
     found = np.zeros(ops.height, np.bool_)
     for at, out in zip(ways["at"], ways["copy_kind"], strict=True):

@@ -104,7 +104,7 @@ def _optimizer_row(trace: Trace, kernels: OptimizerKernels) -> Row:
         idle_ms=idle_ns / NS_PER_MS,
         waited_ns=idle_ns if idle_ns > fixed_ns else None,
     )
-    return replace(row, also=kernels.idle)
+    return replace(row, also=kernels.idle, variant="" if kernels.takes_fused else "other")
 
 
 def _of_parameters(single: float, kernels: float) -> str:

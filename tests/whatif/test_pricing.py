@@ -115,6 +115,14 @@ def test_work_that_a_longer_step_left_is_work_of_the_step_in_which_it_runs(
     assert pricer.busy_ns >= 1_000 * min(lengths)
 
 
+def test_what_a_change_leaves_of_the_step_beside_its_device_by_hand() -> None:
+    """Two kernels of 40 us in a step of 190 us: as they are, a quarter of them, and beside half of the host."""
+    pricer = loop(100, 40)
+    assert pricer.room_ns(ScaleKernels(Target("kernel", "no such"), Range.exact(0.5))) == pytest.approx(110_000)
+    assert pricer.room_ns(ScaleKernels(Target("kernel"), Range.exact(0.25))) == pytest.approx(170_000)
+    assert pricer.room_ns(ScaleHost(Target(), 0.5)) == pytest.approx(110_000)
+
+
 def test_a_price_by_hand() -> None:
     """Half of 100 us of Python, which the device waits for, in all steps but the first, where no call precedes it."""
     pricer = loop(100, 40)

@@ -14,11 +14,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from benchmarks.noise import KINDS, Kind, log_ratios, run_means, runs
 from benchmarks.rivals import RULES, batch_means
 
 from timesink.verify.runs import pair_order
-from timesink.verify.statistics import paired_interval, sequential_codes
+from timesink.verify.statistics import UNDECIDED, classify, paired_interval
 
 STEPS = 200
 PAIRS = 6
@@ -44,6 +45,19 @@ def many_runs(rng: np.random.Generator, kind: Kind, experiments: int) -> dict[st
     blocked = paired_interval(np.log(means[:, PAIRS:]) - np.log(means[:, :PAIRS]), 0.95)
     rates["paired t, side after side"] = float(((blocked.low > 0) | (blocked.high < 0)).mean())
     return rates
+
+
+def sequential_codes(
+    log_ratios: npt.ArrayLike, looks: tuple[int, ...], alpha: float, threshold_ratio: float
+) -> npt.NDArray[np.int64]:
+    """What the plan with these looks concludes, for each row of (..., pairs): the first look that decides wins."""
+    values = np.asarray(log_ratios, dtype=np.float64)
+    level = 1 - alpha / len(looks)
+    codes = np.full(values.shape[:-1], UNDECIDED, dtype=np.int64)
+    for pairs in looks:
+        interval = paired_interval(values[..., :pairs], level)
+        codes = np.where(codes == UNDECIDED, classify(interval.low, interval.high, threshold_ratio), codes)
+    return codes
 
 
 def plan_outcomes(rng: np.random.Generator, kind: Kind, experiments: int) -> dict[str, float]:

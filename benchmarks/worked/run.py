@@ -30,7 +30,7 @@ from benchmarks.worked.ladders import EXAMPLES, Change, Example, Flags, slug
 from benchmarks.worked.measured import machine, measured
 from benchmarks.worked.predict import TIMESINK, looked_at, prediction
 
-from timesink.capture.manifest import step_ms
+from timesink.capture.recorded_run import slowest_rank
 from timesink.untrusted.whole_file import whole_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,8 +108,8 @@ def capture(session: Session, flags: Flags, row: dict[str, Any]) -> None:
     if not (folder / "manifest.json").exists():
         raise RuntimeError(f"status {status}: {log.read_text(errors='replace')[-600:]}")
     manifest = json.loads((folder / "manifest.json").read_text())
-    row["unprofiled_step_ms"] = step_ms(manifest, "unprofiled")
-    row["profiled_step_ms"] = step_ms(manifest, "profiled")
+    for what in ("unprofiled", "profiled"):
+        row[f"{what}_step_ms"] = (slowest_rank(manifest, what) or (None,))[0]
     said = [line for line in (folder / "log.txt").read_text(errors="replace").splitlines() if line.startswith("{")]
     row["agreement"] = json.loads(said[0]) if said else None
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.noise import HARDER, KINDS, Kind, log_ratios, run_means, runs
+from benchmarks.verdicts import sequential_codes
 from scipy import stats
-from tests.verify.runs_by_hand import sequential_codes
 
 from benchmarks import false_verdicts as simulated
 from timesink.verify.runs import RunSteps, summarise

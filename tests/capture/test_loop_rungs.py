@@ -11,7 +11,7 @@ import pytest
 from tests.capture.test_loop import DATA
 
 import timesink.capture
-import timesink.capture.manifest
+import timesink.cli.loop
 import timesink.trials.run
 from timesink.capture.errors import failure
 from timesink.capture.manifest import Capture
@@ -121,7 +121,7 @@ def test_where_there_is_a_gpu_the_loop_ends_with_what_changes_really_win(
     monkeypatch.setattr(timesink.trials.run, "try_changes", lambda program, **_: asked.append([*program]) or answer)
     walked(folder)
     assert not asked and not (folder / "try.json").exists()
-    monkeypatch.setattr(timesink.capture.manifest, "gpus", lambda: [{"name": "NVIDIA H100"}])
+    monkeypatch.setattr(timesink.cli.loop, "gpus", lambda: [{"name": "NVIDIA H100"}])
     walked(folder)
     assert asked == [["python", "train.py"]]
     assert "tf32: a step of 10.1 ms takes 6.05 ms" in capsys.readouterr().out

@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from timesink.capture import redaction
 from timesink.capture.errors import CaptureError, Fault, refused
-from timesink.cli.options import Commands, PageOutput, facts_of
+from timesink.capture.recorded_run import LINK_TIMES
+from timesink.cli.options import Commands, PageOutput, facts_of, read_traces
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 from timesink.records import Record, as_plain, replace
@@ -216,7 +218,6 @@ def find_hottest(run: CaptureRun, out: Path, most: int) -> dict[str, Any]:
     quick pass of torch.profiler beside `out`. Empty where that pass finds none, as of a program that is not Python or
     has no PyTorch."""
     from timesink.capture.profilers import Recording, TorchOptions
-    from timesink.cli.options import read_traces
     from timesink.views.kernels import hottest
 
     first = replace(run, out=out.with_name(f"{out.name}-steps"), timed=0)
@@ -248,8 +249,6 @@ def nccl_bench(
     judges the job's collectives by it, and says so.
     """
     from timesink.capture.nccl_bench import run_bench
-    from timesink.capture.recorded_run import LINK_TIMES
-    from timesink.cli.options import read_traces
     from timesink.views.capture import link_times_page, sizes_of
 
     traces = sizes_from or []
@@ -369,7 +368,6 @@ def redact(
     traces (.json, .json.gz), memory snapshots (.pickle), logs of torch.compile, Nsight Compute reports (.ncu-rep) and
     pages (.csv), reports (.html), settings (YAML, TOML), text, JSON, and folders of these. Kernels keep their names.
     """
-    from timesink.capture import redaction
     from timesink.untrusted.unpack import plain_files
     from timesink.views import Page, listed
 

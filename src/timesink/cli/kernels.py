@@ -19,11 +19,11 @@ from timesink.render import Format
 from timesink.render.tables import filled
 from timesink.units import share_text, time_text
 from timesink.untrusted import scrub
+from timesink.views import Page, sheet_of
 
 if TYPE_CHECKING:
     from timesink.knowledge.metric_names import NameVerdict
     from timesink.model.trace import Trace
-    from timesink.views import Page
     from timesink.views.kernels import NextKernel
 
 
@@ -222,7 +222,6 @@ def metrics(names: list[str], chip: str = "sm_90", *, writing: PageOutput) -> in
     Exits with 2 where a name is wrong or absent. Of names in no table nothing is claimed.
     """
     from timesink.knowledge.metric_names import CHIPS, Standing, check_name
-    from timesink.views import Page, sheet_of
 
     if chip not in CHIPS:
         raise unknown("chip", chip, list(CHIPS))

@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timesink.capture.manifest import Capture
+from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.manifest import Capture, gpus
 from timesink.capture.recorded_run import MANIFEST
 from timesink.cli.capture import translated
 from timesink.cli.options import facts_of, of_run, read_traces
@@ -29,7 +30,7 @@ from timesink.cli.output import sink, tell
 from timesink.errors import UsageError
 from timesink.model.presentable import Origin
 from timesink.records import Record, State, field, replace
-from timesink.render import Format, Style
+from timesink.render import Format, Style, written
 from timesink.units import share_text
 from timesink.untrusted.masking import stored_command
 from timesink.untrusted.whole_file import write_whole
@@ -295,8 +296,6 @@ def loop(
 
 def _try_changes(made: Loop, out: Path, origin: Origin) -> Page | None:
     """The page of a trial of the program as it is now, which is kept; None where there is no GPU to measure on."""
-    from timesink.capture.errors import CaptureError
-    from timesink.capture.manifest import gpus
     from timesink.trials.run import try_changes
     from timesink.views.trial import trial_page
 
@@ -385,7 +384,6 @@ class Loop(Record):
 
     def _unless_missing(self, name: str, why: str, capture: Any, words: Sequence[str]) -> Capture | None:
         """The stage, or a note where its tool is not on this machine or not permitted: the loop says so and goes on."""
-        from timesink.capture.errors import CaptureError, Fault
 
         try:
             return self.stages.make(name, why, capture, words)
@@ -423,7 +421,6 @@ class Loop(Record):
 
 def _check_tools(program: Sequence[str], out: Path) -> None:
     """`CaptureError` where the first stage cannot be made; a word on tools that later stages would miss."""
-    from timesink.capture.errors import CaptureError
     from timesink.capture.tools import check_torch, find_installed
 
     absent = [name for name in ("torch", "nsys", "ncu") if not (out / name / MANIFEST).is_file()]
@@ -438,7 +435,6 @@ def _check_tools(program: Sequence[str], out: Path) -> None:
 
 def _write(stem: Path, shown: Diagnosis | Page, origin: Origin) -> None:
     """What is shown, for people and for programs: two files of that name."""
-    from timesink.render import written
 
     for form in (Format.MD, Format.JSON):
         write_whole(stem.with_suffix(f".{form.value}"), written(shown, form, Style(origin=origin)))

@@ -17,7 +17,7 @@ from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
@@ -25,16 +25,14 @@ import numpy as np
 from timesink.cli.options import PricedReading
 from timesink.cli.output import working
 from timesink.errors import TimesinkError, UsageError
+from timesink.model.trace import Trace
 from timesink.records import Record
 from timesink.untrusted import scrub
 from timesink.untrusted.spending import OverBudget, watched
-from timesink.views.timeline import MOST_STRIPS
+from timesink.views.figures import Timeline
+from timesink.views.timeline import MOST_STRIPS, whole_timeline
+from timesink.views.timeline.runs import LIVE_RUNS, fitted
 from timesink.views.timeline.tiles import Place, Tile, Tiles
-
-if TYPE_CHECKING:
-    from timesink.model.trace import Trace
-    from timesink.views.figures import Timeline
-
 
 HOST: Final = "127.0.0.1"
 _NAMES: Final = (HOST, "localhost")
@@ -252,9 +250,6 @@ def serve(
 
     from timesink.diagnosis.undiagnosable import check_device_work
     from timesink.render.html import timeline_page
-    from timesink.views.timeline import whole_timeline
-    from timesink.views.timeline.runs import LIVE_RUNS, fitted
-    from timesink.views.timeline.tiles import Tiles
 
     with watched(), working("drawing the timeline"):
         trace = reading.trace(paths)
@@ -284,7 +279,6 @@ def _add_report(server: Server, trace: Trace, paths: Sequence[Path]) -> None:
     from timesink.diagnosis.engine import diagnose
     from timesink.render.html import render
     from timesink.views.report import live_report
-    from timesink.views.timeline.tiles import Tiles
 
     try:
         with watched(paths):

@@ -13,23 +13,23 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from timesink.capture.agent.recording import RANKS
+from timesink.capture.figure_logs import Log, open_logs
 from timesink.capture.recorded_run import MANIFEST
 from timesink.capture.trainer import PAGES, slug
 from timesink.cli.capture import translated
 from timesink.cli.options import of_run
+from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.undiagnosable import check_diagnosis
+from timesink.diagnosis.words import number
 from timesink.errors import TimesinkError, UsageError
 from timesink.records import Record, State, field
 from timesink.untrusted import scrub_sentence, spending
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.whole_file import write_whole
-from timesink.views.verify import Watched
-
-if TYPE_CHECKING:
-    from timesink.capture.figure_logs import Log
-
+from timesink.views.verify import Watched, watched
 
 SUFFIXES: Final = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".ncu-rep", ".ncu-repz", ".pickle")
 _ABANDONED_S: Final = 600.0  # a capture that was interrupted writes no manifest: its traces are then looked at alone
@@ -139,8 +139,6 @@ def watch(
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", remedy="give the folder that captures are written to")
-    from timesink.capture.figure_logs import open_logs
-    from timesink.diagnosis.words import number
 
     pages = folder / PAGES
     with translated():
@@ -202,11 +200,8 @@ class FolderWatch(Record):
 
     def _row(self, place: FoundCapture) -> Watched:
         """Its diagnosis, with a report beside the index; what is wrong with it where it has none."""
-        from timesink.diagnosis.engine import diagnose
-        from timesink.diagnosis.undiagnosable import check_diagnosis
         from timesink.readers import read
         from timesink.render.html import html_report
-        from timesink.views.verify import watched
 
         try:
             with spending.watched():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timesink.cli.options import PageOutput
+from timesink.cli.options import PageOutput, of_run, read_traces
 from timesink.records import Record, as_plain
 from timesink.untrusted.plain_json import document
 
@@ -84,7 +84,6 @@ def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, p
 
 def undecided_of(source: Path) -> Sequence[Mapping[str, Any]]:
     """The undecided verdicts (code, why, to_decide) of a stored diagnosis, or of the trace, diagnosed now."""
-    from timesink.cli.options import of_run, read_traces
     from timesink.diagnosis.engine import diagnose
     from timesink.diagnosis.verdicts import Undecided
 

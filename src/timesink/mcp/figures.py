@@ -7,14 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from timesink.diagnosis.budgets import step_budgets
+from timesink.diagnosis.undiagnosable import check_device_work
 from timesink.errors import UsageError
 from timesink.export.sql import Allowance, ask
+from timesink.fixes.table import parse_change
 from timesink.knowledge.step_parts import part_words
 from timesink.mcp import MARK, fitted, named, paged, quantity, rounded, sentence
 from timesink.mcp.captures import PAGE, OpenCapture, steps_of, words_of
-from timesink.model.tables import DEVICE_OPS
+from timesink.model.tables import DEVICE_OPS, KERNEL_METRICS
 from timesink.views import Cell, Page, Sheet
+from timesink.views.lines import lines_page
+from timesink.views.plan import WORTH, headline, plan, what_if_page
 from timesink.views.report import kernel_times
+from timesink.views.summary import idle_page
 
 SORTS = ("total_ns", "count", "mean_ns", "max_ns")
 QUERY = Allowance(rows=100, seconds=15.0, memory_megabytes=1_024)
@@ -45,15 +50,12 @@ def summary_document(capture: OpenCapture) -> dict[str, Any]:
 
 def idle_document(capture: OpenCapture) -> dict[str, Any]:
     """What each device waited for while it was idle, and where."""
-    from timesink.views.summary import idle_page
 
     return page_document(capture, idle_page(capture.trace, PAGE), "places")
 
 
 def lines_document(capture: OpenCapture, folder: Path) -> dict[str, Any]:
     """GPU, idle and host time by line of the program; lines are read from source files below `folder`."""
-    from timesink.diagnosis.undiagnosable import check_device_work
-    from timesink.views.lines import lines_page
 
     check_device_work(capture.trace, "time by line")
     return page_document(capture, lines_page(capture.trace, PAGE, folder), "lines")
@@ -69,7 +71,6 @@ def statement_document(capture: OpenCapture, before: OpenCapture | None) -> dict
 
 def limits_document(capture: OpenCapture) -> dict[str, Any]:
     """What limits each kernel of a Nsight Compute report."""
-    from timesink.model.tables import KERNEL_METRICS
     from timesink.views.kernels import kernels_page
 
     if KERNEL_METRICS not in capture.trace:
@@ -153,8 +154,6 @@ def query_rows(capture: OpenCapture, sql: str) -> dict[str, Any]:
 
 def priced_change(capture: OpenCapture, change: str) -> dict[str, Any]:
     """What one change would win per step, before it is made."""
-    from timesink.fixes.table import parse_change
-    from timesink.views.plan import what_if_page
 
     page = what_if_page(capture.trace, (parse_change(change),))
     return page_document(capture, page, "prices")
@@ -162,8 +161,6 @@ def priced_change(capture: OpenCapture, change: str) -> dict[str, Any]:
 
 def plan_document(capture: OpenCapture) -> dict[str, Any]:
     """The ladder of changes: each with the step before and after it, and why it ends."""
-    from timesink.diagnosis.undiagnosable import check_device_work
-    from timesink.views.plan import WORTH, headline, plan
 
     check_device_work(capture.trace, "step to plan for")
     made = plan(capture.trace, capture.diagnosis)

@@ -22,12 +22,14 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
 from timesink import __version__
+from timesink.diagnosis.registry import all_rules, find
 from timesink.errors import TimesinkError, UsageError, unknown
 from timesink.mcp import MARK, figures, findings, text
 from timesink.mcp import captures as opened
 from timesink.mcp import figures as changes
 from timesink.mcp.captures import Captures
 from timesink.mcp.declared import Declared, judge_declared, next_declared, run_declared, try_declared
+from timesink.model.tables import ALL
 from timesink.untrusted import scrub, scrub_sentence
 from timesink.untrusted.spending import watched
 
@@ -222,14 +224,12 @@ def _add_reference(server: MCPServer[Any], captures: Captures) -> None:
     @server.resource("rules://index", mime_type="text/plain")
     def rules() -> str:
         """Every rule in one line: its code, its name and what it finds."""
-        from timesink.diagnosis.registry import all_rules
 
         return "\n".join(f"{rule.code} {rule.card.name}: {rule.card.summary}" for rule in all_rules())
 
     @server.resource("rules://{code}", mime_type="text/markdown")
     def rule(code: str) -> str:
         """The page of a rule: what it detects, how it is measured, what to do, when it misleads, its limits."""
-        from timesink.diagnosis.registry import find
         from timesink.render.rule_page import rule_markdown
 
         return rule_markdown(find(code))
@@ -237,14 +237,12 @@ def _add_reference(server: MCPServer[Any], captures: Captures) -> None:
     @server.resource("schema://tables", mime_type="text/plain")
     def tables() -> str:
         """Every table that query can read, with its columns, in one line each."""
-        from timesink.model.tables import ALL
 
         return "\n".join(f"{table.name}: {', '.join(table.columns)}" for table in ALL)
 
     @server.resource("schema://{name}", mime_type="text/plain")
     def schema(name: str) -> str:
         """The columns of a table: type or unit, and meaning."""
-        from timesink.model.tables import ALL
 
         for table in ALL:
             if table.name == name:

@@ -9,39 +9,24 @@ common clock.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from os import cpu_count
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
 
 import polars as pl
 
-from timesink.errors import UnreadableTrace
+from timesink.errors import UnreadableTrace, UsageError
 from timesink.model.tables import COMPILE_EVENTS, DEVICE_OPS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
-from timesink.readers.formats import OWN_LOG, reader_of
-from timesink.readers.plausibility import make_plausible
-from timesink.records import replace
-
-if TYPE_CHECKING:
-    from timesink.readers.formats import Reader
-    from timesink.untrusted.budget import ReadLimits
-
-
-from collections.abc import Sequence
-from os import cpu_count
-from typing import TYPE_CHECKING
-
-from timesink.errors import UsageError
 from timesink.model.window import Span, Window
-from timesink.readers.formats import OpenedFile, WindowReader
+from timesink.readers.formats import OWN_LOG, OpenedFile, Reader, WindowReader, reader_of
+from timesink.readers.plausibility import make_plausible
 from timesink.readers.ranks import join_traces
-from timesink.records import Record
+from timesink.records import Record, replace
 from timesink.units import time_text
-
-if TYPE_CHECKING:
-    from timesink.model.trace import Trace
-    from timesink.untrusted.budget import ReadLimits
+from timesink.untrusted.budget import ReadLimits
 
 _PIECE_BYTES = 4 << 20
 CHANGED = ImportNote(NoteKind.DAMAGE, "the file was written to or replaced while it was read: read it again", 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -20,6 +20,7 @@ from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.steps.parts import StepParts, step_parts, step_series
 from timesink.measures.timeline.host_times import range_times
 from timesink.model.arrays import median
+from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.units import SIGMA_PER_MAD, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
@@ -40,9 +41,6 @@ from timesink.verify.outcomes import (
     inconclusive,
     invalid,
 )
-
-if TYPE_CHECKING:
-    from timesink.model.trace import Trace
 
 
 def compare_captures(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from timesink import __version__
 from timesink.cli.options import Commands, PageOutput, read_traces
-from timesink.cli.output import sink
+from timesink.cli.output import Sink, sink
 from timesink.cli.verify import (
     GateOutput,
     Looks,
@@ -23,9 +23,9 @@ from timesink.cli.verify import (
 )
 from timesink.errors import UsageError
 from timesink.records import Record, replace
+from timesink.verify import BrokenRecord
 
 if TYPE_CHECKING:
-    from timesink.cli.output import Sink
     from timesink.verify.baseline import Baseline
     from timesink.verify.outcomes import GateResult
 
@@ -232,7 +232,6 @@ def update(
 
 def stored(path: Path, fresh: bool) -> Baseline | None:
     """The baseline there is. A damaged one stops an update, unless it is to be replaced anyway."""
-    from timesink.verify import BrokenRecord
     from timesink.verify.baseline import read
 
     if not path.is_file():

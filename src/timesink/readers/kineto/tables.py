@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -41,9 +41,6 @@ from timesink.units import NS_PER_US, time_text
 from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import UnpackedFile, unpacked_whole
-
-if TYPE_CHECKING:
-    from timesink.untrusted.budget import ReadLimits
 
 _LONGEST = 4096  # bytes of a sample of a counter, more than three times of what one has been seen to take
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from timesink.knowledge.profiler_texts import TEXT_TABLE
 from timesink.readers.formats import Reader
+from timesink.untrusted.budget import ReadLimits
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
-    from timesink.untrusted.budget import ReadLimits
 
 _REPORT_MAGIC = b"NVR\0"
 _REPORT_SUFFIXES = (".ncu-rep", ".ncu-repz", ".nsight-cuprof-report")

@@ -19,17 +19,18 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from timesink._native import give_back
 from timesink.errors import MissingTool, ToolFailed, UnreadableTrace
 from timesink.knowledge.profiler_texts import SUMS_TABLE
 from timesink.readers.formats import OpenedFile, Reader
 from timesink.startup import regex
+from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.nvidia_tools import find_tool, importer_link
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
     from timesink.readers.nsys.folder import Folder
     from timesink.readers.nsys.sqlite import Database
-    from timesink.untrusted.budget import ReadLimits
 
 _SQLITE_MAGIC = b"SQLite format 3\x00"
 _REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
@@ -47,7 +48,6 @@ class NsysSqlite(Reader):
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """The checked tables of the export, one rank per process that used a GPU."""
-        from timesink._native import give_back
         from timesink.readers.nsys.assemble import trace_of
 
         trace = trace_of(self.export(path, limits), path, self.format)

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from timesink import __version__
 from timesink.diagnosis.verdicts import Diagnosis
+from timesink.model.trace import Trace
 from timesink.render import Style
 from timesink.render.html.figures import bars, heat_rows, island, packed, packed_flames
 from timesink.render.html.sections import (
@@ -28,7 +29,6 @@ from timesink.views import Page, Report
 from timesink.views.figures import Timeline
 
 if TYPE_CHECKING:
-    from timesink.model.trace import Trace
     from timesink.views.timeline.flames import Compared
     from timesink.views.verify import Watched
 

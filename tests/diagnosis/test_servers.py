@@ -2,6 +2,8 @@
 
 Of each request its input is copied, forty kernels run and the answer is waited for; between two requests its thread
 waits as long as they take to come.
+
+A program that waits for loader workers gains no more than it waits, and no estimate makes its step longer.
 """
 
 from __future__ import annotations
@@ -12,10 +14,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from benchmarks.faults.pack import unpacked
+from benchmarks.faults.score import captures_in
+from tests.gate.sentences import false_sentences
 from tests.strategies import frame
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Bottleneck, Diagnosis
+from timesink.measures.timeline.replay import estimated_step_ns, pricers
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, OS_CALLS
 from timesink.model.trace import Trace
 from timesink.readers import read
@@ -126,3 +132,22 @@ def test_nsight_systems_shows_a_server_that_waits(os_call: str, tmp_path: Path) 
 def test_what_is_seen_to_work_is_promised(trace: dict[str, str], tool: str, tmp_path: Path) -> None:
     seen = served(tmp_path / "server.json", frame_name=trace.get("frame_name", ""), launch=trace.get("launch", "mm"))
     assert promised(diagnose(seen if tool == "torch" else by_nsys(seen, tool))) > 0.5
+
+
+CAPTURES = Path(__file__).resolve().parents[2] / "benchmarks" / "faults" / "captures"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "eighth/unpacked_by_two_workers", "eighth/unpacked_in_time", "too_few_workers", "workers_started_anew",
+        "loader_keeping_up",
+    ],
+)  # fmt: skip
+def test_no_more_is_saved_than_is_waited_for(program: str, tmp_path: Path) -> None:
+    unpacked(CAPTURES / f"{program}.torch.tar.xz", tmp_path)
+    for paths in captures_in(tmp_path).values():
+        trace = read(paths, cache=False)
+        assert false_sentences(diagnose(trace), trace) == []
+        low_ns, expected_ns, high_ns = estimated_step_ns(trace) or (0.0, 0.0, 0.0)
+        assert low_ns <= expected_ns <= high_ns <= pricers(trace)[0].step_ns

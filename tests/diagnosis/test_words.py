@@ -1,12 +1,19 @@
-"""Times and savings are said in one phrase, which names what they are a part of."""
+"""Times and savings are said in one phrase, which names what they are a part of.
+
+What is left: each state, and a sentence that claims no more than was looked at.
+
+What a program is told of kernels that only change a layout: channels last where convolutions convert, only there.
+"""
 
 from __future__ import annotations
 
 import pytest
+from tests.render.diagnoses import diagnosis
 from tests.tables import trace_of
 
-from timesink.diagnosis.saving import saving_text
-from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Where
+from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.saving import LeftState, saving_text, what_is_left
+from timesink.diagnosis.verdicts import Bottleneck, Diagnosis, Evidence, Finding, Quantity, Where
 from timesink.diagnosis.words import of_period, per_period, period_text, said_of_compilation, which_step
 from timesink.model.trace import Trace
 from timesink.records import replace
@@ -124,3 +131,68 @@ def test_windows_of_unlike_length_are_told_apart() -> None:
     assert which_step(windows(4000, 3000), 4.0) == "longest"
     assert which_step(windows(4000, 3900), 4.0) == ""
     assert which_step(windows(4000), 4.0) == ""
+
+
+ONE = diagnosis()  # 2.1 ms, 2.4 ms at most, of 12 ms
+
+
+def priced(gain: Quantity | None, of_ms: float | None = 12.0) -> Diagnosis:
+    card, finding = ONE.findings[0]
+    return replace(ONE, findings=((card, replace(finding, recoverable=gain, of_ms=of_ms)),))
+
+
+@pytest.mark.parametrize(
+    ("found", "state"),
+    [
+        (ONE, LeftState.WORTH_FIXING),
+        (priced(Quantity(0.1, "ms", high=2.4)), LeftState.WORTH_FIXING),  # the upper end counts
+        (priced(Quantity(0.1, "ms", high=2.2)), LeftState.NOTHING_ABOVE),
+        (replace(ONE, findings=()), LeftState.NOTHING_ABOVE),
+        (priced(None), LeftState.NOT_PRICED),
+        (priced(Quantity(2.4, "ms"), of_ms=None), LeftState.NOT_PRICED),
+        (replace(ONE, findings=(), partial="cut at byte 7"), LeftState.UNKNOWN),
+        (replace(ONE, findings=(), rulings=ONE.rulings[2:]), LeftState.UNKNOWN),  # no rule looked
+    ],
+)
+def test_the_state_is_that_of_the_costliest_finding(found: Diagnosis, state: LeftState) -> None:
+    left = what_is_left(found, 0.19)
+    assert left.state is state
+    assert f"{left.looked} rules looked, {left.blind} could not" in left.sentence
+    assert ("nothing above 19.0 % of the step is left" in left.sentence) == (state is LeftState.NOTHING_ABOVE)
+
+
+CAST = "at::native::direct_copy_kernel_cuda(c10::BFloat16)"
+STRIDED = f"void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<{CAST}>>"
+PRODUCT = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
+CONVOLUTION = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize256x128x64"
+CONVERTERS = (
+    "void cudnn::ops::nchwToNhwcKernel<__nv_bfloat16>",
+    "void cudnn::ops::nhwcToNchwKernel<__half, __half, float>",
+    "batched_transpose_16x64_pack_4x4_ediv_1x2_half",
+)
+
+
+def advice(*names: str) -> str:
+    """Of KRN102, for kernels of a millisecond each beside one of six."""
+    rows = "\n".join(f"| k | `{name}` | {1000 * at} | {1000 * (at + 1)} |" for at, name in enumerate(names))
+    end = 1000 * len(names)
+    found = diagnose(
+        trace_of(
+            f"| device_ops | name | start_us | end_us |\n|-|-|-|-|\n{rows}\n"
+            f"| k | `{PRODUCT}` | {end} | {end + 6000} |\n"
+            "\n| host_ops | name | thread | start_us | end_us |\n|-|-|-|-|-|\n| o | `aten::copy_` | 1 | 0 | 10 |"
+        )
+    )
+    return next(finding.advice for card, finding in found.findings if card.code == "KRN102")
+
+
+@pytest.mark.parametrize("converter", CONVERTERS)
+def test_a_network_that_converts_for_convolutions_is_told_of_channels_last(converter: str) -> None:
+    assert advice(converter, CONVOLUTION).startswith("Use channels_last end to end")
+    assert advice(converter, CONVOLUTION, converter, STRIDED).startswith("Use channels_last end to end")
+
+
+@pytest.mark.parametrize("names", [(STRIDED,), (STRIDED, PRODUCT, STRIDED), (STRIDED, CONVERTERS[2], STRIDED)])
+def test_other_programs_are_told_of_contiguous(names: tuple[str, ...]) -> None:
+    assert "channels_last" not in advice(*names)
+    assert advice(*names).startswith("Drop contiguous() before operators that take strides")

@@ -1,22 +1,33 @@
-"""The command line as its user meets it: exit codes, formats, files, errors."""
+"""The command line as its user meets it: exit codes, formats, files, errors.
+
+`timesink show compile`, and logs beside traces under `timesink diagnose`, as a user runs them.
+
+How many options there are: twelve a command in its help, the others under --help-all, 260 over all commands.
+"""
 
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 import typer
+from typer.core import TyperGroup
 
 from timesink.cli.app import run
-from timesink.cli.commands import COMMANDS, entry_of
+from timesink.cli.commands import COMMANDS, ENTRIES, entry_of, modes
+from timesink.cli.help import EVERYWHERE, is_argument, is_shown
+from timesink.cli.parser import loaded
 from timesink.render.schemas import schema
 
 BEFORE = Path(str(files("timesink.cli").joinpath("demo/gpt_before.json.gz")))
@@ -368,3 +379,108 @@ def test_an_interrupt_while_a_window_is_read_ends_with_130_and_keeps_nothing(
     assert run(["diagnose", str(BEFORE), "--window", "40ms:100ms"]) == 130
     assert capsys.readouterr().err == "timesink: interrupted\n"
     assert not (tmp_path / "cache").exists()
+
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "compile"
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """The JSON a command writes; it exits with 0."""
+    assert run([*arguments, "--format", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "layer_breaks.json"
+    path.write_bytes(lzma.decompress((DATA / "layer_breaks.broken.json.xz").read_bytes()))
+    return path
+
+
+def test_a_log_alone_shows_its_breaks_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    page = said(capsys, "compile", str(DATA / "print_break.trace.log"))
+    assert {row["name"]: row["value"] for row in page["counts"]} == {
+        "graph_breaks": 1,
+        "recompilations": 0,
+        "late_recompilations": 0,
+    }
+    (row,) = page["breaks"]
+    assert (row["line"], row["function"], row["reason"]) == (60, "work", "Failed to trace builtin operator")
+
+
+def test_a_trace_alone_shows_regions_and_asks_for_a_log(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
+    assert run(["compile", str(trace)]) == 0
+    text = capsys.readouterr().out
+    assert "regions_per_step" in text and "TORCH_TRACE" in text
+
+
+def test_a_diagnosis_of_trace_and_log_names_the_line_to_change(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
+    document = said(capsys, "diagnose", str(trace), str(DATA / "layer_breaks.trace.log"))
+    first = document["findings"][0]
+    assert first["code"] == "CMP101"
+    assert "benchmarks/compiling/programs.py:161" in first["advice"]
+    assert any(sentence.startswith("compile: graph breaks 2") for sentence in document["statements"])
+
+
+def test_a_log_alone_can_be_diagnosed(capsys: pytest.CaptureFixture[str]) -> None:
+    document = said(capsys, "diagnose", str(DATA / "int_argument.trace.log"))
+    assert document["verdict"]["bottleneck"] == "recompilation"
+    assert "number == 6" in document["verdict"]["statement"]
+
+
+MOST_SHOWN, MOST_OF_ALL = 12, 260
+
+
+def commands(command: Any) -> Iterator[Any]:
+    """The command or, of a group, those in it, and what the group itself takes."""
+    yield command
+    for other in command.commands.values() if isinstance(command, TyperGroup) else ():
+        yield from commands(other)
+
+
+def options(command: Any) -> list[Any]:
+    return [param for param in command.params if not is_argument(param) and not param.hidden]
+
+
+def offered(name: str) -> set[str]:
+    """The options that a command offers in one of the things it does, those that choose one of them included.
+
+    An option that two of them share counts once; those of `EVERYWHERE` belong to no command.
+    """
+    choices = modes(name)
+    entries = [name, *(entry for entry, _ in choices)]
+    own = {
+        max(option.opts, key=len)
+        for entry in entries
+        for command in commands(loaded(entry))
+        for option in options(command)
+        if option.name not in EVERYWHERE
+    }
+    return own | {choice.split()[0] for _, choice in choices if choice.startswith("-")}
+
+
+def test_no_command_shows_more_options_than_a_reader_takes_in() -> None:
+    shown = {
+        (entry, command.name): sum(map(is_shown, options(command)))
+        for entry in ENTRIES
+        for command in commands(loaded(entry))
+    }
+    assert {place: count for place, count in shown.items() if count > MOST_SHOWN} == {}
+
+
+def test_there_are_no_more_options_than_anybody_needs() -> None:
+    counts = {name: len(offered(name)) for name in COMMANDS}
+    assert sum(counts.values()) <= MOST_OF_ALL, counts
+
+
+@pytest.mark.parametrize("words", [["gate"], ["capture", "nsys"], ["diagnose"]])
+def test_the_rest_of_the_options_is_under_help_all(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for option in ("--help", "--help-all"):
+        assert run([*words, option]) == 0
+        texts.append(capsys.readouterr().out)
+    few, all_of_them = texts
+    assert "--help-all  " in few and "--quiet" not in few and "--no-cache" not in few
+    assert "--help-all" not in all_of_them
+    assert ("--no-cache" in all_of_them) or ("--quiet" in all_of_them)
+    assert len(all_of_them) > len(few)

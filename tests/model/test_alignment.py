@@ -1,13 +1,21 @@
-"""Which kernels of an edited sequence are told, and that none is told wrongly."""
+"""Which kernels of an edited sequence are told, and that none is told wrongly.
+
+The join by number against a slow one.
+
+from __future__ import annotations
+"""
 
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from timesink._native import first_places
 from timesink.model.alignment import aligned, in_order, occurrence, reshaped
 from timesink.model.arrays import Int64Array
+from timesink.model.schema import lean, picked, stacked
 
 
 def numbers(*values: int) -> Int64Array:
@@ -73,3 +81,45 @@ def test_turns_that_could_be_several_follow_those_that_are_certain() -> None:
     assert in_order([[1, 2], [1, 2], [3]]) == [1, 2, 3]
     assert in_order([[0], [1, 2], [3]]) == [0, -1, 3]  # one is missing: its neighbours disagree
     assert in_order([[0, 1], [0, 1]]) == [-1, -1]
+
+
+IDS = st.lists(st.one_of(st.integers(-2, 30), st.integers(0, 1 << 62)), max_size=40)
+
+
+@given(IDS, IDS)
+def test_each_id_is_found_where_it_stands_first(wanted: list[int], known: list[int]) -> None:
+    expected = [known.index(one) if one >= 0 and one in known else -1 for one in wanted]
+    assert first_places(np.array(wanted, np.int64), np.array(known, np.int64)).tolist() == expected
+
+
+SCHEMA = pl.Schema({"rank": pl.Int32(), "name": pl.Categorical(), "size": pl.Int64()})
+ROWS = st.lists(
+    st.tuples(
+        st.just(0) | st.integers(0, 2), st.none() | st.sampled_from(["", "a", "b"]), st.none() | st.integers(-1, 1)
+    ),
+    max_size=6,
+)
+
+
+@given(st.lists(ROWS, max_size=4))
+def test_stacked_frames_are_the_frames_below_one_another(parts: list[list[tuple[object, ...]]]) -> None:
+    frames = [pl.DataFrame(rows, schema=SCHEMA, orient="row") for rows in parts]
+    whole = stacked(iter(frames), SCHEMA)
+    assert whole.schema == SCHEMA
+    assert whole.rows() == [row for rows in parts for row in rows]
+    assert whole.n_chunks() <= 1
+
+
+@given(ROWS)
+def test_a_lean_column_holds_the_same_values(rows: list[tuple[object, ...]]) -> None:
+    for column in pl.DataFrame(rows, schema=SCHEMA, orient="row"):
+        assert lean(column).equals(column, check_dtypes=True, check_names=True)
+
+
+@given(ROWS, st.data())
+def test_picked_rows_are_those_that_a_filter_keeps(rows: list[tuple[object, ...]], data: st.DataObject) -> None:
+    frame = pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    flags = st.lists(st.none() | st.booleans(), min_size=frame.height, max_size=frame.height)
+    chosen = pl.Series(data.draw(flags), dtype=pl.Boolean)
+    assert picked(frame, chosen).equals(frame.filter(chosen))
+    assert picked(frame, chosen).schema == SCHEMA

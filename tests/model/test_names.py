@@ -1,15 +1,23 @@
-"""Laws of questions about names."""
+"""Laws of questions about names.
+
+Small helpers of arrays against NumPy and plain loops.
+
+from __future__ import annotations
+"""
 
 from __future__ import annotations
 
 import re
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timesink.model.arrays import flag_at, median
 from timesink.model.names import mapped, matches
+from timesink.model.trace import Trace, release, release_after, remembered
 
 TEXTS = st.lists(st.none() | st.sampled_from(["", "gemm", "add_", "nccl AllReduce", "é\n"]), max_size=20)
 
@@ -49,3 +57,36 @@ def test_a_name_is_answered_alike_whoever_asked_before_and_a_null_one_matches_no
             for dtype in (pl.Categorical(), pl.String):
                 answers = matches(pl.Series("name", texts, dtype=dtype), pattern)
                 assert (answers.to_list(), answers.name, answers.dtype) == (expected, "name", pl.Boolean)
+
+
+whole = st.lists(st.integers(-(2**62), 2**62), min_size=1)
+real = st.lists(st.floats(-1e300, 1e300), min_size=1)
+
+
+@given(whole | real)
+def test_the_median_is_that_of_numpy(values: list[int] | list[float]) -> None:
+    assert median(values) == float(np.median(values)) == median(np.array(values)[::-1])
+
+
+@given(st.lists(st.booleans()), st.data())
+def test_a_flag_is_that_at_its_index_and_false_for_none(flags: list[bool], data: st.DataObject) -> None:
+    index = data.draw(st.lists(st.integers(-1, len(flags) - 1)))
+    found = flag_at(np.array(flags, np.bool_), np.array(index, np.int64))
+    assert found.tolist() == [at >= 0 and flags[at] for at in index]
+
+
+def test_a_measure_is_taken_once_until_it_is_released() -> None:
+    asked = []
+
+    @release_after("XYZ")
+    @remembered
+    def measure(trace: Trace) -> int:
+        asked.append(trace.source)
+        return len(asked)
+
+    one, other = Trace("one", {}), Trace("other", {})
+    assert [measure(one), measure(one), measure(other)] == [1, 1, 2]
+    release("XYZ", one)
+    release("XYZ", one)
+    assert [measure(one), measure(other)] == [3, 2]
+    assert asked == ["one", "other", "one"]

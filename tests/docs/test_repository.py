@@ -1,4 +1,4 @@
-"""What the first page shows is what the program prints."""
+"""The README shows what a command answers, and the page of workflows what each of their steps shows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from benchmarks.faults import suite
+from tests.docs.commands import DOCS
 
 from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
@@ -26,3 +27,23 @@ def test_the_numbers_of_planted_programs_are_those_of_the_registry() -> None:
     healthy = sum(fault.bottleneck == suite.HEALTHY for fault in suite.FAULTS)
     said = f"{len(suite.FAULTS) - healthy} faults and {healthy} healthy programs"
     assert said in (ROOT / "README.md").read_text("utf-8")
+
+
+WHOLE = ("The Nsight workflow", "Three views of a step", "The Nsight Systems lab")
+
+
+def test_every_step_shows_something_and_says_what_is_missing() -> None:
+    text = (DOCS / "explanation" / "workflows.md").read_text(encoding="utf-8")
+    seen = []
+    for section in text.split("\n## ")[1:]:
+        lines = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+        for step, command, printed, status in ([cell.strip(" |") for cell in line] for line in lines if len(line) == 4):
+            if step == "step":
+                continue
+            word, _, rest = status.partition(":")
+            assert word.startswith("works") or (word == "partly" and rest), step
+            assert (command and printed) or step == "no desktop needed", step
+            if section.startswith(WHOLE):
+                assert word.startswith("works"), step
+            seen.append(step)
+    assert len(seen) > 70

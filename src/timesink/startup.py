@@ -7,7 +7,7 @@
 | `read_plainly` | Typer's conversion of words by pydantic | its import takes longer than reading a small file |
 | `collect_rarely` | the garbage collector's own thresholds | modules, rules and tables live until a command ends |
 
-`TIMESINK_PLAIN_IMPORTS=1` switches all of them off: answers are the same, and a command takes about a third of a second
+`TIMESINK_PLAIN_IMPORTS=1` switches all of them off: answers are the same, and a command takes about a fifth of a second
 more CPU time.
 """
 

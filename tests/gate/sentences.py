@@ -19,7 +19,7 @@ from timesink.knowledge.op_class import communicates
 from timesink.measures.steps.parts import pacing_windows
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline import device_timeline
-from timesink.model.correlation import launching_calls
+from timesink.model.alignment import launching_calls
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace

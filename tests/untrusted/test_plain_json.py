@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from timesink.untrusted import dashed, is_made_of, numbers_in, stated_version
+from timesink.untrusted import dashed, is_made_of, numbers_in, read_rows, stated_version
 from timesink.untrusted.budget import VARIABLE, ReadLimits
-from timesink.untrusted.plain_csv import read_rows
 from timesink.untrusted.plain_json import parsed
 from timesink.views.lines import source_line
 

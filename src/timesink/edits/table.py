@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from timesink.edits import Finder, Proposal, Source, arguments, batches, forwards, gradients, lists, reads
+from timesink.edits import Finder, Proposal, Source, arguments, forwards, gradients, lists, reads
 
 Drift = Literal["exact", "other batches", "rounding", "lower precision"]
 """How far a change may move results: not at all, as other batches of the same data do, by rounding, or by precision."""
@@ -41,7 +41,7 @@ EDITS: Final = {
         SourceEdit("build_once", (forwards.find_constants, forwards.find_rebuilt), "exact"),
         SourceEdit("list_operations", (lists.find_list_loops, lists.find_norm_sums, lists.find_norm_loops), "rounding"),
         SourceEdit("evaluate_rarely", (reads.find_evaluations,), "exact"),
-        SourceEdit("pad_to_batch", (batches.find_padding,), "rounding"),
+        SourceEdit("pad_to_batch", (arguments.find_padding,), "rounding"),
         SourceEdit("drop_debugging", (arguments.drop_anomaly_mode,), "exact"),
         SourceEdit(
             "keep_memory", (partial(arguments.drop_in_loop, "keep_memory", "torch.cuda.empty_cache()"),), "exact"
@@ -52,7 +52,7 @@ EDITS: Final = {
         _argument("fused_optimizer", "rounding", "optimizer", fused=True),
         _argument("foreach", "rounding", "optimizer", foreach=True),
         SourceEdit("set_to_none", (gradients.find_zeros,), "exact"),
-        SourceEdit("waiting_copies", (batches.find_waiting_copies,), "exact", on_gpu=True),
+        SourceEdit("waiting_copies", (arguments.find_waiting_copies,), "exact", on_gpu=True),
         _argument("pin_memory", "exact", "loader", **_PINNED),
         SourceEdit("tf32", (partial(arguments.add_flag, "tf32"),), "lower precision", "model", True),
         SourceEdit(

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import polars as pl
 
 from timesink.errors import UsageError
-from timesink.model.correlation import launching_calls
+from timesink.model.alignment import launching_calls
 from timesink.model.presentable import Presentable
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, SETTINGS, SOURCES

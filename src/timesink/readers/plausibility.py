@@ -18,8 +18,8 @@ from timesink.errors import UnreadableTrace
 from timesink.knowledge.calls import GRAPH_LAUNCH
 from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.knowledge.vendors import NVIDIA, vendor_of_product
+from timesink.model.alignment import launching_calls
 from timesink.model.arrays import BoolArray, Int64Array, flag_at
-from timesink.model.correlation import launching_calls
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices
 from timesink.model.schema import Column, Table

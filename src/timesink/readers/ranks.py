@@ -25,9 +25,8 @@ from timesink.errors import UnreadableTrace, UsageError
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.calls import GRAPH_LAUNCH
 from timesink.knowledge.ranges import CAPTURED_SIZE
-from timesink.model.alignment import occurrence
+from timesink.model.alignment import launching_calls, occurrence
 from timesink.model.arrays import Int64Array, flag_at
-from timesink.model.correlation import launching_calls
 from timesink.model.names import matches
 from timesink.model.schema import Table
 from timesink.model.tables import (

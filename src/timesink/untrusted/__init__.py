@@ -5,15 +5,21 @@ Text from a trace is untrusted: a kernel may be called `\\x1b]52;...` or `\\n::e
 Every control character becomes its visible escape (`\\x1b`), so that nothing is lost and nothing acts. What only one
 output format takes for markup is escaped by that format's reporter. Further below: what a text is made of, such as its
 numbers, the version it states, whether it is a plain name. Standard library only.
+
+Rows of CSV of unknown origin are here too.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 from unicodedata import normalize
+
+from timesink.untrusted.budget import usual_limits, way_out
 
 NAME_CHARACTERS = 200
 SENTENCE_CHARACTERS = 2_000
@@ -97,3 +103,15 @@ def is_made_of(text: str, marks: str) -> bool:
 def dashed(text: str, marks: str) -> str:
     """The text as a name: one dash for each run of what `is_made_of` refuses, none at the ends."""
     return "-".join("".join(one if is_made_of(one, marks) else " " for one in text).split())
+
+
+def read_rows(text: str) -> Iterator[list[str]]:
+    """The rows of a CSV text; what is wrong with it, such as a cell beyond the budget, is a `ValueError`."""
+    most = usual_limits().cell_characters
+    csv.field_size_limit(most)
+    try:
+        yield from csv.reader(io.StringIO(text, newline=""))
+    except csv.Error as error:
+        is_long = "field limit" in str(error)
+        why = f"a cell has more than {most:,} characters; {way_out(1, 1)}" if is_long else f"it is no CSV: {error}"
+        raise ValueError(why) from None

@@ -11,8 +11,8 @@ import polars as pl
 
 from timesink.knowledge.assumptions import replay
 from timesink.knowledge.op_class import COPY, class_of_ops
+from timesink.model.alignment import launching_calls
 from timesink.model.arrays import Int32Array, Int64Array, IntArray, slices
-from timesink.model.correlation import launching_calls
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace

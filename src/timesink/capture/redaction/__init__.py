@@ -28,7 +28,7 @@ from timesink.capture.redaction.packed import SHORTEST, Unpacked, find_leaks
 from timesink.capture.redaction.pages import redact_page
 from timesink.capture.redaction.text_files import redact_json, redact_settings, redact_text
 from timesink.knowledge import private_texts
-from timesink.untrusted.plain_csv import read_rows
+from timesink.untrusted import read_rows
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.whole_file import whole_file
 

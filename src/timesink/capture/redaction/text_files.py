@@ -20,7 +20,7 @@ from timesink.capture.errors import refused
 from timesink.capture.redaction.cleaner import DECODER, NUMBER_MARK, Cleaner, Number, is_private, write_json
 from timesink.capture.redaction.packed import Unpacked, writing
 from timesink.knowledge import private_texts, profiler_texts
-from timesink.untrusted.plain_csv import read_rows
+from timesink.untrusted import read_rows
 from timesink.untrusted.plain_json import parsed
 
 _SPACE = " \t\r\n"

@@ -35,7 +35,7 @@ from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.records import Record, State, field
 from timesink.startup import regex
-from timesink.untrusted.plain_csv import read_rows
+from timesink.untrusted import read_rows
 from timesink.untrusted.plain_json import parsed
 
 UNITS_NS: Final[Mapping[str, int]] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}

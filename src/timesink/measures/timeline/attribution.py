@@ -16,8 +16,8 @@ import polars as pl
 
 from timesink._native import summed
 from timesink.measures.timeline.graph_replays import graph_replays
+from timesink.model.alignment import launching_calls
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, flag_at, found_at, none_of
-from timesink.model.correlation import launching_calls
 from timesink.model.names import matches
 from timesink.model.nesting import Nesting
 from timesink.model.schema import nulls

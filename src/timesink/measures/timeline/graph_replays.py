@@ -19,9 +19,8 @@ from timesink._native import first_places
 from timesink.knowledge.assumptions import replay
 from timesink.knowledge.calls import GRAPH_LAUNCH
 from timesink.knowledge.ranges import CAPTURED_SIZE, STATED_SIZE
-from timesink.model.alignment import aligned, in_order, reshaped
+from timesink.model.alignment import aligned, in_order, launching_calls, reshaped
 from timesink.model.arrays import BoolArray, Int64Array, IntArray, flag_at, found_at, none_of
-from timesink.model.correlation import launching_calls
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, DEVICE_OPS, GRAPH_NODES, RANGES

@@ -30,8 +30,8 @@ from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, Rul
 from timesink.readers.ncu.wire import MetricColumns
 from timesink.records import State, field
 from timesink.startup import regex
+from timesink.untrusted import read_rows
 from timesink.untrusted.budget import ReadLimits
-from timesink.untrusted.plain_csv import read_rows
 
 _HEADER = re.compile(profiler_texts.PAGE_HEADER)
 _OTHER_PAGE = re.compile(profiler_texts.OTHER_PAGE)

@@ -16,8 +16,8 @@ from timesink.model.tables import SOURCES, SUMS
 from timesink.model.trace import NoteKind, Trace, noted
 from timesink.readers.ncu.csv_pages import number
 from timesink.startup import regex
+from timesink.untrusted import read_rows
 from timesink.untrusted.budget import ReadLimits
-from timesink.untrusted.plain_csv import read_rows
 from timesink.untrusted.plain_json import parsed
 
 _EXPORT: Final = "give the report itself, or its export: nsys export --type sqlite REPORT.nsys-rep"

@@ -95,6 +95,7 @@ CASES = {
     "baseline check": Case("baseline check pyproject.toml", "baseline check broken.json"),
     "baseline show": Case("baseline show", "baseline show --format xml", alone=0),
     "calibrate": Case("calibrate --runs 5 -- PYTHON t.py", "calibrate --runs 1 -- PYTHON t.py"),
+    "calibrate machine": Case("calibrate machine --help", "calibrate machine --format nothing"),
     "demo": Case("demo", "demo --format xml", alone=0),
     "doctor": Case("doctor", "doctor --format xml", alone=0),
     "rules": Case("rules", "rules --format xml", alone=0),
@@ -111,7 +112,7 @@ CASES = {
     ),
 }
 # Without arguments these run, or need a terminal: the good request stands for it.
-RUN_ALONE = ("demo", "mcp")
+RUN_ALONE = ("demo", "mcp", "calibrate machine")
 
 
 def leaves(name: str, command: Any) -> Iterator[str]:

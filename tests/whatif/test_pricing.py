@@ -113,6 +113,7 @@ def test_work_that_a_longer_step_left_is_work_of_the_step_in_which_it_runs(
     idle_ns = pricer.step_ns - 1_000 * lengths[1]
     assert pricer.price(RemoveSyncs()).gain_ns <= max(idle_ns, 20_000)
     assert pricer.busy_ns >= 1_000 * min(lengths)
+    assert pricer.busy_after_ns(RemoveSyncs()) == pytest.approx(pricer.busy_ns, abs=1)
 
 
 def test_what_a_change_leaves_of_the_step_beside_its_device_by_hand() -> None:

@@ -169,6 +169,7 @@ NOT_FUZZED: Mapping[str, str] = {
     "show": "is its view of steps: `summary`",
     **{f"capture {tool}": _RUNS for tool in ("torch", "nsys", "ncu")},
     **dict.fromkeys(("loop", "verify", "calibrate", "baseline update"), _RUNS),
+    "calibrate machine": "takes no file",
     **dict.fromkeys(("demo", "doctor", "rules", "explain", "metrics", "metrics check"), "takes no file"),
 }
 # Options that write, and those that only count beside a program to run.

@@ -139,7 +139,8 @@ def test_a_command_ends_once_it_spent_more_than_its_files_allow(
     path.write_bytes(nsys_sqlite()[0])
     small = ReadLimits(**{limit: 1}, cpu_s_per_mb=0, memory_per_byte=0)
     monkeypatch.setattr("timesink.untrusted.spending.usual_limits", lambda: small)
-    monkeypatch.setattr("timesink.diagnosis.engine.diagnose", endless)
+    for place in ("diagnosis.engine", "cli.watch"):
+        monkeypatch.setattr(f"timesink.{place}.diagnose", endless)
     code, told = answer(capsys, "diagnose", str(path), "--no-cache")
     assert code == 2
     assert said in told
@@ -151,7 +152,8 @@ def test_a_command_ends_once_it_spent_more_than_its_files_allow(
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Almost no CPU time is allowed, and a diagnosis has no end."""
     monkeypatch.setattr("timesink.untrusted.spending.usual_limits", lambda: ReadLimits(base_cpu_s=0.2, cpu_s_per_mb=0))
-    monkeypatch.setattr("timesink.diagnosis.engine.diagnose", endless)
+    for place in ("diagnosis.engine", "cli.watch"):
+        monkeypatch.setattr(f"timesink.{place}.diagnose", endless)
 
 
 @pytest.mark.usefixtures("hurried")

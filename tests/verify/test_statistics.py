@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.verdicts import sequential_codes
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.verify.runs_by_hand import sequential_codes
 
 from timesink.verify.experiment import ExperimentPlan
 from timesink.verify.outcomes import Outcome, Reason

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from timesink.diagnosis.pricing import (
     at_most,
@@ -32,6 +33,7 @@ from timesink.knowledge.assumptions import replay as assumed
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.steps import steps
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
@@ -152,14 +154,23 @@ class Joint:
     def _room_ms(self, changes: Sequence[Change], unreplayed: Sequence[Finding]) -> float:
         """The most that is won where claims without a replay count: the idle time that is left beside the GPU's work
         after the changes, which a wait and a claim have in common, and the work of this rank that is claimed itself."""
-        ops, gone = self.trace.get(DEVICE_OPS), list[Change]()
-        start, end = (ops[name].to_numpy() for name in ("start_ns", "end_ns"))
-        for (rank, device), part in _claimed(unreplayed).items():
-            own = ((ops["rank"] == rank) & (ops["device"] == device)).to_numpy()
-            rows = np.flatnonzero(own & (2 * part.covered_ns(start, end) > end - start))
-            if rank == self.rank and rows.size:
-                gone.append(ShortenKernels((rank, device), rows, tuple(np.zeros(rows.size) for _ in Case)))
+        claims = _claimed(unreplayed).items()
+        gone = [self._gone(device, part) for device, part in claims if device[0] == self.rank]
         return max(self.step_ms - self._busy_ms((*changes, *gone)), 0.0)
+
+    def _gone(self, device: tuple[int, int], claimed: Intervals) -> Change:
+        """The operations of a device that are mostly claimed then take no time; and, as steps of the replay begin at a
+        launch, those beside the steps by whose name most within them is claimed."""
+        of_device = (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
+        windows = Intervals.of(steps(self.trace).windows.filter(of_device))
+        ops = self.trace.get(DEVICE_OPS).with_row_index("row").filter(of_device)
+        start, end = (ops[name].to_numpy() for name in ("start_ns", "end_ns"))
+        part, within = (pl.Series(every.covered_ns(start, end)) for every in (claimed, windows))
+        told = ops.select("row", "name", whole=pl.Series(end - start), part=part, within=within)
+        is_alike = 2 * pl.col("part").sum().over("name") > pl.col("within").sum().over("name")
+        is_gone = (2 * pl.col("part") > pl.col("whole")) | ((pl.col("within") == 0) & is_alike)
+        rows = told.filter(is_gone)["row"].cast(pl.Int64).to_numpy()
+        return ShortenKernels(device, rows, tuple(np.zeros(rows.size) for _ in Case))
 
     def _busy_ms(self, changes: Sequence[Change], case: Case = Case.EXPECTED) -> float:
         """The GPU's work of a step after changes. No profiler makes it longer: in a step that was told it takes as long

@@ -24,6 +24,7 @@ from timesink.knowledge.operators import FOLLOWS_ITS_OPERANDS, ONLY_COMPUTES
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, TORCH_OPTIMIZER_STEP
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps import steps
+from timesink.measures.timeline import of_device
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES
@@ -211,9 +212,7 @@ class BenchQuestions:
         """Rows of copies that are there for attention written out."""
         rows = [row for parts in self.attentions.values() for part in parts.values() for own in part for row in own]
         sizes = {heads * side * width for heads, *sides, width in self.attentions for side in sides}
-        ops = self.trace.get(DEVICE_OPS).with_row_index("row").filter(
-            (pl.col("rank") == self.device[0]) & (pl.col("device") == self.device[1])
-        )  # fmt: skip
+        ops = self.trace.get(DEVICE_OPS).with_row_index("row").filter(of_device(self.device))
         told = ops.select(pl.col("row").cast(pl.Int64), "stream", "start_ns", "copy_kind").join(
             self.kernels.select("row", "op", "shapes"), on="row", how="left"
         )

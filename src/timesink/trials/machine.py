@@ -73,9 +73,12 @@ class MachineFile:
     def of_gpu(cls, names: list[str], folder: Path | None = None) -> MachineFile | None:
         """The newest file of one of these GPUs, of this host before others."""
         with suppress(OSError):
-            files = [(file.stat().st_mtime_ns, cls(file)) for file in (folder or prices_folder()).glob("*.json")]
-            own = [(one.machine.get("host") == platform.node(), at, one) for at, one in files]
-            own = [found for found in own if found[2].machine.get("gpu") in names]
+            told = [(file, file.machine) for file in map(cls, (folder or prices_folder()).glob("*.json"))]
+            own = [
+                (machine.get("host") == platform.node(), file.path.stat().st_mtime_ns, file)
+                for file, machine in told
+                if machine.get("gpu") in names
+            ]
             return max(own, key=lambda found: found[:2], default=(None, 0, None))[2]
         return None
 

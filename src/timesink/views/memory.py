@@ -11,7 +11,7 @@ from timesink.errors import UsageError
 from timesink.measures.memory import MemoryLedger, memory_ledger
 from timesink.measures.memory.allocator import allocator_views
 from timesink.measures.memory.classes import Category
-from timesink.measures.timeline import Device
+from timesink.measures.timeline import Device, of_device
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
@@ -77,7 +77,7 @@ _AWAITED = len(Category)
 def segment_map(trace: Trace) -> MapChart | None:
     """What every segment of the first GPU's snapshot holds; None where the trace has no segments."""
     ((rank, device), ledger), *_ = _ledgers(trace).items()
-    own = (pl.col("rank") == rank) & (pl.col("device") == device)
+    own = of_device((rank, device))
     segments = trace.get(MEMORY_SEGMENTS).filter(own).sort("address")
     blocks = _classed(trace.get(MEMORY_BLOCKS).filter(own), ledger)
     total = int(segments["total_bytes"].sum())

@@ -22,7 +22,7 @@ from timesink.measures.memory import memory_ledger
 from timesink.measures.steps import step_times, steps
 from timesink.measures.steps.per_step import step_budgets as budgets_by_step
 from timesink.measures.steps.spikes import spikes
-from timesink.measures.timeline import Device
+from timesink.measures.timeline import Device, of_device
 from timesink.measures.timeline.attribution import attribution
 from timesink.model.arrays import median
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, RANGES
@@ -71,7 +71,7 @@ _MOST_BARS = 1000  # a pixel each
 def _step_parts(trace: Trace, device: Device) -> Iterator[tuple[str, tuple[int, ...]]]:
     """What each step of a device is made of: its work, then its idle time by cause."""
     rank, gpu = device
-    rows = budgets_by_step(trace).filter((pl.col("rank") == rank) & (pl.col("device") == gpu)).sort("step")
+    rows = budgets_by_step(trace).filter(of_device((rank, gpu))).sort("step")
     work = ("compute", "compute_ns"), ("communication", "exposed_communication_ns"), ("copy", "exposed_copy_ns")
     times = {kind: rows[column].to_numpy() for kind, column in work} | idle_by_step(trace, device)
     yield from ((kind, tuple(ns.tolist())) for kind, ns in times.items() if ns.any())

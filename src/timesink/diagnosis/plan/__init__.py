@@ -34,6 +34,7 @@ from timesink.knowledge.programs import ProgramKind
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps import steps
+from timesink.measures.timeline import of_device
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
@@ -161,9 +162,8 @@ class Joint:
     def _gone(self, device: tuple[int, int], claimed: Intervals) -> Change:
         """The operations of a device that are mostly claimed then take no time; and, as steps of the replay begin at a
         launch, those beside the steps by whose name most within them is claimed."""
-        of_device = (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
-        windows = Intervals.of(steps(self.trace).windows.filter(of_device))
-        ops = self.trace.get(DEVICE_OPS).with_row_index("row").filter(of_device)
+        windows = Intervals.of(steps(self.trace).windows.filter(of_device(device)))
+        ops = self.trace.get(DEVICE_OPS).with_row_index("row").filter(of_device(device))
         start, end = (ops[name].to_numpy() for name in ("start_ns", "end_ns"))
         part, within = (pl.Series(every.covered_ns(start, end)) for every in (claimed, windows))
         told = ops.select("row", "name", whole=pl.Series(end - start), part=part, within=within)

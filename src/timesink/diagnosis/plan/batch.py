@@ -28,7 +28,7 @@ from timesink.measures.habits.repeated_passes import recomputed
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.one_stream import fills
 from timesink.measures.steps import steps
-from timesink.measures.timeline import Device
+from timesink.measures.timeline import Device, of_device
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, DEVICES, MEMORY_EVENTS, MEMORY_SEGMENTS
@@ -212,7 +212,7 @@ class _Allocated(Record):
 
     @classmethod
     def of(cls, trace: Trace, key: Device) -> _Allocated:
-        own = (pl.col("rank") == key[0]) & (pl.col("device") == key[1]) & pl.col("total_allocated_bytes").is_not_null()
+        own = of_device(key) & pl.col("total_allocated_bytes").is_not_null()
         events = trace.get(MEMORY_EVENTS).filter(own)
         return cls(*(events[name].to_numpy() for name in ("time_ns", "total_allocated_bytes", "bytes")))
 
@@ -248,7 +248,7 @@ def _again(trace: Trace, key: Device, allocated: _Allocated, windows: list[tuple
 
 def _sent(trace: Trace, key: Device, windows: list[tuple[int, int]]) -> int | None:
     """Bytes that a step copies from the host."""
-    mine = (pl.col("rank") == key[0]) & (pl.col("device") == key[1]) & (pl.col("copy_kind") == "h2d")
+    mine = of_device(key) & (pl.col("copy_kind") == "h2d")
     copies = trace.get(DEVICE_OPS).filter(mine)
     start = copies["start_ns"].to_numpy()
     inside = np.zeros(start.size, np.bool_)

@@ -17,7 +17,7 @@ from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import kind_of_kernel
 from timesink.knowledge.op_class import class_of_ops, communicates
 from timesink.knowledge.ranges import EXCHANGE
-from timesink.measures.timeline import Device, covered_by_device, device_timeline
+from timesink.measures.timeline import Device, covered_by_device, device_timeline, of_device
 from timesink.measures.timeline.attribution import host_places, launch_links
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
@@ -70,8 +70,7 @@ class Communication(Record, eq=False):
 
     def barriers_ns(self, device: Device) -> int:
         """The time of kernels that move no data and wait for the other ranks, known from one rank alone."""
-        of_device = (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
-        rows = self.by_name.filter(of_device).select("name", "total_ns").iter_rows()
+        rows = self.by_name.filter(of_device(device)).select("name", "total_ns").iter_rows()
         return sum(total_ns for name, total_ns in rows if kind_of_kernel(name) == "barrier")
 
     def __iter__(self) -> Iterator[DeviceCommunication]:
@@ -183,7 +182,7 @@ def contention(trace: Trace) -> pl.DataFrame:
 def without_contention(trace: Trace, device: Device, beside: Intervals) -> Selection:
     """The kernels that ran beside that communication; `usual` is the share of its time that each takes alone."""
     ops, runs = trace.get(DEVICE_OPS), contended_runs(trace)
-    runs = runs.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
+    runs = runs.filter(of_device(device))
     start, end = (ops[name][runs["row"]].to_numpy() for name in ("start_ns", "end_ns"))
     length = np.maximum(end - start, 1)
     near = beside.covered_ns(start, end) >= assumed.BESIDE_SHARE.value * length

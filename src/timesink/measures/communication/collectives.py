@@ -39,7 +39,7 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.ranks.job import OP_KEY, job, launches_of
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import begun_per_step, step_windows
-from timesink.measures.timeline import Device, device_timeline
+from timesink.measures.timeline import Device, device_timeline, of_device
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import Int64Array, median
@@ -124,7 +124,7 @@ def repeated_exchanges(trace: Trace) -> tuple[RepeatedExchange, ...]:
         if not blocks or len(blocks) < len(parts) or len({times for times, _ in blocks}) > 1:
             continue
         times, early = blocks[0][0], pl.concat([calls for _, calls in blocks])
-        exposed = job(trace).exposed.filter((pl.col("rank") == rank) & (pl.col("device") == device))
+        exposed = job(trace).exposed.filter(of_device((rank, device)))
         step_bytes = float(early["bytes"].sum()) * times / (times - 1) / len(blocks)
         key, running = (int(rank), int(device)), Intervals.of(early)
         devices.append(
@@ -240,7 +240,7 @@ def collective_units(trace: Trace) -> tuple[CollectiveUnits, ...]:
         host = _measure_beyond_usual(own)
         if not host:
             continue
-        mine = calls.filter((pl.col("rank") == key[0]) & (pl.col("device") == key[1]))
+        mine = calls.filter(of_device(key))
         if _reduces_its_layers(own, mine["kind"]):
             continue
         per_step = float(np.mean(begun_in(mine["start_ns"].to_numpy(), *step_windows(trace, key))))

@@ -21,7 +21,7 @@ from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP
 from timesink.measures.idle.blame import by_cause
 from timesink.measures.steps import steps
 from timesink.measures.steps.marks import step_marks
-from timesink.measures.timeline import Device, device_timeline
+from timesink.measures.timeline import Device, device_timeline, of_device
 from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges
 from timesink.model.arrays import Int64Array, found_at, slices
 from timesink.model.intervals import Intervals
@@ -113,8 +113,8 @@ def step_series(trace: Trace) -> Int64Array:
 
 def _device(trace: Trace, device: Device, windows: pl.DataFrame) -> pl.DataFrame:
     """The parts of the windows of one device."""
-    of_device = windows.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
-    start, end = of_device["start_ns"].to_numpy(), of_device["end_ns"].to_numpy()
+    own = windows.filter(of_device(device))
+    start, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
     line = device_timeline(trace)[device]
     exposed = [
         [kind, "", "", "", "", int(part.covered_ns(start, end).sum()), 0, 0]

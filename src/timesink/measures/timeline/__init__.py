@@ -143,6 +143,11 @@ class DeviceTimelines(Record, eq=False):
         return len(self.by_device)
 
 
+def of_device(device: Device) -> pl.Expr:
+    """The rows of a device."""
+    return (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
+
+
 def device_names(trace: Trace) -> dict[Device, str]:
     """The product of each device that the trace names."""
     rows = trace.get(DEVICES).select("rank", "device", "name").iter_rows()

@@ -11,7 +11,7 @@ import polars as pl
 from timesink._native import places
 from timesink.knowledge.assumptions import idle
 from timesink.measures.steps import steps
-from timesink.measures.timeline import Device, DeviceTimeline, device_gaps, device_timeline
+from timesink.measures.timeline import Device, DeviceTimeline, device_gaps, device_timeline, of_device
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array, median, slices
 from timesink.model.intervals import begun_in
@@ -67,8 +67,8 @@ def _launches_and_ahead(trace: Trace) -> dict[Device, tuple[DeviceLaunches, Int6
             host_late_ns[gaps.item(0, "rank"), gaps.item(0, "device")] += int(gaps["host_late_ns"].sum())
     by_device = {}
     for device, units in _units_by_device(trace):
-        of_device = windows.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
-        measured = _measure(device_timeline(trace)[device], units, host_late_ns[device], of_device)
+        own = windows.filter(of_device(device))
+        measured = _measure(device_timeline(trace)[device], units, host_late_ns[device], own)
         ahead_ns = np.sort(units.op_start_ns[units.queue_depth >= idle.AHEAD_BY.whole], kind="stable")
         by_device[device] = measured, ahead_ns
     return by_device

@@ -26,7 +26,7 @@ from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_blame, idle_of_rank
 from timesink.measures.lines.stacks import op_stacks, stack_book
 from timesink.measures.steps import steps
-from timesink.measures.timeline import Device, DeviceTimeline, device_timeline
+from timesink.measures.timeline import Device, DeviceTimeline, device_timeline, of_device
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.autograd import forward_operators
 from timesink.model.arrays import Int64Array
@@ -328,11 +328,6 @@ class _Lanes(State):
                 more["detail"] = self.texts.column(rows["input_shapes"])
         runs = _runs(rows, kind=self.texts.kind(kind), name=self.texts.column(rows["name"]), **more)
         return Lane(kind, label, key[0], None, laid_out(runs))
-
-
-def of_device(device: Device) -> pl.Expr:
-    """The rows of a device."""
-    return (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
 
 
 def _runs(rows: pl.DataFrame, **columns: Int64Array | int) -> Runs:

@@ -11,12 +11,11 @@ import polars as pl
 from timesink.diagnosis.verdicts import Finding
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import step_windows
-from timesink.measures.timeline import Device, device_timeline
+from timesink.measures.timeline import Device, device_timeline, of_device
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.views.figures import Lane, MarkedWindow, Timeline, TimelineWindow
-from timesink.views.timeline import of_device
 from timesink.views.timeline.runs import within
 
 _LONGEST: Final = 20  # a screenful

@@ -17,7 +17,7 @@ from timesink.measures.kernels.classification import modules
 from timesink.measures.steps import steps
 from timesink.measures.steps.parts import step_parts
 from timesink.measures.steps.per_step import period_name
-from timesink.measures.timeline import Device
+from timesink.measures.timeline import Device, of_device
 from timesink.measures.timeline.call_trees import (
     CallTree,
     TreeChange,
@@ -187,7 +187,7 @@ def _largest(tree: TreeChange) -> Iterator[tuple[str, float, float, float]]:
 def _usual_step(trace: Trace, device: Device) -> ShownStep | None:
     """The step nearest to the median of the device; None where there are none."""
     rank, gpu = device
-    rows = steps(trace).windows.filter((pl.col("rank") == rank) & (pl.col("device") == gpu))
+    rows = steps(trace).windows.filter(of_device((rank, gpu)))
     timeline = timeline_of(trace) if rows.height else None
     if timeline is None:
         return None

@@ -17,7 +17,14 @@ import polars as pl
 from timesink.knowledge import kernel_traits
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.operators import COPY, FLOATING
-from timesink.measures.kernels.facts import KernelFacts, by_stream, kernel_facts, multiprocessors, rows_of
+from timesink.measures.kernels.facts import (
+    KernelFacts,
+    by_stream,
+    kernel_facts,
+    multiprocessors,
+    of_each_device,
+    rows_of,
+)
 from timesink.measures.timeline import Device
 from timesink.model.arrays import Int64Array, flag_at
 from timesink.model.names import matches, of_each
@@ -30,91 +37,6 @@ _COPIES: Final = pl.Enum(["cast", "layout"])
 _ROLES: Final = pl.Enum(["converter", "grouped", "strided", "packed"])
 _RECORDED: Final = pl.Enum(["", "cast", "same", "other"])
 _OF_A_CONVOLUTION: Final = (-2, -1, 1, 2)  # where its converters are: image and weights before it, its result after it
-
-
-@remembered
-def cast_kernels(trace: Trace) -> tuple[Selection, ...]:
-    """Per device: kernels that cast between floating types, `needless` or for a sum, and each `loss` next to a cast.
-
-    One that writes eight bits makes a product's operand: `quantised_products` has it. Kernels are read in order of
-    stream and start, so a kernel's neighbours are the rows before and after it. A cast whose result a sum or mean reads
-    is kept apart, since its digits may be wanted:
-
-        kernels on one stream      cast, reduction    cast, pointwise, reduction    cast, gemm    cast, log_softmax
-        the cast is                for a sum          for a sum                     needless      needless, feeds a loss
-    """
-    facts = copies(trace)
-    devices = []
-    for device in facts.devices:
-        kernels = by_stream(facts.on(device).select("row", "stream", "family", "copies"))
-        names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
-        cast = (pl.col("copies") == "cast") & ~matches(names, kernel_traits.QUANTISES)
-        near_cast = _neighbour(-1, cast) | _neighbour(1, cast)
-        losses = rows_of(kernels.filter(matches(names, kernel_traits.LOG_SOFTMAX).alias("loss") & near_cast))
-        reduction, pointwise = pl.col("family") == "reduction", pl.col("family") == "pointwise"
-        summed = _neighbour(1, reduction) | (_neighbour(1, pointwise) & _neighbour(2, reduction))
-        for_sums = rows_of(kernels.filter(cast & summed))
-        casts = np.setdiff1d(rows_of(kernels.filter(cast)), for_sums)
-        if casts.size + for_sums.size:
-            devices.append(Selection(device, {"needless": casts, "summed": for_sums, "loss": losses}))
-    return tuple(devices)
-
-
-def _neighbour(distance: int, condition: pl.Expr) -> pl.Expr:
-    """Whether the row `distance` after (before, where negative) is on the same stream and meets the condition."""
-    same_stream = pl.col("stream").shift(-distance) == pl.col("stream")
-    return (same_stream & condition.shift(-distance)).fill_null(False)
-
-
-@remembered
-def layout_kernels(trace: Trace) -> tuple[Selection, ...]:
-    """Per device: kernels that only move a tensor into another layout: each `converter` by name, `strided` copies, and
-    those that are `packed`, which lay out anew what a concatenation has just written, with that concatenation.
-
-    Autograd concatenates the gradients of one tensor's parts and reads them as a view: no call in the program made
-    that copy. Beside converters there are the convolutions for which they convert, and the normalisations between:
-    where most convolutions take the layout that they get, the network is in the right one, and nothing is beside.
-    Where most normalisations are over groups of channels, converters are `grouped` and stay: on a GPU PyTorch lays out
-    what such a normalisation reads as it is by default, and the next convolution converts again.
-    """
-    facts, counts = copies(trace), multiprocessors(trace)
-    devices = []
-    for device in facts.devices:
-        kernels = by_stream(facts.on(device).select("row", "stream", "length", "family", "blocks", "copies"))
-        strided, concat = pl.col("copies") == "layout", pl.col("family") == "concat"
-        after_concat, before_copy = strided & _neighbour(-1, concat), concat & _neighbour(1, strided)
-        norms = trace.get(DEVICE_OPS)["name"][kernels.filter(pl.col("family") == "norm")["row"]]
-        grouped = 2 * matches(norms, kernel_traits.GROUP_NORM).sum() > norms.len()
-        roles = kernels.select(
-            "row",
-            pl.when(pl.col("family") == "layout")
-            .then(pl.lit("grouped" if grouped else "converter", _ROLES))
-            .when(after_concat | before_copy)
-            .then(pl.lit("packed", _ROLES))
-            .when(strided)
-            .then(pl.lit("strided", _ROLES))
-            .alias("role"),
-        )
-        groups = {role: np.sort(rows_of(roles.filter(pl.col("role") == role))) for role in _ROLES.categories}
-        if any(rows.size for rows in groups.values()):
-            beside = _beside(device, kernels, counts.get(device)) if groups["converter"].size else None
-            devices.append(Selection(device, groups, beside=beside))
-    return tuple(devices)
-
-
-def _beside(device: Device, kernels: pl.DataFrame, sms: int | None) -> Selection | None:
-    """The convolutions and normalisations of a device, if most of its convolutions' time is converted for; `best` of a
-    normalisation is the share of the device that its blocks fill. Kernels are in order of stream and start."""
-    families = ("convolution", "norm")
-    near = pl.any_horizontal(_neighbour(distance, pl.col("family") == "layout") for distance in _OF_A_CONVOLUTION)
-    convolutions = kernels.with_columns(near.alias("converted")).filter(pl.col("family") == families[0])
-    if 2 * convolutions.filter("converted")["length"].sum() <= convolutions["length"].sum():
-        return None
-    chosen = kernels.filter(pl.col("family").cast(pl.String).is_in(families)).sort("row")
-    groups = {name: rows_of(chosen.filter(pl.col("family") == name)) for name in families}
-    fill = (pl.col("blocks") / (fixes.NORM_BLOCKS.value * sms)).clip(0.0, 1.0) if sms else pl.lit(None, pl.Float64)
-    best = chosen.select(pl.when(pl.col("family") == "norm").then(fill)).to_series().cast(pl.Float64)
-    return Selection(device, groups, best=best.fill_null(np.nan).to_numpy())
 
 
 @release_after("KRN")
@@ -165,6 +87,83 @@ def _kind(dtypes: str) -> str:
     if not (re.match(FLOATING, target) and re.match(FLOATING, source)):
         return "other"
     return "same" if target == source else "cast"
+
+
+@of_each_device(copies)
+def cast_kernels(trace: Trace, device: Device, kernels: pl.DataFrame) -> Selection | None:
+    """Per device: kernels that cast between floating types, `needless` or for a sum, and each `loss` next to a cast.
+
+    One that writes eight bits makes a product's operand: `quantised_products` has it. Kernels are read in order of
+    stream and start, so a kernel's neighbours are the rows before and after it. A cast whose result a sum or mean reads
+    is kept apart, since its digits may be wanted:
+
+        kernels on one stream      cast, reduction    cast, pointwise, reduction    cast, gemm    cast, log_softmax
+        the cast is                for a sum          for a sum                     needless      needless, feeds a loss
+    """
+    kernels = by_stream(kernels.select("row", "stream", "family", "copies"))
+    names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
+    cast = (pl.col("copies") == "cast") & ~matches(names, kernel_traits.QUANTISES)
+    near_cast = _neighbour(-1, cast) | _neighbour(1, cast)
+    losses = rows_of(kernels.filter(matches(names, kernel_traits.LOG_SOFTMAX).alias("loss") & near_cast))
+    reduction, pointwise = pl.col("family") == "reduction", pl.col("family") == "pointwise"
+    summed = _neighbour(1, reduction) | (_neighbour(1, pointwise) & _neighbour(2, reduction))
+    for_sums = rows_of(kernels.filter(cast & summed))
+    casts = np.setdiff1d(rows_of(kernels.filter(cast)), for_sums)
+    found = casts.size + for_sums.size
+    return Selection(device, {"needless": casts, "summed": for_sums, "loss": losses}) if found else None
+
+
+def _neighbour(distance: int, condition: pl.Expr) -> pl.Expr:
+    """Whether the row `distance` after (before, where negative) is on the same stream and meets the condition."""
+    same_stream = pl.col("stream").shift(-distance) == pl.col("stream")
+    return (same_stream & condition.shift(-distance)).fill_null(False)
+
+
+@of_each_device(copies)
+def layout_kernels(trace: Trace, device: Device, kernels: pl.DataFrame) -> Selection | None:
+    """Per device: kernels that only move a tensor into another layout: each `converter` by name, `strided` copies, and
+    those that are `packed`, which lay out anew what a concatenation has just written, with that concatenation.
+
+    Autograd concatenates the gradients of one tensor's parts and reads them as a view: no call in the program made
+    that copy. Beside converters there are the convolutions for which they convert, and the normalisations between:
+    where most convolutions take the layout that they get, the network is in the right one, and nothing is beside.
+    Where most normalisations are over groups of channels, converters are `grouped` and stay: on a GPU PyTorch lays out
+    what such a normalisation reads as it is by default, and the next convolution converts again.
+    """
+    kernels = by_stream(kernels.select("row", "stream", "length", "family", "blocks", "copies"))
+    strided, concat = pl.col("copies") == "layout", pl.col("family") == "concat"
+    after_concat, before_copy = strided & _neighbour(-1, concat), concat & _neighbour(1, strided)
+    norms = trace.get(DEVICE_OPS)["name"][kernels.filter(pl.col("family") == "norm")["row"]]
+    grouped = 2 * matches(norms, kernel_traits.GROUP_NORM).sum() > norms.len()
+    role = (
+        pl.when(pl.col("family") == "layout")
+        .then(pl.lit("grouped" if grouped else "converter", _ROLES))
+        .when(after_concat | before_copy)
+        .then(pl.lit("packed", _ROLES))
+        .when(strided)
+        .then(pl.lit("strided", _ROLES))
+    )
+    roles = kernels.select("row", role.alias("role"))
+    groups = {role: np.sort(rows_of(roles.filter(pl.col("role") == role))) for role in _ROLES.categories}
+    if not any(rows.size for rows in groups.values()):
+        return None
+    beside = _beside(device, kernels, multiprocessors(trace).get(device)) if groups["converter"].size else None
+    return Selection(device, groups, beside=beside)
+
+
+def _beside(device: Device, kernels: pl.DataFrame, sms: int | None) -> Selection | None:
+    """The convolutions and normalisations of a device, if most of its convolutions' time is converted for; `best` of a
+    normalisation is the share of the device that its blocks fill. Kernels are in order of stream and start."""
+    families = ("convolution", "norm")
+    near = pl.any_horizontal(_neighbour(distance, pl.col("family") == "layout") for distance in _OF_A_CONVOLUTION)
+    convolutions = kernels.with_columns(near.alias("converted")).filter(pl.col("family") == families[0])
+    if 2 * convolutions.filter("converted")["length"].sum() <= convolutions["length"].sum():
+        return None
+    chosen = kernels.filter(pl.col("family").cast(pl.String).is_in(families)).sort("row")
+    groups = {name: rows_of(chosen.filter(pl.col("family") == name)) for name in families}
+    fill = (pl.col("blocks") / (fixes.NORM_BLOCKS.value * sms)).clip(0.0, 1.0) if sms else pl.lit(None, pl.Float64)
+    best = chosen.select(pl.when(pl.col("family") == "norm").then(fill)).to_series().cast(pl.Float64)
+    return Selection(device, groups, best=best.fill_null(np.nan).to_numpy())
 
 
 def cast_pairs(trace: Trace, rows: Int64Array) -> list[tuple[str, int, int]]:

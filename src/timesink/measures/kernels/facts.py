@@ -9,9 +9,9 @@ Most measures of wasted kernel time find a `Selection` of them: what a fix saves
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cache
-from typing import Final
+from collections.abc import Callable, Iterable
+from functools import cache, wraps
+from typing import Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -79,10 +79,38 @@ class KernelFacts(Record, eq=False):
         return tuple((rank, device) for (rank, device), _, _ in key_slices(self.frame, ("rank", "device")))
 
 
+Part = TypeVar("Part")
+
+
+def of_each_device(
+    facts: Callable[[Trace], KernelFacts],
+) -> Callable[[Callable[[Trace, Device, pl.DataFrame], Part | None]], Callable[[Trace], tuple[Part, ...]]]:
+    """Makes a `remembered` measure of all devices with kernels of one that measures a device by its kernels, with the
+    columns of these `facts`, or finds nothing there."""
+
+    def every(measure: Callable[[Trace, Device, pl.DataFrame], Part | None]) -> Callable[[Trace], tuple[Part, ...]]:
+        @remembered
+        @wraps(measure)
+        def of_devices(trace: Trace) -> tuple[Part, ...]:
+            known = facts(trace)
+            parts = (measure(trace, device, known.on(device)) for device in known.devices)
+            return tuple(part for part in parts if part is not None)
+
+        return of_devices
+
+    return every
+
+
 def by_stream(kernels: pl.DataFrame) -> pl.DataFrame:
     """Kernels of one device, which are in order of start, stream after stream."""
     several = kernels["stream"].min() != kernels["stream"].max()
     return kernels.sort("stream", maintain_order=True) if several else kernels
+
+
+def run_numbers() -> pl.Expr:
+    """The `run` of each of a device's kernels `by_stream`: every kernel that is no `member`, and every change of stream,
+    begins another."""
+    return (~pl.col("member") | (pl.col("stream") != pl.col("stream").shift(1)).fill_null(True)).cum_sum().alias("run")
 
 
 def times_of(kernels: pl.DataFrame) -> Intervals:
@@ -215,6 +243,11 @@ def saved_per_step_ns(trace: Trace, change: ShortenKernels, case: Case) -> float
     """Device time that goes with a change, per steady step, in ns."""
     gone = change.saved(trace, case)
     return per_step_ns(trace, change.device, gone | change.beside.saved(trace, case) if change.beside else gone)
+
+
+def rows_on(device: Device, parts: Iterable[Selection]) -> Int64Array:
+    """Rows of the parts of one device together, ascending."""
+    return all_rows(part for part in parts if part.device == device)
 
 
 def all_rows(parts: Iterable[Selection]) -> Int64Array:

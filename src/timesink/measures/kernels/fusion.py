@@ -26,16 +26,16 @@ from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.ranges import OPTIMIZER_STEP, TAKES_FUSED, TORCH_OPTIMIZER_STEP
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.conversions import copies
-from timesink.measures.kernels.facts import all_rows, by_stream, kernel_facts, rows_of
+from timesink.measures.kernels.facts import by_stream, kernel_facts, of_each_device, rows_of, rows_on, run_numbers
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.steps import steps
-from timesink.measures.timeline import Device
+from timesink.measures.timeline import Device, of_device
 from timesink.measures.timeline.ranges import range_projection
 from timesink.model.arrays import BoolArray, Int64Array
-from timesink.model.intervals import Intervals, intervals_by
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS
-from timesink.model.trace import Trace, remembered
+from timesink.model.trace import Trace
 from timesink.records import Record
 from timesink.whatif import Selection
 
@@ -45,32 +45,26 @@ _RECAST: Final = ("copy", "layout")  # one may stand between two products of a b
 _WIDE: Final = ("fp32", "tf32")
 
 
-@remembered
-def unfused_attention(trace: Trace) -> tuple[Selection, ...]:
+@of_each_device(kernel_facts)
+def unfused_attention(trace: Trace, device: Device, kernels: pl.DataFrame) -> Selection | None:
     """Per device with attention written out: each `product`, and what is `between` them; in fp32 `product_wide`.
 
     Anomaly mode compares what each kernel of a backward pass made with itself, and asks whether any value differs: such
     checks are passed over, and those between an attention's kernels go with them.
     """
-    facts = kernel_facts(trace)
-    devices = []
-    for device in facts.devices:
-        kernels = facts.on(device).select("row", "stream", "start_ns", "length", "family", "math")
-        names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
-        kernels = kernels.with_columns(
-            matches(names, kernel_traits.SOFTMAX_BACKWARD).alias("backward"),
-            matches(names, kernel_traits.LOG_SOFTMAX).alias("of_loss"),
-            matches(names, kernel_traits.MEAN).alias("averages"),
-            matches(names, f"{kernel_traits.COMPARES}|{kernel_traits.ANY}").alias("checks"),
-        )
-        kernels = by_stream(kernels)
-        products, between = _attention(kernels.filter(~pl.col("checks")))
-        if kernels["checks"].any():
-            between = np.union1d(between, _checks_within(kernels, np.union1d(products, between)))
-        if between.size:
-            suffix = "_wide" if _mostly_wide(kernels, products) else ""
-            devices.append(Selection(device, {f"product{suffix}": products, "between": between}))
-    return tuple(devices)
+    names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
+    kernels = kernels.select("row", "stream", "start_ns", "length", "family", "math").with_columns(
+        matches(names, kernel_traits.SOFTMAX_BACKWARD).alias("backward"),
+        matches(names, kernel_traits.LOG_SOFTMAX).alias("of_loss"),
+        matches(names, kernel_traits.MEAN).alias("averages"),
+        matches(names, f"{kernel_traits.COMPARES}|{kernel_traits.ANY}").alias("checks"),
+    )
+    kernels = by_stream(kernels)
+    products, between = _attention(kernels.filter(~pl.col("checks")))
+    if kernels["checks"].any():
+        between = np.union1d(between, _checks_within(kernels, np.union1d(products, between)))
+    suffix = "_wide" if between.size and _mostly_wide(kernels, products) else ""
+    return Selection(device, {f"product{suffix}": products, "between": between}) if between.size else None
 
 
 def _checks_within(kernels: pl.DataFrame, rows: Int64Array) -> Int64Array:
@@ -157,29 +151,24 @@ _NO_WORKS: Final = (_JOINS, "reduction")  # reductions read their operand throug
 _READ: Final = ("row", "stream", "length", "name", "family")
 
 
-@remembered
-def pointwise_chains(trace: Trace) -> tuple[Selection, ...]:
+@of_each_device(copies)
+def pointwise_chains(trace: Trace, device: Device, kernels: pl.DataFrame) -> Selection | None:
     """Per device: chains of at least three eager kernels, and gates; of each every `other` member than the longest."""
-    facts = copies(trace)
-    specific = np.union1d(all_rows(unfused_attention(trace)), all_rows(wide_kernels(trace)["fp64"]))
+    specific = rows_on(device, [*unfused_attention(trace), *wide_kernels(trace)["fp64"]])
     eager = pl.col("family").is_in([*_MEMBERS, _JOINS]) & pl.col("fused").is_null() & ~pl.col("optimizer")
     own = ~pl.col("row").is_in(pl.Series(specific).implode())
     member = (eager & own & pl.col("copies").is_null()).alias("member")
-    devices = []
-    for device in facts.devices:
-        kernels = by_stream(facts.on(device).select(*_READ, "copies", member, read_before(trace, device)))
-        parts = pl.struct("stream", "read").rle_id().alias("stream")  # nothing is fused across a read
-        names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
-        gates = (matches(names, of).alias(role) for role, of in kernel_traits.GATE.items())
-        rows = shorter_members(kernels.with_columns(parts, *gates))
-        if rows.size:
-            devices.append(Selection(device, {"other": rows}))
-    return tuple(devices)
+    kernels = by_stream(kernels.select(*_READ, "copies", member, read_before(trace, device)))
+    parts = pl.struct("stream", "read").rle_id().alias("stream")  # nothing is fused across a read
+    names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
+    gates = (matches(names, of).alias(role) for role, of in kernel_traits.GATE.items())
+    rows = shorter_members(kernels.with_columns(parts, *gates))
+    return Selection(device, {"other": rows}) if rows.size else None
 
 
 def read_before(trace: Trace, device: Device) -> pl.Series:
     """For each kernel of a device how often the host had read from it before: what it reads, it acts on."""
-    ops = trace.get(DEVICE_OPS).filter(pl.col("rank") == device[0], pl.col("device") == device[1])
+    ops = trace.get(DEVICE_OPS).filter(of_device(device))
     reads = ops.select((pl.col("copy_kind").cast(pl.String) == "d2h").fill_null(False).cum_sum().alias("read"))
     return reads.filter(ops["kind"] == "kernel").to_series()
 
@@ -227,34 +216,30 @@ _COMPILED: Final = (*_MEMBERS, _JOINS, "copy", "index", "softmax", "norm", "loss
 _AT_ONCE: Final = 12  # a compiler makes one kernel of fewer than so many; in GPT-2 a run between products has five
 
 
-@remembered
-def eager_runs(trace: Trace) -> tuple[Selection, ...]:
+@of_each_device(kernel_facts)
+def eager_runs(trace: Trace, device: Device, kernels: pl.DataFrame) -> Selection | None:
     """Per device with eager kernels, those outside an optimizer: of each run that a compiler makes one kernel of, the
     `longest` and every `other`; what is `alone` between them stays, as a product does."""
-    facts = kernel_facts(trace)
-    doubles = pl.Series(all_rows(wide_kernels(trace)["fp64"])).implode()
+    doubles = pl.Series(rows_on(device, wide_kernels(trace)["fp64"])).implode()
     eager = pl.col("fused").is_null() & ~pl.col("optimizer")
     member = (eager & pl.col("family").is_in(_COMPILED) & ~pl.col("row").is_in(doubles)).alias("member")
-    devices = []
-    for device in facts.devices:
-        kernels = by_stream(facts.on(device).with_columns(member))
-        breaks = ~pl.col("member") | (pl.col("stream") != pl.col("stream").shift(1)).fill_null(True)
-        runs = kernels.with_columns(breaks.cum_sum().alias("run")).filter("member")
-        place = pl.int_range(pl.len()).over("run") // _AT_ONCE
-        runs = runs.with_columns(place.alias("piece"))
-        first_longest = pl.col("row").sort_by("length", "row", descending=[True, False]).first().over("run", "piece")
-        long = pl.col("length") * assumed.CHAIN_SIZES.whole >= pl.col("length").max().over("run", "piece")
-        runs = runs.with_columns(long.alias("long"))
-        shorter = (~pl.col("long")).any().over("run", "piece")
-        kinds = pl.when("long").then(pl.col("name")).n_unique().over("run", "piece") - shorter
-        alike = kinds == 1  # one operation over and over, on tensors that need not belong together
-        runs = runs.filter(~alike & (pl.len().over("run", "piece") > 1))
-        if runs.height:
-            longest = pl.col("row") == first_longest
-            parts = {"longest": runs.filter(longest), "other": runs.filter(~longest)}
-            parts["alone"] = kernels.filter(eager).join(runs, on="row", how="anti")
-            devices.append(Selection(device, {role: np.sort(rows_of(part)) for role, part in parts.items()}))
-    return tuple(devices)
+    kernels = by_stream(kernels.with_columns(member))
+    runs = kernels.with_columns(run_numbers()).filter("member")
+    place = pl.int_range(pl.len()).over("run") // _AT_ONCE
+    runs = runs.with_columns(place.alias("piece"))
+    first_longest = pl.col("row").sort_by("length", "row", descending=[True, False]).first().over("run", "piece")
+    long = pl.col("length") * assumed.CHAIN_SIZES.whole >= pl.col("length").max().over("run", "piece")
+    runs = runs.with_columns(long.alias("long"))
+    shorter = (~pl.col("long")).any().over("run", "piece")
+    kinds = pl.when("long").then(pl.col("name")).n_unique().over("run", "piece") - shorter
+    alike = kinds == 1  # one operation over and over, on tensors that need not belong together
+    runs = runs.filter(~alike & (pl.len().over("run", "piece") > 1))
+    if not runs.height:
+        return None
+    longest = pl.col("row") == first_longest
+    parts = {"longest": runs.filter(longest), "other": runs.filter(~longest)}
+    parts["alone"] = kernels.filter(eager).join(runs, on="row", how="anti")
+    return Selection(device, {role: np.sort(rows_of(part)) for role, part in parts.items()})
 
 
 _OPTIMIZER_MEMBERS: Final = ("pointwise", "foreach", "fill", "copy", "reduction")
@@ -278,41 +263,33 @@ class OptimizerKernels(Record, eq=False):
     takes_fused: bool
 
 
-@remembered
-def optimizer_kernels(trace: Trace) -> tuple[OptimizerKernels, ...]:
+@of_each_device(kernel_facts)
+def optimizer_kernels(trace: Trace, device: Device, kernels: pl.DataFrame) -> OptimizerKernels | None:
     """Per device on which an optimizer's step runs kernels."""
-    facts = kernel_facts(trace)
-    spans = _spans(trace)
-    devices = []
-    for device in facts.devices:
-        kernels = facts.on(device).filter("optimizer")
-        if not kernels.height:
-            continue
-        fused = matches(trace.get(DEVICE_OPS)["name"][kernels["row"]], kernel_traits.FUSED_OPTIMIZER).any()
-        passes = pl.col("family").is_in(_OPTIMIZER_MEMBERS) & pl.col("fused").is_null()
-        unfused = kernels.filter(passes & pl.lit(not fused))  # next to a fused step, others clip gradients or count
-        if (unfused["family"] == "foreach").all() and unfused["name"].n_unique() == 1:
-            unfused = unfused.clear()  # plain SGD over lists: one pass over the weights, as fused
-        rows = rows_of(unfused)
-        count = max(_steps(trace, device, spans), 1)
-        single = unfused.filter(pl.col("family") != "foreach").height
-        idle = Intervals.of(idle_blame(trace).ended_by(rows).filter(pl.col("cause").is_in(LAUNCHING_CAUSES)))
-        named = range_projection(trace)["name"]
-        fuses = not matches(named, TORCH_OPTIMIZER_STEP).any() or bool(matches(named, TAKES_FUSED).any())
-        unfused_rows = Selection(device, {"unfused": rows})
-        devices.append(OptimizerKernels(device, unfused_rows, idle, rows.size / count, single / count, fuses))
-    return tuple(devices)
+    kernels = kernels.filter("optimizer")
+    if not kernels.height:
+        return None
+    fused = matches(trace.get(DEVICE_OPS)["name"][kernels["row"]], kernel_traits.FUSED_OPTIMIZER).any()
+    passes = pl.col("family").is_in(_OPTIMIZER_MEMBERS) & pl.col("fused").is_null()
+    unfused = kernels.filter(passes & pl.lit(not fused))  # next to a fused step, others clip gradients or count
+    if (unfused["family"] == "foreach").all() and unfused["name"].n_unique() == 1:
+        unfused = unfused.clear()  # plain SGD over lists: one pass over the weights, as fused
+    rows, count = rows_of(unfused), max(_steps(trace, device), 1)
+    single = unfused.filter(pl.col("family") != "foreach").height
+    idle = Intervals.of(idle_blame(trace).ended_by(rows).filter(pl.col("cause").is_in(LAUNCHING_CAUSES)))
+    named = range_projection(trace)["name"]
+    fuses = not matches(named, TORCH_OPTIMIZER_STEP).any() or bool(matches(named, TAKES_FUSED).any())
+    return OptimizerKernels(
+        device, Selection(device, {"unfused": rows}), idle, rows.size / count, single / count, fuses
+    )
 
 
-def _spans(trace: Trace) -> dict[Device, Intervals]:
-    """From the first to the last device op launched in each optimizer range."""
-    instances = range_projection(trace)
-    optimizers = instances.filter(matches(instances["name"], OPTIMIZER_STEP))
-    spans = optimizers.select("rank", "device", pl.col("first_ns").alias("start_ns"), pl.col("last_ns").alias("end_ns"))
-    return intervals_by(spans, "rank", "device")
-
-
-def _steps(trace: Trace, device: Device, spans: dict[Device, Intervals]) -> int:
-    """How many times the optimizer ran: the marked steps, or, without such, separate stretches of it."""
+def _steps(trace: Trace, device: Device) -> int:
+    """How many times the optimizer ran: the marked steps, or, without such, separate stretches of it, each from the
+    first to the last device op launched in a range of it."""
     marked = int((steps(trace).frame["rank"] == device[0]).sum())
-    return marked or len(spans.get(device, Intervals.none()))
+    if marked:
+        return marked
+    instances = range_projection(trace)
+    own = instances.filter(matches(instances["name"], OPTIMIZER_STEP), of_device(device))
+    return len(Intervals.union_of(own["first_ns"], own["last_ns"]))

@@ -16,10 +16,10 @@ import polars as pl
 from timesink.knowledge.gpus import matrix_types, plain_of
 from timesink.knowledge.kernel_traits import DOUBLE, OF_POINTERS, SINCE_TF32
 from timesink.knowledge.programs import ProgramKind
-from timesink.measures.kernels.facts import all_rows, kernel_facts, rows_of, times_of
+from timesink.measures.kernels.facts import all_rows, kernel_facts, of_each_device, rows_of, times_of
 from timesink.measures.kernels.shapes import bytes_share, misaligned_products
 from timesink.measures.steps.per_step import share_of_step
-from timesink.measures.timeline import Device
+from timesink.measures.timeline import Device, of_device
 from timesink.measures.timeline.known import known, trains
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
@@ -131,34 +131,31 @@ def untold_share(trace: Trace) -> float:
     return max((share_of_step(trace, device, own) for device, own in times.items()), default=0.0)
 
 
-@remembered
-def _kernels(trace: Trace) -> tuple[tuple[Device, str | None, pl.DataFrame, Selection], ...]:
+@of_each_device(kernel_facts)
+def _kernels(trace: Trace, device: Device, kernels: pl.DataFrame) -> tuple[Device, str | None, pl.DataFrame, Selection]:
     """Each device, the type that its fp32 products are offered, its kernels with `wide`: the type that is wider than it
     need be, null where it is not; and those that compute in TF32."""
-    facts, found = kernel_facts(trace), []
-    for device in facts.devices:
-        kernels = facts.on(device).select("row", "length", "family", "math")
-        names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
-        double = matches(names, DOUBLE).alias("double")
-        product, target = pl.col("family").is_in(_PRODUCTS), _narrower(trace, device)
-        if known(trace).program is ProgramKind.PYTORCH:  # what it says of types reaches operators alone
-            product &= ~pl.lit(matches(names, OF_POINTERS))
-        wide = (
-            pl.when(double & (pl.col("family") != "random"))
-            .then(pl.lit("fp64"))
-            .when(product & (pl.col("math") == "fp32") & (target is not None))
-            .then(pl.lit("fp32"))
-            .when(product & (pl.col("math") == "tf32"))
-            .then(pl.lit("tf32"))
-            .when(product & (pl.col("math") == "bf16") & (target == "fp16"))
-            .then(pl.lit("emulated"))
-        )
-        kernels = kernels.with_columns(wide.alias("wide"))
-        own = rows_of(kernels.filter(pl.col("wide") == "tf32"))
-        narrow = Selection(device, {"tf32": own, "streaming": _streaming(kernels, "tf32")})
-        narrow = with_casts(trace, _with_bytes(trace, _misaligned_apart(trace, narrow)))
-        found.append((device, target, kernels, narrow))
-    return tuple(found)
+    kernels = kernels.select("row", "length", "family", "math")
+    names = trace.get(DEVICE_OPS)["name"][kernels["row"]]
+    double = matches(names, DOUBLE).alias("double")
+    product, target = pl.col("family").is_in(_PRODUCTS), _narrower(trace, device)
+    if known(trace).program is ProgramKind.PYTORCH:  # what it says of types reaches operators alone
+        product &= ~pl.lit(matches(names, OF_POINTERS))
+    wide = (
+        pl.when(double & (pl.col("family") != "random"))
+        .then(pl.lit("fp64"))
+        .when(product & (pl.col("math") == "fp32") & (target is not None))
+        .then(pl.lit("fp32"))
+        .when(product & (pl.col("math") == "tf32"))
+        .then(pl.lit("tf32"))
+        .when(product & (pl.col("math") == "bf16") & (target == "fp16"))
+        .then(pl.lit("emulated"))
+    )
+    kernels = kernels.with_columns(wide.alias("wide"))
+    own = rows_of(kernels.filter(pl.col("wide") == "tf32"))
+    narrow = Selection(device, {"tf32": own, "streaming": _streaming(kernels, "tf32")})
+    narrow = with_casts(trace, _with_bytes(trace, _misaligned_apart(trace, narrow)))
+    return device, target, kernels, narrow
 
 
 def _types(trace: Trace, device: Device) -> frozenset[str] | None:
@@ -173,7 +170,7 @@ def _narrower(trace: Trace, device: Device) -> str | None:
     types = _types(trace, device)
     if types is None:
         ops = trace.get(DEVICE_OPS)
-        names = ops.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))["name"].unique()
+        names = ops.filter(of_device(device))["name"].unique()
         return "tf32" if matches(names, SINCE_TF32).any() else None
     offered = [kind for kind in _OFFERED if kind in types and not _peak_ratio(trace, device, kind) >= 1.0]
     return next(iter(offered), None)

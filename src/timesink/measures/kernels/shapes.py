@@ -18,11 +18,11 @@ from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import GpuPeaks
 from timesink.knowledge.operators import PRODUCTS, Operator, Tensor
 from timesink.knowledge.work import matmul
-from timesink.measures.kernels.facts import device_peaks, kernel_facts
+from timesink.measures.kernels.facts import device_peaks, kernel_facts, of_each_device
 from timesink.measures.timeline import Device
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
-from timesink.model.trace import Trace, remembered
+from timesink.model.trace import Trace
 from timesink.startup import regex
 from timesink.units import NS_PER_S
 from timesink.whatif import Selection
@@ -32,18 +32,6 @@ _ITEM_BYTES: Final = {"bf16": 2, "fp16": 2, "tf32": 4, "fp8": 1, "int8": 1}
 _LOAD: Final = regex(kernel_traits.LOADS_AT_ONCE)
 _PRODUCTS: Final = regex(PRODUCTS)
 _SIGNATURE: Final = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
-
-
-@remembered
-def misaligned_products(trace: Trace) -> tuple[Selection, ...]:
-    """Per device with product kernels: those whose operands are not aligned; `best` is their bound's share."""
-    facts, gpus = kernel_facts(trace), device_peaks(trace)
-    devices = []
-    for device in facts.devices:
-        products = facts.on(device).filter(pl.col("family") == "gemm")
-        if products.height:
-            devices.append(_selected(trace, device, products, gpus.get(device)))
-    return tuple(devices)
 
 
 def bytes_share(trace: Trace, products: pl.DataFrame) -> Float64Array:
@@ -82,7 +70,12 @@ def alignment_known(trace: Trace) -> bool:
     return bool(named) or (len(shapes) > 0 and shapes.null_count() < len(shapes))
 
 
-def _selected(trace: Trace, device: Device, products: pl.DataFrame, gpu: GpuPeaks | None) -> Selection:
+@of_each_device(kernel_facts)
+def misaligned_products(trace: Trace, device: Device, kernels: pl.DataFrame) -> Selection | None:
+    """Per device with product kernels: those whose operands are not aligned; `best` is their bound's share."""
+    products, gpu = kernels.filter(pl.col("family") == "gemm"), device_peaks(trace).get(device)
+    if not products.height:
+        return None
     kinds, of_product = _signatures(trace, products)
     found, bound_ns = np.zeros(len(kinds), np.bool_), np.full(len(kinds), np.nan)
     for kind, (name, math, text) in enumerate(kinds):

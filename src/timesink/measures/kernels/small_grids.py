@@ -20,10 +20,10 @@ from timesink.knowledge.assumptions import machines
 from timesink.knowledge.calls import STREAM_WAIT
 from timesink.knowledge.gpus import ISSUES_OF_CYCLE, RESIDENT_THREADS, lanes_of
 from timesink.knowledge.kernel_traits import LIBRARY_LAUNCH, MIGRATION
-from timesink.measures.kernels.facts import NO_FAULT, all_rows, kernel_facts, multiprocessors, rows_of
+from timesink.measures.kernels.facts import NO_FAULT, kernel_facts, multiprocessors, of_each_device, rows_of, rows_on
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import period_ns, share_of_step, step_windows
-from timesink.measures.timeline import Device, device_names, device_timeline
+from timesink.measures.timeline import Device, device_names, device_timeline, of_device
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
@@ -49,25 +49,19 @@ class SerializedStreams(Record, eq=False):
     streams: tuple[int, ...]
 
 
-@remembered
-def serialized_streams(trace: Trace) -> tuple[SerializedStreams, ...]:
+@of_each_device(kernel_facts)
+def serialized_streams(trace: Trace, device: Device, kernels: pl.DataFrame) -> SerializedStreams | None:
     """Devices on which kernels (communication aside) of more than one stream ran, one after the other."""
-    facts, counts = kernel_facts(trace), multiprocessors(trace)
-    devices = []
-    for device in facts.devices:
-        kernels = facts.on(device)
-        kernels = picked(kernels, ~kernels["family"].is_in(NO_FAULT))
-        kernels = kernels.with_columns(_threads(trace, kernels).fill_null(RESIDENT_THREADS).alias("threads"))
-        first, second = _turns(kernels)
-        if not first.size:
-            continue
-        count = max(steps(trace).frame.filter(pl.col("rank") == device[0]).height, 1)
-        streams = np.unique(kernels["stream"].to_numpy()[np.concatenate((first, second))])
-        serial = _serial(device, kernels, first, second, counts.get(device))
-        turns = int(np.count_nonzero(np.diff(kernels["stream"].to_numpy())))
-        waits = _waits(trace, device) / count
-        devices.append(SerializedStreams(device, serial, turns / count, waits, tuple(streams.tolist())))
-    return tuple(devices)
+    kernels = picked(kernels, ~kernels["family"].is_in(NO_FAULT))
+    kernels = kernels.with_columns(_threads(trace, kernels).fill_null(RESIDENT_THREADS).alias("threads"))
+    first, second = _turns(kernels)
+    if not first.size:
+        return None
+    count = max(steps(trace).frame.filter(pl.col("rank") == device[0]).height, 1)
+    streams = np.unique(kernels["stream"].to_numpy()[np.concatenate((first, second))])
+    serial = _serial(device, kernels, first, second, multiprocessors(trace).get(device))
+    turns = int(np.count_nonzero(np.diff(kernels["stream"].to_numpy())))
+    return SerializedStreams(device, serial, turns / count, _waits(trace, device) / count, tuple(streams.tolist()))
 
 
 @remembered
@@ -142,8 +136,8 @@ def _waits(trace: Trace, device: Device) -> int:
     return max(edges, int(matches(calls["name"], STREAM_WAIT).sum()))
 
 
-@remembered
-def unused_lanes(trace: Trace) -> tuple[Selection, ...]:
+@of_each_device(kernel_facts)
+def unused_lanes(trace: Trace, device: Device, kernels: pl.DataFrame) -> Selection:
     """Per device: kernels whose blocks are no whole warps, those of `less` than one warp and those of `more`; without
     those of libraries, whose blocks no program chooses.
 
@@ -152,59 +146,50 @@ def unused_lanes(trace: Trace) -> tuple[Selection, ...]:
     blocks run that their multiprocessors have less than a warp for each scheduler, `usual` is less by that: 16 threads
     in each of 10 blocks on 28 multiprocessors use 1/2 of the lanes of 1/4 of the schedulers.
     """
-    facts, counts = kernel_facts(trace), multiprocessors(trace)
-    names, devices = device_names(trace), []
-    for device in facts.devices:
-        kernels = facts.on(device).filter((pl.col("length") > assumed.TINY_US.ns) & ~pl.col("family").is_in(NO_FAULT))
-        threads, warp = _threads(trace, kernels), lanes_of(names.get(device, ""))
-        own = ~matches(trace.get(DEVICE_OPS)["name"][kernels["row"].to_numpy()], LIBRARY_LAUNCH)
-        part = ((threads.fill_null(0) % warp != 0) & own).to_numpy()
-        used, row = threads.fill_null(0).to_numpy()[part], rows_of(kernels)[part]
-        share = used / (-(-used // warp) * warp)
-        less = used < warp
-        best = np.where(less, used / assumed.USUAL_BLOCK.value, share)
-        blocks = kernels["blocks"].fill_null(RESIDENT_THREADS).to_numpy()[part] / counts.get(device, 1)
-        fed = np.where(less, np.minimum(np.ceil(blocks) / ISSUES_OF_CYCLE, 1.0), 1.0)
-        devices.append(Selection(device, {"less": row[less], "more": row[~less]}, share * fed, best))
-    return tuple(devices)
+    kernels = kernels.filter((pl.col("length") > assumed.TINY_US.ns) & ~pl.col("family").is_in(NO_FAULT))
+    threads, warp = _threads(trace, kernels).fill_null(0), lanes_of(device_names(trace).get(device, ""))
+    own = ~matches(trace.get(DEVICE_OPS)["name"][kernels["row"].to_numpy()], LIBRARY_LAUNCH)
+    part = ((threads % warp != 0) & own).to_numpy()
+    used, row = threads.to_numpy()[part], rows_of(kernels)[part]
+    share = used / (-(-used // warp) * warp)
+    less = used < warp
+    best = np.where(less, used / assumed.USUAL_BLOCK.value, share)
+    blocks = kernels["blocks"].fill_null(RESIDENT_THREADS).to_numpy()[part] / multiprocessors(trace).get(device, 1)
+    fed = np.where(less, np.minimum(np.ceil(blocks) / ISSUES_OF_CYCLE, 1.0), 1.0)
+    return Selection(device, {"less": row[less], "more": row[~less]}, share * fed, best)
 
 
-@remembered
-def small_grids(trace: Trace) -> tuple[Selection, ...]:
+@of_each_device(kernel_facts)
+def small_grids(trace: Trace, device: Device, kernels: pl.DataFrame) -> Selection | None:
     """Per device whose multiprocessors and grids are known: kernels with less than one block for every second SM.
 
     The `paged` among them wait for pages of unified memory, which more blocks do not bring sooner: while pages move
     to them nothing is won, and how long they wait beside that nobody recorded.
     """
-    facts, counts = kernel_facts(trace), multiprocessors(trace)
-    serial = all_rows(streams.serial for streams in serialized_streams(trace))
-    names, devices = device_names(trace), []
-    for device in facts.devices:
-        kernels = facts.on(device).select("row", "start_ns", "length", "family", "blocks")
-        if device not in counts or not kernels["blocks"].count():
-            continue
-        whole = _threads(trace, kernels).fill_null(RESIDENT_THREADS) >= lanes_of(names.get(device, ""))
-        small = kernels.with_columns(_overlapped().alias("overlapped")).filter(
-            (2 * pl.col("blocks") < counts[device])
-            & (pl.col("length") > assumed.TINY_US.ns)
-            & ~pl.col("family").is_in(NO_FAULT)
-            & ~pl.col("row").is_in(pl.Series(serial).implode())
-            & whole
-            & ~pl.col("overlapped")
-        )
-        rows, length_ns = small["row"].to_numpy(), small["length"].to_numpy()
-        moving_ns = _migrating(trace, device).covered_ns(small["start_ns"], small["start_ns"] + small["length"])
-        best = np.maximum(small["blocks"].to_numpy() / counts[device], moving_ns / length_ns)
-        roles = {"small": rows[moving_ns == 0], "paged": rows[moving_ns > 0]}
-        devices.append(Selection(device, roles, best=best))
-    return tuple(devices)
+    kernels, sms = kernels.select("row", "start_ns", "length", "family", "blocks"), multiprocessors(trace).get(device)
+    if sms is None or not kernels["blocks"].count():
+        return None
+    serial = rows_on(device, (streams.serial for streams in serialized_streams(trace)))
+    whole = _threads(trace, kernels).fill_null(RESIDENT_THREADS) >= lanes_of(device_names(trace).get(device, ""))
+    small = kernels.with_columns(_overlapped().alias("overlapped")).filter(
+        (2 * pl.col("blocks") < sms)
+        & (pl.col("length") > assumed.TINY_US.ns)
+        & ~pl.col("family").is_in(NO_FAULT)
+        & ~pl.col("row").is_in(pl.Series(serial).implode())
+        & whole
+        & ~pl.col("overlapped")
+    )
+    rows, length_ns = small["row"].to_numpy(), small["length"].to_numpy()
+    moving_ns = _migrating(trace, device).covered_ns(small["start_ns"], small["start_ns"] + small["length"])
+    best = np.maximum(small["blocks"].to_numpy() / sms, moving_ns / length_ns)
+    return Selection(device, {"small": rows[moving_ns == 0], "paged": rows[moving_ns > 0]}, best=best)
 
 
 def _migrating(trace: Trace, device: Device) -> Intervals:
     """When pages of unified memory move to or from a device."""
     ops = trace[DEVICE_OPS]
     moves = ops.filter(matches(ops["name"], MIGRATION))  # few of many
-    return Intervals.of(moves.filter(pl.col("rank") == device[0], pl.col("device") == device[1]))
+    return Intervals.of(moves.filter(of_device(device)))
 
 
 @remembered
@@ -241,24 +226,19 @@ class TinyKernels(Record, eq=False):
     busy_ratio: float
 
 
-@remembered
-def tiny_kernels(trace: Trace) -> tuple[TinyKernels, ...]:
+@of_each_device(kernel_facts)
+def tiny_kernels(trace: Trace, device: Device, kernels: pl.DataFrame) -> TinyKernels | None:
     """Per device with any."""
-    facts, found = kernel_facts(trace), []
-    for device in facts.devices:
-        kernels = facts.on(device).select("row", "start_ns", "length", "family")
-        kernels = picked(kernels, kernels["family"] != "communication")
-        tiny = kernels.filter(pl.col("length") < assumed.TINY_US.ns)
-        if not tiny.height or not period_ns(trace, device):
-            continue
-        windows = step_windows(trace, device)
-        beyond = 1.0 - np.minimum(machines.KERNEL_FLOOR_US.ns / np.maximum(tiny["length"].to_numpy(), 1), 1.0)
-        found.append(
-            TinyKernels(
-                kernels=Selection(device, {"tiny": tiny["row"].to_numpy()}, best=beyond),
-                per_step=float(np.mean(begun_in(tiny["start_ns"].to_numpy(), *windows))),
-                of_per_step=float(np.mean(begun_in(kernels["start_ns"].to_numpy(), *windows))),
-                busy_ratio=share_of_step(trace, device, device_timeline(trace)[device].busy),
-            )
-        )
-    return tuple(found)
+    kernels = kernels.select("row", "start_ns", "length", "family")
+    kernels = picked(kernels, kernels["family"] != "communication")
+    tiny = kernels.filter(pl.col("length") < assumed.TINY_US.ns)
+    if not tiny.height or not period_ns(trace, device):
+        return None
+    windows = step_windows(trace, device)
+    beyond = 1.0 - np.minimum(machines.KERNEL_FLOOR_US.ns / np.maximum(tiny["length"].to_numpy(), 1), 1.0)
+    return TinyKernels(
+        kernels=Selection(device, {"tiny": tiny["row"].to_numpy()}, best=beyond),
+        per_step=float(np.mean(begun_in(tiny["start_ns"].to_numpy(), *windows))),
+        of_per_step=float(np.mean(begun_in(kernels["start_ns"].to_numpy(), *windows))),
+        busy_ratio=share_of_step(trace, device, device_timeline(trace)[device].busy),
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 import time
@@ -50,7 +49,6 @@ _SIGNS = {
     "Profiling is not supported on device": ("ncu cannot profile this GPU", "use a version of ncu made for it"),
 }
 # What nsys and ncu say in the end, after the program's own last words.
-_CHATTER = re.compile(profiler_texts.TOOL_CHATTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +235,8 @@ def explain_failure(ended: Ended, what: str, folder: Path) -> CaptureError:
     if seen:
         message, remedy = _SIGNS[seen[0]]
         return failure(f"{what} failed: {message}", remedy)
-    words = " / ".join([line for line in ended.tail(40) if not _CHATTER.match(line)][-3:]) or "it said nothing"
+    own = [line for line in ended.tail(40) if not profiler_texts.TOOL_CHATTER.match(line)]
+    words = " / ".join(own[-3:]) or "it said nothing"
     remedy = f"make the program run alone first; all it said is in {ended.log}"
     return failure(f"{what} ended with status {ended.status}: {words[:400]}", remedy)
 

@@ -23,7 +23,6 @@ from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 from timesink.records import Record, as_plain, replace
 from timesink.render import Format
-from timesink.startup import regex
 from timesink.units import share_text
 from timesink.untrusted import scrub
 
@@ -310,7 +309,7 @@ def _marked(argv: Sequence[str]) -> str:
     script = next((path for path in map(Path, argv) if path.suffix == ".py" and path.is_file()), None)
     if script is None:
         return ""
-    found = regex(MARKS).findall(script.read_text(encoding="utf-8", errors="replace"))
+    found = MARKS.findall(script.read_text(encoding="utf-8", errors="replace"))
     if not found:
         return f"; {script.name} itself marks no ranges: --auto-ranges marks data, forward, backward and optimizer"
     names = list(dict.fromkeys(filter(None, found))) or ["named as it runs"]

@@ -276,7 +276,6 @@ PRODUCT: Final = Pattern(
     ("HMMA.16816.F32.BF16", "HGMMA.64x128x16.F32.BF16", "IMMA.16832.S8.S8.SAT", "DMMA.884", "UTCHMMA"),
     ("FFMA", "UTMALDG.3D", "HMUL2.BF16_V2", "DEPBAR.LE"),
 )
-_PRODUCT: Final = regex(PRODUCT)
 _BY_X: Final = regex(r"(\d{1,5})x(\d{1,5})x(\d{1,5})")
 # M, N and K are written without a sign between them.
 _RUN_TOGETHER: Final = {
@@ -312,7 +311,7 @@ class TensorInstruction(Record):
 def tensor_instruction(opcode: str) -> TensorInstruction | None:
     """What that opcode computes; None where it is none of tensor cores. With ``SP`` half of the products are stored
     zeros: only the others count, as they do in dense peaks."""
-    match = _PRODUCT.match(opcode)
+    match = PRODUCT.match(opcode)
     if match is None:
         return None
     words = (match["rest"] or "").split(".")

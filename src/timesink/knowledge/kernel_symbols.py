@@ -30,7 +30,6 @@ APPLIER: Final = Pattern(
     ("at::native::vectorized_elementwise_kernel",
     "at::native::reduce_kernel"), "flash_fwd_kernel",
 )  # fmt: skip
-_APPLIER, _LAUNCHER = regex(APPLIER), regex(LAUNCHER)
 _CASTS: Final = regex(r"\((?:unsigned )?(?:int|long|long long|bool|char|short|unsigned)\)(?=[-\d])")
 _UNNAMED: Final = ("(anonymous namespace)::", "<unnamed>::")
 _CLONE: Final = regex(r"\s*(?:\[clone [^\]]*\]|\.kd)\s*$")
@@ -54,7 +53,7 @@ class Symbol(Record):
     @property
     def applies(self) -> bool:
         """Whether its arguments say what it does to elements."""
-        return bool(_APPLIER.search(self.path))
+        return bool(APPLIER.search(self.path))
 
     def operations(self) -> Iterator[Symbol]:
         """Itself; and of a launcher the operation that it runs, and so on."""
@@ -64,7 +63,7 @@ class Symbol(Record):
                 return
             yield symbol
             operation = next(iter(symbol.types), "")
-            symbol = symbol_of(operation) if operation and _LAUNCHER.search(symbol.path) else None
+            symbol = symbol_of(operation) if operation and LAUNCHER.search(symbol.path) else None
 
 
 @lru_cache(maxsize=65536)

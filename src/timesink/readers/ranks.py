@@ -11,7 +11,6 @@ which), and take no time of any step.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -46,15 +45,13 @@ from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.formats import readers
 from timesink.records import replace
 
-_RANK_IN_NAME = re.compile(profiler_texts.RANK_IN_FILE_NAME)
-_NODE_IN_NAME = re.compile(profiler_texts.NODE_IN_FILE_NAME)
 _LISTED = 12
 _RankFile = tuple[Trace, Path]
 
 
 def rank_in_name(path: Path) -> int | None:
     """The rank a file name states (``rank3``, ``worker_3``), if it states one."""
-    stated = _RANK_IN_NAME.search(path.name)
+    stated = profiler_texts.RANK_IN_FILE_NAME.search(path.name)
     return int(stated[1]) if stated else None
 
 
@@ -150,9 +147,9 @@ def ranks_by_name(files: Sequence[tuple[Sequence[int], Path]], *, ordered: bool 
         return None
     each = max(len(ranks) for ranks, _ in files)
     alike = all(list(ranks) == list(range(each)) for ranks, _ in files)
-    for pattern in ([_RANK_IN_NAME] if each == 1 else []) + ([_NODE_IN_NAME] if alike else []):
+    for pattern, tells in ((profiler_texts.RANK_IN_FILE_NAME, each == 1), (profiler_texts.NODE_IN_FILE_NAME, alike)):
         named = [each * int(stated[1]) for _, file in files if (stated := pattern.search(file.name))]
-        if len(named) == len(set(named)) == len(files):
+        if tells and len(named) == len(set(named)) == len(files):
             return named
     raise _clash(clashing[0], [file for ranks, file in files if clashing[0] in ranks], ordered, each)
 

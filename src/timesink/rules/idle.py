@@ -57,7 +57,6 @@ from timesink.model.tables import (
 )
 from timesink.model.trace import Trace
 from timesink.records import replace
-from timesink.startup import regex
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.whatif import Change, Target
 from timesink.whatif.changes.host import DropCompiler, RemoveSyncs
@@ -189,7 +188,7 @@ def _after_waits(trace: Trace) -> Rows:
 def _variant_of_waits(trace: Trace, blamed: BlamedTime) -> str:
     """Whether a device's waits are for all of it; or "unread", where no copy to the CPU ends in those that most of the
     time is charged to."""
-    if not blamed.host_op and regex(DEVICE_SYNC).search(blamed.call or ""):
+    if not blamed.host_op and DEVICE_SYNC.search(blamed.call or ""):
         return "device"
     first, past = slice_of(trace[DEVICE_OPS], ("rank", "device"), blamed.device)
     ops, stretches = trace[DEVICE_OPS][first:past], idle_blame(trace).on(blamed.device)

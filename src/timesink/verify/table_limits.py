@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -43,9 +42,6 @@ from timesink.verify.outcomes import (
     invalid,
 )
 
-_LIMIT: Final = re.compile(LIMIT)
-_NUMBER: Final = re.compile(NUMBER)
-_FILTER: Final = re.compile(FILTER)
 _FOLDS: Final[Mapping[str, Callable[[pl.Series], object]]] = {
     "sum": pl.Series.sum, "mean": pl.Series.mean, "min": pl.Series.min, "max": pl.Series.max,
 }  # fmt: skip
@@ -116,7 +112,7 @@ class _Value(NamedTuple):
 
 def parse_limit(text: str) -> TableLimit:
     """The limit that a text means. `UsageError` for what it cannot mean."""
-    found = _LIMIT.fullmatch(text.strip())
+    found = LIMIT.fullmatch(text.strip())
     if found is None:
         raise UsageError(f"{text!r} is not a limit", remedy=_HELP)
     number, unit = _parse_number(found["number"]), found["unit"]
@@ -145,7 +141,7 @@ def _parse_number(text: str) -> TableNumber:
     for name in (*_FOLDS, "each"):
         if inner.startswith(f"{name}(") and inner.endswith(")"):
             inner, fold = inner[len(name) + 1 : -1].strip(), name
-    found = _NUMBER.fullmatch(inner)
+    found = NUMBER.fullmatch(inner)
     if found is None:
         raise UsageError(f"{text!r} names no number of a table", remedy=_HELP)
     table, column = found["table"] or "kernels", found["column"]
@@ -153,7 +149,7 @@ def _parse_number(text: str) -> TableNumber:
         table, column = "kernels", f"{table}.{column}"
     filters, rest = [], found["filters"] or ""
     while rest:
-        one = _FILTER.match(rest)
+        one = FILTER.match(rest)
         if one is None:
             remedy = 'write column=text or column~regex, with commas between; in "" what holds , or ]'
             raise UsageError(f"{text!r}: {rest!r} is not a filter", remedy=remedy)

@@ -182,7 +182,6 @@ def _kind(source: Path) -> Redaction:
     )
 
 
-_WORD = re.compile(private_texts.WORD)
 _NAMED: dict[str, Callable[[str], object]] = {
     "function of a library": is_library_symbol,
     "call of CUDA or of a library": re.compile(private_texts.CALL).match,
@@ -196,7 +195,6 @@ _OF_FORMATS = frozenset(
 )  # fmt: skip
 _LITERAL = re.compile(private_texts.LITERAL, re.DOTALL)
 _SCALAR = re.compile(private_texts.SCALAR, re.DOTALL)
-_DIGEST_OF_PAYLOAD = re.compile(private_texts.DIGEST_OF_PAYLOAD)
 Texts = Iterator[str]
 
 
@@ -204,7 +202,7 @@ def stays_as(text: str, symbols: Iterable[str]) -> str:
     """The class that lets a text stay; "" where none does. `symbols`: what stands where kernels and functions do."""
     if text in _OF_FORMATS:
         return "key or column that a reader takes"
-    words = _WORD.findall(text)
+    words = private_texts.WORD.findall(text)
     if not any(map(str.isalpha, text)):
         return "number"
     if all(is_placeholder(word) or not any(map(str.isalpha, word)) for word in words):
@@ -240,7 +238,7 @@ def _texts(path: Path, suffixes: Sequence[str]) -> Texts:
 
 def _of_lines(unpacked: Unpacked) -> Texts:
     """Cells of a page; lines of any other text, without digests."""
-    for line in (_DIGEST_OF_PAYLOAD.sub("", line) for line in unpacked.lines()):
+    for line in (private_texts.DIGEST_OF_PAYLOAD.sub("", line) for line in unpacked.lines()):
         yield from _cells(line) if line.startswith('"') and line.endswith('"') else [line]
 
 

@@ -16,34 +16,12 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from timesink.knowledge import private_texts
+from timesink.knowledge import private_texts as texts
 from timesink.untrusted.masking import may_hold_secret, redacted
 
-_ABSOLUTE = re.compile(private_texts.ABSOLUTE_PATH)
-_LIBRARY = re.compile(private_texts.LIBRARY_PATH)
-_NAMING = re.compile(private_texts.NAMING)
-_SHAPES = tuple(re.compile(shape) for shape in private_texts.PRIVATE_SHAPES)
-_WORD = re.compile(private_texts.WORD)
-_LONG_WORD = re.compile(private_texts.LONG_WORD)
-_PIECE = re.compile(private_texts.PIECE)
-_SYMBOL = re.compile(private_texts.SYMBOL)
-_LIBRARY_SYMBOL = re.compile(private_texts.LIBRARY_SYMBOL)
-_IN_BRACKETS = re.compile(private_texts.IN_BRACKETS)
-_CALL = re.compile(private_texts.CALL)
-_METRIC = re.compile(private_texts.METRIC)
-_OPCODE = re.compile(private_texts.OPCODE)
-_PLACEHOLDER = re.compile(private_texts.PLACEHOLDER)
-_SECRET = re.compile(private_texts.MASKED)
-_MARKED = re.compile(private_texts.MARKED_NUMBER)
-_PRINTABLE = re.compile(private_texts.PRINTABLE.encode())
-_STYLE = re.compile(private_texts.TERMINAL_STYLE)
-_PRIVATE_KEY = re.compile(private_texts.PRIVATE_KEY)
-_RANDOM = re.compile(private_texts.RANDOM_TEXT)
-_CHANGES = re.compile(private_texts.CHANGES_OF_KIND)
-_SIZES = re.compile(private_texts.SIZES)
-_IDENTIFYING = tuple(re.compile(shape) for shape in private_texts.IDENTIFYING_NUMBERS)
-_OWNERS_KEY, _SHORT_NUMBER = re.compile(private_texts.OWNERS_KEY), re.compile(private_texts.SHORT_NUMBER)
-_QUANTITY_KEY = re.compile(private_texts.QUANTITY_KEY)
+_SHAPES = tuple(re.compile(shape) for shape in texts.PRIVATE_SHAPES)
+_PRINTABLE = re.compile(texts.PRINTABLE.encode())
+_IDENTIFYING = tuple(re.compile(shape) for shape in texts.IDENTIFYING_NUMBERS)
 _SECRETS, _ADDRESSES = "secret", "address"
 _KINDS = (_SECRETS, _SECRETS, _SECRETS, *[_ADDRESSES] * 9, _SECRETS, _SECRETS, _ADDRESSES)
 _SAID: Final = {
@@ -89,8 +67,9 @@ class Cleaner:
 
     def learn_from(self, text: str) -> None:
         """The users whose homes the text names, and the machines and users that its variables name."""
-        windows = {window for sign in private_texts.NAMING_SIGNS for window in _around(text, sign)}
-        self.learn(name for window in windows for found in _NAMING.finditer(window) for name in found.groups() if name)
+        windows = {window for sign in texts.NAMING_SIGNS for window in _around(text, sign)}
+        found = (one for window in windows for one in texts.NAMING.finditer(window))
+        self.learn(name for one in found for name in one.groups() if name)
 
     def learn_from_bytes(self, data: bytes) -> None:
         """The same of the texts among other bytes."""
@@ -108,7 +87,7 @@ class Cleaner:
 
     def label(self, text: str) -> str:
         """The name of an operator, a call, a metric or an instruction where it is one; else free text."""
-        known = is_library_symbol(text) or _CALL.match(text) or _METRIC.match(text) or _OPCODE.match(text)
+        known = is_library_symbol(text) or any(one.match(text) for one in (texts.CALL, texts.METRIC, texts.OPCODE))
         return self.symbol(text) if known else self.words(text)
 
     def value(self, value: Any, key: str = "") -> Any:
@@ -133,7 +112,7 @@ class Cleaner:
         if self.has_known_numbers or not key:
             return True
         is_short = not digits.isdecimal() or len(digits) <= _LONGEST_NUMBER_OF_A_WORD
-        return not _PRIVATE_KEY.search(key) and (is_short or _QUANTITY_KEY.search(key) is not None)
+        return not texts.PRIVATE_KEY.search(key) and (is_short or texts.QUANTITY_KEY.search(key) is not None)
 
     def keeps(self, key: Any) -> bool:
         """Whether a key is one that software writes."""
@@ -144,7 +123,7 @@ class Cleaner:
 
     def is_metric(self, key: str) -> bool:
         """Whether a key is the name of a counter."""
-        return _METRIC.match(key) is not None and self.symbol(key) == key
+        return texts.METRIC.match(key) is not None and self.symbol(key) == key
 
     def private(self, text: str) -> str:
         """What stands for a text that is private as a whole."""
@@ -158,7 +137,7 @@ class Cleaner:
         """Texts come back often, so answers are kept."""
         known = self._known.get((clean, text))
         if known is None:
-            known = clean(_STYLE.sub("", text).replace(NUMBER_MARK, ""))
+            known = clean(texts.TERMINAL_STYLE.sub("", text).replace(NUMBER_MARK, ""))
             if len(self._known) < _KEPT_ANSWERS:
                 self._known[clean, text] = known
         return known
@@ -177,28 +156,29 @@ class Cleaner:
         return "".join([*kept, self._plain_words(text[done:])])
 
     def _plain_words(self, text: str) -> str:
-        if not _PIECE.search(text):
+        if not texts.PIECE.search(text):
             return text
         if len(text) > _LONG:
-            text = _LONG_WORD.sub(lambda found: self._placeholder("name", found.group()), text)
-        text = self._shapes(_ABSOLUTE.sub(self._path, self._named(text)))
+            text = texts.LONG_WORD.sub(lambda found: self._placeholder("name", found.group()), text)
+        text = self._shapes(texts.ABSOLUTE_PATH.sub(self._path, self._named(text)))
         for shape in _IDENTIFYING:
             text = shape.sub(lambda found: self._shape(found, _SECRETS), text)
-        return _WORD.sub(self._word, text)
+        return texts.WORD.sub(self._word, text)
 
     def _symbol(self, text: str) -> str:
-        if len(text) > _LONGEST_SYMBOL or not _SYMBOL.match(text) or (" " in text and not {"(", "<", ":"} & set(text)):
+        is_sentence = " " in text and not {"(", "<", ":"} & set(text)
+        if len(text) > _LONGEST_SYMBOL or not texts.SYMBOL.match(text) or is_sentence:
             return self._words(text)
-        text = self._shapes(_ABSOLUTE.sub(self._path, self._named(text)))
-        return _RANDOM.sub(self._random, text) if not text.startswith("_Z") else text
+        text = self._shapes(texts.ABSOLUTE_PATH.sub(self._path, self._named(text)))
+        return texts.RANDOM_TEXT.sub(self._random, text) if not text.startswith("_Z") else text
 
     def _named(self, text: str) -> str:
         if self._is_learning:  # the names of each file decide; made once, after many were learnt
-            self._pattern = re.compile(private_texts.whole_words(self.names), re.IGNORECASE)
+            self._pattern = re.compile(texts.whole_words(self.names), re.IGNORECASE)
             self._is_learning = False
         if self._pattern is not None:
             text = self._pattern.sub(lambda found: self._placeholder("name", found.group()), text)
-        if may_hold_secret(text) and _SECRET.sub("***", masked := redacted(text)) != _SECRET.sub("***", text):
+        if may_hold_secret(text) and texts.MASKED.sub("***", masked := redacted(text)) != texts.MASKED.sub("***", text):
             text = masked.replace("***", self._placeholder(_SECRETS, text))
         return text
 
@@ -217,10 +197,10 @@ class Cleaner:
 
     def _path(self, found: re.Match[str]) -> str:
         path = found.group()
-        library = _LIBRARY.match(path)
+        library = texts.LIBRARY_PATH.match(path)
         self.removed["folder"] += 1
         parts = path.count("/") + path.count("\\")
-        return _WORD.sub(self._word, library["kept"] if library else last_part(path) if parts > 1 else "folder1")
+        return texts.WORD.sub(self._word, library["kept"] if library else last_part(path) if parts > 1 else "folder1")
 
     def _word(self, found: re.Match[str]) -> str:
         word = found.group()
@@ -261,7 +241,7 @@ DECODER: Final = json.JSONDecoder(strict=False, parse_float=Number)
 
 def write_json(value: Any) -> str:
     """The value as JSON, numbers in the digits they were written with."""
-    return _MARKED.sub(r"\1", json.dumps(value))
+    return texts.MARKED_NUMBER.sub(r"\1", json.dumps(value))
 
 
 def _around(text: str, sign: str) -> Iterator[str]:
@@ -276,14 +256,14 @@ def _around(text: str, sign: str) -> Iterator[str]:
 @lru_cache(maxsize=_KEPT_ANSWERS)
 def is_private(key: str, text: str = "x") -> bool:
     """Whether a text that stands at this key goes whole."""
-    if _PRIVATE_KEY.search(key):
+    if texts.PRIVATE_KEY.search(key):
         return True
-    return _OWNERS_KEY.search(key) is not None and not _SHORT_NUMBER.match(text)
+    return texts.OWNERS_KEY.search(key) is not None and not texts.SHORT_NUMBER.match(text)
 
 
 def is_placeholder(text: str) -> bool:
     """Whether it stands for something that was taken out."""
-    return _PLACEHOLDER.match(text) is not None
+    return texts.PLACEHOLDER.match(text) is not None
 
 
 @cache
@@ -299,7 +279,7 @@ def is_common(word: str) -> bool:
     if word[:1].isdecimal() and ("." in word or word[:2] == "0x"):
         return True
     single = 0
-    for piece in _PIECE.findall(word):
+    for piece in texts.PIECE.findall(word):
         if piece.isdecimal():
             if len(piece) > _LONGEST_NUMBER_OF_A_WORD and not is_placeholder(word):
                 return False
@@ -312,12 +292,12 @@ def is_common(word: str) -> bool:
 
 def is_library_symbol(text: str) -> bool:
     """Whether it is a function of a library and nothing besides: outside of brackets stands one name."""
-    if not _LIBRARY_SYMBOL.match(text):
+    if not texts.LIBRARY_SYMBOL.match(text):
         return False
     inside = 1
     while inside:
-        text, inside = _IN_BRACKETS.subn("", text)
-    return sum(word not in private_texts.BESIDE_A_SYMBOL for word in text.split()) <= 1
+        text, inside = texts.IN_BRACKETS.subn("", text)
+    return sum(word not in texts.BESIDE_A_SYMBOL for word in text.split()) <= 1
 
 
 def _is_nobody(name: str) -> bool:
@@ -331,8 +311,8 @@ def _is_nobody(name: str) -> bool:
 def is_random(text: str) -> bool:
     """Whether letters and digits follow each other as in a key: with many changes from one kind to another, besides
     those of sizes, as of a kernel's tile."""
-    text = _SIZES.sub("", text)
-    return len(_CHANGES.findall(text)) > _RANDOM_CHANGES * len(text)
+    text = texts.SIZES.sub("", text)
+    return len(texts.CHANGES_OF_KIND.findall(text)) > _RANDOM_CHANGES * len(text)
 
 
 def last_part(path: str) -> str:

@@ -17,8 +17,6 @@ from timesink.capture.redaction.cleaner import Cleaner, write_json
 from timesink.knowledge import private_texts
 from timesink.untrusted.plain_json import parsed
 
-_PEOPLE = re.compile(private_texts.NSYS_PEOPLE)
-_ENVIRONMENT = re.compile(private_texts.ENVIRONMENT)
 _STRINGS, _NVTX = "StringIds", "NVTX_EVENTS"
 _WORTH_TELLING = "CAST(severity AS INTEGER) IN (2, 3)"  # warnings and errors: what nsys says of lost events
 _OF_FRAMES = ("File", "Function")
@@ -74,7 +72,7 @@ class _Rewriting:
         for table in (table for table in settings if {"name", "value"} <= {*self.columns.get(table, ())}):
             for name, value in self.db.execute(f"SELECT name, value FROM old.{table} WHERE value IS NOT NULL"):
                 self.cleaner.learn_from(_text(value))
-                if _PEOPLE.fullmatch(_text(name)):
+                if private_texts.NSYS_PEOPLE.fullmatch(_text(name)):
                     self.cleaner.learn([_text(value)])
         for table, columns in self.columns.items():
             for column in (name for name, kind in columns.items() if kind == "TEXT"):
@@ -159,7 +157,7 @@ class _Rewriting:
 
     def _string(self, key: int, raw: Any, symbols: set[int]) -> str | None:
         text = _text(raw)
-        if raw is None or _ENVIRONMENT.search(text):
+        if raw is None or private_texts.ENVIRONMENT.search(text):
             return None
         if key in symbols:
             return self.cleaner.symbol(text)

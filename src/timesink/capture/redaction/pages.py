@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import re
 import zlib
 from functools import cache
 from html import escape
@@ -26,9 +25,6 @@ from timesink.untrusted.plain_json import parsed
 
 _MOST_PACKED_BYTES = 256 << 20  # of the pictures of a page, unpacked; a page has two megabytes
 _SPELLED = {name.lower(): name for name in ("viewBox", "preserveAspectRatio")}
-_DRAWING = re.compile(private_texts.DRAWING)
-_COLOUR = re.compile(private_texts.COLOUR)
-_POLICY = re.compile(private_texts.PAGE_POLICY)
 
 
 def redact_page(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
@@ -89,8 +85,8 @@ class _Page(HTMLParser):
             self._put(escape(self._cleaner.label(data), quote=False))
 
     def _attribute(self, name: str, value: str) -> str:
-        if (name in ("d", "points", "transform", "viewbox") and _DRAWING.fullmatch(value)) or (
-            name == "content" and _POLICY.fullmatch(value)
+        if (name in ("d", "points", "transform", "viewbox") and private_texts.DRAWING.fullmatch(value)) or (
+            name == "content" and private_texts.PAGE_POLICY.fullmatch(value)
         ):
             return value
         return str(self._cleaner.value(value, name))
@@ -106,9 +102,9 @@ class _Page(HTMLParser):
                 raise ValueError("a packed picture has no end")
             packed = zlib.compress(_escaped(self._figures(parsed(plain.decode("ascii")))).encode("ascii"), 9)
             return base64.b64encode(packed).decode("ascii")
-        rest = _COLOUR.sub("", text)
+        rest = private_texts.COLOUR.sub("", text)
         for ours in _assets():
-            rest = rest.replace(_COLOUR.sub("", ours), "")
+            rest = rest.replace(private_texts.COLOUR.sub("", ours), "")
         if kind == "template" or self._cleaner.words(rest) == rest or rest.startswith("/*! uPlot"):
             return text
         self._cleaner.removed["scripts and styles that are not this version's"] += 1

@@ -11,7 +11,6 @@ import csv
 import hashlib
 import io
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -208,7 +207,7 @@ def redact_settings(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
     private_indent: int | None = None
     with writing(target) as file:
         for line in unpacked.lines():
-            found = _SETTING.match(line)
+            found = private_texts.SETTING.match(line)
             indent = len(line) - len(line.lstrip())
             if private_indent is not None and (not line.strip() or indent > private_indent):
                 new = " " * indent + cleaner.private(line.strip())
@@ -228,9 +227,6 @@ def _plain_value(given: str) -> Any:
     return Number(given) if given.isdecimal() else given
 
 
-_SETTING = re.compile(private_texts.SETTING)
-_LINE = re.compile(private_texts.LOG_LINE)
-_HEADER = re.compile(profiler_texts.PAGE_HEADER)
 _DIGEST = "has_payload"
 _PRIVATE_COLUMNS = frozenset(("Process Name", "Host Name"))
 
@@ -252,7 +248,7 @@ def redact_text(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
 def _clean_lines(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
     """A page as a page; else line by line, records of a log with the payload that is theirs."""
     head = next(unpacked.raw(), b"").decode("utf-8", "replace")
-    if _HEADER.search(head):
+    if profiler_texts.PAGE_HEADER.search(head):
         yield from _clean_page(unpacked.whole().decode("utf-8-sig", "replace"), cleaner)
         return
     record: _Record | None = None
@@ -290,7 +286,7 @@ class _Record:
 
 
 def _record(line: str) -> _Record | None:
-    found = _LINE.match(line)
+    found = private_texts.LOG_LINE.match(line)
     if found is None or not found["rest"].startswith('{"'):
         return None
     try:
@@ -311,7 +307,7 @@ def _clean_payload(text: str, cleaner: Cleaner) -> str:
 
 
 def _plain(line: str, cleaner: Cleaner) -> str:
-    found = _LINE.match(line)
+    found = private_texts.LOG_LINE.match(line)
     if found is None:
         return cleaner.words(line)
     return f"{found['head']}{cleaner.words(found['where'])}] {cleaner.words(found['rest'])}"
@@ -319,7 +315,7 @@ def _plain(line: str, cleaner: Cleaner) -> str:
 
 def _clean_page(text: str, cleaner: Cleaner) -> Iterator[str]:
     """The page with the columns that are known. Lines of others before it are dropped, those after it emptied."""
-    header = _HEADER.search(text)
+    header = profiler_texts.PAGE_HEADER.search(text)
     if header is None:
         return
     if header.start():

@@ -34,12 +34,10 @@ from timesink.measures.communication.pipelines import OverlapScore, PipelineStag
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.records import Record, State, field
-from timesink.startup import regex
 from timesink.untrusted import read_rows
 from timesink.untrusted.plain_json import parsed
 
 UNITS_NS: Final[Mapping[str, int]] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-_BOUNDARY: Final = regex(profiler_texts.STAGE_BOUNDARY)
 _MOVES: Final = ("send", "recv", "transfer")  # parts that move data
 _DECODE: Final = ("decode", "tDecode", "tEmit")
 _AWAY: Final = ("tSend", "tRecv")
@@ -185,7 +183,7 @@ def _parts(record: Mapping[str, object], columns: Sequence[Part]) -> list[Part]:
     """The parts of which a record has both ends."""
     if columns:
         return [part for part in columns if part.begin in record and part.end in record]
-    names = sorted({found[1] for key in record if (found := _BOUNDARY.match(key))})
+    names = sorted({found[1] for key in record if (found := profiler_texts.STAGE_BOUNDARY.match(key))})
     parts = [Part(name, f"t{name}0", f"t{name}1") for name in names]
     return [part for part in [*parts, Part(*_DECODE)] if part.begin in record and part.end in record]
 

@@ -12,7 +12,6 @@ samples. *Occupancy* is how full a kernel keeps the GPU with warps, and what kee
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from math import ceil, fsum
@@ -20,7 +19,7 @@ from typing import Any
 
 import polars as pl
 
-from timesink.knowledge import metric_names
+from timesink.knowledge import Pattern, metric_names
 from timesink.knowledge.metric_names import units_of
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures.timeline.known import program_kind
@@ -304,8 +303,6 @@ def resource_of(leaf: str) -> Resource | None:
     return next((resource for pattern, resource in _RESOURCES if pattern.search(leaf)), None)
 
 
-_COUNTED = regex(metric_names.STALL_COUNTED)
-_SAMPLED = regex(metric_names.STALL_SAMPLED)
 _TOTAL = "smsp__average_warp_latency_per_inst_issued.ratio"
 
 # Reasons that more warps hide: a load, a queue, a fixed latency of this warp alone.
@@ -350,8 +347,8 @@ class Stalls(Record):
 
 def stalls_of(kernel: KernelCounters) -> Stalls | None:
     """The stall reasons of one kernel, None where neither counters nor samples were collected."""
-    counted = _matching(kernel, _COUNTED)
-    waiting = counted or _matching(kernel, _SAMPLED)
+    counted = _matching(kernel, metric_names.STALL_COUNTED)
+    waiting = counted or _matching(kernel, metric_names.STALL_SAMPLED)
     bad = {reason: value for reason, value in waiting.items() if reason not in _HEALTHY and value > 0}
     total = fsum(bad.values())
     if not waiting or total <= 0:
@@ -362,7 +359,7 @@ def stalls_of(kernel: KernelCounters) -> Stalls | None:
     return Stalls(shares, latency, identity, is_sampled=not counted)
 
 
-def _matching(kernel: KernelCounters, pattern: re.Pattern[str]) -> dict[str, float]:
+def _matching(kernel: KernelCounters, pattern: Pattern) -> dict[str, float]:
     matches = ((pattern.match(name), value) for name, value in kernel.values.items() if "issue_stalled" in name)
     return {
         match.group(1): value

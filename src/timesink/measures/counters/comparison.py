@@ -27,7 +27,6 @@ from timesink.model.names import of_each
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
-from timesink.startup import regex
 
 # Counts that depend on the program and its input only, not on clock or temperature.
 EXACT = {
@@ -38,7 +37,6 @@ EXACT = {
     "registers per thread": ("launch__registers_per_thread",),
     "shared memory per block": ("launch__shared_mem_per_block",),
 }
-_CACHE = regex(profiler_texts.CACHE_CONTROL)
 _SETTINGS = ("gpu", "clock_control", "driver_version")
 
 
@@ -234,7 +232,7 @@ def _values(trace: Trace, name: str) -> list[str]:
 def _caches(trace: Trace) -> list[str]:
     """Cache control of the capture; a profiler flushes unless told not to."""
     commands = [value for value in _values(trace, "command") if value != "not recorded"]
-    modes = {match.group(1) if (match := _CACHE.search(line)) else "all" for line in commands}
+    modes = {match.group(1) if (match := profiler_texts.CACHE_CONTROL.search(line)) else "all" for line in commands}
     return sorted(modes) or ["not recorded"]
 
 

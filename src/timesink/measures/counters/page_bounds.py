@@ -179,7 +179,7 @@ def work_at_most(kernel: KernelCounters, told: Told) -> float:
 def _has_family(kernel: KernelCounters, families: frozenset[KernelFamily]) -> bool:
     """Whether it is a kernel of a library, of one of these families by its name; what a compiler fused is of none."""
     decoded = decode(kernel.name)
-    return decoded.family in families and decoded.fused is None and bool(regex(LIBRARY_LAUNCH).search(kernel.name))
+    return decoded.family in families and decoded.fused is None and bool(LIBRARY_LAUNCH.search(kernel.name))
 
 
 _SECTORS: Final = "memory_l2_theoretical_sectors_global"
@@ -224,25 +224,25 @@ def told_in(messages: Iterable[str]) -> Told:
     pipe, roofs, names_local, has_hot, has_spoken, is_cut, conflicts = None, None, False, False, False, False, 0.0
     for message in messages:
         has_spoken = True
-        has_hot |= bool(regex(texts.HOT_SLICES).search(message))
-        if found := regex(texts.EXCESS_SECTORS).search(message) or regex(texts.EXCESS_PASSES).search(message):
+        has_hot |= bool(texts.HOT_SLICES.search(message))
+        if found := texts.EXCESS_SECTORS.search(message) or texts.EXCESS_PASSES.search(message):
             name = _PASSES if "wavefronts" in found.group() else _SECTORS
             excess, total = (found.group(group).replace(",", "") for group in (1, 2))
             if excess.isdecimal() and total.isdecimal():
                 counters |= {name: float(total), f"{name}_ideal": max(0.0, float(total) - float(excess))}
             else:
                 is_cut = True
-        elif found := regex(texts.CONFLICTS).search(message):
+        elif found := texts.CONFLICTS.search(message):
             conflicts += float(found.group(1)) if found.group(1).isdecimal() else 0.0
-        elif found := regex(texts.USED_BYTES).search(message):
+        elif found := texts.USED_BYTES.search(message):
             names_local |= found.group("space") == "local"
             if found.group("space") == "global":
                 counters[f"{_BYTES}{_OPS[found.group('op')]}.ratio"] = float(found.group("bytes"))
-        elif found := regex(texts.STALLED).search(message):
+        elif found := texts.STALLED.search(message):
             reason = next((name for name, words in texts.STALL_WORDS.items() if regex(words).search(message)), "")
             stalls[reason] = float(found.group(1))
-        elif found := regex(texts.BUSIEST_PIPE).search(message):
+        elif found := texts.BUSIEST_PIPE.search(message):
             pipe = (found.group("part") or found.group("pipe")).lower(), float(found.group("percent")) / 100
-        elif found := regex(texts.FP_ROOFS).search(message):
+        elif found := texts.FP_ROOFS.search(message):
             roofs = float(found.group("fp32")) / 100, float(found.group("fp64")) / 100
     return Told(has_spoken and not is_cut, counters, stalls, pipe, names_local, has_hot, conflicts, roofs)

@@ -22,9 +22,7 @@ from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.metric_names import TENSOR_OPERATIONS
 from timesink.measures.counters import KernelCounters
 from timesink.records import Record
-from timesink.startup import regex
 
-_TENSOR_OPS = regex(TENSOR_OPERATIONS)
 _WGMMA = ("hgmma", "qgmma", "igmma", "bgmma", "gmma")
 _WORDS = {"fp64": Precision.FP64_TENSOR, "u8": Precision.INT8, "s8": Precision.INT8}
 _NAMED = {one.value: one for one in Precision} | {"fp64": Precision.FP64_TENSOR}  # what a kernel's name may say
@@ -117,7 +115,7 @@ def _operations(kernel: KernelCounters) -> tuple[_ByPath, dict[Precision, float]
     by_op: _ByPath = {}
     totals: dict[Precision, float] = {}
     for name, value in sorted(kernel.values.items()):
-        match = _TENSOR_OPS.match(name) if value and name.startswith("sm__ops_path_tensor_") else None
+        match = TENSOR_OPERATIONS.match(name) if value and name.startswith("sm__ops_path_tensor_") else None
         precision = _precision(match.group(2)) if match else None
         if match is None or precision is None:
             continue
@@ -140,7 +138,7 @@ def _stated(kernel: KernelCounters, precision: Precision | None, path: str) -> f
     ops = _WGMMA if path == "wgmma" else ("hmma", "imma")
     for name, value in kernel.values.items():
         if name.startswith("sm__ops_path_tensor_op_") and name.endswith(".sum.peak_sustained"):
-            match = _TENSOR_OPS.match(name.removesuffix(".peak_sustained"))
+            match = TENSOR_OPERATIONS.match(name.removesuffix(".peak_sustained"))
             if match and match[1] in ops and match[3] != "on" and _precision(match[2]) is precision:
                 return value
     return None

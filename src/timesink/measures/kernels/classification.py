@@ -7,7 +7,6 @@ operator's.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import numpy as np
@@ -29,7 +28,6 @@ from timesink.model.tables import FRAMES, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 
-_NUMBER: Final = re.compile(MODULE_NUMBER)
 FORWARD: Final = "forward"
 _BY: Final = ("module", "pass")
 
@@ -115,7 +113,7 @@ def _ranges(trace: Trace, ops: pl.DataFrame) -> tuple[pl.Series, IntArray]:
 def _paths(frames: pl.DataFrame, ops: pl.DataFrame) -> tuple[pl.Series, IntArray]:
     """Paths of modules, and of each of these operators which is around it."""
     nesting = Nesting.of(frames)
-    names = [_NUMBER.sub("", str(name).partition(": ")[2]) for name in frames["name"].cast(pl.String)]
+    names = [MODULE_NUMBER.sub("", str(name).partition(": ")[2]) for name in frames["name"].cast(pl.String)]
     paths: dict[int, str] = {-1: ""}
 
     def path(row: int) -> str:

@@ -41,13 +41,10 @@ from timesink.model.schema import BLOCKS, lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, release_after, remembered
 from timesink.records import Record
-from timesink.startup import regex
 from timesink.whatif import Case, Selection
 from timesink.whatif.changes.kernels import ShortenKernels
 
 NO_FAULT: Final = ("communication", "delay")  # families that are to leave multiprocessors idle
-_CAST: Final = regex(kernel_traits.CAST)
-_TRIVIAL_CAST: Final = regex(kernel_traits.NO_CAST)
 _UPDATES: Final = 8  # tensors that an optimizer updates one after another, of a recording, at least
 Family = pl.Enum([family.value for family in KernelFamily])
 
@@ -108,8 +105,8 @@ def by_stream(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def run_numbers() -> pl.Expr:
-    """The `run` of each of a device's kernels `by_stream`: every kernel that is no `member`, and every change of stream,
-    begins another."""
+    """The `run` of each kernel of a device, stream after stream: every one that is no `member`, and every change of
+    stream, begins another."""
     return (~pl.col("member") | (pl.col("stream") != pl.col("stream").shift(1)).fill_null(True)).cum_sum().alias("run")
 
 
@@ -194,7 +191,11 @@ def _updating_one(kernels: pl.DataFrame, updates: pl.Series) -> pl.Series:
 @cache
 def casts(name: str) -> bool:
     """Whether a kernel's name says that it copies from one type to another."""
-    return decode(name).family is KernelFamily.COPY and bool(_CAST.search(name)) and not _TRIVIAL_CAST.search(name)
+    return (
+        decode(name).family is KernelFamily.COPY
+        and bool(kernel_traits.CAST.search(name))
+        and not kernel_traits.NO_CAST.search(name)
+    )
 
 
 def in_ranges(trace: Trace, pattern: str) -> BoolArray:

@@ -23,14 +23,11 @@ from timesink.measures.timeline import Device
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
-from timesink.startup import regex
 from timesink.units import NS_PER_S
 from timesink.whatif import Selection
 
 _DISTINCT: Final = 65536  # names and signatures of one program
 _ITEM_BYTES: Final = {"bf16": 2, "fp16": 2, "tf32": 4, "fp8": 1, "int8": 1}
-_LOAD: Final = regex(kernel_traits.LOADS_AT_ONCE)
-_PRODUCTS: Final = regex(PRODUCTS)
 _SIGNATURE: Final = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
 
 
@@ -112,7 +109,7 @@ def _signatures(trace: Trace, products: pl.DataFrame) -> tuple[list[_Signature],
 @lru_cache(maxsize=_DISTINCT)
 def _narrow_loads(name: str, math: str | None) -> bool:
     """Whether the kernel loads less than 16 bytes at a time, by its name."""
-    loads = [int(first or second) for first, second in _LOAD.findall(name)]
+    loads = [int(first or second) for first, second in kernel_traits.LOADS_AT_ONCE.findall(name)]
     item = _ITEM_BYTES.get(math or "")
     return bool(loads) and item is not None and min(loads) * item < gpus.ALIGNED_BYTES
 
@@ -128,7 +125,7 @@ def _work(name: str, *signature: str | None) -> tuple[bool, float, float] | None
 def _product(
     name: str, shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None
 ) -> Operator | None:
-    if not _PRODUCTS.match(name) or not shapes or not dtypes:
+    if not PRODUCTS.match(name) or not shapes or not dtypes:
         return None
     return Operator.recorded(name, shapes, dtypes, strides, concrete)
 

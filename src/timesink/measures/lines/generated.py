@@ -20,14 +20,12 @@ from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, GENERATED_KERNELS, HOST_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.startup import regex
 
 Texts = tuple[str, ...]
 """The stacks of what is fused into one kernel, each 'file(line): function', innermost first, separated by ';'."""
 _Code = Sequence[tuple[str, Texts]]
 """The calls of a graph in order: kernel, and what it computes."""
 _EXTERN: Final = "extern_kernels."
-_KEY: Final = regex(COMPILED_GRAPH)
 _FEWEST_IN_ORDER: Final = 2  # kernels of a graph that its order alone proves
 
 
@@ -118,7 +116,7 @@ def _turns(trace: Trace) -> tuple[Int64Array, Sequence[str]]:
     ranges = push_pop_ranges(trace)
     texts = ranges["name"].cast(pl.String).to_list()
     is_call = matches(ranges["name"], GRAPH_CALL).to_numpy()
-    found = (_KEY.search(text) if called else None for text, called in zip(texts, is_call, strict=True))
+    found = (COMPILED_GRAPH.search(text) if called else None for text, called in zip(texts, is_call, strict=True))
     keys = [match[0] if match else "" for match in found]
     own = np.where(is_call, np.arange(ranges.height), -1)
     around = np.append(range_nesting(trace).innermost_value(own), -1)

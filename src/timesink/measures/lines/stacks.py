@@ -35,7 +35,6 @@ from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, FRAMES, GENERATED_KERNELS, GRAPH_NODES, HOST_OPS, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record, State, field
-from timesink.startup import regex
 
 
 class OwnFrames(Record, eq=False):
@@ -88,8 +87,6 @@ Known = Literal["line", "function", "range", "fused"]
 compiler, that the work of this line and of others was fused into one kernel."""
 NEAR_NS: Final = 2_000_000
 """A sample this near to a call on its thread says where the call was made: twice the usual period of sampling."""
-_PLACE: Final = regex(PLACE)
-_LIBRARY: Final = regex(LIBRARY)
 
 
 class Line(Record):
@@ -247,7 +244,7 @@ class _OwnChains:
 
     def _line(self, row: int, line: int) -> Line:
         function, file, first = (column[row] for column in self._frames)
-        match = _PLACE.match(function)
+        match = PLACE.match(function)
         name = function[match.end() :] if match else function
         return Line(name, file, line, "line") if line >= 0 else Line(name, file, first, "function")
 
@@ -297,13 +294,13 @@ def stack_of_text(text: str, is_program: Callable[[str], bool] = is_own) -> Stac
     """The program's own frames of a recorded stack, outermost first."""
     found = []
     for frame in reversed(text.split(";")):
-        match = _PLACE.match(frame)
+        match = PLACE.match(frame)
         if match is None or not match[2].isascii() or len(match[2]) >= 10 or not is_program(match[1]):
             continue
         line = int(match[2])
         if line:
             found.append(Line(frame[match.end() :], match[1], line, "line"))
-        elif not _LIBRARY.search(match[1]):  # a symbol of the program's own binary
+        elif not LIBRARY.search(match[1]):  # a symbol of the program's own binary
             found.append(Line(frame[match.end() :], None, None, "function"))
     return tuple(found)
 

@@ -165,7 +165,6 @@ def _launches_by_thread(trace: Trace, op: IntArray, innermost: Sequence[IntArray
 
 
 _COUNTED: Final = (regex(VLLM_STEP), regex(TRTLLM_STEP))
-_SGLANG: Final = regex(SGLANG_STEP)
 
 
 class Phase(StrEnum):
@@ -243,7 +242,7 @@ def phase_of(name: str) -> tuple[Phase, int | None] | None:
         context, generation = int(counted["context"]), int(counted["generation"])
         phase = Phase.MIXED if context and generation else Phase.PREFILL if context else Phase.DECODE
         return (phase if context + generation else Phase.IDLE), context + generation
-    if (sglang := _SGLANG.match(name)) is not None and sglang["mode"] in _MODES:
+    if (sglang := SGLANG_STEP.match(name)) is not None and sglang["mode"] in _MODES:
         return _MODES[sglang["mode"]], int(sglang["requests"]) if sglang["requests"] else None
     return None
 
@@ -257,7 +256,7 @@ class StepRequests(NamedTuple):
 
 def requests_of(name: str) -> StepRequests | None:
     """What the annotation of an engine step says of its tokens and requests; None where it does not say both."""
-    found = next((found for one in (*_COUNTED, _SGLANG) if (found := one.match(name))), None)
+    found = next((found for one in (*_COUNTED, SGLANG_STEP) if (found := one.match(name))), None)
     phase = phase_of(name)
     if found is None or phase is None or phase[1] is None:
         return None

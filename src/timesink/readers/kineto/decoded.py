@@ -19,7 +19,6 @@ from timesink.model.schema import ColumnValues, Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, noted
 from timesink.records import Record, State
-from timesink.startup import regex
 from timesink.untrusted.budget import ReadLimits, way_out
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import UnpackedFile
@@ -316,7 +315,7 @@ def _unknown(decoded: DecodedTrace) -> Iterator[ImportNote]:
     ordered = sorted(decoded.unknown_categories, key=lambda entry: (-entry[1], entry[0]))
     named = ", ".join(f"{name[:60]!r} {count:,}" for name, count in ordered[:_CATEGORIES_NAMED])
     more = f" and {len(ordered) - _CATEGORIES_NAMED} more" if len(ordered) > _CATEGORIES_NAMED else ""
-    table = DEVICE_OPS.name if any(regex(NO_GPU).search(name) for name, _ in ordered) else ""
+    table = DEVICE_OPS.name if any(NO_GPU.search(name) for name, _ in ordered) else ""
     yield ImportNote(NoteKind.SKIPPED, f"events of categories that are not read: {named}{more}", total, table)
 
 

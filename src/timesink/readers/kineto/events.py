@@ -19,7 +19,6 @@ from timesink.model.names import matches
 from timesink.model.schema import ColumnValues, Table, nulls
 from timesink.model.tables import MEMORY_EVENTS, RANGES, CopyKind, MemoryKind, OpKind, SyncKind
 from timesink.readers.kineto.decoded import DecodedTrace
-from timesink.startup import regex
 
 # c10::DeviceType of the host; every other type is a GPU with its own ordinal.
 CPU_DEVICE_TYPE = 0
@@ -154,8 +153,6 @@ def _depths(process: Any, thread: Any, start_ns: Any, end_ns: Any) -> Any:
 _KINDS = pl.Series(["kernel", "copy", "set"], dtype=OpKind)
 
 # "Memcpy HtoD (Pageable -> Device)" of CUPTI; ROCm writes "HtoD" or "CopyHostToDevice". A is an array: device memory.
-_DIRECTION = regex(profiler_texts.COPY_DIRECTION)
-_MEMORY = regex(profiler_texts.COPY_MEMORY)
 _DIRECTIONS = {"HH": "h2h", "HD": "h2d", "DH": "d2h", "DD": "d2d", "PP": "p2p"}
 _MEMORIES = {"Pageable": "pageable", "Pinned": "pinned", "Device": "device", "Array": "array", "Managed": "managed"}
 _SYNCS = {
@@ -171,7 +168,7 @@ _INVALID = (-1, 0xFFFFFFFF)
 
 def copy_direction(text: str) -> str | None:
     """The direction a copy's name or kind states; None where it states none."""
-    match = _DIRECTION.search(text)
+    match = profiler_texts.COPY_DIRECTION.search(text)
     if not match:
         return None
     source, target = (match[1], match[2]) if match[1] else (match[3][0], match[4][0])
@@ -180,13 +177,13 @@ def copy_direction(text: str) -> str | None:
 
 def source_memory(text: str) -> str | None:
     """Kind of memory a copy reads, by its name; a memset has none."""
-    match = _MEMORY.search(text)
+    match = profiler_texts.COPY_MEMORY.search(text)
     return _MEMORIES.get(match[1], "unknown") if match and match[2] else None
 
 
 def target_memory(text: str) -> str | None:
     """Kind of memory a copy writes or a memset sets, by its name."""
-    match = _MEMORY.search(text)
+    match = profiler_texts.COPY_MEMORY.search(text)
     return _MEMORIES.get(match[2] or match[1], "unknown") if match else None
 
 

@@ -41,9 +41,7 @@ _ONE_EACH: Final = "give the file of each rank: timesink diagnose rank0.json ran
 _HELD_BYTES: Final = 1 << 30  # such a file is held as text
 _LEAST_OFFSET: Final = 1000  # no machine has as many GPUs
 _LONGEST, _BY_CHANCE = 40, 8
-_OWNER, _EVENTS = re.compile(PROCESS_OF_EVENT), re.compile(EVENTS_BEGIN)
 _BETWEEN = re.compile(BETWEEN_EVENTS.strip("^$"))
-_BRACKETS, _RANK, _LAST_NUMBER = re.compile(RANK_IN_BRACKETS), re.compile(RANK_NAMED), re.compile(LAST_NUMBER)
 _AROUND: Final = " \t/:;,.-_|#@="
 _ON_DEVICE: Final = ("kernel", "memcpy", "memset")
 _CALLS: Final = ("runtime", "driver")
@@ -106,7 +104,7 @@ class _Merged(Record):
         """The file, where its process ids tell ranks apart; else None."""
         smaller = replace(limits, held_bytes=min(limits.held_bytes, _HELD_BYTES))
         text = unpacked_whole(path, smaller, _ONE_EACH)[0].decode("utf-8", "replace")
-        if not (begun := _EVENTS.search(text)):
+        if not (begun := EVENTS_BEGIN.search(text)):
             return None
         events, end = _events(text, begun.end())
         marked = _by_words(events, _all_words) or _by_words(events, _mark) or _by_offsets(events) or _by_calls(events)
@@ -115,7 +113,7 @@ class _Merged(Record):
     def split(self, path: Path, limits: ReadLimits) -> Trace:
         """Each rank's events read by themselves, as one trace."""
         marks = sorted({mark for _, mark, _ in self.events}, key=_in_order)
-        stated = [int(found[1]) for mark in marks if (found := _RANK.fullmatch(mark))]
+        stated = [int(found[1]) for mark in marks if (found := RANK_NAMED.fullmatch(mark))]
         ranks = stated if len(set(stated)) == len(marks) else list(range(len(marks)))
         traces = []
         for mark, rank in zip(marks, ranks, strict=True):
@@ -171,21 +169,18 @@ def _all_words(owner: str) -> tuple[str, str | int]:
     mark, rest = _mark(owner)
     parts = "".join(char if char.isalnum() or char == "_" else " " for char in owner).split()
     words = " ".join(word for word in parts if word != str(rest))
-    return (words if _RANK.search(owner) else mark), rest
+    return (words if RANK_NAMED.search(owner) else mark), rest
 
 
 def _mark(owner: str) -> tuple[str, str | int]:
     """The words of a process id that stand for a rank ("" where there are none), and the rest: its last number."""
-    found = _BRACKETS.search(owner) or _RANK.search(owner)
-    if found:
-        mark, rest = (
-            found[1] if found.re is _BRACKETS else f"rank {found[1]}",
-            owner[: found.start()] + owner[found.end() :],
-        )
+    in_brackets = RANK_IN_BRACKETS.search(owner)
+    if found := in_brackets or RANK_NAMED.search(owner):
+        mark, rest = found[1] if in_brackets else f"rank {found[1]}", owner[: found.start()] + owner[found.end() :]
     else:
-        last = _LAST_NUMBER.search(owner)
+        last = LAST_NUMBER.search(owner)
         mark, rest = owner[: last.start()].strip(_AROUND) if last else "", owner
-    number = _LAST_NUMBER.search(rest)
+    number = LAST_NUMBER.search(rest)
     return mark.strip(), int(number[1][-9:]) if number else rest.strip()
 
 
@@ -223,7 +218,7 @@ def _by_calls(events: list[_Event]) -> _Marked | None:
 
 def _named(text: str, number: str | int) -> str:
     """The text of an event under another process id."""
-    return _OWNER.sub(lambda _: f'"pid": {json.dumps(number)}', text, count=1)
+    return PROCESS_OF_EVENT.sub(lambda _: f'"pid": {json.dumps(number)}', text, 1)
 
 
 def _in_order(mark: str) -> list[tuple[int, str]]:

@@ -36,7 +36,6 @@ from timesink.readers.kineto import collectives, events
 from timesink.readers.kineto import decoded as source
 from timesink.readers.kineto.decoded import DecodedTrace, Stretches
 from timesink.records import Record, State
-from timesink.startup import regex
 from timesink.units import NS_PER_US, time_text
 from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.plain_json import parsed
@@ -236,7 +235,7 @@ def _gpu_metrics(decoded: DecodedTrace) -> ColumnValues | None:
     found, left = list[re.Match[str]](), ""
     for piece in UnpackedFile(decoded.path, decoded.limits):
         text = left + bytes(piece).decode("latin-1")
-        matches = list(regex(KINETO_COUNTER).finditer(text))
+        matches = list(KINETO_COUNTER.finditer(text))
         found += matches
         left = text[max(matches[-1].end() if matches else 0, len(text) - _LONGEST) :]
     decoded.counts = {**decoded.counts, "counters": max(0, decoded.counts["counters"] - len(found))}
@@ -251,7 +250,6 @@ def _gpu_metrics(decoded: DecodedTrace) -> ColumnValues | None:
 
 
 _LOOKED_THROUGH: Final = ReadLimits(held_bytes=64 << 20)  # of a larger file the tracks are not named
-_IS_ACCELERATOR: Final = regex(NO_GPU)
 
 
 def other_work(decoded: DecodedTrace) -> tuple[ImportNote, ...]:
@@ -279,7 +277,7 @@ def _tracks(decoded: DecodedTrace) -> list[tuple[str, int]]:
     return [
         (f"{len(own):,} tasks of {names[process][0]!r}{_labels(names[process])}, busy for {_busy_text(own)}", len(own))
         for process, own in sorted(tasks.items())
-        if any(map(_IS_ACCELERATOR.search, names[process]))
+        if any(map(NO_GPU.search, names[process]))
     ]
 
 

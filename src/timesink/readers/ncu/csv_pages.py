@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -29,17 +28,9 @@ from timesink.model.trace import NoteKind, Trace, noted
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
 from timesink.readers.ncu.wire import MetricColumns
 from timesink.records import State, field
-from timesink.startup import regex
 from timesink.untrusted import read_rows
 from timesink.untrusted.budget import ReadLimits
 
-_HEADER = re.compile(profiler_texts.PAGE_HEADER)
-_OTHER_PAGE = re.compile(profiler_texts.OTHER_PAGE)
-_POINT = re.compile(profiler_texts.DECIMAL_POINT)
-_COMMA = re.compile(profiler_texts.DECIMAL_COMMA)
-_GROUPED = re.compile(profiler_texts.GROUPED_DIGITS)
-_WITH_INSTANCES = re.compile(profiler_texts.WITH_INSTANCES)
-_NAMED = re.compile(profiler_texts.NAMED_METRIC)
 _DIGITS = 10
 ABSENT = ("", "n/a", "(!) n/a", "N/A", "no data")
 
@@ -50,7 +41,7 @@ def page_rows(text: str) -> tuple[list[str], list[list[str]], int]:
     ncu prints a page amid its own ``==PROF==`` lines and the program's output, before the header and after it. A second
     page with the same header goes on with the first; of one with another header the lines are others.
     """
-    found = _HEADER.search(text)
+    found = profiler_texts.PAGE_HEADER.search(text)
     lines = read_rows(text[found.start() :] if found else "")
     header = next(lines, [])
     rows: list[list[str]] = []
@@ -70,7 +61,7 @@ def writes_decimal_comma(cells: Iterable[str]) -> bool:
     """Whether the page's numbers use a comma for the decimal point, by the vote of the cells that leave no doubt."""
     votes = 0
     for cell in cells:
-        votes += bool(_COMMA.search(cell)) - bool(_POINT.search(cell))
+        votes += bool(profiler_texts.DECIMAL_COMMA.search(cell)) - bool(profiler_texts.DECIMAL_POINT.search(cell))
     return votes > 0
 
 
@@ -83,8 +74,8 @@ def number(cell: str, decimal_comma: bool) -> float | None:
             return float(cell)
         except ValueError:
             pass
-    with_instances = _WITH_INSTANCES.match(cell)
-    words = _GROUPED.sub("", with_instances.group(1) if with_instances else cell)
+    with_instances = profiler_texts.WITH_INSTANCES.match(cell)
+    words = profiler_texts.GROUPED_DIGITS.sub("", with_instances.group(1) if with_instances else cell)
     if not words[:1].isdigit() and words[:1] not in "+-.":
         return math.nan if words.lower() in ("nan", "-nan") else None
     plain = words.replace(".", "").replace(",", ".") if decimal_comma else words.replace(",", "")
@@ -130,7 +121,7 @@ def read_page(path: Path, format_name: str, limits: ReadLimits) -> Trace:
             header, rows = list(DETAILS), shown
     except ValueError as error:
         raise UnreadableTrace(path, f"no CSV page: {error}", remedy=_RECAPTURE) from error
-    if not header and (other := _OTHER_PAGE.search(text)):
+    if not header and (other := profiler_texts.OTHER_PAGE.search(text)):
         named = "source" if other.group("source") else "session"
         raise UnreadableTrace(path, f"ncu's {named} page, which has no counters of kernels", remedy=_RECAPTURE)
     if _METRIC in header and not {_VALUE, _MEAN} & {*header}:
@@ -307,7 +298,7 @@ def _rule(cells: Mapping[str, str], comma: bool) -> RuleMessage:
 def metric_of(section: str, label: str) -> str | None:
     """The metric that a details page shows under that label, or names after it; the label itself where it is one."""
     if "__" in label:
-        named = _NAMED.search(label)
+        named = profiler_texts.NAMED_METRIC.search(label)
         return named.group(1) if named else label
     if not section and label.islower() and " " not in label:
         return label  # of a raw page
@@ -337,11 +328,11 @@ def text_rows(text: str) -> list[list[str]]:
     spans: list[tuple[int, int]] = []
     rule: dict[str, str] | None = None
     for whole_line in text.splitlines():
-        line = regex(texts.QUOTED_LINE).sub("", whole_line)
+        line = texts.QUOTED_LINE.sub("", whole_line)
         words = line.strip()
-        if found := regex(texts.PROCESS_LINE).search(line):
+        if found := texts.PROCESS_LINE.search(line):
             process = found.group(1)
-        elif found := regex(texts.KERNEL_LINE).search(line):
+        elif found := texts.KERNEL_LINE.search(line):
             number += 1
             launch = dict(zip(_OF_LAUNCH, (cell or "" for cell in found.groups()), strict=True))
             launch |= {"ID": str(number), "Process ID": process}
@@ -350,9 +341,9 @@ def text_rows(text: str) -> list[list[str]]:
             continue
         elif words.startswith("Section: "):
             section, spans, rule = words.removeprefix("Section: "), [], None
-        elif len(columns := list(regex(texts.RULED_COLUMN).finditer(line))) > 1 and not words.strip("- "):
+        elif len(columns := list(texts.RULED_COLUMN.finditer(line))) > 1 and not words.strip("- "):
             spans, rule = [column.span() for column in columns], None
-        elif found := regex(texts.RULE_LINE).search(line):
+        elif found := texts.RULE_LINE.search(line):
             rule = {"Rule Name": section, "Rule Type": found.group(1), "Rule Description": found.group(2).strip()}
             rows.append(_row(launch, section, rule))
         elif rule is not None and words:
@@ -370,7 +361,7 @@ def text_rows(text: str) -> list[list[str]]:
 
 def _row(launch: dict[str, str], section: str, shown: dict[str, str]) -> list[str]:
     cells = {**launch, "Section Name": section, **shown}
-    if found := regex(texts.SPEEDUP_LINE).match(cells.get("Rule Description", "")):
+    if found := texts.SPEEDUP_LINE.match(cells.get("Rule Description", "")):
         kind = (found.group(1) or "global").lower().strip()
         cells |= {"Estimated Speedup Type": kind, "Estimated Speedup": found.group(2)}
         cells["Rule Description"] = cells["Rule Description"][found.end() :].strip()

@@ -30,7 +30,6 @@ METRIC_TAG = 13 << 3 | BYTES
 _LARGEST_ID = 2**63 - 1
 _RULE_KINDS = {0: "none", 1: "ok", 2: "warning", 3: "error", 4: "optimization"}
 _SPEEDUP_KINDS = {1: "local", 2: "global"}
-_MARKUP = re.compile(profiler_texts.RULE_MARKUP)
 _RECAPTURE = "capture again with `ncu -o report PROGRAM`, or copy the file again"
 
 
@@ -102,7 +101,7 @@ def _message(data: bytes, item: WireField) -> tuple[str, str, str | None]:
     for message in _messages(data, item, 1):
         for inner in _inside(data, message):
             if inner.number == 1 and inner.wire == BYTES:
-                words = _MARKUP.sub(_label, text(data, inner))
+                words = profiler_texts.RULE_MARKUP.sub(_label, text(data, inner))
             elif inner.number == 2:
                 kind = _RULE_KINDS.get(inner.value, "none")
             elif inner.number == 4 and inner.wire == BYTES:

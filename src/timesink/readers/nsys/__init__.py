@@ -23,7 +23,6 @@ from timesink._native import give_back
 from timesink.errors import MissingTool, ToolFailed, UnreadableTrace
 from timesink.knowledge.profiler_texts import SUMS_TABLE
 from timesink.readers.formats import OpenedFile, Reader
-from timesink.startup import regex
 from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.nvidia_tools import find_tool, importer_link
 
@@ -112,7 +111,7 @@ class NsysStats(Reader):
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """By the head of a table in a text."""
-        return b"\0" not in head and regex(SUMS_TABLE).search(head.decode("utf-8", "replace")) is not None
+        return b"\0" not in head and SUMS_TABLE.search(head.decode("utf-8", "replace")) is not None
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """The sums of the tables that are read; `UnreadableTrace` where the file holds none of them."""

@@ -6,7 +6,6 @@ created when their first event is, and every release adds columns.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import polars as pl
 
 from timesink.errors import UnreadableTrace
-from timesink.knowledge import profiler_texts
 from timesink.model.trace import ImportNote, NoteKind, noted
 from timesink.records import Record
 
@@ -98,7 +96,6 @@ DEVICE_WORK = _called("KERNELS", "COPIES", "SETS", "GRAPHS")
 KNOWN = frozenset(source.name for source in DECLARED)
 # Without these a trace would look idle, or its kernels nameless, where it is only unreadable.
 INDISPENSABLE = frozenset(source.name for source in (*DEVICE_WORK, *_called("CALLS", "STRINGS")))
-EVENT_TABLE = re.compile(profiler_texts.EVENT_TABLE)
 EXPORT_AGAIN = "export the report again: nsys export --type sqlite REPORT.nsys-rep"
 
 

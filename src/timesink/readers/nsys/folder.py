@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from timesink.errors import UnreadableTrace
+from timesink.knowledge.profiler_texts import EVENT_TABLE
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys import export as declared
 from timesink.readers.nsys.export import KNOWN, POLARS_TYPE, ExportTable, Keep
@@ -78,7 +79,7 @@ def open_folder(path: Path, limits: ReadLimits) -> Folder:
             remedy="export the report: nsys export --type parquetdir REPORT.nsys-rep",
         )
     tables = {name: _columns(file) for name, file in files.items()}
-    unread = [name for name in every if name not in KNOWN and declared.EVENT_TABLE.fullmatch(name)]
+    unread = [name for name in every if name not in KNOWN and EVENT_TABLE.fullmatch(name)]
     return Folder(path, files, tables, limits, list(declared.unread_note(unread)))
 
 

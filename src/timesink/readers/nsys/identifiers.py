@@ -7,7 +7,6 @@ bits 0 to 23 (NVIDIA's export documentation, "Serialized process and thread iden
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -25,7 +24,6 @@ from timesink.records import Record
 
 UNNAMED = "<unnamed>"
 _DENSE_UP_TO = 1 << 24
-_RUNTIME_VERSION = re.compile(profiler_texts.API_VERSION)
 
 
 class Strings(Record):
@@ -53,7 +51,7 @@ class Strings(Record):
 
         Driver symbols keep their suffix (`cuMemcpyHtoDAsync_v2`), because it is part of their name.
         """
-        texts = [_RUNTIME_VERSION.sub("", text) for text in self.texts]
+        texts = [profiler_texts.API_VERSION.sub("", text) for text in self.texts]
         return pl.Series(texts, dtype=pl.Categorical())[self._positions_of(ids)]
 
     def of(self, ids: pl.Series) -> pl.Series:
@@ -84,8 +82,6 @@ class Strings(Record):
 
 _BITS = 24
 _MASK = (1 << _BITS) - 1
-_MPI_THREAD = re.compile(profiler_texts.MPI_RANK)
-_RANK_VARIABLE = re.compile(profiler_texts.RANK_VARIABLE)
 _VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
@@ -151,7 +147,7 @@ def _ranks_by_mpi(export: Export, strings: Strings) -> dict[int, int]:
         names = export.read(sources.THREAD_NAMES)
         texts = strings.of(names["nameId"])
         for process, text in zip(process_of(names["globalTid"]), texts, strict=True):
-            if text and (match := _MPI_THREAD.fullmatch(text)):
+            if text and (match := profiler_texts.MPI_RANK.fullmatch(text)):
                 by_process[process] = int(match[1])
     return by_process
 
@@ -160,7 +156,7 @@ def _rank_by_environment(export: Export) -> tuple[int, str]:
     """Rank and the variable that says it, or 0 and nothing. No other variable is kept."""
     ranks: dict[str, int] = {}
     for name, value in export.read(sources.CAPTURE_META).iter_rows():
-        if name.endswith(":ENVIRONMENT_VARIABLE") and (match := _RANK_VARIABLE.fullmatch(value or "")):
+        if name.endswith(":ENVIRONMENT_VARIABLE") and (match := profiler_texts.RANK_VARIABLE.fullmatch(value or "")):
             ranks.setdefault(match[1], int(match[2]))
     return next(((ranks[variable], variable) for variable in _VARIABLES if variable in ranks), (0, ""))
 

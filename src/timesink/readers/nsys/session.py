@@ -26,7 +26,6 @@ from timesink.untrusted.masking import kept_variables
 
 _LATEST_NS = 1 << 62  # beyond it, adding the session's start could overflow
 _WARNING, _ERROR = 2, 3
-_LOSS = re.compile(profiler_texts.LOST_EVENTS)
 _DRIVERS = {"NvDriverVersion": "GPU driver", "CudaDriverVersion": "CUDA of the driver"}
 _LONGEST_MESSAGE = 200
 _GROUP_KEYS = 2  # as many columns as the compiled order takes
@@ -99,7 +98,7 @@ def _reported_losses(export: Export) -> list[ImportNote]:
     frame = export.read(sources.DIAGNOSTICS).filter(pl.col("severity").is_in([_WARNING, _ERROR]))
     messages: dict[str, tuple[str, int]] = {}
     for severity, text in frame.iter_rows():
-        if text and (severity == _ERROR or _LOSS.search(text)):
+        if text and (severity == _ERROR or profiler_texts.LOST_EVENTS.search(text)):
             key = re.sub(NUMBER, "#", text)
             first, count = messages.get(key, (text, 0))
             messages[key] = (first, count + 1)

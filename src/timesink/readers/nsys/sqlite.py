@@ -18,6 +18,7 @@ import polars as pl
 
 from timesink import _native
 from timesink.errors import UnreadableTrace
+from timesink.knowledge.profiler_texts import EVENT_TABLE
 from timesink.model.schema import nulls
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.formats import beginning
@@ -299,7 +300,7 @@ def _let_through(connection: sqlite3.Connection, table: str, columns: frozenset[
 
 def _has_rows(connection: sqlite3.Connection, table: str) -> bool:
     """Whether a table of events that we do not read holds any."""
-    if not declared.EVENT_TABLE.fullmatch(table):
+    if not EVENT_TABLE.fullmatch(table):
         return False
     try:
         return connection.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone() is not None

@@ -15,7 +15,6 @@ from timesink.knowledge.profiler_texts import API_VERSION, CUDA_CALL, RULED_COLU
 from timesink.model.tables import SOURCES, SUMS
 from timesink.model.trace import NoteKind, Trace, noted
 from timesink.readers.ncu.csv_pages import number
-from timesink.startup import regex
 from timesink.untrusted import read_rows
 from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.plain_json import parsed
@@ -32,7 +31,6 @@ _COLUMNS: Final = {
     "Min": "min_ns", "Minimum": "min_ns", "Max": "max_ns", "Maximum": "max_ns", "StdDev": "", "Style": "",
 }  # fmt: skip
 _WHOLE: Final = ("count", "total_ns", "min_ns", "max_ns", "bytes")
-_COLUMN: Final = regex(SUMS_COLUMN)
 _NAMED: Final = {"Name": "kernel", "Range": "range", "Operation": "copy"}
 
 
@@ -48,7 +46,7 @@ def read_stats(path: Path, format_name: str, limits: ReadLimits) -> Trace:
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     others = damaged = 0
     for header, rows in tables:
-        found = [(column.group(1), column.group(2)) if column else ("", None) for column in map(_COLUMN.match, header)]
+        found = [(column[1], column[2]) if column else ("", None) for column in map(SUMS_COLUMN.match, header)]
         what = _summed([word for word, _ in found], [row[-1] for row in rows], path.name)
         others += what is None
         for row in rows if what else ():
@@ -80,7 +78,7 @@ def _summed(words: Sequence[str], names: list[str], file: str) -> str | None:
     if words[-1] not in _NAMED or None in figures or "count" not in figures:
         return None
     if words[-1] == "Name" and "Num Calls" in words:
-        is_cuda = any(regex(CUDA_CALL).match(name) for name in names) and "osrt" not in file
+        is_cuda = any(CUDA_CALL.match(name) for name in names) and "osrt" not in file
         return "api_call" if is_cuda else "os_call"
     return _NAMED[words[-1]]
 
@@ -89,7 +87,7 @@ def _plain(what: str | None, name: str) -> str:
     """The name as exports have it: calls without CUPTI's version, ranges without the colon of the default domain."""
     if what == "range":
         return name.removeprefix(":")
-    return regex(API_VERSION).sub("", name) if what == "api_call" else name
+    return API_VERSION.sub("", name) if what == "api_call" else name
 
 
 def _cells(columns: Sequence[tuple[str, str | None]], row: list[str]) -> dict[str, float | int] | None:
@@ -123,12 +121,12 @@ def _of_lines(text: str) -> Iterator[_Table]:
     head, header, rows = "", [], []  # type: tuple[str, list[str], list[list[str]]]
     spans: list[tuple[int, int]] = []
     for line in text.splitlines():
-        if regex(SUMS_TABLE).match(line):
+        if SUMS_TABLE.match(line):
             if header:
                 yield header, rows
             head, header, rows, spans = line, _split(line), [], []
         elif header and not line.strip("- "):
-            spans = [column.span() for column in regex(RULED_COLUMN).finditer(line)] or spans
+            spans = [column.span() for column in RULED_COLUMN.finditer(line)] or spans
             header = _under(head, spans) if spans else header
         elif header:
             cells = _under(line, spans) if spans else _split(line, len(header) - 1)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from timesink.knowledge import logs
 from timesink.readers.formats import HEAD_BYTES, Reader
-from timesink.startup import regex
 from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.unpack import unpacked_head
 
@@ -30,9 +29,7 @@ class TorchLogs(Reader):
         text = unpacked_head(head, HEAD_BYTES)
         if not text or b"\0" in text or text.lstrip()[:1] == b"{":
             return False
-        from timesink.readers.torch_logs.records import PREFIX
-
-        return any(PREFIX.match(line) for line in text.decode("utf-8", "replace").splitlines())
+        return any(logs.LINE.match(line) for line in text.decode("utf-8", "replace").splitlines())
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """The compile events of the file, what could not be kept counted in notes."""
@@ -49,10 +46,7 @@ class KernelStacks(Reader):
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """By the first key of the object."""
-        return (
-            regex(logs.KERNEL_STACKS).match((unpacked_head(head, HEAD_BYTES) or b"").decode("utf-8", "replace"))
-            is not None
-        )
+        return logs.KERNEL_STACKS.match((unpacked_head(head, HEAD_BYTES) or b"").decode("utf-8", "replace")) is not None
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """The calls of the graph, whose key the file does not say."""

@@ -31,8 +31,6 @@ from timesink.untrusted.unpack import UnpackedFile
 Row = dict[str, Any]
 _ZONE_NS: Final = 900 * 1_000_000_000  # time zones differ by quarters of an hour
 _CENTURY_NS: Final = 100 * 366 * 86_400 * 10**9  # two of these fit into 64 bits
-_RESUMED: Final = re.compile(logs.RESUMED)
-_COMPILE_ID: Final = re.compile(logs.COMPILE_ID)
 
 
 class Events(State):
@@ -73,14 +71,14 @@ class Events(State):
                 continue
             others = self.rows[number + 1 :]
             later = (other for other in others if other["event"] == "compile" and other["frame"] != row["frame"])
-            after = next((found for other in later if (found := _RESUMED.search(str(other.get("function"))))), None)
+            after = next((found for other in later if (found := logs.RESUMED.search(str(other.get("function"))))), None)
             if after is not None:
                 row["line"] = int(after["line"])
 
 
 def key_of(text: str) -> Row:
     """Frame, compilation and attempt of a compile id such as ``2/0_1``; all null for others."""
-    found = _COMPILE_ID.search(text)
+    found = logs.COMPILE_ID.search(text)
     if found is None:
         return {"frame": None, "compilation": None, "attempt": None}
     return {
@@ -90,13 +88,7 @@ def key_of(text: str) -> Row:
     }
 
 
-_AT: Final = re.compile(logs.USER_CODE)
-_FRAME: Final = re.compile(logs.FRAME)
-_WHY: Final = re.compile(logs.REASON)
-_OLD: Final = re.compile(logs.OLD_REASON)
 _GENERAL: Final = ("Encountered graph break when attempting to trace", "Failed to handle graph break gracefully")
-_RECOMPILING: Final = re.compile(logs.RECOMPILING)
-_GUARD: Final = re.compile(logs.GUARD)
 _NO_GUARD: Final = ("triggered by", "user stack trace", "file ", "recompiling function")
 
 
@@ -113,16 +105,16 @@ def graph_break(lines: Sequence[str]) -> Place:
     """From the message of a graph break, any version since 2.0; the innermost frame named is the place."""
     file, line, reason = None, None, None
     for number, text in enumerate(lines):
-        if (found := _AT.search(text)) is not None and file is None:
+        if (found := logs.USER_CODE.search(text)) is not None and file is None:
             file, line = found["file"], int(found["line"])
-        elif (found := _WHY.match(text)) is not None and reason is None:
+        elif (found := logs.REASON.match(text)) is not None and reason is None:
             reason = found["why"].strip() or None
             if reason and reason.startswith(_GENERAL):  # the particular reason comes below the general one
                 reason = next((later.strip() for later in lines[number + 1 :] if later.strip()), reason)
-        elif reason is None and (found := _OLD.match(text)) is not None and found["why"].strip():
+        elif reason is None and (found := logs.OLD_REASON.match(text)) is not None and found["why"].strip():
             reason = found["why"].strip()
     if file is None:
-        frames = [found for text in lines if (found := _FRAME.match(text)) is not None]
+        frames = [found for text in lines if (found := logs.FRAME.match(text)) is not None]
         if frames:
             file, line = frames[-1]["file"], int(frames[-1]["line"])
     return Place(file, line, reason)
@@ -130,7 +122,7 @@ def graph_break(lines: Sequence[str]) -> Place:
 
 def recompilation(lines: Sequence[str]) -> Place:
     """From a recompilation's message or payload: the function where it is named, and the newest guard that failed."""
-    head = next((match for text in lines if (match := _RECOMPILING.match(text.strip()))), None)
+    head = next((match for text in lines if (match := logs.RECOMPILING.match(text.strip()))), None)
     guard = next((found for text in lines if (found := failed_guard(text))), None)
     if head is None:
         return Place(None, None, guard)
@@ -139,7 +131,7 @@ def recompilation(lines: Sequence[str]) -> Place:
 
 def failed_guard(text: str) -> str | None:
     """The guard in one line, without the number of the cache entry and the source line after it."""
-    found = _GUARD.match(text.rstrip())
+    found = logs.GUARD.match(text.rstrip())
     guard = found["guard"].strip() if found else ""
     return guard if guard and not guard.lower().startswith(_NO_GUARD) else None
 
@@ -165,13 +157,6 @@ def _offset_ns(events: Events) -> int:
 
 Compilation = tuple[Any, Any]
 """Number of the frame, and of its compilation."""
-_KEY: Final = regex(logs.KERNEL_CALL)
-_GRAPH: Final = regex(logs.GRAPH_KEY)
-_FILE: Final = regex(logs.NODE_FILE)
-_NODE: Final = regex(logs.NODE)
-_SOURCES: Final = regex(logs.SOURCE_NODES)
-_HANDLE: Final = regex(logs.KERNEL_HANDLE)
-_CALL: Final = regex(logs.CALL_IN_CODE)
 _BODY: Final = regex(logs.BODY_OF_CODE, re.MULTILINE)
 _MOST_FRAMES: Final = 100
 
@@ -206,7 +191,7 @@ class Graphs(State):
         elif name == "inductor_provenance_tracking_kernel_stack_traces":
             self._explain(compilation, kernel_calls(payload))
         elif name.startswith("fx_graph_cache_"):
-            found = _GRAPH.search(payload)
+            found = logs.GRAPH_KEY.search(payload)
             self._close(compilation, found["key"] if found else None)
 
     def finish(self) -> None:
@@ -232,11 +217,11 @@ def _places(text: str) -> dict[str, str]:
     """The line of each node of a printed graph, as a stack of one frame."""
     places, here = {}, ""
     for line in text.splitlines():
-        if (found := _FILE.match(line)) is not None:
+        if (found := logs.NODE_FILE.match(line)) is not None:
             here = _text(found["file"], found["line"], found["function"])
         elif line.lstrip().startswith("#"):
             here = ""
-        elif here and (node := _NODE.match(line)) is not None:
+        elif here and (node := logs.NODE.match(line)) is not None:
             places[node["name"]] = here
     return places
 
@@ -250,11 +235,11 @@ def _calls(code: str, places: list[dict[str, str]]) -> Iterator[Call]:
     nodes: list[str] = []
     handle: tuple[str, int] | None = None
     for line in code[body.start() : body.end()].splitlines() if body else ():
-        if (sources := _SOURCES.match(line)) is not None:
+        if (sources := logs.SOURCE_NODES.match(line)) is not None:
             nodes, handle = [name.strip() for name in sources["nodes"].split(",")], None
-        elif (told := _HANDLE.match(line)) is not None:
+        elif (told := logs.KERNEL_HANDLE.match(line)) is not None:
             handle = told["kernel"], int(told["call"])
-        elif (call := _CALL.match(line)) is not None:
+        elif (call := logs.CALL_IN_CODE.match(line)) is not None:
             kernel = call["kernel"]
             own = nodes[-1:] if kernel.startswith("extern_kernels.") else nodes  # what comes before made its inputs
             of_nodes = [{graph[node] for graph in places if node in graph} for node in own]
@@ -270,7 +255,7 @@ def kernel_calls(payload: str) -> list[Call]:
         raise ValueError("it is no JSON object")
     calls = []
     for key, told in found.items():
-        match, listed = _KEY.match(key), told.get("stack_traces") if isinstance(told, dict) else told
+        match, listed = logs.KERNEL_CALL.match(key), told.get("stack_traces") if isinstance(told, dict) else told
         if match is not None and isinstance(listed, list):
             texts = dict.fromkeys(text for one in listed if isinstance(one, str) and (text := _stack(one)))
             calls.append(Call(match["kernel"], int(match["call"]), tuple(texts)))
@@ -279,7 +264,7 @@ def kernel_calls(payload: str) -> list[Call]:
 
 def _stack(text: str) -> str:
     """Python's text of a stack, outermost first, as that of the table, innermost first."""
-    frames = [found for line in text.splitlines() if (found := _FRAME.match(line)) is not None]
+    frames = [found for line in text.splitlines() if (found := logs.FRAME.match(line)) is not None]
     return ";".join(_text(one["file"], one["line"], one["function"]) for one in frames[: -1 - _MOST_FRAMES : -1])
 
 

@@ -35,7 +35,6 @@ from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import UnpackedFile
 
-PREFIX: Final = re.compile(logs.LINE)
 _YEAR: Final = 1972  # lines carry none; a leap year, so that every day exists
 
 
@@ -65,7 +64,7 @@ def records(lines: Iterable[str], losses: Losses) -> Iterator[LogRecord]:
     record: LogRecord | None = None
     below: list[str] = []
     for line in lines:
-        prefix = PREFIX.match(line)
+        prefix = logs.LINE.match(line)
         if prefix is None:
             if line.startswith("\t") and record is not None and record.digest:
                 below.append(line[1:])
@@ -257,13 +256,7 @@ def _listed(payload: str) -> list[str]:
     return [line for part in parts for line in str(part).splitlines()]
 
 
-_LINE: Final = re.compile(logs.MESSAGE)
 _BEGINS: Final = {"graph_breaks": "Graph break", "recompiles": "Recompiling function", "guards": "GUARDS:"}
-_LIMIT: Final = re.compile(logs.LIMIT)
-_LIMITED: Final = re.compile(logs.LIMITED)
-_SKIPPED: Final = re.compile(logs.SKIPPED)
-_TRACING: Final = re.compile(logs.TRACING)
-_LEAF: Final = re.compile(logs.GUARD_LEAF)
 
 
 class Text(State):
@@ -274,7 +267,7 @@ class Text(State):
 
     def take(self, record: LogRecord) -> None:
         """One line."""
-        found = _LINE.match(record.text)
+        found = logs.MESSAGE.match(record.text)
         if found is None:
             return
         channel, said, id_ = found["channel"] or "", found["said"], found["id"] or ""
@@ -295,16 +288,16 @@ class Text(State):
             self._close(channel)
 
     def _plain(self, time_ns: int, id_: str, said: str) -> None:
-        if (limit := _LIMIT.search(said)) is not None:
+        if (limit := logs.LIMIT.search(said)) is not None:
             self.events.add("limit", time_ns, key_of(id_), reason=f"{limit['limit']} ({limit['count']})")
-        elif (limited := _LIMITED.match(said)) is not None and self.events.rows:
+        elif (limited := logs.LIMITED.match(said)) is not None and self.events.rows:
             last = self.events.rows[-1]
             if last["event"] == "limit" and "function" not in last:
                 last |= {"function": limited["function"], "file": limited["file"], "line": int(limited["line"])}
-        elif (skipped := _SKIPPED.match(said)) is not None:
+        elif (skipped := logs.SKIPPED.match(said)) is not None:
             more = {"function": skipped["function"], "file": skipped["file"], "reason": skipped["why"]}
             self.events.add("skipped", time_ns, key_of(id_), **more)
-        elif (tracing := _TRACING.search(said)) is not None:
+        elif (tracing := logs.TRACING.search(said)) is not None:
             key = key_of(id_)
             if not key["attempt"]:
                 more = {"function": tracing["function"], "file": tracing["file"]}
@@ -324,7 +317,7 @@ class Text(State):
             more = named | {"file": found.file, "line": found.line, "reason": found.reason}
             self.events.add("recompile", time_ns, key, **more)
         else:
-            self.events.add("guards", time_ns, key, guards=sum(bool(_LEAF.search(line)) for line in lines))
+            self.events.add("guards", time_ns, key, guards=sum(bool(logs.GUARD_LEAF.search(line)) for line in lines))
 
 
 def read_log(path: Path, format_name: str, limits: ReadLimits) -> Trace:

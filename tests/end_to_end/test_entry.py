@@ -14,7 +14,7 @@ from timesink.cli.app import run
 from timesink.cli.commands import COMMANDS, ENTRIES, FORMER, GROUPS, OPTIONS, SHOWN, resolve
 from timesink.cli.help import FORMER_OPTIONS, is_argument, value_name
 from timesink.cli.parser import group, loaded, parsed_and_run
-from timesink.diagnosis.registry import FORMER_NAMES, all_rules, find_all
+from timesink.diagnosis.registry import all_rules, find_all, former_names
 from timesink.errors import UsageError, did_you_mean, unknown
 
 Captured = pytest.CaptureFixture[str]
@@ -201,7 +201,7 @@ def test_every_rule_is_meant_by_each_beginning_of_its_code() -> None:
         *find_all(["IDL101"]),
         *find_all(["IDL103"]),
     )
-    assert find_all([next(iter(FORMER_NAMES))])
+    assert find_all([next(iter(former_names()))])
     with pytest.raises(UsageError, match="no rule is called 'XYZ'"):
         find_all(["XYZ"])
 

@@ -13,7 +13,7 @@ from tests.rules import rule_laws as laws
 from tests.rules.cases import read_cases
 
 from timesink.diagnosis.judge import fill_template
-from timesink.diagnosis.registry import FORMER_NAMES, all_rules, find, former_name_note, rules_of
+from timesink.diagnosis.registry import all_rules, find, former_name_note, former_names, rules_of
 from timesink.diagnosis.rule import Rule, page_paths, summary_of
 from timesink.diagnosis.verdicts import Bottleneck, Clear, Found
 from timesink.knowledge.assumptions import fill_figures, fixes
@@ -87,9 +87,9 @@ def test_a_rule_that_alone_has_its_bottleneck_is_called_as_that_is() -> None:
 
 def test_former_names_and_codes_are_found_and_former_names_are_noted() -> None:
     names = {rule.card.name for rule in all_rules()}
-    assert set(FORMER_NAMES.values()) <= names
-    assert not set(FORMER_NAMES) & names
-    for former, name in FORMER_NAMES.items():
+    assert set(former_names().values()) <= names
+    assert not set(former_names()) & names
+    for former, name in former_names().items():
         assert find(former).card.name == name
         assert former_name_note(f" {former.upper()}") == f"the rule {former} is now called {name}"
     assert find("krn103").card.name == "attention-unfused"

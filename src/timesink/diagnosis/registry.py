@@ -11,38 +11,9 @@ from functools import cache
 from importlib import import_module
 from itertools import chain
 from types import ModuleType
-from typing import Final
 
-from timesink.diagnosis.rule import Rule
+from timesink.diagnosis.rule import Rule, page_paths, rule_texts
 from timesink.errors import unknown
-
-FORMER_NAMES: Final[Mapping[str, str]] = {
-    "activations-dominate": "activations",
-    "allocator-calls": "allocator",
-    "attention-in-pieces": "attention-unfused",
-    "blocking-sync": "host-sync",
-    "cast-kernels": "dtype-conversion",
-    "collectives-small": "communication-small",
-    "compilation-dominates": "compile-dominates",
-    "copies-pageable": "pageable-copies",
-    "graphs-in-pieces": "graph-breaks",
-    "grids-small": "small-grids",
-    "guard-churn": "failing-guards",
-    "input-starved": "input-pipeline",
-    "latency-bound": "latency-bound-kernel",
-    "layout-kernels": "layout-conversion",
-    "memory-fragmentation": "fragmentation",
-    "operators-far-from-bound": "far-from-bound",
-    "optimizer-passes": "optimizer-unfused",
-    "optimizer-state-dominates": "optimizer-state",
-    "pointwise-chains": "pointwise-unfused",
-    "products-misaligned": "shape-alignment",
-    "profiler-in-the-way": "profiler-overhead",
-    "streams-in-turns": "stream-serialization",
-    "too-few-warps": "occupancy",
-    "wide-types": "precision",
-}
-"""Names that rules had before, and the names they have now."""
 
 
 @cache
@@ -62,16 +33,22 @@ def rule_modules(topic: str = "") -> tuple[ModuleType, ...]:
     return tuple(map(import_module, names))
 
 
+@cache
+def former_names() -> Mapping[str, str]:
+    """Names that rules had before, and the names they have now."""
+    return {former: name for name in sorted(page_paths()) for former in rule_texts(name).former}
+
+
 def find(code_or_name: str) -> Rule:
     """The rule with that code or name, present or former, in any case. `UsageError` names the nearest ones."""
     wanted = code_or_name.strip().lower()
-    wanted = FORMER_NAMES.get(wanted, wanted)
+    wanted = former_names().get(wanted, wanted)
     cards = {rule: rule.card for rule in all_rules()}
     for rule, card in cards.items():
         if wanted in (card.code.lower(), card.name):
             return rule
     shown = {name: f"{card.code} {card.name}" for card in cards.values() for name in (card.code, card.name)}
-    former = {name: shown[present] for name, present in FORMER_NAMES.items()}
+    former = {name: shown[present] for name, present in former_names().items()}
     raise unknown("rule", code_or_name, {**shown, **former}, "timesink explain")
 
 
@@ -89,7 +66,8 @@ def find_all(texts: Iterable[str]) -> tuple[Rule, ...]:
 def former_name_note(name: str) -> str | None:
     """A note for whoever asks for a rule by a name that it had before; None for any other name."""
     former = name.strip().lower()
-    return f"the rule {former} is now called {FORMER_NAMES[former]}" if former in FORMER_NAMES else None
+    present = former_names().get(former)
+    return f"the rule {former} is now called {present}" if present else None
 
 
 def rules_of(module: ModuleType) -> tuple[Rule, ...]:

@@ -103,6 +103,15 @@ class Patterns:
         def __getattr__(self, name: str) -> Pattern: ...
 
 
+def table_rows(module: str) -> Iterator[dict[str, str]]:
+    """The rows of the text file beside a module, by the heads of its columns, which stand two blanks apart; ``-`` is
+    what there is none of."""
+    head, *rows = Path(module).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    columns = re.split(" {2,}", head)
+    for row in rows:
+        yield dict(zip(columns, re.split(" {2,}", row), strict=True))
+
+
 def patterns_in(value: object) -> Iterator[Pattern]:
     """Every pattern of a value that may be one, or a tuple or dictionary of some."""
     if isinstance(value, Pattern):

@@ -17,10 +17,9 @@ import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 
-from timesink.knowledge import Pattern
+from timesink.knowledge import Pattern, table_rows
 from timesink.knowledge.vendors import NVIDIA, vendor_of_product
 from timesink.records import Record, field
 from timesink.startup import regex
@@ -196,17 +195,14 @@ def candidates(words: str) -> tuple[GpuPeaks, ...]:
 
 
 def _read_table() -> Iterator[tuple[re.Pattern[str], GpuPeaks]]:
-    """The rows of `gpus.txt`: columns stand two blanks apart, and ``-`` is what is not known or not so.
+    """The rows of `gpus.txt`; ``-`` is what is not known or not so.
 
     Rates are TFLOP/s, rates of memory and NVLink (in one direction, of boards that are sold with it only: half of what
     datasheets quote) GB/s. Of AMD's, multiprocessors are compute units, and L2 is not the Infinity Cache.
     """
-    head, *rows = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
-    columns = re.split(" {2,}", head)
-    for row in rows:
-        cells = dict(zip(columns, re.split(" {2,}", row), strict=True))
+    for cells in table_rows(__file__):
         figures = {name: float(cell) for name, cell in cells.items() if re.fullmatch(r"[\d.]+", cell)}
-        giga = {name: 1e9 * figures[name] for name in columns if name in figures}
+        giga = {name: 1e9 * figures[name] for name in figures}
         said = {"dram": giga.get("says DRAM")} | {
             name: 1e12 * figures[f"says {name}"] for name in ("fp64", "fp32") if f"says {name}" in figures
         }

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
-from pathlib import Path
 
-from timesink.knowledge import gpus
+from timesink.knowledge import gpus, table_rows
 from timesink.measures.counters import (
     KernelCounters,
     Occupancy,
@@ -159,11 +158,8 @@ _WORKED: Mapping[str, Callable[[LaunchFacts], Value]] = {
 
 
 def _figures() -> Iterator[Figure]:
-    """The rows of `sheet.txt`: columns stand two blanks apart, ``-`` is none, and the unit of what is no number is
-    ``text``. A figure without counters is worked out."""
-    _, *rows = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
-    for row in rows:
-        key, group, head, unit, counters = (cell.strip() for cell in row.split("  ") if cell)
+    """The rows of `sheet.txt`: the unit of what is no number is ``text``. A figure without counters is worked out."""
+    for key, group, head, unit, counters in (row.values() for row in table_rows(__file__)):
         names = () if counters == "-" else tuple(counters.split(", "))
         of = None if names else _WORKED.get(key) or _stall(key.removeprefix("stall_").removesuffix("_pct"))
         yield Figure(key, group, head, unit.replace("text", "").strip("-"), names, of, is_text=unit == "text")

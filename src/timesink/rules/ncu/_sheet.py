@@ -13,6 +13,7 @@ import polars as pl
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.errors import unknown
+from timesink.knowledge import table_rows
 from timesink.measures.counters import ARITHMETIC, MEMORY, Resource
 from timesink.measures.counters.limiter import KernelLimits, why_unexplained
 from timesink.measures.counters.machine_roofs import LeastBytes
@@ -28,9 +29,7 @@ SHEETS_DOC: Final = "Derived: one row per profiled launch: its limiter, roof and
 VERDICT: Final = ("limiter", "limiter_pct", "limiter_most_pct", "roof", "roof_pct", "roof_speedup", "bound_speedup")
 """Keys of `verdict_of`, the columns before a sheet's figures."""
 _WAITING: Final = (Cause.OCCUPANCY, Cause.LATENCY)
-_HANDBOOKS: Final = "profiling guides"
 _LEAST_SHOWN: Final = 0.005  # half a percent: shares are shown with three digits
-_NCU_SOL: Final = "ncu's SOLBottleneck"
 
 
 def verdict_of(limits: KernelLimits | None) -> dict[str, Value]:
@@ -75,49 +74,15 @@ class Check(Record):
     passed: str
 
 
-def _check(name: str, figures: str, limit: Limit, passed: str, above: bool = True) -> Check:
-    return Check(name, tuple(figures.split()), above, limit, passed)
+def _checks() -> Iterator[Check]:
+    """The rows of `_sheet.txt`: passed where the largest of the figures is over the limit, or under it."""
+    for row in table_rows(__file__):
+        way, number, unit = row["limit"].split(" ", 2)
+        limit = Limit(int(number), unit, row["why"], row["source"])
+        yield Check(row["check"], tuple(row["figures"].split()), way == "over", limit, row["passed means"])
 
 
-CHECKS: Final = (
-    _check(
-        "sm_high", "sm_pct", Limit(80, "%", "little is left on the busiest unit of the SMs", _NCU_SOL),
-        "the SMs' busiest unit, load-store among them, is well used",
-    ),
-    _check(
-        "memory_high", "memory_pct", Limit(80, "%", "little is left on the busiest memory unit", _NCU_SOL),
-        "the busiest memory unit is well used",
-    ),
-    _check(
-        "both_low", "sm_pct memory_pct", Limit(60, "%", "no unit is a bottleneck by itself", _NCU_SOL),
-        "on average no unit is near its peak", above=False,
-    ),
-    _check(
-        "stalled", "sm_pct memory_pct", Limit(30, "%", "most of the time every unit waits", _HANDBOOKS),
-        "on average every unit waits most of the time", above=False,
-    ),
-    _check(
-        "dram_low", "dram_pct", Limit(70, "%", "a streaming kernel passes it", _HANDBOOKS),
-        "DRAM is not the roof", above=False,
-    ),
-    _check(
-        "tensor_low", "tensor_pct", Limit(60, "%", "large matrix products pass it", _HANDBOOKS),
-        "the tensor cores are not the roof", above=False,
-    ),
-    _check(
-        "occupancy_low", "achieved_occupancy_pct", Limit(50, "%", "fewer warps hide less latency", _HANDBOOKS),
-        "few warps are there to hide waits", above=False,
-    ),
-    _check(
-        "registers", "registers",
-        Limit(128, "registers", "more leave an SM fewer than 16 warps of its 65,536", "CUDA guide"),
-        "registers leave an SM few warps",
-    ),
-    _check(
-        "spills", "spill_bytes", Limit(0, "bytes", "local memory is spilled registers or arrays", "CUDA guide"),
-        "registers or arrays live in local memory",
-    ),
-)  # fmt: skip
+CHECKS: Final = tuple(_checks())
 
 
 class CheckResult(Record):

@@ -56,7 +56,7 @@ MODULES = {
     ),
     "budget": (
         "measures/timeline/__init__.py measures/steps/per_step.py diagnosis/budgets.py",
-        "measures/timeline/test_budget.py measures/steps/test_per_step.py",
+        "measures/test_cases.py measures/timeline/test_budget.py measures/steps/test_per_step.py",
     ),
     "changes": (
         "fixes/replays.py whatif/changes/kernels.py whatif/changes/host.py whatif/changes/transfers.py",

@@ -26,7 +26,6 @@ from timesink.measures.steps.per_step import (
 )
 from timesink.measures.steps.slow_steps import slow_rates, weights
 from timesink.measures.timeline import device_timeline
-from timesink.measures.timeline.copies import exposed_copies
 from timesink.model.intervals import Intervals
 
 US = 1_000
@@ -63,17 +62,6 @@ def test_of_several_devices_the_largest_counts(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(per_step, "per_step_ns", lambda _, device, claimed: device[1] + claimed.total_ns)
     claimed = {(0, 5): Intervals.one(0, 2), (0, 1): Intervals.one(3, 7)}
     assert largest_per_step_ns(trace_of(STEPS), claimed) == 7
-
-
-def test_a_trace_without_steps_counts_as_one_window() -> None:
-    trace = trace_of("""
-| device_ops | name | start_us | end_us |
-| a          | a    |        0 |     10 |
-| b          | b    |       30 |     40 |
-""")
-    assert period_name(trace) == "window"
-    assert period_ns(trace, DEVICE) == 40 * US
-    assert per_step_ns(trace, DEVICE, Intervals.one(10 * US, 30 * US)) == 20 * US
 
 
 def test_every_mean_counts_slow_steps_as_often_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,34 +109,6 @@ def test_instants_are_counted_in_the_kept_steps_of_their_rank_their_ends_left_ou
         assert begun_per_step(trace, rank, pl.Series(instants)) == pytest.approx(within / len(start))
         assert begun_per_step(trace, rank, pl.Series([start[1]])) == pytest.approx(1 / len(start))
     assert begun_per_step(trace, 2, pl.Series([5, 5_000])) == 2
-
-
-def test_a_step_without_length_has_no_share() -> None:
-    trace = trace_of("""
-| device_ops | name | start_us | end_us |
-| a          | a    |        5 |      5 |
-""")
-    assert share_of_step(trace, DEVICE, Intervals.none()) == 0.0
-
-
-def test_copies_are_grouped_by_direction_and_memory_and_exposed_where_no_kernel_runs() -> None:
-    trace = trace_of("""
-| device_ops | kind   | name | copy_kind | src_memory | stream | bytes | start_us | end_us |
-| pageable   | copy   | c    | h2d       | pageable   |     20 | 4 MB  |        0 |    100 |
-| pinned     | copy   | c    | h2d       | pinned     |     20 | 2 MB  |      100 |    200 |
-| back       | copy   | c    | d2h       | device     |     20 |       |      200 |    250 |
-| kernel     | kernel | k    |           |            |      7 |       |       60 |    150 |
-""")
-    back, pinned, pageable = exposed_copies(trace)
-    assert [(group.direction, group.pageable) for group in (back, pinned, pageable)] == [
-        ("d2h", False),
-        ("h2d", False),
-        ("h2d", True),
-    ]
-    assert (pageable.exposed.total_ns, pinned.exposed.total_ns) == (60 * US, 50 * US)
-    assert (pageable.gigabytes_per_s, pinned.gigabytes_per_s) == (40.0, 20.0)
-    assert back.gigabytes_per_s is None
-    assert pageable.rows == (0,)
 
 
 def test_the_ends_of_a_recording_count_where_their_length_is_seen() -> None:

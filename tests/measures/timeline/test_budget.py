@@ -45,30 +45,6 @@ LOOP = """
 """
 
 
-def test_compute_hides_communication_and_both_hide_copies() -> None:
-    budget = device_timeline(
-        trace_of("""
-        | device_ops | kind   | name            | stream | start_ns | end_ns |
-        | gemm       | kernel | gemm            |      7 |        0 |     40 |
-        | reduce     | kernel | ncclDevKernel_X |     20 |       30 |     60 |
-        | copy       | copy   | Memcpy HtoD     |     21 |       35 |     70 |
-        | set        | set    | Memset          |      7 |       90 |    100 |
-        """)
-    )[0, 0]
-    assert budget.compute_ns == 50
-    assert (budget.communication_ns, budget.exposed_communication_ns) == (30, 20)
-    assert (budget.copy.total_ns, budget.exposed_copy_ns) == (35, 10)
-    assert (budget.idle_ns, budget.span_ns) == (20, 100)
-
-
-def test_the_budget_of_a_step_covers_its_window_and_no_more() -> None:
-    rows = step_budgets(trace_of(LOOP))
-    assert rows.select(pl.exclude("rank", "device")).rows() == [
-        (0, 10, 60, 50, 20, 10, 0, 20),
-        (1, 60, 110, 50, 20, 0, 10, 20),
-    ]
-
-
 @given(traces())
 def test_the_four_parts_make_the_span(trace: Trace) -> None:
     for budget in (*device_timeline(trace), *device_timeline(trace.linked_only())):
@@ -159,19 +135,6 @@ def test_gaps_are_numbered_by_the_stretch_that_ends_them() -> None:
     }  # fmt: skip
 
 
-def test_ratios_of_a_span_that_does_not_begin_at_zero() -> None:
-    line = device_timeline(trace_of(GAPS))[0, 0]
-    assert (line.span_ns, line.busy_ns, line.idle_ns, line.idle.total_ns) == (120, 29, 91, 91)
-    assert (line.busy_ratio, line.idle_ratio) == (29 / 120, 91 / 120)
-    empty = device_timeline(
-        trace_of("""
-        | device_ops | name | start_ns | end_ns |
-        | a          | a    |       10 |     10 |
-        """)
-    )[0, 0]
-    assert (empty.span_ns, empty.busy_ratio, empty.idle_ratio) == (0, 0.0, 0.0)
-
-
 def test_the_budget_of_each_device_by_hand() -> None:
     """Of two steps of 50: kernels take 20 of each, a copy 10 more of the second, a collective 10 more of the first."""
     (budget,) = budgets.step_budgets(trace_of(LOOP))
@@ -185,23 +148,6 @@ def test_the_budget_of_each_device_by_hand() -> None:
     idle = [part.time_ns for part in budget.parts if part.kind not in ("compute", "communication", "copy")]
     assert idle == sorted(idle, reverse=True)
     assert len(idle) > 1
-
-
-def test_an_op_of_no_length_leaves_a_gap_before_what_the_first_call_launched() -> None:
-    trace = trace_of("""
-    | device_ops | name | start_ns | end_ns | correlation |
-    | empty      | a    |       10 |     10 |          99 |
-    | late       | a    |       50 |     60 |           2 |
-
-    | api_calls | name             | start_ns | end_ns | correlation |
-    | late      | cudaLaunchKernel |       35 |     36 |           2 |
-    """)
-    line = device_timeline(trace)[0, 0]
-    assert list(zip(line.idle.start_ns, line.idle.end_ns, strict=True)) == [(10, 50)]
-    columns = ("start_ns", "end_ns", "op", "call", "launch_start_ns", "host_late_ns")
-    assert device_gaps(trace).frame.select(columns).rows() == [(10, 50, 1, 0, 35, 25)]
-    (budget,) = budgets.step_budgets(trace)
-    assert {part.kind for part in budget.parts} & {"compute", "communication", "copy"} == {"compute"}
 
 
 def test_what_is_covered_of_rows_whose_device_has_no_intervals_is_nothing() -> None:

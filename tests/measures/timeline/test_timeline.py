@@ -5,19 +5,10 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import reordered, shifted, traces
-from tests.tables import trace_of
 
 from timesink.measures.timeline import DeviceTimeline, DeviceTimelines, device_timeline
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-
-TWO_STREAMS = """
-| device_ops | kind   | name                     | stream | start_ns | end_ns |
-| gemm       | kernel | gemm                     |      7 |        0 |     40 |
-| reduce     | kernel | ncclDevKernel_AllReduce  |     20 |       30 |     60 |
-| copy       | copy   | Memcpy HtoD              |     21 |       55 |     70 |
-| late       | kernel | gemm                     |      7 |       90 |    100 |
-"""
 
 
 def figures(lines: DeviceTimelines) -> list[tuple[int, ...]]:
@@ -35,43 +26,6 @@ def figures(lines: DeviceTimelines) -> list[tuple[int, ...]]:
         )
 
     return [parts(line) for line in lines]
-
-
-def test_a_device_is_busy_when_any_stream_is() -> None:
-    line = device_timeline(trace_of(TWO_STREAMS))[0, 0]
-    assert (line.span_ns, line.busy_ns, line.idle_ns) == (100, 80, 20)
-    assert (line.compute.total_ns, line.communication.total_ns, line.copy.total_ns) == (50, 30, 15)
-    assert (line.idle.start_ns.tolist(), line.idle.end_ns.tolist()) == ([70], [90])
-
-
-def test_devices_of_two_ranks_are_told_apart_and_ordered() -> None:
-    lines = device_timeline(
-        trace_of("""
-        | device_ops | rank | device | name | start_ns | end_ns |
-        | a          |    1 |      0 | gemm |        5 |     10 |
-        | b          |    0 |      1 | gemm |        0 |     20 |
-        | c          |    0 |      0 | gemm |        0 |      1 |
-        """)
-    )
-    assert list(lines.by_device) == [(0, 0), (0, 1), (1, 0)]
-    assert [line.busy_ns for line in lines] == [1, 20, 5]
-
-
-def test_linked_timeline_leaves_out_work_launched_before_the_window() -> None:
-    trace = trace_of("""
-        | device_ops | name | start_ns | end_ns | correlation |
-        | head       | gemm |        0 |     10 |             |
-        | unknown    | gemm |       10 |     20 |          99 |
-        | first      | gemm |       30 |     40 |           1 |
-        | second     | gemm |       45 |     50 |           2 |
-
-        | api_calls | name             | start_ns | end_ns | correlation |
-        | launch    | cudaLaunchKernel |        5 |      6 |           1 |
-        | launch    | cudaLaunchKernel |        7 |      8 |           2 |
-        """)
-    (every,), (linked,) = device_timeline(trace), device_timeline(trace.linked_only())
-    assert (every.span_ns, every.idle_ns) == (50, 15)
-    assert (linked.span_ns, linked.idle_ns) == (20, 5)
 
 
 def test_no_device_ops_no_timelines() -> None:

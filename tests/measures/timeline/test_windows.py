@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.measures.steps.test_steps import loop
 from tests.strategies import traces
-from tests.tables import trace_of
 
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import step_budgets
@@ -61,19 +60,6 @@ def test_a_last_step_without_its_kernel_does_not_end_the_one_before() -> None:
     trace = Trace("copies", {**whole.tables, DEVICE_OPS: both})
     cut = steps(trace.between(0, 1_060)).windows  # the copy of step 6 at 1041, its kernel at 1101
     assert cut.select("start_ns", "end_ns").rows()[-1] == (901, 1_001) and cut["period_ns"].unique().to_list() == [100]
-
-
-def test_what_ran_before_the_window_is_no_time_of_it() -> None:
-    trace = trace_of(
-        """
-        | device_ops | device | stream | name                                      | start_us | end_us |
-        | a          | 0      | 7      | gemm                                      | 0        | 90     |
-        | b          | 0      | 8      | ncclDevKernel_AllReduce_Sum_bf16_RING_LL  | 0        | 110    |
-        | c          | 0      | 7      | gemm                                      | 130      | 150    |
-        """
-    )
-    cut = device_timeline(trace.between(100_000, 140_000))[0, 0]
-    assert (cut.span_ns, cut.exposed_communication_ns, cut.idle_ns, cut.compute_ns) == (40_000, 10_000, 20_000, 10_000)
 
 
 @given(traces(), st.integers(0, 150), st.integers(1, 150))

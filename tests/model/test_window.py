@@ -7,72 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import traces
-from tests.tables import trace_of
 
 from timesink.errors import UsageError
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES, THREADS
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.model.window import Span, Window
-
-
-def names(trace: Trace, table: object) -> list[str]:
-    return trace[table]["name"].cast(pl.String).to_list()  # type: ignore[index]
-
-
-TRACE = """
-| device_ops | device | stream | name | start_us | end_us | correlation |
-| a          | 0      | 7      | past | 10       | 20     | 1           |
-| b          | 0      | 7      | runs | 20       | 110    | 2           |
-| c          | 0      | 7      | late | 110      | 120    | 3           |
-| d          | 0      | 7      | next | 200      | 210    | 4           |
-
-| api_calls | thread | name | start_us | end_us | correlation |
-| a         | 1      | la   | 1        | 2      | 1           |
-| b         | 1      | lb   | 3        | 4      | 2           |
-| c         | 1      | lc   | 50       | 51     | 3           |
-| s         | 1      | sync | 52       | 250    |             |
-| d         | 1      | ld   | 260      | 261    | 4           |
-
-| host_ops | thread | name | start_us | end_us |
-| a        | 1      | oa   | 0        | 5      |
-| c        | 1      | oc   | 49       | 52     |
-"""
-
-
-def test_a_window_keeps_what_touches_it_and_the_launches_of_what_starts_in_it() -> None:
-    cut = trace_of(TRACE).between(100_000, 200_000)
-    assert names(cut, DEVICE_OPS) == ["runs", "late"]  # "runs" touches it; "next" starts where it ends
-    assert names(cut, API_CALLS) == [
-        "lc",
-        "sync",
-    ]  # from 50 us on, where "late" was launched
-    assert names(cut, HOST_OPS) == ["oc"]
-
-
-def test_a_kernel_that_ran_before_the_window_does_not_drag_its_launch_in() -> None:
-    cut = trace_of(TRACE).between(25_000, 100_000)
-    assert names(cut, DEVICE_OPS) == ["runs"]
-    assert names(cut, API_CALLS) == ["lc", "sync"]
-
-
-def test_an_instant_belongs_to_the_window_it_lies_in() -> None:
-    text = "| ranges | thread | name | start_us | end_us |\n| a | 1 | x | 5 | 5 |\n| b | 1 | y | 9 | 9 |"
-    trace = trace_of(text)
-    assert names(trace.between(5_000, 9_000), RANGES) == ["x"]
-    assert names(trace.between(9_000, 12_000), RANGES) == ["y"]
-
-
-def test_threads_of_processes_that_did_nothing_in_the_window_are_left_out() -> None:
-    text = """
-    | threads | process | thread | name |
-    | a       | 1       | 1      | main |
-    | b       | 2       | 1      | other |
-
-    | api_calls | process | thread | name | start_us | end_us |
-    | a         | 1       | 1      | x    | 0        | 5      |
-    | b         | 2       | 1      | y    | 10       | 15     |
-    """
-    assert names(trace_of(text).between(10_000, 20_000), THREADS) == ["other"]
 
 
 @given(traces(), st.integers(0, 150), st.integers(1, 150))

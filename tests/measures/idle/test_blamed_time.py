@@ -175,24 +175,6 @@ def test_the_wait_right_behind_a_pageable_copy_of_data_is_part_of_the_copy(
     assert list(by_cause(trace)) == [cause]
 
 
-def test_short_untraced_stretches_are_dispatch_and_long_ones_python() -> None:
-    trace = trace_of("""
-| device_ops | name | correlation | start_us | end_us |
-| a          | a    |           1 |       20 |    100 |
-| b          | b    |           2 |      150 |    200 |
-| c          | c    |           3 |      500 |    600 |
-
-| api_calls | name             | correlation | start_us | end_us |
-| a         | cudaLaunchKernel |           1 |        0 |      5 |
-| b         | cudaLaunchKernel |           2 |      140 |    145 |
-| c         | cudaLaunchKernel |           3 |      490 |    495 |
-""")
-    (python,) = python_time(trace)
-    assert python.intervals.total_ns == 290 * US
-    (launching,) = launching_time(trace)
-    assert launching.intervals.total_ns == (50 + 10) * US
-
-
 KERNELS = ("gemm_a", "relu_b", "gemm_c", "softmax_d", "gemm_e", "loss_f", "gemm_g", "add_h")
 
 

@@ -17,16 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from tests.strategies import frame, reordered, shifted, traces
-from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
 from timesink.measures.idle.blame import IdleBlame, idle_blame, idle_of_rank, idle_shares, intervals_of
-from timesink.measures.idle.causes import os_time
 from timesink.measures.timeline import device_gaps, device_timeline
 from timesink.measures.timeline.launches import launches
 from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
-from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.records import replace
@@ -132,18 +130,6 @@ def test_a_queued_kernel_that_starts_late_is_ordinary_or_unexplained(gap_us: int
     assert parts(blame) == [(cause, 100, 100 + gap_us)]
 
 
-def test_idle_time_that_ends_as_unified_memory_migrates_is_nobody_elses() -> None:
-    blame = idle_blame(
-        trace_of("""
-            | device_ops | kind   | name                        | copy_kind | start_us | end_us |
-            | kernel     | kernel | k                           |           | 0        | 100    |
-            | page       | copy   | Unified memory Memcpy DtoH  | d2h       | 140      | 150    |
-            | copy       | copy   | Memcpy DtoH                 | d2h       | 190      | 200    |
-        """)
-    )
-    assert parts(blame) == [("migration", 100, 140), ("unexplained", 150, 190)]
-
-
 def test_gaps_inside_a_graph_launch_are_the_graphs() -> None:
     blame = idle_blame(made(calls=[("cudaGraphLaunch", 0, 20, 1)], kernels=[("a", 10, 20, 1), ("b", 23, 30, 1)]))
     assert parts(blame) == [("graph_gap", 20, 23)]
@@ -236,32 +222,6 @@ def test_an_operator_cut_in_two_changes_no_cause() -> None:
 
 
 WRITES = Path(__file__).resolve().parents[2] / "data" / "nsys" / "writes.sqlite.xz"
-
-
-def test_time_between_two_calls_that_move_data_is_theirs_where_nothing_else_was_done() -> None:
-    trace = trace_of("""
-    | os_calls  | name              | thread | start_us | end_us |
-    | first     | write             |      1 |        0 |   1000 |
-    | near      | write             |      1 |     2000 |   2500 |
-    | launches  | write             |      1 |     3500 |   3600 |
-    | elsewhere | write             |      1 |     4000 |   4100 |
-    | far       | write             |      1 |     9000 |   9100 |
-    | in a call | poll              |      1 |     9310 |   9390 |
-    | other     | pthread_cond_wait |      1 |     9500 |   9600 |
-    | no call   | pthread_create    |      1 |     9700 |   9800 |
-
-    | api_calls | name                  | correlation | thread | start_us | end_us |
-    | a         | cudaLaunchKernel      |           1 |      1 |     3000 |   3010 |
-    | b         | cudaStreamSynchronize |             |      1 |     9300 |   9400 |
-
-    | ranges | name | thread | start_us | end_us |
-    | one    | log  |      1 |     3900 |   9200 |
-    """)
-    found = os_time(trace)
-    ends = trace[OS_CALLS]["end_ns"].to_list()
-    assert (found.until_ns[found.own] // 1000).tolist() == [2000, 2500, 3600, 4100, 9100, 9600]
-    assert found.until_ns[1:].tolist() == ends[1:]
-    assert found.for_thread.tolist() == [False] * 6 + [True, False]
 
 
 def test_a_program_that_writes_in_each_step_waits_for_the_operating_system(tmp_path: Path) -> None:

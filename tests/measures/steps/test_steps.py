@@ -12,7 +12,7 @@ from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.steps import marks, step_times, steps
 from timesink.measures.steps.launch_sequences import step_candidates
-from timesink.measures.steps.marks import StepMarker, step_of_ops
+from timesink.measures.steps.marks import StepMarker
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import StepChoice, Trace
 from timesink.records import replace
@@ -76,27 +76,6 @@ def test_the_last_step_is_truncated_and_counted() -> None:
     found = steps(loop([100] * 4))
     assert found.frame["status"].to_list() == ["kept", "kept", "kept", "truncated"]
     assert found.dropped == {"truncated": 1}
-
-
-def test_work_belongs_to_the_step_of_its_launch_however_late_it_runs() -> None:
-    trace = trace_of("""
-        | device_ops | name | start_ns | end_ns | correlation |
-        | of step 0  | gemm |      150 |    190 |           1 |
-        | of step 1  | gemm |      190 |    199 |           2 |
-        | of neither | gemm |      300 |    310 |           3 |
-        | unlinked   | gemm |      120 |    130 |             |
-
-        | api_calls | name             | start_ns | end_ns | correlation |
-        | a         | cudaLaunchKernel |       99 |    101 |           1 |
-        | b         | cudaLaunchKernel |      100 |    102 |           2 |
-        | c         | cudaLaunchKernel |      200 |    202 |           3 |
-
-        | ranges | name           | start_ns | end_ns |
-        | 0      | ProfilerStep#4 |        0 |    100 |
-        | 1      | ProfilerStep#5 |      100 |    200 |
-        """)
-    by_start = dict(zip(trace[DEVICE_OPS]["start_ns"], step_of_ops(trace).tolist(), strict=True))
-    assert by_start == {120: -1, 150: 0, 190: 1, 300: -1}
 
 
 def test_slow_leading_steps_are_warm_up() -> None:

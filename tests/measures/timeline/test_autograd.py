@@ -58,18 +58,6 @@ TWO_LAYERS = """
 """
 
 
-def test_backward_work_is_the_waiting_range_s_and_shown_beside_the_range_of_its_forward() -> None:
-    times = range_times(trace_of(TWO_LAYERS))
-    columns = ("name", "op_count", "device_ns", "backward_ns")
-    assert {name: figures for name, *figures in times.select(columns).rows()} == {
-        "step": [4, 111_000, 0],
-        "forward": [2, 35_000, 76_000],
-        "layer 1": [1, 30_000, 70_000],
-        "layer 2": [1, 5_000, 6_000],
-        "backward": [2, 76_000, 0],
-    }
-
-
 def test_a_start_end_range_takes_what_its_thread_waits_for() -> None:
     times = range_times(trace_of(_crossing_step()))
     assert dict(times.select("name", "op_count").rows())["step"] == 4

@@ -13,7 +13,6 @@ from timesink.measures.idle.blame import idle_blame
 from timesink.measures.timeline.attribution import attribution, host_nesting
 from timesink.measures.timeline.call_trees import (
     NO_OPERATOR,
-    NOWHERE,
     CallTree,
     device_tree,
     host_step_count,
@@ -100,25 +99,6 @@ def test_a_change_by_hand() -> None:
         name: (both.before_ns[at], both.after_ns[at]) for at, name in enumerate(both.names) if both.parent[at] == 0
     }
     assert found == {"aten::mm": (25_000, 12_500), "relu": (5_000, 0), "gelu": (0, 2_500)}
-
-
-def test_device_time_by_hand() -> None:
-    assert times(device_tree(trace_of(BY_HAND))) == {
-        "ProfilerStep": 30_000,
-        "ProfilerStep › aten::mm": 25_000,
-        "ProfilerStep › aten::mm › gemm": 25_000,
-        "ProfilerStep › relu": 5_000,
-        NOWHERE: 2_000,
-        f"{NOWHERE} › relu": 2_000,
-    }
-
-
-def test_host_time_by_hand() -> None:
-    assert times(host_tree(trace_of(BY_HAND))) == {
-        "thread 1": 25_000,
-        "thread 1 › ProfilerStep": 25_000,
-        "thread 1 › ProfilerStep › aten::mm": 8_000,
-    }
 
 
 @given(traces(min_ops=1))

@@ -32,24 +32,6 @@ def test_the_time_between_begin_and_end_is_captured() -> None:
     assert (found.captured_ns, found.share) == (800_000, 0.8)
 
 
-def test_a_graph_captured_in_pieces_is_captured_until_its_last_piece() -> None:
-    rows = [
-        row
-        for at in range(0, 1000, 200)
-        for row in (
-            f"| b | hipStreamBeginCapture | {at} | {at + 1} |",
-            f"| e | hipStreamEndCapture | {at + 40} | {at + 41} |",
-        )
-    ]
-    text = "\n".join(["| api_calls | name | start_us | end_us |", *rows, "| l | hipLaunchKernel | 998 | 999 |"])
-    found = graph_capture(trace_of(text))
-    assert found.captured_ns == 839_000
-    eager = "| ranges | name | start_us | end_us |\n| r | capture_8_PIECEWISE | -400 | 900 |"
-    assert graph_capture(trace_of(f"{text}\n\n{eager}")).share == 1.0
-    launched = graph_capture(trace_of(f"{text}\n| g | hipGraphLaunch | 990 | 995 |"))
-    assert launched.captured_ns == 5 * 39_000
-
-
 def test_a_trace_of_a_capture_is_not_diagnosed_and_says_what_to_record() -> None:
     diagnosis = diagnose(captured(100, 900))
     assert diagnosis.bottleneck is Bottleneck.UNDECIDED

@@ -74,7 +74,10 @@ MODULES = {
         f"measures/ranks/test_lateness.py measures/communication/test_waits.py {CASES}",
         "COM103",
     ),
-    "replay": ("measures/timeline/replay.py", "measures/timeline/test_replay.py"),
+    "replay": (
+        "measures/timeline/replay.py measures/ranks/paces.py",
+        "measures/timeline/test_replay.py measures/ranks/test_paces.py",
+    ),
     "gate": ("verify/gate.py", "verify/test_gate.py"),
 }
 _OTHER = {

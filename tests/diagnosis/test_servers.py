@@ -21,7 +21,8 @@ from tests.strategies import frame
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Bottleneck, Diagnosis
-from timesink.measures.timeline.replay import estimated_step_ns, pricers
+from timesink.measures.ranks.paces import estimated_step_ns
+from timesink.measures.timeline.replay import pricers
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, OS_CALLS
 from timesink.model.trace import Trace
 from timesink.readers import read

@@ -15,7 +15,6 @@ from tests.strategies import frame
 from tests.tables import trace_of
 from tests.whatif.programs import Host, Launch, Step, Wait, simulate
 
-from timesink.knowledge.assumptions import replay as assumed
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.timeline import device_timeline, replay
 from timesink.measures.timeline.replay import calibrated_pricers, graphs, pricers, step_windows
@@ -147,28 +146,11 @@ def test_slow_steps_seen_too_often_are_weighed_before_they_are_compared() -> Non
     assert replay._reweigh_slow_steps(pricer, (2.5 + 50.5 / 9.1) * NS_PER_MS) is None
 
 
-def test_a_job_takes_as_long_as_its_shortest_rank_or_the_slowest_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps for little, expected and much cost of recording; in a collective rank 0 waits 3 ms and rank 1 waits 7."""
-    cases = {0: (stepped(12.0), stepped(10.0), stepped(8.0)), 1: (stepped(11.0), stepped(10.5), stepped(6.0))}
-    monkeypatch.setattr(replay, "deflated_pricers", lambda _: cases)
-    monkeypatch.setattr(replay, "exposed_waits", lambda _: {(0, 0): 3, (1, 0): 7, (1, 1): 7})
-    monkeypatch.setattr(replay, "largest_per_step_ns", lambda _, waits: sum(waits.values()) / len(waits) * NS_PER_MS)
-    trace = Trace("made", {})
-    paces = {
-        rank: [(step / NS_PER_MS, alone / NS_PER_MS) for step, alone in of]
-        for rank, of in replay.rank_paces_ns(trace).items()
-    }
-    assert paces == {0: [(12, 9), (10, 7), (8, 5)], 1: [(11, 4), (10.5, 3.5), (6, 0)]}
-    assert replay.estimated_step_ns(trace) == (6 * NS_PER_MS, 10 * NS_PER_MS, 11 * NS_PER_MS)
-    other = assumed.ANOTHER_RUN
-    likely = (6 * NS_PER_MS * other.low, 10 * NS_PER_MS * other.value, 11 * NS_PER_MS * other.high)
-    assert replay.likely_step_ns(trace) == likely
-    assert replay.step_without_profiler_ns(trace, 1) == 10.5 * NS_PER_MS
+def test_a_rank_takes_the_step_it_is_told_else_the_expected_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "deflated_pricers", lambda _: {1: (stepped(11.0), stepped(10.5), stepped(6.0))})
+    assert replay.step_without_profiler_ns(Trace("made", {}), 1) == 10.5 * NS_PER_MS
     told = Trace("made", {}).with_unprofiled_step(5.0 * NS_PER_MS)
     assert replay.step_without_profiler_ns(told, 1) == 5 * NS_PER_MS
-    monkeypatch.setattr(replay, "deflated_pricers", lambda _: {})
-    empty = Trace("made", {})
-    assert (replay.estimated_step_ns(empty), replay.likely_step_ns(empty)) == (None, None)
 
 
 def test_an_excerpt_is_stretches_of_steps_with_the_step_before_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,9 +30,10 @@ from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.communication import contention
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits
 from timesink.measures.ranks.job import as_often_ns, exposed_by_device, step_ns
+from timesink.measures.ranks.paces import estimated_step_ns, rank_paces_ns
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline import Device, device_timeline, rows_by_device
-from timesink.measures.timeline.replay import deflated_pricers, estimated_step_ns, rank_paces_ns
+from timesink.measures.timeline.replay import deflated_pricers
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices

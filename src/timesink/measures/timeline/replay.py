@@ -13,10 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.assumptions import replay
-from timesink.measures.communication.waits import exposed_waits
 from timesink.measures.steps import steps
-from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.steps.slow_steps import slow, slow_rates, usual_weights, weights, weights_in
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray, Int64Array, flag_at
@@ -128,52 +125,15 @@ def deflated_pricers(trace: Trace) -> Mapping[int, tuple[Pricer, ...]]:
     }
 
 
-@remembered
-def rank_paces_ns(trace: Trace) -> Mapping[int, tuple[tuple[float, float], ...]]:
-    """Per rank and `Case`, in ns: its step without the profiler by estimate, and that step less the time in which its
-    device stands waiting for other ranks in collectives: what the rank would take by itself."""
-    paces = {}
-    for rank, cases in deflated_pricers(trace).items():
-        waits = {key: part for key, part in exposed_waits(trace).items() if key[0] == rank}
-        waited_ns = largest_per_step_ns(trace, waits)
-        paces[rank] = tuple((step_ns, max(step_ns - waited_ns, 0.0)) for step_ns in _steps_by_case_ns(cases))
-    return paces
-
-
-def _steps_by_case_ns(cases: Sequence[Pricer]) -> list[float]:
+def steps_by_case_ns(cases: Sequence[Pricer]) -> list[float]:
     """The mean step per `Case`: the less recording is taken to cost, the longer."""
     return list(accumulate((case.step_ns for case in cases), min))
-
-
-@remembered
-def estimated_step_ns(trace: Trace) -> tuple[float, float, float] | None:
-    """The mean step of the job without a profiler as estimated from the trace: low, expected and high, in ns.
-
-    Ranks wait for each other: a rank that waits for a late one has that one's step. So the step is that of the rank
-    with the shortest, which waits least, or what the slowest takes by itself, whichever is longer. None where no rank
-    has steady steps to replay.
-    """
-    paces = rank_paces_ns(trace).values()
-    if not paces:
-        return None
-    high_ns, expected_ns, low_ns = (
-        max(min(step_ns for step_ns, _ in of_ranks), *(alone_ns for _, alone_ns in of_ranks))
-        for of_ranks in zip(*paces, strict=True)
-    )
-    return low_ns, expected_ns, high_ns
-
-
-@remembered
-def likely_step_ns(trace: Trace) -> tuple[float, float, float] | None:
-    """The estimate with what two runs of a program differ in, clocks and processes: low, expected and high, in ns."""
-    estimated, other = estimated_step_ns(trace), replay.ANOTHER_RUN
-    return estimated and (estimated[0] * other.low, estimated[1] * other.value, estimated[2] * other.high)
 
 
 def step_without_profiler_ns(trace: Trace, rank: int) -> float:
     """The mean step of a rank without a profiler, in ns: as told, else as estimated. `KeyError` for a rank without
     steps to replay."""
-    steps_ns = _steps_by_case_ns(deflated_pricers(trace)[rank])
+    steps_ns = steps_by_case_ns(deflated_pricers(trace)[rank])
     return trace.unprofiled_step_ns or steps_ns[Case.EXPECTED.value]
 
 

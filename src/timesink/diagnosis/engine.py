@@ -20,7 +20,7 @@ from timesink._native import give_back, usual_threads
 from timesink.diagnosis import headline
 from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.in_short import statements
-from timesink.diagnosis.pricing import in_order, longer_text, price, share_claims, within_claim, worth_ms
+from timesink.diagnosis.pricing import beyond_error, in_order, longer_text, price, share_claims, within_claim, worth_ms
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Limit, Rule
 from timesink.diagnosis.saving import saving_text
@@ -194,6 +194,8 @@ def _priced(finding: Finding, own: Trace, whole: Trace) -> Finding:
     """The finding with its price; of the usual steps it claims nothing in those that are apart."""
     worth = price(finding, own)
     gain = in_order(within_claim(worth, finding, own))
+    if worth.by == "replay":
+        gain = beyond_error(gain, headline.step_ms(own) or 0.0)
     claim = finding.claim
     if own is not whole:
         parts = {device: part - _apart(device, own, whole) for device, part in claim.intervals.items()}

@@ -226,6 +226,12 @@ def within_claim(priced: Priced, finding: Finding, trace: Trace) -> Quantity:
     return replace(priced.gain, value=value, low=low, high=priced.gain.most if value else min(priced.gain.most, most))
 
 
+def beyond_error(gain: Quantity, step_ms: float) -> Quantity:
+    """A replayed gain, as a bound alone where it may be nothing and is no more than a replay of such a step is off."""
+    is_within = not gain.low and gain.value <= replay_error(gain.value, step_ms)
+    return replace(gain, value=0.0) if is_within else gain
+
+
 def most_claimed_ms(findings: Iterable[Finding], trace: Trace) -> float:
     """The most that a replayed change wins of what findings claim: the time as recorded, or as a part of the step
     without a profiler where that is more. What else it might win is time that others claim, which may be needed."""

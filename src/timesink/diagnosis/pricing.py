@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, PricedBy, Quantity
 from timesink.knowledge.assumptions import replay as assumed
 from timesink.measures.communication import may_communicate
-from timesink.measures.communication.pipelines import exposed_transfers
+from timesink.measures.communication.pipelines import exposed_transfers, pipeline, schedule
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
@@ -344,7 +344,10 @@ def _busy_ms(rank: int, trace: Trace) -> float:
 
 def _held_ms(rank: int, trace: Trace) -> float:
     """The most that any rank needs per step which this one exchanges with, with kernels that take no longer beside
-    exchanges: no step of theirs is shorter."""
+    exchanges: no step of theirs is shorter. The stages of a pipeline need what they fill and drain in."""
+    line, plan = pipeline(trace), schedule(trace)
+    if line is not None and plan is not None and rank in line.ranks:
+        return (max(plan.stage_ns) if plan.is_continuous else plan.filled_ns(plan.items, plan.chunks)) / NS_PER_MS
     together = set(collective_waits(trace).matched.calls["rank"]) if may_communicate(trace) else set[int]()
     if rank not in together:
         return 0.0

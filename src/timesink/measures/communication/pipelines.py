@@ -203,12 +203,12 @@ def _parse_part(name: str) -> tuple[int, str] | None:
     return None
 
 
-def paced_by_host(trace: Trace) -> float:
-    """The share of the step without a profiler, which must be told, in which a pipeline waits for one rank's launches:
-    the GPU that stands least in messages is idle so long, beyond what recording makes the step longer. 0 where it
-    stands longer: then stages wait for each other's computation."""
-    line, step_ns = pipeline(trace), trace.unprofiled_step_ns
-    if line is None or not step_ns:
+def paced_by_host(trace: Trace, step_ns: float) -> float:
+    """The share of `step_ns`, the step without a profiler, in which a pipeline waits for one rank's launches: the GPU
+    that stands least in messages is idle so long, beyond what recording makes the step longer. 0 where it stands
+    longer: then stages wait for each other's computation."""
+    line = pipeline(trace)
+    if line is None:
         return 0.0
     recorded_ns = line.overlap.period_ns
     standing_ns, idle_ns = min(

@@ -23,7 +23,7 @@ import polars as pl
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT, kind_of_kernel, message_bytes
 from timesink.knowledge.op_class import COMMUNICATION, class_of_ops
 from timesink.measures.ranks.parity import PARITY, parity_facts
-from timesink.measures.steps import steps
+from timesink.measures.steps import KEPT, STANDS_OUT, WARM_UP, steps
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.steps.slow_steps import slow_rates
 from timesink.measures.timeline import Device, covered_by_device, device_names, device_timeline
@@ -368,25 +368,25 @@ def _holds(end: Int64Array, exposed: Intervals, compute: Intervals) -> BoolArray
 
 
 def host_steps(trace: Trace) -> pl.DataFrame:
-    """rank, step, host_ns, host_busy_ns of every kept step. Busy: outside blocking calls of the step's own thread.
+    """rank, step, host_ns, host_busy_ns of every kept step. Busy: outside blocking calls of the step's own thread, and
+    no longer than in the usual step of the rank that is whole on its host: a host that runs ahead catches up on one.
 
     A rank of which no call was recorded has no row: nothing says what its host did.
     """
     seen = set(trace.get(API_CALLS)["rank"].unique())
     waits = blocking_calls(trace)
     parts = [pl.DataFrame(schema=HOST_STEPS)]
-    threads = steps(trace).kept.partition_by("rank", "process", "thread", as_dict=True)
-    for (rank, process, thread), kept in threads.items():
+    whole = steps(trace).frame.filter(pl.col("status").is_in([KEPT, WARM_UP, STANDS_OUT]))
+    for (rank, process, thread), own in whole.partition_by("rank", "process", "thread", as_dict=True).items():
         if rank not in seen:
             continue
-        own = (rank, process) if thread is None else (rank, process, thread)
-        first, last = slice_of(waits, ("rank", "process", "thread")[: len(own)], own)
-        blocked = Intervals.of(waits[first:last])
-        start, end = kept["host_start_ns"].to_numpy(), kept["host_end_ns"].to_numpy()
-        parts.append(
-            kept.select("rank", "step").with_columns(
-                pl.Series("host_ns", end - start),
-                pl.Series("host_busy_ns", end - start - blocked.covered_ns(start, end)),
-            )
+        key = (rank, process) if thread is None else (rank, process, thread)
+        first, last = slice_of(waits, ("rank", "process", "thread")[: len(key)], key)
+        start, end = own["host_start_ns"].to_numpy(), own["host_end_ns"].to_numpy()
+        busy_ns = end - start - Intervals.of(waits[first:last]).covered_ns(start, end)
+        usual_ns = np.quantile(busy_ns, 0.5, method="lower")
+        times = own.select("rank", "step", "status").with_columns(
+            pl.Series("host_ns", end - start), pl.Series("host_busy_ns", np.minimum(busy_ns, usual_ns))
         )
+        parts.append(times.filter(pl.col("status") == KEPT).drop("status"))
     return pl.concat(parts).sort("rank", "step").unique(["rank", "step"], keep="first", maintain_order=True)

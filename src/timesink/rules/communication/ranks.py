@@ -40,6 +40,7 @@ from timesink.measures.ranks.lateness import (
     may_hide,
     worth_of_rank,
 )
+from timesink.measures.ranks.paces import estimated_step_ns
 from timesink.measures.ranks.parity import ranks_text
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline import Device, device_timeline
@@ -119,7 +120,7 @@ def _late_row(trace: Trace, rank: int, known: Mapping[str, float], row: Mapping[
     waits, gain = collective_waits(trace), known["gain_ratio"]
     (side, question), worth = SIDES[late_by], worth_of_rank(trace, rank, gain, late_by)
     period = step_ns(waits.job)
-    held_ns = max(gain * period, worth.gain_ns)
+    held_ns = max(gain, worth.gain_ns / worth.step_ns) * period
     members = waits.job.members
     device, host = members.filter(members["rank"] == rank).select("device", "host").row(0)
     claim = {key: part for key, part in exposed_waits(trace).items() if key[0] != rank}
@@ -272,7 +273,8 @@ def _standing(trace: Trace, limits: Limits) -> Rows:
         )
     overlap, plan = line.overlap, schedule(trace)
     rank = max(zip(line.ranks, overlap.stages, strict=True), key=lambda at: at[1].time_ns)[0]
-    if overlap.bubble_ratio <= limits["bubble_ratio"] or paced_by_host(trace) > limits["bubble_ratio"]:
+    by_host = paced_by_host(trace, trace.unprofiled_step_ns or (estimated_step_ns(trace) or (0.0, 0.0))[1])
+    if overlap.bubble_ratio <= limits["bubble_ratio"] or by_host > limits["bubble_ratio"]:
         return [Row((rank, -1), {"bubble_ratio": overlap.bubble_ratio}, verdict=False)]
     assert plan is not None  # there is a pipeline
     found, stages = _better(trace, line, plan), stages_of(trace)

@@ -14,6 +14,7 @@ from tests.tables import trace_of
 from timesink.diagnosis import pricing
 from timesink.diagnosis.pricing import Priced, bound_price, price, share_claims, within_claim
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, Quantity, Where
+from timesink.measures.communication.pipelines import Schedule
 from timesink.measures.ranks.paces import estimated_step_ns, likely_step_ns
 from timesink.measures.timeline.replay import pricers
 from timesink.model.intervals import Intervals
@@ -169,6 +170,62 @@ def test_a_job_hides_what_the_rank_does_that_hides_least(
     monkeypatch.setattr(pricing, "_needed_ms", lambda _: dict(enumerate(needed_ms)))
     monkeypatch.setattr(pricing, "_held_ms", lambda *_: max(needed_ms))
     assert pricing._hidden_by_all(0, trace) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("gain", "left"),
+    [((0.4, 0.0, 1.1), 0.0), ((0.1, 0.0, 0.9), 0.0), ((0.8, 0.0, 2.0), 0.8), ((0.4, 0.1, 1.1), 0.4),
+     ((3.0, 0.0, 9.0), 3.0), ((-1.0, -2.0, 0.0), -1.0)],
+)  # fmt: skip
+def test_a_gain_within_the_error_of_a_replay_that_may_be_nothing_is_a_bound(
+    gain: tuple[float, float, float], left: float
+) -> None:
+    """A replay of a step of 28 ms is off by 0.72 at its ninetieth percentile; the upper end stands."""
+    found = pricing.beyond_error(Quantity(gain[0], "ms", gain[1], gain[2]), 28.0)
+    assert found == Quantity(left, "ms", gain[1], gain[2])
+
+
+@pytest.mark.parametrize(
+    ("hosts_ms", "together", "left"),
+    [((3.0, 7.0, 2.0), {0, 1, 2}, 3.0), ((3.0, 7.0, 2.0), {0, 2}, 4.0), ((3.0, None, 5.0), {0, 1, 2}, 4.0),
+     ((3.0, 7.0, 2.0), {1, 2}, 4.0), ((8.0, 3.0, 2.0), {0, 1}, 2.0), ((3.0, 5.5, 9.0), {0, 1, 2}, 1.0)],
+)  # fmt: skip
+def test_shorter_kernels_leave_the_slowest_host_of_a_job_its_time(
+    hosts_ms: tuple[float | None, ...], together: set[int], left: float, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a step of 10 ms kernels of 4 ms go on rank 0; a rank that cannot be replayed says nothing."""
+    unknown = {rank: "no steps" for rank, ms in enumerate(hosts_ms) if ms is None}
+    told = {
+        rank: SimpleNamespace(
+            step_ns=10e6, host_ns=(ms or 0) * 1e6, device_ns=1e6, unreplayable=rank in unknown or None
+        )
+        for rank, ms in enumerate(hosts_ms)
+    }
+    monkeypatch.setattr(pricing, "step_without_profiler_ns", lambda *_: 10e6)
+    monkeypatch.setattr(pricing, "expected_pricer", lambda rank, _: told[rank])
+    monkeypatch.setattr(pricing, "pricers", lambda _: told)
+    monkeypatch.setattr(pricing, "_exchanging", lambda _: together)
+    gain = pricing._beside_host(Quantity(4.0, "ms", low=3.5, high=4.5), 0, trace.with_unprofiled_step(10e6))
+    assert gain.value == pytest.approx(left)
+    assert pricing._slowest_host(trace) not in unknown
+
+
+@pytest.mark.parametrize(
+    ("stage_ms", "period_ms", "items", "held_ms"),
+    [((8.0, 8.0), 20.0, 4, 10.0), ((8.0, 4.0), 20.0, 4, 9.0), ((8.0, 8.0), 20.0, 1, 16.0),
+     ((8.0, 8.0), 7.9, 4, 8.0), ((6.0, 6.0, 12.0), 30.0, 12, 13.0)],
+)  # fmt: skip
+def test_stages_need_what_they_fill_and_drain_in(
+    stage_ms: tuple[float, ...], period_ms: float, items: int, held_ms: float, trace: Trace,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """However they go through it today: one at a time, or a step of them beside the next."""
+    stages = tuple(ms * MS for ms in stage_ms)
+    plan = Schedule(stages, period_ms * MS, 1 if period_ms > sum(stage_ms) else items, 1, "", items)
+    monkeypatch.setattr(pricing, "schedule", lambda _: plan)
+    monkeypatch.setattr(pricing, "pipeline", lambda _: SimpleNamespace(ranks=(0, 1)))
+    assert pricing._held_ms(0, trace) == pytest.approx(held_ms)
+    assert pricing._held_ms(9, trace) == 0.0
 
 
 def test_another_run_may_take_a_tenth_less_than_the_low_estimate(trace: Trace) -> None:

@@ -11,7 +11,7 @@ from tests.whatif.programs import Host, Launch, Simulated, Step, simulate
 
 from timesink.knowledge.assumptions import replay
 from timesink.model.tables import HOST_OPS
-from timesink.whatif import Range, Target, unprofiled
+from timesink.whatif import Case, Range, Target, unprofiled
 from timesink.whatif.changes.host import RemoveSyncs
 from timesink.whatif.changes.kernels import ScaleKernels
 from timesink.whatif.graph import Graph
@@ -62,6 +62,31 @@ def test_where_the_device_takes_the_step_the_host_is_what_recording_is_likely_to
     told = Pricer(calibrate(graph, raw.step_ns, windows), windows)
     assert told.host_ns / raw.host_ns == pytest.approx(usual, abs=0.01)
     assert told.step_ns == pytest.approx(raw.step_ns, rel=0.005)  # of the first launch
+
+
+@pytest.mark.parametrize(
+    ("python_us", "launches", "slower"), [(40, 10, 1), (200, 10, 1), (40, 10, 2), (150, 5, 3), (5, 20, 2)]
+)
+def test_of_the_same_run_a_host_behind_the_device_is_what_recording_by_count_leaves_of_it(
+    python_us: int, launches: int, slower: int
+) -> None:
+    """However slow its launches are: it ran on the same cores. Of another run it is quicker."""
+    launch = Launch(100_000, call_ns=6_000 * slower)
+    step = (Step(), Host(python_us * 1_000), *(launch for _ in range(launches)))
+    simulated = simulate([Launch(500), *(part for _ in range(12) for part in step), Step()])
+    graph, windows = Graph.from_trace(simulated.trace()), simulated.windows()
+    raw = Pricer(graph, windows)
+    (counted,) = unprofiled.deflate(graph, [Case.EXPECTED])
+    same, other = (calibrate(graph, raw.step_ns, windows, same_run=same) for same in (True, False))
+    assert Pricer(same, windows).host_ns == Pricer(counted, windows).host_ns
+    assert Pricer(same, windows).step_ns == pytest.approx(raw.step_ns, rel=0.005)
+    assert Pricer(other, windows).host_ns <= 1.02 * Pricer(same, windows).host_ns
+
+
+def test_of_the_same_run_a_step_that_waits_for_its_host_says_what_it_takes() -> None:
+    simulated = host_bound()
+    graph, windows = Graph.from_trace(simulated.trace()), simulated.windows()
+    assert calibrate(graph, 70_000, windows, same_run=True).kappa == calibrate(graph, 70_000, windows).kappa
 
 
 @pytest.mark.parametrize("ratio", [0.5, 0.7, 0.8, 0.9, 0.95, 1.0])

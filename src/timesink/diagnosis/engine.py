@@ -195,7 +195,7 @@ def _priced(finding: Finding, own: Trace, whole: Trace) -> Finding:
     worth = price(finding, own)
     gain = in_order(within_claim(worth, finding, own))
     if worth.by == "replay":
-        gain = beyond_error(gain, headline.step_ms(own) or 0.0)
+        gain = beyond_error(gain, _step_of(own)["of_ms"] or 0.0)
     claim = finding.claim
     if own is not whole:
         parts = {device: part - _apart(device, own, whole) for device, part in claim.intervals.items()}

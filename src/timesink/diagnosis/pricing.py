@@ -188,12 +188,14 @@ def _beside_host(gain: Quantity, rank: int, trace: Trace) -> Quantity:
 
     What the host needs without a profiler is what it took, less what recording cost, and as far off as a replay that
     wins so much. Where the device alone needs the step but for as little, the host is hidden behind it: it needs what
-    is expected of a normal error below that, and perhaps nothing. Without a replay to tell what it needs, the time of
-    kernels is a bound where the device waits for it.
+    is expected of a normal error below that, and perhaps nothing. Of ranks that exchange, which have one step, it is
+    the host that needs most of it. Without a replay to tell what it needs, the time of kernels is a bound where the
+    device waits for it.
     """
-    pricer = expected_pricer(rank, trace) if rank in pricers(trace) else None
-    if pricer is None or pricer.unreplayable is not None or not pricer.step_ns:
+    if _replayable(rank, trace) is None:
         return gain if _has_room(rank, trace) else Quantity(gain.value, "ms", 0.0, gain.value)
+    rank = _slowest_host(trace) if rank in _exchanging(trace) else rank
+    pricer = expected_pricer(rank, trace)
     recording_ns = max(pricers(trace)[rank].host_ns - pricer.host_ns, 0.0)
     error_ns, host_ns = replay_error(recording_ns, pricer.step_ns), pricer.host_ns
     is_hidden = pricer.step_ns - pricer.device_ns <= error_ns
@@ -204,6 +206,25 @@ def _beside_host(gain: Quantity, rank: int, trace: Trace) -> Quantity:
     beside_ms, error_ms = max(pricer.step_ns - host_ns, 0.0) * ratio, error_ns * ratio
     value, most_ms = min(gain.value, beside_ms), gain.most if is_hidden else min(gain.most, beside_ms + error_ms)
     return Quantity(value, "ms", min(gain.low or 0.0, max(beside_ms - error_ms, 0.0), value), max(most_ms, value))
+
+
+def _replayable(rank: int, trace: Trace) -> Pricer | None:
+    """What replays the expected case of a rank's step without a profiler, where that can be replayed."""
+    pricer = expected_pricer(rank, trace) if rank in pricers(trace) else None
+    return pricer if pricer is not None and pricer.unreplayable is None and pricer.step_ns else None
+
+
+@remembered
+def _slowest_host(trace: Trace) -> int:
+    """Of the ranks that exchange and can be replayed, of which there is one, that whose host needs most of a step."""
+    hosts = {one: pricer for one in _exchanging(trace) if (pricer := _replayable(one, trace))}
+    return max(hosts, key=lambda one: hosts[one].host_ns / hosts[one].step_ns)
+
+
+@remembered
+def _exchanging(trace: Trace) -> set[int]:
+    """The ranks with collectives that have a counterpart on another."""
+    return set(collective_waits(trace).matched.calls["rank"]) if may_communicate(trace) else set()
 
 
 def _has_room(rank: int, trace: Trace) -> bool:
@@ -348,7 +369,7 @@ def _held_ms(rank: int, trace: Trace) -> float:
     line, plan = pipeline(trace), schedule(trace)
     if line is not None and plan is not None and rank in line.ranks:
         return (max(plan.stage_ns) if plan.is_continuous else plan.filled_ns(plan.items, plan.chunks)) / NS_PER_MS
-    together = set(collective_waits(trace).matched.calls["rank"]) if may_communicate(trace) else set[int]()
+    together = _exchanging(trace)
     if rank not in together:
         return 0.0
     needed, slowed = _needed_ms(trace), slowed_ns(trace)

@@ -220,7 +220,8 @@ def recorded(capture: Path, base: TrialResult) -> Trace | None:
 
     with suppress(TimesinkError):
         if capture.is_file() and base.steps_ms:
-            return read([capture], cache=False).with_unprofiled_step(median(base.steps_ms) * NS_PER_MS)
+            steps_ns = tuple(step_ms * NS_PER_MS for step_ms in base.steps_ms)
+            return read([capture], cache=False).with_unprofiled_step(median(steps_ns), steps_ns)
     return None
 
 

@@ -38,7 +38,7 @@ _ROUNDS: Final = 4  # of sharing out a cost: what is left of it after these is a
 _BETWEEN: Final = 50  # pieces of each, 0.001 long, in which the step is a straight line
 
 
-def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
+def calibrate(graph: Graph, step_ns: float, windows: StepWindows, *, same_run: bool = False) -> Graph:
     """The graph with host time scaled by kappa, so that its median step is the unprofiled `step_ns`.
 
     A profiler pays per event it records. Where it is one whose kappa is known (0.40, give or take 0.10), time inside
@@ -51,8 +51,9 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     by the step that it gives, and by what it usually is for this profiler, or is by estimate. Where the device takes
     the whole step, any host that is quick enough gives that step: then the second decides among those, and of what is
     not recorded on a slow host that part is left which half of the power says that estimates are divided by: the other
-    half is in what kappa usually is there. Where the device takes longer than the step, no host explains it: its work
-    took less without the profiler, and the step that is looked for is what it took.
+    half is in what kappa usually is there. Of the `same_run`, on the same cores, its host is what recording by count
+    leaves. Where the device takes longer than the step, no host explains it: its work took less without the profiler,
+    and the step that is looked for is what it took.
     """
     anchors = Anchors(graph, windows)
     if not len(windows):
@@ -60,7 +61,10 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     slowdown = _typical(graph, anchors) / step_ns
     inflated, known, least = _recorded_shares(graph), _usual_kappa(graph), 1.0
     hostless = _typical(_scaled(graph, replay.KAPPA_LEAST.value, np.ones_like(inflated)), anchors)
-    step_ns = max(step_ns, hostless)
+    is_hidden, step_ns = hostless > (1 - 2 * replay.STEP_NOISE.value) * step_ns, max(step_ns, hostless)
+    if is_hidden and same_run:
+        (counted,) = deflate(graph, [Case.EXPECTED])
+        return replace(counted, slowdown=slowdown)
     if known is not None:
         usual, deviation = known
         recorded = _scaled(graph, usual - 2 * deviation, inflated)
@@ -70,7 +74,7 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     if known is None or least < 1.0:
         inflated = np.ones_like(inflated)
     elif (slower := _slower(graph, replay.QUICKER_AGAIN_POWER.value / 2)) > 1.0:
-        rest = 1.0 / slower if hostless > (1 - 2 * replay.STEP_NOISE.value) * step_ns else 1.0
+        rest = 1.0 / slower if is_hidden else 1.0
     usual, deviation = known or _estimated_kappa(graph)
     least_kappa, finer = replay.KAPPA_LEAST.value, (_TRIED - 1) * _BETWEEN + 1
     coarse, fine = (np.linspace(least_kappa, _KAPPA_MOST, count) for count in (_TRIED, finer))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import polars as pl
+import pytest
 from hypothesis import given
 from tests.strategies import traces
 from tests.tables import trace_of
 
 from timesink.measures.communication.waits import collective_waits, waits_by_step
+from timesink.measures.ranks import job
 from timesink.model.trace import Trace
 from timesink.render.svg import chart_file
 from timesink.views.figures import HeatChart
@@ -72,3 +76,32 @@ def test_many_ranks_share_rows_and_hostile_names_are_text() -> None:
 def test_one_rank_has_no_picture() -> None:
     table = "| device_ops | name | start_us | end_us |\n| a | gemm | 0 | 1 |"
     assert heat_of(collective_waits(trace_of(table))) is None
+
+
+@pytest.mark.parametrize(
+    ("lengths", "statuses", "busy"),
+    [
+        ([65, 120], ["warm_up", "kept"], [65]),  # a collection of garbage, once
+        ([60, 61, 200, 59], ["kept"] * 4, [60, 60, 60, 59]),
+        ([120, 60, 61], ["kept", "kept", "stands_out"], [61, 60]),
+        ([90, 90, 1], ["kept", "kept", "truncated"], [90, 90]),  # whose end nobody saw
+        ([70, 1, 80, 90], ["warm_up", "no_device_work", "kept", "kept"], [80, 80]),
+        ([50], ["kept"], [50]),
+    ],
+)
+def test_one_long_step_of_a_host_is_no_pace_of_it(
+    lengths: list[int], statuses: list[str], busy: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that runs ahead of its GPU catches up on it; in each step it waits for 10."""
+    ends = pl.Series(lengths).cum_sum() + 10 * pl.int_range(1, len(lengths) + 1, eager=True)
+    frame = pl.DataFrame({"host_end_ns": ends, "status": statuses}).with_columns(
+        rank=pl.lit(0, pl.Int32), process=0, thread=0, step=pl.int_range(pl.len()).cast(pl.Int32),
+        host_start_ns=pl.col("host_end_ns").shift(1, fill_value=0),
+    )  # fmt: skip
+    waits = frame.select("rank", "process", "thread", start_ns=pl.col("host_end_ns") - 10, end_ns="host_end_ns")
+    monkeypatch.setattr(job, "steps", lambda _: SimpleNamespace(frame=frame))
+    monkeypatch.setattr(job, "blocking_calls", lambda _: waits)
+    found = job.host_steps(SimpleNamespace(get=lambda _: frame))  # type: ignore[arg-type]
+    assert found["host_busy_ns"].to_list() == busy
+    kept = [length + 10 for length, status in zip(lengths, statuses, strict=True) if status == "kept"]
+    assert found["host_ns"].to_list() == kept

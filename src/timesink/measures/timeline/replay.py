@@ -91,7 +91,8 @@ def calibrated_pricers(trace: Trace) -> Mapping[int, Pricer]:
             found[rank] = Pricer(expected.graph, windows, pricer.residual_ratio)
         else:
             windows = pricer.anchors.windows
-            found[rank] = Pricer(calibrate(pricer.graph, step_ns, windows), windows, pricer.residual_ratio)
+            told = calibrate(pricer.graph, step_ns, windows, same_run=bool(trace.unprofiled_steps_ns))
+            found[rank] = Pricer(told, windows, pricer.residual_ratio)
     return found
 
 
